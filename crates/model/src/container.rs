@@ -1,0 +1,63 @@
+use crate::{BLOCK_SHIFT_DEFAULT, ContainerId};
+
+/// When an update to a container is acknowledged, and what then survives. `docs/semantics.md` has the full table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
+pub enum Durability {
+    /// Acknowledged when the data are on a persistent tier and the journal is on media: survives power loss.
+    Sync = 0,
+    /// Acknowledged in the fastest tier with room: survives the death of any process at once,
+    /// and power loss once drained, which happens behind the compute; `flush` is the barrier.
+    #[default]
+    Async = 1,
+    /// Never drained for durability's sake: survives the death of processes, not power loss.
+    Scratch = 2,
+    /// Like `Async`, but data go straight to the lowest persistent tier and leave the faster ones to others.
+    Bypass = 3,
+}
+
+/// What is fixed, and what is preset, when a container is made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ContainerSpec {
+    /// Block size (as a power of two) of objects that name none. 6 to 24.
+    pub block_shift: u8,
+    /// When updates are acknowledged.
+    pub durability: Durability,
+    /// Most bytes that the container's extents may take; 0 for no limit.
+    pub quota_bytes: u64,
+    /// Name of the placement policy; empty for the default (`fast-first`).
+    pub policy: String,
+    /// Numeric user that owns the container; filled in from the peer's credentials if `None`.
+    pub owner_uid: Option<u32>,
+}
+
+impl Default for ContainerSpec {
+    fn default() -> Self {
+        Self {
+            block_shift: BLOCK_SHIFT_DEFAULT,
+            durability: Durability::default(),
+            quota_bytes: 0,
+            policy: String::new(),
+            owner_uid: None,
+        }
+    }
+}
+
+/// A container as it stands.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ContainerInfo {
+    /// Its id, which a rename keeps.
+    pub id: ContainerId,
+    /// Its label, unique in the store.
+    pub label: String,
+    /// Its settings.
+    pub spec: ContainerSpec,
+    /// Objects in it.
+    pub objects: u64,
+    /// Indices in it.
+    pub indices: u64,
+    /// Index records in it.
+    pub records: u64,
+    /// Bytes that its live extents take on all devices.
+    pub stored_bytes: u64,
+}

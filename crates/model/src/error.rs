@@ -1,0 +1,166 @@
+use std::fmt;
+
+/// The kind of a failure: what a program can act on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum ErrorKind {
+    /// No such store, container, object, index or device.
+    NotFound = 1,
+    /// It is there already.
+    Exists = 2,
+    /// The request makes no sense: a bad size, range, name or combination.
+    InvalidInput = 3,
+    /// A limit of the format or a quota would be passed.
+    LimitExceeded = 4,
+    /// All tiers that may take the data are full.
+    Full = 5,
+    /// Stored bytes do not match their checksum, or metadata contradict each other.
+    Corrupt = 6,
+    /// Written by a version that this one cannot read, or an unknown format.
+    VersionMismatch = 7,
+    /// This user may not.
+    PermissionDenied = 8,
+    /// Another transaction changed what this one had read.
+    Conflict = 9,
+    /// The device or file system failed.
+    Io = 10,
+    /// Another process has the store for itself, or it is shutting down.
+    Busy = 11,
+    /// The daemon went away and what was in flight cannot be confirmed.
+    Disconnected = 12,
+    /// Asked for something that this version does not do.
+    Unsupported = 13,
+    /// A bug in Cenote.
+    Internal = 14,
+}
+
+impl ErrorKind {
+    /// The kind with this number, if there is one.
+    pub fn from_code(code: u8) -> Option<Self> {
+        use ErrorKind as K;
+        [
+            K::NotFound,
+            K::Exists,
+            K::InvalidInput,
+            K::LimitExceeded,
+            K::Full,
+            K::Corrupt,
+            K::VersionMismatch,
+            K::PermissionDenied,
+            K::Conflict,
+            K::Io,
+            K::Busy,
+            K::Disconnected,
+            K::Unsupported,
+            K::Internal,
+        ]
+        .into_iter()
+        .find(|kind| *kind as u8 == code)
+    }
+    /// True if the same call may succeed later with nothing changed.
+    pub fn retry_helps(self) -> bool {
+        matches!(self, Self::Busy | Self::Disconnected | Self::Conflict | Self::Full)
+    }
+    /// A few words for a person.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::NotFound => "not found",
+            Self::Exists => "exists already",
+            Self::InvalidInput => "invalid",
+            Self::LimitExceeded => "past a limit",
+            Self::Full => "no space left",
+            Self::Corrupt => "corrupt",
+            Self::VersionMismatch => "wrong version",
+            Self::PermissionDenied => "permission denied",
+            Self::Conflict => "conflict",
+            Self::Io => "I/O error",
+            Self::Busy => "busy",
+            Self::Disconnected => "disconnected",
+            Self::Unsupported => "not supported",
+            Self::Internal => "internal error",
+        }
+    }
+}
+
+/// The result of most calls.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A failure: its kind, its subject (object, tier, path), the cause and the next step.
+///
+/// Boxed inside, so that a `Result` stays small on hot paths.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Error(Box<Inner>);
+
+#[derive(Clone, PartialEq, Eq)]
+struct Inner {
+    kind: ErrorKind,
+    subject: String,
+    cause: String,
+    next_step: String,
+}
+
+impl Error {
+    /// An error about `subject`, e.g. ``object 00…2a of container `runs` ``.
+    #[cold]
+    pub fn new(kind: ErrorKind, subject: impl Into<String>) -> Self {
+        Self(Box::new(Inner { kind, subject: subject.into(), cause: String::new(), next_step: String::new() }))
+    }
+    /// Adds why.
+    #[must_use]
+    pub fn because(mut self, cause: impl Into<String>) -> Self {
+        self.0.cause = cause.into();
+        self
+    }
+    /// Adds what the user can do about it.
+    #[must_use]
+    pub fn try_next(mut self, step: impl Into<String>) -> Self {
+        self.0.next_step = step.into();
+        self
+    }
+    /// The operating system's refusal of something done to `subject`.
+    #[cold]
+    pub fn io(subject: impl Into<String>, error: &std::io::Error) -> Self {
+        let kind = match error.kind() {
+            std::io::ErrorKind::NotFound => ErrorKind::NotFound,
+            std::io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => ErrorKind::Full,
+            _ => ErrorKind::Io,
+        };
+        Self::new(kind, subject).because(error.to_string())
+    }
+    /// What a program can act on.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+    /// What it is about.
+    pub fn subject(&self) -> &str {
+        &self.0.subject
+    }
+    /// Why; may be empty.
+    pub fn cause(&self) -> &str {
+        &self.0.cause
+    }
+    /// What to do; may be empty.
+    pub fn next_step(&self) -> &str {
+        &self.0.next_step
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.0.subject, self.0.kind.words())?;
+        if !self.0.cause.is_empty() {
+            write!(f, ": {}", self.0.cause)?;
+        }
+        if !self.0.next_step.is_empty() {
+            write!(f, " ({})", self.0.next_step)?;
+        }
+        Ok(())
+    }
+}
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{:?}] {self}", self.0.kind)
+    }
+}
+impl std::error::Error for Error {}

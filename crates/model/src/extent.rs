@@ -1,0 +1,87 @@
+use std::sync::Arc;
+
+use crate::{DeviceId, NodeId, SUM_UNIT_SHIFT};
+
+/// How a run's bytes are encoded on the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
+pub enum Encoding {
+    /// As the user gave them. The only encoding written today; the byte keeps its place for compression and encryption.
+    #[default]
+    Plain = 0,
+}
+
+/// The CRC-32C (Castagnoli, iSCSI) of each checksum unit of a run, in order; the last unit may be short.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Sums {
+    /// A run no longer than one unit.
+    One(u32),
+    /// A longer run. Shared, because splitting an extent keeps its run.
+    Many(Arc<[u32]>),
+}
+
+impl Sums {
+    /// Wraps the checksums of consecutive units.
+    pub fn from_slice(sums: &[u32]) -> Self {
+        if let [one] = sums { Self::One(*one) } else { Self::Many(sums.into()) }
+    }
+    /// The checksums in order.
+    pub fn as_slice(&self) -> &[u32] {
+        match self {
+            Self::One(one) => std::slice::from_ref(one),
+            Self::Many(many) => many,
+        }
+    }
+}
+
+/// A view into a *run* of bytes on a device: the run is what was written, allocated and checksummed at once;
+/// the extent is the part of it that is still current. Overwriting the middle of an extent leaves two extents on one run.
+///
+/// Sits in an object's map under the byte offset that it begins at.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Extent {
+    /// The node that holds the run.
+    pub node: NodeId,
+    /// The device that holds the run.
+    pub device: DeviceId,
+    /// Encoding of the whole run.
+    pub encoding: Encoding,
+    /// Byte offset of the run on its device.
+    pub run_offset: u64,
+    /// Bytes in the run (before padding to the device's allocation unit).
+    pub run_len: u32,
+    /// Offset of this extent's first byte within the decoded run.
+    pub skip: u32,
+    /// Bytes in this extent.
+    pub len: u32,
+    /// Checksums of the run's units of 2^[`SUM_UNIT_SHIFT`] bytes.
+    pub sums: Sums,
+}
+
+impl Extent {
+    /// An extent that covers a whole plain run on this node.
+    pub fn whole(device: DeviceId, run_offset: u64, run_len: u32, sums: Sums) -> Self {
+        Self { node: NodeId(0), device, encoding: Encoding::Plain, run_offset, run_len, skip: 0, len: run_len, sums }
+    }
+    /// Offset on the device of this extent's first byte. Meaningful for plain runs.
+    pub fn device_offset(&self) -> u64 {
+        self.run_offset + u64::from(self.skip)
+    }
+    /// The part that begins `from` bytes in and is `len` bytes long.
+    ///
+    /// # Panics
+    /// If the part reaches past the extent.
+    #[must_use]
+    pub fn part(&self, from: u32, len: u32) -> Self {
+        assert!(u64::from(from) + u64::from(len) <= u64::from(self.len), "part {from}+{len} of {}", self.len);
+        Self { skip: self.skip + from, len, ..self.clone() }
+    }
+    /// True if both are views into the same run.
+    pub fn same_run(&self, other: &Self) -> bool {
+        self.node == other.node && self.device == other.device && self.run_offset == other.run_offset
+    }
+    /// Number of checksum units in a run of `run_len` bytes.
+    pub fn units(run_len: u32) -> usize {
+        (run_len as usize).div_ceil(1 << SUM_UNIT_SHIFT)
+    }
+}

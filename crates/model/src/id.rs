@@ -1,0 +1,91 @@
+use std::fmt;
+use std::str::FromStr;
+
+use crate::{Error, ErrorKind, Result};
+
+/// Identifies a store for its whole life; written in every segment and journal header.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct StoreId(pub u128);
+
+/// Identifies a container within a store. Never reused.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct ContainerId(pub u64);
+
+/// Identifies an object within its container; given by the user or drawn at random, so that no coordination is needed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct ObjectId(pub u128);
+
+/// Identifies an index within its container; given or drawn at random, in a space apart from object ids.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct IndexId(pub u128);
+
+/// Identifies a device within a store. Never reused, so a stale extent cannot point into a later device.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct DeviceId(pub u16);
+
+/// The node that holds an extent. Always 0 today; the field keeps its place on media and on the wire.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct NodeId(pub u16);
+
+/// An object's full name: its container and its id there.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct ObjectKey {
+    /// The container that holds the object.
+    pub container: ContainerId,
+    /// The object's id in that container.
+    pub object: ObjectId,
+}
+
+/// An index's full name: its container and its id there.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct IndexKey {
+    /// The container that holds the index.
+    pub container: ContainerId,
+    /// The index's id in that container.
+    pub index: IndexId,
+}
+
+macro_rules! hex_id {
+    ($name:ident, $what:literal) => {
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:032x}", self.0)
+            }
+        }
+        impl FromStr for $name {
+            type Err = Error;
+            /// Parses up to 32 hexadecimal digits; dashes are passed over.
+            fn from_str(text: &str) -> Result<Self> {
+                let digits: String = text.chars().filter(|c| *c != '-').collect();
+                u128::from_str_radix(&digits, 16).map(Self).map_err(|_| {
+                    Error::new(ErrorKind::InvalidInput, format!("{} id `{text}`", $what))
+                        .because("not a hexadecimal number of up to 32 digits")
+                })
+            }
+        }
+    };
+}
+hex_id!(StoreId, "store");
+hex_id!(ObjectId, "object");
+hex_id!(IndexId, "index");
+
+impl fmt::Display for ContainerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "c{}", self.0)
+    }
+}
+impl fmt::Display for DeviceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "d{}", self.0)
+    }
+}
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.container, self.object)
+    }
+}
+impl fmt::Display for IndexKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.container, self.index)
+    }
+}

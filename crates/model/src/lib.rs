@@ -1,0 +1,25 @@
+//! The words that every room of Cenote shares: ids, extents, container policies, updates, requests and errors.
+//!
+//! This crate does no I/O, holds no state and knows no encoding: what a value looks like on media is the
+//! `store` crate's business, what it looks like between processes is `wire`'s.
+
+mod container;
+mod error;
+mod extent;
+mod id;
+mod limits;
+mod request;
+mod tier;
+mod update;
+
+pub use container::{ContainerInfo, ContainerSpec, Durability};
+pub use error::{Error, ErrorKind, Result};
+pub use extent::{Encoding, Extent, Sums};
+pub use id::{ContainerId, DeviceId, IndexId, IndexKey, NodeId, ObjectId, ObjectKey, StoreId};
+pub use limits::*;
+pub use request::{
+    Check, Explanation, ExtentWhy, Finding, FlushTarget, KeyCode, Lease, Lookup, NextFrom, ObjectStat, Request,
+    Response, Run, StoreStats, VerifyReport,
+};
+pub use tier::{DeviceInfo, DeviceKind, DeviceSpec, DeviceState, StoreConfig};
+pub use update::Update;

@@ -1,0 +1,284 @@
+use crate::{
+    ContainerId, ContainerInfo, DeviceId, DeviceInfo, DeviceSpec, Error, Extent, IndexId, IndexKey, ObjectId,
+    ObjectKey, Update,
+};
+
+/// What a client may ask of a store. The same values go to an engine in the process and, encoded by `wire`, to a daemon.
+/// Bulk data are never in them: they go through mapped segments and file descriptors (index values are records, not bulk).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Request {
+    /// Applies updates as one transaction. `atomic`: all or none, the first failing update is the error.
+    /// Not atomic: each update stands for itself and has its [`KeyCode`]; still one journal record.
+    Apply {
+        /// Must all hold, or nothing is applied and the error is `Conflict`.
+        checks: Vec<Check>,
+        /// In order.
+        updates: Vec<Update>,
+        /// All or none.
+        atomic: bool,
+    },
+    /// Extents of an object from `offset`, until `len` bytes or `limit` extents are covered.
+    Lookup { key: ObjectKey, offset: u64, len: u64, limit: u32 },
+    /// Size, blocks, use.
+    ObjectStat { key: ObjectKey },
+    /// Up to `limit` ids greater than `after`, ascending.
+    ObjectList { container: ContainerId, after: Option<ObjectId>, limit: u32 },
+    /// Records of an index, by key.
+    Get { index: IndexKey, keys: Vec<Vec<u8>> },
+    /// Records of an index, in order, beginning at (or after) a key, until `limit` records or `bytes_max` bytes.
+    /// Only keys that begin with `prefix` count.
+    Next { index: IndexKey, from: NextFrom, prefix: Vec<u8>, limit: u32, bytes_max: u32 },
+    /// True if the index exists.
+    IndexExists { key: IndexKey },
+    /// Up to `limit` index ids greater than `after`, ascending.
+    IndexList { container: ContainerId, after: Option<IndexId>, limit: u32 },
+    /// A container by its label.
+    ContainerByLabel { label: String },
+    /// A container by its id.
+    ContainerById { id: ContainerId },
+    /// Up to `limit` containers whose label is greater than `after`, in label order.
+    ContainerList { after: Option<String>, limit: u32 },
+    /// Free space to write to, for a container. `bytes` in runs of at least `run_min` bytes, on the device that
+    /// placement chooses (never one of `avoid`).
+    Lease { container: ContainerId, bytes: u64, run_min: u32, avoid: Vec<DeviceId> },
+    /// Gives back what was leased and not used.
+    Unlease { runs: Vec<Run> },
+    /// Returns when everything acknowledged so far within `target` would survive power loss.
+    Flush { target: FlushTarget },
+    /// All devices.
+    Devices,
+    /// Adds a device to the running store.
+    DeviceAdd { spec: DeviceSpec },
+    /// Moves everything off a device; returns when it is empty.
+    DeviceDrain { name: String },
+    /// Forgets an empty device.
+    DeviceRemove { name: String },
+    /// Where each range is and why.
+    Explain { key: ObjectKey },
+    /// Reads and checks every checksum in `target`.
+    Verify { target: FlushTarget },
+    /// Counters of the whole store.
+    Stats,
+    /// Writes a checkpoint now.
+    Checkpoint,
+    /// Asks the daemon to finish what it does and leave.
+    Shutdown,
+}
+
+/// What [`Request::Flush`] and [`Request::Verify`] are about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FlushTarget {
+    /// The whole store.
+    Store,
+    /// One container.
+    Container(ContainerId),
+    /// One object (flushed with its container's earlier updates, since durability keeps their order).
+    Object(ObjectKey),
+}
+
+/// Something that a transaction read and relies on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Check {
+    /// The object was not changed after `epoch` (0: does not exist).
+    Object { key: ObjectKey, epoch: u64 },
+    /// The record was not changed after `epoch` (0: does not exist).
+    Record { index: IndexKey, key: Vec<u8>, epoch: u64 },
+}
+
+/// Where [`Request::Next`] begins.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NextFrom {
+    /// At the first record.
+    Start,
+    /// At the key or the next greater one.
+    At(Vec<u8>),
+    /// At the next greater key.
+    After(Vec<u8>),
+}
+
+/// The outcome for one key or update of a vector.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum KeyCode {
+    /// Done.
+    Ok = 0,
+    /// Nothing of that name.
+    NotFound = 1,
+    /// There already.
+    Exists = 2,
+    /// Key, value, range or block size out of bounds.
+    Invalid = 3,
+    /// Quota or format limit.
+    Limit = 4,
+}
+
+/// A run of free bytes on a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Run {
+    /// The device.
+    pub device: DeviceId,
+    /// Byte offset there; a multiple of the device's unit.
+    pub offset: u64,
+    /// Bytes; a multiple of the device's unit.
+    pub len: u64,
+}
+
+/// Free space leased to a session until used by [`Update::Write`], given back, or its process dies.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Lease {
+    /// All on one device.
+    pub runs: Vec<Run>,
+}
+
+/// Part of an object's map.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Lookup {
+    /// Value of the object's version word when this was true. A reader whose word still has it may use the map.
+    pub version: u64,
+    /// Epoch of the object's last update.
+    pub epoch: u64,
+    /// Recorded size in bytes.
+    pub size: u64,
+    /// log2 of the block size.
+    pub block_shift: u8,
+    /// Extents that overlap `[offset, covered_to)`, ascending, with the object offset at which each begins (whole
+    /// extents: the first may begin before, the last may end after). Gaps are holes.
+    pub extents: Vec<(u64, Extent)>,
+    /// All of the map up to here is in `extents`.
+    pub covered_to: u64,
+}
+
+/// An object as it stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ObjectStat {
+    /// Recorded size in bytes.
+    pub size: u64,
+    /// log2 of the block size.
+    pub block_shift: u8,
+    /// Extents in its map.
+    pub extents: u64,
+    /// Bytes that those extents cover.
+    pub mapped_bytes: u64,
+    /// Epoch of its last update.
+    pub epoch: u64,
+}
+
+/// Why a range is where it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ExtentWhy {
+    /// Begin of the range in the object.
+    pub offset: u64,
+    /// Its extent.
+    pub extent: Extent,
+    /// Name of the device.
+    pub device: String,
+    /// A sentence: which rule put it there, and what will happen next.
+    pub why: String,
+}
+
+/// Answer to [`Request::Explain`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Explanation {
+    /// The object.
+    pub stat: ObjectStat,
+    /// Its ranges (at most 10,000).
+    pub ranges: Vec<ExtentWhy>,
+    /// Sentences about the whole: policy, heat, pending moves, durability.
+    pub notes: Vec<String>,
+}
+
+/// Something that a verify or scrub found wrong.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finding {
+    /// The object.
+    pub key: ObjectKey,
+    /// Begin of the bad range in the object.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Name of the device.
+    pub device: String,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// Answer to [`Request::Verify`].
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct VerifyReport {
+    /// Objects looked at.
+    pub objects: u64,
+    /// Bytes read and checked.
+    pub bytes: u64,
+    /// What is wrong; empty if all is well.
+    pub findings: Vec<Finding>,
+}
+
+/// Answer to [`Request::Stats`].
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct StoreStats {
+    /// Epoch of the last update.
+    pub epoch: u64,
+    /// Containers, objects, indices, records.
+    pub containers: u64,
+    /// Objects in all containers.
+    pub objects: u64,
+    /// Indices in all containers.
+    pub indices: u64,
+    /// Records in all indices.
+    pub records: u64,
+    /// Extents in all maps.
+    pub extents: u64,
+    /// Bytes of journal since the last checkpoint.
+    pub journal_bytes: u64,
+    /// Bytes moved between tiers since the store was opened.
+    pub moved_bytes: u64,
+    /// Sessions now open.
+    pub sessions: u64,
+    /// Bad ranges found by the background scrub since the store was opened.
+    pub scrub_findings: u64,
+    /// Estimated bytes of process memory that the metadata take.
+    pub metadata_bytes: u64,
+}
+
+/// What a store answers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Response {
+    /// To [`Request::Apply`]. `codes` is empty when every update is `Ok`.
+    /// `words`: for each distinct object written, in order of first appearance, its version word before and after:
+    /// a client whose cached map was at `before` may apply its own writes and go on at `after`.
+    Applied { epoch: u64, codes: Vec<KeyCode>, words: Vec<(u64, u64)>, created: Option<ContainerId> },
+    /// To [`Request::Lookup`].
+    Lookup(Lookup),
+    /// To [`Request::ObjectStat`].
+    Stat(ObjectStat),
+    /// To [`Request::ObjectList`].
+    Objects(Vec<ObjectId>),
+    /// To [`Request::Get`]: for each key its value and epoch, or none.
+    Values(Vec<Option<(Vec<u8>, u64)>>),
+    /// To [`Request::Next`]; `more` if further records match.
+    Records { records: Vec<(Vec<u8>, Vec<u8>)>, more: bool },
+    /// To [`Request::IndexExists`].
+    Exists(bool),
+    /// To [`Request::IndexList`].
+    Indices(Vec<IndexId>),
+    /// To the container requests.
+    Container(ContainerInfo),
+    /// To [`Request::ContainerList`].
+    Containers(Vec<ContainerInfo>),
+    /// To [`Request::Lease`].
+    Lease(Lease),
+    /// To [`Request::Devices`].
+    Devices(Vec<DeviceInfo>),
+    /// To [`Request::DeviceAdd`].
+    Device(DeviceId),
+    /// To [`Request::Explain`].
+    Explanation(Explanation),
+    /// To [`Request::Verify`].
+    Verified(VerifyReport),
+    /// To [`Request::Stats`].
+    Stats(StoreStats),
+    /// Done; nothing to tell.
+    Done,
+    /// It failed; nothing was changed.
+    Failed(Error),
+}

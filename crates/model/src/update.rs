@@ -1,0 +1,52 @@
+use crate::{ContainerId, ContainerSpec, Extent, IndexKey, ObjectKey};
+
+/// One change to a store. Everything that a user can change is a list of these; a transaction is one list applied
+/// whole or not at all, and the journal is a sequence of such lists.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Update {
+    /// Makes a container. The id is chosen by the engine when 0.
+    ContainerCreate { id: ContainerId, label: String, spec: ContainerSpec },
+    /// Gives it another label.
+    ContainerRename { id: ContainerId, label: String },
+    /// Changes what can be changed: durability, quota, policy, owner.
+    ContainerSet { id: ContainerId, spec: ContainerSpec },
+    /// Deletes it with everything in it.
+    ContainerDelete { id: ContainerId },
+    /// Makes an empty object with blocks of 2^`block_shift` bytes.
+    ObjectCreate { key: ObjectKey, block_shift: u8 },
+    /// Deletes it.
+    ObjectDelete { key: ObjectKey },
+    /// Points `[offset, offset + extent.len)` at bytes already written to the device; grows the size to cover it.
+    Write { key: ObjectKey, offset: u64, extent: Extent },
+    /// Turns a range into a hole; the size stays.
+    Punch { key: ObjectKey, offset: u64, len: u64 },
+    /// Sets the size; drops what lies beyond.
+    Truncate { key: ObjectKey, size: u64 },
+    /// Makes an empty index.
+    IndexCreate { key: IndexKey },
+    /// Deletes it with its records.
+    IndexDelete { key: IndexKey },
+    /// Sets a record. With `only_new`, fails with [`crate::KeyCode::Exists`] if the key is there.
+    Put { index: IndexKey, key: Vec<u8>, value: Vec<u8>, only_new: bool },
+    /// Deletes a record.
+    Del { index: IndexKey, key: Vec<u8> },
+}
+
+impl Update {
+    /// The container that it changes.
+    pub fn container(&self) -> ContainerId {
+        match self {
+            Self::ContainerCreate { id, .. }
+            | Self::ContainerRename { id, .. }
+            | Self::ContainerSet { id, .. }
+            | Self::ContainerDelete { id } => *id,
+            Self::ObjectCreate { key, .. }
+            | Self::ObjectDelete { key }
+            | Self::Write { key, .. }
+            | Self::Punch { key, .. }
+            | Self::Truncate { key, .. } => key.container,
+            Self::IndexCreate { key } | Self::IndexDelete { key } => key.container,
+            Self::Put { index, .. } | Self::Del { index, .. } => index.container,
+        }
+    }
+}
