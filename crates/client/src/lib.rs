@@ -11,7 +11,7 @@ pub use cenote_model as model;
 pub use cenote_model::{
     ContainerId, ContainerInfo, ContainerSpec, DeviceInfo, DeviceKind, DeviceSpec, Durability, Error, ErrorKind,
     Explanation, Finding, IndexId, IndexKey, KeyCode, NextFrom, ObjectId, ObjectKey, ObjectStat, Result, StoreConfig,
-    StoreStats, VerifyReport,
+    StoreId, StoreStats, VerifyReport,
 };
 
 /// How to reach the engine.
@@ -111,6 +111,26 @@ impl Store {
     pub fn verify(&self) -> Result<VerifyReport> {
         todo!()
     }
+    /// Writes a checkpoint now, so that the next opening replays nothing.
+    pub fn checkpoint(&self) -> Result<()> {
+        todo!()
+    }
+    /// Asks the daemon that serves the store in `dir` to finish what it does and leave. False if none serves it.
+    pub fn stop_daemon(dir: impl AsRef<Path>) -> Result<bool> {
+        todo!()
+    }
+    /// The store's id.
+    pub fn id(&self) -> StoreId {
+        todo!()
+    }
+    /// The directory that it was opened in.
+    pub fn dir(&self) -> &Path {
+        todo!()
+    }
+    /// How the engine is reached now: [`Mode::InProcess`] or [`Mode::Daemon`].
+    pub fn reached(&self) -> Mode {
+        todo!()
+    }
     /// Counters.
     pub fn stats(&self) -> Result<StoreStats> {
         todo!()
@@ -180,6 +200,10 @@ impl Container {
     }
     /// Returns when everything acknowledged so far in this container survives power loss.
     pub fn flush(&self) -> Result<()> {
+        todo!()
+    }
+    /// Reads and checks everything in it.
+    pub fn verify(&self) -> Result<VerifyReport> {
         todo!()
     }
     /// The store that it is in.
