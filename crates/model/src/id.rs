@@ -89,3 +89,18 @@ impl fmt::Display for IndexKey {
         write!(f, "{}/{}", self.container, self.index)
     }
 }
+
+impl ObjectKey {
+    /// Chooses the object's version word in the shared control table. The same in every process and version that may
+    /// meet in one table: part of that table's format, so never change it without raising the table's version.
+    #[inline]
+    pub fn word_hash(self) -> u64 {
+        let mix = |value: u64| {
+            let value = (value ^ (value >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+            let value = (value ^ (value >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+            value ^ (value >> 32)
+        };
+        let object = mix(self.object.0 as u64 ^ mix((self.object.0 >> 64) as u64));
+        mix(object ^ self.container.0.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+}
