@@ -1,0 +1,38 @@
+# Cenote. `make run` is all that a newcomer needs; `make help` lists the rest.
+.DEFAULT_GOAL := help
+.PHONY: help setup build run test verify fix bench simulate soak fuzz clean
+export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
+export PYTHON ?= python3
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+setup: ## install what is missing (says what it does; safe to repeat)
+	@scripts/setup.sh
+
+build: setup ## build the release: command, HDF5 connector, C library, Python module
+	@scripts/build.sh
+
+run: build ## the main job: unmodified HDF5 programs on a tiered store (ARGS="--help" for options)
+	@.venv/bin/python -m campaign $(ARGS)
+
+test: build ## all tests, Rust's and Python's
+	@scripts/test.sh
+
+verify: setup ## the read-only gate: format, lints, rooms, documentation
+	@scripts/verify.sh
+
+fix: setup ## format, and mend what linters can mend
+	@scripts/fix.sh
+
+bench: build ## measure against references in the same run (target/bench.jsonl)
+	@scripts/testkit.sh bench $(ARGS)
+
+simulate: setup ## 100,000 seeds of the deterministic simulation
+	@scripts/testkit.sh simulate $(or $(ARGS),--seeds 100000)
+
+soak: build ## random workload with kills, until stopped or for SOAK_MINUTES
+	@scripts/testkit.sh soak $(ARGS)
+
+clean: ## remove what was built (.venv and target)
+	rm -rf target build .venv .pytest_cache .ruff_cache

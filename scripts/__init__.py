@@ -1,0 +1,1 @@
+"""What the Makefile calls. The checks are Python so that they can be tested."""

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Builds the release: the cenote command, the HDF5 connector, the C library, and the Python module into .venv.
+# Parts that are not in the tree yet are named and left out.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/env.sh
+
+parts=()
+for part in crates/cli:cenote-cli views/hdf5:cenote-hdf5 bindings/c:cenote-c; do
+  if [ -f "${part%%:*}/Cargo.toml" ]; then parts+=(-p "${part##*:}"); else echo "build: ${part%%:*} is not there yet"; fi
+done
+if [ ${#parts[@]} -gt 0 ]; then
+  cargo build --release --locked "${parts[@]}"
+fi
+
+# maturin asks cargo each time, which is quick, but then packs and installs, which is not: only when sources changed.
+if [ -f bindings/python/Cargo.toml ]; then
+  stamp=.venv/.cenote-module
+  if [ ! -e $stamp ] || [ -n "$(find Cargo.lock crates bindings/python -newer $stamp -type f \
+      \( -name '*.rs' -o -name '*.toml' -o -name '*.lock' -o -name '*.py' -o -name '*.pyi' \) -print -quit)" ]; then
+    VIRTUAL_ENV="$PWD/.venv" PATH="$PWD/.venv/bin:$PATH" \
+      maturin develop --release --locked --quiet --manifest-path bindings/python/Cargo.toml
+    touch $stamp
+  fi
+fi

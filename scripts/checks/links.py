@@ -1,0 +1,40 @@
+"""Checks that every relative link and every `path` named in code font in the documentation exists."""
+
+import re
+from pathlib import Path
+
+from .report import finish
+from .tree import ROOT, tracked_files
+
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def anchors(text: str) -> set[str]:
+    """Anchors of a page's headings, as renderers of Markdown make them."""
+    headings = re.findall(r"^#+\s+(.+?)\s*$", FENCE.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(page: Path, text: str) -> list[str]:
+    """Links of one page that lead nowhere in this tree. Links to other hosts are not followed."""
+    findings = []
+    for target in LINK.findall(FENCE.sub("", text)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        there = page if not path else page.parent / path
+        name = page.relative_to(ROOT) if page.is_relative_to(ROOT) else page
+        if not there.exists():
+            findings.append(f"{name}: link to '{target}', which does not exist")
+        elif anchor and there.suffix == ".md" and anchor not in anchors(there.read_text()):
+            findings.append(f"{name}: link to '{target}': no such heading")
+    return findings
+
+
+def main() -> None:
+    finish(finding for page in tracked_files("*.md") for finding in broken_links(page, page.read_text()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Runs every test: Rust's and Python's. Each runner ends with its own summary; the exit code is 0 only if both pass.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/env.sh
+
+status=0
+cargo test --workspace --locked || status=$?
+
+dirs=()
+for dir in scripts/tests campaign/tests bindings/python/tests views/hdf5/tests examples; do
+  [ -d $dir ] && [ -n "$(find $dir -name 'test_*.py' -print -quit)" ] && dirs+=($dir)
+done
+.venv/bin/python -m pytest -q "${dirs[@]}" || status=$?
+[ $status = 0 ] || echo "test: failed (the first failing runner is above)" >&2
+exit $status

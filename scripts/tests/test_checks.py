@@ -1,0 +1,78 @@
+"""The checks of `make verify` find what they are there to find."""
+
+from scripts.checks import dependencies, links, machine_paths, rooms
+
+TABLE = """
+| room | package | holds | must not know | may import |
+|---|---|---|---|---|
+| `crates/model` | cenote-model | ids | I/O | |
+| `crates/store` | cenote-store | engine | sockets | model |
+| `crates/testkit` | cenote-testkit | suites | | all above |
+| `views/hdf5` | cenote-hdf5 | connector | engine | model |
+"""
+
+
+def package(name: str, path: str, *dependencies: tuple[str, str | None]) -> dict:
+    """A package as `cargo metadata` describes it."""
+    found = [{"name": dep, "kind": kind, "path": f"/tree/{dep}"} for dep, kind in dependencies]
+    return {"name": name, "manifest_path": f"/tree/{path}/Cargo.toml", "dependencies": found}
+
+
+def violations(*packages: dict) -> list[str]:
+    table, findings = rooms.parse_table(TABLE)
+    assert not findings
+    return rooms.check(table, list(packages), "/tree")
+
+
+def test_allowed_imports_pass():
+    assert not violations(
+        package("cenote-model", "crates/model"),
+        package("cenote-store", "crates/store", ("cenote-model", None), ("cenote-testkit", "dev")),
+        package("cenote-testkit", "crates/testkit", ("cenote-store", None)),
+    )
+
+
+def test_a_forbidden_import_is_found():
+    (finding,) = violations(package("cenote-hdf5", "views/hdf5", ("cenote-store", None)))
+    assert "views/hdf5" in finding and "cenote-store" in finding
+
+
+def test_an_import_upwards_is_found_even_for_tests():
+    (finding,) = violations(package("cenote-model", "crates/model", ("cenote-store", "dev")))
+    assert "crates/model" in finding
+
+
+def test_a_crate_that_is_not_in_the_table_is_found():
+    (finding,) = violations(package("cenote-new", "crates/new"))
+    assert "not in the rooms table" in finding
+
+
+def test_a_crate_in_another_place_is_found():
+    (finding,) = violations(package("cenote-model", "crates/other"))
+    assert "crates/model" in finding
+
+
+def test_a_table_that_allows_what_is_below_is_found():
+    _, (finding,) = rooms.parse_table(TABLE.replace("| I/O | |", "| I/O | store |"))
+    assert "store" in finding
+
+
+def test_an_unargued_dependency_is_found():
+    dep = {"name": "left-pad", "kind": None}
+    crate = {"name": "x", "dependencies": [dep]}
+    (finding,) = dependencies.missing("| `numpy` | arrays |", [crate], ["numpy"])
+    assert "left-pad" in finding
+    assert not dependencies.missing("`left-pad 1.0` and `NumPy`", [crate], ["numpy"])
+
+
+def test_a_broken_link_is_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# One thing\n[a](gone.md) [b](page.md#one-thing) [c](#nowhere) [d](https://example.org/x)\n")
+    found = links.broken_links(page, page.read_text())
+    assert len(found) == 2 and "gone.md" in found[0] and "#nowhere" in found[1]
+
+
+def test_a_machine_path_is_found():
+    private = "/ho" + "me/someone/x"
+    assert machine_paths.findings_in("f", f"see {private}")
+    assert not machine_paths.findings_in("f", "see target/work/x, $HOME/x and example.org/root/x")

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# The read-only gate: format, lints, rooms, generated files, documentation. Changes nothing; `make fix` is what writes.
+# Runs every check even after one failed, and names those that did.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+. scripts/env.sh
+
+failed=()
+check() {
+  local name=$1
+  shift
+  printf 'verify: %s\n' "$name"
+  "$@" || failed+=("$name")
+}
+
+check "Rust format"        cargo fmt --all -- --check
+check "Rust lints"         cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+check "Python format"      .venv/bin/ruff format --quiet --check .
+check "Python lints"       .venv/bin/ruff check --quiet .
+check "rooms"              .venv/bin/python -m scripts.checks.rooms
+check "dependencies page"  .venv/bin/python -m scripts.checks.dependencies
+check "documentation links" .venv/bin/python -m scripts.checks.links
+check "machine paths"      .venv/bin/python -m scripts.checks.machine_paths
+[ -x bindings/c/check-header.sh ] && check "generated C header" bindings/c/check-header.sh
+
+if [ ${#failed[@]} -gt 0 ]; then
+  printf 'verify: FAILED:' >&2
+  printf ' [%s]' "${failed[@]}" >&2
+  printf '\nverify: `make fix` mends format and some lints; the rest is named above\n' >&2
+  exit 1
+fi
+echo "verify: all checks passed"
