@@ -1,4 +1,4 @@
-"""Checks that every relative link and every `path` named in code font in the documentation exists."""
+"""Checks that every relative link in the documentation leads somewhere in this tree, headings included."""
 
 import re
 from pathlib import Path

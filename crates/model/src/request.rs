@@ -1,3 +1,5 @@
+#![allow(missing_docs, reason = "the line above a variant says what its fields are")]
+
 use crate::{
     ContainerId, ContainerInfo, DeviceId, DeviceInfo, DeviceSpec, Error, Extent, IndexId, IndexKey, ObjectId,
     ObjectKey, Update,

@@ -1,3 +1,5 @@
+#![allow(missing_docs, reason = "the line above a variant says what its fields are")]
+
 use crate::{ContainerId, ContainerSpec, Extent, IndexKey, ObjectKey};
 
 /// One change to a store. Everything that a user can change is a list of these; a transaction is one list applied
