@@ -5,8 +5,17 @@
 //! says whether they survived, and never invents them. Every trait here has a conformance suite that the real
 //! implementation, the one in memory and each wrapper pass.
 
+mod clock;
+pub mod fork;
+mod lock;
+pub mod map;
+pub mod mem;
+mod meta_dir;
 mod seam;
 mod segment;
 
+pub use clock::SystemClock;
+pub use lock::{LOCK_FILE, StoreLock};
+pub use meta_dir::FsMetaDir;
 pub use seam::{Clock, Control, Device, Devices, LogFile, MetaDir, OpenedDevice};
 pub use segment::{SegmentFile, SegmentMode};

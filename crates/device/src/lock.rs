@@ -1,0 +1,39 @@
+//! The lock that says which process has a store's engine.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use cenote_model::{Error, Result};
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::fork::CloseInChild;
+
+/// Name of the file that is locked, in the store's directory.
+pub const LOCK_FILE: &str = "lock";
+
+/// Held by the one process whose engine has the store. Released when dropped or when the process dies, however it dies.
+/// Forked children do not hold it.
+#[derive(Debug)]
+pub struct StoreLock {
+    _in_child: Option<CloseInChild>, // before the descriptor: fields drop in order
+    _file: OwnedFd,
+}
+
+impl StoreLock {
+    /// Takes the lock of the store in `dir`; `None` if another process (or another engine in this one) holds it.
+    pub fn acquire(dir: &Path) -> Result<Option<Self>> {
+        let path = dir.join(LOCK_FILE);
+        let fail = |errno: Errno| {
+            Error::io(format!("lock file {}", path.display()), &errno.into())
+                .try_next("check that the directory exists and that you may write to it")
+        };
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).map_err(fail)?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Self { _in_child: CloseInChild::new(&file), _file: file })),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(errno) => Err(fail(errno)),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! A mapping of part of a file, and nothing but its lifetime and bounds.
+#![allow(unsafe_code, reason = "mmap, and copying through raw pointers to memory that other processes share")]
+
+use std::os::fd::AsFd;
+
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+/// `len` bytes of a file in memory, shared with everyone who maps it.
+///
+/// Others may change the bytes at any time, so no reference to them is ever made here: bytes are copied in and out,
+/// and [`Mapping::as_ptr`] leaves the argument to its caller.
+#[derive(Debug)]
+pub struct Mapping {
+    base: *mut u8,
+    len: usize,
+    writable: bool,
+}
+
+// SAFETY: the mapping is plain shared memory; access is by raw copies whose races are the callers' protocol.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `[offset, offset + len)`. `offset` must be a multiple of the page size, `len` not 0, and the file that long.
+    pub fn new(fd: impl AsFd, offset: u64, len: usize, writable: bool) -> Result<Self, Errno> {
+        if len == 0 || !offset.is_multiple_of(4096) {
+            return Err(Errno::INVAL);
+        }
+        let end = offset.checked_add(len as u64).ok_or(Errno::INVAL)?;
+        if rustix::fs::fstat(&fd)?.st_size < i64::try_from(end).map_err(|_| Errno::INVAL)? {
+            return Err(Errno::INVAL); // touching pages past the end would be SIGBUS
+        }
+        let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        let base = unsafe {
+            rustix::mm::mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED | MapFlags::NORESERVE, fd, offset)?
+        };
+        Ok(Self { base: base.cast(), len, writable })
+    }
+    /// Bytes mapped.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+    /// Never: an empty mapping cannot be made.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+    /// The first byte. Valid for `len` bytes while the mapping lives; writable if it was mapped so.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.base
+    }
+    /// A pointer to `len` bytes at `offset`; `None` if they are not all inside.
+    #[inline]
+    pub fn at(&self, offset: u64, len: usize) -> Option<*mut u8> {
+        let offset = usize::try_from(offset).ok()?;
+        if offset.checked_add(len)? > self.len {
+            return None;
+        }
+        // SAFETY: offset <= self.len, checked above, so the result is in or just past the mapping.
+        Some(unsafe { self.base.add(offset) })
+    }
+    /// Copies bytes out; false if they are not all inside.
+    #[inline]
+    pub fn copy_out(&self, offset: u64, buf: &mut [u8]) -> bool {
+        let Some(from) = self.at(offset, buf.len()) else { return false };
+        // SAFETY: `at` checked the source's bounds; `buf` is ours alone and cannot overlap a mapping made here.
+        unsafe { std::ptr::copy_nonoverlapping(from, buf.as_mut_ptr(), buf.len()) };
+        true
+    }
+    /// Copies bytes in; false if they do not all fit or the mapping is read-only.
+    #[inline]
+    pub fn copy_in(&self, offset: u64, bytes: &[u8]) -> bool {
+        let Some(to) = self.at(offset, bytes.len()) else { return false };
+        if !self.writable {
+            return false;
+        }
+        // SAFETY: `at` checked the target's bounds and it is mapped writable. `bytes` may be another part of the same
+        // memory (a view), hence `copy`, which allows overlap.
+        unsafe { std::ptr::copy(bytes.as_ptr(), to, bytes.len()) };
+        true
+    }
+    /// True if it may be written through.
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+    /// Makes pages present and writable without changing them, so that first writes do not fault one by one.
+    /// Pages are rounded outwards. Errors (an old kernel, no memory) are returned and harmless.
+    pub fn populate(&self, offset: u64, len: usize) -> Result<(), Errno> {
+        let (from, len) = self.pages(offset, len)?;
+        // SAFETY: in bounds; populating changes no bytes.
+        unsafe { rustix::mm::madvise(from, len, Advice::LinuxPopulateWrite) }
+    }
+    /// Asks for huge pages. A wish: errors mean that there will be none.
+    pub fn advise_huge(&self) -> Result<(), Errno> {
+        // SAFETY: the whole mapping; advice changes no bytes.
+        unsafe { rustix::mm::madvise(self.base.cast(), self.len, Advice::LinuxHugepage) }
+    }
+    fn pages(&self, offset: u64, len: usize) -> Result<(*mut std::ffi::c_void, usize), Errno> {
+        self.at(offset, len).ok_or(Errno::INVAL)?;
+        let first = offset & !4095;
+        let end = (offset + len as u64).next_multiple_of(4096).min(self.len as u64);
+        let from = self.at(first, 0).ok_or(Errno::INVAL)?;
+        Ok((from.cast(), (end - first) as usize))
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new` with this length, unmapped nowhere else. Failure would leak, not harm.
+        let _ = unsafe { rustix::mm::munmap(self.base.cast(), self.len) };
+    }
+}

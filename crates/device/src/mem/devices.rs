@@ -1,0 +1,156 @@
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use cenote_model::{DeviceId, DeviceKind, DeviceSpec, Error, ErrorKind, Result, StoreId};
+use parking_lot::Mutex;
+
+use super::medium::{Keep, Medium, SplitMix, dead};
+use crate::{Device, Devices, OpenedDevice, SegmentFile};
+
+type Media = HashMap<(StoreId, DeviceId), Arc<Mutex<Medium>>>;
+
+/// Devices in this process. Cheap to clone; clones are the same devices.
+#[derive(Clone)]
+pub struct MemDevices {
+    media: Arc<Mutex<Media>>,
+    segment_bytes: u64,
+}
+
+impl Default for MemDevices {
+    fn default() -> Self {
+        Self::new(64 << 20)
+    }
+}
+
+impl MemDevices {
+    /// Devices with segments of so many bytes (a multiple of 4096).
+    pub fn new(segment_bytes: u64) -> Self {
+        assert!(segment_bytes > 0 && segment_bytes.is_multiple_of(4096), "segments of {segment_bytes} bytes");
+        Self { media: Arc::default(), segment_bytes }
+    }
+    /// The machine loses power: shared memory devices are gone, others keep what was synced and of the rest what `keep`
+    /// says. Handles opened before fail from now on.
+    pub fn power_loss(&self, keep: Keep) {
+        let mut rng = SplitMix::new(if let Keep::Random(seed) = keep { seed } else { 0 });
+        let mut media = self.media.lock();
+        let mut keys: Vec<_> = media.keys().copied().collect();
+        keys.sort_unstable(); // one seed, one outcome
+        for key in keys {
+            let medium = Arc::clone(&media[&key]);
+            let mut medium = medium.lock();
+            if medium.is_volatile() {
+                medium.generation += 1;
+                media.remove(&key);
+            } else {
+                medium.power_loss(keep, &mut rng);
+            }
+        }
+    }
+    /// The process that uses the devices dies: all bytes stay, handles opened before fail from now on.
+    pub fn kill(&self) {
+        for medium in self.media.lock().values() {
+            medium.lock().generation += 1;
+        }
+    }
+    /// Turns over the bits of `xor` in one byte on the medium; false if there is no such device.
+    pub fn corrupt(&self, store: StoreId, id: DeviceId, offset: u64, xor: u8) -> bool {
+        let media = self.media.lock();
+        media.get(&(store, id)).is_some_and(|medium| {
+            let mut medium = medium.lock();
+            let inside = offset < medium.capacity();
+            if inside {
+                medium.corrupt(offset, xor);
+            }
+            inside
+        })
+    }
+}
+
+impl Devices for MemDevices {
+    fn open(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec, create: bool) -> Result<OpenedDevice> {
+        let unit_bytes: u32 = if spec.kind == DeviceKind::SharedMemory { 512 } else { 4096 };
+        let subject = format!("device `{}` in memory", spec.name);
+        let capacity = spec.capacity_bytes - spec.capacity_bytes % u64::from(unit_bytes);
+        if capacity == 0 {
+            return Err(Error::new(ErrorKind::InvalidInput, subject)
+                .because(format!("a capacity of {} bytes", spec.capacity_bytes))
+                .try_next(format!("give it at least {unit_bytes} bytes")));
+        }
+        let mut media = self.media.lock();
+        let existing = if create { None } else { media.get(&(store, id)).cloned() };
+        let survived = existing.is_some();
+        let medium = match existing {
+            Some(medium) => medium,
+            None if create || !spec.kind.is_persistent() => {
+                let medium = Arc::new(Mutex::new(Medium::new(capacity, !spec.kind.is_persistent(), 0)));
+                media.insert((store, id), Arc::clone(&medium));
+                medium
+            }
+            None => return Err(Error::new(ErrorKind::NotFound, subject)),
+        };
+        let (generation, capacity) = {
+            let medium = medium.lock();
+            (medium.generation, medium.capacity())
+        };
+        let device = MemDevice { medium, generation, capacity, unit_bytes, segment_bytes: self.segment_bytes, subject };
+        Ok(OpenedDevice { device: Arc::new(device), survived })
+    }
+    fn remove(&self, store: StoreId, id: DeviceId, _spec: &DeviceSpec) -> Result<()> {
+        self.media.lock().remove(&(store, id));
+        Ok(())
+    }
+}
+
+struct MemDevice {
+    medium: Arc<Mutex<Medium>>,
+    generation: u64,
+    capacity: u64,
+    unit_bytes: u32,
+    segment_bytes: u64,
+    subject: String,
+}
+
+impl MemDevice {
+    fn with<T>(&self, act: impl FnOnce(&mut Medium) -> Result<T>) -> Result<T> {
+        let mut medium = self.medium.lock();
+        if medium.generation == self.generation { act(&mut medium) } else { Err(dead(&self.subject)) }
+    }
+}
+
+impl Device for MemDevice {
+    fn capacity_bytes(&self) -> u64 {
+        self.capacity
+    }
+    fn unit_bytes(&self) -> u32 {
+        self.unit_bytes
+    }
+    fn segment_bytes(&self) -> u64 {
+        self.segment_bytes.min(self.capacity)
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.with(|medium| {
+            medium.check(&self.subject, offset, buf.len())?;
+            medium.read(offset, buf);
+            Ok(())
+        })
+    }
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.with(|medium| {
+            medium.check(&self.subject, offset, bytes.len())?;
+            medium.write(offset, bytes);
+            Ok(())
+        })
+    }
+    fn sync(&self) -> Result<()> {
+        self.with(|medium| {
+            medium.sync();
+            Ok(())
+        })
+    }
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        self.with(|medium| medium.check(&self.subject, offset, usize::try_from(len).unwrap_or(usize::MAX)))
+    }
+    fn segment(&self, _number: u64) -> Result<Option<SegmentFile>> {
+        Ok(None)
+    }
+}

@@ -1,0 +1,208 @@
+//! The store's directory on a real file system.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use cenote_model::{Error, ErrorKind, Result};
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::map::Mapping;
+use crate::{LogFile, MetaDir};
+
+/// Files under construction begin with this; what a crash leaves of them is deleted at the next open.
+const TEMPORARY: &str = ".new-";
+
+/// Refuses what is not a plain file name of ours.
+pub(crate) fn check_name(name: &str) -> Result<()> {
+    if name.is_empty() || name.len() > 200 || name.starts_with('.') || name.contains(['/', '\0']) {
+        return Err(Error::new(ErrorKind::InvalidInput, format!("file name `{name}`")).because("not a plain name"));
+    }
+    Ok(())
+}
+
+/// A directory as the place of a store's metadata. Files in it that it did not make (socket, lock) are listed as well.
+#[derive(Debug)]
+pub struct FsMetaDir {
+    dir: OwnedFd,
+    path: PathBuf,
+}
+
+impl FsMetaDir {
+    /// Opens an existing directory and deletes what unfinished `write_file` and `create_log` calls left.
+    /// The caller holds the [`crate::StoreLock`].
+    pub fn open(path: &Path) -> Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| {
+            Error::io(format!("store directory {}", path.display()), &errno.into())
+                .try_next("check the path, or make the store first")
+        })?;
+        let this = Self { dir, path: path.to_owned() };
+        for name in this.names()? {
+            if name.starts_with(TEMPORARY) {
+                let _ = rustix::fs::unlinkat(&this.dir, &name, AtFlags::empty());
+            }
+        }
+        Ok(this)
+    }
+    fn fail(&self, name: &str, errno: Errno) -> Error {
+        let error = Error::io(self.path.join(name).display().to_string(), &errno.into());
+        match error.kind() {
+            ErrorKind::Full => error.try_next("free some space on that file system"),
+            ErrorKind::PermissionDenied => error.try_next("check who owns the store's directory"),
+            _ if errno == Errno::ROFS => error.try_next("mount that file system writable"),
+            _ => error,
+        }
+    }
+    fn names(&self) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        let entries = rustix::fs::Dir::read_from(&self.dir).map_err(|errno| self.fail("", errno))?;
+        for entry in entries {
+            let entry = entry.map_err(|errno| self.fail("", errno))?;
+            if let Ok(name) = entry.file_name().to_str()
+                && name != "."
+                && name != ".."
+            {
+                names.push(name.to_owned());
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+    fn sync_dir(&self) -> Result<()> {
+        rustix::fs::fsync(&self.dir).map_err(|errno| self.fail("", errno))
+    }
+    fn open_at(&self, name: &str, flags: OFlags) -> Result<File> {
+        rustix::fs::openat(&self.dir, name, flags | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::RUSR | Mode::WUSR)
+            .map(File::from)
+            .map_err(|errno| self.fail(name, errno))
+    }
+    /// Makes a temporary file, lets `fill` write it, syncs it and gives it its name.
+    fn install(&self, name: &str, replace: bool, fill: impl FnOnce(&mut File) -> Result<(), Errno>) -> Result<File> {
+        check_name(name)?;
+        let temporary = format!("{TEMPORARY}{name}");
+        let _ = rustix::fs::unlinkat(&self.dir, &temporary, AtFlags::empty());
+        let mut file = self.open_at(&temporary, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)?;
+        let done = fill(&mut file).and_then(|()| rustix::fs::fsync(&file)).and_then(|()| {
+            if replace {
+                rustix::fs::renameat(&self.dir, &temporary, &self.dir, name)
+            } else {
+                use rustix::fs::RenameFlags;
+                rustix::fs::renameat_with(&self.dir, &temporary, &self.dir, name, RenameFlags::NOREPLACE)
+            }
+        });
+        if let Err(errno) = done {
+            let _ = rustix::fs::unlinkat(&self.dir, &temporary, AtFlags::empty());
+            return Err(if errno == Errno::EXIST {
+                Error::new(ErrorKind::Exists, self.path.join(name).display().to_string())
+            } else {
+                self.fail(name, errno)
+            });
+        }
+        self.sync_dir()?;
+        Ok(file)
+    }
+    fn map(&self, name: &str, file: File) -> Result<Box<dyn LogFile>> {
+        let size =
+            file.metadata().map_err(|error| Error::io(self.path.join(name).display().to_string(), &error))?.len();
+        if size == 0 {
+            return Err(Error::new(ErrorKind::Corrupt, self.path.join(name).display().to_string())
+                .because("the log file is empty")
+                .try_next("restore the store's directory from a copy"));
+        }
+        let len = usize::try_from(size).map_err(|_| self.fail(name, Errno::FBIG))?;
+        let map = Mapping::new(&file, 0, len, true).map_err(|errno| self.fail(name, errno))?;
+        Ok(Box::new(FsLog { map, file, path: self.path.join(name) }))
+    }
+}
+
+/// Gives a file all its blocks, so that writing through a mapping cannot meet a full disk (which would be SIGBUS).
+fn reserve(file: impl AsFd, len: u64) -> Result<(), Errno> {
+    match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len) {
+        Err(Errno::OPNOTSUPP) => {
+            let zeros = vec![0_u8; 1 << 20];
+            let mut at = rustix::fs::fstat(&file)?.st_size as u64;
+            while at < len {
+                let n = (len - at).min(zeros.len() as u64) as usize;
+                at += rustix::io::pwrite(&file, &zeros[..n], at)? as u64;
+            }
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+fn errno_of(error: &std::io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+impl MetaDir for FsMetaDir {
+    fn create_log(&self, name: &str, capacity: u64) -> Result<Box<dyn LogFile>> {
+        if capacity == 0 {
+            return Err(Error::new(ErrorKind::InvalidInput, format!("log `{name}`")).because("a capacity of 0 bytes"));
+        }
+        let file = self.install(name, false, |file| reserve(&*file, capacity))?;
+        self.map(name, file)
+    }
+    fn open_log(&self, name: &str) -> Result<Box<dyn LogFile>> {
+        check_name(name)?;
+        let file = self.open_at(name, OFlags::RDWR)?;
+        let size = rustix::fs::fstat(&file).map_err(|errno| self.fail(name, errno))?.st_size as u64;
+        if size > 0 {
+            reserve(&file, size).map_err(|errno| self.fail(name, errno))?; // a copy of a store may be sparse
+        }
+        self.map(name, file)
+    }
+    fn write_file(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        self.install(name, true, |file| file.write_all(bytes).map_err(|error| errno_of(&error))).map(drop)
+    }
+    fn read_file(&self, name: &str) -> Result<Vec<u8>> {
+        check_name(name)?;
+        let mut bytes = Vec::new();
+        let mut file = self.open_at(name, OFlags::RDONLY)?;
+        file.read_to_end(&mut bytes).map_err(|error| self.fail(name, errno_of(&error)))?;
+        Ok(bytes)
+    }
+    fn list(&self) -> Result<Vec<String>> {
+        let mut names = self.names()?;
+        names.retain(|name| !name.starts_with('.'));
+        Ok(names)
+    }
+    fn remove(&self, name: &str) -> Result<()> {
+        check_name(name)?;
+        rustix::fs::unlinkat(&self.dir, name, AtFlags::empty()).map_err(|errno| self.fail(name, errno))?;
+        self.sync_dir()
+    }
+}
+
+struct FsLog {
+    map: Mapping,
+    file: File,
+    path: PathBuf,
+}
+
+impl FsLog {
+    #[cold]
+    fn outside(&self, offset: u64, len: usize) -> Error {
+        Error::new(ErrorKind::InvalidInput, format!("log {}", self.path.display()))
+            .because(format!("{len} bytes at {offset} reach past its {} bytes", self.map.len()))
+    }
+}
+
+impl LogFile for FsLog {
+    fn capacity(&self) -> u64 {
+        self.map.len() as u64
+    }
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        if self.map.copy_in(offset, bytes) { Ok(()) } else { Err(self.outside(offset, bytes.len())) }
+    }
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        if self.map.copy_out(offset, buf) { Ok(()) } else { Err(self.outside(offset, buf.len())) }
+    }
+    fn sync(&self) -> Result<()> {
+        rustix::fs::fdatasync(&self.file)
+            .map_err(|errno| Error::io(format!("log {}", self.path.display()), &errno.into()))
+    }
+}
