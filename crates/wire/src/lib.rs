@@ -1,0 +1,16 @@
+//! What processes say to each other, as bytes: requests, responses, and the greeting on the store's socket.
+//!
+//! The only owner of encodings between processes. Knows nothing of media, sockets or rings.
+//! Every message begins with [`WIRE_VERSION`]; numbers are little-endian and of fixed width, lists begin with a
+//! `u32` count. The decoder takes bytes from anyone: it neither panics nor allocates more than a small multiple of
+//! what it is given.
+
+mod codec;
+mod greeting;
+mod values;
+
+pub use codec::{decode_request, decode_response, encode_request, encode_response};
+pub use greeting::{Greeting, decode_greeting, encode_greeting};
+
+/// First byte of every message. A peer that reads another one answers `VersionMismatch`.
+pub const WIRE_VERSION: u8 = 1;
