@@ -1,0 +1,261 @@
+//! The primitives of the encoding, and the envelope of requests and responses.
+
+use cenote_model::{Error, ErrorKind, Request, Response, Result};
+
+use crate::WIRE_VERSION;
+
+/// Something with an encoding.
+pub(crate) trait Wire: Sized {
+    /// Fewest bytes that any value takes: bounds what a list's count can make the decoder allocate.
+    const BYTES_MIN: usize;
+    fn put(&self, out: &mut Vec<u8>);
+    fn take(input: &mut Input<'_>) -> Result<Self>;
+    /// The elements of a list. Bytes have a faster way.
+    fn put_all(list: &[Self], out: &mut Vec<u8>) {
+        out.reserve(list.len() * Self::BYTES_MIN);
+        for value in list {
+            value.put(out);
+        }
+    }
+    /// `count` elements of a list; the message is known to be long enough to hold them.
+    fn take_all(input: &mut Input<'_>, count: usize) -> Result<Vec<Self>> {
+        let mut list = Vec::with_capacity(count);
+        for _ in 0..count {
+            list.push(Self::take(input)?);
+        }
+        Ok(list)
+    }
+}
+
+/// What is left of a message being decoded.
+pub(crate) struct Input<'a>(&'a [u8]);
+
+impl<'a> Input<'a> {
+    pub fn bytes(&mut self, count: usize) -> Result<&'a [u8]> {
+        if count > self.0.len() {
+            return Err(malformed("it ends too early"));
+        }
+        let (head, rest) = self.0.split_at(count);
+        self.0 = rest;
+        Ok(head)
+    }
+    fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let (head, rest) = self.0.split_first_chunk::<N>().ok_or_else(|| malformed("it ends too early"))?;
+        self.0 = rest;
+        Ok(*head)
+    }
+    /// A list's count, and how many elements it is safe to make room for.
+    fn count(&mut self, element_bytes_min: usize) -> Result<usize> {
+        let count = u32::take(self)? as usize;
+        if count.saturating_mul(element_bytes_min.max(1)) > self.0.len() {
+            return Err(malformed("a list is longer than the message"));
+        }
+        Ok(count)
+    }
+    fn end(&self) -> Result<()> {
+        if self.0.is_empty() { Ok(()) } else { Err(malformed("bytes follow its end")) }
+    }
+}
+
+/// The error for bytes that are no message.
+#[cold]
+pub(crate) fn malformed(why: &str) -> Error {
+    Error::new(ErrorKind::InvalidInput, "message from another process").because(why)
+}
+
+macro_rules! wire_number {
+    ($($kind:ty),*) => { $(
+        impl Wire for $kind {
+            const BYTES_MIN: usize = size_of::<$kind>();
+            #[inline]
+            fn put(&self, out: &mut Vec<u8>) {
+                out.extend_from_slice(&self.to_le_bytes());
+            }
+            #[inline]
+            fn take(input: &mut Input<'_>) -> Result<Self> {
+                Ok(Self::from_le_bytes(input.array()?))
+            }
+        }
+    )* };
+}
+wire_number!(u16, u32, u64, u128);
+
+impl Wire for u8 {
+    const BYTES_MIN: usize = 1;
+    #[inline]
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(*self);
+    }
+    #[inline]
+    fn take(input: &mut Input<'_>) -> Result<Self> {
+        Ok(input.array::<1>()?[0])
+    }
+    fn put_all(list: &[Self], out: &mut Vec<u8>) {
+        out.extend_from_slice(list);
+    }
+    fn take_all(input: &mut Input<'_>, count: usize) -> Result<Vec<Self>> {
+        input.bytes(count).map(<[u8]>::to_vec)
+    }
+}
+
+impl Wire for bool {
+    const BYTES_MIN: usize = 1;
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(*self));
+    }
+    fn take(input: &mut Input<'_>) -> Result<Self> {
+        match u8::take(input)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(malformed("a flag is neither 0 nor 1")),
+        }
+    }
+}
+
+/// A byte string: count and bytes.
+pub(crate) fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+    (bytes.len() as u32).put(out);
+    out.extend_from_slice(bytes);
+}
+
+/// The counterpart of [`put_bytes`].
+pub(crate) fn take_bytes<'a>(input: &mut Input<'a>) -> Result<&'a [u8]> {
+    let count = input.count(1)?;
+    input.bytes(count)
+}
+
+impl Wire for String {
+    const BYTES_MIN: usize = 4;
+    fn put(&self, out: &mut Vec<u8>) {
+        put_bytes(self.as_bytes(), out);
+    }
+    fn take(input: &mut Input<'_>) -> Result<Self> {
+        let bytes = take_bytes(input)?;
+        std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| malformed("a text is not UTF-8"))
+    }
+}
+
+impl<T: Wire> Wire for Option<T> {
+    const BYTES_MIN: usize = 1;
+    fn put(&self, out: &mut Vec<u8>) {
+        self.is_some().put(out);
+        if let Some(value) = self {
+            value.put(out);
+        }
+    }
+    fn take(input: &mut Input<'_>) -> Result<Self> {
+        Ok(if bool::take(input)? { Some(T::take(input)?) } else { None })
+    }
+}
+
+impl<T: Wire> Wire for Vec<T> {
+    const BYTES_MIN: usize = 4;
+    fn put(&self, out: &mut Vec<u8>) {
+        (self.len() as u32).put(out);
+        T::put_all(self, out);
+    }
+    fn take(input: &mut Input<'_>) -> Result<Self> {
+        let count = input.count(T::BYTES_MIN)?;
+        T::take_all(input, count)
+    }
+}
+
+impl<A: Wire, B: Wire> Wire for (A, B) {
+    const BYTES_MIN: usize = A::BYTES_MIN + B::BYTES_MIN;
+    fn put(&self, out: &mut Vec<u8>) {
+        self.0.put(out);
+        self.1.put(out);
+    }
+    fn take(input: &mut Input<'_>) -> Result<Self> {
+        Ok((A::take(input)?, B::take(input)?))
+    }
+}
+
+/// Implements [`Wire`] for a structure, field by field.
+macro_rules! wire_struct {
+    ($name:ty, $min:expr, { $($field:ident),* $(,)? }) => {
+        impl $crate::codec::Wire for $name {
+            const BYTES_MIN: usize = $min;
+            #[inline]
+            fn put(&self, out: &mut Vec<u8>) {
+                $( $crate::codec::Wire::put(&self.$field, out); )*
+            }
+            #[inline]
+            fn take(input: &mut $crate::codec::Input<'_>) -> cenote_model::Result<Self> {
+                $( let $field = $crate::codec::Wire::take(input)?; )*
+                Ok(Self { $($field),* })
+            }
+        }
+    };
+}
+
+/// Implements [`Wire`] for an enumeration: a tag byte, then the fields in order.
+macro_rules! wire_enum {
+    ($name:ty, $min:literal, $what:literal, { $( $tag:literal => $variant:ident $( { $($field:ident),* $(,)? } )? $( ( $($item:ident),* ) )? ),* $(,)? }) => {
+        impl $crate::codec::Wire for $name {
+            const BYTES_MIN: usize = $min;
+            fn put(&self, out: &mut Vec<u8>) {
+                match self {
+                    $( Self::$variant $( { $($field),* } )? $( ( $($item),* ) )? => {
+                        out.push($tag);
+                        $( $( $crate::codec::Wire::put($field, out); )* )?
+                        $( $( $crate::codec::Wire::put($item, out); )* )?
+                    } )*
+                }
+            }
+            fn take(input: &mut $crate::codec::Input<'_>) -> cenote_model::Result<Self> {
+                match <u8 as $crate::codec::Wire>::take(input)? {
+                    $( $tag => {
+                        $( $( let $field = $crate::codec::Wire::take(input)?; )* )?
+                        $( $( let $item = $crate::codec::Wire::take(input)?; )* )?
+                        Ok(Self::$variant $( { $($field),* } )? $( ( $($item),* ) )?)
+                    } )*
+                    _ => Err($crate::codec::malformed(concat!("unknown ", $what))),
+                }
+            }
+        }
+    };
+}
+pub(crate) use {wire_enum, wire_struct};
+
+/// Appends a message to `out`.
+pub(crate) fn encode<T: Wire>(seq: u64, value: &T, out: &mut Vec<u8>) {
+    out.push(WIRE_VERSION);
+    seq.put(out);
+    value.put(out);
+}
+
+/// Decodes a message that fills `bytes`.
+pub(crate) fn decode<T: Wire>(bytes: &[u8]) -> Result<(u64, T)> {
+    let mut input = Input(bytes);
+    let version = u8::take(&mut input)?;
+    if version != WIRE_VERSION {
+        return Err(Error::new(ErrorKind::VersionMismatch, "message from another process")
+            .because(format!("it speaks version {version}, this process version {WIRE_VERSION}"))
+            .try_next("use one version of Cenote on this node, and restart the daemon (`cenote stop DIR`)"));
+    }
+    let seq = u64::take(&mut input)?;
+    let value = T::take(&mut input)?;
+    input.end()?;
+    Ok((seq, value))
+}
+
+/// Appends request number `seq` to `out`.
+pub fn encode_request(seq: u64, request: &Request, out: &mut Vec<u8>) {
+    encode(seq, request, out);
+}
+
+/// A request and its number, from bytes that may be hostile.
+pub fn decode_request(bytes: &[u8]) -> Result<(u64, Request)> {
+    decode(bytes)
+}
+
+/// Appends the response to request `seq` to `out`.
+pub fn encode_response(seq: u64, response: &Response, out: &mut Vec<u8>) {
+    encode(seq, response, out);
+}
+
+/// A response and the number of its request, from bytes that may be hostile.
+pub fn decode_response(bytes: &[u8]) -> Result<(u64, Response)> {
+    decode(bytes)
+}

@@ -1,0 +1,192 @@
+//! Encodings of the model's values.
+
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use cenote_model::{
+    Check, ContainerId, ContainerInfo, ContainerSpec, DeviceId, DeviceInfo, DeviceKind, DeviceSpec, DeviceState,
+    Durability, Encoding, Error, ErrorKind, Explanation, Extent, ExtentWhy, Finding, FlushTarget, IndexId, IndexKey,
+    KeyCode, Lease, Lookup, NextFrom, NodeId, ObjectId, ObjectKey, ObjectStat, Request, Response, Result, Run,
+    StoreConfig, StoreId, StoreStats, Sums, Update, VerifyReport,
+};
+
+use crate::codec::{Input, Wire, malformed, put_bytes, take_bytes, wire_enum, wire_struct};
+
+macro_rules! wire_id {
+    ($($name:ident: $inner:ty),* $(,)?) => { $(
+        impl Wire for $name {
+            const BYTES_MIN: usize = size_of::<$inner>();
+            #[inline]
+            fn put(&self, out: &mut Vec<u8>) {
+                self.0.put(out);
+            }
+            #[inline]
+            fn take(input: &mut Input<'_>) -> Result<Self> {
+                <$inner>::take(input).map(Self)
+            }
+        }
+    )* };
+}
+wire_id!(StoreId: u128, ContainerId: u64, ObjectId: u128, IndexId: u128, DeviceId: u16, NodeId: u16);
+wire_struct!(ObjectKey, 24, { container, object });
+wire_struct!(IndexKey, 24, { container, index });
+
+/// Enumerations without fields: one byte, the discriminant.
+macro_rules! wire_code {
+    ($name:ident, $what:literal, [$($variant:ident),* $(,)?]) => {
+        impl Wire for $name {
+            const BYTES_MIN: usize = 1;
+            fn put(&self, out: &mut Vec<u8>) {
+                out.push(*self as u8);
+            }
+            fn take(input: &mut Input<'_>) -> Result<Self> {
+                let code = u8::take(input)?;
+                [$(Self::$variant),*]
+                    .into_iter()
+                    .find(|value| *value as u8 == code)
+                    .ok_or_else(|| malformed(concat!("unknown ", $what)))
+            }
+        }
+    };
+}
+wire_code!(Encoding, "extent encoding", [Plain]);
+wire_code!(Durability, "durability", [Sync, Async, Scratch, Bypass]);
+wire_code!(DeviceKind, "kind of device", [SharedMemory, File, Directory]);
+wire_code!(DeviceState, "state of a device", [Online, Draining, Failed]);
+wire_code!(KeyCode, "result code", [Ok, NotFound, Exists, Invalid, Limit]);
+
+impl Wire for Sums {
+    const BYTES_MIN: usize = 4;
+    fn put(&self, out: &mut Vec<u8>) {
+        let sums = self.as_slice();
+        (sums.len() as u32).put(out);
+        for sum in sums {
+            sum.put(out);
+        }
+    }
+    fn take(input: &mut Input<'_>) -> Result<Self> {
+        let count = u32::take(input)? as usize;
+        if count == 1 {
+            return u32::take(input).map(Self::One);
+        }
+        let bytes = input.bytes(count.saturating_mul(4))?;
+        let sums: Arc<[u32]> = bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+        Ok(Self::Many(sums))
+    }
+}
+wire_struct!(Extent, 29, { node, device, encoding, run_offset, run_len, skip, len, sums });
+
+impl Wire for PathBuf {
+    const BYTES_MIN: usize = 4;
+    fn put(&self, out: &mut Vec<u8>) {
+        put_bytes(self.as_os_str().as_bytes(), out);
+    }
+    fn take(input: &mut Input<'_>) -> Result<Self> {
+        Ok(std::ffi::OsString::from_vec(take_bytes(input)?.to_vec()).into())
+    }
+}
+
+wire_struct!(ContainerSpec, 15, { block_shift, durability, quota_bytes, policy, owner_uid });
+wire_struct!(ContainerInfo, 59, { id, label, spec, objects, indices, records, stored_bytes });
+wire_struct!(DeviceSpec, 21, { name, kind, path, capacity_bytes, watermark_high_permille, watermark_low_permille });
+wire_struct!(DeviceInfo, 52, { id, spec, state, used_bytes, reserved_bytes, unit_bytes, segment_bytes });
+wire_struct!(StoreConfig, 12, { devices, writers, readers });
+
+impl Wire for Error {
+    const BYTES_MIN: usize = 13;
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(self.kind() as u8);
+        put_bytes(self.subject().as_bytes(), out);
+        put_bytes(self.cause().as_bytes(), out);
+        put_bytes(self.next_step().as_bytes(), out);
+    }
+    fn take(input: &mut Input<'_>) -> Result<Self> {
+        let kind = ErrorKind::from_code(u8::take(input)?).unwrap_or(ErrorKind::Internal);
+        let subject = String::take(input)?;
+        let cause = String::take(input)?;
+        Ok(Self::new(kind, subject).because(cause).try_next(String::take(input)?))
+    }
+}
+
+wire_enum!(Update, 9, "update", {
+    1 => ContainerCreate { id, label, spec },
+    2 => ContainerRename { id, label },
+    3 => ContainerSet { id, spec },
+    4 => ContainerDelete { id },
+    5 => ObjectCreate { key, block_shift },
+    6 => ObjectDelete { key },
+    7 => Write { key, offset, extent },
+    8 => Punch { key, offset, len },
+    9 => Truncate { key, size },
+    10 => IndexCreate { key },
+    11 => IndexDelete { key },
+    12 => Put { index, key, value, only_new },
+    13 => Del { index, key },
+});
+wire_enum!(Check, 33, "check", {
+    1 => Object { key, epoch },
+    2 => Record { index, key, epoch },
+});
+wire_enum!(NextFrom, 1, "place to begin", { 1 => Start, 2 => At(key), 3 => After(key) });
+wire_enum!(FlushTarget, 1, "target", { 1 => Store, 2 => Container(id), 3 => Object(key) });
+wire_struct!(Run, 18, { device, offset, len });
+wire_struct!(Lease, 4, { runs });
+
+wire_enum!(Request, 1, "request", {
+    1 => Apply { checks, updates, atomic },
+    2 => Lookup { key, offset, len, limit },
+    3 => ObjectStat { key },
+    4 => ObjectList { container, after, limit },
+    5 => Get { index, keys },
+    6 => Next { index, from, prefix, limit, bytes_max },
+    7 => IndexExists { key },
+    8 => IndexList { container, after, limit },
+    9 => ContainerByLabel { label },
+    10 => ContainerById { id },
+    11 => ContainerList { after, limit },
+    12 => Lease { container, bytes, run_min, avoid },
+    13 => Unlease { runs },
+    14 => Flush { target },
+    15 => Devices,
+    16 => DeviceAdd { spec },
+    17 => DeviceDrain { name },
+    18 => DeviceRemove { name },
+    19 => Explain { key },
+    20 => Verify { target },
+    21 => Stats,
+    22 => Checkpoint,
+    23 => Shutdown,
+});
+
+wire_struct!(Lookup, 37, { version, epoch, size, block_shift, extents, covered_to });
+wire_struct!(ObjectStat, 33, { size, block_shift, extents, mapped_bytes, epoch });
+wire_struct!(ExtentWhy, 45, { offset, extent, device, why });
+wire_struct!(Explanation, 41, { stat, ranges, notes });
+wire_struct!(Finding, 48, { key, offset, len, device, what });
+wire_struct!(VerifyReport, 20, { objects, bytes, findings });
+wire_struct!(StoreStats, 88, {
+    epoch, containers, objects, indices, records, extents, journal_bytes, moved_bytes, sessions, scrub_findings,
+    metadata_bytes,
+});
+
+wire_enum!(Response, 1, "response", {
+    1 => Applied { epoch, codes, words, created },
+    2 => Lookup(lookup),
+    3 => Stat(stat),
+    4 => Objects(ids),
+    5 => Values(values),
+    6 => Records { records, more },
+    7 => Exists(yes),
+    8 => Indices(ids),
+    9 => Container(info),
+    10 => Containers(infos),
+    11 => Lease(lease),
+    12 => Devices(devices),
+    13 => Device(id),
+    14 => Explanation(explanation),
+    15 => Verified(report),
+    16 => Stats(stats),
+    17 => Done,
+    18 => Failed(error),
+});

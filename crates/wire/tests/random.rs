@@ -1,0 +1,358 @@
+//! Every value survives the round trip; no bytes make the decoder panic or allocate without bound.
+//! `CENOTE_SEED` replays a run.
+
+use cenote_model::*;
+use cenote_wire::*;
+
+/// splitmix64: enough randomness for inputs, and no dependency.
+struct Random(u64);
+
+impl Random {
+    fn new() -> Self {
+        let seed = std::env::var("CENOTE_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or_else(|| {
+            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64)
+        });
+        println!("CENOTE_SEED={seed}");
+        Self(seed)
+    }
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+    fn list<T>(&mut self, max: u64, mut make: impl FnMut(&mut Self) -> T) -> Vec<T> {
+        (0..self.below(max + 1)).map(|_| make(self)).collect()
+    }
+    fn bytes(&mut self) -> Vec<u8> {
+        self.list(40, |r| r.next() as u8)
+    }
+    fn text(&mut self) -> String {
+        self.list(12, |r| char::from_u32(r.below(0x11_0000) as u32).unwrap_or('ß')).into_iter().collect()
+    }
+    fn option<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        if self.below(2) == 0 { None } else { Some(make(self)) }
+    }
+    fn flag(&mut self) -> bool {
+        self.below(2) == 0
+    }
+    fn wide(&mut self) -> u128 {
+        u128::from(self.next()) << 64 | u128::from(self.next())
+    }
+    fn key(&mut self) -> ObjectKey {
+        ObjectKey { container: ContainerId(self.next()), object: ObjectId(self.wide()) }
+    }
+    fn index(&mut self) -> IndexKey {
+        IndexKey { container: ContainerId(self.next()), index: IndexId(self.wide()) }
+    }
+    fn extent(&mut self) -> Extent {
+        let sums = self.list(5, |r| r.next() as u32);
+        Extent {
+            node: NodeId(self.next() as u16),
+            device: DeviceId(self.next() as u16),
+            encoding: Encoding::Plain,
+            run_offset: self.next(),
+            run_len: self.next() as u32,
+            skip: self.next() as u32,
+            len: self.next() as u32,
+            sums: Sums::from_slice(&sums),
+        }
+    }
+    fn spec(&mut self) -> ContainerSpec {
+        let durability = [Durability::Sync, Durability::Async, Durability::Scratch, Durability::Bypass];
+        ContainerSpec {
+            block_shift: self.next() as u8,
+            durability: durability[self.below(4) as usize],
+            quota_bytes: self.next(),
+            policy: self.text(),
+            owner_uid: self.option(|r| r.next() as u32),
+        }
+    }
+    fn info(&mut self) -> ContainerInfo {
+        ContainerInfo {
+            id: ContainerId(self.next()),
+            label: self.text(),
+            spec: self.spec(),
+            objects: self.next(),
+            indices: self.next(),
+            records: self.next(),
+            stored_bytes: self.next(),
+        }
+    }
+    fn device_spec(&mut self) -> DeviceSpec {
+        let kinds = [DeviceKind::SharedMemory, DeviceKind::File, DeviceKind::Directory];
+        DeviceSpec {
+            name: self.text(),
+            kind: kinds[self.below(3) as usize],
+            path: self.text().into(),
+            capacity_bytes: self.next(),
+            watermark_high_permille: self.next() as u16,
+            watermark_low_permille: self.next() as u16,
+        }
+    }
+    fn device(&mut self) -> DeviceInfo {
+        let states = [DeviceState::Online, DeviceState::Draining, DeviceState::Failed];
+        DeviceInfo {
+            id: DeviceId(self.next() as u16),
+            spec: self.device_spec(),
+            state: states[self.below(3) as usize],
+            used_bytes: self.next(),
+            reserved_bytes: self.next(),
+            unit_bytes: self.next() as u32,
+            segment_bytes: self.next(),
+        }
+    }
+    fn target(&mut self) -> FlushTarget {
+        match self.below(3) {
+            0 => FlushTarget::Store,
+            1 => FlushTarget::Container(ContainerId(self.next())),
+            _ => FlushTarget::Object(self.key()),
+        }
+    }
+    fn run(&mut self) -> Run {
+        Run { device: DeviceId(self.next() as u16), offset: self.next(), len: self.next() }
+    }
+    fn update(&mut self) -> Update {
+        let id = ContainerId(self.next());
+        match self.below(13) {
+            0 => Update::ContainerCreate { id, label: self.text(), spec: self.spec() },
+            1 => Update::ContainerRename { id, label: self.text() },
+            2 => Update::ContainerSet { id, spec: self.spec() },
+            3 => Update::ContainerDelete { id },
+            4 => Update::ObjectCreate { key: self.key(), block_shift: self.next() as u8 },
+            5 => Update::ObjectDelete { key: self.key() },
+            6 => Update::Write { key: self.key(), offset: self.next(), extent: self.extent() },
+            7 => Update::Punch { key: self.key(), offset: self.next(), len: self.next() },
+            8 => Update::Truncate { key: self.key(), size: self.next() },
+            9 => Update::IndexCreate { key: self.index() },
+            10 => Update::IndexDelete { key: self.index() },
+            11 => Update::Put { index: self.index(), key: self.bytes(), value: self.bytes(), only_new: self.flag() },
+            _ => Update::Del { index: self.index(), key: self.bytes() },
+        }
+    }
+    fn check(&mut self) -> Check {
+        if self.flag() {
+            Check::Object { key: self.key(), epoch: self.next() }
+        } else {
+            Check::Record { index: self.index(), key: self.bytes(), epoch: self.next() }
+        }
+    }
+    fn request(&mut self) -> Request {
+        let container = ContainerId(self.next());
+        let limit = self.next() as u32;
+        match self.below(23) {
+            0 => Request::Apply {
+                checks: self.list(3, Self::check),
+                updates: self.list(20, Self::update),
+                atomic: self.flag(),
+            },
+            1 => Request::Lookup { key: self.key(), offset: self.next(), len: self.next(), limit },
+            2 => Request::ObjectStat { key: self.key() },
+            3 => Request::ObjectList { container, after: self.option(|r| ObjectId(r.wide())), limit },
+            4 => Request::Get { index: self.index(), keys: self.list(5, Self::bytes) },
+            5 => {
+                let from = match self.below(3) {
+                    0 => NextFrom::Start,
+                    1 => NextFrom::At(self.bytes()),
+                    _ => NextFrom::After(self.bytes()),
+                };
+                Request::Next { index: self.index(), from, prefix: self.bytes(), limit, bytes_max: limit }
+            }
+            6 => Request::IndexExists { key: self.index() },
+            7 => Request::IndexList { container, after: self.option(|r| IndexId(r.wide())), limit },
+            8 => Request::ContainerByLabel { label: self.text() },
+            9 => Request::ContainerById { id: container },
+            10 => Request::ContainerList { after: self.option(Self::text), limit },
+            11 => Request::Lease {
+                container,
+                bytes: self.next(),
+                run_min: limit,
+                avoid: self.list(3, |r| DeviceId(r.next() as u16)),
+            },
+            12 => Request::Unlease { runs: self.list(4, Self::run) },
+            13 => Request::Flush { target: self.target() },
+            14 => Request::Devices,
+            15 => Request::DeviceAdd { spec: self.device_spec() },
+            16 => Request::DeviceDrain { name: self.text() },
+            17 => Request::DeviceRemove { name: self.text() },
+            18 => Request::Explain { key: self.key() },
+            19 => Request::Verify { target: self.target() },
+            20 => Request::Stats,
+            21 => Request::Checkpoint,
+            _ => Request::Shutdown,
+        }
+    }
+    fn stat(&mut self) -> ObjectStat {
+        ObjectStat {
+            size: self.next(),
+            block_shift: self.next() as u8,
+            extents: self.next(),
+            mapped_bytes: self.next(),
+            epoch: self.next(),
+        }
+    }
+    fn response(&mut self) -> Response {
+        let codes = [KeyCode::Ok, KeyCode::NotFound, KeyCode::Exists, KeyCode::Invalid, KeyCode::Limit];
+        match self.below(18) {
+            0 => Response::Applied {
+                epoch: self.next(),
+                codes: self.list(9, |r| codes[r.below(5) as usize]),
+                words: self.list(9, |r| (r.next(), r.next())),
+                created: self.option(|r| ContainerId(r.next())),
+            },
+            1 => Response::Lookup(Lookup {
+                version: self.next(),
+                epoch: self.next(),
+                size: self.next(),
+                block_shift: self.next() as u8,
+                extents: self.list(9, |r| (r.next(), r.extent())),
+                covered_to: self.next(),
+            }),
+            2 => Response::Stat(self.stat()),
+            3 => Response::Objects(self.list(9, |r| ObjectId(r.wide()))),
+            4 => Response::Values(self.list(9, |r| r.option(|r| (r.bytes(), r.next())))),
+            5 => Response::Records { records: self.list(9, |r| (r.bytes(), r.bytes())), more: self.flag() },
+            6 => Response::Exists(self.flag()),
+            7 => Response::Indices(self.list(9, |r| IndexId(r.wide()))),
+            8 => Response::Container(self.info()),
+            9 => Response::Containers(self.list(4, Self::info)),
+            10 => Response::Lease(Lease { runs: self.list(9, Self::run) }),
+            11 => Response::Devices(self.list(4, Self::device)),
+            12 => Response::Device(DeviceId(self.next() as u16)),
+            13 => Response::Explanation(Explanation {
+                stat: self.stat(),
+                ranges: self.list(5, |r| ExtentWhy {
+                    offset: r.next(),
+                    extent: r.extent(),
+                    device: r.text(),
+                    why: r.text(),
+                }),
+                notes: self.list(3, Self::text),
+            }),
+            14 => Response::Verified(VerifyReport {
+                objects: self.next(),
+                bytes: self.next(),
+                findings: self.list(5, |r| Finding {
+                    key: r.key(),
+                    offset: r.next(),
+                    len: r.next(),
+                    device: r.text(),
+                    what: r.text(),
+                }),
+            }),
+            15 => Response::Stats(StoreStats { epoch: self.next(), sessions: self.next(), ..StoreStats::default() }),
+            16 => Response::Done,
+            _ => Response::Failed(
+                Error::new(ErrorKind::from_code(1 + self.below(14) as u8).unwrap(), self.text())
+                    .because(self.text())
+                    .try_next(self.text()),
+            ),
+        }
+    }
+    fn greeting(&mut self) -> Greeting {
+        match self.below(8) {
+            0 => Greeting::Hello {
+                nonce: self.wide(),
+                pid: self.next() as u32,
+                started: self.next(),
+                read_only: self.flag(),
+            },
+            1 => Greeting::Welcome {
+                session: self.next(),
+                store: StoreId(self.wide()),
+                instance: self.next(),
+                client: self.next() as u32,
+                write: self.flag(),
+            },
+            2 => Greeting::Moving,
+            3 => Greeting::Refused(Error::new(ErrorKind::Busy, self.text())),
+            4 => Greeting::Segment { device: DeviceId(self.next() as u16), number: self.next() },
+            5 => Greeting::SegmentIs { data_offset: self.next(), len: self.next(), mode: self.next() as u8 },
+            6 => Greeting::Bye,
+            _ => Greeting::Large(self.bytes()),
+        }
+    }
+}
+
+#[test]
+fn every_value_survives_the_round_trip() {
+    let mut random = Random::new();
+    let mut bytes = Vec::new();
+    for _ in 0..4000 {
+        let seq = random.next();
+        let request = random.request();
+        bytes.clear();
+        encode_request(seq, &request, &mut bytes);
+        assert_eq!(decode_request(&bytes).unwrap(), (seq, request));
+        let response = random.response();
+        bytes.clear();
+        encode_response(seq, &response, &mut bytes);
+        assert_eq!(decode_response(&bytes).unwrap(), (seq, response));
+        let greeting = random.greeting();
+        bytes.clear();
+        encode_greeting(&greeting, &mut bytes);
+        assert_eq!(decode_greeting(&bytes).unwrap(), greeting);
+    }
+}
+
+#[test]
+fn hostile_bytes_are_refused() {
+    let mut random = Random::new();
+    let mut bytes = Vec::new();
+    for _ in 0..4000 {
+        bytes.clear();
+        encode_request(random.next(), &random.request(), &mut bytes);
+        // Cut short anywhere: always an error.
+        let cut = random.below(bytes.len() as u64) as usize;
+        assert!(decode_request(&bytes[..cut]).is_err());
+        // Bytes after the end: always an error.
+        bytes.push(0);
+        assert!(decode_request(&bytes).is_err());
+        bytes.pop();
+        // Some bytes changed: an error or some other message, which then survives its own round trip.
+        for _ in 0..=random.below(4) {
+            let at = random.below(bytes.len() as u64) as usize;
+            bytes[at] = if random.flag() { random.next() as u8 } else { 0xff };
+        }
+        if let Ok((seq, request)) = decode_request(&bytes) {
+            let mut again = Vec::new();
+            encode_request(seq, &request, &mut again);
+            assert_eq!(decode_request(&again).unwrap(), (seq, request));
+        }
+        let noise: Vec<u8> = std::iter::once(WIRE_VERSION).chain(random.bytes()).collect();
+        let _ = decode_request(&noise);
+        let _ = decode_response(&noise);
+        let _ = decode_greeting(&noise);
+        bytes.clear();
+        encode_response(random.next(), &random.response(), &mut bytes);
+        let at = random.below(bytes.len() as u64) as usize;
+        bytes[at] ^= 1 << random.below(8);
+        let _ = decode_response(&bytes);
+    }
+}
+
+#[test]
+fn huge_counts_allocate_nothing() {
+    // An Apply whose list of updates claims four billion entries.
+    let mut bytes = vec![WIRE_VERSION];
+    bytes.extend_from_slice(&7u64.to_le_bytes());
+    bytes.push(1);
+    bytes.extend_from_slice(&0u32.to_le_bytes());
+    bytes.extend_from_slice(&u32::MAX.to_le_bytes());
+    bytes.extend_from_slice(&[0; 64]);
+    assert_eq!(decode_request(&bytes).unwrap_err().kind(), ErrorKind::InvalidInput);
+}
+
+#[test]
+fn another_version_is_named() {
+    let mut bytes = Vec::new();
+    encode_request(1, &Request::Stats, &mut bytes);
+    bytes[0] = WIRE_VERSION + 1;
+    let error = decode_request(&bytes).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::VersionMismatch);
+    assert!(error.to_string().contains("version 2"), "{error}");
+}
