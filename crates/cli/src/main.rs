@@ -1,48 +1,29 @@
-//! The `cenote` command: the composition root.
+//! The `cenote` command: reads the command line, calls the client, and writes for people (or, with `--json`, for
+//! programs).
+//!
+//! This room must not know how the engine keeps its data: everything goes through the client's API, as it does for
+//! any other program. Only `serve` names the daemon.
+//!
+//! Exit codes: 0 done, 1 it failed, 2 the command line makes no sense, 3 damage was found.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
+mod args;
+mod cmd;
+mod config;
+mod copy;
+mod failure;
+mod out;
+mod size;
+mod target;
+
 use std::process::ExitCode;
-use std::time::Duration;
 
-use cenote_model::{Error, ErrorKind, Result};
-use cenote_server::daemon::{self, DaemonOptions};
+use clap::Parser;
 
 fn main() -> ExitCode {
-    match command(std::env::args_os().skip(1)) {
+    let cli = args::Cli::parse();
+    let mut out = out::Out::new(cli.json);
+    match cmd::run(&cli, &mut out).and_then(|()| out.finish()) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("cenote: {error}");
-            ExitCode::FAILURE
-        }
+        Err(failure) => failure.report(),
     }
-}
-
-fn command(mut args: impl Iterator<Item = OsString>) -> Result<()> {
-    match args.next().as_ref().and_then(|word| word.to_str()) {
-        Some("serve") => serve(args),
-        _ => Err(usage("cenote serve DIR [--idle-exit SECONDS] [--background] [--create]")),
-    }
-}
-
-fn serve(mut args: impl Iterator<Item = OsString>) -> Result<()> {
-    let mut dir = None;
-    let mut options = DaemonOptions::default();
-    while let Some(arg) = args.next() {
-        match arg.to_str() {
-            Some("--background") => options.background = true,
-            Some("--create") => options.create = true,
-            Some("--idle-exit") => {
-                let seconds = args.next().and_then(|a| a.to_str().and_then(|s| s.parse::<u64>().ok()));
-                options.idle_exit = Some(Duration::from_secs(seconds.ok_or_else(|| usage("--idle-exit SECONDS"))?));
-            }
-            _ if dir.is_none() => dir = Some(PathBuf::from(arg)),
-            _ => return Err(usage("cenote serve DIR [--idle-exit SECONDS] [--background] [--create]")),
-        }
-    }
-    daemon::run(&dir.ok_or_else(|| usage("cenote serve DIR"))?, &options)
-}
-
-fn usage(line: &str) -> Error {
-    Error::new(ErrorKind::InvalidInput, "command line").try_next(format!("usage: {line}"))
 }

@@ -57,7 +57,8 @@ macro_rules! hex_id {
             /// Parses up to 32 hexadecimal digits; dashes are passed over.
             fn from_str(text: &str) -> Result<Self> {
                 let digits: String = text.chars().filter(|c| *c != '-').collect();
-                u128::from_str_radix(&digits, 16).map(Self).map_err(|_| {
+                let plain = digits.len() <= 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+                plain.then(|| u128::from_str_radix(&digits, 16).ok()).flatten().map(Self).ok_or_else(|| {
                     Error::new(ErrorKind::InvalidInput, format!("{} id `{text}`", $what))
                         .because("not a hexadecimal number of up to 32 digits")
                 })

@@ -1,0 +1,427 @@
+//! The command line: every command, its arguments and its help.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use cenote::{DeviceSpec, Durability};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::{config, size};
+
+const BEGIN: &str = "\
+Begin with:
+  cenote init                       make a store (memory in front of a directory) in the default place
+  cenote mk runs                    make a container
+  cenote put results.dat runs       copy a file in; prints the object's id
+  cenote ls runs                    list what is there
+  cenote explain runs/<id>          where each range is, and why
+  cenote status                     tiers and their use
+
+An object is named CONTAINER/ID, where ID is a hexadecimal number of up to 32 digits.
+Sizes may be written 4096, 64KiB, 1.5GiB (binary) or 2GB (decimal).
+Exit codes: 0 done, 1 it failed, 2 the command line makes no sense, 3 damage was found.";
+
+/// A multi-tier object store: one copy of the data on every kind of memory and storage that a machine has.
+#[derive(Parser, Debug)]
+#[command(name = "cenote", version, after_help = BEGIN, max_term_width = 110)]
+pub struct Cli {
+    /// Directory of the store [default: $XDG_DATA_HOME/cenote/default]
+    #[arg(short, long, global = true, env = "CENOTE_STORE", value_name = "DIR", hide_env_values = true)]
+    pub store: Option<PathBuf>,
+    /// Write JSON instead of tables
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// No progress bars
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
+    /// How to reach the store
+    #[arg(long, global = true, value_enum, default_value_t = ModeArg::Auto, value_name = "MODE")]
+    pub mode: ModeArg,
+    /// What to do
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// How to reach the store.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ModeArg {
+    /// Through the daemon that serves it; without one, in this process
+    Auto,
+    /// In this process; an error if another process has the store
+    InProcess,
+    /// Through a daemon, which is started if there is none
+    Daemon,
+}
+
+/// When updates are acknowledged.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DurabilityArg {
+    /// On a persistent tier and in the journal: survives power loss
+    Sync,
+    /// In the fastest tier: survives any process; power loss once drained or flushed
+    Async,
+    /// Never drained: survives processes, not power loss
+    Scratch,
+    /// Like async, but straight to the lowest persistent tier
+    Bypass,
+}
+
+impl From<DurabilityArg> for Durability {
+    fn from(word: DurabilityArg) -> Self {
+        match word {
+            DurabilityArg::Sync => Self::Sync,
+            DurabilityArg::Async => Self::Async,
+            DurabilityArg::Scratch => Self::Scratch,
+            DurabilityArg::Bypass => Self::Bypass,
+        }
+    }
+}
+
+/// The commands.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Make a store
+    #[command(after_help = INIT_HELP)]
+    Init(InitArgs),
+    /// Serve a store to other processes until stopped (what programs otherwise start by themselves)
+    Serve(ServeArgs),
+    /// Ask the daemon that serves the store to finish what it does and leave
+    Stop,
+    /// Show tiers and their use, counters, sessions and the journal
+    Status,
+    /// List the tiers
+    Tiers,
+    /// Add, drain or remove a tier while the store is in use
+    #[command(subcommand)]
+    Tier(TierCommand),
+    /// List containers, or the objects and indices of one
+    Ls(LsArgs),
+    /// Make a container
+    Mk(MkArgs),
+    /// Change a container's durability, quota or policy
+    Set(SetArgs),
+    /// Give a container another label
+    Rename {
+        /// Its label
+        from: OsString,
+        /// Its new label
+        to: OsString,
+    },
+    /// Delete objects, or (with -r) containers with everything in them
+    Rm {
+        /// CONTAINER/OBJECT, or CONTAINER with -r
+        #[arg(required = true)]
+        targets: Vec<OsString>,
+        /// Delete containers with everything in them
+        #[arg(short, long)]
+        recursive: bool,
+    },
+    /// Copy a file in; prints the object's name
+    Put(PutArgs),
+    /// Copy an object out into a file
+    Get {
+        /// CONTAINER/OBJECT
+        object: OsString,
+        /// The file to make
+        file: PathBuf,
+        /// Replace the file if it is there
+        #[arg(short, long)]
+        force: bool,
+    },
+    /// Write an object, or a part of it, to standard output
+    Cat {
+        /// CONTAINER/OBJECT
+        object: OsString,
+        /// Begin here
+        #[arg(long, default_value = "0", value_parser = size::parse)]
+        offset: u64,
+        /// Stop after so many bytes [default: to the end]
+        #[arg(long, value_parser = size::parse)]
+        length: Option<u64>,
+    },
+    /// Show what is known about an object or a container
+    Stat {
+        /// CONTAINER/OBJECT or CONTAINER
+        target: OsString,
+    },
+    /// Set an object's size; what lies beyond is dropped
+    Truncate {
+        /// CONTAINER/OBJECT
+        object: OsString,
+        /// Its new size
+        #[arg(value_parser = size::parse)]
+        size: u64,
+    },
+    /// Records of ordered indices
+    #[command(subcommand)]
+    Index(IndexCommand),
+    /// Show where each range of an object is, why, and what happens next
+    Explain {
+        /// CONTAINER/OBJECT
+        object: OsString,
+    },
+    /// Read everything and check it against its checksums; exit code 3 if damage is found
+    Verify {
+        /// CONTAINER [default: everything]
+        container: Option<OsString>,
+    },
+    /// Return when everything acknowledged so far survives power loss
+    Flush {
+        /// CONTAINER [default: everything]
+        container: Option<OsString>,
+    },
+    /// Write a checkpoint now, so that the next opening replays nothing
+    Checkpoint,
+    /// Show the settings in effect, and where each comes from
+    Config,
+    /// Look for what would keep a store from working well on this machine
+    Doctor,
+}
+
+const INIT_HELP: &str = "\
+A tier is written name=NAME,kind=memory|file|directory,path=PATH,size=SIZE[,high=90%][,low=70%]. Fastest first.
+Memory needs no path. Without tiers: memory in front of a directory beside the metadata, sized for this machine.
+
+  cenote init /data/store --tier name=ram,kind=memory,size=2GiB --tier name=disk,kind=directory,path=/data/tier,size=100GiB
+
+The same as a file for --config:
+
+  writers = [1001]          # users besides the owner who may read and write
+  readers = []              # users who may only read
+  [[tier]]
+  name = \"ram\"
+  kind = \"memory\"
+  size = \"2GiB\"
+  high = \"90%\"              # draining starts above this use...
+  low = \"70%\"               # ...and goes down to this";
+
+/// Arguments of `init`.
+#[derive(Args, Debug)]
+pub struct InitArgs {
+    /// Directory of the store [default: as --store]
+    pub dir: Option<PathBuf>,
+    /// A tier; repeat for more
+    #[arg(long = "tier", value_name = "SPEC", value_parser = config::parse_tier)]
+    pub tiers: Vec<DeviceSpec>,
+    /// Tiers and rights from a TOML file
+    #[arg(long, value_name = "FILE", conflicts_with = "tiers")]
+    pub config: Option<PathBuf>,
+    /// Numeric id of a user besides the owner who may read and write; repeat for more
+    #[arg(long = "writer", value_name = "UID")]
+    pub writers: Vec<u32>,
+    /// Numeric id of a user who may only read; repeat for more
+    #[arg(long = "reader", value_name = "UID")]
+    pub readers: Vec<u32>,
+    /// No error if the store is there already
+    #[arg(long)]
+    pub if_missing: bool,
+}
+
+/// Arguments of `serve`.
+#[derive(Args, Debug)]
+pub struct ServeArgs {
+    /// Directory of the store [default: as --store]
+    pub dir: Option<PathBuf>,
+    /// Leave after so many seconds without a client [default: stay]
+    #[arg(long, value_name = "SECONDS")]
+    pub idle_exit: Option<u64>,
+    /// Go on in the background; returns once it serves, or with its start-up error
+    #[arg(long)]
+    pub background: bool,
+    /// Make the store if the directory holds none
+    #[arg(long)]
+    pub create: bool,
+}
+
+/// What can be done to a tier.
+#[derive(Subcommand, Debug)]
+pub enum TierCommand {
+    /// Add a tier
+    Add {
+        /// name=NAME,kind=memory|file|directory,path=PATH,size=SIZE[,high=90%][,low=70%]
+        #[arg(value_parser = config::parse_tier)]
+        spec: DeviceSpec,
+    },
+    /// Move everything off a tier; it takes nothing new
+    Drain {
+        /// Its name
+        name: String,
+    },
+    /// Forget an empty tier
+    Remove {
+        /// Its name
+        name: String,
+    },
+}
+
+/// Arguments of `ls`.
+#[derive(Args, Debug)]
+pub struct LsArgs {
+    /// A container [default: list the containers]
+    pub container: Option<OsString>,
+    /// Size and use of each object (one look-up each)
+    #[arg(short, long)]
+    pub long: bool,
+    /// List at most so many
+    #[arg(long, value_name = "N")]
+    pub limit: Option<u64>,
+    /// Begin after this object id
+    #[arg(long, value_name = "ID", requires = "container")]
+    pub after: Option<String>,
+}
+
+/// Arguments of `mk`.
+#[derive(Args, Debug)]
+pub struct MkArgs {
+    /// Its label: any text
+    pub label: OsString,
+    /// When updates are acknowledged
+    #[arg(short, long, value_enum, default_value_t = DurabilityArg::Async)]
+    pub durability: DurabilityArg,
+    /// Block size of its objects: a power of two from 64 to 16MiB
+    #[arg(short, long, default_value = "4KiB", value_parser = config::parse_block_size, value_name = "SIZE")]
+    pub block_size: u8,
+    /// Most bytes that it may take; 0 for no limit
+    #[arg(long, default_value = "0", value_parser = size::parse, value_name = "SIZE")]
+    pub quota: u64,
+    /// Placement policy [default: fast-first]
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub policy: String,
+    /// No error if it is there already
+    #[arg(long)]
+    pub if_missing: bool,
+}
+
+/// Arguments of `set`.
+#[derive(Args, Debug)]
+pub struct SetArgs {
+    /// CONTAINER
+    pub container: OsString,
+    /// When updates are acknowledged
+    #[arg(short, long, value_enum)]
+    pub durability: Option<DurabilityArg>,
+    /// Most bytes that it may take; 0 for no limit
+    #[arg(long, value_parser = size::parse, value_name = "SIZE")]
+    pub quota: Option<u64>,
+    /// Placement policy
+    #[arg(long)]
+    pub policy: Option<String>,
+    /// Numeric id of the user who owns it
+    #[arg(long, value_name = "UID")]
+    pub owner: Option<u32>,
+}
+
+/// Arguments of `put`.
+#[derive(Args, Debug)]
+pub struct PutArgs {
+    /// The file; - for standard input
+    pub file: PathBuf,
+    /// CONTAINER (the id is drawn at random) or CONTAINER/OBJECT
+    pub target: OsString,
+    /// Make the container if it is not there
+    #[arg(short, long)]
+    pub parents: bool,
+    /// Replace the object's content if it is there (readers may see a mixture meanwhile)
+    #[arg(short, long)]
+    pub force: bool,
+    /// Block size [default: the container's]
+    #[arg(short, long, value_parser = config::parse_block_size, value_name = "SIZE")]
+    pub block_size: Option<u8>,
+    /// Return only when the copy survives power loss
+    #[arg(long)]
+    pub flush: bool,
+}
+
+/// What can be done to indices. Keys and values are the bytes of the argument.
+#[derive(Subcommand, Debug)]
+pub enum IndexCommand {
+    /// List the indices of a container
+    Ls {
+        /// CONTAINER
+        container: OsString,
+    },
+    /// Make an index; prints its name
+    Mk {
+        /// CONTAINER (the id is drawn at random) or CONTAINER/INDEX
+        target: OsString,
+    },
+    /// Delete an index with its records
+    Rm {
+        /// CONTAINER/INDEX
+        index: OsString,
+    },
+    /// Show values by key; exit code 1 if one is not there
+    Get {
+        /// CONTAINER/INDEX
+        index: OsString,
+        /// The keys
+        #[arg(required = true)]
+        keys: Vec<OsString>,
+        #[command(flatten)]
+        form: KeyForm,
+        /// Write the bytes of the values as they are, without a line end
+        #[arg(long, conflicts_with = "json")]
+        raw: bool,
+    },
+    /// Set a record
+    Put {
+        /// CONTAINER/INDEX
+        index: OsString,
+        /// The key
+        key: OsString,
+        /// The value; - for standard input
+        value: OsString,
+        #[command(flatten)]
+        form: KeyForm,
+        /// Fail if the key is there already
+        #[arg(long)]
+        new: bool,
+    },
+    /// Delete records; exit code 1 if one is not there
+    Del {
+        /// CONTAINER/INDEX
+        index: OsString,
+        /// The keys
+        #[arg(required = true)]
+        keys: Vec<OsString>,
+        #[command(flatten)]
+        form: KeyForm,
+    },
+    /// List records in key order
+    Next {
+        /// CONTAINER/INDEX
+        index: OsString,
+        /// Only keys that begin with this
+        #[arg(long)]
+        prefix: Option<OsString>,
+        /// Begin at this key, or the next greater one
+        #[arg(long, conflicts_with = "after")]
+        from: Option<OsString>,
+        /// Begin after this key
+        #[arg(long)]
+        after: Option<OsString>,
+        /// List at most so many
+        #[arg(long, value_name = "N", default_value_t = 100)]
+        limit: u32,
+        #[command(flatten)]
+        form: KeyForm,
+    },
+}
+
+/// How keys and values are written.
+#[derive(Args, Debug, Clone, Copy)]
+pub struct KeyForm {
+    /// Keys and values are written as hexadecimal digits
+    #[arg(long)]
+    pub hex: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_holds_together() {
+        super::Cli::command().debug_assert();
+    }
+}

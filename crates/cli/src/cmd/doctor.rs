@@ -1,0 +1,86 @@
+//! `doctor`: what on this machine would keep a store from working well.
+
+use std::path::Path;
+
+use rustix::process::{Resource, getrlimit};
+use serde_json::json;
+
+use super::{Access, Context};
+use crate::failure::Done;
+use crate::size::human;
+
+/// A descriptor for each segment, ring and socket; below this a store of many tiers runs out.
+const OPEN_FILES_MIN: u64 = 1024;
+
+struct Check {
+    what: &'static str,
+    good: bool,
+    found: String,
+    next: &'static str,
+}
+
+pub fn doctor(context: &mut Context<'_>) -> Done {
+    let dir = context.dir()?;
+    let checks = [memory(), space(&dir), open_files(), store(context)];
+    if context.out.json {
+        let list = checks
+            .iter()
+            .map(|check| json!({"what": check.what, "good": check.good, "found": check.found, "next": check.next}));
+        return context.out.document(&list.collect());
+    }
+    for check in checks {
+        let mark = if check.good { "ok  " } else { "LOOK" };
+        context.out.line(format!("{mark} {}: {}", check.what, check.found))?;
+        if !check.good {
+            context.out.line(format!("       next: {}", check.next))?;
+        }
+    }
+    Ok(())
+}
+
+fn memory() -> Check {
+    let free = free_bytes(Path::new("/dev/shm"));
+    Check {
+        what: "shared memory",
+        good: free.is_some_and(|free| free >= 64 << 20),
+        found: free.map_or("no /dev/shm".into(), |free| format!("{} free in /dev/shm", human(free))),
+        next: "mount a tmpfs on /dev/shm, or make it larger: mount -o remount,size=4G /dev/shm",
+    }
+}
+
+fn space(dir: &Path) -> Check {
+    let there = dir.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+    let free = free_bytes(there);
+    Check {
+        what: "store directory",
+        good: free.is_some_and(|free| free >= 256 << 20),
+        found: format!("{} with {} free", there.display(), human(free.unwrap_or_default())),
+        next: "choose a directory on a larger file system with --store",
+    }
+}
+
+fn store(context: &Context<'_>) -> Check {
+    let opened = context.open(Access::Read).and_then(|store| store.stats());
+    Check {
+        what: "store",
+        good: opened.is_ok(),
+        found: opened.map_or_else(|error| error.to_string(), |stats| format!("opens; epoch {}", stats.epoch)),
+        next: "make one with `cenote init`, or name it with --store DIR",
+    }
+}
+
+fn free_bytes(path: &Path) -> Option<u64> {
+    let stat = rustix::fs::statvfs(path).ok()?;
+    Some(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+fn open_files() -> Check {
+    // No limit at all is `None`.
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    Check {
+        what: "open files",
+        good: limit >= OPEN_FILES_MIN,
+        found: format!("{limit} allowed"),
+        next: "raise it: ulimit -n 4096",
+    }
+}

@@ -1,0 +1,70 @@
+//! `init`: makes a store.
+
+use std::path::absolute;
+
+use cenote::{Error, ErrorKind, OpenOptions, Store, StoreConfig};
+use serde_json::json;
+
+use super::Context;
+use crate::args::InitArgs;
+use crate::failure::Done;
+use crate::{config, size};
+
+pub fn init(context: &mut Context<'_>, args: &InitArgs) -> Done {
+    let dir = match &args.dir {
+        Some(dir) => dir.clone(),
+        None => context.dir()?,
+    };
+    let dir = absolute(&dir).map_err(|error| Error::io(format!("store directory {}", dir.display()), &error))?;
+    let store_config = config_of(args)?;
+    let options = OpenOptions {
+        mode: context.mode(),
+        create: true,
+        create_new: !args.if_missing,
+        config: store_config,
+        ..OpenOptions::default()
+    };
+    let store = Store::open_with(&dir, &options)?;
+    let devices = store.devices()?;
+    if context.out.json {
+        return context.out.document(&json!({
+            "store": store.id().to_string(),
+            "dir": dir.display().to_string(),
+            "tiers": devices.iter().map(super::tier::document).collect::<Vec<_>>(),
+        }));
+    }
+    context.out.line(format!("store {} in {}", store.id(), dir.display()))?;
+    for device in &devices {
+        context.out.line(format!(
+            "  tier {}: {}, {}",
+            device.spec.name,
+            device.spec.kind.word(),
+            size::human(device.spec.capacity_bytes)
+        ))?;
+    }
+    Ok(())
+}
+
+/// What the arguments ask for. Paths are made absolute: a daemon has another working directory.
+fn config_of(args: &InitArgs) -> cenote::Result<StoreConfig> {
+    let mut wanted = match &args.config {
+        Some(file) => config::read(file)?,
+        None => StoreConfig { devices: args.tiers.clone(), ..StoreConfig::default() },
+    };
+    wanted.writers.extend(&args.writers);
+    wanted.readers.extend(&args.readers);
+    for (at, device) in wanted.devices.iter().enumerate() {
+        if wanted.devices[..at].iter().any(|other| other.name == device.name) {
+            return Err(Error::new(ErrorKind::InvalidInput, format!("tier `{}`", device.name))
+                .because("two tiers have this name")
+                .try_next("give each tier its own name"));
+        }
+    }
+    for device in &mut wanted.devices {
+        if !device.path.as_os_str().is_empty() {
+            let subject = format!("path {} of tier `{}`", device.path.display(), device.name);
+            device.path = absolute(&device.path).map_err(|error| Error::io(subject, &error))?;
+        }
+    }
+    Ok(wanted)
+}

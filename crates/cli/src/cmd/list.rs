@@ -1,0 +1,167 @@
+//! `ls` and `stat`: what is there.
+
+use std::ffi::OsStr;
+
+use cenote::{Container, ContainerInfo, Durability, Object, ObjectId, ObjectStat};
+use serde_json::{Value, json};
+
+use super::{Access, Context};
+use crate::args::LsArgs;
+use crate::failure::Done;
+use crate::out::escaped;
+use crate::size::{count, human};
+use crate::target::{self, Target};
+
+/// Ids asked for at once.
+const PAGE: u32 = 4096;
+
+pub fn ls(context: &mut Context<'_>, args: &LsArgs) -> Done {
+    let store = context.open(Access::Read)?;
+    let Some(name) = &args.container else {
+        let mut found = store.containers("")?;
+        found.truncate(args.limit.map_or(usize::MAX, |limit| limit as usize));
+        return containers(context, &found);
+    };
+    let container = target::container(&store, name)?;
+    let after = args.after.as_deref().map(str::parse::<ObjectId>).transpose()?;
+    if context.out.json || args.long {
+        let mut rows = Vec::new();
+        each_object(&container, after, args.limit, |object| {
+            rows.push((object.key().object, if args.long { Some(object.stat()?) } else { None }));
+            Ok(())
+        })?;
+        return objects(context, &rows);
+    }
+    // Plain lists may be millions long: written as they come.
+    let out = &mut *context.out;
+    each_object(&container, after, args.limit, |object| out.line(object.key().object.to_string()))
+}
+
+/// Calls `each` for every object, a page of ids at a time.
+fn each_object(
+    container: &Container,
+    mut after: Option<ObjectId>,
+    limit: Option<u64>,
+    mut each: impl FnMut(Object) -> Done,
+) -> Done {
+    let mut left = limit.unwrap_or(u64::MAX);
+    while left > 0 {
+        let ids = container.objects(after, left.min(u64::from(PAGE)) as u32)?;
+        let Some(last) = ids.last() else { break };
+        after = Some(*last);
+        left -= ids.len() as u64;
+        for id in ids {
+            each(container.object(id))?;
+        }
+    }
+    Ok(())
+}
+
+fn containers(context: &mut Context<'_>, found: &[ContainerInfo]) -> Done {
+    if context.out.json {
+        return context.out.document(&found.iter().map(container_document).collect());
+    }
+    let rows: Vec<Vec<String>> = found
+        .iter()
+        .map(|info| {
+            vec![
+                escaped(info.label.as_bytes()),
+                count(info.objects),
+                count(info.indices),
+                count(info.records),
+                human(info.stored_bytes),
+                word(info.spec.durability).to_owned(),
+                human(1 << info.spec.block_shift),
+                if info.spec.quota_bytes == 0 { "-".to_owned() } else { human(info.spec.quota_bytes) },
+                info.spec.owner_uid.map_or_else(|| "-".to_owned(), |uid| uid.to_string()),
+            ]
+        })
+        .collect();
+    let titles =
+        ["container", ">objects", ">indices", ">records", ">stored", "durability", ">block", ">quota", ">owner"];
+    context.out.table(&titles, &rows)
+}
+
+fn objects(context: &mut Context<'_>, found: &[(ObjectId, Option<ObjectStat>)]) -> Done {
+    if context.out.json {
+        let list = found.iter().map(|(id, stat)| match stat {
+            Some(stat) => object_document(*id, stat),
+            None => json!({ "object": id.to_string() }),
+        });
+        return context.out.document(&list.collect());
+    }
+    let rows: Vec<Vec<String>> = found
+        .iter()
+        .map(|(id, stat)| {
+            let stat = stat.as_ref();
+            let cell = |value: Option<String>| value.unwrap_or_default();
+            vec![
+                id.to_string(),
+                cell(stat.map(|stat| human(stat.size))),
+                cell(stat.map(|stat| human(stat.mapped_bytes))),
+                cell(stat.map(|stat| count(stat.extents))),
+                cell(stat.map(|stat| human(1 << stat.block_shift))),
+                cell(stat.map(|stat| count(stat.epoch))),
+            ]
+        })
+        .collect();
+    context.out.table(&["object", ">size", ">stored", ">extents", ">block", ">epoch"], &rows)
+}
+
+pub fn stat(context: &mut Context<'_>, name: &OsStr) -> Done {
+    let store = context.open(Access::Read)?;
+    match target::either::<ObjectId>(&store, name)? {
+        Target::Container(label) => {
+            let info = store.container(label)?.info()?;
+            if context.out.json {
+                return context.out.document(&container_document(&info));
+            }
+            containers(context, &[info])
+        }
+        Target::Inside(label, id) => {
+            let stat = store.container(label)?.object(id).stat()?;
+            if context.out.json {
+                return context.out.document(&object_document(id, &stat));
+            }
+            objects(context, &[(id, Some(stat))])
+        }
+    }
+}
+
+/// The word of a durability, as it is given on the command line.
+pub fn word(durability: Durability) -> &'static str {
+    match durability {
+        Durability::Sync => "sync",
+        Durability::Async => "async",
+        Durability::Scratch => "scratch",
+        Durability::Bypass => "bypass",
+    }
+}
+
+fn container_document(info: &ContainerInfo) -> Value {
+    json!({
+        "label": info.label,
+        "id": info.id.0,
+        "objects": info.objects,
+        "indices": info.indices,
+        "records": info.records,
+        "stored_bytes": info.stored_bytes,
+        "durability": word(info.spec.durability),
+        "block_size": 1_u64 << info.spec.block_shift,
+        "quota_bytes": info.spec.quota_bytes,
+        "policy": if info.spec.policy.is_empty() { "fast-first" } else { &info.spec.policy },
+        "owner_uid": info.spec.owner_uid,
+    })
+}
+
+/// An object for programs.
+pub fn object_document(id: ObjectId, stat: &ObjectStat) -> Value {
+    json!({
+        "object": id.to_string(),
+        "size": stat.size,
+        "mapped_bytes": stat.mapped_bytes,
+        "extents": stat.extents,
+        "block_size": 1_u64 << stat.block_shift,
+        "epoch": stat.epoch,
+    })
+}

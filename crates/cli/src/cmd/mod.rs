@@ -1,0 +1,92 @@
+//! The commands, one file for each group of them, and how they reach the store.
+
+mod container;
+mod doctor;
+mod explain;
+mod index;
+mod init;
+mod list;
+mod object;
+mod serve;
+mod status;
+mod tier;
+mod verify;
+
+use std::path::PathBuf;
+
+use cenote::{Mode, OpenOptions, Store};
+
+use crate::args::{Cli, Command, ModeArg};
+use crate::config;
+use crate::failure::Done;
+use crate::out::Out;
+
+/// What a command does to the store.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Nothing.
+    Read,
+    /// It may change something.
+    Write,
+}
+
+/// What every command gets.
+pub struct Context<'a> {
+    cli: &'a Cli,
+    /// Where to write.
+    pub out: &'a mut Out,
+}
+
+impl Context<'_> {
+    /// The directory of the store that is meant.
+    pub fn dir(&self) -> cenote::Result<PathBuf> {
+        Ok(config::store_dir(self.cli.store.as_deref())?.0)
+    }
+    /// Opens the store, which must be there.
+    pub fn open(&self, access: Access) -> cenote::Result<Store> {
+        let options = OpenOptions { mode: self.mode(), read_only: access == Access::Read, ..OpenOptions::default() };
+        Store::open_with(self.dir()?, &options)
+    }
+    /// How to reach it.
+    pub fn mode(&self) -> Mode {
+        match self.cli.mode {
+            ModeArg::Auto => Mode::Auto,
+            ModeArg::InProcess => Mode::InProcess,
+            ModeArg::Daemon => Mode::Daemon,
+        }
+    }
+    /// True if progress may be shown.
+    pub fn progress(&self) -> bool {
+        !self.cli.quiet
+    }
+}
+
+/// Carries out the command.
+pub fn run(cli: &Cli, out: &mut Out) -> Done {
+    let context = &mut Context { cli, out };
+    match &cli.command {
+        Command::Init(args) => init::init(context, args),
+        Command::Serve(args) => serve::serve(context, args),
+        Command::Stop => serve::stop(context),
+        Command::Status => status::status(context),
+        Command::Config => status::config(context),
+        Command::Doctor => doctor::doctor(context),
+        Command::Tiers => tier::list(context),
+        Command::Tier(command) => tier::tier(context, command),
+        Command::Ls(args) => list::ls(context, args),
+        Command::Stat { target } => list::stat(context, target),
+        Command::Mk(args) => container::make(context, args),
+        Command::Set(args) => container::set(context, args),
+        Command::Rename { from, to } => container::rename(context, from, to),
+        Command::Rm { targets, recursive } => container::remove(context, targets, *recursive),
+        Command::Put(args) => object::put(context, args),
+        Command::Get { object, file, force } => object::get(context, object, file, *force),
+        Command::Cat { object, offset, length } => object::cat(context, object, *offset, *length),
+        Command::Truncate { object, size } => object::truncate(context, object, *size),
+        Command::Index(command) => index::index(context, command),
+        Command::Explain { object } => explain::explain(context, object),
+        Command::Verify { container } => verify::verify(context, container.as_deref()),
+        Command::Flush { container } => verify::flush(context, container.as_deref()),
+        Command::Checkpoint => verify::checkpoint(context),
+    }
+}

@@ -1,0 +1,124 @@
+//! `put`, `get`, `cat`, `truncate`: bytes in and out.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use cenote::{Container, ContainerSpec, Error, ErrorKind, Object, ObjectId};
+
+use super::{Access, Context};
+use crate::args::PutArgs;
+use crate::copy::{self, Progress};
+use crate::failure::Done;
+use crate::target::{self, Target};
+
+pub fn put(context: &mut Context<'_>, args: &PutArgs) -> Done {
+    // The file first: if it cannot be read, the store is not touched.
+    let (mut from, len) = source(&args.file)?;
+    let store = context.open(Access::Write)?;
+    let (label, id) = match target::either::<ObjectId>(&store, &args.target)? {
+        Target::Container(label) => (label, None),
+        Target::Inside(label, id) => (label, Some(id)),
+    };
+    let container = if args.parents {
+        store.open_container(label, &ContainerSpec::default())?
+    } else {
+        store.container(label).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => error.try_next(format!("make it with `cenote mk {label}`, or put with -p")),
+            _ => error,
+        })?
+    };
+    let (object, is_new) = destination(&container, id, args)?;
+    let progress = Progress::bytes(context.progress(), &format!("{}", args.file.display()), len);
+    let copied = copy::into_object(&object, from.as_mut(), &progress, &args.file.display().to_string());
+    let bytes = match copied {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            if is_new {
+                // Half a copy is no use to anybody; the first error is the one to tell.
+                let _ = container.delete_object(object.key().object);
+            }
+            return Err(error.into());
+        }
+    };
+    progress.done();
+    if args.flush {
+        object.flush()?;
+    }
+    if context.out.json {
+        let name = object.key().object.to_string();
+        return context.out.document(&serde_json::json!({ "container": label, "object": name, "size": bytes }));
+    }
+    context.out.line(format!("{label}/{}", object.key().object))
+}
+
+fn source(file: &Path) -> cenote::Result<(Box<dyn Read>, Option<u64>)> {
+    if file == Path::new("-") {
+        return Ok((Box::new(io::stdin().lock()), None));
+    }
+    let failed = |error: io::Error| Error::io(format!("file {}", file.display()), &error);
+    let opened = File::open(file).map_err(failed)?;
+    let meta = opened.metadata().map_err(failed)?;
+    if meta.is_dir() {
+        return Err(Error::new(ErrorKind::InvalidInput, format!("file {}", file.display()))
+            .because("it is a directory")
+            .try_next("put its files one by one"));
+    }
+    Ok((Box::new(opened), meta.is_file().then_some(meta.len())))
+}
+
+/// The object to write to, and whether it was made for it.
+fn destination(container: &Container, id: Option<ObjectId>, args: &PutArgs) -> cenote::Result<(Object, bool)> {
+    match container.create_object(id, args.block_size) {
+        Ok(object) => Ok((object, true)),
+        Err(error) if error.kind() == ErrorKind::Exists => match id {
+            Some(id) if args.force => Ok((container.object(id), false)),
+            _ => Err(error.try_next("replace its content with -f, or leave the id out to make another object")),
+        },
+        Err(error) => Err(error),
+    }
+}
+
+pub fn get(context: &mut Context<'_>, name: &OsStr, file: &Path, force: bool) -> Done {
+    let store = context.open(Access::Read)?;
+    let object = target::object(&store, name)?;
+    let size = object.stat()?.size;
+    if !force && file.symlink_metadata().is_ok() {
+        return Err(Error::new(ErrorKind::Exists, format!("file {}", file.display()))
+            .try_next("replace it with -f")
+            .into());
+    }
+    let progress = Progress::bytes(context.progress(), &name.to_string_lossy(), Some(size));
+    copy::into_file(&object, size, file, &progress)?;
+    progress.done();
+    if context.out.json {
+        let shown = file.display().to_string();
+        return context.out.document(&serde_json::json!({ "file": shown, "size": size }));
+    }
+    Ok(())
+}
+
+pub fn cat(context: &mut Context<'_>, name: &OsStr, offset: u64, length: Option<u64>) -> Done {
+    let store = context.open(Access::Read)?;
+    let object = target::object(&store, name)?;
+    let size = object.stat()?.size;
+    let end = length.map_or(size, |length| size.min(offset.saturating_add(length)));
+    let mut piece = vec![0; copy::PIECE_BYTES];
+    let mut at = offset;
+    while at < end {
+        let wanted = (end - at).min(piece.len() as u64) as usize;
+        let got = object.read_at(at, &mut piece[..wanted])?;
+        context.out.bytes(&piece[..got])?;
+        if got < wanted {
+            break;
+        }
+        at += got as u64;
+    }
+    Ok(())
+}
+
+pub fn truncate(context: &mut Context<'_>, name: &OsStr, size: u64) -> Done {
+    let store = context.open(Access::Write)?;
+    Ok(target::object(&store, name)?.truncate(size)?)
+}

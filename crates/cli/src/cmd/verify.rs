@@ -1,0 +1,87 @@
+//! `verify`, `flush`, `checkpoint`: what concerns the safety of what is stored.
+
+use std::ffi::OsStr;
+
+use cenote::{Finding, VerifyReport};
+use serde_json::json;
+
+use super::{Access, Context};
+use crate::copy::Progress;
+use crate::failure::{Done, Failure};
+use crate::size::{count, human};
+use crate::target;
+
+pub fn verify(context: &mut Context<'_>, container: Option<&OsStr>) -> Done {
+    let store = context.open(Access::Read)?;
+    let infos = match container {
+        Some(name) => vec![target::container(&store, name)?.info()?],
+        None => store.containers("")?,
+    };
+    // Container by container, so that there is progress to show.
+    let all_bytes = infos.iter().map(|info| info.stored_bytes).sum();
+    let progress = Progress::bytes(context.progress(), "verifying", Some(all_bytes));
+    let mut report = VerifyReport::default();
+    let mut labels = std::collections::HashMap::new();
+    for info in &infos {
+        let part = match store.container(&info.label).and_then(|container| container.verify()) {
+            // Deleted by another process meanwhile.
+            Err(error) if error.kind() == cenote::ErrorKind::NotFound && container.is_none() => continue,
+            part => part?,
+        };
+        labels.insert(info.id, info.label.as_str());
+        report.objects += part.objects;
+        report.bytes += part.bytes;
+        report.findings.extend(part.findings);
+        progress.add(info.stored_bytes);
+    }
+    progress.done();
+    let name = |finding: &Finding| {
+        let label = labels.get(&finding.key.container).copied().unwrap_or_default();
+        format!("{label}/{}", finding.key.object)
+    };
+    if context.out.json {
+        let findings: Vec<_> = report.findings.iter().map(|finding| document(finding, &name(finding))).collect();
+        let all = json!({ "objects": report.objects, "bytes": report.bytes, "findings": findings });
+        context.out.document(&all)?;
+    } else {
+        let rows = report.findings.iter().map(|finding| row(finding, name(finding))).collect::<Vec<_>>();
+        if !rows.is_empty() {
+            context.out.table(&["object", ">offset", ">bytes", "tier", "what is wrong"], &rows)?;
+        }
+        let (objects, bytes) = (count(report.objects), human(report.bytes));
+        let verdict = match report.findings.len() {
+            0 => "all is well".to_owned(),
+            1 => "1 damaged range".to_owned(),
+            many => format!("{many} damaged ranges"),
+        };
+        context.out.line(format!("{objects} objects, {bytes} read and checked: {verdict}"))?;
+    }
+    if report.findings.is_empty() { Ok(()) } else { Err(Failure::Damage) }
+}
+
+fn row(finding: &Finding, name: String) -> Vec<String> {
+    vec![name, finding.offset.to_string(), finding.len.to_string(), finding.device.clone(), finding.what.clone()]
+}
+
+fn document(finding: &Finding, name: &str) -> serde_json::Value {
+    json!({
+        "object": name,
+        "offset": finding.offset,
+        "len": finding.len,
+        "tier": finding.device,
+        "what": finding.what,
+    })
+}
+
+pub fn flush(context: &mut Context<'_>, container: Option<&OsStr>) -> Done {
+    let store = context.open(Access::Write)?;
+    match container {
+        Some(name) => target::container(&store, name)?.flush()?,
+        None => store.flush()?,
+    }
+    Ok(())
+}
+
+pub fn checkpoint(context: &mut Context<'_>) -> Done {
+    Ok(context.open(Access::Write)?.checkpoint()?)
+}

@@ -1,0 +1,137 @@
+//! Long copies between files and objects: in pieces, sparse where there are only zeros, with progress and an ETA.
+
+use std::fs::{self, File};
+use std::io::{self, IsTerminal, Read};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use cenote::{Error, Object, Result};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Bytes copied at once: large enough for every tier's bandwidth, small enough to be forgotten.
+pub const PIECE_BYTES: usize = 4 << 20;
+/// Below this nobody has time to look at a progress bar.
+const SHOWN_FROM_BYTES: u64 = 64 << 20;
+
+/// A progress bar on standard error, if that is a terminal and there is enough to wait for.
+pub struct Progress(ProgressBar);
+
+impl Progress {
+    /// Counts bytes; with the rate and what is left of the time.
+    pub fn bytes(wanted: bool, name: &str, len: Option<u64>) -> Self {
+        let shown = wanted && io::stderr().is_terminal() && len.is_none_or(|len| len >= SHOWN_FROM_BYTES);
+        if !shown {
+            return Self(ProgressBar::hidden());
+        }
+        let template = match len {
+            Some(_) => "{prefix} [{bar:30}] {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left",
+            None => "{prefix} {spinner} {binary_bytes}, {binary_bytes_per_sec}",
+        };
+        let bar = ProgressBar::with_draw_target(len, ProgressDrawTarget::stderr());
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style.progress_chars("##."));
+        }
+        bar.set_prefix(crate::out::escaped(name.as_bytes()));
+        Self(bar)
+    }
+    /// So many more.
+    pub fn add(&self, bytes: u64) {
+        self.0.inc(bytes);
+    }
+    /// So many are left.
+    pub fn left(&self, bytes: u64) {
+        if let Some(all) = self.0.length() {
+            self.0.set_position(all.saturating_sub(bytes));
+        }
+    }
+    /// Takes the bar away.
+    pub fn done(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// Copies all that `from` gives into `object`, and makes that its whole content. Pieces of zeros become holes.
+pub fn into_object(object: &Object, from: &mut dyn Read, progress: &Progress, name: &str) -> Result<u64> {
+    let mut piece = vec![0; PIECE_BYTES];
+    let mut at = 0;
+    let old_size = object.stat()?.size;
+    loop {
+        let got = fill(from, &mut piece).map_err(|error| Error::io(format!("file {name}"), &error))?;
+        if got == 0 {
+            break;
+        }
+        let bytes = &piece[..got];
+        if !is_zero(bytes) {
+            object.write_at(at, bytes)?;
+        } else if at < old_size {
+            object.punch(at, got as u64)?;
+        }
+        at += got as u64;
+        progress.add(got as u64);
+    }
+    if object.stat()?.size != at {
+        object.truncate(at)?;
+    }
+    Ok(at)
+}
+
+/// Reads until `buf` is full or there is no more.
+fn fill(from: &mut dyn Read, buf: &mut [u8]) -> io::Result<usize> {
+    let mut got = 0;
+    while got < buf.len() {
+        match from.read(&mut buf[got..]) {
+            Ok(0) => break,
+            Ok(more) => got += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(got)
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    let (words, tail) = bytes.as_chunks::<64>();
+    words.iter().all(|word| *word == [0; 64]) && tail.iter().all(|byte| *byte == 0)
+}
+
+/// Copies `size` bytes of `object` into a file: beside it first, under its name only when all is there.
+pub fn into_file(object: &Object, size: u64, file: &Path, progress: &Progress) -> Result<()> {
+    let beside = beside(file);
+    let copied = copy_out(object, size, &beside, progress).and_then(|()| {
+        fs::rename(&beside, file).map_err(|error| Error::io(format!("file {}", file.display()), &error))
+    });
+    if copied.is_err() {
+        // What could not be finished must not be taken for the whole; the first error is the one to tell.
+        let _ = fs::remove_file(&beside);
+    }
+    copied
+}
+
+fn beside(file: &Path) -> PathBuf {
+    let mut name = file.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".part-{}", std::process::id()));
+    file.with_file_name(name)
+}
+
+fn copy_out(object: &Object, size: u64, path: &Path, progress: &Progress) -> Result<()> {
+    let failed = |error: io::Error| Error::io(format!("file {}", path.display()), &error);
+    let file = File::create_new(path).map_err(failed)?;
+    file.set_len(size).map_err(failed)?;
+    let mut piece = vec![0; PIECE_BYTES];
+    let mut at = 0;
+    while at < size {
+        let wanted = (size - at).min(piece.len() as u64) as usize;
+        let got = object.read_at(at, &mut piece[..wanted])?;
+        if got == 0 {
+            // Truncated by another process meanwhile: what is there now is the object.
+            file.set_len(at).map_err(failed)?;
+            break;
+        }
+        if !is_zero(&piece[..got]) {
+            file.write_all_at(&piece[..got], at).map_err(failed)?;
+        }
+        at += got as u64;
+        progress.add(got as u64);
+    }
+    Ok(())
+}

@@ -1,0 +1,122 @@
+//! Standard output: tables and lines for people, one JSON document for programs. Never panics when the reader leaves.
+
+use std::io::{self, BufWriter, StdoutLock, Write};
+
+use crate::failure::Done;
+
+/// Where commands write.
+pub struct Out {
+    writer: BufWriter<StdoutLock<'static>>,
+    /// True if the user asked for JSON.
+    pub json: bool,
+}
+
+impl Out {
+    /// Standard output.
+    pub fn new(json: bool) -> Self {
+        Self { writer: BufWriter::with_capacity(1 << 16, io::stdout().lock()), json }
+    }
+    /// One line.
+    pub fn line(&mut self, text: impl AsRef<str>) -> Done {
+        Ok(writeln!(self.writer, "{}", text.as_ref())?)
+    }
+    /// Bytes as they are.
+    pub fn bytes(&mut self, bytes: &[u8]) -> Done {
+        Ok(self.writer.write_all(bytes)?)
+    }
+    /// One JSON document.
+    pub fn document(&mut self, value: &serde_json::Value) -> Done {
+        serde_json::to_writer_pretty(&mut self.writer, value).map_err(io::Error::from)?;
+        Ok(writeln!(self.writer)?)
+    }
+    /// A table; columns whose title begins with `>` are aligned to the right.
+    pub fn table(&mut self, titles: &[&str], rows: &[Vec<String>]) -> Done {
+        for line in layout(titles, rows) {
+            self.line(line)?;
+        }
+        Ok(())
+    }
+    /// Writes out what is buffered.
+    pub fn finish(mut self) -> Done {
+        Ok(self.writer.flush()?)
+    }
+}
+
+fn layout(titles: &[&str], rows: &[Vec<String>]) -> Vec<String> {
+    let right: Vec<bool> = titles.iter().map(|title| title.starts_with('>')).collect();
+    let head: Vec<String> = titles.iter().map(|title| title.trim_start_matches('>').to_owned()).collect();
+    let width = |column: usize| {
+        std::iter::once(&head).chain(rows).map(|row| row[column].chars().count()).max().unwrap_or_default()
+    };
+    let widths: Vec<usize> = (0..titles.len()).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells: Vec<String> = row
+            .iter()
+            .enumerate()
+            .map(|(column, cell)| {
+                let wide = widths[column];
+                if right[column] { format!("{cell:>wide$}") } else { format!("{cell:<wide$}") }
+            })
+            .collect();
+        cells.join("  ").trim_end().to_owned()
+    };
+    std::iter::once(&head).chain(rows).map(line).collect()
+}
+
+/// A bar of `width` cells, filled to `part` of `whole`; something that is not nothing shows at least one cell.
+pub fn bar(part: u64, whole: u64, width: usize) -> String {
+    let share = if whole == 0 { 0.0 } else { (part as f64 / whole as f64).min(1.0) };
+    let mut cells = (share * width as f64).round() as usize;
+    if part > 0 {
+        cells = cells.max(1);
+    }
+    format!("[{}{}]", "#".repeat(cells), ".".repeat(width - cells))
+}
+
+/// Bytes as text: what can be printed as it is, everything else as `\xNN`, a backslash doubled.
+pub fn escaped(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\\' => text.push_str("\\\\"),
+                '\n' => text.push_str("\\n"),
+                '\t' => text.push_str("\\t"),
+                c if c.is_control() => text.extend(c.to_string().bytes().map(|byte| format!("\\x{byte:02x}"))),
+                c => text.push(c),
+            }
+        }
+        text.extend(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")));
+    }
+    text
+}
+
+/// Bytes as hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_line_up() {
+        let lines = layout(&["name", ">size"], &[vec!["a".into(), "100".into()], vec!["long".into(), "1".into()]]);
+        assert_eq!(lines, ["name  size", "a      100", "long     1"]);
+    }
+
+    #[test]
+    fn bars_show_what_is_there() {
+        assert_eq!(bar(0, 10, 4), "[....]");
+        assert_eq!(bar(1, 1_000_000, 4), "[#...]");
+        assert_eq!(bar(5, 10, 4), "[##..]");
+        assert_eq!(bar(20, 10, 4), "[####]");
+        assert_eq!(bar(0, 0, 4), "[....]");
+    }
+
+    #[test]
+    fn bytes_show_without_harming_the_terminal() {
+        assert_eq!(escaped(b"plain \xc3\xa9 \x1b[2J \xff \\ \n"), "plain \u{e9} \\x1b[2J \\xff \\\\ \\n");
+    }
+}
