@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use cenote::{DeviceSpec, Durability};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::{config, size};
+use crate::config;
+use cenote::model::size;
 
 const BEGIN: &str = "\
 Begin with:

@@ -3,14 +3,10 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use cenote::model::{TierText, parse_permille, size};
 use cenote::{DeviceKind, DeviceSpec, Error, ErrorKind, StoreConfig};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
-
-use crate::size;
-
-const HIGH_DEFAULT_PERMILLE: u16 = 900;
-const LOW_DEFAULT_PERMILLE: u16 = 700;
 
 /// The store that is meant, and what says so.
 pub fn store_dir(given: Option<&Path>) -> cenote::Result<(PathBuf, &'static str)> {
@@ -32,24 +28,7 @@ pub fn store_dir(given: Option<&Path>) -> cenote::Result<(PathBuf, &'static str)
 
 /// A tier as written on the command line: `name=ram,kind=memory,size=2GiB,high=90%,low=70%`.
 pub fn parse_tier(text: &str) -> Result<DeviceSpec, String> {
-    let mut tier = TierToml::default();
-    for part in text.split(',') {
-        let (key, value) = part.split_once('=').ok_or_else(|| format!("`{part}` is not KEY=VALUE"))?;
-        let value = value.trim();
-        let taken = match key.trim() {
-            "name" => tier.name.replace(value.to_owned()).is_some(),
-            "kind" => tier.kind.replace(kind(value)?).is_some(),
-            "path" => tier.path.replace(PathBuf::from(value)).is_some(),
-            "size" => tier.size.replace(Bytes(size::parse(value)?)).is_some(),
-            "high" => tier.high.replace(Permille(permille(value)?)).is_some(),
-            "low" => tier.low.replace(Permille(permille(value)?)).is_some(),
-            other => return Err(format!("`{other}` is not one of name, kind, path, size, high, low")),
-        };
-        if taken {
-            return Err(format!("`{}` is given twice", key.trim()));
-        }
-    }
-    tier.into_spec()
+    text.parse().map_err(|error: Error| error.cause().to_owned())
 }
 
 /// log2 of a block size.
@@ -61,23 +40,6 @@ pub fn parse_block_size(text: &str) -> Result<u8, String> {
         return Err(format!("block size {text} is not a power of two from {} to {} bytes", 1 << least, 1_u64 << most));
     }
     Ok(shift)
-}
-
-fn kind(word: &str) -> Result<DeviceKind, String> {
-    [DeviceKind::SharedMemory, DeviceKind::File, DeviceKind::Directory]
-        .into_iter()
-        .find(|kind| kind.word() == word)
-        .ok_or_else(|| format!("kind `{word}` is not one of memory, file, directory"))
-}
-
-/// Thousandths, from `90%` or `0.9`.
-fn permille(text: &str) -> Result<u16, String> {
-    let (number, scale) = text.strip_suffix('%').map_or((text, 1000.0), |percent| (percent, 10.0));
-    let value = number.trim().parse::<f64>().ok().map(|value| (value * scale).round());
-    match value {
-        Some(value) if (0.0..=1000.0).contains(&value) => Ok(value as u16),
-        _ => Err(format!("watermark `{text}` is not a share such as 90% or 0.9")),
-    }
 }
 
 /// The TOML file of `init`.
@@ -136,35 +98,25 @@ impl<'de> Deserialize<'de> for Permille {
             NumberOrText::Real(real) => real.to_string(),
             NumberOrText::Text(text) => text,
         };
-        permille(&text).map(Self).map_err(D::Error::custom)
+        parse_permille(&text).map(Self).map_err(D::Error::custom)
     }
 }
 
 fn kind_of<'de, D: Deserializer<'de>>(from: D) -> Result<Option<DeviceKind>, D::Error> {
-    kind(&String::deserialize(from)?).map(Some).map_err(D::Error::custom)
+    String::deserialize(from)?.parse().map(Some).map_err(D::Error::custom)
 }
 
 impl TierToml {
     fn into_spec(self) -> Result<DeviceSpec, String> {
-        let name = self.name.filter(|name| !name.is_empty()).ok_or("a tier needs a name, as in name=ram")?;
-        let kind = self.kind.ok_or_else(|| format!("tier `{name}` needs a kind: memory, file or directory"))?;
-        let Some(Bytes(capacity_bytes)) = self.size else {
-            return Err(format!("tier `{name}` needs a size, as in size=2GiB"));
-        };
-        let path = self.path.unwrap_or_default();
-        match (kind, path.as_os_str().is_empty()) {
-            (DeviceKind::SharedMemory, false) => {
-                return Err(format!("tier `{name}`: memory takes no path; the store chooses its own name in /dev/shm"));
-            }
-            (DeviceKind::File | DeviceKind::Directory, true) => return Err(format!("tier `{name}` needs a path")),
-            _ => {}
+        TierText {
+            name: self.name,
+            kind: self.kind,
+            path: self.path,
+            size: self.size.map(|bytes| bytes.0),
+            high: self.high.map(|mark| mark.0),
+            low: self.low.map(|mark| mark.0),
         }
-        let high = self.high.map_or(HIGH_DEFAULT_PERMILLE, |mark| mark.0);
-        let low = self.low.map_or_else(|| LOW_DEFAULT_PERMILLE.min(high), |mark| mark.0);
-        if low > high {
-            return Err(format!("tier `{name}`: the low watermark is above the high one"));
-        }
-        Ok(DeviceSpec { name, kind, path, capacity_bytes, watermark_high_permille: high, watermark_low_permille: low })
+        .into_spec()
     }
 }
 
@@ -211,32 +163,6 @@ fn parse(text: &str, base: Option<&Path>) -> Result<StoreConfig, (Option<usize>,
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_tier_on_the_command_line() {
-        let tier = parse_tier("name=disk,kind=file,path=/data/d,size=1.5GiB,high=80%,low=0.5").unwrap();
-        assert_eq!(tier.kind, DeviceKind::File);
-        assert_eq!(tier.capacity_bytes, 3 << 29);
-        assert_eq!((tier.watermark_high_permille, tier.watermark_low_permille), (800, 500));
-        let memory = parse_tier("name=ram,kind=memory,size=1M").unwrap();
-        assert_eq!((memory.watermark_high_permille, memory.watermark_low_permille), (900, 700));
-        for (bad, cause) in [
-            ("", "KEY=VALUE"),
-            ("name=x", "kind"),
-            ("name=x,kind=tape,size=1", "`tape`"),
-            ("name=x,kind=file,size=1M", "path"),
-            ("name=x,kind=memory,path=/p,size=1M", "no path"),
-            ("name=x,kind=memory", "size"),
-            ("name=x,name=y,kind=memory,size=1", "twice"),
-            ("name=x,kind=memory,size=1,colour=red", "colour"),
-            ("name=x,kind=memory,size=1,high=20%,low=30%", "above"),
-            ("name=x,kind=memory,size=1,high=120%", "120%"),
-            ("name=x,kind=memory,size=1,high=NaN", "NaN"),
-        ] {
-            let error = parse_tier(bad).unwrap_err();
-            assert!(error.contains(cause), "{bad}: {error}");
-        }
-    }
 
     #[test]
     fn the_file_says_the_same_and_errors_have_lines() {

@@ -12,7 +12,6 @@ mod config;
 mod copy;
 mod failure;
 mod out;
-mod size;
 mod target;
 
 use std::process::ExitCode;

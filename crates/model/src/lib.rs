@@ -9,7 +9,9 @@ mod extent;
 mod id;
 mod limits;
 mod request;
+pub mod size;
 mod tier;
+mod tier_text;
 mod update;
 
 pub use container::{ContainerInfo, ContainerSpec, Durability};
@@ -22,4 +24,5 @@ pub use request::{
     Response, Run, StoreStats, VerifyReport,
 };
 pub use tier::{DeviceInfo, DeviceKind, DeviceSpec, DeviceState, StoreConfig};
+pub use tier_text::{TierText, WATERMARK_HIGH_DEFAULT_PERMILLE, WATERMARK_LOW_DEFAULT_PERMILLE, parse_permille};
 pub use update::Update;

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{Access, Context};
 use crate::failure::Done;
-use crate::size::human;
+use cenote::model::size::human;
 
 /// A descriptor for each segment, ring and socket; below this a store of many tiers runs out.
 const OPEN_FILES_MIN: u64 = 1024;

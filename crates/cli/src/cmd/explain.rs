@@ -8,8 +8,8 @@ use serde_json::json;
 use super::list::object_document;
 use super::{Access, Context};
 use crate::failure::Done;
-use crate::size::{count, human};
 use crate::target;
+use cenote::model::size::{count, human};
 
 pub fn explain(context: &mut Context<'_>, name: &OsStr) -> Done {
     let store = context.open(Access::Read)?;

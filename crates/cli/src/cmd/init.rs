@@ -7,8 +7,9 @@ use serde_json::json;
 
 use super::Context;
 use crate::args::InitArgs;
+use crate::config;
 use crate::failure::Done;
-use crate::{config, size};
+use cenote::model::size;
 
 pub fn init(context: &mut Context<'_>, args: &InitArgs) -> Done {
     let dir = match &args.dir {

@@ -9,8 +9,8 @@ use super::{Access, Context};
 use crate::args::LsArgs;
 use crate::failure::Done;
 use crate::out::escaped;
-use crate::size::{count, human};
 use crate::target::{self, Target};
+use cenote::model::size::{count, human};
 
 /// Ids asked for at once.
 const PAGE: u32 = 4096;

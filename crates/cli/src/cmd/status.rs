@@ -6,7 +6,7 @@ use serde_json::json;
 use super::{Access, Context, tier};
 use crate::config;
 use crate::failure::Done;
-use crate::size::{count, human};
+use cenote::model::size::{count, human};
 
 pub fn status(context: &mut Context<'_>) -> Done {
     let store = context.open(Access::Read)?;

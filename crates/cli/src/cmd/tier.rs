@@ -11,7 +11,7 @@ use crate::args::TierCommand;
 use crate::copy;
 use crate::failure::Done;
 use crate::out::{Out, bar};
-use crate::size::human;
+use cenote::model::size::human;
 
 const BAR_CELLS: usize = 24;
 

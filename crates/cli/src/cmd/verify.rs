@@ -8,8 +8,8 @@ use serde_json::json;
 use super::{Access, Context};
 use crate::copy::Progress;
 use crate::failure::{Done, Failure};
-use crate::size::{count, human};
 use crate::target;
+use cenote::model::size::{count, human};
 
 pub fn verify(context: &mut Context<'_>, container: Option<&OsStr>) -> Done {
     let store = context.open(Access::Read)?;
