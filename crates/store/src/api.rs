@@ -1,0 +1,98 @@
+//! What the engine's callers see beside requests and responses.
+
+use std::sync::Arc;
+
+use cenote_device::{Clock, Control, Devices, MetaDir};
+use cenote_model::{ContainerId, DeviceSpec, ObjectKey, Response, StoreId};
+
+/// Everything that the engine needs of the world.
+#[derive(Clone)]
+pub struct Seams {
+    /// The store directory.
+    pub meta: Arc<dyn MetaDir>,
+    /// The factory of devices.
+    pub devices: Arc<dyn Devices>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// The shared control table.
+    pub control: Arc<dyn Control>,
+}
+
+/// Identifies a client's session with the store. Never reused.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct SessionId(pub u64);
+
+/// Who a session belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SessionInfo {
+    /// Drawn at random by the client: with it a session is found again after the engine was restarted.
+    pub nonce: u128,
+    /// Process id.
+    pub pid: u32,
+    /// Start time of that process, so that a reused pid is noticed.
+    pub started: u64,
+    /// User.
+    pub uid: u32,
+    /// May it change anything?
+    pub write: bool,
+}
+
+/// Names an answer that is still to come.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Ticket(pub u64);
+
+/// What [`crate::Engine::handle`] gives.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// The answer.
+    Ready(Response),
+    /// The answer will be in [`crate::Engine::take_finished`] when jobs have run.
+    Wait(Ticket),
+}
+
+/// What opening a store found and did.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RecoveryReport {
+    /// True if volatile bytes were lost since the store was last open.
+    pub power_lost: bool,
+    /// Epoch of the checkpoint that recovery began with.
+    pub checkpoint_epoch: u64,
+    /// Journal records applied on top of it.
+    pub records_replayed: u64,
+    /// Epoch of the last update in the store now (before any rollback).
+    pub epoch: u64,
+    /// Containers that went back to their persisted epoch.
+    pub rolled_back: Vec<RolledBack>,
+    /// Objects of scratch containers that lost bytes and were dropped.
+    pub lost_objects: Vec<ObjectKey>,
+    /// Journal file and offset at which an unfinished record ended the journal, if there was one.
+    pub torn_tail: Option<(String, u64)>,
+    /// Names of devices that could not be opened, with the reason.
+    pub failed_devices: Vec<(String, String)>,
+}
+
+/// A container that went back after power loss.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RolledBack {
+    /// The container.
+    pub container: ContainerId,
+    /// Its label.
+    pub label: String,
+    /// Epoch of its last update in the journal.
+    pub from: u64,
+    /// Its persisted epoch, which is its last one now.
+    pub to: u64,
+}
+
+/// What can be known of a store without opening it: what its superblock says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StoreSummary {
+    /// The store.
+    pub id: StoreId,
+    /// Its devices.
+    pub devices: Vec<DeviceSpec>,
+    /// Users besides the owner and root who may read and write.
+    pub writers: Vec<u32>,
+    /// Users who may read only.
+    pub readers: Vec<u32>,
+}
