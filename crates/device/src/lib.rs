@@ -5,17 +5,29 @@
 //! says whether they survived, and never invents them. Every trait here has a conformance suite that the real
 //! implementation, the one in memory and each wrapper pass.
 
+pub mod aligned;
 mod clock;
+pub mod conformance;
+mod directory;
+mod file;
 pub mod fork;
+pub mod header;
+mod io;
 mod lock;
 pub mod map;
 pub mod mem;
 mod meta_dir;
 mod seam;
 mod segment;
+mod segmented;
+mod shared_memory;
+pub mod sums;
+mod system;
 
 pub use clock::SystemClock;
+pub use io::SegmentIo;
 pub use lock::{LOCK_FILE, StoreLock};
 pub use meta_dir::FsMetaDir;
 pub use seam::{Clock, Control, Device, Devices, LogFile, MetaDir, OpenedDevice};
 pub use segment::{SegmentFile, SegmentMode};
+pub use system::{SystemDevices, shm_base};

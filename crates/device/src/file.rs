@@ -1,0 +1,154 @@
+//! A tier in one file or block device of fixed size, with direct I/O.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cenote_model::{DeviceId, DeviceKind, DeviceSpec, Error, ErrorKind, Result, StoreId};
+use rustix::fs::{FileType, OFlags};
+use rustix::io::Errno;
+
+use crate::aligned::AlignedBuf;
+use crate::header::{HEADER_BYTES, SegmentHeader};
+use crate::io::{fail, open_direct};
+use crate::segmented::{Place, Segmented, read_full, read_header, reserve, whole_units, write_header};
+use crate::{OpenedDevice, SegmentMode};
+
+const UNIT_BYTES: u32 = 4096;
+const DATA_OFFSET: u64 = 4096;
+/// A path with anything but zeros in so many first bytes holds something: every file system's superblock is there.
+const PROBE_BYTES: usize = 128 << 10;
+
+struct OneFile {
+    path: PathBuf,
+    name: String,
+}
+
+impl OneFile {
+    fn open_path(&self, flags: OFlags) -> Result<(OwnedFd, SegmentMode), Errno> {
+        open_direct(rustix::fs::CWD, &self.path, OFlags::RDWR | flags)
+    }
+}
+
+impl Place for OneFile {
+    fn subject(&self, _number: u64) -> String {
+        format!("file tier `{}` in {}", self.name, self.path.display())
+    }
+    fn open(&self, number: u64) -> Result<Option<(OwnedFd, SegmentMode)>> {
+        match self.open_path(OFlags::empty()) {
+            Ok(opened) => Ok(Some(opened)),
+            Err(errno) => Err(fail(&self.subject(number), errno)),
+        }
+    }
+    fn make(&self, header: &SegmentHeader) -> Result<(OwnedFd, SegmentMode)> {
+        let subject = self.subject(0);
+        let refuse = |errno| fail(&subject, errno);
+        let (fd, mode) = self.open_path(OFlags::CREATE).map_err(refuse)?;
+        check_unused(&fd, &subject, header)?;
+        let bytes = header.data_offset + header.len;
+        match kind_of(&fd).map_err(refuse)? {
+            FileType::BlockDevice => {
+                let size = rustix::fs::seek(&fd, rustix::fs::SeekFrom::End(0)).map_err(refuse)?;
+                if size < bytes {
+                    return Err(Error::new(ErrorKind::InvalidInput, subject)
+                        .because(format!("the block device has {size} bytes, {bytes} are needed"))
+                        .try_next(format!("ask for at most {} bytes", size.saturating_sub(DATA_OFFSET) & !4095)));
+                }
+            }
+            FileType::RegularFile => {
+                // Zeros first: what an earlier device of the same store left must not be taken for a header.
+                let done = rustix::fs::ftruncate(&fd, 0).and_then(|()| reserve(&fd, bytes));
+                if let Err(errno) = done {
+                    let _ = rustix::fs::ftruncate(&fd, 0); // give back what was had of it
+                    return Err(refuse(errno));
+                }
+            }
+            _ => {
+                return Err(Error::new(ErrorKind::InvalidInput, subject)
+                    .because("neither a file nor a block device")
+                    .try_next("choose another path"));
+            }
+        }
+        write_header(&fd, header).and_then(|()| rustix::fs::fsync(&fd)).map_err(refuse)?;
+        if let Some(parent) = self.path.parent() {
+            sync_dir(parent).map_err(refuse)?;
+        }
+        Ok((fd, mode))
+    }
+}
+
+fn kind_of(fd: &OwnedFd) -> Result<FileType, Errno> {
+    Ok(FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode))
+}
+
+pub(crate) fn sync_dir(path: &Path) -> Result<(), Errno> {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::fsync(rustix::fs::open(path, flags, rustix::fs::Mode::empty())?)
+}
+
+/// Fails if the file holds anything but zeros or what the same device left behind.
+fn check_unused(fd: &OwnedFd, subject: &str, header: &SegmentHeader) -> Result<()> {
+    let mut first = AlignedBuf::new(PROBE_BYTES);
+    let n = read_full(fd, &mut first).map_err(|errno| fail(subject, errno))?;
+    if first[..n].iter().all(|byte| *byte == 0) {
+        return Ok(());
+    }
+    let owner = first[..n].first_chunk::<HEADER_BYTES>().and_then(|head| SegmentHeader::decode(head, subject).ok());
+    let cause = match owner {
+        Some(old) if old.store == header.store && old.device == header.device => return Ok(()),
+        Some(old) => format!("it holds device {} of store {}", old.device, old.store),
+        None => "it holds something that is not Cenote's".to_owned(),
+    };
+    Err(Error::new(ErrorKind::Exists, subject)
+        .because(cause)
+        .try_next("choose another path, or delete it if nobody needs it"))
+}
+
+pub(crate) fn open(store: StoreId, id: DeviceId, spec: &DeviceSpec, create: bool) -> Result<OpenedDevice> {
+    let place = OneFile { path: spec.path.clone(), name: spec.name.clone() };
+    let subject = place.subject(0);
+    if spec.path.as_os_str().is_empty() {
+        return Err(Error::new(ErrorKind::InvalidInput, subject)
+            .because("no path")
+            .try_next("name a file or block device"));
+    }
+    let capacity = whole_units(&subject, spec.capacity_bytes, UNIT_BYTES)?;
+    let shape = SegmentHeader {
+        store,
+        device: id,
+        kind: DeviceKind::File,
+        unit_bytes: UNIT_BYTES,
+        number: 0,
+        segment_bytes: capacity,
+        data_offset: DATA_OFFSET,
+        len: capacity,
+        capacity_bytes: capacity,
+        boot_id: [0; 16],
+    };
+    let device = Segmented::new(shape, Box::new(place));
+    if create {
+        device.make(0)?;
+    } else {
+        device.check(0)?;
+    }
+    Ok(OpenedDevice { device: Arc::new(device), survived: !create })
+}
+
+pub(crate) fn remove(store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<()> {
+    let place = OneFile { path: spec.path.clone(), name: spec.name.clone() };
+    let subject = place.subject(0);
+    let fd = match place.open_path(OFlags::empty()) {
+        Ok((fd, _)) => fd,
+        Err(Errno::NOENT) => return Ok(()),
+        Err(errno) => return Err(fail(&subject, errno)),
+    };
+    let header = read_header(&fd, &subject)?;
+    header.check(&subject, store, id, DeviceKind::File, 0)?;
+    let done = if kind_of(&fd).map_err(|errno| fail(&subject, errno))? == FileType::BlockDevice {
+        rustix::io::pwrite(&fd, &AlignedBuf::new(4096), 0).and_then(|_| rustix::fs::fdatasync(&fd))
+    } else {
+        rustix::fs::unlink(&spec.path)
+    };
+    done.map_err(|errno| fail(&subject, errno))
+}

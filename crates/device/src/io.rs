@@ -1,0 +1,255 @@
+//! Reading and writing one segment through a descriptor: the same code in the engine's process and in a client's.
+
+use std::os::fd::AsFd;
+
+use cenote_model::{Error, ErrorKind, Result};
+use rustix::io::Errno;
+
+use crate::aligned::{ALIGN_BYTES, BOUNCE_BYTES, Bounce, is_aligned};
+use crate::map::Mapping;
+use crate::{SegmentFile, SegmentMode};
+
+/// What to do with the rest of a 4096-byte unit that a write fills in part.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rest {
+    Keep,
+    Zero,
+}
+
+/// A segment ready for I/O. Offsets count from the segment's data.
+#[derive(Debug)]
+pub struct SegmentIo {
+    file: SegmentFile,
+    map: Option<Mapping>,
+    writable: bool,
+    subject: String,
+}
+
+impl SegmentIo {
+    /// Takes a descriptor that the device made or the socket brought. `writable` if the descriptor is.
+    /// `subject` is what errors are about, e.g. ``segment 3 of device `memory` ``.
+    pub fn new(file: SegmentFile, writable: bool, subject: impl Into<String>) -> Result<Self> {
+        let subject = subject.into();
+        let size = rustix::fs::fstat(&*file.fd).map_err(|errno| fail(&subject, errno))?.st_size as u64;
+        let end = file.data_offset.checked_add(file.len);
+        let is_device = size == 0; // block devices have no size in their inode
+        if file.len == 0 || end.is_none_or(|end| end > size && !is_device) {
+            return Err(Error::new(ErrorKind::Corrupt, subject)
+                .because(format!("the file has {size} bytes, {} at {} are expected", file.len, file.data_offset)));
+        }
+        let map = if file.mode == SegmentMode::Mapped {
+            let len = usize::try_from(file.len).map_err(|_| fail(&subject, Errno::FBIG))?;
+            let map =
+                Mapping::new(&*file.fd, file.data_offset, len, writable).map_err(|errno| fail(&subject, errno))?;
+            let _ = map.advise_huge(); // a wish
+            Some(map)
+        } else {
+            None
+        };
+        Ok(Self { file, map, writable, subject })
+    }
+    /// The mapping, in [`SegmentMode::Mapped`].
+    #[inline]
+    pub fn map(&self) -> Option<&Mapping> {
+        self.map.as_ref()
+    }
+    /// Data bytes.
+    pub fn len(&self) -> u64 {
+        self.file.len
+    }
+    /// Never: empty segments are refused.
+    pub fn is_empty(&self) -> bool {
+        self.file.len == 0
+    }
+    /// How the bytes are reached.
+    pub fn mode(&self) -> SegmentMode {
+        self.file.mode
+    }
+    /// The descriptor and where the data are.
+    pub fn file(&self) -> &SegmentFile {
+        &self.file
+    }
+    /// Makes memory present, so that writing to it through the mapping neither faults nor meets a full file system
+    /// (which would be SIGBUS). To be called on newly leased space. Does nothing for files.
+    pub fn populate(&self, offset: u64, len: usize) -> Result<()> {
+        /// Long calls hold the address space's lock; slices let other threads in.
+        const SLICE_BYTES: usize = 4 << 20;
+        let Some(map) = &self.map else { return Ok(()) };
+        if !map.is_writable() || map.at(offset, len).is_none() {
+            return Err(self.outside(offset, len));
+        }
+        let mut done = 0;
+        while done < len {
+            let n = (len - done).min(SLICE_BYTES);
+            match map.populate(offset + done as u64, n) {
+                Ok(()) => done += n,
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                // Kernels before 5.14: reserve the blocks instead.
+                Err(Errno::INVAL) => {
+                    let at = self.file.data_offset + offset + done as u64;
+                    rustix::fs::fallocate(&*self.file.fd, rustix::fs::FallocateFlags::KEEP_SIZE, at, n as u64)
+                        .map_err(|errno| fail(&self.subject, errno))?;
+                    done += n;
+                }
+                // What a touch would have answered with SIGBUS.
+                Err(Errno::FAULT | Errno::NOMEM | Errno::NOSPC) => {
+                    return Err(Error::new(ErrorKind::Full, self.subject.clone())
+                        .because("the machine has no memory left for it")
+                        .try_next("make the memory tier smaller or give /dev/shm more room"));
+                }
+                Err(errno) => return Err(fail(&self.subject, errno)),
+            }
+        }
+        Ok(())
+    }
+    /// Fills `buf`.
+    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.inside(offset, buf.len())?;
+        let at = self.file.data_offset + offset;
+        if self.file.mode != SegmentMode::Direct || is_aligned(buf, at) {
+            return self.pread(at, buf);
+        }
+        let mut bounce = Bounce::take();
+        let mut done = 0;
+        while done < buf.len() {
+            let (first, skip, n) = window(at + done as u64, buf.len() - done);
+            let span = (skip + n).next_multiple_of(ALIGN_BYTES);
+            self.pread(first, &mut bounce[..span])?;
+            buf[done..done + n].copy_from_slice(&bounce[skip..skip + n]);
+            done += n;
+        }
+        Ok(())
+    }
+    /// Writes all of `bytes`, and nothing else. Parts of 4096-byte units at the ends are read first in
+    /// [`SegmentMode::Direct`]; no other write to those units may run meanwhile.
+    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.write(offset, bytes, Rest::Keep)
+    }
+    /// Like [`SegmentIo::write_at`] at a multiple of 4096 when the rest of the last unit is the caller's too:
+    /// it may become zeros, which saves reading it.
+    pub fn write_padded(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.write(offset, bytes, Rest::Zero)
+    }
+    fn write(&self, offset: u64, bytes: &[u8], rest: Rest) -> Result<()> {
+        self.inside(offset, bytes.len())?;
+        if !self.writable {
+            return Err(Error::new(ErrorKind::PermissionDenied, self.subject.clone()).because("it is open for reading"));
+        }
+        let at = self.file.data_offset + offset;
+        if self.file.mode != SegmentMode::Direct || is_aligned(bytes, at) {
+            return self.pwrite(at, bytes);
+        }
+        let mut bounce = Bounce::take();
+        let mut done = 0;
+        while done < bytes.len() {
+            let (first, skip, n) = window(at + done as u64, bytes.len() - done);
+            let span = (skip + n).next_multiple_of(ALIGN_BYTES);
+            if skip > 0 {
+                self.pread(first, &mut bounce[..ALIGN_BYTES])?;
+            }
+            if skip + n < span {
+                let last = span - ALIGN_BYTES;
+                match rest {
+                    Rest::Zero => bounce[skip + n..span].fill(0),
+                    Rest::Keep if skip > 0 && last == 0 => {} // the first unit is the last one: read above
+                    Rest::Keep => self.pread(first + last as u64, &mut bounce[last..span])?,
+                }
+            }
+            bounce[skip..skip + n].copy_from_slice(&bytes[done..done + n]);
+            self.pwrite(first, &bounce[..span])?;
+            done += n;
+        }
+        Ok(())
+    }
+    /// What was written through this descriptor (and by anyone, for files) survives power loss on return.
+    pub fn sync(&self) -> Result<()> {
+        rustix::fs::fdatasync(&*self.file.fd).map_err(|errno| fail(&self.subject, errno))
+    }
+    fn pread(&self, mut at: u64, mut buf: &mut [u8]) -> Result<()> {
+        while !buf.is_empty() {
+            match rustix::io::pread(&*self.file.fd, &mut *buf, at) {
+                Ok(0) => {
+                    return Err(Error::new(ErrorKind::Corrupt, self.subject.clone())
+                        .because(format!("the file ends at {at}: it was cut short"))
+                        .try_next("restore the file from a copy"));
+                }
+                Ok(n) => {
+                    buf = &mut buf[n..];
+                    at += n as u64;
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(fail(&self.subject, errno)),
+            }
+        }
+        Ok(())
+    }
+    fn pwrite(&self, mut at: u64, mut bytes: &[u8]) -> Result<()> {
+        while !bytes.is_empty() {
+            match rustix::io::pwrite(&*self.file.fd, bytes, at) {
+                Ok(0) => return Err(fail(&self.subject, Errno::NOSPC)),
+                Ok(n) => {
+                    bytes = &bytes[n..];
+                    at += n as u64;
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(fail(&self.subject, errno)),
+            }
+        }
+        Ok(())
+    }
+    #[inline]
+    fn inside(&self, offset: u64, len: usize) -> Result<()> {
+        if offset.checked_add(len as u64).is_some_and(|end| end <= self.file.len) {
+            return Ok(());
+        }
+        Err(self.outside(offset, len))
+    }
+    #[cold]
+    fn outside(&self, offset: u64, len: usize) -> Error {
+        Error::new(ErrorKind::InvalidInput, self.subject.clone())
+            .because(format!("{len} bytes at {offset} reach past its {} bytes", self.file.len))
+    }
+}
+
+/// The aligned window of at most [`BOUNCE_BYTES`] for a transfer at `at`: (file offset, bytes to skip, bytes of use).
+fn window(at: u64, len: usize) -> (u64, usize, usize) {
+    let skip = (at % ALIGN_BYTES as u64) as usize;
+    (at - skip as u64, skip, len.min(BOUNCE_BYTES - skip))
+}
+
+/// The operating system's refusal of I/O on `subject`.
+#[cold]
+pub(crate) fn fail(subject: &str, errno: Errno) -> Error {
+    let error = Error::io(subject, &errno.into());
+    match error.kind() {
+        ErrorKind::Full => error.try_next("free some space there, or add a device to the store"),
+        ErrorKind::PermissionDenied => error.try_next("check who owns it and who may read and write it"),
+        ErrorKind::NotFound => error.try_next("check the path of the device"),
+        _ if errno == Errno::ROFS => error.try_next("mount that file system writable"),
+        _ => error,
+    }
+}
+
+/// Opens with direct I/O where the file system has it.
+pub(crate) fn open_direct(
+    dir: impl AsFd,
+    name: &std::path::Path,
+    flags: rustix::fs::OFlags,
+) -> Result<(std::os::fd::OwnedFd, SegmentMode), Errno> {
+    use rustix::fs::{Mode, OFlags};
+    let mode = Mode::RUSR | Mode::WUSR;
+    match rustix::fs::openat(&dir, name, flags | OFlags::CLOEXEC | OFlags::DIRECT, mode) {
+        Ok(fd) => {
+            let mut probe = Bounce::take();
+            match rustix::io::pread(&fd, &mut probe[..ALIGN_BYTES], 0) {
+                Err(Errno::INVAL) => {}
+                _ => return Ok((fd, SegmentMode::Direct)),
+            }
+        }
+        Err(Errno::INVAL) => {}
+        Err(errno) => return Err(errno),
+    }
+    let again = flags.difference(OFlags::EXCL); // the attempt above may have made it
+    let fd = rustix::fs::openat(&dir, name, again | OFlags::CLOEXEC, mode)?;
+    Ok((fd, SegmentMode::Buffered))
+}

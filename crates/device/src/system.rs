@@ -1,0 +1,59 @@
+//! The factory of real devices.
+
+use std::path::{Path, PathBuf};
+
+use cenote_model::{DeviceId, DeviceKind, DeviceSpec, Result, StoreId};
+
+use crate::{Devices, OpenedDevice, directory, file, shared_memory};
+
+/// Where shared memory is, unless `CENOTE_SHM_DIR` says otherwise.
+const SHM_DIR: &str = "/dev/shm";
+
+/// The base directory of shared memory files: `CENOTE_SHM_DIR` or `/dev/shm`.
+pub fn shm_base() -> PathBuf {
+    std::env::var_os("CENOTE_SHM_DIR").filter(|dir| !dir.is_empty()).map_or_else(|| SHM_DIR.into(), PathBuf::from)
+}
+
+/// Opens shared memory, files and directories of this machine.
+#[derive(Clone, Debug)]
+pub struct SystemDevices {
+    shm_base: PathBuf,
+}
+
+impl Default for SystemDevices {
+    fn default() -> Self {
+        Self { shm_base: shm_base() }
+    }
+}
+
+impl SystemDevices {
+    /// With shared memory files below another directory (a tmpfs, or for tests any).
+    pub fn with_shm_base(path: impl Into<PathBuf>) -> Self {
+        Self { shm_base: path.into() }
+    }
+    /// The directory in shared memory that belongs to a store.
+    pub fn store_dir(&self, store: StoreId) -> PathBuf {
+        shared_memory::store_dir(&self.shm_base, store)
+    }
+    /// The base directory of shared memory files.
+    pub fn base(&self) -> &Path {
+        &self.shm_base
+    }
+}
+
+impl Devices for SystemDevices {
+    fn open(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec, create: bool) -> Result<OpenedDevice> {
+        match spec.kind {
+            DeviceKind::SharedMemory => shared_memory::open(&self.shm_base, store, id, spec, create),
+            DeviceKind::File => file::open(store, id, spec, create),
+            DeviceKind::Directory => directory::open(store, id, spec, create),
+        }
+    }
+    fn remove(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<()> {
+        match spec.kind {
+            DeviceKind::SharedMemory => shared_memory::remove(&self.shm_base, store, id, spec),
+            DeviceKind::File => file::remove(store, id, spec),
+            DeviceKind::Directory => directory::remove(store, id, spec),
+        }
+    }
+}
