@@ -1,0 +1,25 @@
+//! Blobs: what HDF5 makes of variable-length parts when it converts elements to stored form.
+//!
+//! While an attribute or fill value is converted, blobs go to (and come from) a heap beside it: see [`with_heap`].
+//! Otherwise they are raw data, and [`crate::data`] keeps them.
+
+use std::cell::RefCell;
+
+/// Bytes of a blob id. All zeros is the null id.
+pub const ID_BYTES: usize = 16;
+
+thread_local! {
+    static HEAP: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
+}
+
+/// Runs `f` (a conversion) with `heap` as the place of blobs on this thread; gives back the heap.
+pub fn with_heap<T>(heap: Vec<u8>, f: impl FnOnce() -> T) -> (T, Vec<u8>) {
+    let outer = HEAP.replace(Some(heap));
+    let out = f();
+    (out, HEAP.replace(outer).unwrap_or_default())
+}
+
+/// Applies `f` to this thread's heap, if a conversion with one is under way.
+pub fn heap<T>(f: impl FnOnce(&mut Vec<u8>) -> T) -> Option<T> {
+    HEAP.with_borrow_mut(|heap| heap.as_mut().map(f))
+}

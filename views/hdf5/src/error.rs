@@ -1,0 +1,91 @@
+//! Failures on their way to the HDF5 error stack.
+
+use std::ffi::CString;
+
+use cenote::{Error, ErrorKind};
+
+use crate::ffi::types::{herr_t, hid_t};
+use crate::ffi::{Api, Hid};
+
+/// The result of everything in this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error of `kind` about `subject`, with its cause.
+#[cold]
+pub fn fail(kind: ErrorKind, subject: impl Into<String>, cause: impl Into<String>) -> Error {
+    Error::new(kind, subject).because(cause)
+}
+
+/// The refusal of something that this connector does not do.
+#[cold]
+pub fn unsupported(what: impl Into<String>, remedy: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Unsupported, what).because("the cenote connector does not do this").try_next(remedy)
+}
+
+/// Turns the status of an HDF5 call into a result.
+pub fn h5_check(call: &'static str, status: herr_t) -> Result<herr_t> {
+    if status < 0 { Err(h5_failed(call)) } else { Ok(status) }
+}
+
+/// Takes over the id that an HDF5 call returned.
+pub fn h5_id(h5: &'static Api, call: &'static str, id: hid_t) -> Result<Hid> {
+    Hid::new(h5, id).ok_or_else(|| h5_failed(call))
+}
+
+/// The failure of an HDF5 call.
+#[cold]
+pub fn h5_failed(call: &'static str) -> Error {
+    Error::new(ErrorKind::InvalidInput, call).because("HDF5 itself refused this call")
+}
+
+/// Pushes `error` on the calling thread's HDF5 error stack.
+pub fn push(h5: &Api, callback: &'static str, error: &Error) {
+    let (major, minor) = ids(h5, callback, error.kind());
+    let text = CString::new(format!("cenote {callback}: {error}").replace('\0', "\u{fffd}")).unwrap_or_default();
+    let function = CString::new(callback).unwrap_or_default();
+    let class = error_class(h5);
+    // SAFETY: all strings end in NUL and live across the call; "%s" takes exactly the one string that follows.
+    unsafe {
+        (h5.H5Epush2)(
+            crate::ffi::types::H5E_DEFAULT,
+            c"cenote-hdf5".as_ptr(),
+            function.as_ptr(),
+            0,
+            class,
+            major,
+            minor,
+            c"%s".as_ptr(),
+            text.as_ptr(),
+        );
+    }
+}
+
+fn error_class(h5: &Api) -> hid_t {
+    h5.H5E_ERR_CLS_g()
+}
+
+fn ids(h5: &Api, callback: &str, kind: ErrorKind) -> (hid_t, hid_t) {
+    let major = match callback.split('_').next() {
+        Some("file") => h5.H5E_FILE_g(),
+        Some("group") => h5.H5E_SYM_g(),
+        Some("link") => h5.H5E_LINK_g(),
+        Some("attr") => h5.H5E_ATTR_g(),
+        Some("dataset") => h5.H5E_DATASET_g(),
+        Some("datatype") => h5.H5E_DATATYPE_g(),
+        Some("object") => h5.H5E_OHDR_g(),
+        _ => h5.H5E_VOL_g(),
+    };
+    let minor = match kind {
+        ErrorKind::NotFound => h5.H5E_NOTFOUND_g(),
+        ErrorKind::Exists => h5.H5E_EXISTS_g(),
+        ErrorKind::InvalidInput => h5.H5E_BADVALUE_g(),
+        ErrorKind::LimitExceeded => h5.H5E_BADRANGE_g(),
+        ErrorKind::Full => h5.H5E_NOSPACE_g(),
+        ErrorKind::Unsupported => h5.H5E_UNSUPPORTED_g(),
+        ErrorKind::PermissionDenied => h5.H5E_WRITEERROR_g(),
+        ErrorKind::Corrupt | ErrorKind::VersionMismatch => h5.H5E_READERROR_g(),
+        ErrorKind::Io | ErrorKind::Busy | ErrorKind::Disconnected | ErrorKind::Conflict => h5.H5E_SYSTEM_g(),
+        ErrorKind::Internal => h5.H5E_INTERNAL_g(),
+    };
+    (major, minor)
+}

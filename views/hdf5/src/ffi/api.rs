@@ -1,0 +1,280 @@
+//! The functions of one libhdf5, found at run time: one [`Api`] per libhdf5 in the process.
+//!
+//! The connector has no link-time dependency on libhdf5: wheels carry private copies under hashed names, and linking
+//! one would load a second copy whose ids are all foreign.
+
+#![allow(missing_docs, non_snake_case, reason = "the names and meanings are those of HDF5's headers")]
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+
+use super::types::*;
+
+macro_rules! api {
+    (
+        required { $( fn $name:ident ( $($arg:ty),* $(,)? ) -> $ret:ty; )* }
+        optional { $( fn $oname:ident ( $($oarg:ty),* $(,)? ) -> $oret:ty; )* }
+        data { $( $dname:ident )* }
+    ) => {
+        /// Function table and global ids of one libhdf5.
+        pub struct Api {
+            $( pub $name: unsafe extern "C" fn($($arg),*) -> $ret, )*
+            $( pub $oname: Option<unsafe extern "C" fn($($oarg),*) -> $oret>, )*
+            $( $dname: DataSymbol, )*
+            /// Pushes an entry on the error stack (variadic in C).
+            pub H5Epush2: unsafe extern "C" fn(
+                hid_t, *const c_char, *const c_char, c_uint, hid_t, hid_t, hid_t, *const c_char, ...
+            ) -> herr_t,
+            /// Major, minor, release of the library.
+            pub version: (u32, u32, u32),
+            /// The slot of callbacks that serves this library.
+            pub slot: usize,
+        }
+        impl Api {
+            /// Finds everything through `lookup` (name, prefer the program's copy of a variable); the name of what is
+            /// missing if anything is.
+            ///
+            /// # Safety
+            /// `lookup` must return the addresses of HDF5's functions and variables of those names.
+            pub unsafe fn load(
+                slot: usize, version: (u32, u32, u32), lookup: &dyn Fn(&CStr) -> [*mut c_void; 2],
+            ) -> Result<Self, &'static str> {
+                fn find(lookup: &dyn Fn(&CStr) -> [*mut c_void; 2], name: &CStr) -> *mut c_void { lookup(name)[0] }
+                Ok(Self {
+                    $( $name: {
+                        let p = find(lookup, cname(concat!(stringify!($name), "\0")));
+                        if p.is_null() { return Err(stringify!($name)); }
+                        // SAFETY: the caller vouches that the address is that function's.
+                        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($arg),*) -> $ret>(p) }
+                    }, )*
+                    $( $oname: {
+                        let p = find(lookup, cname(concat!(stringify!($oname), "\0")));
+                        // SAFETY: as above; a null pointer becomes `None`.
+                        unsafe { std::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn($($oarg),*) -> $oret>>(p) }
+                    }, )*
+                    $( $dname: DataSymbol(lookup(cname(concat!(stringify!($dname), "\0"))).map(|p| p as usize)), )*
+                    H5Epush2: {
+                        let p = find(lookup, c"H5Epush2");
+                        if p.is_null() { return Err("H5Epush2"); }
+                        // SAFETY: as above.
+                        unsafe { std::mem::transmute(p) }
+                    },
+                    version,
+                    slot,
+                })
+            }
+            $( /// The global id of that name in this library (it may change when the library is closed and reopened).
+            pub fn $dname(&self) -> hid_t { self.$dname.get() } )*
+        }
+    };
+}
+
+/// Where a global id is stored: in the library, and possibly in the program (a copy relocation); the one in use is set.
+#[derive(Clone, Copy)]
+struct DataSymbol([usize; 2]);
+
+impl DataSymbol {
+    fn get(self) -> hid_t {
+        for address in self.0 {
+            if address != 0 {
+                // SAFETY: the address is that of a `hid_t` variable of a library that is never unloaded under us.
+                let id = unsafe { *(address as *const hid_t) };
+                if id > 0 {
+                    return id;
+                }
+            }
+        }
+        H5I_INVALID_HID
+    }
+}
+
+fn cname(text: &'static str) -> &'static CStr {
+    CStr::from_bytes_with_nul(text.as_bytes()).unwrap_or(c"")
+}
+
+api! {
+    required {
+        fn H5open() -> herr_t;
+        fn H5free_memory(*mut c_void) -> herr_t;
+        fn H5allocate_memory(usize, bool) -> *mut c_void;
+
+        fn H5Tcopy(hid_t) -> hid_t;
+        fn H5Tclose(hid_t) -> herr_t;
+        fn H5Tget_class(hid_t) -> c_int;
+        fn H5Tget_size(hid_t) -> usize;
+        fn H5Tget_super(hid_t) -> hid_t;
+        fn H5Tget_nmembers(hid_t) -> c_int;
+        fn H5Tget_member_type(hid_t, c_uint) -> hid_t;
+        fn H5Tget_member_name(hid_t, c_uint) -> *mut c_char;
+        fn H5Tget_member_offset(hid_t, c_uint) -> usize;
+        fn H5Tget_member_class(hid_t, c_uint) -> c_int;
+        fn H5Tis_variable_str(hid_t) -> htri_t;
+        fn H5Tequal(hid_t, hid_t) -> htri_t;
+        fn H5Tencode(hid_t, *mut c_void, *mut usize) -> herr_t;
+        fn H5Tconvert(hid_t, hid_t, usize, *mut c_void, *mut c_void, hid_t) -> herr_t;
+        fn H5Tcommitted(hid_t) -> htri_t;
+        fn H5Tdetect_class(hid_t, c_int) -> htri_t;
+        fn H5Tget_native_type(hid_t, c_int) -> hid_t;
+        fn H5Tcreate(c_int, usize) -> hid_t;
+        fn H5Tinsert(hid_t, *const c_char, usize, hid_t) -> herr_t;
+        fn H5Tarray_create2(hid_t, c_uint, *const hsize_t) -> hid_t;
+        fn H5Tvlen_create(hid_t) -> hid_t;
+        fn H5Tget_array_ndims(hid_t) -> c_int;
+        fn H5Tget_array_dims2(hid_t, *mut hsize_t) -> c_int;
+        fn H5Tset_size(hid_t, usize) -> herr_t;
+        fn H5Tpack(hid_t) -> herr_t;
+        fn H5Treclaim(hid_t, hid_t, hid_t, *mut c_void) -> herr_t;
+        fn H5Tget_order(hid_t) -> c_int;
+        fn H5Tget_sign(hid_t) -> c_int;
+        fn H5Tget_precision(hid_t) -> usize;
+        fn H5Tget_offset(hid_t) -> c_int;
+        fn H5Tget_cset(hid_t) -> c_int;
+        fn H5Tget_strpad(hid_t) -> c_int;
+        fn H5Tset_cset(hid_t, c_int) -> herr_t;
+        fn H5Tset_strpad(hid_t, c_int) -> herr_t;
+        fn H5Tset_tag(hid_t, *const c_char) -> herr_t;
+
+        fn H5Scopy(hid_t) -> hid_t;
+        fn H5Sclose(hid_t) -> herr_t;
+        fn H5Screate(c_int) -> hid_t;
+        fn H5Screate_simple(c_int, *const hsize_t, *const hsize_t) -> hid_t;
+        fn H5Sget_simple_extent_type(hid_t) -> c_int;
+        fn H5Sget_simple_extent_ndims(hid_t) -> c_int;
+        fn H5Sget_simple_extent_dims(hid_t, *mut hsize_t, *mut hsize_t) -> c_int;
+        fn H5Sget_simple_extent_npoints(hid_t) -> hssize_t;
+        fn H5Sset_extent_simple(hid_t, c_int, *const hsize_t, *const hsize_t) -> herr_t;
+        fn H5Sextent_copy(hid_t, hid_t) -> herr_t;
+        fn H5Sextent_equal(hid_t, hid_t) -> htri_t;
+        fn H5Sget_select_npoints(hid_t) -> hssize_t;
+        fn H5Sget_select_type(hid_t) -> c_int;
+        fn H5Sget_select_bounds(hid_t, *mut hsize_t, *mut hsize_t) -> herr_t;
+        fn H5Sget_select_elem_npoints(hid_t) -> hssize_t;
+        fn H5Sget_select_elem_pointlist(hid_t, hsize_t, hsize_t, *mut hsize_t) -> herr_t;
+        fn H5Sget_select_hyper_nblocks(hid_t) -> hssize_t;
+        fn H5Sget_select_hyper_blocklist(hid_t, hsize_t, hsize_t, *mut hsize_t) -> herr_t;
+        fn H5Sget_regular_hyperslab(hid_t, *mut hsize_t, *mut hsize_t, *mut hsize_t, *mut hsize_t) -> htri_t;
+        fn H5Sis_regular_hyperslab(hid_t) -> htri_t;
+        fn H5Sselect_all(hid_t) -> herr_t;
+        fn H5Sselect_none(hid_t) -> herr_t;
+        fn H5Sselect_valid(hid_t) -> htri_t;
+        fn H5Sselect_hyperslab(hid_t, c_int, *const hsize_t, *const hsize_t, *const hsize_t, *const hsize_t) -> herr_t;
+        fn H5Sselect_elements(hid_t, c_int, usize, *const hsize_t) -> herr_t;
+        fn H5Sselect_copy(hid_t, hid_t) -> herr_t;
+        fn H5Sselect_adjust(hid_t, *const hssize_t) -> herr_t;
+        fn H5Sselect_intersect_block(hid_t, *const hsize_t, *const hsize_t) -> htri_t;
+        fn H5Sselect_project_intersection(hid_t, hid_t, hid_t) -> hid_t;
+        fn H5Sselect_shape_same(hid_t, hid_t) -> htri_t;
+        fn H5Scombine_select(hid_t, c_int, hid_t) -> hid_t;
+        fn H5Smodify_select(hid_t, c_int, hid_t) -> herr_t;
+        fn H5Soffset_simple(hid_t, *const hssize_t) -> herr_t;
+        fn H5Ssel_iter_create(hid_t, usize, c_uint) -> hid_t;
+        fn H5Ssel_iter_get_seq_list(hid_t, usize, usize, *mut usize, *mut usize, *mut hsize_t, *mut usize) -> herr_t;
+        fn H5Ssel_iter_close(hid_t) -> herr_t;
+
+        fn H5Pcreate(hid_t) -> hid_t;
+        fn H5Pcopy(hid_t) -> hid_t;
+        fn H5Pclose(hid_t) -> herr_t;
+        fn H5Pisa_class(hid_t, hid_t) -> htri_t;
+        fn H5Pexist(hid_t, *const c_char) -> htri_t;
+        fn H5Pget(hid_t, *const c_char, *mut c_void) -> herr_t;
+        fn H5Pset(hid_t, *const c_char, *const c_void) -> herr_t;
+        fn H5Pget_layout(hid_t) -> c_int;
+        fn H5Pset_layout(hid_t, c_int) -> herr_t;
+        fn H5Pget_chunk(hid_t, c_int, *mut hsize_t) -> c_int;
+        fn H5Pset_chunk(hid_t, c_int, *const hsize_t) -> herr_t;
+        fn H5Pget_chunk_opts(hid_t, *mut c_uint) -> herr_t;
+        fn H5Pset_chunk_opts(hid_t, c_uint) -> herr_t;
+        fn H5Pget_nfilters(hid_t) -> c_int;
+        fn H5Pget_filter2(hid_t, c_uint, *mut c_uint, *mut usize, *mut c_uint, usize, *mut c_char, *mut c_uint) -> c_int;
+        fn H5Pset_filter(hid_t, c_int, c_uint, usize, *const c_uint) -> herr_t;
+        fn H5Pget_fill_value(hid_t, hid_t, *mut c_void) -> herr_t;
+        fn H5Pset_fill_value(hid_t, hid_t, *const c_void) -> herr_t;
+        fn H5Pfill_value_defined(hid_t, *mut c_int) -> herr_t;
+        fn H5Pget_fill_time(hid_t, *mut c_int) -> herr_t;
+        fn H5Pset_fill_time(hid_t, c_int) -> herr_t;
+        fn H5Pget_alloc_time(hid_t, *mut c_int) -> herr_t;
+        fn H5Pset_alloc_time(hid_t, c_int) -> herr_t;
+        fn H5Pget_external_count(hid_t) -> c_int;
+        fn H5Pget_obj_track_times(hid_t, *mut bool) -> herr_t;
+        fn H5Pset_obj_track_times(hid_t, bool) -> herr_t;
+        fn H5Pget_attr_creation_order(hid_t, *mut c_uint) -> herr_t;
+        fn H5Pset_attr_creation_order(hid_t, c_uint) -> herr_t;
+        fn H5Pget_attr_phase_change(hid_t, *mut c_uint, *mut c_uint) -> herr_t;
+        fn H5Pset_attr_phase_change(hid_t, c_uint, c_uint) -> herr_t;
+        fn H5Pget_link_creation_order(hid_t, *mut c_uint) -> herr_t;
+        fn H5Pset_link_creation_order(hid_t, c_uint) -> herr_t;
+        fn H5Pget_link_phase_change(hid_t, *mut c_uint, *mut c_uint) -> herr_t;
+        fn H5Pset_link_phase_change(hid_t, c_uint, c_uint) -> herr_t;
+        fn H5Pget_est_link_info(hid_t, *mut c_uint, *mut c_uint) -> herr_t;
+        fn H5Pset_est_link_info(hid_t, c_uint, c_uint) -> herr_t;
+        fn H5Pget_local_heap_size_hint(hid_t, *mut usize) -> herr_t;
+        fn H5Pset_local_heap_size_hint(hid_t, usize) -> herr_t;
+        fn H5Pget_create_intermediate_group(hid_t, *mut c_uint) -> herr_t;
+        fn H5Pget_char_encoding(hid_t, *mut c_int) -> herr_t;
+        fn H5Pset_char_encoding(hid_t, c_int) -> herr_t;
+        fn H5Pget_copy_object(hid_t, *mut c_uint) -> herr_t;
+        fn H5Pget_nlinks(hid_t, *mut usize) -> herr_t;
+        fn H5Pget_vol_id(hid_t, *mut hid_t) -> herr_t;
+        fn H5Pget_vol_info(hid_t, *mut *mut c_void) -> herr_t;
+        fn H5Pset_vol(hid_t, hid_t, *const c_void) -> herr_t;
+        fn H5Pget_fclose_degree(hid_t, *mut c_int) -> herr_t;
+        fn H5Pset_fclose_degree(hid_t, c_int) -> herr_t;
+        fn H5Pget_userblock(hid_t, *mut hsize_t) -> herr_t;
+        fn H5Pset_userblock(hid_t, hsize_t) -> herr_t;
+        fn H5Pget_buffer(hid_t, *mut *mut c_void, *mut *mut c_void) -> usize;
+        fn H5Pget_edc_check(hid_t) -> c_int;
+        fn H5Pget_data_transform(hid_t, *mut c_char, usize) -> ssize_t;
+        fn H5Zfilter_avail(c_int) -> htri_t;
+        fn H5Zget_filter_info(c_int, *mut c_uint) -> herr_t;
+
+        fn H5Iget_type(hid_t) -> c_int;
+        fn H5Iis_valid(hid_t) -> htri_t;
+        fn H5Iinc_ref(hid_t) -> c_int;
+        fn H5Idec_ref(hid_t) -> c_int;
+        fn H5Iget_ref(hid_t) -> c_int;
+        fn H5Iiterate(c_int, H5I_iterate_func_t, *mut c_void) -> herr_t;
+
+        fn H5Eget_auto2(hid_t, *mut H5E_auto2_t, *mut *mut c_void) -> herr_t;
+        fn H5Eset_auto2(hid_t, H5E_auto2_t, *mut c_void) -> herr_t;
+        fn H5Eclear2(hid_t) -> herr_t;
+        fn H5Eregister_class(*const c_char, *const c_char, *const c_char) -> hid_t;
+
+        fn H5VLget_connector_id_by_name(*const c_char) -> hid_t;
+        fn H5VLget_file_type(*mut c_void, hid_t, hid_t) -> hid_t;
+        fn H5VLobject(hid_t) -> *mut c_void;
+        fn H5VLclose(hid_t) -> herr_t;
+        fn H5VLget_connector_id(hid_t) -> hid_t;
+        fn H5VLwrap_register(*mut c_void, c_int) -> hid_t;
+        fn H5VLretrieve_lib_state(*mut *mut c_void) -> herr_t;
+        fn H5VLrestore_lib_state(*const c_void) -> herr_t;
+        fn H5VLfree_lib_state(*mut c_void) -> herr_t;
+    }
+    optional {
+        fn H5Tdecode(*const c_void) -> hid_t;
+        fn H5Tdecode1(*const c_void) -> hid_t;
+        fn H5Tdecode2(*const c_void, usize) -> hid_t;
+        fn H5Pget_virtual_count(hid_t, *mut usize) -> herr_t;
+        fn H5Pget_dset_no_attrs_hint(hid_t, *mut bool) -> herr_t;
+        fn H5Pset_dset_no_attrs_hint(hid_t, bool) -> herr_t;
+        fn H5VLstart_lib_state() -> herr_t;
+        fn H5VLfinish_lib_state() -> herr_t;
+        fn H5VLopen_lib_context(*mut *mut c_void) -> herr_t;
+        fn H5VLclose_lib_context(*mut c_void) -> herr_t;
+    }
+    data {
+        H5P_CLS_FILE_CREATE_ID_g H5P_CLS_FILE_ACCESS_ID_g H5P_CLS_DATASET_CREATE_ID_g H5P_CLS_DATASET_ACCESS_ID_g
+        H5P_CLS_DATASET_XFER_ID_g H5P_CLS_GROUP_CREATE_ID_g H5P_CLS_GROUP_ACCESS_ID_g H5P_CLS_DATATYPE_CREATE_ID_g
+        H5P_CLS_LINK_CREATE_ID_g H5P_CLS_LINK_ACCESS_ID_g H5P_CLS_ATTRIBUTE_CREATE_ID_g
+        H5P_CLS_OBJECT_CREATE_ID_g
+        H5P_LST_LINK_ACCESS_ID_g H5P_LST_DATASET_XFER_ID_g H5P_LST_LINK_CREATE_ID_g
+        H5T_NATIVE_UCHAR_g H5T_NATIVE_UINT8_g H5T_NATIVE_UINT64_g H5T_NATIVE_INT_g H5T_NATIVE_OPAQUE_g H5T_C_S1_g
+        H5T_STD_REF_OBJ_g H5T_STD_REF_DSETREG_g H5T_STD_REF_g
+        H5E_ERR_CLS_g H5E_VOL_g H5E_FILE_g H5E_DATASET_g H5E_SYM_g H5E_LINK_g H5E_ATTR_g H5E_DATATYPE_g
+        H5E_DATASPACE_g H5E_PLINE_g H5E_PLIST_g H5E_REFERENCE_g H5E_OHDR_g H5E_IO_g H5E_ARGS_g
+        H5E_NOTFOUND_g H5E_EXISTS_g H5E_BADVALUE_g H5E_BADTYPE_g H5E_BADRANGE_g H5E_UNSUPPORTED_g H5E_CANTOPENFILE_g
+        H5E_CANTOPENOBJ_g H5E_CANTCREATE_g H5E_FILEEXISTS_g H5E_FILEOPEN_g H5E_NOTHDF5_g H5E_NOSPACE_g H5E_READERROR_g
+        H5E_WRITEERROR_g H5E_CANTGET_g H5E_CANTSET_g H5E_CANTINIT_g H5E_CANTDELETE_g H5E_SEEKERROR_g H5E_CANTCONVERT_g
+        H5E_NOFILTER_g H5E_CANTFILTER_g H5E_CANTALLOC_g H5E_CANTREMOVE_g H5E_CANTINSERT_g
+        H5E_NLINKS_g H5E_TRAVERSE_g H5E_BADFILE_g H5E_TRUNCATED_g H5E_SYSTEM_g H5E_PATH_g H5E_CANTCLOSEFILE_g
+        H5E_CANTENCODE_g H5E_CANTDECODE_g H5E_INTERNAL_g H5E_RESOURCE_g H5E_NOTREGISTERED_g
+    }
+}

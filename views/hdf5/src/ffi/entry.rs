@@ -1,0 +1,153 @@
+//! The two functions that HDF5 looks up in a plugin, and how the plugin finds the libhdf5 that called it.
+//!
+//! Several libhdf5 may share one process (h5py, netCDF4 and PyTables each bring their own), and all of them load this
+//! one library. The caller's return address tells which of them asks; each gets a slot with its own function table
+//! and its own class table, whose callbacks carry the slot's number as a const parameter.
+
+use std::ffi::{CStr, CString, c_int, c_uint, c_void};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use super::api::Api;
+use super::class::ConnectorClass;
+
+/// How many different libhdf5 one process may hold.
+pub const SLOTS_MAX: usize = 8;
+
+static APIS: [AtomicPtr<Api>; SLOTS_MAX] = [const { AtomicPtr::new(std::ptr::null_mut()) }; SLOTS_MAX];
+static LOADED: Mutex<Vec<(usize, &'static ConnectorClass)>> = Mutex::new(Vec::new());
+
+// A class table is never written after it is made, and its pointers point to statics and functions.
+// SAFETY: see the line above.
+unsafe impl Sync for ConnectorClass {}
+// SAFETY: as above.
+unsafe impl Send for ConnectorClass {}
+
+/// The function table of a slot.
+///
+/// # Panics
+/// If the slot was never filled, which cannot be: its callbacks are not handed out before.
+pub fn api(slot: usize) -> &'static Api {
+    let api = APIS[slot].load(Ordering::Acquire);
+    assert!(!api.is_null(), "callback of an empty slot");
+    // SAFETY: it was leaked by `slot_for` and is never freed.
+    unsafe { &*api }
+}
+
+/// Tells HDF5 that this is a VOL connector (`H5PL_TYPE_VOL`).
+#[unsafe(no_mangle)]
+pub extern "C" fn H5PLget_plugin_type() -> c_int {
+    1
+}
+
+/// Gives the caller the connector class made for its libhdf5.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub extern "C" fn H5PLget_plugin_info() -> *const c_void {
+    #[cfg(target_arch = "x86_64")]
+    std::arch::naked_asm!("mov rdi, [rsp]", "jmp {f}", f = sym info_for_caller);
+    #[cfg(target_arch = "aarch64")]
+    std::arch::naked_asm!("mov x0, x30", "b {f}", f = sym info_for_caller);
+}
+
+extern "C" fn info_for_caller(return_address: *const c_void) -> *const c_void {
+    let found = std::panic::catch_unwind(|| slot_for(return_address));
+    match found {
+        Ok(Ok(class)) => std::ptr::from_ref(class).cast(),
+        Ok(Err(why)) => {
+            // There is no error stack yet to put this on.
+            eprintln!("cenote: the HDF5 connector cannot serve this program: {why}");
+            std::ptr::null()
+        }
+        Err(_) => std::ptr::null(),
+    }
+}
+
+fn slot_for(return_address: *const c_void) -> Result<&'static ConnectorClass, String> {
+    let library = Library::of(return_address)?;
+    let mut loaded = LOADED.lock().map_err(|_| "an earlier attempt to load failed half-way")?;
+    if let Some((_, class)) = loaded.iter().find(|(base, _)| *base == library.base) {
+        return Ok(class);
+    }
+    let slot = loaded.len();
+    if slot == SLOTS_MAX {
+        return Err(format!("this process holds more than {SLOTS_MAX} copies of libhdf5"));
+    }
+    let version = library.version()?;
+    if version < (1, 14, 0) {
+        return Err(format!(
+            "{} is HDF5 {}.{}.{}; VOL connectors need 1.14 or newer",
+            library.name.to_string_lossy(),
+            version.0,
+            version.1,
+            version.2
+        ));
+    }
+    let lookup = |name: &CStr| library.symbol(name);
+    // SAFETY: the addresses come from the dynamic linker, by name, out of a libhdf5.
+    let api = unsafe { Api::load(slot, version, &lookup) }
+        .map_err(|missing| format!("{} lacks the function {missing}", library.name.to_string_lossy()))?;
+    APIS[slot].store(Box::into_raw(Box::new(api)), Ordering::Release);
+    let class: &'static ConnectorClass = Box::leak(Box::new(crate::vol::class(slot)));
+    loaded.push((library.base, class));
+    Ok(class)
+}
+
+/// The class table of a slot, once filled.
+pub fn class_of(slot: usize) -> Option<&'static ConnectorClass> {
+    LOADED.lock().ok()?.get(slot).map(|(_, class)| *class)
+}
+
+/// A libhdf5 in this process.
+struct Library {
+    base: usize,
+    name: CString,
+    handle: *mut c_void,
+}
+
+impl Library {
+    fn of(address: *const c_void) -> Result<Self, String> {
+        let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+        // SAFETY: any address may be asked about; `info` is written if the result is not 0.
+        if unsafe { libc::dladdr(address, info.as_mut_ptr()) } == 0 {
+            return Err("the caller's libhdf5 is not a loaded object (statically linked without symbols?)".into());
+        }
+        // SAFETY: dladdr has filled it.
+        let info = unsafe { info.assume_init() };
+        let base = info.dli_fbase as usize;
+        // SAFETY: the name of a loaded object is a C string that lives as long as the object.
+        let name = unsafe { CStr::from_ptr(info.dli_fname) }.to_owned();
+        // SAFETY: RTLD_NOLOAD only finds what is loaded already.
+        let mut handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_NOW) };
+        if handle.is_null() {
+            // A program that has libhdf5 linked in statically: its own symbols are in the global scope.
+            // SAFETY: a null name asks for the program itself.
+            handle = unsafe { libc::dlopen(std::ptr::null(), libc::RTLD_NOW) };
+        }
+        if handle.is_null() {
+            return Err(format!("{} cannot be opened by the dynamic linker", name.to_string_lossy()));
+        }
+        Ok(Self { base, name, handle })
+    }
+    /// The library's own symbol, and the one in the program's global scope (a copy-relocated variable).
+    fn symbol(&self, name: &CStr) -> [*mut c_void; 2] {
+        // SAFETY: looking a name up has no effect.
+        unsafe { [libc::dlsym(self.handle, name.as_ptr()), libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr())] }
+    }
+    fn version(&self) -> Result<(u32, u32, u32), String> {
+        let f = self.symbol(c"H5get_libversion")[0];
+        if f.is_null() {
+            return Err(format!("{} has no visible HDF5 functions", self.name.to_string_lossy()));
+        }
+        // SAFETY: the address is that of HDF5's function of this name.
+        let f = unsafe {
+            std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_uint, *mut c_uint, *mut c_uint) -> c_int>(f)
+        };
+        let mut v = (0, 0, 0);
+        // SAFETY: three valid places for the numbers.
+        if unsafe { f(&raw mut v.0, &raw mut v.1, &raw mut v.2) } < 0 {
+            return Err("H5get_libversion failed".into());
+        }
+        Ok(v)
+    }
+}

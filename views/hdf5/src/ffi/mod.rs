@@ -1,0 +1,10 @@
+//! What HDF5 looks like from C: types, the connector class, the function table, and the entry points that HDF5 calls.
+
+pub mod api;
+pub mod class;
+pub mod entry;
+mod hid;
+pub mod types;
+
+pub use api::Api;
+pub use hid::Hid;
