@@ -23,7 +23,8 @@ pub enum Mode {
     Auto,
     /// An engine in this process; an error if another process has the store.
     InProcess,
-    /// A daemon, started if there is none (it leaves when idle).
+    /// A daemon, started if there is none (it leaves when idle). Its program is what the environment variable
+    /// `CENOTE_BIN` names, else `cenote` beside this program, else the first `cenote` in `PATH`.
     Daemon,
 }
 
@@ -133,6 +134,12 @@ impl Store {
     }
     /// Counters.
     pub fn stats(&self) -> Result<StoreStats> {
+        todo!()
+    }
+    /// Ends the session that this store shares with its clones, containers, objects and indices: waits for launched
+    /// operations, gives leases back, and closes an engine in this process, so that the directory is free when this
+    /// returns. Later calls through any of them fail with `InvalidInput`; views stay valid. A second call does nothing.
+    pub fn close(&self) -> Result<()> {
         todo!()
     }
     /// Waits for every launched operation of this session.
