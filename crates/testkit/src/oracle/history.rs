@@ -1,0 +1,291 @@
+//! The acknowledged history, and which states it allows after a crash.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use cenote_model::{Check, ContainerId, Durability, KeyCode};
+
+use super::observed::{Lenience, Observed, ObservedContainer};
+use super::state::{Change, ContainerState, Outcome, State};
+
+/// One applied request.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The epoch that the store gave it.
+    pub epoch: u64,
+    /// What it did (refused updates of a vector are left out).
+    pub changes: Vec<Change>,
+    /// Its containers, each once.
+    pub containers: BTreeSet<ContainerId>,
+    /// False for a vector of independent updates, of which power loss may take some and leave others.
+    pub atomic: bool,
+    /// True once the store answered.
+    pub acked: bool,
+}
+
+/// The model together with the history since the last state that is known to be on media.
+#[derive(Clone, Debug, Default)]
+pub struct Oracle {
+    /// State before `entries[0]`; everything in it survives anything.
+    base: State,
+    /// Number of the first entry, since entries are known by their number in the whole run.
+    first: usize,
+    entries: Vec<Entry>,
+    /// State after all entries: what any reader sees now.
+    current: State,
+    /// For each container how many entries (counted from the beginning) must survive power loss.
+    floors: BTreeMap<ContainerId, usize>,
+    /// Containers that were `Scratch` at any time since `base`.
+    scratch: BTreeSet<ContainerId>,
+}
+
+impl Oracle {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self::default()
+    }
+    /// What any reader sees now.
+    pub fn current(&self) -> &State {
+        &self.current
+    }
+    /// Number of entries so far.
+    pub fn len(&self) -> usize {
+        self.first + self.entries.len()
+    }
+    /// True if nothing was ever applied.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// What a request must answer, without doing it.
+    pub fn predict(&self, checks: &[Check], changes: &[Change], atomic: bool) -> (Outcome, State) {
+        if !checks.iter().all(|check| self.current.holds(check)) {
+            return (Outcome::Conflict, State::default());
+        }
+        let mut next = self.current.clone();
+        let mut codes = Vec::with_capacity(changes.len());
+        for change in changes {
+            let code = next.change(change, u64::MAX);
+            // A transaction that deletes a record which is not there has done what it was to do.
+            let fine = code == KeyCode::Ok || (code == KeyCode::NotFound && deletes_missing_record(&next, change));
+            if atomic && !fine {
+                return (Outcome::Refused(code), State::default());
+            }
+            codes.push(code);
+        }
+        (Outcome::Applied(codes), next)
+    }
+    /// The store applied a request: these changes took effect at this epoch. Returns the entry's number.
+    pub fn applied(&mut self, epoch: u64, changes: Vec<Change>, atomic: bool) -> usize {
+        for change in &changes {
+            self.current.change(change, epoch);
+            self.note_scratch(change.container());
+        }
+        let containers = changes.iter().map(Change::container).collect();
+        self.entries.push(Entry { epoch, changes, containers, atomic, acked: false });
+        self.len() - 1
+    }
+    fn note_scratch(&mut self, id: ContainerId) {
+        if self.current.containers.get(&id).is_some_and(|c| c.spec.durability == Durability::Scratch) {
+            self.scratch.insert(id);
+        }
+    }
+    /// The store answered that request. An answer for a `Sync` container means that the update is on media.
+    pub fn acked(&mut self, number: usize) {
+        let Some(entry) = number.checked_sub(self.first).and_then(|at| self.entries.get_mut(at)) else { return };
+        entry.acked = true;
+        let containers = entry.containers.clone();
+        for id in containers {
+            let sync = self.current.containers.get(&id).is_some_and(|c| c.spec.durability == Durability::Sync);
+            if sync {
+                self.raise_floor(id, number + 1);
+            }
+        }
+    }
+    /// A flush of this container (or, with `None`, of all) that was asked for when the oracle had `upto` entries is done.
+    pub fn flushed(&mut self, container: Option<ContainerId>, upto: usize) {
+        if let Some(id) = container {
+            self.raise_floor(id, upto);
+        } else {
+            let all: BTreeSet<ContainerId> = (self.base.containers.keys().copied())
+                .chain(self.entries.iter().flat_map(|e| e.containers.iter().copied()))
+                .collect();
+            for id in all {
+                self.raise_floor(id, upto);
+            }
+        }
+    }
+    fn raise_floor(&mut self, id: ContainerId, upto: usize) {
+        let floor = self.floors.entry(id).or_default();
+        *floor = (*floor).max(upto);
+    }
+    /// Corrects what only the store knows (epochs), after a crash.
+    fn adopt_epochs(&mut self, observed: &Observed) {
+        for (id, container) in &mut self.current.containers {
+            let Some(found) = observed.containers.get(id) else { continue };
+            let container = Arc::make_mut(container);
+            for (id, object) in &mut container.objects {
+                object.epoch = found.objects.get(id).map_or(object.epoch, |o| o.epoch);
+            }
+            for (id, records) in &mut container.indices {
+                let Some(found) = found.indices.get(id) else { continue };
+                for (key, record) in records {
+                    record.1 = found.get(key).map_or(record.1, |r| r.1);
+                }
+            }
+        }
+    }
+
+    /// The store's processes died and it was opened again. Returns how many entries of the history are in it.
+    pub fn after_process_death(&mut self, observed: &Observed) -> Result<usize, String> {
+        let newest = match observed.compare(&self.current) {
+            Ok(()) => return Ok(self.len()),
+            Err(difference) => difference,
+        };
+        let acked = self.entries.iter().rposition(|e| e.acked).map_or(0, |at| at + 1);
+        let mut state = self.base.clone();
+        for (at, entry) in self.entries.iter().enumerate() {
+            if at >= acked && observed.compare(&state).is_ok() {
+                return Ok(self.cut(at, state));
+            }
+            for change in &entry.changes {
+                state.change(change, entry.epoch);
+            }
+        }
+        let first = self.first;
+        Err(format!(
+            "after process death: no prefix with the {} acknowledged of {} entries matches; newest: {newest}",
+            first + acked,
+            self.len()
+        ))
+    }
+    fn cut(&mut self, at: usize, state: State) -> usize {
+        self.entries.truncate(at);
+        self.current = state;
+        let len = self.len();
+        for floor in self.floors.values_mut() {
+            *floor = (*floor).min(len);
+        }
+        len
+    }
+
+    /// Power was lost and the store was opened again. The state found becomes the base: all of it came from media.
+    pub fn after_power_loss(&mut self, observed: &Observed) -> Result<(), String> {
+        let mut ids: BTreeSet<ContainerId> = self.base.containers.keys().copied().collect();
+        ids.extend(self.entries.iter().flat_map(|e| e.containers.iter().copied()));
+        if let Some(id) = observed.containers.keys().find(|id| !ids.contains(id)) {
+            return Err(format!("after power loss: container {id} was never made"));
+        }
+        let mut allowed: BTreeMap<ContainerId, BTreeMap<usize, Option<ContainerState>>> = BTreeMap::new();
+        for id in ids {
+            allowed.insert(id, self.allowed_prefixes(id, observed.containers.get(&id))?);
+        }
+        let chosen = self.agree(&allowed)?;
+        let mut state = State::default();
+        for (id, at) in chosen {
+            if let Some(Some(container)) = allowed.get_mut(&id).and_then(|prefixes| prefixes.remove(&at)) {
+                state.containers.insert(id, Arc::new(container));
+            }
+        }
+        self.first = self.len();
+        self.entries.clear();
+        self.floors.clear();
+        self.current = state;
+        self.adopt_epochs(observed);
+        self.base = self.current.clone();
+        self.scratch.clear();
+        let all: Vec<ContainerId> = self.current.containers.keys().copied().collect();
+        for id in all {
+            self.note_scratch(id);
+        }
+        Ok(())
+    }
+    /// The prefixes (as number of entries, relative to `first`) whose state of this container is what was observed.
+    fn allowed_prefixes(
+        &self,
+        id: ContainerId,
+        found: Option<&ObservedContainer>,
+    ) -> Result<BTreeMap<usize, Option<ContainerState>>, String> {
+        let floor = self.floors.get(&id).copied().unwrap_or(0).saturating_sub(self.first);
+        let lenience = Lenience { objects_may_be_gone: self.scratch.contains(&id) };
+        // Only this container, so that labels of others cannot stand in the way of its changes.
+        let mut state = State::default();
+        if let Some(container) = self.base.containers.get(&id) {
+            state.containers.insert(id, container.clone());
+        }
+        let mut allowed = BTreeMap::new();
+        let mut last = String::new();
+        let mut verdict = None;
+        for at in 0..=self.entries.len() {
+            if at > 0 && self.entries[at - 1].containers.contains(&id) {
+                verdict = None;
+                let entry = &self.entries[at - 1];
+                for change in entry.changes.iter().filter(|c| c.container() == id) {
+                    state.change(change, entry.epoch);
+                }
+            }
+            if at < floor {
+                continue;
+            }
+            let matches = verdict.get_or_insert_with(|| {
+                let result = match (state.containers.get(&id), found) {
+                    (None, None) => Ok(()),
+                    (None, Some(_)) => Err("should not be there".to_owned()),
+                    (Some(_), None) => Err("is missing".to_owned()),
+                    (Some(expected), Some(found)) => found.compare(expected, lenience),
+                };
+                result.map_err(|difference| last = difference).is_ok()
+            });
+            if *matches {
+                let mut container = state.containers.get(&id).map(|c| ContainerState::clone(c));
+                if let (Some(container), Some(found)) = (&mut container, found) {
+                    container.objects.retain(|id, _| found.objects.contains_key(id));
+                }
+                allowed.insert(at, container);
+            }
+        }
+        if allowed.is_empty() {
+            let (low, high) = (self.first + floor, self.len());
+            return Err(format!(
+                "after power loss: container {id}: no prefix of {low}..={high} entries matches; newest: {last}"
+            ));
+        }
+        Ok(allowed)
+    }
+    /// The greatest choice of a prefix for each container in which every transaction is whole or absent.
+    fn agree(
+        &self,
+        allowed: &BTreeMap<ContainerId, BTreeMap<usize, Option<ContainerState>>>,
+    ) -> Result<BTreeMap<ContainerId, usize>, String> {
+        let mut chosen: BTreeMap<ContainerId, usize> =
+            allowed.iter().map(|(id, prefixes)| (*id, *prefixes.keys().next_back().unwrap_or(&0))).collect();
+        loop {
+            let mut lowered = false;
+            for (at, entry) in self.entries.iter().enumerate() {
+                let parts: Vec<ContainerId> =
+                    entry.containers.iter().copied().filter(|id| !self.scratch.contains(id)).collect();
+                let absent = parts.iter().any(|id| chosen[id] <= at);
+                if !entry.atomic || parts.len() < 2 || !absent {
+                    continue;
+                }
+                for id in parts.iter().filter(|id| chosen[*id] > at).copied().collect::<Vec<_>>() {
+                    let Some((lower, _)) = allowed[&id].range(..=at).next_back() else {
+                        return Err(format!(
+                            "after power loss: the transaction of epoch {} over {:?} is torn: {id} has it",
+                            entry.epoch, entry.containers
+                        ));
+                    };
+                    chosen.insert(id, *lower);
+                    lowered = true;
+                }
+            }
+            if !lowered {
+                return Ok(chosen);
+            }
+        }
+    }
+}
+
+/// True for the deletion of a record that is missing from an index that is there.
+fn deletes_missing_record(state: &State, change: &Change) -> bool {
+    matches!(change, Change::Del { index, .. } if state.index(*index).is_some())
+}

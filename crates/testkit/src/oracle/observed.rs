@@ -1,0 +1,165 @@
+//! What was read out of a store, and how it is compared with the model.
+
+use std::collections::BTreeMap;
+
+use cenote_model::{ContainerId, ContainerSpec, IndexId, ObjectId};
+
+use super::state::{ContainerState, ObjectState, State};
+use crate::content::first_difference;
+
+/// An object as it was read.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ObservedObject {
+    /// Recorded size.
+    pub size: u64,
+    /// log2 of the block size.
+    pub block_shift: u8,
+    /// Epoch that the store gives for its last update.
+    pub epoch: u64,
+    /// Bytes of each extent, ascending by offset.
+    pub pieces: Vec<(u64, Vec<u8>)>,
+    /// Ranges (begin, end) that the store refused to give because their checksum or device is bad. Not in `pieces`.
+    pub refused: Vec<(u64, u64)>,
+}
+
+/// A container as it was read.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ObservedContainer {
+    /// Its label.
+    pub label: String,
+    /// Its settings.
+    pub spec: ContainerSpec,
+    /// Its objects.
+    pub objects: BTreeMap<ObjectId, ObservedObject>,
+    /// Its indices, with value and epoch of each record.
+    pub indices: BTreeMap<IndexId, BTreeMap<Vec<u8>, (Vec<u8>, u64)>>,
+}
+
+/// A store as it was read.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Observed {
+    /// Its containers.
+    pub containers: BTreeMap<ContainerId, ObservedContainer>,
+}
+
+/// What a comparison lets pass.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Lenience {
+    /// Objects that hold bytes may be missing (scratch objects after power loss).
+    pub objects_may_be_gone: bool,
+}
+
+impl Observed {
+    /// The first difference from a state of the model.
+    pub fn compare(&self, state: &State) -> Result<(), String> {
+        for (id, expected) in &state.containers {
+            let Some(found) = self.containers.get(id) else {
+                return Err(format!("container {id} `{}` is missing", expected.label));
+            };
+            found.compare(expected, Lenience::default()).map_err(|e| format!("container {id}: {e}"))?;
+        }
+        match self.containers.keys().find(|id| !state.containers.contains_key(id)) {
+            Some(id) => Err(format!("container {id} should not be there")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl ObservedContainer {
+    /// The first difference from a state of the model.
+    pub fn compare(&self, expected: &ContainerState, lenience: Lenience) -> Result<(), String> {
+        if self.label != expected.label {
+            return Err(format!("label `{}`, expected `{}`", self.label, expected.label));
+        }
+        if self.spec.durability != expected.spec.durability || self.spec.block_shift != expected.spec.block_shift {
+            return Err(format!("settings {:?}, expected {:?}", self.spec, expected.spec));
+        }
+        for (id, object) in &expected.objects {
+            match self.objects.get(id) {
+                None if lenience.objects_may_be_gone && !object.map.is_empty() => {}
+                None => return Err(format!("object {id} is missing")),
+                Some(found) => found.compare(object).map_err(|e| format!("object {id}: {e}"))?,
+            }
+        }
+        if let Some(id) = self.objects.keys().find(|id| !expected.objects.contains_key(id)) {
+            return Err(format!("object {id} should not be there"));
+        }
+        for (id, records) in &expected.indices {
+            let Some(found) = self.indices.get(id) else { return Err(format!("index {id} is missing")) };
+            for (key, (value, _)) in records {
+                match found.get(key) {
+                    None => return Err(format!("index {id}: record {key:?} is missing")),
+                    Some((got, _)) if got[..] != value[..] => {
+                        return Err(format!("index {id}: record {key:?} has another value"));
+                    }
+                    Some(_) => {}
+                }
+            }
+            if let Some(key) = found.keys().find(|key| !records.contains_key(*key)) {
+                return Err(format!("index {id}: record {key:?} should not be there"));
+            }
+        }
+        match self.indices.keys().find(|id| !expected.indices.contains_key(id)) {
+            Some(id) => Err(format!("index {id} should not be there")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl ObservedObject {
+    /// The first difference from the model: size, block size, covered ranges, every byte. Refused ranges are passed over.
+    pub fn compare(&self, expected: &ObjectState) -> Result<(), String> {
+        if (self.size, self.block_shift) != (expected.size, expected.block_shift) {
+            return Err(format!(
+                "size {} shift {}, expected {} shift {}",
+                self.size, self.block_shift, expected.size, expected.block_shift
+            ));
+        }
+        let (found, wanted) = (self.coverage(), expected.coverage());
+        if found != wanted {
+            return Err(format!("covers {found:?}, expected {wanted:?}"));
+        }
+        for (start, bytes) in &self.pieces {
+            compare_piece(*start, bytes, expected)?;
+        }
+        Ok(())
+    }
+    /// Covered ranges, refused ones included, neighbours joined.
+    fn coverage(&self) -> Vec<(u64, u64)> {
+        let mut ranges: Vec<(u64, u64)> = self.pieces.iter().map(|(at, bytes)| (*at, at + bytes.len() as u64)).collect();
+        ranges.extend(&self.refused);
+        ranges.sort_unstable();
+        let mut joined: Vec<(u64, u64)> = Vec::new();
+        for (start, end) in ranges {
+            match joined.last_mut() {
+                Some((_, last)) if *last == start => *last = end,
+                _ => joined.push((start, end)),
+            }
+        }
+        joined
+    }
+}
+
+/// Compares bytes that lie wholly in covered ranges.
+fn compare_piece(start: u64, bytes: &[u8], expected: &ObjectState) -> Result<(), String> {
+    let end = start + bytes.len() as u64;
+    let first = expected.map.range(..=start).next_back().map_or(start, |(at, _)| *at);
+    for (&at, segment) in expected.map.range(first..end) {
+        let (low, high) = (at.max(start), (at + segment.len).min(end));
+        if low >= high {
+            continue;
+        }
+        let part = &bytes[(low - start) as usize..(high - start) as usize];
+        if let Some(bad) = first_difference(segment.id, segment.from + (low - at), part) {
+            let around = &part[bad..part.len().min(bad + 8)];
+            let zeros = if part[bad..].iter().all(|b| *b == 0) { ", zeros to the end" } else { "" };
+            return Err(format!(
+                "wrong byte at {}: found {around:02x?}{zeros}, expected write {} at {}",
+                low + bad as u64,
+                segment.id.0,
+                segment.from + (low - at) + bad as u64
+            ));
+        }
+    }
+    Ok(())
+}

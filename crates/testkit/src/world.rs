@@ -1,0 +1,347 @@
+//! A simulated world: devices, store directory, control table and clock in memory, which fail on command.
+//!
+//! Every I/O of the engine passes [`Faults`], which counts it and can make it fail, tear it, or let the process "die"
+//! there: from then on nothing the engine does has an effect, until the world is crashed and the store opened again.
+//! It must not know what the bytes mean.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cenote_device::mem::{Keep, MemClock, MemControl, MemDevices, MemMetaDir};
+use cenote_device::{Device, Devices, LogFile, MetaDir, OpenedDevice, SegmentFile};
+use cenote_model::{DeviceId, DeviceSpec, Error, ErrorKind, Result, StoreId};
+use cenote_store::Seams;
+
+use crate::rng::Rng;
+
+/// What kind of I/O it is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Io {
+    /// Opening or making a device.
+    DeviceOpen,
+    /// Forgetting a device's files.
+    DeviceRemove,
+    /// Reading from a device.
+    DeviceRead,
+    /// Writing to a device.
+    DeviceWrite,
+    /// Making a device's writes durable.
+    DeviceSync,
+    /// Telling a device what is free.
+    DeviceDiscard,
+    /// Making a log.
+    LogCreate,
+    /// Opening a log.
+    LogOpen,
+    /// Writing to a log.
+    LogWrite,
+    /// Reading from a log.
+    LogRead,
+    /// Making a log's writes durable.
+    LogSync,
+    /// Replacing a small file.
+    FileWrite,
+    /// Reading a small file.
+    FileRead,
+    /// Deleting a file or log.
+    FileRemove,
+    /// Listing the directory.
+    List,
+}
+
+/// Which I/Os fail.
+#[derive(Clone, Debug, Default)]
+struct Plan {
+    die_at: Option<u64>,
+    /// The I/Os `[from, to)` fail.
+    fail: Option<(u64, u64)>,
+    only: Option<Io>,
+    permille: u64,
+    rng: Option<Rng>,
+    log: Option<Vec<Io>>,
+}
+
+/// Counts I/Os and decides their fate. One for a whole world.
+#[derive(Debug, Default)]
+pub struct Faults {
+    count: AtomicU64,
+    injected: AtomicU64,
+    dead: AtomicBool,
+    paused: AtomicBool,
+    plan: Mutex<Plan>,
+}
+
+enum Verdict {
+    Go,
+    /// Fails; so many thousandths of the bytes are written nevertheless.
+    Fail(Error, u64),
+}
+
+impl Faults {
+    /// I/Os so far.
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+    /// I/Os that were made to fail so far.
+    pub fn injected(&self) -> u64 {
+        self.injected.load(Ordering::Relaxed)
+    }
+    /// The process dies at the I/O with this number.
+    pub fn die_at(&self, number: u64, torn: Rng) {
+        let mut plan = self.lock();
+        plan.die_at = Some(number);
+        plan.rng = Some(torn);
+    }
+    /// True if it has died.
+    pub fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Relaxed)
+    }
+    /// The I/Os numbered `[from, to)` fail (with `only`: those of one kind).
+    pub fn fail(&self, from: u64, to: u64, only: Option<Io>, torn: Rng) {
+        let mut plan = self.lock();
+        plan.fail = Some((from, to));
+        plan.only = only;
+        plan.rng = Some(torn);
+    }
+    /// From now on each I/O fails with this probability.
+    pub fn fail_at_random(&self, permille: u64, rng: Rng) {
+        let mut plan = self.lock();
+        plan.permille = permille;
+        plan.rng = Some(rng);
+    }
+    /// Nothing fails any more, and what had died lives.
+    pub fn heal(&self) {
+        let log = self.lock().log.take();
+        *self.lock() = Plan { log, ..Plan::default() };
+        self.dead.store(false, Ordering::Relaxed);
+    }
+    /// I/Os are let through uncounted while paused: those of the test itself.
+    pub fn pause(&self, on: bool) {
+        self.paused.store(on, Ordering::Relaxed);
+    }
+    /// From now on the kind of each I/O is kept for [`Faults::recorded`].
+    pub fn record(&self) {
+        self.lock().log = Some(Vec::new());
+    }
+    /// The kinds of the I/Os since [`Faults::record`].
+    pub fn recorded(&self) -> Vec<Io> {
+        self.lock().log.clone().unwrap_or_default()
+    }
+    fn lock(&self) -> std::sync::MutexGuard<'_, Plan> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    fn enter(&self, io: Io, subject: &str) -> Verdict {
+        if self.paused.load(Ordering::Relaxed) {
+            return Verdict::Go;
+        }
+        let number = self.count.fetch_add(1, Ordering::Relaxed);
+        if self.is_dead() {
+            return Verdict::Fail(Error::new(ErrorKind::Io, subject).because("the simulated process has died"), 0);
+        }
+        let mut plan = self.lock();
+        if let Some(log) = &mut plan.log {
+            log.push(io);
+        }
+        let tear = |plan: &mut Plan| plan.rng.as_mut().map_or(0, |rng| rng.below(3) * rng.below(1000) / 2);
+        if plan.die_at.is_some_and(|at| number >= at) {
+            self.dead.store(true, Ordering::Relaxed);
+            let torn = tear(&mut plan);
+            return Verdict::Fail(Error::new(ErrorKind::Io, subject).because("the simulated process dies here"), torn);
+        }
+        let planned = plan.fail.is_some_and(|(from, to)| (from..to).contains(&number));
+        let fits = plan.only.is_none_or(|only| only == io);
+        let permille = plan.permille;
+        let random = permille > 0 && plan.rng.as_mut().is_some_and(|rng| rng.chance(permille));
+        if (planned && fits) || random {
+            self.injected.fetch_add(1, Ordering::Relaxed);
+            let torn = tear(&mut plan);
+            return Verdict::Fail(Error::new(ErrorKind::Io, subject).because(format!("injected at I/O {number}")), torn);
+        }
+        Verdict::Go
+    }
+    fn gate(&self, io: Io, subject: &str) -> Result<()> {
+        match self.enter(io, subject) {
+            Verdict::Go => Ok(()),
+            Verdict::Fail(error, _) => Err(error),
+        }
+    }
+    /// A write that may be torn: what fails may have written a prefix.
+    fn write(&self, io: Io, subject: &str, bytes: &[u8], write: impl Fn(&[u8]) -> Result<()>) -> Result<()> {
+        match self.enter(io, subject) {
+            Verdict::Go => write(bytes),
+            Verdict::Fail(error, permille) => {
+                let part = (bytes.len() as u64 * permille.min(999) / 1000) as usize;
+                if part > 0 {
+                    write(&bytes[..part])?;
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+/// The world of one store.
+#[derive(Clone)]
+pub struct World {
+    /// Its devices.
+    pub devices: MemDevices,
+    /// Its store directory.
+    pub meta: MemMetaDir,
+    /// Its control table.
+    pub control: Arc<MemControl>,
+    /// Its clock.
+    pub clock: Arc<MemClock>,
+    /// Its faults.
+    pub faults: Arc<Faults>,
+}
+
+impl World {
+    /// A world without a store; segments of its devices have so many bytes, its control table so many words.
+    pub fn new(segment_bytes: u64, words: usize) -> Self {
+        Self {
+            devices: MemDevices::new(segment_bytes),
+            meta: MemMetaDir::default(),
+            control: Arc::new(MemControl::new(words)),
+            clock: Arc::new(MemClock::default()),
+            faults: Arc::default(),
+        }
+    }
+    /// What the engine sees of it.
+    pub fn seams(&self) -> Seams {
+        Seams {
+            meta: Arc::new(FaultyMeta { inner: self.meta.clone(), faults: Arc::clone(&self.faults) }),
+            devices: Arc::new(FaultyDevices { inner: self.devices.clone(), faults: Arc::clone(&self.faults) }),
+            clock: Arc::clone(&self.clock) as Arc<_>,
+            control: Arc::clone(&self.control) as Arc<_>,
+        }
+    }
+    /// The engine's process dies: memory, files and control table stay.
+    pub fn kill(&self) {
+        self.devices.kill();
+        self.meta.kill();
+    }
+    /// The machine loses power.
+    pub fn power_loss(&self, keep: Keep) {
+        self.devices.power_loss(keep);
+        self.meta.power_loss(keep);
+        self.control.power_loss();
+    }
+}
+
+struct FaultyDevices {
+    inner: MemDevices,
+    faults: Arc<Faults>,
+}
+
+impl Devices for FaultyDevices {
+    fn open(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec, create: bool) -> Result<OpenedDevice> {
+        self.faults.gate(Io::DeviceOpen, &spec.name)?;
+        let opened = self.inner.open(store, id, spec, create)?;
+        let name = format!("simulated device `{}`", spec.name);
+        let device = FaultyDevice { inner: opened.device, faults: Arc::clone(&self.faults), name };
+        Ok(OpenedDevice { device: Arc::new(device), survived: opened.survived })
+    }
+    fn remove(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<()> {
+        self.faults.gate(Io::DeviceRemove, &spec.name)?;
+        self.inner.remove(store, id, spec)
+    }
+}
+
+struct FaultyDevice {
+    inner: Arc<dyn Device>,
+    faults: Arc<Faults>,
+    name: String,
+}
+
+impl Device for FaultyDevice {
+    fn capacity_bytes(&self) -> u64 {
+        self.inner.capacity_bytes()
+    }
+    fn unit_bytes(&self) -> u32 {
+        self.inner.unit_bytes()
+    }
+    fn segment_bytes(&self) -> u64 {
+        self.inner.segment_bytes()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.faults.gate(Io::DeviceRead, &self.name)?;
+        self.inner.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.faults.write(Io::DeviceWrite, &self.name, bytes, |part| self.inner.write_at(offset, part))
+    }
+    fn sync(&self) -> Result<()> {
+        self.faults.gate(Io::DeviceSync, &self.name)?;
+        self.inner.sync()
+    }
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        self.faults.gate(Io::DeviceDiscard, &self.name)?;
+        self.inner.discard(offset, len)?;
+        // Whoever still needs these bytes shall notice.
+        self.inner.write_at(offset, &vec![0xDD; len as usize])
+    }
+    fn segment(&self, number: u64) -> Result<Option<SegmentFile>> {
+        self.inner.segment(number)
+    }
+}
+
+struct FaultyMeta {
+    inner: MemMetaDir,
+    faults: Arc<Faults>,
+}
+
+impl FaultyMeta {
+    fn wrap(&self, inner: Box<dyn LogFile>, name: &str) -> Box<dyn LogFile> {
+        Box::new(FaultyLog { inner, faults: Arc::clone(&self.faults), name: format!("simulated log `{name}`") })
+    }
+}
+
+impl MetaDir for FaultyMeta {
+    fn create_log(&self, name: &str, capacity: u64) -> Result<Box<dyn LogFile>> {
+        self.faults.gate(Io::LogCreate, name)?;
+        Ok(self.wrap(self.inner.create_log(name, capacity)?, name))
+    }
+    fn open_log(&self, name: &str) -> Result<Box<dyn LogFile>> {
+        self.faults.gate(Io::LogOpen, name)?;
+        Ok(self.wrap(self.inner.open_log(name)?, name))
+    }
+    fn write_file(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        self.faults.gate(Io::FileWrite, name)?;
+        self.inner.write_file(name, bytes)
+    }
+    fn read_file(&self, name: &str) -> Result<Vec<u8>> {
+        self.faults.gate(Io::FileRead, name)?;
+        self.inner.read_file(name)
+    }
+    fn list(&self) -> Result<Vec<String>> {
+        self.faults.gate(Io::List, "simulated store directory")?;
+        self.inner.list()
+    }
+    fn remove(&self, name: &str) -> Result<()> {
+        self.faults.gate(Io::FileRemove, name)?;
+        self.inner.remove(name)
+    }
+}
+
+struct FaultyLog {
+    inner: Box<dyn LogFile>,
+    faults: Arc<Faults>,
+    name: String,
+}
+
+impl LogFile for FaultyLog {
+    fn capacity(&self) -> u64 {
+        self.inner.capacity()
+    }
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.faults.write(Io::LogWrite, &self.name, bytes, |part| self.inner.write(offset, part))
+    }
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.faults.gate(Io::LogRead, &self.name)?;
+        self.inner.read(offset, buf)
+    }
+    fn sync(&self) -> Result<()> {
+        self.faults.gate(Io::LogSync, &self.name)?;
+        self.inner.sync()
+    }
+}
