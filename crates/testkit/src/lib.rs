@@ -5,6 +5,10 @@
 //! Development only: no other room may depend on it, and it must not know how the engine does anything, only what
 //! `docs/semantics.md` promises. A check here that needs engine internals belongs into the engine's own tests.
 
+pub mod access;
 pub mod content;
 pub mod oracle;
 pub mod rng;
+pub mod sim;
+pub mod survey;
+pub mod world;

@@ -1,0 +1,78 @@
+//! Steps that look at everything, and at bytes through the engine's devices without faults of their own.
+
+use cenote_model::{DeviceId, Extent};
+use cenote_store::{SessionId, SessionInfo};
+
+use super::{Check, Sim, trace};
+use crate::access::read_extent;
+use crate::survey::{Survey, survey};
+
+impl Sim {
+    /// Reads an extent as a client does. `None`: refused because of injected damage.
+    pub(super) fn read_extent(&mut self, extent: &Extent) -> Check<Option<Vec<u8>>> {
+        let Some(device) = self.engine().device(extent.device) else {
+            return Err(format!("{extent:?} is on a device that is not there"));
+        };
+        self.world.faults.pause(true);
+        let bytes = read_extent(&device, extent);
+        self.world.faults.pause(false);
+        match bytes {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(_) if self.flips > 0 => Ok(None),
+            Err(why) => Err(why),
+        }
+    }
+    /// The session through which the test itself looks.
+    pub(super) fn observer(&mut self) -> Check<SessionId> {
+        let info = SessionInfo { nonce: u128::MAX, pid: 1, started: 1, uid: 0, write: false };
+        self.world.faults.pause(true);
+        let session = self.engine().session_open(info).map_err(|e| format!("observer: {e}"));
+        self.world.faults.pause(false);
+        session
+    }
+    /// Everything that the store holds.
+    pub(super) fn survey(&mut self) -> Check<Survey> {
+        let page = *self.rng.pick(&[1, 3, 100, 1000]);
+        let session = self.observer()?;
+        self.world.faults.pause(true);
+        let result = survey(self.engine(), session, page);
+        self.world.faults.pause(false);
+        let found = result?;
+        if let (Some(why), 0) = (found.refusals.first(), self.flips) {
+            return Err(format!("refused though nothing was damaged: {why}"));
+        }
+        for client in &self.clients {
+            for (_, run) in &client.leases {
+                let taken = found.used.iter().find(|used| {
+                    used.device == run.device && used.offset < run.offset + run.len && run.offset < used.offset + used.len
+                });
+                if let Some(used) = taken {
+                    return Err(format!("{run:?}, leased to client {}, is in use: {used:?}", client.info.nonce));
+                }
+            }
+        }
+        Ok(found)
+    }
+    /// Compares everything with the model.
+    pub(super) fn look_at_everything(&mut self) -> Check {
+        trace!(self.trace, "look at everything");
+        let found = self.survey()?;
+        found.observed.compare(self.oracle.current()).map_err(|e| format!("the store is not what it must be: {e}"))
+    }
+    /// Turns over a bit of a byte that some extent uses, or of any.
+    pub(super) fn flip(&mut self) -> Check {
+        let found = self.survey()?;
+        if found.used.is_empty() {
+            return Ok(());
+        }
+        let used = *self.rng.pick(&found.used);
+        let offset = used.offset + self.rng.below(used.len);
+        let store = self.engine().store_id();
+        let xor = 1u8 << self.rng.below(8);
+        trace!(self.trace, "bit flip {xor:#x} at {offset} of {}", used.device);
+        if self.world.devices.corrupt(store, DeviceId(used.device.0), offset, xor) {
+            self.flips += 1;
+        }
+        Ok(())
+    }
+}

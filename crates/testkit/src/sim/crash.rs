@@ -1,0 +1,163 @@
+//! Deaths of the daemon and of the power, opening again, and what clients do then.
+
+use cenote_device::mem::Keep;
+use cenote_model::Request;
+use cenote_store::Engine;
+
+use super::client::{Goal, Sent};
+use super::{Check, Sim, trace};
+use crate::oracle::Outcome;
+
+impl Sim {
+    /// The daemon dies now, or at one of the I/Os to come, or closes in good order.
+    pub(super) fn step_crash(&mut self) -> Check {
+        match self.rng.below(10) {
+            0 => self.close_and_open(),
+            1..=4 => {
+                let power = self.rng.chance(self.profile.power_permille);
+                self.crash(power)
+            }
+            _ => {
+                let ahead = self.rng.below(12);
+                trace!(self.trace, "the daemon will die {ahead} I/Os from here");
+                let rng = self.rng.fork();
+                self.world.faults.die_at(self.world.faults.count() + ahead, rng);
+                Ok(())
+            }
+        }
+    }
+    fn close_and_open(&mut self) -> Check {
+        for job in std::mem::take(&mut self.jobs) {
+            self.jobs_done.push(job.run());
+        }
+        while !self.jobs_done.is_empty() && !self.died {
+            self.job_finish()?;
+        }
+        trace!(self.trace, "close");
+        let closed = self.engine().close();
+        self.note_death();
+        if let (Err(error), false, false) = (closed, self.died, self.hurt) {
+            return Err(format!("close: {error:?}"));
+        }
+        self.crash(false)
+    }
+    /// The engine is gone; `power`: the machine too. Opens the store again and asks the oracle.
+    pub(super) fn crash(&mut self, power: bool) -> Check {
+        self.engine = None;
+        self.jobs.clear();
+        self.jobs_done.clear();
+        self.lose(power);
+        loop {
+            if self.rng.chance(100) {
+                let rng = self.rng.fork();
+                let ahead = self.rng.below(40);
+                trace!(self.trace, "and will die again within {ahead} I/Os");
+                self.world.faults.die_at(self.world.faults.count() + ahead, rng);
+            }
+            let opened = Engine::open(self.world.seams());
+            self.openings += 1;
+            let dead = self.world.faults.is_dead();
+            self.world.faults.heal();
+            match opened {
+                _ if dead => {
+                    trace!(self.trace, "died while opening");
+                    self.lose(power);
+                }
+                Ok((engine, report)) => {
+                    trace!(self.trace, "opened: {report:?}");
+                    self.engine = Some(engine);
+                    break;
+                }
+                Err(error) => return Err(format!("open after a crash: {error:?}")),
+            }
+        }
+        self.died = false;
+        self.hurt = false;
+        self.window_open = false;
+        if power { self.after_power_loss() } else { self.after_death() }
+    }
+    fn lose(&mut self, power: bool) {
+        self.world.faults.heal();
+        if power {
+            let keep = match self.rng.below(4) {
+                0 => Keep::Nothing,
+                1 => Keep::Everything,
+                _ => Keep::Random(self.rng.next_u64()),
+            };
+            trace!(self.trace, "POWER LOSS {keep:?}");
+            self.world.power_loss(keep);
+        } else {
+            trace!(self.trace, "DAEMON DEATH");
+            self.world.kill();
+        }
+    }
+    fn after_power_loss(&mut self) -> Check {
+        self.summary.power_losses += 1;
+        self.clients.clear();
+        self.readers.clear();
+        self.slots_taken.clear();
+        self.cached.clear();
+        for (session, _) in self.engine().sessions() {
+            self.engine().session_close(session);
+        }
+        let found = self.survey()?;
+        self.oracle.after_power_loss(&found.observed)?;
+        self.client_open()
+    }
+    fn after_death(&mut self) -> Check {
+        self.summary.deaths += 1;
+        for at in (0..self.clients.len()).rev() {
+            if self.clients[at].alive {
+                let info = self.clients[at].info.clone();
+                let session = self.engine().session_open(info).map_err(|e| format!("session_open again: {e}"))?;
+                if session != self.clients[at].session {
+                    return Err(format!("nonce {} got another session", self.clients[at].info.nonce));
+                }
+            } else if self.rng.chance(700) {
+                self.client_bury(at);
+            }
+        }
+        let found = self.survey()?;
+        let survived = self.oracle.after_process_death(&found.observed)?;
+        trace!(self.trace, "{survived} entries survived");
+        self.send_rest(survived)
+    }
+    /// Each client sends again what it had no answer to.
+    fn send_rest(&mut self, survived: usize) -> Check {
+        let mut order: Vec<usize> = (0..self.clients.len()).filter(|at| self.clients[*at].alive).collect();
+        while !order.is_empty() {
+            let next = order.swap_remove(self.rng.index(order.len()));
+            for sent in std::mem::take(&mut self.clients[next].sent) {
+                self.send_again(next, sent, survived)?;
+                if self.died {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+    fn send_again(&mut self, at: usize, sent: Sent, survived: usize) -> Check {
+        trace!(self.trace, "c{} sends #{} again: {:?}", self.clients[at].info.nonce, sent.seq, sent.goal);
+        match (&sent.goal, &sent.request) {
+            (Goal::Apply { entry: Some(entry), predicted }, request) if *entry < survived => {
+                let goal = Goal::Apply { entry: Some(*entry), predicted: predicted.clone() };
+                match self.send_as(at, sent.seq, request.clone(), goal) {
+                    Some(response) => self.judge_applied(Some(*entry), predicted, response),
+                    None => Ok(()),
+                }
+            }
+            (Goal::Apply { predicted: Outcome::Refused(_) | Outcome::Conflict, .. }, _) => Ok(()),
+            (Goal::Apply { .. }, Request::Apply { updates, .. }) => {
+                debug_assert_eq!(updates.len(), sent.changes.len());
+                self.send_apply(at, sent.seq, sent.request.clone(), &sent.changes)
+            }
+            (goal, request) => {
+                let (goal, request) = (goal.clone(), request.clone());
+                if let Some(response) = self.send_as(at, sent.seq, request.clone(), goal.clone()) {
+                    self.judge(at, &goal, &request, response)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! The engine under deterministic simulation: one thread, one seed, every choice drawn from it.
+//!
+//! A run picks a small world (devices, profile of faults), then takes random steps: requests of several sessions,
+//! engine ticks, background jobs in any order, readers that linger, resends, clock steps, I/O errors, flipped bits,
+//! deaths of clients, of the daemon at any I/O, and of the machine's power. After each answer the [`Oracle`] is asked
+//! whether it is right; after each crash, whether what is left is allowed. The same seed always takes the same steps.
+
+mod access;
+mod apply;
+mod client;
+mod crash;
+mod end;
+mod read;
+mod step;
+mod trace;
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use cenote_device::Device as _;
+use cenote_model::{DeviceKind, DeviceSpec, StoreConfig};
+use cenote_store::{Engine, Job, JobDone};
+
+use crate::oracle::Oracle;
+use crate::rng::Rng;
+use crate::world::World;
+use client::Client;
+use read::{CachedMap, Reader};
+pub use trace::Failure;
+use trace::{Trace, trace};
+
+/// What can differ between seeds; drawn from the seed.
+#[derive(Clone, Debug)]
+struct Profile {
+    steps: u64,
+    write_max: u64,
+    /// Steps, in thousandths, that crash.
+    crash_permille: u64,
+    /// Of the crashes, how many are power losses.
+    power_permille: u64,
+    /// Probability of I/O errors while a fault window is open; 0: never any.
+    error_permille: u64,
+    flips: bool,
+    /// Steps that do background work, as a weight.
+    background: u32,
+    ids: u64,
+}
+
+impl Profile {
+    fn draw(rng: &mut Rng) -> Self {
+        Self {
+            steps: rng.between(40, 240),
+            write_max: *rng.pick(&[600, 5_000, 5_000, 20_000, 150_000]),
+            crash_permille: *rng.pick(&[0, 10, 20, 40]),
+            power_permille: *rng.pick(&[0, 500, 500, 1000]),
+            error_permille: if rng.chance(200) { rng.between(5, 200) } else { 0 },
+            flips: rng.chance(150),
+            background: *rng.pick(&[4, 20, 60]),
+            ids: rng.between(1, 10),
+        }
+    }
+}
+
+/// What a run did, for sums over many seeds.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Summary {
+    /// Steps taken.
+    pub steps: u64,
+    /// Requests answered.
+    pub requests: u64,
+    /// Updates applied.
+    pub updates: u64,
+    /// Daemon deaths survived.
+    pub deaths: u64,
+    /// Power losses survived.
+    pub power_losses: u64,
+    /// I/O errors injected.
+    pub errors: u64,
+    /// Bits flipped.
+    pub flips: u64,
+    /// Background jobs run.
+    pub jobs: u64,
+    /// A hash of everything that was traced: the same for the same seed.
+    pub trace_hash: u64,
+}
+
+struct Sim {
+    rng: Rng,
+    profile: Profile,
+    world: World,
+    engine: Option<Engine>,
+    oracle: Oracle,
+    clients: Vec<Client>,
+    jobs: Vec<Job>,
+    jobs_done: Vec<JobDone>,
+    readers: Vec<Reader>,
+    cached: Vec<CachedMap>,
+    slots_taken: BTreeSet<usize>,
+    next_write: u64,
+    next_container: u64,
+    next_device: u64,
+    next_nonce: u128,
+    /// The engine's process died within the last call.
+    died: bool,
+    /// Errors were injected since the engine was opened: it may refuse work.
+    hurt: bool,
+    window_open: bool,
+    /// How often the store was opened: what the instance word tells clients.
+    openings: u64,
+    flips: u64,
+    summary: Summary,
+    trace: Trace,
+}
+
+type Check<T = ()> = Result<T, String>;
+
+/// Runs one seed. `print`: write the trace to standard error as it grows.
+pub fn run_seed(seed: u64, print: bool) -> Result<Summary, Failure> {
+    match run_once(seed, false, false) {
+        Ok(summary) if !print => Ok(summary),
+        // Once more, now keeping what happened: the same seed takes the same steps.
+        first => match (run_once(seed, true, print), first) {
+            (Err(failure), _) => Err(failure),
+            (Ok(summary), Ok(_)) => Ok(summary),
+            (Ok(_), Err(mut failure)) => {
+                failure.message = format!("{} (NOT REPEATED with the same seed: nondeterminism)", failure.message);
+                Err(failure)
+            }
+        },
+    }
+}
+
+fn run_once(seed: u64, keep: bool, print: bool) -> Result<Summary, Failure> {
+    let mut trace = Trace::new(keep, print);
+    let shared = trace.clone_handle();
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        let mut sim = Sim::new(seed, &mut trace)?;
+        let outcome = sim.run();
+        sim.summary.trace_hash = sim.trace.hash();
+        outcome.map(|()| sim.summary)
+    }));
+    let message = match result {
+        Ok(Ok(summary)) => return Ok(summary),
+        Ok(Err(message)) => message,
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+            format!("panic: {}", text.unwrap_or_default())
+        }
+    };
+    Err(Failure { seed, message, trace: shared.lines() })
+}
+
+impl Sim {
+    fn new(seed: u64, trace: &mut Trace) -> Check<Self> {
+        let mut rng = Rng::new(seed);
+        let profile = Profile::draw(&mut rng);
+        let world = World::new(*rng.pick(&[64 << 10, 256 << 10, 1 << 20]), *rng.pick(&[4, 64, 1024]));
+        let config = StoreConfig { devices: draw_devices(&mut rng), ..StoreConfig::default() };
+        trace!(trace, "seed {seed}: {profile:?}");
+        for device in &config.devices {
+            trace!(trace, "device `{}` {:?} {} bytes", device.name, device.kind, device.capacity_bytes);
+        }
+        let next_device = config.devices.len() as u64;
+        let engine = Engine::create(world.seams(), &config).map_err(|e| format!("create: {e}"))?;
+        Ok(Self {
+            rng,
+            profile,
+            world,
+            engine: Some(engine),
+            oracle: Oracle::new(),
+            clients: Vec::new(),
+            jobs: Vec::new(),
+            jobs_done: Vec::new(),
+            readers: Vec::new(),
+            cached: Vec::new(),
+            slots_taken: BTreeSet::new(),
+            next_write: 1,
+            next_container: 1000,
+            next_device,
+            next_nonce: 1,
+            died: false,
+            hurt: false,
+            window_open: false,
+            openings: 0,
+            flips: 0,
+            summary: Summary::default(),
+            trace: trace.clone_handle(),
+        })
+    }
+    fn run(&mut self) -> Check {
+        self.client_open()?;
+        for _ in 0..self.profile.steps {
+            self.summary.steps += 1;
+            self.step()?;
+            if self.died {
+                let power = self.rng.chance(self.profile.power_permille);
+                self.crash(power)?;
+            }
+        }
+        self.end()?;
+        self.summary.errors = self.world.faults.injected();
+        self.summary.flips = self.flips;
+        Ok(())
+    }
+    fn engine(&mut self) -> &mut Engine {
+        self.engine.as_mut().expect("an engine is open between steps")
+    }
+}
+
+fn draw_devices(rng: &mut Rng) -> Vec<DeviceSpec> {
+    let mut kinds = Vec::new();
+    for _ in 0..rng.between(0, 2) {
+        kinds.push(DeviceKind::SharedMemory);
+    }
+    for _ in 0..rng.between(0, 2) {
+        kinds.push(DeviceKind::File);
+    }
+    if kinds.is_empty() || rng.chance(700) {
+        kinds.push(DeviceKind::Directory);
+    }
+    kinds.iter().enumerate().map(|(n, kind)| draw_device(rng, n as u64, *kind)).collect()
+}
+
+fn draw_device(rng: &mut Rng, number: u64, kind: DeviceKind) -> DeviceSpec {
+    let capacity = match kind {
+        DeviceKind::SharedMemory => rng.between(8, 64) * 8192,
+        DeviceKind::File | DeviceKind::Directory => rng.between(16, 128) * 16384,
+    };
+    DeviceSpec {
+        name: format!("tier{number}"),
+        kind,
+        path: if kind == DeviceKind::SharedMemory { String::new() } else { format!("/simulated/{number}") }.into(),
+        capacity_bytes: capacity,
+        watermark_high_permille: *rng.pick(&[500, 800, 900]),
+        watermark_low_permille: *rng.pick(&[200, 400]),
+    }
+}

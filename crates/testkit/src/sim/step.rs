@@ -1,0 +1,173 @@
+//! One random step.
+
+use cenote_model::{DeviceKind, ErrorKind, FlushTarget, Request};
+
+use super::client::Goal;
+use super::{Check, Sim, draw_device, trace};
+
+/// What a request of this kind may fail with when the store is small and in use.
+const CROWDED: &[ErrorKind] = &[
+    ErrorKind::Full,
+    ErrorKind::NotFound,
+    ErrorKind::Exists,
+    ErrorKind::Busy,
+    ErrorKind::InvalidInput,
+    ErrorKind::Conflict,
+];
+
+impl Sim {
+    pub(super) fn step(&mut self) -> Check {
+        if self.oracle.current().containers.is_empty() && self.any_client().is_some() {
+            self.change_container()?;
+            return self.take_answers();
+        }
+        if self.rng.chance(self.profile.crash_permille) {
+            return self.step_crash();
+        }
+        let background = self.profile.background;
+        let choice = self.rng.weighted(&[
+            60, 15, 6, 4, 4, 8, // apply, read, cached, reader begin and end, index
+            5, 3, 2, 4, 3, 1, // flush, resend, unlease, containers, clients, devices
+            3, 1, 2, 3, // other requests, everything, faults, cached
+            background, background, background, background, background, // tick, job, run, finish, clock
+        ]);
+        match choice {
+            0 => self.apply()?,
+            1 => self.read()?,
+            2 | 15 => self.read_cached()?,
+            3 => self.reader_begin()?,
+            4 => self.reader_end()?,
+            5 => self.read_index()?,
+            6 => self.flush()?,
+            7 => self.resend()?,
+            8 => self.unlease()?,
+            9 => self.change_container()?,
+            10 => self.step_clients()?,
+            11 => self.step_devices()?,
+            12 => self.step_other()?,
+            13 => self.look_at_everything()?,
+            14 => self.step_faults()?,
+            16 => self.tick()?,
+            17 => self.job_take(),
+            18 => self.job_run(),
+            19 => self.job_finish()?,
+            _ => {
+                let ns = *self.rng.pick(&[100_000, 3_000_000, 11_000_000, 1_500_000_000]);
+                self.world.clock.advance_ns(ns);
+            }
+        }
+        self.take_answers()
+    }
+    pub(super) fn tick(&mut self) -> Check {
+        trace!(self.trace, "tick");
+        self.engine().tick();
+        self.take_answers()
+    }
+    pub(super) fn job_take(&mut self) {
+        if let Some(job) = self.engine().next_job() {
+            trace!(self.trace, "job taken");
+            self.jobs.push(job);
+        }
+        self.note_death();
+    }
+    pub(super) fn job_run(&mut self) {
+        if self.jobs.is_empty() {
+            return;
+        }
+        let at = self.rng.index(self.jobs.len());
+        let job = self.jobs.swap_remove(at);
+        trace!(self.trace, "job runs");
+        self.summary.jobs += 1;
+        self.jobs_done.push(job.run());
+        self.note_death();
+    }
+    pub(super) fn job_finish(&mut self) -> Check {
+        if self.jobs_done.is_empty() {
+            return Ok(());
+        }
+        let at = self.rng.index(self.jobs_done.len());
+        let done = self.jobs_done.swap_remove(at);
+        trace!(self.trace, "job finishes");
+        self.engine().finish_job(done);
+        self.take_answers()
+    }
+    pub(super) fn flush(&mut self) -> Check {
+        let Some(at) = self.any_client() else { return Ok(()) };
+        let (target, container) = match (self.rng.below(3), self.any_object()) {
+            (0, Some(key)) if self.oracle.current().object(key).is_some() => {
+                (FlushTarget::Object(key), Some(key.container))
+            }
+            (1, Some(key)) => (FlushTarget::Container(key.container), Some(key.container)),
+            _ => (FlushTarget::Store, None),
+        };
+        trace!(self.trace, "c{} flushes {target:?}", self.clients[at].info.nonce);
+        let goal = Goal::Flush { container, upto: self.oracle.len() };
+        self.ask(at, Request::Flush { target }, goal)
+    }
+    /// Sends a request and judges the answer if it comes at once.
+    pub(super) fn ask(&mut self, at: usize, request: Request, goal: Goal) -> Check {
+        match self.send(at, request.clone(), goal.clone()) {
+            Some(response) => self.judge(at, &goal, &request, response),
+            None => Ok(()),
+        }
+    }
+    fn step_clients(&mut self) -> Check {
+        let at = self.rng.index(self.clients.len().max(1));
+        match self.rng.below(3) {
+            0 if self.clients.len() < 5 => self.client_open()?,
+            1 if at < self.clients.len() && self.clients[at].alive => self.client_die(at),
+            2 if at < self.clients.len() && !self.clients[at].alive => self.client_bury(at),
+            _ => {}
+        }
+        if self.any_client().is_none() && !self.died {
+            self.client_open()?;
+        }
+        Ok(())
+    }
+    fn step_devices(&mut self) -> Check {
+        let Some(at) = self.any_client() else { return Ok(()) };
+        let goal = Goal::Other { may_fail: CROWDED };
+        let request = match self.rng.below(3) {
+            0 if self.next_device < 8 => {
+                let kind = *self.rng.pick(&[DeviceKind::SharedMemory, DeviceKind::File, DeviceKind::Directory]);
+                let spec = draw_device(&mut self.rng, self.next_device, kind);
+                self.next_device += 1;
+                Request::DeviceAdd { spec }
+            }
+            1 => Request::DeviceDrain { name: format!("tier{}", self.rng.below(self.next_device)) },
+            _ => Request::DeviceRemove { name: format!("tier{}", self.rng.below(self.next_device)) },
+        };
+        trace!(self.trace, "c{} asks {request:?}", self.clients[at].info.nonce);
+        self.ask(at, request, goal)
+    }
+    fn step_other(&mut self) -> Check {
+        let (Some(at), Some(key)) = (self.any_client(), self.any_object()) else { return Ok(()) };
+        let request = match self.rng.below(7) {
+            0 => Request::Verify { target: FlushTarget::Store },
+            1 => Request::Verify { target: FlushTarget::Container(key.container) },
+            2 => Request::Explain { key },
+            3 => Request::Stats,
+            4 => Request::Checkpoint,
+            5 => Request::Devices,
+            _ => Request::ObjectStat { key },
+        };
+        trace!(self.trace, "c{} asks {request:?}", self.clients[at].info.nonce);
+        self.ask(at, request, Goal::Other { may_fail: &[ErrorKind::NotFound] })
+    }
+    fn step_faults(&mut self) -> Check {
+        if self.window_open {
+            trace!(self.trace, "I/O works again");
+            self.world.faults.heal();
+            self.window_open = false;
+        } else if self.profile.error_permille > 0 && self.rng.chance(500) {
+            trace!(self.trace, "I/O fails in {} of 1000 cases", self.profile.error_permille);
+            let rng = self.rng.fork();
+            self.world.faults.fail_at_random(self.profile.error_permille, rng);
+            self.window_open = true;
+            self.hurt = true;
+        } else if self.profile.flips {
+            self.flip()?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,228 @@
+//! Reads everything that a store holds through an engine: the observation that the oracle judges, and which bytes of
+//! which device are in use.
+
+use std::collections::BTreeMap;
+
+use cenote_model::{
+    ContainerId, ContainerInfo, DeviceId, Extent, IndexId, IndexKey, NextFrom, OBJECT_BYTES_MAX, ObjectId, ObjectKey,
+    Request, Response,
+};
+use cenote_store::{Engine, Outcome, SessionId};
+
+use crate::access::read_extent;
+use crate::oracle::{Observed, ObservedContainer, ObservedObject};
+
+/// Bytes of a device that an extent is a view of.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Used {
+    /// The device.
+    pub device: DeviceId,
+    /// Where the extent's bytes begin on it.
+    pub offset: u64,
+    /// How many they are.
+    pub len: u64,
+    /// Where the whole run begins.
+    pub run_offset: u64,
+    /// How long it is.
+    pub run_len: u64,
+}
+
+/// All that a store holds.
+#[derive(Clone, Debug, Default)]
+pub struct Survey {
+    /// For the oracle.
+    pub observed: Observed,
+    /// For the allocator's check.
+    pub used: Vec<Used>,
+    /// Why ranges were refused.
+    pub refusals: Vec<String>,
+}
+
+/// Takes a survey, `page` entries at a time. `Err`: the store answered what it must not.
+pub fn survey(engine: &mut Engine, session: SessionId, page: u32) -> Result<Survey, String> {
+    let mut surveyor = Surveyor { engine, session, page, survey: Survey::default() };
+    let mut after: Option<String> = None;
+    loop {
+        let request = Request::ContainerList { after: after.clone(), limit: page };
+        let Response::Containers(containers) = surveyor.ask(request)? else { return Err("no containers".into()) };
+        let Some(last) = containers.last() else { break };
+        if after.as_ref().is_some_and(|after| containers.iter().any(|c| c.label <= *after)) {
+            return Err(format!("ContainerList after {after:?} is out of order"));
+        }
+        after = Some(last.label.clone());
+        for info in containers {
+            surveyor.container(info)?;
+        }
+    }
+    let survey = surveyor.survey;
+    disjoint(&survey.used)?;
+    Ok(survey)
+}
+
+/// Fails if two extents share bytes of a device.
+fn disjoint(used: &[Used]) -> Result<(), String> {
+    let mut sorted = used.to_vec();
+    sorted.sort_unstable();
+    for pair in sorted.windows(2) {
+        if pair[0].device == pair[1].device && pair[0].offset + pair[0].len > pair[1].offset {
+            return Err(format!("two extents share bytes: {:?} and {:?}", pair[0], pair[1]));
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of each device that runs take, padded to the device's unit.
+pub fn used_bytes(survey: &Survey, engine: &Engine) -> BTreeMap<DeviceId, u64> {
+    let mut sorted: Vec<(DeviceId, u64, u64)> =
+        survey.used.iter().map(|used| (used.device, used.run_offset, used.run_offset + used.run_len)).collect();
+    sorted.sort_unstable();
+    let mut sums = BTreeMap::new();
+    let mut reached: Option<(DeviceId, u64)> = None;
+    for (device, begin, end) in sorted {
+        let unit = engine.device(device).map_or(1, |d| u64::from(d.unit_bytes()));
+        let end = end.div_ceil(unit) * unit;
+        let from = match reached {
+            Some((same, until)) if same == device => begin.max(until),
+            _ => begin,
+        };
+        if end > from {
+            *sums.entry(device).or_insert(0) += end - from;
+            reached = Some((device, end));
+        }
+    }
+    sums
+}
+
+struct Surveyor<'a> {
+    engine: &'a mut Engine,
+    session: SessionId,
+    page: u32,
+    survey: Survey,
+}
+
+impl Surveyor<'_> {
+    fn ask(&mut self, request: Request) -> Result<Response, String> {
+        match self.engine.handle(self.session, 0, request.clone()) {
+            Outcome::Ready(Response::Failed(error)) => Err(format!("{request:?} failed: {error:?}")),
+            Outcome::Ready(response) => Ok(response),
+            Outcome::Wait(_) => Err(format!("{request:?} has to wait")),
+        }
+    }
+    fn container(&mut self, info: ContainerInfo) -> Result<(), String> {
+        let mut found = ObservedContainer { label: info.label, spec: info.spec, ..ObservedContainer::default() };
+        let mut after: Option<ObjectId> = None;
+        loop {
+            let request = Request::ObjectList { container: info.id, after, limit: self.page };
+            let Response::Objects(ids) = self.ask(request)? else { return Err("no objects".into()) };
+            if ids.first().is_some_and(|first| Some(*first) <= after) || !ids.is_sorted() {
+                return Err(format!("ObjectList after {after:?} gives {ids:?}"));
+            }
+            let Some(last) = ids.last() else { break };
+            after = Some(*last);
+            for object in ids {
+                let key = ObjectKey { container: info.id, object };
+                found.objects.insert(object, self.object(key).map_err(|e| format!("object {key}: {e}"))?);
+            }
+        }
+        self.indices(info.id, &mut found)?;
+        let records: usize = found.indices.values().map(BTreeMap::len).sum();
+        let counted = (info.objects as usize, info.indices as usize, info.records as usize);
+        if counted != (found.objects.len(), found.indices.len(), records) {
+            return Err(format!(
+                "container {}: counts {counted:?}, but there are {} objects, {} indices, {records} records",
+                info.id,
+                found.objects.len(),
+                found.indices.len()
+            ));
+        }
+        self.survey.observed.containers.insert(info.id, found);
+        Ok(())
+    }
+    fn object(&mut self, key: ObjectKey) -> Result<ObservedObject, String> {
+        let mut found = ObservedObject::default();
+        let mut at = 0;
+        while at < OBJECT_BYTES_MAX {
+            let request = Request::Lookup { key, offset: at, len: OBJECT_BYTES_MAX - at, limit: self.page };
+            let Response::Lookup(lookup) = self.ask(request)? else { return Err("no map".into()) };
+            (found.size, found.block_shift, found.epoch) = (lookup.size, lookup.block_shift, lookup.epoch);
+            if lookup.covered_to <= at {
+                return Err(format!("Lookup from {at} covers to {} only", lookup.covered_to));
+            }
+            for (offset, extent) in &lookup.extents {
+                // The last extent of a page may come again as the first of the next one.
+                if *offset >= at || at == 0 {
+                    self.piece(&mut found, *offset, extent);
+                }
+            }
+            at = lookup.covered_to;
+        }
+        Ok(found)
+    }
+    fn piece(&mut self, found: &mut ObservedObject, offset: u64, extent: &Extent) {
+        self.survey.used.push(Used {
+            device: extent.device,
+            offset: extent.device_offset(),
+            len: u64::from(extent.len),
+            run_offset: extent.run_offset,
+            run_len: u64::from(extent.run_len),
+        });
+        let bytes = match self.engine.device(extent.device) {
+            Some(device) => read_extent(&device, extent),
+            None => Err(format!("device {} is not there", extent.device)),
+        };
+        match bytes {
+            Ok(bytes) => found.pieces.push((offset, bytes)),
+            Err(why) => {
+                found.refused.push((offset, offset + u64::from(extent.len)));
+                self.survey.refusals.push(format!("at {offset}: {why}"));
+            }
+        }
+    }
+    fn indices(&mut self, container: ContainerId, found: &mut ObservedContainer) -> Result<(), String> {
+        let mut after: Option<IndexId> = None;
+        loop {
+            let request = Request::IndexList { container, after, limit: self.page };
+            let Response::Indices(ids) = self.ask(request)? else { return Err("no indices".into()) };
+            if ids.first().is_some_and(|first| Some(*first) <= after) || !ids.is_sorted() {
+                return Err(format!("IndexList after {after:?} gives {ids:?}"));
+            }
+            let Some(last) = ids.last() else { return Ok(()) };
+            after = Some(*last);
+            for index in ids {
+                let records = self.records(IndexKey { container, index })?;
+                found.indices.insert(index, records);
+            }
+        }
+    }
+    fn records(&mut self, index: IndexKey) -> Result<BTreeMap<Vec<u8>, (Vec<u8>, u64)>, String> {
+        let mut found = BTreeMap::new();
+        let mut from = NextFrom::Start;
+        loop {
+            let request =
+                Request::Next { index, from: from.clone(), prefix: Vec::new(), limit: self.page, bytes_max: 1 << 16 };
+            let Response::Records { records, more } = self.ask(request)? else { return Err("no records".into()) };
+            if more && records.is_empty() {
+                return Err(format!("index {index}: nothing, and more to come"));
+            }
+            let keys: Vec<Vec<u8>> = records.iter().map(|(key, _)| key.clone()).collect();
+            if !keys.is_sorted() || keys.first().is_some_and(|key| found.contains_key(key)) {
+                return Err(format!("index {index}: out of order from {from:?}"));
+            }
+            if let Some(last) = keys.last() {
+                from = NextFrom::After(last.clone());
+                let Response::Values(values) = self.ask(Request::Get { index, keys: keys.clone() })? else {
+                    return Err("no values".into());
+                };
+                for ((key, value), got) in records.into_iter().zip(values) {
+                    match got {
+                        Some((same, epoch)) if same == value => found.insert(key, (value, epoch)),
+                        other => return Err(format!("index {index}: NEXT and GET differ: {other:?}")),
+                    };
+                }
+            }
+            if !more {
+                return Ok(found);
+            }
+        }
+    }
+}
