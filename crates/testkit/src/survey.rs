@@ -10,7 +10,7 @@ use cenote_model::{
 use cenote_store::{Engine, Outcome, SessionId};
 
 use crate::access::read_extent;
-use crate::oracle::{Observed, ObservedContainer, ObservedObject};
+use crate::oracle::{Observed, ObservedContainer, ObservedObject, ObservedRecords};
 
 /// Bytes of a device that an extent is a view of.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -101,6 +101,7 @@ struct Surveyor<'a> {
 }
 
 impl Surveyor<'_> {
+    #[allow(clippy::needless_pass_by_value, reason = "each request is made for this one call")]
     fn ask(&mut self, request: Request) -> Result<Response, String> {
         match self.engine.handle(self.session, 0, request.clone()) {
             Outcome::Ready(Response::Failed(error)) => Err(format!("{request:?} failed: {error:?}")),
@@ -194,7 +195,7 @@ impl Surveyor<'_> {
             }
         }
     }
-    fn records(&mut self, index: IndexKey) -> Result<BTreeMap<Vec<u8>, (Vec<u8>, u64)>, String> {
+    fn records(&mut self, index: IndexKey) -> Result<ObservedRecords, String> {
         let mut found = BTreeMap::new();
         let mut from = NextFrom::Start;
         loop {

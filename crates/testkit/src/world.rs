@@ -155,7 +155,10 @@ impl Faults {
         if (planned && fits) || random {
             self.injected.fetch_add(1, Ordering::Relaxed);
             let torn = tear(&mut plan);
-            return Verdict::Fail(Error::new(ErrorKind::Io, subject).because(format!("injected at I/O {number}")), torn);
+            return Verdict::Fail(
+                Error::new(ErrorKind::Io, subject).because(format!("injected at I/O {number}")),
+                torn,
+            );
         }
         Verdict::Go
     }

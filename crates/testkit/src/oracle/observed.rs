@@ -22,6 +22,9 @@ pub struct ObservedObject {
     pub refused: Vec<(u64, u64)>,
 }
 
+/// Records by key: value and epoch of the last change.
+pub type ObservedRecords = BTreeMap<Vec<u8>, (Vec<u8>, u64)>;
+
 /// A container as it was read.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ObservedContainer {
@@ -32,7 +35,7 @@ pub struct ObservedContainer {
     /// Its objects.
     pub objects: BTreeMap<ObjectId, ObservedObject>,
     /// Its indices, with value and epoch of each record.
-    pub indices: BTreeMap<IndexId, BTreeMap<Vec<u8>, (Vec<u8>, u64)>>,
+    pub indices: BTreeMap<IndexId, ObservedRecords>,
 }
 
 /// A store as it was read.
@@ -126,7 +129,8 @@ impl ObservedObject {
     }
     /// Covered ranges, refused ones included, neighbours joined.
     fn coverage(&self) -> Vec<(u64, u64)> {
-        let mut ranges: Vec<(u64, u64)> = self.pieces.iter().map(|(at, bytes)| (*at, at + bytes.len() as u64)).collect();
+        let mut ranges: Vec<(u64, u64)> =
+            self.pieces.iter().map(|(at, bytes)| (*at, at + bytes.len() as u64)).collect();
         ranges.extend(&self.refused);
         ranges.sort_unstable();
         let mut joined: Vec<(u64, u64)> = Vec::new();

@@ -82,10 +82,7 @@ impl ObjectState {
                 self.map.insert(start, Segment { len: offset - start, ..segment });
                 if segment_end > end {
                     let cut = end - start;
-                    self.map.insert(
-                        end,
-                        Segment { len: segment_end - end, from: segment.from + cut, ..segment },
-                    );
+                    self.map.insert(end, Segment { len: segment_end - end, from: segment.from + cut, ..segment });
                 }
             }
         }
@@ -225,8 +222,7 @@ impl State {
                 if label_taken(self, label) || self.containers.contains_key(id) {
                     return KeyCode::Exists;
                 }
-                let made =
-                    ContainerState { label: label.clone(), spec: spec.clone(), ..ContainerState::default() };
+                let made = ContainerState { label: label.clone(), spec: spec.clone(), ..ContainerState::default() };
                 self.containers.insert(*id, Arc::new(made));
             }
             Change::ContainerRename { id, label } => {
@@ -376,8 +372,8 @@ mod tests {
                 let mut buf = vec![9; 150];
                 object.read(offset, &mut buf);
                 for (i, byte) in buf.iter().enumerate() {
-                    let expected = plain[offset as usize + i]
-                        .map_or(0, |(id, at)| crate::content::bytes(WriteId(id), at, 1)[0]);
+                    let expected =
+                        plain[offset as usize + i].map_or(0, |(id, at)| crate::content::bytes(WriteId(id), at, 1)[0]);
                     assert_eq!(*byte, expected, "CENOTE_SEED={seed}");
                 }
             }

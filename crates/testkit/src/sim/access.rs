@@ -44,7 +44,9 @@ impl Sim {
         for client in &self.clients {
             for (_, run) in &client.leases {
                 let taken = found.used.iter().find(|used| {
-                    used.device == run.device && used.offset < run.offset + run.len && run.offset < used.offset + used.len
+                    used.device == run.device
+                        && used.offset < run.offset + run.len
+                        && run.offset < used.offset + used.len
                 });
                 if let Some(used) = taken {
                     return Err(format!("{run:?}, leased to client {}, is in use: {used:?}", client.info.nonce));
@@ -67,7 +69,7 @@ impl Sim {
         }
         let used = *self.rng.pick(&found.used);
         let offset = used.offset + self.rng.below(used.len);
-        let store = self.engine().store_id();
+        let store = self.engine().id();
         let xor = 1u8 << self.rng.below(8);
         trace!(self.trace, "bit flip {xor:#x} at {offset} of {}", used.device);
         if self.world.devices.corrupt(store, DeviceId(used.device.0), offset, xor) {

@@ -113,13 +113,11 @@ impl Sim {
                     sent.changes = changes.to_vec();
                 }
                 // It may or may not survive; if it does, then as the next entry.
-                if let Outcome::Applied(codes) = &predicted {
-                    if codes.contains(&KeyCode::Ok) {
-                        let epoch = if self.died { 0 } else { self.epoch_now()? };
-                        let entry = self.oracle.applied(epoch, effective, atomic);
-                        if let Some(sent) = self.clients[at].sent.iter_mut().find(|sent| sent.seq == seq) {
-                            sent.goal = Goal::Apply { entry: Some(entry), predicted };
-                        }
+                if !effective.is_empty() {
+                    let epoch = if self.died { 0 } else { self.epoch_now()? };
+                    let entry = self.oracle.applied(epoch, effective, atomic);
+                    if let Some(sent) = self.clients[at].sent.iter_mut().find(|sent| sent.seq == seq) {
+                        sent.goal = Goal::Apply { entry: Some(entry), predicted };
                     }
                 }
                 Ok(())
@@ -317,10 +315,9 @@ impl Sim {
                     Change::ContainerCreate { id, label, spec },
                 )
             }
-            (5 | 6, Some(id)) => (
-                Update::ContainerRename { id, label: label.clone() },
-                Change::ContainerRename { id, label },
-            ),
+            (5 | 6, Some(id)) => {
+                (Update::ContainerRename { id, label: label.clone() }, Change::ContainerRename { id, label })
+            }
             (7 | 8, Some(id)) => {
                 let mut spec = self.oracle.current().containers[&id].spec.clone();
                 spec.durability = *self.rng.pick(&[Durability::Sync, Durability::Async, Durability::Bypass]);

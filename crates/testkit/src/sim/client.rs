@@ -51,7 +51,7 @@ impl Sim {
         let nonce = self.next_nonce;
         self.next_nonce += 1;
         let info = SessionInfo { nonce, pid: 1000 + nonce as u32, started: 1, uid: 0, write: true };
-        match self.engine().session_open(info.clone()) {
+        match self.engine().session_open(info) {
             Ok(session) => {
                 trace!(self.trace, "client {nonce} opens session {session:?}");
                 self.clients.push(Client {
@@ -114,7 +114,12 @@ impl Sim {
             Outcome::Wait(ticket) if !self.died => Some(ticket),
             _ => None,
         };
-        trace!(self.trace, "  c{} #{seq} -> no answer yet{}", self.clients[at].info.nonce, if self.died { ": DEAD" } else { "" });
+        trace!(
+            self.trace,
+            "  c{} #{seq} -> no answer yet{}",
+            self.clients[at].info.nonce,
+            if self.died { ": DEAD" } else { "" }
+        );
         self.clients[at].sent.push(Sent { seq, request, goal, ticket, changes: Vec::new() });
         None
     }
@@ -193,7 +198,7 @@ impl Sim {
         };
         let (unit, segment) = (u64::from(device.unit_bytes()), device.segment_bytes());
         let inside = run.len > 0 && run.offset + run.len <= device.capacity_bytes();
-        if !inside || run.offset % unit != 0 || run.len % unit != 0 {
+        if !inside || !run.offset.is_multiple_of(unit) || !run.len.is_multiple_of(unit) {
             return Err(format!("lease {run:?} is out of bounds or not aligned to {unit}"));
         }
         if run.offset / segment != (run.offset + run.len - 1) / segment {

@@ -108,7 +108,7 @@ impl Sim {
         self.summary.deaths += 1;
         for at in (0..self.clients.len()).rev() {
             if self.clients[at].alive {
-                let info = self.clients[at].info.clone();
+                let info = self.clients[at].info;
                 let session = self.engine().session_open(info).map_err(|e| format!("session_open again: {e}"))?;
                 if session != self.clients[at].session {
                     return Err(format!("nonce {} got another session", self.clients[at].info.nonce));
@@ -128,7 +128,7 @@ impl Sim {
         while !order.is_empty() {
             let next = order.swap_remove(self.rng.index(order.len()));
             for sent in std::mem::take(&mut self.clients[next].sent) {
-                self.send_again(next, sent, survived)?;
+                self.send_again(next, &sent, survived)?;
                 if self.died {
                     return Ok(());
                 }
@@ -136,7 +136,7 @@ impl Sim {
         }
         Ok(())
     }
-    fn send_again(&mut self, at: usize, sent: Sent, survived: usize) -> Check {
+    fn send_again(&mut self, at: usize, sent: &Sent, survived: usize) -> Check {
         trace!(self.trace, "c{} sends #{} again: {:?}", self.clients[at].info.nonce, sent.seq, sent.goal);
         match (&sent.goal, &sent.request) {
             (Goal::Apply { entry: Some(entry), predicted }, request) if *entry < survived => {

@@ -2,6 +2,8 @@
 
 use cenote_model::{FlushTarget, Request, Response};
 
+use cenote_store::Outcome;
+
 use super::client::Goal;
 use super::{Check, Sim, trace};
 use crate::survey::used_bytes;
@@ -22,14 +24,17 @@ impl Sim {
         }
         self.rest()?;
         if let Some(client) = self.clients.iter().find(|client| client.alive && !client.sent.is_empty()) {
-            return Err(format!("HANG: {:?} of client {} never gets its answer", client.sent[0].request, client.info.nonce));
+            return Err(format!(
+                "HANG: {:?} of client {} never gets its answer",
+                client.sent[0].request, client.info.nonce
+            ));
         }
         while !self.clients.is_empty() {
             self.client_bury(0);
         }
         self.client_open()?;
         let upto = self.oracle.len();
-        self.ask(0, Request::Flush { target: FlushTarget::Store }, Goal::Flush { container: None, upto })?;
+        self.ask(0, &Request::Flush { target: FlushTarget::Store }, &Goal::Flush { container: None, upto })?;
         self.rest()?;
         if let (Some(sent), 0) = (self.clients[0].sent.first(), self.flips) {
             return Err(format!("HANG: {:?} never gets its answer", sent.request));
@@ -78,9 +83,8 @@ impl Sim {
         let session = self.observer()?;
         let engine = self.engine();
         let expected = used_bytes(&found, engine);
-        let devices = match engine.handle(session, 0, Request::Devices) {
-            cenote_store::Outcome::Ready(Response::Devices(devices)) => devices,
-            _ => return Err("Devices must answer at once".into()),
+        let Outcome::Ready(Response::Devices(devices)) = engine.handle(session, 0, Request::Devices) else {
+            return Err("Devices must answer at once".into());
         };
         for device in devices {
             let live = expected.get(&device.id).copied().unwrap_or(0);

@@ -17,8 +17,7 @@ mod trace;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use cenote_device::Device as _;
-use cenote_model::{DeviceKind, DeviceSpec, StoreConfig};
+use cenote_model::{DeviceKind, DeviceSpec, StoreConfig, StoreId};
 use cenote_store::{Engine, Job, JobDone};
 
 use crate::oracle::Oracle;
@@ -162,7 +161,8 @@ impl Sim {
             trace!(trace, "device `{}` {:?} {} bytes", device.name, device.kind, device.capacity_bytes);
         }
         let next_device = config.devices.len() as u64;
-        let engine = Engine::create(world.seams(), &config).map_err(|e| format!("create: {e}"))?;
+        let engine = Engine::create_with_id(world.seams(), StoreId(0xCE40_7E00 + u128::from(seed)), &config)
+            .map_err(|e| format!("create: {e}"))?;
         Ok(Self {
             rng,
             profile,

@@ -46,9 +46,9 @@ impl Sim {
                 Ok(())
             }
             (Some(Response::Failed(error)), false) if error.kind() == ErrorKind::NotFound => Ok(()),
-            (Some(response), _) => self.judge(at, &Goal::Other { may_fail: &[] }, &request, response).and_then(|()| {
-                if self.hurt { Ok(()) } else { Err(format!("{request:?} contradicts the model")) }
-            }),
+            (Some(response), _) => self
+                .judge(at, &Goal::Other { may_fail: &[] }, &request, response)
+                .and_then(|()| if self.hurt { Ok(()) } else { Err(format!("{request:?} contradicts the model")) }),
         }
     }
     fn instance(&self) -> u64 {

@@ -102,12 +102,12 @@ impl Sim {
         };
         trace!(self.trace, "c{} flushes {target:?}", self.clients[at].info.nonce);
         let goal = Goal::Flush { container, upto: self.oracle.len() };
-        self.ask(at, Request::Flush { target }, goal)
+        self.ask(at, &Request::Flush { target }, &goal)
     }
     /// Sends a request and judges the answer if it comes at once.
-    pub(super) fn ask(&mut self, at: usize, request: Request, goal: Goal) -> Check {
+    pub(super) fn ask(&mut self, at: usize, request: &Request, goal: &Goal) -> Check {
         match self.send(at, request.clone(), goal.clone()) {
-            Some(response) => self.judge(at, &goal, &request, response),
+            Some(response) => self.judge(at, goal, request, response),
             None => Ok(()),
         }
     }
@@ -138,7 +138,7 @@ impl Sim {
             _ => Request::DeviceRemove { name: format!("tier{}", self.rng.below(self.next_device)) },
         };
         trace!(self.trace, "c{} asks {request:?}", self.clients[at].info.nonce);
-        self.ask(at, request, goal)
+        self.ask(at, &request, &goal)
     }
     fn step_other(&mut self) -> Check {
         let (Some(at), Some(key)) = (self.any_client(), self.any_object()) else { return Ok(()) };
@@ -152,7 +152,7 @@ impl Sim {
             _ => Request::ObjectStat { key },
         };
         trace!(self.trace, "c{} asks {request:?}", self.clients[at].info.nonce);
-        self.ask(at, request, Goal::Other { may_fail: &[ErrorKind::NotFound] })
+        self.ask(at, &request, &Goal::Other { may_fail: &[ErrorKind::NotFound] })
     }
     fn step_faults(&mut self) -> Check {
         if self.window_open {

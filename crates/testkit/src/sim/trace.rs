@@ -52,7 +52,7 @@ impl Trace {
     pub(super) fn is_kept(&self) -> bool {
         self.0.borrow().keep
     }
-    pub(super) fn add(&self, line: String) {
+    pub(super) fn add(&self, line: &str) {
         let mut inner = self.0.borrow_mut();
         inner.number += 1;
         let line = format!("{:5} {line}", inner.number);
@@ -81,7 +81,7 @@ impl Trace {
 macro_rules! trace {
     ($trace:expr, $($part:tt)*) => {
         if $trace.is_kept() {
-            $trace.add(format!($($part)*));
+            $trace.add(&format!($($part)*));
         }
     };
 }
