@@ -1,0 +1,281 @@
+//! What the store tells about itself: plain, frozen records.
+
+use cenote::model::DeviceState;
+use pyo3::prelude::*;
+
+use crate::convert::durability_word;
+
+/// A container as it stands.
+#[pyclass(frozen, get_all, module = "cenote")]
+pub struct ContainerInfo {
+    /// Its label, unique in the store.
+    pub label: String,
+    /// Its id, which a rename keeps.
+    pub id: u64,
+    /// "sync", "async", "scratch" or "bypass".
+    pub durability: &'static str,
+    /// Block size of its objects in bytes, where they name no other.
+    pub block_size: u64,
+    /// Most bytes that it may take; 0 for no limit.
+    pub quota: u64,
+    /// Name of the placement policy.
+    pub policy: String,
+    /// Numeric user that owns it.
+    pub owner_uid: Option<u32>,
+    /// Objects in it.
+    pub objects: u64,
+    /// Indices in it.
+    pub indices: u64,
+    /// Records in its indices.
+    pub records: u64,
+    /// Bytes that it takes on all tiers.
+    pub stored_bytes: u64,
+}
+
+impl From<cenote::ContainerInfo> for ContainerInfo {
+    fn from(info: cenote::ContainerInfo) -> Self {
+        Self {
+            label: info.label,
+            id: info.id.0,
+            durability: durability_word(info.spec.durability),
+            block_size: 1 << info.spec.block_shift,
+            quota: info.spec.quota_bytes,
+            policy: info.spec.policy,
+            owner_uid: info.spec.owner_uid,
+            objects: info.objects,
+            indices: info.indices,
+            records: info.records,
+            stored_bytes: info.stored_bytes,
+        }
+    }
+}
+
+/// An object as it stands.
+#[pyclass(frozen, get_all, module = "cenote")]
+pub struct ObjectStat {
+    /// Recorded size in bytes.
+    pub size: u64,
+    /// Block size in bytes.
+    pub block_size: u64,
+    /// Extents in its map.
+    pub extents: u64,
+    /// Bytes that those extents cover.
+    pub mapped_bytes: u64,
+    /// Epoch of its last update.
+    pub epoch: u64,
+}
+
+impl From<cenote::ObjectStat> for ObjectStat {
+    fn from(stat: cenote::ObjectStat) -> Self {
+        Self {
+            size: stat.size,
+            block_size: 1 << stat.block_shift,
+            extents: stat.extents,
+            mapped_bytes: stat.mapped_bytes,
+            epoch: stat.epoch,
+        }
+    }
+}
+
+/// A tier as it stands.
+#[pyclass(frozen, get_all, module = "cenote")]
+pub struct TierInfo {
+    /// Its name.
+    pub name: String,
+    /// "memory", "file" or "directory".
+    pub kind: &'static str,
+    /// Where it is; None for memory.
+    pub path: Option<String>,
+    /// "online", "draining" or "failed".
+    pub state: &'static str,
+    /// True if what is flushed to it survives power loss.
+    pub persistent: bool,
+    /// Bytes that it may hold.
+    pub capacity: u64,
+    /// Bytes in use.
+    pub used: u64,
+    /// Bytes lent to clients, or waiting for readers to leave.
+    pub reserved: u64,
+    /// Draining starts above this share of the capacity.
+    pub high: f64,
+    /// Draining goes down to this share.
+    pub low: f64,
+}
+
+impl From<cenote::DeviceInfo> for TierInfo {
+    fn from(info: cenote::DeviceInfo) -> Self {
+        let path = info.spec.path.to_string_lossy().into_owned();
+        Self {
+            name: info.spec.name,
+            kind: info.spec.kind.word(),
+            path: (!path.is_empty()).then_some(path),
+            state: match info.state {
+                DeviceState::Online => "online",
+                DeviceState::Draining => "draining",
+                DeviceState::Failed => "failed",
+            },
+            persistent: info.spec.kind.is_persistent(),
+            capacity: info.spec.capacity_bytes,
+            used: info.used_bytes,
+            reserved: info.reserved_bytes,
+            high: f64::from(info.spec.watermark_high_permille) / 1000.0,
+            low: f64::from(info.spec.watermark_low_permille) / 1000.0,
+        }
+    }
+}
+
+/// Counters of the whole store.
+#[pyclass(frozen, get_all, module = "cenote")]
+pub struct StoreStats {
+    /// Epoch of the last update.
+    pub epoch: u64,
+    /// Containers.
+    pub containers: u64,
+    /// Objects in all containers.
+    pub objects: u64,
+    /// Indices in all containers.
+    pub indices: u64,
+    /// Records in all indices.
+    pub records: u64,
+    /// Extents in all maps.
+    pub extents: u64,
+    /// Bytes of journal since the last checkpoint.
+    pub journal_bytes: u64,
+    /// Bytes moved between tiers since the store was opened.
+    pub moved_bytes: u64,
+    /// Sessions now open.
+    pub sessions: u64,
+    /// Bad ranges found by the background scrub since the store was opened.
+    pub scrub_findings: u64,
+    /// Estimated bytes of memory that the metadata take.
+    pub metadata_bytes: u64,
+}
+
+impl From<cenote::StoreStats> for StoreStats {
+    fn from(stats: cenote::StoreStats) -> Self {
+        Self {
+            epoch: stats.epoch,
+            containers: stats.containers,
+            objects: stats.objects,
+            indices: stats.indices,
+            records: stats.records,
+            extents: stats.extents,
+            journal_bytes: stats.journal_bytes,
+            moved_bytes: stats.moved_bytes,
+            sessions: stats.sessions,
+            scrub_findings: stats.scrub_findings,
+            metadata_bytes: stats.metadata_bytes,
+        }
+    }
+}
+
+/// Something that a verify found wrong.
+#[pyclass(frozen, get_all, module = "cenote")]
+pub struct Finding {
+    /// Id of the container.
+    pub container: u64,
+    /// Id of the object.
+    pub object: String,
+    /// Begin of the bad range in the object.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Name of the tier.
+    pub tier: String,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// What a verify read, and what it found.
+#[pyclass(frozen, get_all, module = "cenote")]
+pub struct VerifyReport {
+    /// Objects looked at.
+    pub objects: u64,
+    /// Bytes read and checked.
+    pub bytes: u64,
+    /// What is wrong; empty if all is well.
+    pub findings: Vec<Py<Finding>>,
+}
+
+impl VerifyReport {
+    /// The client's, in Python's terms.
+    pub fn new(py: Python<'_>, report: cenote::VerifyReport) -> PyResult<Self> {
+        let finding = |found: cenote::Finding| {
+            let record = Finding {
+                container: found.key.container.0,
+                object: found.key.object.to_string(),
+                offset: found.offset,
+                length: found.len,
+                tier: found.device,
+                what: found.what,
+            };
+            Py::new(py, record)
+        };
+        let findings = report.findings.into_iter().map(finding).collect::<PyResult<_>>()?;
+        Ok(Self { objects: report.objects, bytes: report.bytes, findings })
+    }
+}
+
+/// Why a range is where it is.
+#[pyclass(frozen, get_all, module = "cenote")]
+pub struct ExplainedRange {
+    /// Begin of the range in the object.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Name of the tier.
+    pub tier: String,
+    /// Offset on the tier.
+    pub tier_offset: u64,
+    /// Which rule put it there, and what will happen next.
+    pub why: String,
+}
+
+/// Where each range of an object is and why.
+#[pyclass(frozen, get_all, module = "cenote")]
+pub struct Explanation {
+    /// The object as it stands.
+    pub stat: Py<ObjectStat>,
+    /// Its ranges.
+    pub ranges: Vec<Py<ExplainedRange>>,
+    /// Sentences about the whole.
+    pub notes: Vec<String>,
+}
+
+impl Explanation {
+    /// The client's, in Python's terms.
+    pub fn new(py: Python<'_>, found: cenote::Explanation) -> PyResult<Self> {
+        let range = |range: cenote::model::ExtentWhy| {
+            let record = ExplainedRange {
+                offset: range.offset,
+                length: u64::from(range.extent.len),
+                tier: range.device,
+                tier_offset: range.extent.device_offset(),
+                why: range.why,
+            };
+            Py::new(py, record)
+        };
+        let ranges = found.ranges.into_iter().map(range).collect::<PyResult<_>>()?;
+        Ok(Self { stat: Py::new(py, ObjectStat::from(found.stat))?, ranges, notes: found.notes })
+    }
+}
+
+macro_rules! shown {
+    ($($class:ident { $($field:ident),* })*) => {
+        $(#[pymethods]
+        impl $class {
+            fn __repr__(&self) -> String {
+                let fields: Vec<String> = vec![$(format!(concat!(stringify!($field), "={:?}"), self.$field)),*];
+                format!(concat!(stringify!($class), "({})"), fields.join(", "))
+            }
+        })*
+    };
+}
+shown! {
+    ContainerInfo { label, durability, block_size, objects, indices, records, stored_bytes }
+    ObjectStat { size, block_size, extents, mapped_bytes, epoch }
+    TierInfo { name, kind, state, used, capacity }
+    StoreStats { epoch, containers, objects, indices, records, extents, sessions }
+    Finding { object, offset, length, tier, what }
+    ExplainedRange { offset, length, tier, why }
+}

@@ -1,0 +1,201 @@
+//! Objects: reads and writes of byte ranges, with and without copies.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+
+use cenote::{Error, ErrorKind, ObjectId};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::buffer::Bytes;
+use crate::errors::raise;
+use crate::info::ObjectStat;
+use crate::op::{Op, ReadOp};
+use crate::view::{Held, View};
+
+/// Reads up to here allocate what was asked for; longer ones ask for the object's size first.
+const TRUSTED_BYTES: usize = 1 << 20;
+
+/// An array of bytes with a recorded size, up to 2**63 bytes, sparse. Calls may come from any thread.
+///
+/// Byte ranges need not be aligned; writers of disjoint ranges never disturb each other.
+#[pyclass(frozen, module = "cenote")]
+pub struct Object(pub cenote::Object);
+
+impl Object {
+    /// Bytes from `offset` to the end, or `size` of them if there are so many.
+    fn length(&self, offset: u64, size: Option<usize>) -> cenote::Result<usize> {
+        match size {
+            Some(size) if size <= TRUSTED_BYTES => Ok(size),
+            _ => {
+                let there = self.0.stat()?.size.saturating_sub(offset);
+                let wanted = size.map_or(there, |size| there.min(size as u64));
+                // More than fits in memory: Python says so when it cannot allocate.
+                Ok(usize::try_from(wanted).unwrap_or(usize::MAX))
+            }
+        }
+    }
+}
+
+#[pymethods]
+impl Object {
+    /// Its id, as 32 hexadecimal digits.
+    #[getter]
+    fn id(&self) -> String {
+        self.0.key().object.to_string()
+    }
+    /// Its recorded size in bytes.
+    #[getter]
+    fn size(&self, py: Python<'_>) -> PyResult<u64> {
+        py.detach(|| self.0.stat()).map(|stat| stat.size).map_err(raise)
+    }
+    /// Size, block size, use.
+    fn stat(&self, py: Python<'_>) -> PyResult<ObjectStat> {
+        py.detach(|| self.0.stat()).map(ObjectStat::from).map_err(raise)
+    }
+    /// Read `size` bytes from `offset`, or to the end where None. Holes are zeros; shorter at the object's end.
+    #[pyo3(signature = (offset = 0, size = None))]
+    fn read<'py>(&self, py: Python<'py>, offset: u64, size: Option<usize>) -> PyResult<Bound<'py, PyBytes>> {
+        let length = py.detach(|| self.length(offset, size)).map_err(raise)?;
+        let mut got = 0;
+        let whole = PyBytes::new_with(py, length, |buf| {
+            got = py.detach(|| self.0.read_at(offset, buf)).map_err(raise)?;
+            Ok(())
+        })?;
+        if got == length { Ok(whole) } else { Ok(PyBytes::new(py, &whole.as_bytes()[..got])) }
+    }
+    /// Fill `buffer` (bytearray, memoryview, array, ...) from `offset` on, without a copy in between.
+    /// Returns the bytes before the recorded size; the rest of the buffer is untouched.
+    fn readinto(&self, py: Python<'_>, offset: u64, buffer: Bound<'_, PyAny>) -> PyResult<usize> {
+        let mut bytes = Bytes::to_fill(&buffer)?;
+        py.detach(|| self.0.read_at(offset, bytes.as_mut_slice())).map_err(raise)
+    }
+    /// Write a buffer (bytes, bytearray, memoryview, array, ...) at `offset`, without a copy in between.
+    /// Acknowledged as the container's durability says, and visible to every process.
+    fn write(&self, py: Python<'_>, offset: u64, buffer: Bound<'_, PyAny>) -> PyResult<()> {
+        let bytes = Bytes::of(&buffer)?;
+        py.detach(|| self.0.write_at(offset, bytes.as_slice())).map_err(raise)
+    }
+    /// Write many `(offset, buffer)` at once, as one transaction.
+    fn writev(&self, py: Python<'_>, parts: Vec<(u64, Bound<'_, PyAny>)>) -> PyResult<()> {
+        let held = parts
+            .iter()
+            .map(|(offset, buffer)| Ok((*offset, Bytes::of(buffer)?)))
+            .collect::<PyResult<Vec<(u64, Bytes)>>>()?;
+        py.detach(|| {
+            let parts: Vec<(u64, &[u8])> = held.iter().map(|(offset, bytes)| (*offset, bytes.as_slice())).collect();
+            self.0.writev(&parts)
+        })
+        .map_err(raise)
+    }
+    /// Fill many `(offset, buffer)` at once; what lies past the recorded size reads as zeros.
+    fn readv(&self, py: Python<'_>, parts: Vec<(u64, Bound<'_, PyAny>)>) -> PyResult<()> {
+        let mut held = parts
+            .iter()
+            .map(|(offset, buffer)| Ok((*offset, Bytes::to_fill(buffer)?)))
+            .collect::<PyResult<Vec<(u64, Bytes)>>>()?;
+        py.detach(|| {
+            let mut parts: Vec<(u64, &mut [u8])> =
+                held.iter_mut().map(|(offset, bytes)| (*offset, bytes.as_mut_slice())).collect();
+            self.0.readv(&mut parts)
+        })
+        .map_err(raise)
+    }
+    /// A range by reference: `memoryview(obj.view(...))`, `numpy.frombuffer(obj.view(...), dtype)`.
+    ///
+    /// Without a copy if it lies in one piece of mapped memory; else a copy, or Unsupported where `copy` is false.
+    /// The bytes stay as they are while the view, or anything made from it, lives.
+    #[pyo3(signature = (offset = 0, size = None, copy = true))]
+    fn view(&self, py: Python<'_>, offset: u64, size: Option<usize>, copy: bool) -> PyResult<View> {
+        py.detach(|| {
+            let stat = self.0.stat()?;
+            let there = stat.size.saturating_sub(offset);
+            let length = usize::try_from(size.map_or(there, |size| there.min(size as u64))).unwrap_or(usize::MAX);
+            if let Some(view) = self.0.view(offset, length)? {
+                return Ok(View::new(Held::Store(view)));
+            }
+            if !copy {
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    format!("view of {length} bytes at {offset} of {}", self.0.key()),
+                )
+                .because("the range is not in one piece of mapped memory")
+                .try_next("ask for a smaller range, or leave copy=True"));
+            }
+            let mut bytes = vec![0; length];
+            let got = self.0.read_at(offset, &mut bytes)?;
+            bytes.truncate(got);
+            Ok(View::new(Held::Copy(bytes)))
+        })
+        .map_err(raise)
+    }
+    /// Start a write. The buffer may be reused when this returns; the write is acknowledged when `Op.wait` returns.
+    fn launch_write(&self, py: Python<'_>, offset: u64, buffer: Bound<'_, PyAny>) -> PyResult<Op> {
+        let bytes = Bytes::of(&buffer)?;
+        py.detach(|| self.0.launch_write(offset, bytes.as_slice())).map(Op::new).map_err(raise)
+    }
+    /// Start a read of `size` bytes; `ReadOp.wait` gives them.
+    fn launch_read(&self, py: Python<'_>, offset: u64, size: usize) -> PyResult<ReadOp> {
+        py.detach(|| self.0.launch_read(offset, size)).map(ReadOp::new).map_err(raise)
+    }
+    /// Set the recorded size; what lies beyond is dropped.
+    fn truncate(&self, py: Python<'_>, size: u64) -> PyResult<()> {
+        py.detach(|| self.0.truncate(size)).map_err(raise)
+    }
+    /// Turn a range into a hole.
+    fn punch(&self, py: Python<'_>, offset: u64, size: u64) -> PyResult<()> {
+        py.detach(|| self.0.punch(offset, size)).map_err(raise)
+    }
+    /// Return when what was acknowledged so far survives power loss.
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.0.flush()).map_err(raise)
+    }
+    fn __repr__(&self) -> String {
+        format!("<cenote.Object {}>", self.0.key())
+    }
+    fn __eq__(&self, other: &Self) -> bool {
+        self.0.key() == other.0.key()
+    }
+    fn __hash__(&self) -> u64 {
+        self.0.key().word_hash()
+    }
+}
+
+/// Objects of a container, by ascending id.
+#[pyclass(frozen, module = "cenote")]
+pub struct Objects {
+    container: cenote::Container,
+    state: Mutex<State>,
+}
+
+struct State {
+    after: Option<ObjectId>,
+    page: VecDeque<ObjectId>,
+}
+
+impl Objects {
+    /// Those after an id, or all.
+    pub fn new(container: cenote::Container, after: Option<ObjectId>) -> Self {
+        Self { container, state: Mutex::new(State { after, page: VecDeque::new() }) }
+    }
+}
+
+#[pymethods]
+impl Objects {
+    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Object>> {
+        const PAGE: u32 = 4096;
+        // Locked only while detached: a lock held while waiting for the GIL would stop every thread.
+        let next = py.detach(|| {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            if state.page.is_empty() {
+                state.page = self.container.objects(state.after, PAGE)?.into();
+                state.after = state.page.back().copied().or(state.after);
+            }
+            Ok(state.page.pop_front())
+        });
+        Ok(next.map_err(raise)?.map(|id| Object(self.container.object(id))))
+    }
+}

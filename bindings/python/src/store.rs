@@ -1,0 +1,200 @@
+//! Stores: opening, containers, tiers, what concerns the whole.
+
+use std::path::PathBuf;
+
+use cenote::{Mode, OpenOptions, StoreConfig};
+use pyo3::prelude::*;
+
+use crate::container::Container;
+use crate::convert::{container_spec, tier, tiers};
+use crate::errors::{invalid, raise};
+use crate::info::{ContainerInfo, Explanation, StoreStats, TierInfo, VerifyReport};
+use crate::object::Object;
+use crate::transaction::Transaction;
+
+/// Open the store in directory `dir`.
+///
+/// mode: "auto" (the daemon that serves it, else an engine in this process), "in-process" or "daemon".
+/// create: make the store if there is none; create_new: fail if there is one.
+/// tiers: tiers of a store that is to be made, fastest first: `Tier(...)` or text as on the command line.
+#[pyfunction]
+#[pyo3(signature = (dir, mode = "auto", create = true, read_only = false, tiers = None, *, create_new = false, writers = Vec::new(), readers = Vec::new()))]
+#[allow(clippy::too_many_arguments, reason = "keyword arguments in Python")]
+pub fn open(
+    py: Python<'_>,
+    dir: PathBuf,
+    mode: &str,
+    create: bool,
+    read_only: bool,
+    tiers: Option<Vec<Bound<'_, PyAny>>>,
+    create_new: bool,
+    writers: Vec<u32>,
+    readers: Vec<u32>,
+) -> PyResult<Store> {
+    let mode = match mode {
+        "auto" => Mode::Auto,
+        "in-process" => Mode::InProcess,
+        "daemon" => Mode::Daemon,
+        other => return Err(invalid(format!("mode {other:?}"), "it is not one of auto, in-process, daemon")),
+    };
+    let devices = tiers.map_or_else(|| Ok(Vec::new()), |values| self::tiers(&values))?;
+    let config = StoreConfig { devices, writers, readers };
+    // Reading needs a store that is there.
+    let create = create && !read_only;
+    let options = OpenOptions { mode, create, create_new, read_only, config };
+    py.detach(|| cenote::Store::open_with(&dir, &options)).map(Store).map_err(raise)
+}
+
+/// Ask the daemon that serves the store in `dir` to finish what it does and leave. False if none serves it.
+#[pyfunction]
+pub fn stop(py: Python<'_>, dir: PathBuf) -> PyResult<bool> {
+    py.detach(|| cenote::Store::stop_daemon(&dir)).map_err(raise)
+}
+
+/// The bytes that a text such as "64KiB" or "1.5GiB" means.
+#[pyfunction]
+pub fn parse_size(text: &str) -> PyResult<u64> {
+    cenote::model::size::parse(text).map_err(|cause| invalid(format!("size {text:?}"), cause))
+}
+
+/// A size for a person, such as "1.5 GiB".
+#[pyfunction]
+pub fn format_size(bytes: u64) -> String {
+    cenote::model::size::human(bytes)
+}
+
+/// A store. Use it as a context manager, or call `close`. Safe to use after fork: the child gets its own session.
+#[pyclass(frozen, module = "cenote")]
+pub struct Store(pub cenote::Store);
+
+#[pymethods]
+impl Store {
+    /// The container of that label; made if it is not there and `create` is true. The other arguments are for a new one.
+    #[pyo3(signature = (label, create = true, durability = "async", block_size = 4096, quota = 0, policy = String::new()))]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments in Python")]
+    fn container(
+        &self,
+        py: Python<'_>,
+        label: &str,
+        create: bool,
+        durability: &str,
+        block_size: u64,
+        quota: u64,
+        policy: String,
+    ) -> PyResult<Container> {
+        let spec = container_spec(durability, block_size, quota, policy)?;
+        let open = || if create { self.0.open_container(label, &spec) } else { self.0.container(label) };
+        py.detach(open).map(Container).map_err(raise)
+    }
+    /// A new container; raises Exists if the label is taken.
+    #[pyo3(signature = (label, durability = "async", block_size = 4096, quota = 0, policy = String::new()))]
+    fn create_container(
+        &self,
+        py: Python<'_>,
+        label: &str,
+        durability: &str,
+        block_size: u64,
+        quota: u64,
+        policy: String,
+    ) -> PyResult<Container> {
+        let spec = container_spec(durability, block_size, quota, policy)?;
+        py.detach(|| self.0.create_container(label, &spec)).map(Container).map_err(raise)
+    }
+    /// All containers whose label begins with `prefix`, in label order.
+    #[pyo3(signature = (prefix = ""))]
+    fn containers(&self, py: Python<'_>, prefix: &str) -> PyResult<Vec<ContainerInfo>> {
+        let found = py.detach(|| self.0.containers(prefix)).map_err(raise)?;
+        Ok(found.into_iter().map(ContainerInfo::from).collect())
+    }
+    /// Give a container another label.
+    fn rename_container(&self, py: Python<'_>, old: &str, new: &str) -> PyResult<()> {
+        py.detach(|| self.0.rename_container(old, new)).map_err(raise)
+    }
+    /// Delete a container with everything in it, atomically.
+    fn delete_container(&self, py: Python<'_>, label: &str) -> PyResult<()> {
+        py.detach(|| self.0.delete_container(label)).map_err(raise)
+    }
+    /// Begin a transaction: a context manager that commits at its end, and leaves nothing if an exception ends it.
+    ///
+    /// detect_conflicts: fail with Conflict if anything read through it was changed by others meanwhile.
+    #[pyo3(signature = (detect_conflicts = false))]
+    fn transaction(&self, detect_conflicts: bool) -> Transaction {
+        Transaction::begin(&self.0, detect_conflicts)
+    }
+    /// Return when everything acknowledged so far survives power loss.
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.0.flush()).map_err(raise)
+    }
+    /// Write a checkpoint now, so that the next opening replays nothing.
+    fn checkpoint(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.0.checkpoint()).map_err(raise)
+    }
+    /// Wait for every launched operation.
+    fn wait_all(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.0.wait_all()).map_err(raise)
+    }
+    /// Read and check everything.
+    fn verify(&self, py: Python<'_>) -> PyResult<VerifyReport> {
+        let report = py.detach(|| self.0.verify()).map_err(raise)?;
+        VerifyReport::new(py, report)
+    }
+    /// Where each range of an object is, and why.
+    fn explain(&self, py: Python<'_>, object: &Object) -> PyResult<Explanation> {
+        let found = py.detach(|| self.0.explain(object.0.key())).map_err(raise)?;
+        Explanation::new(py, found)
+    }
+    /// Counters.
+    fn stats(&self, py: Python<'_>) -> PyResult<StoreStats> {
+        py.detach(|| self.0.stats()).map(StoreStats::from).map_err(raise)
+    }
+    /// The tiers, fastest first.
+    fn tiers(&self, py: Python<'_>) -> PyResult<Vec<TierInfo>> {
+        let found = py.detach(|| self.0.devices()).map_err(raise)?;
+        Ok(found.into_iter().map(TierInfo::from).collect())
+    }
+    /// Add a tier: `Tier(...)` or text as on the command line.
+    #[pyo3(name = "add_tier")]
+    fn tier_add(&self, py: Python<'_>, spec: Bound<'_, PyAny>) -> PyResult<()> {
+        let spec = tier(&spec)?;
+        py.detach(|| self.0.add_device(&spec)).map_err(raise)
+    }
+    /// Move everything off a tier.
+    #[pyo3(name = "drain_tier")]
+    fn tier_drain(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        py.detach(|| self.0.drain_device(name)).map_err(raise)
+    }
+    /// Forget an empty tier.
+    #[pyo3(name = "remove_tier")]
+    fn tier_remove(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        py.detach(|| self.0.remove_device(name)).map_err(raise)
+    }
+    /// The store's id, as 32 hexadecimal digits.
+    #[getter]
+    fn id(&self) -> String {
+        self.0.id().to_string()
+    }
+    /// The directory that it was opened in.
+    #[getter]
+    fn dir(&self) -> PathBuf {
+        self.0.dir().to_owned()
+    }
+    /// How the engine is reached now: "in-process" or "daemon".
+    #[getter]
+    fn mode(&self) -> &'static str {
+        if self.0.reached() == Mode::Daemon { "daemon" } else { "in-process" }
+    }
+    /// End the session; containers, objects and indices of this store cannot be used any more.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.0.close()).map_err(raise)
+    }
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: Bound<'_, pyo3::types::PyTuple>) -> PyResult<()> {
+        self.close(py)
+    }
+    fn __repr__(&self) -> String {
+        format!("<cenote.Store {} in {}>", self.0.id(), self.0.dir().display())
+    }
+}
