@@ -8,6 +8,7 @@
 pub mod aligned;
 mod clock;
 pub mod conformance;
+pub mod control;
 mod directory;
 mod file;
 pub mod fork;
@@ -17,6 +18,7 @@ mod lock;
 pub mod map;
 pub mod mem;
 mod meta_dir;
+pub mod process;
 mod seam;
 mod segment;
 mod segmented;
@@ -25,6 +27,7 @@ pub mod sums;
 mod system;
 
 pub use clock::SystemClock;
+pub use control::{ClientFile, ControlView, ReaderSlots, SharedControl};
 pub use io::SegmentIo;
 pub use lock::{LOCK_FILE, StoreLock};
 pub use meta_dir::FsMetaDir;

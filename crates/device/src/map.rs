@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "mmap, and copying through raw pointers to memory that other processes share")]
 
 use std::os::fd::AsFd;
+use std::sync::atomic::AtomicU64;
 
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -60,6 +61,16 @@ impl Mapping {
         }
         // SAFETY: offset <= self.len, checked above, so the result is in or just past the mapping.
         Some(unsafe { self.base.add(offset) })
+    }
+    /// A word at a multiple of 8, to be used as an atomic by every process; `None` if it is not inside.
+    /// Storing to a word of a read-only mapping is a fault: [`Mapping::is_writable`] tells.
+    #[inline]
+    #[allow(clippy::cast_ptr_alignment, reason = "the base is page-aligned and the offset checked")]
+    pub fn word(&self, offset: u64) -> Option<&AtomicU64> {
+        let at = self.at(offset, 8).filter(|_| offset.is_multiple_of(8))?;
+        // SAFETY: in bounds, aligned, alive as long as `self`. Whoever copies over it through `copy_in` meanwhile breaks
+        // the word's meaning, not memory.
+        Some(unsafe { &*at.cast::<AtomicU64>() })
     }
     /// Copies bytes out; false if they are not all inside.
     #[inline]

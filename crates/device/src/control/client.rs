@@ -1,0 +1,144 @@
+//! The client's side: the table to look at, and its own file.
+#![allow(unsafe_code, reason = "prefetching")]
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cenote_model::{Error, ErrorKind, Result, StoreId};
+use rustix::io::Errno;
+
+use super::layout::{CONTROL_BYTES, EPOCH_AT, HeaderBytes, INSTANCE_AT, RINGS_AT, WORDS, WORDS_AT};
+use super::{ClientHeader, ControlHeader, ReaderSlots};
+use crate::io::fail;
+use crate::map::Mapping;
+
+/// An atomic word of a mapping whose size was checked when it was made.
+#[inline]
+pub(super) fn word_at(map: &Mapping, offset: u64) -> &AtomicU64 {
+    map.word(offset).expect("offsets are constants or masked, sizes were checked")
+}
+
+/// Maps `bytes` of a file (or all of it, if 0) and gives its header.
+pub(super) fn map_with_header(
+    fd: impl AsFd,
+    bytes: u64,
+    writable: bool,
+    subject: &str,
+) -> Result<(Mapping, HeaderBytes)> {
+    let size = rustix::fs::fstat(&fd).map_err(|errno| fail(subject, errno))?.st_size as u64;
+    let wanted = if bytes == 0 { size } else { bytes };
+    if size < wanted || size < RINGS_AT {
+        return Err(Error::new(ErrorKind::Corrupt, subject).because(format!("the file has only {size} bytes")));
+    }
+    let len = usize::try_from(wanted).map_err(|_| fail(subject, Errno::FBIG))?;
+    let map = Mapping::new(&fd, 0, len, writable).map_err(|errno| fail(subject, errno))?;
+    let mut header: HeaderBytes = [0; size_of::<HeaderBytes>()];
+    map.copy_out(0, &mut header);
+    Ok((map, header))
+}
+
+/// The control table as a client sees it: read-only. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct ControlView {
+    map: Arc<Mapping>,
+    store: StoreId,
+}
+
+impl ControlView {
+    /// Maps the table from a descriptor (a read-only one will do) and checks its header.
+    pub fn map(fd: impl AsFd) -> Result<Self> {
+        let subject = "control table";
+        let (map, header) = map_with_header(fd, CONTROL_BYTES, false, subject)?;
+        let header = ControlHeader::decode(&header, subject)?;
+        Ok(Self { map: Arc::new(map), store: header.store })
+    }
+    /// The store that the table belongs to.
+    pub fn store(&self) -> StoreId {
+        self.store
+    }
+    /// Differs from the value that was remembered: another engine has the store, attach anew.
+    #[inline]
+    pub fn instance(&self) -> u64 {
+        word_at(&self.map, INSTANCE_AT).load(Ordering::SeqCst)
+    }
+    /// To be announced by a reader.
+    #[inline]
+    pub fn epoch(&self) -> u64 {
+        word_at(&self.map, EPOCH_AT).load(Ordering::SeqCst)
+    }
+    /// The version word for objects whose key has this hash.
+    #[inline]
+    pub fn word(&self, hash: u64) -> u64 {
+        word_at(&self.map, WORDS_AT + (hash % WORDS) * 8).load(Ordering::SeqCst)
+    }
+    /// Fetches the version word into the cache ahead of its use.
+    #[inline]
+    pub fn prefetch(&self, hash: u64) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: prefetching has no effect but on caches; the address is in the mapping anyway.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let at = self.map.as_ptr().add((WORDS_AT + (hash % WORDS) * 8) as usize);
+            _mm_prefetch::<_MM_HINT_T0>(at.cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = hash;
+    }
+}
+
+/// A client's own file: its reader slots and room for two rings. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct ClientFile {
+    pub(super) map: Arc<Mapping>,
+    pub(super) fd: Arc<OwnedFd>,
+    pub(super) header: ClientHeader,
+    slots: ReaderSlots,
+}
+
+impl ClientFile {
+    /// Maps the file from the descriptor that the engine's process made or sent.
+    pub fn map(fd: OwnedFd) -> Result<Self> {
+        let subject = "client file";
+        let (map, header) = map_with_header(&fd, 0, true, subject)?;
+        let header = ClientHeader::decode(&header, subject)?;
+        if (map.len() as u64) < header.file_bytes() {
+            return Err(Error::new(ErrorKind::Corrupt, subject).because("the file is shorter than its header says"));
+        }
+        let map = Arc::new(map);
+        let slots = ReaderSlots::new(Arc::clone(&map));
+        Ok(Self { map, fd: Arc::new(fd), header, slots })
+    }
+    /// Its number, unique among the live clients of the store.
+    pub fn number(&self) -> u64 {
+        self.header.number
+    }
+    /// The process that it belongs to.
+    pub fn pid(&self) -> u32 {
+        self.header.pid
+    }
+    /// When that process was started, in the kernel's ticks since boot.
+    pub fn started(&self) -> u64 {
+        self.header.started
+    }
+    /// Its descriptor, open for reading and writing.
+    pub fn fd(&self) -> &Arc<OwnedFd> {
+        &self.fd
+    }
+    /// The reader slots.
+    #[inline]
+    pub fn slots(&self) -> &ReaderSlots {
+        &self.slots
+    }
+    /// The mapping, which keeps rings made over [`ClientFile::rings`] alive.
+    pub fn mapping(&self) -> &Arc<Mapping> {
+        &self.map
+    }
+    /// Where the rings' memory begins, requests first, and the bytes of each; `None` if there are none.
+    pub fn rings(&self) -> Option<[(*mut u8, usize); 2]> {
+        let len = self.header.ring_bytes as usize;
+        let requests = self.map.at(RINGS_AT, len)?;
+        let responses = self.map.at(RINGS_AT + len as u64, len)?;
+        (len > 0).then_some([(requests, len), (responses, len)])
+    }
+}

@@ -1,0 +1,262 @@
+//! The engine's side: the table to write, and the files of all clients.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::time::{Duration, Instant};
+
+use cenote_model::{Error, ErrorKind, Result, StoreId};
+use parking_lot::{Mutex, RwLock};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::client::{map_with_header, word_at};
+use super::layout::{CONTROL_BYTES, EPOCH_AT, INSTANCE_AT, WORDS, WORDS_AT};
+use super::{ClientFile, ClientHeader, ControlHeader};
+use crate::header::boot_id;
+use crate::io::fail;
+use crate::map::Mapping;
+use crate::process::started_of;
+use crate::shared_memory::{open_store_dir, store_dir};
+use crate::{Control, shm_base};
+
+const FILE: &str = "control";
+const CLIENT_PREFIX: &str = "client-";
+/// How long it may take until the slots of a process that died in the middle of a read stop counting.
+const LIVENESS_EVERY: Duration = Duration::from_millis(50);
+
+struct Table {
+    map: Mapping,
+    fd: OwnedFd,
+    dir: OwnedFd,
+    path: PathBuf,
+    store: StoreId,
+}
+
+struct Client {
+    file: ClientFile,
+    checked: Mutex<Instant>,
+}
+
+/// The shared control table, owned by the process that runs the engine.
+pub struct SharedControl {
+    base: PathBuf,
+    table: OnceLock<Table>,
+    clients: RwLock<BTreeMap<u64, Client>>,
+    next_client: AtomicU64,
+}
+
+impl Default for SharedControl {
+    fn default() -> Self {
+        Self::new(shm_base())
+    }
+}
+
+impl SharedControl {
+    /// A table below the given directory for shared memory files; nothing is made before [`Control::attach`].
+    pub fn new(base: impl Into<PathBuf>) -> Self {
+        Self { base: base.into(), table: OnceLock::new(), clients: RwLock::default(), next_client: AtomicU64::new(1) }
+    }
+    fn table(&self) -> &Table {
+        self.table.get().expect("the engine attaches the control table before it uses it")
+    }
+    /// A read-only descriptor of the table, for clients.
+    pub fn read_only(&self) -> Result<OwnedFd> {
+        let table = self.table();
+        rustix::fs::openat(&table.dir, FILE, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|errno| fail(&table.path.join(FILE).display().to_string(), errno))
+    }
+    /// Makes the file of a new client of process `pid`, with room for two rings of `ring_bytes` (a multiple of 4096,
+    /// or 0 for none). Its slots count in [`Control::slots_min`] from now on.
+    pub fn client_create(&self, pid: u32, ring_bytes: u64) -> Result<ClientFile> {
+        let table = self.table();
+        let subject = format!("client file of process {pid}");
+        let Some(started) = started_of(pid) else {
+            return Err(Error::new(ErrorKind::Disconnected, subject).because("the process is gone"));
+        };
+        let ring_bytes = ring_bytes.next_multiple_of(4096);
+        let number = self.next_client.fetch_add(1, Ordering::Relaxed);
+        let header = ClientHeader { store: table.store, boot_id: boot_id(), number, pid, started, ring_bytes };
+        let name = format!("{CLIENT_PREFIX}{number}");
+        let fd = make_file(&table.dir, &name, header.file_bytes(), &header.encode()).map_err(|e| fail(&subject, e))?;
+        // Rings and slots must not meet a full tmpfs later: that would be SIGBUS in both processes.
+        let reserved = rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::empty(), 0, header.file_bytes());
+        if let Err(errno) = reserved
+            && errno != Errno::OPNOTSUPP
+        {
+            let _ = rustix::fs::unlinkat(&table.dir, &name, AtFlags::empty());
+            return Err(fail(&subject, errno));
+        }
+        let file = ClientFile::map(fd)?;
+        file.slots().clear_all();
+        self.clients.write().insert(number, Client { file: file.clone(), checked: Mutex::new(Instant::now()) });
+        Ok(file)
+    }
+    /// Forgets a client that is done or dead: its slots no longer count.
+    pub fn client_remove(&self, number: u64) {
+        if self.clients.write().remove(&number).is_some() {
+            let _ = rustix::fs::unlinkat(&self.table().dir, format!("{CLIENT_PREFIX}{number}"), AtFlags::empty());
+        }
+    }
+    /// Numbers and pids of all clients.
+    pub fn clients(&self) -> Vec<(u64, u32)> {
+        self.clients.read().iter().map(|(number, client)| (*number, client.file.pid())).collect()
+    }
+    /// Deletes the table and everything of clients from shared memory: the store is being deleted.
+    pub fn delete(&self) -> Result<()> {
+        let table = self.table();
+        for name in file_names(&table.dir).map_err(|e| fail(&table.path.display().to_string(), e))? {
+            if name == FILE || name.starts_with(CLIENT_PREFIX) {
+                let _ = rustix::fs::unlinkat(&table.dir, &name, AtFlags::empty());
+            }
+        }
+        let _ = rustix::fs::rmdir(&table.path); // devices may still have files there
+        Ok(())
+    }
+    fn open_table(&self, store: StoreId) -> Result<(Table, bool)> {
+        let dir = open_store_dir(&self.base, store)?;
+        let path = store_dir(&self.base, store);
+        let subject = path.join(FILE).display().to_string();
+        let boot_id = boot_id();
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let found = match rustix::fs::openat(&dir, FILE, flags, Mode::empty()) {
+            Ok(fd) => {
+                let (map, header) = map_with_header(&fd, CONTROL_BYTES, true, &subject)?;
+                let header = ControlHeader::decode(&header, &subject)?;
+                if header.store != store {
+                    return Err(Error::new(ErrorKind::Corrupt, subject)
+                        .because(format!("it belongs to store {}", header.store))
+                        .try_next("delete this file if no process uses it"));
+                }
+                (header.boot_id == boot_id).then_some((fd, map))
+            }
+            Err(Errno::NOENT) => None,
+            Err(errno) => return Err(fail(&subject, errno)),
+        };
+        let survived = found.is_some();
+        let (fd, map) = match found {
+            Some(found) => found,
+            None => make_table(&dir, &ControlHeader { store, boot_id }, &subject)?,
+        };
+        Ok((Table { map, fd, dir, path, store }, survived))
+    }
+    /// Takes over the clients of an engine that died: the live ones may be reading.
+    fn adopt_clients(&self, table: &Table, survived: bool) -> Result<()> {
+        let subject = table.path.display().to_string();
+        let mut clients = self.clients.write();
+        for name in file_names(&table.dir).map_err(|errno| fail(&subject, errno))? {
+            let Some(number) = name.strip_prefix(CLIENT_PREFIX) else { continue };
+            let open = || rustix::fs::openat(&table.dir, &name, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok();
+            let file = open().filter(|_| survived).and_then(|fd| ClientFile::map(fd).ok()).filter(|file| {
+                number.parse() == Ok(file.number()) && file.header.store == table.store && is_alive(file)
+            });
+            match file {
+                Some(file) => {
+                    self.next_client.fetch_max(file.number() + 1, Ordering::Relaxed);
+                    clients.insert(file.number(), Client { file, checked: Mutex::new(Instant::now()) });
+                }
+                None => drop(rustix::fs::unlinkat(&table.dir, &name, AtFlags::empty())),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_alive(file: &ClientFile) -> bool {
+    started_of(file.pid()) == Some(file.started())
+}
+
+fn file_names(dir: impl AsFd) -> Result<Vec<String>, Errno> {
+    let mut names = Vec::new();
+    for entry in rustix::fs::Dir::read_from(dir)? {
+        names.extend(entry?.file_name().to_str().map(str::to_owned));
+    }
+    Ok(names)
+}
+
+/// Makes a file with its header in place, at once.
+fn make_file(dir: impl AsFd, name: &str, bytes: u64, header: &[u8]) -> Result<OwnedFd, Errno> {
+    let temporary = format!(".new-{name}");
+    let _ = rustix::fs::unlinkat(&dir, &temporary, AtFlags::empty());
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat(&dir, &temporary, flags, Mode::RUSR | Mode::WUSR)?;
+    rustix::fs::ftruncate(&fd, bytes)?;
+    rustix::io::pwrite(&fd, header, 0)?;
+    rustix::fs::renameat(&dir, &temporary, &dir, name)?;
+    Ok(fd)
+}
+
+fn make_table(dir: &OwnedFd, header: &ControlHeader, subject: &str) -> Result<(OwnedFd, Mapping)> {
+    let make = || {
+        let fd = make_file(dir, ".control-half", CONTROL_BYTES, &header.encode())?;
+        rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::empty(), 0, CONTROL_BYTES)?;
+        let map = Mapping::new(&fd, 0, CONTROL_BYTES as usize, true)?;
+        word_at(&map, EPOCH_AT).store(1, Ordering::SeqCst);
+        rustix::fs::renameat(dir, ".control-half", dir, FILE)?;
+        Ok((fd, map))
+    };
+    make().map_err(|errno| fail(subject, errno))
+}
+
+impl Control for SharedControl {
+    fn attach(&self, store: StoreId) -> Result<bool> {
+        if let Some(table) = self.table.get() {
+            if table.store == store {
+                return Ok(true);
+            }
+            return Err(Error::new(ErrorKind::Internal, "control table")
+                .because(format!("attached to store {}, asked for {store}", table.store)));
+        }
+        let (table, survived) = self.open_table(store)?;
+        self.adopt_clients(&table, survived)?;
+        let _ = self.table.set(table);
+        Ok(survived)
+    }
+    fn instance_raise(&self) -> u64 {
+        word_at(&self.table().map, INSTANCE_AT).fetch_add(1, Ordering::SeqCst) + 1
+    }
+    fn word(&self, hash: u64) -> u64 {
+        word_at(&self.table().map, WORDS_AT + (hash % WORDS) * 8).load(Ordering::SeqCst)
+    }
+    fn word_raise(&self, hash: u64) -> u64 {
+        word_at(&self.table().map, WORDS_AT + (hash % WORDS) * 8).fetch_add(1, Ordering::SeqCst) + 1
+    }
+    fn epoch(&self) -> u64 {
+        word_at(&self.table().map, EPOCH_AT).load(Ordering::SeqCst)
+    }
+    fn epoch_raise(&self) -> u64 {
+        word_at(&self.table().map, EPOCH_AT).fetch_add(1, Ordering::SeqCst) + 1
+    }
+    fn slots_min(&self) -> u64 {
+        fence(Ordering::SeqCst);
+        let (mut min, mut dead) = (u64::MAX, Vec::new());
+        for (number, client) in &*self.clients.read() {
+            let announced = client.file.slots().min();
+            if announced == u64::MAX {
+                continue;
+            }
+            let mut checked = client.checked.lock();
+            if checked.elapsed() >= LIVENESS_EVERY {
+                *checked = Instant::now();
+                if !is_alive(&client.file) {
+                    dead.push(*number);
+                    continue;
+                }
+            }
+            min = min.min(announced);
+        }
+        for number in dead {
+            self.client_remove(number);
+        }
+        min
+    }
+}
+
+impl std::fmt::Debug for SharedControl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let fd = self.table.get().map(|table| &table.fd);
+        f.debug_struct("SharedControl").field("base", &self.base).field("fd", &fd).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,196 @@
+//! The control table among threads and processes.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cenote_device::{ClientFile, Control, ControlView, SharedControl, conformance};
+use cenote_model::{ErrorKind, StoreId};
+
+struct Base(PathBuf);
+impl Base {
+    fn new(name: &str) -> Self {
+        let path = PathBuf::from(format!("/dev/shm/cenote-control-test-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+impl Drop for Base {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+const STORE: StoreId = StoreId(0x5707);
+
+fn attached(base: &Base) -> (SharedControl, bool) {
+    let control = SharedControl::new(&base.0);
+    let survived = control.attach(STORE).unwrap();
+    (control, survived)
+}
+
+#[test]
+fn suite() {
+    let base = Base::new("suite");
+    conformance::control(&SharedControl::new(&base.0));
+}
+
+#[test]
+fn survives_its_engine_and_tells_clients() {
+    let base = Base::new("survive");
+    let (first, survived) = attached(&base);
+    assert!(!survived);
+    let view = ControlView::map(first.read_only().unwrap()).unwrap();
+    let instance = first.instance_raise();
+    assert_eq!((view.instance(), view.store()), (instance, STORE));
+    assert_eq!(first.word_raise(42), 1);
+    drop(first);
+    let (second, survived) = attached(&base);
+    assert!(survived);
+    assert_eq!(second.word(42), 1);
+    second.instance_raise();
+    second.word_raise(42);
+    assert_eq!((view.instance(), view.word(42)), (instance + 1, 2), "the client's mapping is the same memory");
+}
+
+#[test]
+fn damage_is_an_error_and_loss_is_not() {
+    let base = Base::new("damage");
+    drop(attached(&base));
+    let path = base.0.join(format!("cenote-{STORE}")).join("control");
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[20] ^= 4;
+    std::fs::write(&path, &bytes).unwrap();
+    let error = SharedControl::new(&base.0).attach(STORE).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+    std::fs::write(&path, &bytes[..50]).unwrap();
+    assert_eq!(SharedControl::new(&base.0).attach(STORE).unwrap_err().kind(), ErrorKind::Corrupt);
+    std::fs::remove_file(&path).unwrap();
+    assert!(!attached(&base).1);
+}
+
+#[test]
+fn slots_of_this_process_count_and_are_adopted() {
+    let base = Base::new("slots");
+    let (control, _) = attached(&base);
+    let client = control.client_create(std::process::id(), 0).unwrap();
+    assert_eq!(control.slots_min(), u64::MAX);
+    let pins: Vec<_> = (0..64).map(|i| client.slots().announce(100 + i).unwrap()).collect();
+    assert!(client.slots().pin(1).is_none(), "64 slots");
+    assert_eq!(control.slots_min(), 100);
+    client.slots().clear(pins[0]);
+    assert_eq!(control.slots_min(), 101);
+    drop(control);
+    let (control, _) = attached(&base);
+    assert_eq!(control.slots_min(), 101, "the process lives, so a new engine honours its slots");
+    assert!(control.client_create(std::process::id(), 0).unwrap().number() > client.number());
+    for slot in pins {
+        client.slots().clear(slot);
+    }
+    assert_eq!(control.slots_min(), u64::MAX);
+    control.client_remove(client.number());
+    control.delete().unwrap();
+    assert_eq!(std::fs::read_dir(&base.0).unwrap().count(), 0, "nothing is left behind");
+}
+
+/// Not a test of its own: the child of the next one.
+#[test]
+fn child_that_announces_and_waits_for_its_death() {
+    let Some(path) = std::env::var_os("CENOTE_TEST_CLIENT_FILE") else { return };
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let client = ClientFile::map(file.into()).unwrap();
+    client.slots().announce(7).unwrap();
+    thread::sleep(Duration::from_secs(60));
+}
+
+#[test]
+fn slots_of_a_dead_process_do_not_count() {
+    let base = Base::new("dead");
+    let (control, _) = attached(&base);
+    // The file needs the child's pid and the child the file's name, which is known: the first client is number 1.
+    let path = base.0.join(format!("cenote-{STORE}")).join("client-1");
+    let mut shell = Command::new("/bin/sh")
+        .args(["-c", "while ! [ -e \"$CENOTE_TEST_CLIENT_FILE\" ]; do sleep 0.01; done; exec \"$0\" \"$@\""])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "child_that_announces_and_waits_for_its_death"])
+        .env("CENOTE_TEST_CLIENT_FILE", &path)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let client = control.client_create(shell.id(), 4096).unwrap();
+    assert_eq!(client.number(), 1);
+    let wait_for = |value: u64| {
+        let begin = Instant::now();
+        while control.slots_min() != value {
+            assert!(begin.elapsed() < Duration::from_secs(20), "slots_min never became {value}");
+            thread::sleep(Duration::from_millis(2));
+        }
+    };
+    wait_for(7);
+    shell.kill().unwrap();
+    shell.wait().unwrap();
+    wait_for(u64::MAX);
+    assert!(!path.exists(), "reaped");
+    assert_eq!(control.client_create(shell.id(), 0).unwrap_err().kind(), ErrorKind::Disconnected);
+}
+
+/// The argument in `control/mod.rs`, tried: readers check that what they copy was not used again under them.
+#[test]
+fn readers_never_see_reused_space() {
+    const RUNS: usize = 4;
+    let base = Base::new("torture");
+    let (control, _) = attached(&base);
+    let view = ControlView::map(control.read_only().unwrap()).unwrap();
+    let (stop, map) = (AtomicBool::new(false), AtomicU64::new(0));
+    // A "run" is 8 words that all hold the version for which it was written; the "map" is version * RUNS + run.
+    let runs: Vec<[AtomicU64; 8]> = (0..RUNS).map(|_| Default::default()).collect();
+    let reads = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            let client = control.client_create(std::process::id(), 0).unwrap();
+            let (view, stop, map, runs, reads) = (view.clone(), &stop, &map, &runs, &reads);
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    // A cached map and its word, as a lookup gives them (word first: an older word only misses).
+                    let word = view.word(9);
+                    let cached = map.load(Ordering::SeqCst);
+                    for _ in 0..10 {
+                        let _pin = client.slots().pin(view.epoch()).unwrap();
+                        if view.word(9) != word {
+                            break;
+                        }
+                        for cell in &runs[cached as usize % RUNS] {
+                            assert_eq!(cell.load(Ordering::Relaxed), cached / RUNS as u64, "used again under a reader");
+                        }
+                        reads.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+        let (mut free, mut retired, mut current): (Vec<usize>, Vec<(usize, u64)>, _) = ((1..RUNS).collect(), vec![], 0);
+        let begin = Instant::now();
+        let mut version = 0;
+        while begin.elapsed() < Duration::from_millis(400) {
+            let min = control.slots_min();
+            retired.retain(|(run, tag)| {
+                let is_free = min > *tag;
+                free.extend(is_free.then_some(*run));
+                !is_free
+            });
+            let Some(run) = free.pop() else { continue };
+            version += 1;
+            runs[run].iter().for_each(|cell| cell.store(version, Ordering::Relaxed));
+            map.store(version * RUNS as u64 + run as u64, Ordering::SeqCst);
+            control.word_raise(9);
+            retired.push((current, control.epoch()));
+            control.epoch_raise();
+            current = run;
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert!(version > 100, "{version} versions");
+    });
+    assert!(reads.load(Ordering::Relaxed) > 100);
+}
