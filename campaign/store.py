@@ -1,0 +1,113 @@
+"""The store of the campaign, through the `cenote` command: made, looked at, its daemon found and killed, checked."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+COMMAND_TIMEOUT_S = 300
+
+
+class StoreFailed(RuntimeError):
+    """The `cenote` command said no."""
+
+
+class Store:
+    """A store in a directory."""
+
+    def __init__(self, binary: Path, directory: Path) -> None:
+        self.binary = binary
+        self.dir = directory
+
+    def command(self, *arguments: str, accept: tuple[int, ...] = (0,)) -> str:
+        """Runs a command of `cenote` on this store."""
+        done = subprocess.run(
+            [self.binary, "--store", self.dir, "--quiet", *arguments],
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=COMMAND_TIMEOUT_S,
+        )
+        if done.returncode not in accept:
+            raise StoreFailed(f"cenote {' '.join(arguments)} ended with code {done.returncode}: {done.stderr.strip()}")
+        return done.stdout
+
+    def create(self, tiers: list[dict]) -> None:
+        """Makes the store anew, with these tiers, fastest first."""
+        arguments = []
+        for tier in tiers:
+            spec = f"name={tier['name']},kind={tier['kind']},size={tier['size']}"
+            if "path" in tier:
+                path: Path = tier["path"]
+                path.parent.mkdir(parents=True, exist_ok=True)
+                spec += f",path={path}"
+            arguments += ["--tier", spec]
+        self.dir.parent.mkdir(parents=True, exist_ok=True)
+        self.command("init", *arguments)
+
+    def tiers(self) -> list[dict]:
+        """The tiers as they stand."""
+        return json.loads(self.command("tiers", "--json"))
+
+    def status(self) -> dict:
+        """Counters, and the tiers."""
+        return json.loads(self.command("status", "--json"))
+
+    def flush(self) -> float:
+        """Waits until everything survives power loss; returns the seconds it took."""
+        begin = time.monotonic()
+        self.command("flush")
+        return time.monotonic() - begin
+
+    def verify(self) -> dict:
+        """Reads every byte in the store and checks it against its checksum."""
+        return json.loads(self.command("verify", "--json", accept=(0, 3)))
+
+    def daemons(self) -> list[int]:
+        """Processes of this `cenote` that serve this store."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            with contextlib.suppress(OSError):
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                program = (entry / "exe").readlink().name.removesuffix(" (deleted)")
+                if program == self.binary.name and b"serve" in words and os.fsencode(self.dir) in words:
+                    found.append(int(entry.name))
+        return found
+
+    def kill_daemon(self) -> int | None:
+        """Kills the daemon as a power cut of the process would: no warning, no clean-up. None if there is none."""
+        for pid in self.daemons():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                return pid
+        return None
+
+    def stop(self) -> None:
+        """Asks the daemon to leave."""
+        with contextlib.suppress(StoreFailed, subprocess.TimeoutExpired):
+            self.command("stop")
+
+    def destroy(self, tiers: list[dict]) -> None:
+        """Removes the store and its tiers from disk."""
+        with contextlib.suppress(StoreFailed, subprocess.TimeoutExpired, OSError):
+            self._remove_memory()
+        shutil.rmtree(self.dir, ignore_errors=True)
+        for tier in tiers:
+            if "path" in tier:
+                shutil.rmtree(tier["path"], ignore_errors=True)
+                tier["path"].unlink(missing_ok=True)
+
+    def _remove_memory(self) -> None:
+        """The store's segments in shared memory, which outlive processes by design."""
+        identity = self.status()["store"]
+        self.stop()
+        for pid in self.daemons():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        shutil.rmtree(f"/dev/shm/cenote-{identity}", ignore_errors=True)
