@@ -60,6 +60,8 @@ def differences(expected: Tables, found: Tables) -> list[Difference]:
 def content_only(tables: Tables) -> Tables:
     """Only what a conversion to NetCDF-4 keeps: dimensions, attributes and values, not how they are stored."""
     return {
-        file.rsplit("/", 1)[-1]: {row: text for row, text in table.items() if "#" in row or "@" in row or row.endswith(":values")}
+        file.rsplit("/", 1)[-1]: {
+            row: text for row, text in table.items() if "#" in row or "@" in row or row.endswith(":values")
+        }
         for file, table in tables.items()
     }

@@ -61,7 +61,7 @@ def parse(argv: list[str]) -> Settings:
     """Settings from the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m campaign",
-        description="Unmodified HDF5 programs on a tiered store, on real data, beside the same programs on native files.",
+        description="Unmodified HDF5 programs on a tiered store, with real data, beside the same on native files.",
         epilog="Exit codes: 0 all is well, 1 something was lost or differs, or a program failed, 2 bad arguments.",
     )
     parser.add_argument("--quick", action="store_true", help="a small run: 96 MiB of particles")
