@@ -196,6 +196,8 @@ pub struct World {
     pub clock: Arc<MemClock>,
     /// Its faults.
     pub faults: Arc<Faults>,
+    /// Bytes in each segment of its devices.
+    pub segment_bytes: u64,
 }
 
 impl World {
@@ -207,6 +209,7 @@ impl World {
             control: Arc::new(MemControl::new(words)),
             clock: Arc::new(MemClock::default()),
             faults: Arc::default(),
+            segment_bytes,
         }
     }
     /// What the engine sees of it.

@@ -118,6 +118,11 @@ impl Oracle {
         let floor = self.floors.entry(id).or_default();
         *floor = (*floor).max(upto);
     }
+    /// Forgets that the last request was answered: for damage that cannot be told from an unfinished write of it.
+    /// False if there is none.
+    pub fn forget_last_answer(&mut self) -> bool {
+        self.entries.last_mut().map(|entry| entry.acked = false).is_some()
+    }
     /// Corrects what only the store knows (epochs), after a crash.
     fn adopt_epochs(&mut self, observed: &Observed) {
         for (id, container) in &mut self.current.containers {

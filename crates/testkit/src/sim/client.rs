@@ -94,6 +94,9 @@ impl Sim {
     }
     pub(super) fn note_death(&mut self) {
         self.died |= self.world.faults.is_dead();
+        let injected = self.world.faults.injected();
+        self.hurt |= injected > self.injected_seen;
+        self.injected_seen = injected;
     }
     /// Sends a request; `None`: the answer comes later or never.
     pub(super) fn send(&mut self, at: usize, request: Request, goal: Goal) -> Option<Response> {

@@ -10,6 +10,7 @@ mod apply;
 mod client;
 mod crash;
 mod end;
+mod prepare;
 mod read;
 mod step;
 mod trace;
@@ -24,6 +25,7 @@ use crate::oracle::Oracle;
 use crate::rng::Rng;
 use crate::world::World;
 use client::Client;
+pub use prepare::{Prepared, prepare};
 use read::{CachedMap, Reader};
 pub use trace::Failure;
 use trace::{Trace, trace};
@@ -81,6 +83,8 @@ pub struct Summary {
     pub jobs: u64,
     /// A hash of everything that was traced: the same for the same seed.
     pub trace_hash: u64,
+    /// I/Os of the engine.
+    pub ios: u64,
 }
 
 struct Sim {
@@ -103,6 +107,7 @@ struct Sim {
     died: bool,
     /// Errors were injected since the engine was opened: it may refuse work.
     hurt: bool,
+    injected_seen: u64,
     window_open: bool,
     /// How often the store was opened: what the instance word tells clients.
     openings: u64,
@@ -113,12 +118,36 @@ struct Sim {
 
 type Check<T = ()> = Result<T, String>;
 
+/// A fault that is put into an otherwise faultless run, for sweeps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Inject {
+    /// None: the seed decides.
+    #[default]
+    Nothing,
+    /// The seed decides nothing: no fault at all. Tells how many I/Os there are.
+    Calm,
+    /// The I/Os numbered from here, so many of them, fail.
+    Fail(u64, u64),
+    /// The daemon dies at this I/O.
+    Die(u64),
+    /// The power goes at this I/O.
+    Power(u64),
+}
+
+/// Runs one seed with a fault at a given place.
+pub fn run_injected(seed: u64, inject: Inject) -> Result<Summary, Failure> {
+    match run_once(seed, false, false, inject) {
+        Err(first) => run_once(seed, true, false, inject).and(Err(first)),
+        fine => fine,
+    }
+}
+
 /// Runs one seed. `print`: write the trace to standard error as it grows.
 pub fn run_seed(seed: u64, print: bool) -> Result<Summary, Failure> {
-    match run_once(seed, false, false) {
+    match run_once(seed, false, false, Inject::Nothing) {
         Ok(summary) if !print => Ok(summary),
         // Once more, now keeping what happened: the same seed takes the same steps.
-        first => match (run_once(seed, true, print), first) {
+        first => match (run_once(seed, true, print, Inject::Nothing), first) {
             (Err(failure), _) => Err(failure),
             (Ok(summary), Ok(_)) => Ok(summary),
             (Ok(_), Err(mut failure)) => {
@@ -129,13 +158,14 @@ pub fn run_seed(seed: u64, print: bool) -> Result<Summary, Failure> {
     }
 }
 
-fn run_once(seed: u64, keep: bool, print: bool) -> Result<Summary, Failure> {
-    let mut trace = Trace::new(keep, print);
+fn run_once(seed: u64, keep: bool, print: bool, inject: Inject) -> Result<Summary, Failure> {
+    let trace = Trace::new(keep, print);
     let shared = trace.clone_handle();
     let result = catch_unwind(AssertUnwindSafe(|| {
-        let mut sim = Sim::new(seed, &mut trace)?;
+        let Some(mut sim) = Sim::new(seed, &trace, inject)? else { return Ok(Summary::default()) };
         let outcome = sim.run();
         sim.summary.trace_hash = sim.trace.hash();
+        sim.summary.ios = sim.world.faults.count();
         outcome.map(|()| sim.summary)
     }));
     let message = match result {
@@ -151,9 +181,18 @@ fn run_once(seed: u64, keep: bool, print: bool) -> Result<Summary, Failure> {
 }
 
 impl Sim {
-    fn new(seed: u64, trace: &mut Trace) -> Check<Self> {
+    /// `None`: the injected fault hit the making of the store, which said so.
+    fn new(seed: u64, trace: &Trace, inject: Inject) -> Check<Option<Self>> {
         let mut rng = Rng::new(seed);
-        let profile = Profile::draw(&mut rng);
+        let mut profile = Profile::draw(&mut rng);
+        if inject != Inject::Nothing {
+            profile = Profile { steps: 120, crash_permille: 0, error_permille: 0, flips: false, ..profile };
+        }
+        match inject {
+            Inject::Power(_) => profile.power_permille = 1000,
+            Inject::Die(_) => profile.power_permille = 0,
+            _ => {}
+        }
         let world = World::new(*rng.pick(&[64 << 10, 256 << 10, 1 << 20]), *rng.pick(&[4, 64, 1024]));
         let config = StoreConfig { devices: draw_devices(&mut rng), ..StoreConfig::default() };
         trace!(trace, "seed {seed}: {profile:?}");
@@ -161,9 +200,19 @@ impl Sim {
             trace!(trace, "device `{}` {:?} {} bytes", device.name, device.kind, device.capacity_bytes);
         }
         let next_device = config.devices.len() as u64;
-        let engine = Engine::create_with_id(world.seams(), StoreId(0xCE40_7E00 + u128::from(seed)), &config)
-            .map_err(|e| format!("create: {e}"))?;
-        Ok(Self {
+        let faults = &world.faults;
+        match inject {
+            Inject::Nothing | Inject::Calm => {}
+            Inject::Fail(at, count) => faults.fail(at, at + count, None, rng.fork()),
+            Inject::Die(at) | Inject::Power(at) => faults.die_at(at, rng.fork()),
+        }
+        let id = StoreId(0xCE40_7E00 + u128::from(seed));
+        let engine = match Engine::create_with_id(world.seams(), id, &config) {
+            Ok(engine) => engine,
+            Err(_) if faults.is_dead() || faults.injected() > 0 => return Ok(None),
+            Err(error) => return Err(format!("create: {error:?}")),
+        };
+        Ok(Some(Self {
             rng,
             profile,
             world,
@@ -181,12 +230,13 @@ impl Sim {
             next_nonce: 1,
             died: false,
             hurt: false,
+            injected_seen: 0,
             window_open: false,
             openings: 0,
             flips: 0,
             summary: Summary::default(),
             trace: trace.clone_handle(),
-        })
+        }))
     }
     fn run(&mut self) -> Check {
         self.client_open()?;

@@ -164,7 +164,6 @@ impl Sim {
             let rng = self.rng.fork();
             self.world.faults.fail_at_random(self.profile.error_permille, rng);
             self.window_open = true;
-            self.hurt = true;
         } else if self.profile.flips {
             self.flip()?;
         }
