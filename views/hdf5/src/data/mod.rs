@@ -5,9 +5,21 @@
 //!
 //! `runs` and `geometry` are pure arithmetic; `filter` turns chunks into stored bytes.
 
+mod body;
+mod chunked;
+mod convert;
 pub mod filter;
 pub mod geometry;
+mod heap;
+mod io;
+mod life;
+mod memory;
+mod place;
+mod queries;
+mod resize;
 pub mod runs;
+mod select;
+mod transfer;
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -15,13 +27,11 @@ use std::sync::Arc;
 use cenote::Transaction;
 
 use crate::Result;
-use crate::error::unsupported;
 use crate::ffi::types::hid_t;
 use crate::file::File;
 use crate::object::{Dataset, DatasetHeader};
 
-/// What this room keeps for an open dataset.
-pub struct State {}
+pub use body::State;
 
 /// One dataset's part of a read or write call, as HDF5 gave it (`H5S_ALL`, `H5S_BLOCK` and `H5S_PLIST` included).
 pub struct Io<'a> {
@@ -40,73 +50,64 @@ pub struct Io<'a> {
 /// Refuses what cannot be stored (layouts, filters that are not there), and makes what a new dataset needs beside its
 /// header and extent records, in the transaction that creates it.
 pub fn create(tx: &mut Transaction, file: &Arc<File>, oid: u64, header: &DatasetHeader) -> Result<()> {
-    let _ = (tx, file, oid, header);
-    Ok(())
+    life::create(tx, file, oid, header)
 }
 /// The state of a dataset that is being opened (or was just made).
 pub fn open(file: &Arc<File>, oid: u64, header: &DatasetHeader) -> Result<State> {
-    let _ = (file, oid, header);
-    Ok(State {})
+    life::open(file, oid, header)
 }
 /// Reads.
 pub fn read(parts: &[Io<'_>], dxpl: hid_t) -> Result<()> {
-    let _ = (parts, dxpl);
-    Err(unsupported("reading datasets", "wait"))
+    io::read(parts, dxpl)
 }
 /// Writes. The file was checked to be writable.
 pub fn write(parts: &[Io<'_>], dxpl: hid_t) -> Result<()> {
-    let _ = (parts, dxpl);
-    Err(unsupported("writing datasets", "wait"))
+    io::write(parts, dxpl)
 }
 /// Changes the current dimensions: checks them against the maximum, drops or clears what lies outside, and sets the
 /// extent record ([`crate::meta::extent_put_in`]), atomically.
 pub fn set_extent(dataset: &Dataset, dims: &[u64]) -> Result<()> {
-    let _ = (dataset, dims);
-    Err(unsupported("changing the extent of datasets", "wait"))
+    resize::set_extent(dataset, dims)
 }
 /// Everything written so far survives power loss.
 pub fn flush(dataset: &Dataset) -> Result<()> {
-    let _ = dataset;
-    Ok(())
+    dataset.file.container.flush()
 }
 /// `H5Dget_storage_size`.
 pub fn storage_size(dataset: &Dataset) -> Result<u64> {
-    let _ = dataset;
-    Err(unsupported("storage size", "wait"))
+    queries::storage_size(dataset)
 }
 /// `H5Dget_space_status` (`H5D_SPACE_STATUS_*`).
 pub fn space_status(dataset: &Dataset) -> Result<c_int> {
-    let _ = dataset;
-    Err(unsupported("space status", "wait"))
+    queries::space_status(dataset)
 }
 /// Optional operations (`NATIVE_DATASET_*` in [`crate::ffi::class`]).
 pub fn optional(dataset: &Dataset, op: c_int, args: *mut c_void, dxpl: hid_t) -> Result<()> {
-    let _ = (dataset, args, dxpl);
-    Err(unsupported(format!("dataset operation {op}"), "wait"))
+    let _ = dxpl;
+    queries::optional(dataset, op, args)
 }
 /// Deletes all raw data of a dataset, in the transaction that deletes its header.
 pub fn delete(tx: &mut Transaction, file: &Arc<File>, oid: u64) -> Result<()> {
-    let _ = (tx, file, oid);
-    Ok(())
+    life::delete(tx, file, oid)
 }
 /// Copies all raw data to a new dataset with an equal header, possibly in another file or store; called before the
 /// copy becomes visible.
 pub fn copy(from: &Dataset, to: &Dataset) -> Result<()> {
-    let _ = (from, to);
-    Err(unsupported("copying datasets", "wait"))
+    life::copy(from, to)
 }
 /// Keeps a blob and writes its id (16 bytes, not all zero).
 pub fn blob_put(file: &Arc<File>, bytes: &[u8]) -> Result<[u8; crate::blob::ID_BYTES]> {
-    let _ = (file, bytes);
-    Err(unsupported("variable-length data", "wait"))
+    let _ = file;
+    heap::put(bytes)
 }
 /// Gives a blob's bytes into `buf`.
 pub fn blob_get(file: &Arc<File>, id: [u8; crate::blob::ID_BYTES], buf: &mut [u8]) -> Result<()> {
-    let _ = (file, id, buf);
-    Err(unsupported("variable-length data", "wait"))
+    let _ = file;
+    heap::get(id, buf)
 }
 /// Forgets a blob.
 pub fn blob_delete(file: &Arc<File>, id: [u8; crate::blob::ID_BYTES]) -> Result<()> {
+    // Space in the heap is not used again before the dataset is deleted: another process may be reading it.
     let _ = (file, id);
     Ok(())
 }

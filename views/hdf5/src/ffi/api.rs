@@ -110,6 +110,7 @@ api! {
         fn H5Tis_variable_str(hid_t) -> htri_t;
         fn H5Tequal(hid_t, hid_t) -> htri_t;
         fn H5Tencode(hid_t, *mut c_void, *mut usize) -> herr_t;
+        fn H5Tfind(hid_t, hid_t, *mut *mut c_void) -> *mut c_void;
         fn H5Tconvert(hid_t, hid_t, usize, *mut c_void, *mut c_void, hid_t) -> herr_t;
         fn H5Tcommitted(hid_t) -> htri_t;
         fn H5Tdetect_class(hid_t, c_int) -> htri_t;

@@ -1,0 +1,196 @@
+//! An open dataset's raw data: which layout it has, and reading and writing stored elements of any of them.
+
+use cenote::{Error, ErrorKind, Object};
+use parking_lot::Mutex;
+
+use super::chunked::{Chunked, Facts};
+use super::filter::{Filter, Pipeline, SHUFFLE};
+use super::heap;
+use super::memory::Memory;
+use super::place::Place;
+use super::runs::Pair;
+use super::transfer::{self, Part};
+use crate::Result;
+use crate::ffi::types::{H5D_FILL_TIME_NEVER, H5D_FILL_VALUE_USER_DEFINED};
+use crate::object::DatasetHeader;
+use crate::props::Layout;
+use crate::space::Extent;
+
+/// Bytes of the chunks in which a contiguous dataset with a fill value is kept.
+const BLOCK_BYTES: u64 = 4 << 20;
+
+/// What this room keeps for an open dataset.
+pub struct State {
+    /// Where it is.
+    pub place: Place,
+    /// Bytes of a stored element.
+    pub element_bytes: usize,
+    /// Stored elements name bytes in the heap.
+    pub blobs: bool,
+    /// How its elements lie.
+    pub body: Body,
+    /// Heap space that this handle may still use.
+    pub lease: Mutex<heap::Lease>,
+}
+
+/// How elements lie in the dataset's object.
+pub enum Body {
+    /// No elements.
+    Empty,
+    /// One run; what was never written is zeros.
+    Plain { object: Object, elements: u64 },
+    /// One run with a fill value that is not zeros, kept as a row of chunks.
+    Blocks { chunks: Chunked, elements: u64 },
+    /// Chunks.
+    Chunked(Chunked),
+}
+
+impl State {
+    /// The state of a dataset with this header. `element_bytes`: size of a stored element.
+    pub fn new(place: Place, header: &DatasetHeader, element_bytes: usize, blobs: bool) -> Result<Self> {
+        let body = body(&place, header, element_bytes)?;
+        Ok(Self { place, element_bytes, blobs, body, lease: Mutex::default() })
+    }
+
+    /// Writes stored elements. `dims`: the extent that the pairs count in.
+    pub fn write(&self, pairs: &[Pair], dims: &[u64], mem: Memory) -> Result<()> {
+        match &self.body {
+            Body::Empty => self.outside(),
+            Body::Plain { object, elements } => {
+                self.check(dims, *elements)?;
+                self.with_parts(pairs, |parts| transfer::write(self.place.store(), object, parts, mem))
+            }
+            Body::Blocks { chunks, elements } => {
+                self.check(dims, *elements)?;
+                chunks.write(pairs, &[*elements], mem)
+            }
+            Body::Chunked(chunks) => chunks.write(pairs, dims, mem),
+        }
+    }
+
+    /// Reads stored elements. `apart`: no two pairs overlap in memory.
+    pub fn read(&self, pairs: &[Pair], dims: &[u64], mem: Memory, apart: bool, skip_checksums: bool) -> Result<()> {
+        match &self.body {
+            Body::Empty => self.outside(),
+            Body::Plain { object, elements } => {
+                self.check(dims, *elements)?;
+                self.with_parts(pairs, |parts| transfer::read(object, parts, mem, apart))
+            }
+            Body::Blocks { chunks, elements } => {
+                self.check(dims, *elements)?;
+                chunks.read(pairs, &[*elements], mem, apart, skip_checksums)
+            }
+            Body::Chunked(chunks) => chunks.read(pairs, dims, mem, apart, skip_checksums),
+        }
+    }
+
+    fn with_parts(&self, pairs: &[Pair], act: impl FnOnce(&[Part]) -> Result<()>) -> Result<()> {
+        let size = self.element_bytes as u64;
+        let part = |pair: &Pair| Part { offset: pair.file * size, mem: pair.mem, count: pair.count };
+        match pairs {
+            [one] => act(&[part(one)]),
+            _ => act(&pairs.iter().map(part).collect::<Vec<_>>()),
+        }
+    }
+
+    /// The selection's extent must be the dataset's.
+    fn check(&self, dims: &[u64], elements: u64) -> Result<()> {
+        if dims.iter().product::<u64>() == elements { Ok(()) } else { self.outside() }
+    }
+
+    #[cold]
+    fn outside(&self) -> Result<()> {
+        Err(Error::new(ErrorKind::InvalidInput, self.place.name())
+            .because("the file selection is not within its extent"))
+    }
+
+    /// Elements that one conversion should take: enough to meet each chunk once where that is not too much.
+    pub fn window_elements(&self, dims: &[u64]) -> u64 {
+        const SMALL: u64 = 1 << 20;
+        const LARGE: u64 = 64 << 20;
+        let size = self.element_bytes as u64;
+        let bytes = match &self.body {
+            Body::Chunked(chunks) => {
+                let inner = dims.iter().skip(1).fold(1u64, |product, d| product.saturating_mul(*d));
+                inner.saturating_mul(chunks.facts.chunk[0]).saturating_mul(size).clamp(SMALL, LARGE)
+            }
+            Body::Blocks { .. } => BLOCK_BYTES,
+            _ => SMALL,
+        };
+        (bytes / size).max(1)
+    }
+}
+
+fn body(place: &Place, header: &DatasetHeader, element_bytes: usize) -> Result<Body> {
+    if header.extent == Extent::Null {
+        return Ok(Body::Empty);
+    }
+    let fill = fill(place, header, element_bytes)?;
+    if let Layout::Chunked(chunk) = &header.props.layout {
+        let facts = Facts {
+            element_bytes,
+            chunk: chunk.clone(),
+            max_dims: header.extent.max_dims().to_vec(),
+            pipeline: pipeline(header, element_bytes),
+            fill,
+            resizable: true,
+            chunk_bytes: chunk_bytes(place, chunk, element_bytes)?,
+        };
+        return Ok(Body::Chunked(Chunked::new(place.clone(), facts, header.extent.dims())?));
+    }
+    let elements = header.extent.npoints();
+    if fill.is_none() || elements == 0 {
+        return Ok(Body::Plain { object: place.object(), elements });
+    }
+    let block = (BLOCK_BYTES / element_bytes as u64).clamp(1, elements);
+    let facts = Facts {
+        element_bytes,
+        chunk: vec![block],
+        max_dims: vec![elements],
+        pipeline: Pipeline::default(),
+        fill,
+        resizable: false,
+        chunk_bytes: block * element_bytes as u64,
+    };
+    Ok(Body::Blocks { chunks: Chunked::new(place.clone(), facts, &[elements])?, elements })
+}
+
+/// What an element that was never written reads as; none for zeros.
+fn fill(place: &Place, header: &DatasetHeader, element_bytes: usize) -> Result<Option<Vec<u8>>> {
+    let props = &header.props;
+    if props.fill_time == H5D_FILL_TIME_NEVER || props.fill_status != H5D_FILL_VALUE_USER_DEFINED {
+        return Ok(None);
+    }
+    let Some(stored) = &props.fill else { return Ok(None) };
+    let element = if stored.heap.is_empty() {
+        stored.elements.clone()
+    } else {
+        let record = place.index().get_one(&place.fill_key())?;
+        record.ok_or_else(|| place.corrupt("its fill value is missing"))?
+    };
+    if element.len() != element_bytes {
+        return Err(place.corrupt("its fill value has the wrong size"));
+    }
+    Ok(element.iter().any(|byte| *byte != 0).then_some(element))
+}
+
+/// Bytes of a chunk; HDF5 allows less than 4 GiB.
+pub fn chunk_bytes(place: &Place, chunk: &[u64], element_bytes: usize) -> Result<u64> {
+    chunk
+        .iter()
+        .try_fold(element_bytes as u64, |product, c| product.checked_mul(*c))
+        .filter(|bytes| *bytes > 0 && *bytes < 1 << 32)
+        .ok_or_else(|| Error::new(ErrorKind::InvalidInput, place.name()).because("chunk size must be < 4GB and > 0"))
+}
+
+/// The filters as this room applies them: shuffle is told the size of an element.
+pub fn pipeline(header: &DatasetHeader, element_bytes: usize) -> Pipeline {
+    let filters = header.props.filters.iter().map(|f| {
+        let mut params = f.params.clone();
+        if f.id as u32 == SHUFFLE && params.is_empty() {
+            params.push(element_bytes as u32);
+        }
+        Filter { id: f.id as u32, flags: f.flags, params }
+    });
+    Pipeline { filters: filters.collect() }
+}

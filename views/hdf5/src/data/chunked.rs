@@ -1,0 +1,647 @@
+//! Chunks: which slot of the object each has, and reading and writing parts of them.
+//!
+//! A chunk exists once its record does. Chunks without filters take writes of any part straight into their slot.
+//! Chunks with filters are rewritten whole, record and bytes in one transaction that notices other writers.
+//! A contiguous dataset whose fill value is not zero is kept as one row of such chunks, so that what was written is known.
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+
+use cenote::{Error, ErrorKind, KeyCode, Object};
+use parking_lot::Mutex;
+
+use crate::Result;
+use crate::meta::bytes::Reader;
+use crate::space::Extent;
+
+use super::filter::Pipeline;
+use super::geometry::{Geometry, Piece, group};
+use super::memory::Memory;
+use super::place::{ChunkRecord, Place};
+use super::runs::Pair;
+use super::transfer::{self, Part};
+
+/// What never changes about the chunks of a dataset.
+pub struct Facts {
+    /// Bytes of an element.
+    pub element_bytes: usize,
+    /// Dimensions of a chunk.
+    pub chunk: Vec<u64>,
+    /// Greatest dimensions of the dataset; `u64::MAX` is unlimited.
+    pub max_dims: Vec<u64>,
+    /// Filters.
+    pub pipeline: Pipeline,
+    /// What an unwritten element reads as; none for zeros.
+    pub fill: Option<Vec<u8>>,
+    /// Whether the extent is in a record, and may change.
+    pub resizable: bool,
+    /// Leave checksums alone when reading is asked to.
+    pub chunk_bytes: u64,
+}
+
+/// Decoded chunks that a handle keeps.
+const DECODED_BYTES_MAX: usize = 4 << 20;
+/// Filtered chunks that are read by one vectored call.
+const BATCH_BYTES: u64 = 8 << 20;
+/// Most slots that are leased at a time.
+const LEASE_MAX: u64 = 4096;
+/// Most times that a reader starts again because a writer was faster.
+const READS_MAX: u32 = 1000;
+
+pub(super) struct Decoded {
+    number: u64,
+    record: ChunkRecord,
+    bytes: Arc<Vec<u8>>,
+}
+
+struct State {
+    generation: u64,
+    geometry: Arc<Geometry>,
+    /// Slots of chunks known to exist; a slot stays until the generation changes.
+    slots: HashMap<u64, u64>,
+    lease: Range<u64>,
+    lease_count: u64,
+    decoded: VecDeque<Decoded>,
+}
+
+/// The chunks of one open dataset.
+pub struct Chunked {
+    pub(super) place: Place,
+    pub(super) object: Object,
+    pub(super) facts: Facts,
+    state: Mutex<State>,
+}
+
+/// The pieces of one chunk: `pieces[first..end]`.
+struct Group {
+    number: u64,
+    first: usize,
+    end: usize,
+}
+
+impl Chunked {
+    /// The chunks of the dataset at `place`; `dims` are its dimensions at creation.
+    pub fn new(place: Place, facts: Facts, dims: &[u64]) -> Result<Self> {
+        let geometry = Arc::new(Geometry::new(dims, &facts.chunk)?);
+        let state = State {
+            generation: 0,
+            geometry,
+            slots: HashMap::new(),
+            lease: 0..0,
+            lease_count: 8,
+            decoded: VecDeque::new(),
+        };
+        Ok(Self { object: place.object(), place, facts, state: Mutex::new(state) })
+    }
+
+    /// Bytes of a slot: the chunk, or room for what filters may make of it.
+    pub(super) fn slot_bytes(&self) -> u64 {
+        if self.facts.pipeline.is_empty() {
+            self.facts.chunk_bytes
+        } else {
+            (self.facts.chunk_bytes * 2 + (64 << 10)).next_multiple_of(4096)
+        }
+    }
+
+    /// Where slot `slot` begins in the object.
+    pub(super) fn slot_offset(&self, slot: u64) -> Result<u64> {
+        slot.checked_mul(self.slot_bytes()).filter(|at| *at <= (1 << 63) - self.slot_bytes()).ok_or_else(|| {
+            Error::new(ErrorKind::LimitExceeded, self.place.name())
+                .because("a chunk would lie past 2^63 bytes")
+                .try_next("use larger chunks or smaller greatest dimensions")
+        })
+    }
+
+    /// The extent as it is now; other processes may have changed it.
+    pub fn geometry(&self) -> Result<Arc<Geometry>> {
+        if !self.facts.resizable {
+            return Ok(self.state.lock().geometry.clone());
+        }
+        let (generation, dims) = self.extent_now()?;
+        let mut state = self.state.lock();
+        if state.generation != generation || state.geometry.dims() != dims {
+            let geometry = Arc::new(Geometry::new(&dims, &self.facts.chunk)?);
+            // Numbers of chunks count row-major: they stay when only the slowest dimension grows.
+            if generation != state.generation || geometry.grid()[1..] != state.geometry.grid()[1..] {
+                state.slots.clear();
+                state.decoded.clear();
+            }
+            state.geometry = geometry;
+            state.generation = generation;
+        }
+        Ok(state.geometry.clone())
+    }
+
+    /// Generation and dimensions, straight from the index.
+    fn extent_now(&self) -> Result<(u64, Vec<u64>)> {
+        let (extent, generation) = (self.place.extent_key(), self.place.generation_key());
+        let values = self.place.index().get(&[&extent[..], &generation[..]])?;
+        let [Some(extent), generation] = &values[..] else {
+            return Err(Error::new(ErrorKind::NotFound, self.place.name())
+                .because("it was deleted, or the file was truncated, by another process"));
+        };
+        let dims = self.dims(extent)?;
+        Ok((self.place.count(generation.as_deref())?, dims))
+    }
+
+    /// Dimensions from an extent record.
+    pub(super) fn dims(&self, record: &[u8]) -> Result<Vec<u64>> {
+        let extent = Extent::decode(&mut Reader::new("extent record", record))?;
+        if extent.dims().len() != self.facts.chunk.len() {
+            return Err(self.place.corrupt("its extent and its chunks differ in rank"));
+        }
+        Ok(extent.dims().to_vec())
+    }
+
+    /// The pieces of `pairs` by chunk. `dims` is the extent that the caller's selection was made in.
+    fn cut(&self, geometry: &Geometry, pairs: &[Pair], dims: &[u64]) -> Result<(Vec<Piece>, Vec<Group>)> {
+        let mut pieces = Vec::with_capacity(pairs.len());
+        if dims == geometry.dims() {
+            for pair in pairs {
+                geometry.cut(pair.file, pair.mem, pair.count, &mut pieces);
+            }
+        } else {
+            self.cut_in_other_extent(geometry, pairs, dims, &mut pieces)?;
+        }
+        group(&mut pieces);
+        let mut groups: Vec<Group> = Vec::new();
+        for (i, piece) in pieces.iter().enumerate() {
+            match groups.last_mut() {
+                Some(last) if last.number == piece.chunk => last.end = i + 1,
+                _ => groups.push(Group { number: piece.chunk, first: i, end: i + 1 }),
+            }
+        }
+        Ok((pieces, groups))
+    }
+
+    /// The selection was made before another process changed the extent: same coordinates, other numbers.
+    fn cut_in_other_extent(
+        &self,
+        geometry: &Geometry,
+        pairs: &[Pair],
+        dims: &[u64],
+        pieces: &mut Vec<Piece>,
+    ) -> Result<()> {
+        let theirs = Geometry::new(dims, &self.facts.chunk)?;
+        for pair in pairs {
+            theirs.cut(pair.file, pair.mem, pair.count, pieces);
+        }
+        for piece in pieces {
+            let coords = theirs.coords(piece.chunk);
+            piece.chunk = geometry.number(&coords).ok_or_else(|| {
+                Error::new(ErrorKind::InvalidInput, self.place.name())
+                    .because("the selection lies outside of its present extent")
+                    .try_next("refresh the dataset and select again")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Writes the elements of `pairs` from `mem`.
+    pub fn write(&self, pairs: &[Pair], dims: &[u64], mem: Memory) -> Result<()> {
+        let geometry = self.geometry()?;
+        let (pieces, groups) = self.cut(&geometry, pairs, dims)?;
+        if self.facts.pipeline.is_empty() {
+            return self.write_plain(&geometry, &pieces, &groups, mem);
+        }
+        let numbers: Vec<u64> = groups.iter().map(|g| g.number).collect();
+        self.find_slots(&geometry, &numbers)?;
+        for g in &groups {
+            self.write_filtered(&geometry, g.number, &pieces[g.first..g.end], mem)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the elements of `pairs` into `mem`. `apart`: no two pairs overlap in memory.
+    pub fn read(&self, pairs: &[Pair], dims: &[u64], mem: Memory, apart: bool, skip_checksums: bool) -> Result<()> {
+        let geometry = self.geometry()?;
+        let (pieces, groups) = self.cut(&geometry, pairs, dims)?;
+        if !self.facts.pipeline.is_empty() {
+            return self.read_filtered(&geometry, &pieces, &groups, mem, skip_checksums);
+        }
+        let numbers: Vec<u64> = groups.iter().map(|g| g.number).collect();
+        let slots = self.find_slots(&geometry, &numbers)?;
+        let mut parts = Vec::with_capacity(pieces.len());
+        for (g, slot) in groups.iter().zip(slots) {
+            match slot {
+                Some(slot) => self.parts(slot, &pieces[g.first..g.end], &mut parts)?,
+                None => self.fill_memory(&pieces[g.first..g.end], mem),
+            }
+        }
+        if parts.is_empty() { Ok(()) } else { transfer::read(&self.object, &parts, mem, apart) }
+    }
+
+    pub(super) fn fill_memory(&self, pieces: &[Piece], mem: Memory) {
+        for piece in pieces {
+            fill_bytes(mem.get_mut(piece.mem, piece.count), self.facts.fill.as_deref());
+        }
+    }
+
+    /// A whole chunk of fill.
+    pub(super) fn blank(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.facts.chunk_bytes as usize];
+        if let Some(fill) = &self.facts.fill {
+            fill_bytes(&mut bytes, Some(fill));
+        }
+        bytes
+    }
+
+    fn parts(&self, slot: u64, pieces: &[Piece], parts: &mut Vec<Part>) -> Result<()> {
+        let base = self.slot_offset(slot)?;
+        let size = self.facts.element_bytes as u64;
+        for piece in pieces {
+            let part = Part { offset: base + piece.at * size, mem: piece.mem, count: piece.count };
+            match parts.last_mut() {
+                // Chunks whose slots touch, written from or read into memory that touches.
+                Some(last) if last.offset + last.count * size == part.offset && last.mem + last.count == part.mem => {
+                    last.count += part.count;
+                }
+                _ => parts.push(part),
+            }
+        }
+        Ok(())
+    }
+
+    fn write_plain(&self, geometry: &Geometry, pieces: &[Piece], groups: &[Group], mem: Memory) -> Result<()> {
+        let numbers: Vec<u64> = groups.iter().map(|g| g.number).collect();
+        let mut slots = self.find_slots(geometry, &numbers)?;
+        let missing: Vec<usize> = (0..groups.len()).filter(|i| slots[*i].is_none()).collect();
+        let mut done = vec![false; groups.len()];
+        if !missing.is_empty() {
+            if self.facts.fill.is_none() {
+                let numbers: Vec<u64> = missing.iter().map(|i| groups[*i].number).collect();
+                for (i, slot) in missing.iter().zip(self.make_zero_chunks(geometry, &numbers)?) {
+                    slots[*i] = Some(slot);
+                }
+            } else {
+                for i in missing {
+                    let g = &groups[i];
+                    done[i] = self.make_chunk(geometry, g.number, &pieces[g.first..g.end], mem)?;
+                    slots[i] = self.find_slots(geometry, &[g.number])?[0];
+                }
+            }
+        }
+        let mut parts = Vec::with_capacity(pieces.len());
+        for ((g, slot), _) in groups.iter().zip(slots).zip(done).filter(|(_, done)| !done) {
+            let slot = slot.ok_or_else(|| self.vanished())?;
+            self.parts(slot, &pieces[g.first..g.end], &mut parts)?;
+        }
+        if parts.is_empty() {
+            return Ok(());
+        }
+        transfer::write(self.place.store(), &self.object, &parts, mem)
+    }
+
+    fn vanished(&self) -> Error {
+        Error::new(ErrorKind::Conflict, self.place.name())
+            .because("it was shrunk by another process while it was written")
+    }
+
+    /// The slots of chunks; none for those that do not exist. Asks the index only for what this handle has not seen.
+    fn find_slots(&self, geometry: &Geometry, numbers: &[u64]) -> Result<Vec<Option<u64>>> {
+        let mut slots: Vec<Option<u64>> = {
+            let state = self.state.lock();
+            numbers.iter().map(|n| state.slots.get(n).copied()).collect()
+        };
+        let unknown: Vec<usize> = (0..numbers.len()).filter(|i| slots[*i].is_none()).collect();
+        if unknown.is_empty() {
+            return Ok(slots);
+        }
+        let asked: Vec<u64> = unknown.iter().map(|i| numbers[*i]).collect();
+        let records = self.records(geometry, &asked)?;
+        let mut state = self.state.lock();
+        for (i, record) in unknown.into_iter().zip(records) {
+            if let Some(record) = record {
+                slots[i] = Some(record.slot);
+                state.slots.insert(numbers[i], record.slot);
+            }
+        }
+        Ok(slots)
+    }
+
+    /// The records of chunks, straight from the index.
+    pub(super) fn records(&self, geometry: &Geometry, numbers: &[u64]) -> Result<Vec<Option<ChunkRecord>>> {
+        let keys: Vec<Vec<u8>> = numbers.iter().map(|n| self.place.chunk_key(&geometry.coords(*n))).collect();
+        let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+        let values = self.place.index().get(&keys)?;
+        values.into_iter().map(|value| value.map(|bytes| self.record(&bytes)).transpose()).collect()
+    }
+
+    pub(super) fn record(&self, bytes: &[u8]) -> Result<ChunkRecord> {
+        ChunkRecord::decode(bytes)
+            .filter(|record| record.bytes <= self.slot_bytes())
+            .ok_or_else(|| self.place.corrupt("a chunk record is damaged"))
+    }
+
+    /// A slot for a chunk that does not exist yet: computed if the greatest dimensions allow, else leased.
+    pub(super) fn new_slot(&self, geometry: &Geometry, number: u64) -> Result<u64> {
+        if let Some(slot) = self.fixed_slot(&geometry.coords(number)) {
+            return Ok(slot);
+        }
+        {
+            let mut state = self.state.lock();
+            if let Some(slot) = state.lease.next() {
+                return Ok(slot);
+            }
+        }
+        let count = self.state.lock().lease_count;
+        let first = self.place.lease(&self.place.slot_key(), count)?;
+        let mut state = self.state.lock();
+        state.lease_count = (count * 4).min(LEASE_MAX);
+        state.lease = first + 1..first + count;
+        Ok(first)
+    }
+
+    /// The row-major number in the grid of the greatest extent, if only the slowest dimension is unlimited and the
+    /// object has room.
+    fn fixed_slot(&self, coords: &[u64]) -> Option<u64> {
+        let mut slot = 0u64;
+        for (i, (x, chunk)) in coords.iter().zip(&self.facts.chunk).enumerate() {
+            let max = self.facts.max_dims[i];
+            if i > 0 && max == u64::MAX {
+                return None;
+            }
+            slot = if i == 0 { *x } else { slot.checked_mul(max.div_ceil(*chunk))?.checked_add(*x)? };
+        }
+        // Decided for the whole grid where it is bounded, so that fixed and leased slots never mix.
+        let all = self.facts.max_dims.iter().zip(&self.facts.chunk).enumerate().try_fold(1u64, |all, (i, (max, c))| {
+            let grid = if *max == u64::MAX { 1 << 20 } else { max.div_ceil(*c) };
+            if i == 0 && *max == u64::MAX { Some(grid) } else { all.checked_mul(grid) }
+        });
+        let room = ((1u64 << 63) - 1) / self.slot_bytes();
+        (all? <= room).then_some(slot)
+    }
+
+    /// Makes chunks that are all zeros; where another process was first, its slots.
+    fn make_zero_chunks(&self, geometry: &Geometry, numbers: &[u64]) -> Result<Vec<u64>> {
+        let mut records = Vec::with_capacity(numbers.len());
+        for number in numbers {
+            let slot = self.new_slot(geometry, *number)?;
+            self.slot_offset(slot)?;
+            let record = ChunkRecord { slot, bytes: self.facts.chunk_bytes, mask: 0, edit: 0 };
+            records.push((self.place.chunk_key(&geometry.coords(*number)), record.encode()));
+        }
+        let puts: Vec<(&[u8], &[u8])> = records.iter().map(|(key, value)| (&key[..], &value[..])).collect();
+        for (code, number) in self.place.index().put_new(&puts)?.into_iter().zip(numbers) {
+            if !matches!(code, KeyCode::Ok | KeyCode::Exists) {
+                return Err(Error::new(ErrorKind::LimitExceeded, self.place.name())
+                    .because(format!("the record of chunk {number} was refused: {code:?}")));
+            }
+        }
+        self.find_slots(geometry, numbers)?.into_iter().map(|slot| slot.ok_or_else(|| self.vanished())).collect()
+    }
+
+    /// Makes one chunk from fill and `pieces`. False if another process was first: then nothing was written.
+    fn make_chunk(&self, geometry: &Geometry, number: u64, pieces: &[Piece], mem: Memory) -> Result<bool> {
+        let mut image = self.blank();
+        self.paste(&mut image, pieces, mem);
+        let slot = self.new_slot(geometry, number)?;
+        let record = ChunkRecord { slot, bytes: self.facts.chunk_bytes, mask: 0, edit: 0 };
+        let mut tx = self.place.store().begin();
+        tx.write(&self.object, self.slot_offset(slot)?, &image)?;
+        tx.put_new(self.place.index(), &self.place.chunk_key(&geometry.coords(number)), &record.encode())?;
+        match tx.commit() {
+            Ok(_) => Ok(true),
+            Err(error) if matches!(error.kind(), ErrorKind::Exists | ErrorKind::Conflict) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Copies pieces from memory into the bytes of their chunk.
+    fn paste(&self, image: &mut [u8], pieces: &[Piece], mem: Memory) {
+        for piece in pieces {
+            let from = mem.get(piece.mem, piece.count);
+            let at = piece.at as usize * self.facts.element_bytes;
+            image[at..at + from.len()].copy_from_slice(from);
+        }
+    }
+
+    /// Copies pieces out of the bytes of their chunk.
+    fn scatter(&self, image: &[u8], pieces: &[Piece], mem: Memory) {
+        for piece in pieces {
+            let to = mem.get_mut(piece.mem, piece.count);
+            let at = piece.at as usize * self.facts.element_bytes;
+            to.copy_from_slice(&image[at..at + to.len()]);
+        }
+    }
+
+    fn write_filtered(&self, geometry: &Geometry, number: u64, pieces: &[Piece], mem: Memory) -> Result<()> {
+        let inside = geometry.elements_inside(number);
+        let ascending = pieces.windows(2).all(|w| w[0].at + w[0].count <= w[1].at);
+        let whole = ascending && pieces.iter().map(|p| p.count).sum::<u64>() == inside;
+        let key = self.place.chunk_key(&geometry.coords(number));
+        let known = self.state.lock().slots.get(&number).copied();
+        if whole {
+            let mut image = if inside == geometry.elements_per_chunk() {
+                vec![0; self.facts.chunk_bytes as usize]
+            } else {
+                self.blank()
+            };
+            self.paste(&mut image, pieces, mem);
+            let (stored, mask) = self.encode(&image, 0)?;
+            if let Some(slot) = known {
+                let record = self.store_chunk(None, &key, slot, &stored, mask)?;
+                self.keep(number, record, image);
+                return Ok(());
+            }
+        }
+        let mut new_slot = None;
+        let (record, image) = self.place.transact(|tx| {
+            let old = tx.get(self.place.index(), &key)?.map(|bytes| self.record(&bytes)).transpose()?;
+            let mut image = match &old {
+                Some(old) if !whole => self.load_for_edit(number, old, &key)?,
+                _ => self.blank(),
+            };
+            self.paste(&mut image, pieces, mem);
+            let (stored, mask) = self.encode(&image, 0)?;
+            let slot = match (old, new_slot) {
+                (Some(old), _) => old.slot,
+                (None, Some(slot)) => slot,
+                (None, None) => *new_slot.insert(self.new_slot(geometry, number)?),
+            };
+            let record = self.stage_chunk(tx, old, &key, slot, &stored, mask)?;
+            Ok((record, image))
+        })?;
+        self.state.lock().slots.insert(number, record.slot);
+        self.keep(number, record, image);
+        Ok(())
+    }
+
+    /// Applies the filters; an error if the result has no room in a slot.
+    pub(super) fn encode(&self, image: &[u8], mask: u32) -> Result<(Vec<u8>, u32)> {
+        let (stored, mask) = self.facts.pipeline.encode(image, mask)?;
+        if stored.len() as u64 > self.slot_bytes() {
+            return Err(Error::new(ErrorKind::LimitExceeded, self.place.name()).because(format!(
+                "a chunk of {} bytes grew to {} in its filters",
+                image.len(),
+                stored.len()
+            )));
+        }
+        Ok((stored, mask))
+    }
+
+    /// Adds a chunk's bytes and record to a transaction.
+    pub(super) fn stage_chunk(
+        &self,
+        tx: &mut cenote::Transaction,
+        old: Option<ChunkRecord>,
+        key: &[u8],
+        slot: u64,
+        stored: &[u8],
+        mask: u32,
+    ) -> Result<ChunkRecord> {
+        let offset = self.slot_offset(slot)?;
+        let record = ChunkRecord { slot, bytes: stored.len() as u64, mask, edit: super::place::nonce() };
+        tx.write(&self.object, offset, stored)?;
+        if let Some(old) = old.filter(|old| old.bytes > record.bytes) {
+            tx.punch(&self.object, offset + record.bytes, old.bytes - record.bytes)?;
+        }
+        tx.put(self.place.index(), key, &record.encode())?;
+        Ok(record)
+    }
+
+    /// Writes a chunk's bytes and record in one transaction of its own.
+    pub(super) fn store_chunk(
+        &self,
+        old: Option<ChunkRecord>,
+        key: &[u8],
+        slot: u64,
+        stored: &[u8],
+        mask: u32,
+    ) -> Result<ChunkRecord> {
+        let mut tx = self.place.store().begin();
+        let record = self.stage_chunk(&mut tx, old, key, slot, stored, mask)?;
+        tx.commit()?;
+        Ok(record)
+    }
+
+    /// The bytes of a chunk that is about to be changed. A conflict if another writer came between record and bytes.
+    pub(super) fn load_for_edit(&self, number: u64, record: &ChunkRecord, key: &[u8]) -> Result<Vec<u8>> {
+        if let Some(bytes) = self.kept(number, record) {
+            return Ok(bytes.to_vec());
+        }
+        let mut stored = vec![0; record.bytes as usize];
+        transfer::read_range(&self.object, self.slot_offset(record.slot)?, &mut stored)?;
+        let chunk_bytes = self.facts.chunk_bytes as usize;
+        self.facts.pipeline.decode(stored, record.mask, chunk_bytes, false).or_else(|error| {
+            let now = self.place.index().get_one(key)?.map(|bytes| self.record(&bytes)).transpose()?;
+            if now == Some(*record) { Err(self.damaged(&error)) } else { Err(self.vanished()) }
+        })
+    }
+
+    fn damaged(&self, error: &Error) -> Error {
+        Error::new(error.kind(), format!("a chunk of {}", self.place.name())).because(error.to_string())
+    }
+
+    fn read_filtered(
+        &self,
+        geometry: &Geometry,
+        pieces: &[Piece],
+        groups: &[Group],
+        mem: Memory,
+        skip_checksums: bool,
+    ) -> Result<()> {
+        let mut todo = groups;
+        while !todo.is_empty() {
+            let count = (BATCH_BYTES / self.facts.chunk_bytes.max(1)).clamp(1, 256).min(todo.len() as u64) as usize;
+            let (batch, rest) = todo.split_at(count);
+            todo = rest;
+            let numbers: Vec<u64> = batch.iter().map(|g| g.number).collect();
+            let images = self.load(geometry, &numbers, skip_checksums)?;
+            for (g, image) in batch.iter().zip(images) {
+                match image {
+                    Some(image) => self.scatter(&image, &pieces[g.first..g.end], mem),
+                    None => self.fill_memory(&pieces[g.first..g.end], mem),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Decoded chunks. Record and bytes are read apart, so the records are read again afterwards: where one has changed,
+    /// a writer came between, and everything is read anew.
+    fn load(&self, geometry: &Geometry, numbers: &[u64], skip_checksums: bool) -> Result<Vec<Option<Arc<Vec<u8>>>>> {
+        for _ in 0..READS_MAX {
+            let records = self.records(geometry, numbers)?;
+            let mut images: Vec<Option<Arc<Vec<u8>>>> = numbers
+                .iter()
+                .zip(&records)
+                .map(|(n, record)| record.as_ref().and_then(|record| self.kept(*n, record)))
+                .collect();
+            let wanted: Vec<usize> =
+                (0..numbers.len()).filter(|i| records[*i].is_some() && images[*i].is_none()).collect();
+            if wanted.is_empty() {
+                return Ok(images);
+            }
+            let stored = self.read_stored(wanted.iter().filter_map(|i| records[*i].as_ref()))?;
+            let asked: Vec<u64> = wanted.iter().map(|i| numbers[*i]).collect();
+            let again = self.records(geometry, &asked)?;
+            if wanted.iter().zip(&again).any(|(i, now)| *now != records[*i]) {
+                continue;
+            }
+            for (i, stored) in wanted.into_iter().zip(stored) {
+                let Some(record) = records[i] else { continue };
+                let chunk_bytes = self.facts.chunk_bytes as usize;
+                let image = self
+                    .facts
+                    .pipeline
+                    .decode(stored, record.mask, chunk_bytes, skip_checksums)
+                    .map_err(|error| self.damaged(&error))?;
+                images[i] = Some(self.keep(numbers[i], record, image));
+            }
+            return Ok(images);
+        }
+        Err(Error::new(ErrorKind::Busy, self.place.name())
+            .because("its chunks were rewritten faster than they could be read"))
+    }
+
+    fn read_stored<'a>(&self, records: impl Iterator<Item = &'a ChunkRecord>) -> Result<Vec<Vec<u8>>> {
+        let mut stored = Vec::new();
+        let mut offsets = Vec::new();
+        for record in records {
+            stored.push(vec![0u8; record.bytes as usize]);
+            offsets.push(self.slot_offset(record.slot)?);
+        }
+        let mut calls: Vec<(u64, &mut [u8])> =
+            offsets.into_iter().zip(&mut stored).map(|(offset, bytes)| (offset, &mut bytes[..])).collect();
+        self.object.readv(&mut calls)?;
+        Ok(stored)
+    }
+
+    fn kept(&self, number: u64, record: &ChunkRecord) -> Option<Arc<Vec<u8>>> {
+        let state = self.state.lock();
+        state.decoded.iter().find(|d| d.number == number && d.record == *record).map(|d| d.bytes.clone())
+    }
+
+    fn keep(&self, number: u64, record: ChunkRecord, image: Vec<u8>) -> Arc<Vec<u8>> {
+        let bytes = Arc::new(image);
+        let mut state = self.state.lock();
+        state.decoded.retain(|d| d.number != number);
+        state.decoded.push_back(Decoded { number, record, bytes: bytes.clone() });
+        let most = (DECODED_BYTES_MAX / bytes.len().max(1)).max(1);
+        while state.decoded.len() > most {
+            state.decoded.pop_front();
+        }
+        bytes
+    }
+
+    /// Forgets everything that another process may have changed.
+    pub fn forget(&self) {
+        let mut state = self.state.lock();
+        state.slots.clear();
+        state.decoded.clear();
+    }
+}
+
+/// Fills `bytes` with copies of an element, or with zeros.
+pub(super) fn fill_bytes(bytes: &mut [u8], element: Option<&[u8]>) {
+    match element {
+        None => bytes.fill(0),
+        Some(element) => {
+            for to in bytes.chunks_exact_mut(element.len()) {
+                to.copy_from_slice(element);
+            }
+        }
+    }
+}

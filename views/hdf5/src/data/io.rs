@@ -1,0 +1,273 @@
+//! Reading and writing: selections, conversion and layout brought together.
+
+use std::ffi::{c_int, c_void};
+
+use cenote::{Error, ErrorKind};
+
+use super::Io;
+use super::body::{Body, State};
+use super::convert::{Background, Conversion};
+use super::heap::Session;
+use super::memory::Memory;
+use super::runs::{Pair, Zip};
+use super::select::Selection;
+use crate::Result;
+use crate::dtype;
+use crate::error::unsupported;
+use crate::ffi::Api;
+use crate::ffi::types::{H5E_DEFAULT, H5P_DEFAULT, hid_t};
+
+/// Pairs that are laid out at a time.
+const PAIRS_MAX: usize = 256 << 10;
+
+/// `H5Z_DISABLE_EDC`.
+const EDC_DISABLED: c_int = 0;
+
+/// What the transfer property list asks for.
+struct Options {
+    dxpl: hid_t,
+    skip_checksums: bool,
+}
+
+impl Options {
+    fn of(h5: &'static Api, dxpl: hid_t) -> Result<Self> {
+        if dxpl == H5P_DEFAULT || dxpl == h5.H5P_LST_DATASET_XFER_ID_g() {
+            return Ok(Self { dxpl, skip_checksums: false });
+        }
+        // Asking for a transform that is not set is an error to HDF5, which it would print.
+        let (mut function, mut data): (crate::ffi::types::H5E_auto2_t, *mut c_void) = (None, std::ptr::null_mut());
+        // SAFETY: plain queries of a property list; the places written to are ours.
+        let (transform, checks) = unsafe {
+            (h5.H5Eget_auto2)(H5E_DEFAULT, &raw mut function, &raw mut data);
+            (h5.H5Eset_auto2)(H5E_DEFAULT, None, std::ptr::null_mut());
+            let transform = (h5.H5Pget_data_transform)(dxpl, std::ptr::null_mut(), 0);
+            let checks = (h5.H5Pget_edc_check)(dxpl);
+            (h5.H5Eset_auto2)(H5E_DEFAULT, function, data);
+            (transform, checks)
+        };
+        if transform > 0 {
+            return Err(unsupported("a data transform (H5Pset_data_transform)", "apply it to the data in memory"));
+        }
+        Ok(Self { dxpl, skip_checksums: checks == EDC_DISABLED })
+    }
+}
+
+/// A transfer that is about to begin.
+struct Transfer<'a> {
+    state: &'a State,
+    mem: Selection,
+    file: Selection,
+    user: *mut u8,
+    options: &'a Options,
+}
+
+/// Reads every part.
+pub fn read(parts: &[Io<'_>], dxpl: hid_t) -> Result<()> {
+    each(parts, dxpl, |io, transfer| match types(io)? {
+        Types::Same => transfer.read_direct(),
+        Types::Differ(pair) => {
+            let conversion = Conversion::new(io.dataset.h5(), pair.stored.get(), pair.memory.get())?;
+            transfer.read_converted(&conversion, pair.has_blobs)
+        }
+    })
+}
+
+/// Writes every part.
+pub fn write(parts: &[Io<'_>], dxpl: hid_t) -> Result<()> {
+    each(parts, dxpl, |io, transfer| match types(io)? {
+        Types::Same => transfer.write_direct(),
+        Types::Differ(pair) => {
+            let conversion = Conversion::new(io.dataset.h5(), pair.memory.get(), pair.stored.get())?;
+            transfer.write_converted(&conversion, pair.has_blobs)
+        }
+    })
+}
+
+fn each(parts: &[Io<'_>], dxpl: hid_t, act: impl Fn(&Io<'_>, Transfer<'_>) -> Result<()>) -> Result<()> {
+    let Some(first) = parts.first() else { return Ok(()) };
+    let h5 = first.dataset.h5();
+    let options = Options::of(h5, dxpl)?;
+    for io in parts {
+        let state = &io.dataset.data;
+        let (mem, file) = Selection::pair(h5, io.mem_space, io.file_space, || extent(io))?;
+        if file.count == 0 {
+            continue;
+        }
+        if io.buf.is_null() {
+            return Err(Error::new(ErrorKind::InvalidInput, io.dataset.name()).because("no buffer was given"));
+        }
+        act(io, Transfer { state, mem, file, user: io.buf.cast(), options: &options })?;
+    }
+    Ok(())
+}
+
+/// Dimensions and elements of a dataset as it is now.
+fn extent(io: &Io<'_>) -> Result<(Vec<u64>, u64)> {
+    let dims = match &io.dataset.data.body {
+        Body::Empty => return Ok((Vec::new(), 0)),
+        Body::Chunked(chunks) => chunks.geometry()?.dims().to_vec(),
+        _ => io.dataset.header.extent.dims().to_vec(),
+    };
+    let count = dims.iter().product();
+    Ok((dims, count))
+}
+
+enum Types {
+    /// Memory holds stored elements.
+    Same,
+    Differ(dtype::Pair),
+}
+
+fn types(io: &Io<'_>) -> Result<Types> {
+    let (h5, header) = (io.dataset.h5(), &io.dataset.header);
+    let equal = |a: hid_t, b: hid_t| {
+        // SAFETY: both ids are datatypes.
+        unsafe { (h5.H5Tequal)(a, b) > 0 }
+    };
+    if !io.dataset.data.blobs && equal(header.dtype.get(), io.mem_type) {
+        return Ok(Types::Same);
+    }
+    let pair = dtype::pair(&io.dataset.file, header.dtype.get(), io.mem_type)?;
+    if !pair.has_blobs && equal(pair.stored.get(), pair.memory.get()) {
+        return Ok(Types::Same);
+    }
+    Ok(Types::Differ(pair))
+}
+
+impl Transfer<'_> {
+    /// The program's buffer as elements of `bytes` each.
+    fn user(&self, bytes: usize) -> Memory {
+        // SAFETY: HDF5's caller promises a buffer for the memory selection, which was checked against its extent.
+        unsafe { Memory::new(self.user, bytes) }
+    }
+
+    fn write_direct(mut self) -> Result<()> {
+        let user = self.user(self.state.element_bytes);
+        let mut zip = Zip::new(&mut *self.mem.runs, &mut *self.file.runs);
+        let mut pairs = Vec::new();
+        while zip.fill(&mut pairs, u64::MAX, PAIRS_MAX)? > 0 {
+            self.state.write(&pairs, &self.file.dims, user)?;
+            pairs.clear();
+        }
+        Ok(())
+    }
+
+    fn read_direct(mut self) -> Result<()> {
+        let user = self.user(self.state.element_bytes);
+        let (apart, skip) = (self.mem.distinct, self.options.skip_checksums);
+        let mut zip = Zip::new(&mut *self.mem.runs, &mut *self.file.runs);
+        let mut pairs = Vec::new();
+        while zip.fill(&mut pairs, u64::MAX, PAIRS_MAX)? > 0 {
+            self.state.read(&pairs, &self.file.dims, user, apart, skip)?;
+            pairs.clear();
+        }
+        Ok(())
+    }
+
+    fn write_converted(mut self, conversion: &Conversion, blobs: bool) -> Result<()> {
+        let user = self.user(conversion.from_bytes);
+        let window = self.state.window_elements(&self.file.dims);
+        let mut zip = Zip::new(&mut *self.mem.runs, &mut *self.file.runs);
+        let (mut pairs, mut scratch, mut background) = (Vec::new(), Vec::new(), Vec::new());
+        loop {
+            pairs.clear();
+            let count = zip.fill(&mut pairs, window, PAIRS_MAX)? as usize;
+            if count == 0 {
+                return Ok(());
+            }
+            scratch.resize(count * conversion.room(), 0);
+            gather(user, &pairs, Memory::scratch(&mut scratch, conversion.from_bytes));
+            pack(&mut pairs);
+            prepare(&mut background, conversion, count);
+            if conversion.background == Background::Elements {
+                let old = Memory::scratch(&mut background, conversion.to_bytes);
+                self.state.read(&pairs, &self.file.dims, old, true, self.options.skip_checksums)?;
+            }
+            convert(self.state, self.options, conversion, blobs, count, &mut scratch, &mut background)?;
+            let stored = Memory::scratch(&mut scratch, conversion.to_bytes);
+            self.state.write(&pairs, &self.file.dims, stored)?;
+        }
+    }
+
+    fn read_converted(mut self, conversion: &Conversion, blobs: bool) -> Result<()> {
+        let user = self.user(conversion.to_bytes);
+        let window = self.state.window_elements(&self.file.dims);
+        let mut zip = Zip::new(&mut *self.mem.runs, &mut *self.file.runs);
+        let (mut pairs, mut scratch, mut background) = (Vec::new(), Vec::new(), Vec::new());
+        loop {
+            pairs.clear();
+            let count = zip.fill(&mut pairs, window, PAIRS_MAX)? as usize;
+            if count == 0 {
+                return Ok(());
+            }
+            prepare(&mut background, conversion, count);
+            if conversion.background == Background::Elements {
+                gather(user, &pairs, Memory::scratch(&mut background, conversion.to_bytes));
+            }
+            let places = pairs.clone();
+            pack(&mut pairs);
+            scratch.clear();
+            scratch.resize(count * conversion.room(), 0);
+            let stored = Memory::scratch(&mut scratch, conversion.from_bytes);
+            self.state.read(&pairs, &self.file.dims, stored, true, self.options.skip_checksums)?;
+            convert(self.state, self.options, conversion, blobs, count, &mut scratch, &mut background)?;
+            scatter(Memory::scratch(&mut scratch, conversion.to_bytes), &places, user);
+        }
+    }
+}
+
+/// Converts `count` packed elements in place; variable-length parts go to and come from the dataset's heap.
+fn convert(
+    state: &State,
+    options: &Options,
+    conversion: &Conversion,
+    blobs: bool,
+    count: usize,
+    scratch: &mut [u8],
+    background: &mut [u8],
+) -> Result<()> {
+    let mut run = || conversion.run(count, scratch, background, options.dxpl);
+    if !blobs {
+        return run();
+    }
+    // Two threads with one handle each get a lease of their own; HDF5 allows one at a time anyway.
+    let session = Session::new(&state.place, std::mem::take(&mut *state.lease.lock()));
+    let (done, session) = session.run(run);
+    let lease = session.finish()?;
+    *state.lease.lock() = lease;
+    done
+}
+
+fn prepare(background: &mut Vec<u8>, conversion: &Conversion, count: usize) {
+    background.clear();
+    if conversion.background != Background::No {
+        background.resize(count * conversion.room(), 0);
+    }
+}
+
+/// Replaces places in memory by places in packed scratch.
+fn pack(pairs: &mut [Pair]) {
+    let mut next = 0;
+    for pair in pairs {
+        pair.mem = next;
+        next += pair.count;
+    }
+}
+
+/// Copies the elements of `pairs` from the program's memory into packed scratch.
+fn gather(user: Memory, pairs: &[Pair], scratch: Memory) {
+    let mut next = 0;
+    for pair in pairs {
+        scratch.get_mut(next, pair.count).copy_from_slice(user.get(pair.mem, pair.count));
+        next += pair.count;
+    }
+}
+
+/// Copies packed scratch to where the program wants the elements of `pairs`.
+fn scatter(scratch: Memory, pairs: &[Pair], user: Memory) {
+    let mut next = 0;
+    for pair in pairs {
+        user.get_mut(pair.mem, pair.count).copy_from_slice(scratch.get(next, pair.count));
+        next += pair.count;
+    }
+}

@@ -1,0 +1,128 @@
+//! Changing the extent of chunked datasets.
+//!
+//! What lies outside of the extent is always fill, in chunks at the edge too: so growing needs no work, and shrinking
+//! drops the chunks that are outside and erases the outer part of those at the new edge, all in one transaction.
+
+use std::sync::Arc;
+
+use cenote::{Error, ErrorKind, Transaction};
+
+use super::body::Body;
+use super::chunked::{Chunked, fill_bytes};
+use super::place::ChunkRecord;
+use super::transfer;
+use crate::Result;
+use crate::meta;
+use crate::object::Dataset;
+use crate::space::Extent;
+
+/// See [`super::set_extent`].
+pub fn set_extent(dataset: &Dataset, dims: &[u64]) -> Result<()> {
+    let state = &dataset.data;
+    let bad = |cause: &str| Err(Error::new(ErrorKind::InvalidInput, state.place.name()).because(cause));
+    let max = dataset.header.extent.max_dims();
+    if dims.len() != max.len() {
+        return bad("the new extent has another number of dimensions");
+    }
+    let Body::Chunked(chunks) = &state.body else {
+        // As in HDF5: the same size again is no change.
+        if dims == dataset.header.extent.dims() {
+            return Ok(());
+        }
+        return bad("only chunked datasets can be resized");
+    };
+    if dims.iter().zip(max).any(|(d, m)| d > m) {
+        return bad("dimension cannot exceed the existing maximal size");
+    }
+    let place = &state.place;
+    super::geometry::Geometry::new(dims, &chunks.facts.chunk)?;
+    place.transact(|tx| {
+        let old = meta::extent_get_in(tx, &place.file, place.oid)?;
+        if old.dims() == dims {
+            return Ok(());
+        }
+        if old.dims().iter().zip(dims).any(|(old, new)| new < old) {
+            chunks.erase_outside(tx, dims)?;
+            let generation = place.count(tx.get(place.index(), &place.generation_key())?.as_deref())? + 1;
+            tx.put(place.index(), &place.generation_key(), &generation.to_le_bytes())?;
+        }
+        let extent = Extent::Simple { dims: dims.to_vec(), max: max.to_vec() };
+        meta::extent_put_in(tx, &place.file, place.oid, &extent)
+    })?;
+    chunks.geometry().map(|_: Arc<_>| ())
+}
+
+impl Chunked {
+    /// Drops or erases what lies outside of `dims`.
+    fn erase_outside(&self, tx: &mut Transaction, dims: &[u64]) -> Result<()> {
+        let rank = dims.len();
+        for record in self.place.index().iter(&self.place.chunk_prefix()) {
+            let (key, value) = record?;
+            let coords = self.place.chunk_coords(&key, rank)?;
+            // How much of the chunk stays, per dimension.
+            let keep: Vec<u64> = (0..rank)
+                .map(|i| dims[i].saturating_sub(coords[i].saturating_mul(self.facts.chunk[i])).min(self.facts.chunk[i]))
+                .collect();
+            let record = self.record(&value)?;
+            if keep.contains(&0) {
+                tx.del(self.place.index(), &key)?;
+                tx.punch(&self.object, self.slot_offset(record.slot)?, record.bytes)?;
+            } else if keep != self.facts.chunk {
+                self.erase_in_chunk(tx, &key, &keep)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn erase_in_chunk(&self, tx: &mut Transaction, key: &[u8], keep: &[u64]) -> Result<()> {
+        // Read again through the transaction, so that a writer that comes between makes it start anew.
+        let Some(value) = tx.get(self.place.index(), key)? else { return Ok(()) };
+        let record = self.record(&value)?;
+        if self.facts.pipeline.is_empty() {
+            let offset = self.slot_offset(record.slot)?;
+            let mut image = vec![0; self.facts.chunk_bytes as usize];
+            let got = tx.read(&self.object, offset, &mut image)?.min(image.len());
+            image[got..].fill(0);
+            self.erase(&mut image, keep);
+            return tx.write(&self.object, offset, &image);
+        }
+        let mut image = self.load_for_edit(u64::MAX, &record, key)?;
+        self.erase(&mut image, keep);
+        let (stored, mask) = self.encode(&image, 0)?;
+        self.stage_chunk(tx, Some(record), key, record.slot, &stored, mask).map(|_| ())
+    }
+
+    /// Sets everything of a chunk but its first `keep` elements along each dimension to fill.
+    fn erase(&self, image: &mut [u8], keep: &[u64]) {
+        let chunk = &self.facts.chunk;
+        let size = self.facts.element_bytes;
+        let row = chunk[chunk.len() - 1] as usize * size;
+        for (number, bytes) in image.chunks_exact_mut(row).enumerate() {
+            let mut rest = number as u64;
+            let inside = (0..chunk.len() - 1).rev().all(|i| {
+                let x = rest % chunk[i];
+                rest /= chunk[i];
+                x < keep[i]
+            });
+            let from = if inside { keep[chunk.len() - 1] as usize * size } else { 0 };
+            fill_bytes(&mut bytes[from..], self.facts.fill.as_deref());
+        }
+    }
+
+    /// Copies every chunk, stored bytes and record, to another dataset with an equal header.
+    pub(super) fn copy_to(&self, to: &Self) -> Result<()> {
+        let rank = self.facts.chunk.len();
+        for record in self.place.index().iter(&self.place.chunk_prefix()) {
+            let (key, value) = record?;
+            let coords = self.place.chunk_coords(&key, rank)?;
+            let record: ChunkRecord = self.record(&value)?;
+            let mut bytes = vec![0; record.bytes as usize];
+            transfer::read_range(&self.object, self.slot_offset(record.slot)?, &mut bytes)?;
+            let mut tx = to.place.store().begin();
+            tx.write(&to.object, to.slot_offset(record.slot)?, &bytes)?;
+            tx.put(to.place.index(), &to.place.chunk_key(&coords), &value)?;
+            tx.commit()?;
+        }
+        Ok(())
+    }
+}
