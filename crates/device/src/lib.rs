@@ -10,6 +10,7 @@ mod clock;
 pub mod conformance;
 pub mod control;
 mod directory;
+pub mod faulty;
 mod file;
 pub mod fork;
 pub mod header;
@@ -25,6 +26,7 @@ mod segmented;
 mod shared_memory;
 pub mod sums;
 mod system;
+pub mod throttled;
 
 pub use clock::SystemClock;
 pub use control::{ClientFile, ControlView, ReaderSlots, SharedControl};
