@@ -1,5 +1,11 @@
-//! `Service`: an engine with its background threads; and the daemon that serves it to other processes.
+//! `Service`: an engine with its background threads; `Host`: a store that this process has; and the daemon that serves
+//! it to others.
 //!
 //! This room must not know what a view is, nor what is on media.
 
 pub mod daemon;
+mod host;
+mod service;
+
+pub use host::{Client, Host, OpenHow, this_process};
+pub use service::{Handling, Reply, Service};

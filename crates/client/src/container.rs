@@ -1,0 +1,176 @@
+//! A container: its objects, its indices, its settings.
+
+use std::sync::Arc;
+
+use cenote_model::{
+    BLOCK_SHIFT_MAX, BLOCK_SHIFT_MIN, ContainerId, ContainerInfo, ContainerSpec, Error, ErrorKind, FlushTarget, IndexId,
+    IndexKey, KeyCode, ObjectId, ObjectKey, Request, Response, Result, Update, VerifyReport,
+};
+
+use crate::data::arena::Class;
+use crate::data::queue::Subject;
+use crate::index::Index;
+use crate::object::Object;
+use crate::op::Op;
+use crate::session::Session;
+use crate::store::{Store, surprise};
+
+/// Objects created with one message.
+const CREATES_MAX: usize = 4096;
+
+/// A container. Cheap to clone.
+#[derive(Clone)]
+pub struct Container {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub store: Store,
+    pub id: ContainerId,
+    pub label: Arc<str>,
+    pub class: Class,
+    pub block_shift: u8,
+}
+
+impl std::fmt::Debug for Container {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Container").field("id", &self.inner.id).field("label", &self.inner.label).finish_non_exhaustive()
+    }
+}
+
+impl Container {
+    pub(crate) fn new(store: &Store, session: &Session, info: &ContainerInfo) -> Self {
+        let label: Arc<str> = info.label.as_str().into();
+        session.learn_label(info.id, &label);
+        let class = Class { durability: info.spec.durability, policy: info.spec.policy.clone() };
+        let inner = Inner { store: store.clone(), id: info.id, label, class, block_shift: info.spec.block_shift };
+        Self { inner: Arc::new(inner) }
+    }
+    /// Its id, which a rename keeps.
+    pub fn id(&self) -> ContainerId {
+        self.inner.id
+    }
+    /// As it stands.
+    pub fn info(&self) -> Result<ContainerInfo> {
+        match self.inner.store.session()?.request(Request::ContainerById { id: self.id() })? {
+            Response::Container(info) => Ok(info),
+            other => Err(surprise("a container", &other)),
+        }
+    }
+    /// Changes durability, quota, policy or owner.
+    pub fn set(&self, spec: &ContainerSpec) -> Result<()> {
+        self.inner.store.change(Update::ContainerSet { id: self.id(), spec: spec.clone() }, || self.name())
+    }
+    /// A new object; `id` drawn at random and `block_shift` the container's if `None`.
+    pub fn create_object(&self, id: Option<ObjectId>, block_shift: Option<u8>) -> Result<Object> {
+        let (object, op) = self.launch_create(id, block_shift)?;
+        op.wait()?;
+        Ok(object)
+    }
+    /// Starts the creation of an object. The handle may be used at once: operations on it come after its creation.
+    pub fn launch_create(&self, id: Option<ObjectId>, block_shift: Option<u8>) -> Result<(Object, Op)> {
+        let block_shift = self.block_shift(block_shift)?;
+        let object = self.object(id.unwrap_or_else(|| ObjectId(crate::ids::random())));
+        let session = self.inner.store.session()?;
+        session.check_writable()?;
+        let update = Update::ObjectCreate { key: object.key(), block_shift };
+        let subject = Subject::Create(object.cache(&session));
+        let ticket = session.queue.push(&session, vec![update], vec![subject], 0, false);
+        session.keep();
+        Ok((object, Op::of(&session, Some(ticket))))
+    }
+    /// Many new objects; a code for each.
+    pub fn create_objects(&self, ids: &[ObjectId], block_shift: Option<u8>) -> Result<Vec<KeyCode>> {
+        let block_shift = self.block_shift(block_shift)?;
+        let session = self.inner.store.session()?;
+        session.check_writable()?;
+        let mut all = Vec::with_capacity(ids.len());
+        for ids in ids.chunks(CREATES_MAX) {
+            let key = |object: &ObjectId| ObjectKey { container: self.id(), object: *object };
+            let updates = ids.iter().map(|id| Update::ObjectCreate { key: key(id), block_shift }).collect();
+            match session.request(Request::Apply { checks: Vec::new(), updates, atomic: false })? {
+                Response::Applied { codes, .. } if codes.is_empty() => all.resize(all.len() + ids.len(), KeyCode::Ok),
+                Response::Applied { mut codes, .. } => all.append(&mut codes),
+                other => return Err(surprise("codes", &other)),
+            }
+        }
+        Ok(all)
+    }
+    /// A handle without a round trip; a missing object shows at first use.
+    pub fn object(&self, id: ObjectId) -> Object {
+        Object::new(self, id)
+    }
+    /// Deletes an object.
+    pub fn delete_object(&self, id: ObjectId) -> Result<()> {
+        let key = ObjectKey { container: self.id(), object: id };
+        self.inner.store.change(Update::ObjectDelete { key }, || format!("object {id} of {}", self.name()))
+    }
+    /// Up to `limit` ids greater than `after`, ascending.
+    pub fn objects(&self, after: Option<ObjectId>, limit: u32) -> Result<Vec<ObjectId>> {
+        match self.inner.store.session()?.request(Request::ObjectList { container: self.id(), after, limit })? {
+            Response::Objects(ids) => Ok(ids),
+            other => Err(surprise("object ids", &other)),
+        }
+    }
+    /// A new index; `id` drawn at random if `None`.
+    pub fn create_index(&self, id: Option<IndexId>) -> Result<Index> {
+        let index = self.index(id.unwrap_or_else(|| IndexId(crate::ids::random())));
+        self.inner.store.change(Update::IndexCreate { key: index.key() }, || index.name())?;
+        Ok(index)
+    }
+    /// A handle without a round trip; a missing index shows at first use.
+    pub fn index(&self, id: IndexId) -> Index {
+        Index::new(self, id)
+    }
+    /// The index of that id, made if it is not there.
+    pub fn open_index(&self, id: IndexId) -> Result<Index> {
+        let index = self.index(id);
+        match self.inner.store.session()?.request(Request::IndexExists { key: index.key() })? {
+            Response::Exists(true) => return Ok(index),
+            Response::Exists(false) => {}
+            other => return Err(surprise("whether it exists", &other)),
+        }
+        match self.create_index(Some(id)) {
+            Err(error) if error.kind() == ErrorKind::Exists => Ok(index), // another was faster
+            result => result,
+        }
+    }
+    /// Deletes an index with its records.
+    pub fn delete_index(&self, id: IndexId) -> Result<()> {
+        let key = IndexKey { container: self.id(), index: id };
+        self.inner.store.change(Update::IndexDelete { key }, || self.index(id).name())
+    }
+    /// Up to `limit` ids greater than `after`, ascending.
+    pub fn indices(&self, after: Option<IndexId>, limit: u32) -> Result<Vec<IndexId>> {
+        match self.inner.store.session()?.request(Request::IndexList { container: self.id(), after, limit })? {
+            Response::Indices(ids) => Ok(ids),
+            other => Err(surprise("index ids", &other)),
+        }
+    }
+    /// Returns when everything acknowledged so far in this container survives power loss.
+    pub fn flush(&self) -> Result<()> {
+        self.inner.store.flush_target(FlushTarget::Container(self.id()))
+    }
+    /// Reads and checks everything in it.
+    pub fn verify(&self) -> Result<VerifyReport> {
+        self.inner.store.verify_target(FlushTarget::Container(self.id()))
+    }
+    /// The store that it is in.
+    pub fn store(&self) -> &Store {
+        &self.inner.store
+    }
+    /// Its name in errors.
+    pub(crate) fn name(&self) -> String {
+        format!("container `{}`", self.inner.label)
+    }
+    /// The block size to use, if it is one.
+    pub(crate) fn block_shift(&self, asked: Option<u8>) -> Result<u8> {
+        let shift = asked.unwrap_or(self.inner.block_shift);
+        if (BLOCK_SHIFT_MIN..=BLOCK_SHIFT_MAX).contains(&shift) {
+            return Ok(shift);
+        }
+        Err(Error::new(ErrorKind::InvalidInput, format!("block size of 2^{shift} bytes")).because(format!(
+            "blocks have 2^{BLOCK_SHIFT_MIN} to 2^{BLOCK_SHIFT_MAX} bytes"
+        )))
+    }
+}

@@ -1,0 +1,256 @@
+//! Leased space: where a session writes without asking.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use cenote_device::{SegmentIo, SegmentMode};
+use cenote_model::{
+    ContainerId, DeviceId, Durability, Error, ErrorKind, Lease, RUN_BYTES_MAX, Request, Response, Result, Run,
+};
+
+use crate::session::Session;
+use crate::sync::lock;
+
+/// First lease of a class; each further one is twice as large…
+const LEASE_BYTES_FIRST: u64 = 1 << 20;
+/// …up to this, or a sixteenth of the memory tier.
+const LEASE_BYTES_MAX: u64 = 32 << 20;
+/// A large write may be cut into pieces of this size when space is in pieces.
+const PIECE_BYTES: u64 = 1 << 20;
+/// Free runs that an arena keeps before it gives the smallest back.
+const RUNS_MAX: usize = 64;
+/// How long a writer waits for tiers to drain before it is told that they are full.
+const FULL_PATIENCE: Duration = Duration::from_secs(10);
+/// Memory is made present this much at a time.
+const POPULATE_BYTES: u64 = 2 << 20;
+
+/// Containers whose data may share leased space: placement treats them alike.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Class {
+    pub durability: Durability,
+    pub policy: String,
+}
+
+/// A piece of leased space to write to, in one segment.
+pub(crate) struct Chunk {
+    pub device: DeviceId,
+    /// Offset on the device.
+    pub offset: u64,
+    /// Bytes asked for that fit here.
+    pub len: u32,
+    /// Bytes taken: `len` rounded up to the device's unit.
+    pub padded: u64,
+    pub io: Arc<SegmentIo>,
+    /// Offset in the segment.
+    pub inside: u64,
+}
+
+impl Chunk {
+    /// The space that it takes.
+    pub fn run(&self) -> Run {
+        Run { device: self.device, offset: self.offset, len: self.padded }
+    }
+    /// Address, if it is memory.
+    pub fn address(&self) -> Option<*mut u8> {
+        self.io.map().and_then(|map| map.at(self.inside, self.len as usize))
+    }
+}
+
+/// A stretch of leased space.
+struct Free {
+    device: DeviceId,
+    offset: u64,
+    len: u64,
+    unit: u64,
+    io: Arc<SegmentIo>,
+    inside: u64,
+    /// The first bytes of `len` that were made present.
+    populated: u64,
+}
+
+impl Free {
+    fn take(&mut self, want: u64) -> Chunk {
+        let len = want.min(self.len).min(u64::from(RUN_BYTES_MAX));
+        let padded = len.next_multiple_of(self.unit).min(self.len);
+        let chunk = Chunk {
+            device: self.device,
+            offset: self.offset,
+            len: len as u32,
+            padded,
+            io: self.io.clone(),
+            inside: self.inside,
+        };
+        self.offset += padded;
+        self.inside += padded;
+        self.len -= padded;
+        self.populated = self.populated.saturating_sub(padded);
+        chunk
+    }
+    /// Makes the first `want` bytes present, so that touching them neither faults nor fails.
+    fn populate(&mut self, want: u64) -> Result<()> {
+        let want = want.min(self.len);
+        if self.populated >= want || self.io.mode() != SegmentMode::Mapped {
+            return Ok(());
+        }
+        let to = want.max(self.populated + POPULATE_BYTES).min(self.len);
+        self.io.populate(self.inside + self.populated, (to - self.populated) as usize)?;
+        self.populated = to;
+        Ok(())
+    }
+    fn run(&self) -> Run {
+        Run { device: self.device, offset: self.offset, len: self.len }
+    }
+}
+
+/// The space of one class.
+#[derive(Default)]
+pub(crate) struct Arena {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    free: Vec<Free>,
+    lease_bytes: u64,
+}
+
+/// The arenas of a session.
+#[derive(Default)]
+pub(crate) struct Arenas(Mutex<HashMap<Class, Arc<Arena>>>);
+
+impl Arenas {
+    /// The arena of a class.
+    pub fn of(&self, class: &Class) -> Arc<Arena> {
+        lock(&self.0).entry(class.clone()).or_default().clone()
+    }
+    /// Empties all arenas; what was free in them.
+    pub fn take_all(&self) -> Vec<Run> {
+        let arenas: Vec<_> = lock(&self.0).values().cloned().collect();
+        arenas.iter().flat_map(|arena| std::mem::take(&mut lock(&arena.state).free)).map(|free| free.run()).collect()
+    }
+}
+
+impl Arena {
+    /// Space for up to `want` bytes. Several calls may be needed for many: each chunk has at least 1 MiB or all.
+    pub fn take(&self, session: &Session, container: ContainerId, want: u64) -> Result<Chunk> {
+        let want = want.clamp(1, u64::from(RUN_BYTES_MAX));
+        let mut state = lock(&self.state);
+        let mut avoid = Vec::new();
+        let mut least = want.min(PIECE_BYTES);
+        loop {
+            if let Some(at) = state.fit(want, least) {
+                let free = &mut state.free[at];
+                match free.populate(want) {
+                    Ok(()) => {
+                        let chunk = free.take(want);
+                        if free.len == 0 {
+                            state.free.remove(at);
+                        }
+                        return Ok(chunk);
+                    }
+                    // The machine has no memory left for this device: do without it.
+                    Err(error) if error.kind() == ErrorKind::Full => {
+                        let run = state.free.remove(at).run();
+                        if avoid.contains(&run.device) {
+                            return Err(error);
+                        }
+                        avoid.push(run.device);
+                        session.unlease(vec![run]);
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            state.lease(session, container, want, &avoid)?;
+            least = 1; // whatever was given is taken: asking on and on would not help
+        }
+    }
+}
+
+impl State {
+    /// A run for `want` bytes, or else for `least` of them; the latest first.
+    fn fit(&self, want: u64, least: u64) -> Option<usize> {
+        self.free
+            .iter()
+            .rposition(|free| free.len >= want)
+            .or_else(|| self.free.iter().rposition(|free| free.len >= least))
+    }
+    fn put(&mut self, fresh: Free) {
+        // What goes on where another ends joins it: freed chunks come back in order.
+        if let Some(before) = self.free.iter_mut().find(|free| {
+            free.device == fresh.device && free.offset + free.len == fresh.offset && Arc::ptr_eq(&free.io, &fresh.io)
+        }) {
+            before.len += fresh.len;
+            return;
+        }
+        self.free.push(fresh);
+    }
+    /// Asks for more space. While tiers drain, waits a bounded time for them.
+    fn lease(&mut self, session: &Session, container: ContainerId, want: u64, avoid: &[DeviceId]) -> Result<()> {
+        let most = (session.memory_bytes() / 16).clamp(LEASE_BYTES_FIRST, LEASE_BYTES_MAX);
+        let mut bytes = self.lease_bytes.max(LEASE_BYTES_FIRST).min(most).max(want);
+        self.lease_bytes = (bytes * 2).min(most);
+        let begin = Instant::now();
+        let mut pause = Duration::from_millis(1);
+        loop {
+            let run_min = want.min(PIECE_BYTES) as u32;
+            let request = Request::Lease { container, bytes, run_min, avoid: avoid.to_vec() };
+            match session.ask(request) {
+                Ok(Response::Lease(lease)) if !lease.runs.is_empty() => return self.add(session, &lease),
+                Ok(_) => return Err(Error::new(ErrorKind::Internal, "lease").because("an answer without space")),
+                Err(error) if error.kind() == ErrorKind::Full => {
+                    if bytes > want {
+                        bytes = want; // little is left: take what this write needs
+                        self.lease_bytes = LEASE_BYTES_FIRST;
+                        continue;
+                    }
+                    if begin.elapsed() > FULL_PATIENCE {
+                        return Err(error);
+                    }
+                    // Space that this session keeps for other classes may be what is missing.
+                    self.shrink(session);
+                    std::thread::sleep(pause);
+                    pause = (pause * 2).min(Duration::from_millis(50));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    fn add(&mut self, session: &Session, lease: &Lease) -> Result<()> {
+        self.shrink_to(session, RUNS_MAX);
+        for run in &lease.runs {
+            let shape = session.segments.shape(session, run.device)?;
+            let mut run = *run;
+            while run.len > 0 {
+                let (io, inside) = session.segments.locate(session, run.device, run.offset)?;
+                let len = run.len.min(shape.segment_bytes - inside);
+                self.put(Free {
+                    device: run.device,
+                    offset: run.offset,
+                    len,
+                    unit: shape.unit_bytes,
+                    io,
+                    inside,
+                    populated: 0,
+                });
+                run.offset += len;
+                run.len -= len;
+            }
+        }
+        Ok(())
+    }
+    fn shrink(&mut self, session: &Session) {
+        self.shrink_to(session, 0);
+    }
+    /// Gives back runs, the smallest first, until `keep` are left.
+    fn shrink_to(&mut self, session: &Session, keep: usize) {
+        if self.free.len() <= keep {
+            return;
+        }
+        self.free.sort_unstable_by_key(|free| free.len);
+        let surplus = self.free.len() - keep;
+        let runs = self.free.drain(..surplus).map(|free| free.run()).collect();
+        session.unlease(runs);
+    }
+}

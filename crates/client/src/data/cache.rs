@@ -1,0 +1,163 @@
+//! The maps that a session has cached, one per object, bounded in memory.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+
+use cenote_model::ObjectKey;
+
+use super::pieces::{Part, Pieces, Place};
+use crate::sync::{lock, read, write};
+
+const SHARDS: usize = 64;
+/// Objects that one shard remembers before it forgets half of them: a quarter of a million in all.
+const SHARD_OBJECTS_MAX: usize = 4096;
+/// Pieces that one object remembers before it forgets all of them: about 20 MB.
+const PIECES_MAX: usize = 1 << 18;
+
+/// What the session knows of one object.
+pub(crate) struct ObjectCache {
+    pub key: ObjectKey,
+    /// Names the object's version word.
+    pub hash: u64,
+    /// Number of the last batch that holds a write of this session to the object; 0 for none.
+    pub batch_last: AtomicU64,
+    state: RwLock<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Version and size that hold for `pieces`; `None` if nothing is known.
+    known: Option<Known>,
+    pieces: Pieces,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Known {
+    version: u64,
+    size: u64,
+}
+
+/// What the cache has for a range.
+pub(crate) struct Planned {
+    /// Recorded size of the object.
+    pub size: u64,
+    /// Bytes of the range, from its begin, whose parts were given.
+    pub bytes: usize,
+}
+
+impl ObjectCache {
+    fn new(key: ObjectKey) -> Self {
+        Self { key, hash: key.word_hash(), batch_last: AtomicU64::new(0), state: RwLock::default() }
+    }
+    /// Parts of a range, if what is cached holds at `version`. The range ends at the object's size.
+    pub fn plan(
+        &self,
+        version: u64,
+        offset: u64,
+        len: usize,
+        base: usize,
+        parts: &mut impl Extend<Part>,
+    ) -> Option<Planned> {
+        let state = read(&self.state);
+        let known = state.known.filter(|known| known.version == version)?;
+        let len = known.size.saturating_sub(offset).min(len as u64) as usize;
+        let bytes = state.pieces.parts(offset, len, base, parts);
+        Some(Planned { size: known.size, bytes })
+    }
+    /// The size, if what is cached holds at `version`.
+    pub fn size(&self, version: u64) -> Option<u64> {
+        read(&self.state).known.filter(|known| known.version == version).map(|known| known.size)
+    }
+    /// Takes in an answer of the engine: all of `[from, to)`; what `pieces` leave out are holes.
+    pub fn learn(&self, version: u64, size: u64, from: u64, to: u64, pieces: Vec<(u64, u64, Place)>) {
+        let mut state = write(&self.state);
+        let known = Some(Known { version, size });
+        if state.known != known {
+            // Versions only rise: an answer that was overtaken must not replace a younger one.
+            if state.known.is_some_and(|old| old.version > version) {
+                return;
+            }
+            state.pieces.clear();
+            state.known = known;
+        }
+        if state.pieces.len() > PIECES_MAX {
+            state.pieces.clear();
+        }
+        let mut at = from;
+        for (begin, len, place) in pieces {
+            if begin > at {
+                state.pieces.set(at, begin - at, Place::Hole);
+            }
+            state.pieces.set(begin, len, place);
+            at = at.max(begin + len);
+        }
+        if to > at {
+            state.pieces.set(at, to - at, Place::Hole);
+        }
+    }
+    /// True if something is cached that own writes should keep current.
+    pub fn is_live(&self) -> bool {
+        read(&self.state).known.is_some()
+    }
+    /// Takes in own writes (`offset, len, place`), which changed the version from `before` to `after`.
+    pub fn apply(&self, before: u64, after: u64, writes: impl Iterator<Item = (u64, u64, Place)>) {
+        let mut state = write(&self.state);
+        let Some(known) = state.known.filter(|known| known.version == before) else { return };
+        let mut size = known.size;
+        for (offset, len, place) in writes {
+            state.pieces.set(offset, len, place);
+            size = size.max(offset + len);
+        }
+        if state.pieces.len() > PIECES_MAX {
+            state.pieces.clear();
+        }
+        state.known = Some(Known { version: after, size });
+    }
+    /// Forgets everything.
+    pub fn forget(&self) {
+        let mut state = write(&self.state);
+        state.known = None;
+        state.pieces.clear();
+    }
+}
+
+/// All cached objects of a session.
+pub(crate) struct Objects([Mutex<HashMap<ObjectKey, Arc<ObjectCache>>>; SHARDS]);
+
+impl Default for Objects {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Mutex::default()))
+    }
+}
+
+impl Objects {
+    /// What is known of the object, nothing at first. `settled` is the last batch that is done: objects with
+    /// younger writes are not forgotten.
+    pub fn get(&self, key: ObjectKey, settled: u64) -> Arc<ObjectCache> {
+        let fresh = ObjectCache::new(key);
+        let shard = &self.0[(fresh.hash >> 48) as usize % SHARDS];
+        let mut shard = lock(shard);
+        if let Some(cache) = shard.get(&key) {
+            return cache.clone();
+        }
+        if shard.len() >= SHARD_OBJECTS_MAX {
+            let mut odd = false;
+            shard.retain(|_, cache| {
+                odd = !odd;
+                odd || Arc::strong_count(cache) > 1 || cache.batch_last.load(Ordering::Acquire) > settled
+            });
+        }
+        let fresh = Arc::new(fresh);
+        shard.insert(key, fresh.clone());
+        fresh
+    }
+    /// Forgets every map (not which objects have writes under way): for another engine, or devices that changed.
+    pub fn forget_all(&self) {
+        for shard in &self.0 {
+            for cache in lock(shard).values() {
+                cache.forget();
+            }
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! The thread that calls what users gave to `Op::on_done`: never a thread that holds a lock of the client's.
+
+use std::sync::Mutex;
+use std::sync::mpsc::{Sender, channel};
+
+use crate::sync::lock;
+
+type Call = Box<dyn FnOnce() + Send>;
+
+/// Starts its thread at first use.
+#[derive(Default)]
+pub(crate) struct Callbacks(Mutex<Option<Sender<Call>>>);
+
+impl Callbacks {
+    /// Calls `call` soon, in order with others.
+    pub fn call(&self, call: Call) {
+        let mut sender = lock(&self.0);
+        let call = match sender.as_ref().map_or(Err(call), |sender| sender.send(call).map_err(|unsent| unsent.0)) {
+            Ok(()) => return,
+            Err(call) => call,
+        };
+        let (send, receive) = channel::<Call>();
+        let loop_ = move || {
+            while let Ok(call) = receive.recv() {
+                // A panic in a user's callback is the user's; the others are still called.
+                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call));
+            }
+        };
+        match std::thread::Builder::new().name("cenote-callback".into()).spawn(loop_) {
+            Ok(_) => {
+                let _ = send.send(call);
+                *sender = Some(send);
+            }
+            Err(_) => call(), // no thread to be had: better here than never
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! The data path: leased space, cached maps, copies in and out. Messages go through `session`.
+
+pub(crate) mod arena;
+pub(crate) mod cache;
+pub(crate) mod callbacks;
+pub(crate) mod pieces;
+pub(crate) mod queue;
+pub(crate) mod read;
+pub(crate) mod segments;
+pub(crate) mod workers;
+pub(crate) mod write;

@@ -1,0 +1,179 @@
+//! What a client knows of one object's map: pieces of known content, and gaps where it must ask.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cenote_model::Extent;
+
+/// Where a piece's bytes are.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    /// Nowhere: zeros.
+    Hole,
+    /// In mapped memory, at this address. The segment table keeps the mapping for as long as the session lives.
+    Memory(usize),
+    /// In a file: `skip` bytes into what the extent shows.
+    File { extent: Arc<Extent>, skip: u32 },
+}
+
+impl Place {
+    fn after(&self, bytes: u64) -> Self {
+        match self {
+            Self::Hole => Self::Hole,
+            Self::Memory(address) => Self::Memory(address + bytes as usize),
+            Self::File { extent, skip } => Self::File { extent: extent.clone(), skip: skip + bytes as u32 },
+        }
+    }
+}
+
+/// Part of a read: `len` bytes from `place`, which go to `at` bytes into the caller's buffer.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub at: usize,
+    pub len: usize,
+    pub place: Place,
+}
+
+#[derive(Clone, Debug)]
+struct Piece {
+    len: u64,
+    place: Place,
+}
+
+/// The known pieces, by the offset that each begins at. They do not overlap.
+#[derive(Debug, Default)]
+pub(crate) struct Pieces(BTreeMap<u64, Piece>);
+
+impl Pieces {
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+    /// Appends the parts of `[offset, offset + len)` that are known without a gap; returns how many bytes they cover.
+    pub fn parts(&self, offset: u64, len: usize, base: usize, parts: &mut impl Extend<Part>) -> usize {
+        let mut done = 0usize;
+        let begin = self.0.range(..=offset).next_back().map_or(offset, |(at, _)| *at);
+        for (at, piece) in self.0.range(begin..) {
+            let want = offset + done as u64;
+            if done >= len || *at > want {
+                break;
+            }
+            let inside = want - at;
+            if inside >= piece.len {
+                continue; // only the first can end before the range
+            }
+            let n = (piece.len - inside).min((len - done) as u64) as usize;
+            parts.extend([Part { at: base + done, len: n, place: piece.place.after(inside) }]);
+            done += n;
+        }
+        done
+    }
+    /// Makes `[offset, offset + len)` known as `place`.
+    pub fn set(&mut self, offset: u64, len: u64, place: Place) {
+        if len == 0 {
+            return;
+        }
+        // The common case: exactly one piece is replaced.
+        if let Some(piece) = self.0.get_mut(&offset)
+            && piece.len == len
+        {
+            piece.place = place;
+            return;
+        }
+        self.cut(offset, offset.saturating_add(len));
+        // A run that goes on where the one before it ends is one piece.
+        if let Some((at, before)) = self.0.range_mut(..offset).next_back()
+            && at + before.len == offset
+        {
+            let joins = match (&before.place, &place) {
+                (Place::Hole, Place::Hole) => true,
+                (Place::Memory(a), Place::Memory(b)) => a + before.len as usize == *b,
+                _ => false,
+            };
+            if joins {
+                before.len += len;
+                return;
+            }
+        }
+        self.0.insert(offset, Piece { len, place });
+    }
+    /// Forgets `[from, to)`.
+    fn cut(&mut self, from: u64, to: u64) {
+        if let Some((&at, piece)) = self.0.range_mut(..from).next_back() {
+            let end = at + piece.len;
+            if end > from {
+                piece.len = from - at;
+                if end > to {
+                    let rest = Piece { len: end - to, place: piece.place.after(to - at) };
+                    self.0.insert(to, rest);
+                    return;
+                }
+            }
+        }
+        while let Some((&at, piece)) = self.0.range(from..to).next() {
+            let end = at + piece.len;
+            let rest = (end > to).then(|| Piece { len: end - to, place: piece.place.after(to - at) });
+            self.0.remove(&at);
+            if let Some(rest) = rest {
+                self.0.insert(to, rest);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Compares with a plain array of cells under random changes.
+    #[test]
+    fn agrees_with_an_array() {
+        const SIZE: usize = 200;
+        let mut seed = 12_345u64;
+        let mut next = |end: usize| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) as usize % end
+        };
+        let mut pieces = Pieces::default();
+        let mut cells = [None::<usize>; SIZE]; // Some(0): hole; Some(address)
+        for round in 0..5000 {
+            let from = next(SIZE);
+            let len = 1 + next(SIZE - from);
+            if next(4) == 0 {
+                pieces.set(from as u64, len as u64, Place::Hole);
+                cells[from..from + len].fill(Some(0));
+            } else {
+                let address = 1000 * (round + 1) + if next(3) == 0 { from } else { 0 };
+                pieces.set(from as u64, len as u64, Place::Memory(address));
+                for (i, cell) in cells[from..from + len].iter_mut().enumerate() {
+                    *cell = Some(address + i);
+                }
+            }
+            if next(50) == 0 {
+                pieces.clear();
+                cells.fill(None);
+            }
+            let from = next(SIZE);
+            let len = 1 + next(SIZE - from);
+            let mut parts = Vec::new();
+            let known = pieces.parts(from as u64, len, 7, &mut parts);
+            let expected = cells[from..from + len].iter().take_while(|cell| cell.is_some()).count();
+            assert_eq!(known, expected, "round {round}");
+            let mut at = 0;
+            for part in parts {
+                assert_eq!(part.at, 7 + at);
+                for i in 0..part.len {
+                    let found = match part.place {
+                        Place::Memory(address) => address + i,
+                        _ => 0,
+                    };
+                    assert_eq!(Some(found), cells[from + at + i], "round {round}");
+                }
+                at += part.len;
+            }
+            assert_eq!(at, known);
+        }
+    }
+}

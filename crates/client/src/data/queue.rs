@@ -1,0 +1,454 @@
+//! Launched updates: gathered into batches, sent in order, completed in any.
+//!
+//! Order is kept because later updates may overwrite earlier ones: a batch is sent when every batch before it was
+//! sent and the file I/O of all its own updates is done.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use cenote_model::{Error, ErrorKind, IndexKey, KeyCode, Request, Response, Result, Run, Update};
+
+use super::cache::ObjectCache;
+use super::pieces::Place;
+use crate::session::Session;
+use crate::sync::lock;
+
+/// Updates in a batch: one message and one journal record.
+const BATCH_UPDATES_MAX: usize = 64;
+/// A batch with so many bytes of data is sent: its message costs little beside them.
+const BATCH_BYTES_MAX: u64 = 512 << 10;
+/// Batches on their way at once. The engine remembers 4,096 outcomes of a session.
+const IN_FLIGHT_MAX: usize = 128;
+/// A batch waits so long for company.
+pub(crate) const LINGER: Duration = Duration::from_millis(1);
+
+/// What an update is about, until its batch is done.
+pub(crate) enum Subject {
+    /// A write, its place, and the space that returns if it fails.
+    Write { object: Arc<ObjectCache>, offset: u64, len: u64, place: Place, run: Run },
+    /// A new object.
+    Create(Arc<ObjectCache>),
+    /// A record.
+    Put { index: IndexKey, bytes: u64 },
+}
+
+/// Updates that travel together, and what became of them.
+pub(crate) struct Batch {
+    number: u64,
+    /// File I/O under way for its updates.
+    io_left: AtomicUsize,
+    done: AtomicBool,
+    state: Mutex<BatchState>,
+}
+
+#[derive(Default)]
+struct BatchState {
+    subjects: Vec<Subject>,
+    /// Failures by index of the update; taken by whoever reports them.
+    errors: Vec<(usize, Error)>,
+    callbacks: Vec<Box<dyn FnOnce() + Send>>,
+}
+
+/// Where an update went: its batch and its place there.
+#[derive(Clone)]
+pub(crate) struct Ticket {
+    pub batch: Arc<Batch>,
+    /// First index.
+    pub first: usize,
+    /// Number of updates.
+    pub count: usize,
+}
+
+struct Building {
+    batch: Arc<Batch>,
+    updates: Vec<Update>,
+    atomic: bool,
+    bytes: u64,
+    opened: Instant,
+}
+
+/// All batches of a session.
+#[derive(Default)]
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    /// Held while sending, so that batches leave in order.
+    sending: Mutex<()>,
+    /// Batches not sent yet.
+    unsent: AtomicUsize,
+    in_flight: AtomicUsize,
+    /// Every batch up to this number is done.
+    settled: AtomicU64,
+    /// Some batch failed, and nobody may have been told.
+    failed: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    open: Option<Building>,
+    sealed: VecDeque<Building>,
+    number_last: u64,
+    /// Done, though one before them is not.
+    done_early: BTreeSet<u64>,
+    failed: Vec<Arc<Batch>>,
+}
+
+impl Batch {
+    pub fn is_done(&self) -> bool {
+        self.done.load(Ordering::Acquire)
+    }
+    fn take_error(&self, first: usize, count: usize) -> Option<Error> {
+        let mut state = lock(&self.state);
+        let at = state.errors.iter().position(|(index, _)| (first..first + count).contains(index))?;
+        let error = state.errors[at].1.clone();
+        // All failures of this range are reported by this one.
+        state.errors.retain(|(index, _)| !(first..first + count).contains(index));
+        Some(error)
+    }
+    fn fail(&self, index: usize, error: Error) {
+        lock(&self.state).errors.push((index, error));
+    }
+}
+
+impl Ticket {
+    /// The outcome, once the batch is done. Taken: a later `wait_all` does not report it again.
+    pub fn outcome(&self) -> Result<()> {
+        self.batch.take_error(self.first, self.count).map_or(Ok(()), Err)
+    }
+    /// Calls `call` when the batch is done; at once (from the callback thread) if it is.
+    pub fn when_done(&self, session: &Session, call: Box<dyn FnOnce() + Send>) {
+        let mut state = lock(&self.batch.state);
+        if self.batch.is_done() {
+            drop(state);
+            session.callbacks.call(call);
+        } else {
+            state.callbacks.push(call);
+        }
+    }
+}
+
+impl Queue {
+    /// Every batch up to this number is done.
+    pub fn settled(&self) -> u64 {
+        self.settled.load(Ordering::Acquire)
+    }
+    /// True if nothing is under way.
+    pub fn is_idle(&self) -> bool {
+        !self.has_unsent() && self.in_flight.load(Ordering::Acquire) == 0
+    }
+    /// True if batches wait to be sent.
+    pub fn has_unsent(&self) -> bool {
+        self.unsent.load(Ordering::Acquire) > 0
+    }
+    /// Appends updates that stay together. `io` of them wait for I/O. With `atomic` they are a batch of their own,
+    /// applied whole or not at all.
+    pub fn push(
+        &self,
+        session: &Session,
+        mut updates: Vec<Update>,
+        mut subjects: Vec<Subject>,
+        io: usize,
+        atomic: bool,
+    ) -> Ticket {
+        self.make_room(session);
+        let bytes: u64 = subjects.iter().map(Subject::bytes).sum();
+        let (ticket, full) = {
+            let mut state = lock(&self.state);
+            if atomic {
+                self.seal(&mut state);
+            }
+            let open = state.open_batch(self);
+            let number = open.batch.number;
+            for subject in &subjects {
+                if let Subject::Write { object, .. } | Subject::Create(object) = subject {
+                    object.batch_last.store(number, Ordering::Release);
+                }
+            }
+            let count = updates.len();
+            open.batch.io_left.fetch_add(io, Ordering::AcqRel);
+            open.updates.append(&mut updates);
+            open.bytes += bytes;
+            open.atomic |= atomic;
+            let batch = open.batch.clone();
+            let full = atomic || open.updates.len() >= BATCH_UPDATES_MAX || open.bytes >= BATCH_BYTES_MAX;
+            let first = {
+                let mut inner = lock(&batch.state);
+                let first = inner.subjects.len();
+                inner.subjects.append(&mut subjects);
+                first
+            };
+            if full {
+                self.seal(&mut state);
+            }
+            (Ticket { batch, first, count }, full)
+        };
+        if full {
+            self.pump(session);
+        }
+        ticket
+    }
+    /// The I/O of one update is over.
+    pub fn io_done(&self, session: &Session, ticket: &Ticket, index: usize, result: Result<()>) {
+        if let Err(error) = result {
+            ticket.batch.fail(ticket.first + index, error);
+        }
+        if ticket.batch.io_left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.pump(session);
+        }
+        session.arrivals.note();
+    }
+    /// Seals the open batch, so that it is sent as soon as it can be.
+    pub fn seal_open(&self, session: &Session) {
+        if self.has_unsent() {
+            self.seal(&mut lock(&self.state));
+            self.pump(session);
+        }
+    }
+    /// Seals the open batch if it has waited for company long enough.
+    pub fn seal_stale(&self, session: &Session) {
+        let stale = lock(&self.state).open.as_ref().is_some_and(|open| open.opened.elapsed() >= LINGER);
+        if stale {
+            self.seal_open(session);
+        }
+    }
+    /// Returns when all that was launched is sent: requests after it find it done.
+    pub fn send_all(&self, session: &Session) {
+        if self.has_unsent() {
+            let number = lock(&self.state).number_last;
+            self.seal_open(session);
+            session.wait_until(|| !self.has_unsent_up_to(number));
+        }
+    }
+    fn has_unsent_up_to(&self, number: u64) -> bool {
+        let state = lock(&self.state);
+        let first = state.sealed.front().or(state.open.as_ref()).map(|building| building.batch.number);
+        first.is_some_and(|first| first <= number)
+    }
+    /// Returns when every batch up to `number` is done.
+    pub fn settle(&self, session: &Session, number: u64) {
+        if self.settled() < number {
+            self.seal_open(session);
+            session.wait_until(|| self.settled() >= number);
+        }
+    }
+    /// Returns when everything launched is done, with the first failure that nobody was told of.
+    pub fn settle_all(&self, session: &Session) -> Result<()> {
+        let number = lock(&self.state).number_last;
+        self.settle(session, number);
+        if self.failed.swap(false, Ordering::AcqRel) {
+            let failed = std::mem::take(&mut lock(&self.state).failed);
+            // All of them are told of by the first.
+            let mut errors = failed.iter().filter_map(|batch| batch.take_error(0, usize::MAX));
+            if let Some(first) = errors.next() {
+                errors.for_each(drop);
+                return Err(first);
+            }
+        }
+        Ok(())
+    }
+    /// Waits for one update.
+    pub fn wait(&self, session: &Session, ticket: &Ticket) -> Result<()> {
+        if !ticket.batch.is_done() {
+            self.seal_open(session);
+            session.wait_until(|| ticket.batch.is_done());
+        }
+        ticket.outcome()
+    }
+    fn make_room(&self, session: &Session) {
+        if self.in_flight.load(Ordering::Acquire) >= IN_FLIGHT_MAX {
+            session.wait_until(|| self.in_flight.load(Ordering::Acquire) < IN_FLIGHT_MAX);
+        }
+    }
+    fn seal(&self, state: &mut State) {
+        if let Some(open) = state.open.take() {
+            self.in_flight.fetch_add(1, Ordering::AcqRel);
+            state.sealed.push_back(open);
+        }
+    }
+    /// Sends what can be sent.
+    fn pump(&self, session: &Session) {
+        let _order = lock(&self.sending);
+        loop {
+            let ready = {
+                let mut state = lock(&self.state);
+                let is_ready = |front: &Building| front.batch.io_left.load(Ordering::Acquire) == 0;
+                if state.sealed.front().is_some_and(is_ready) { state.sealed.pop_front() } else { None }
+            };
+            let Some(building) = ready else { return };
+            self.send(session, building);
+            self.unsent.fetch_sub(1, Ordering::AcqRel);
+            session.arrivals.note();
+        }
+    }
+    fn send(&self, session: &Session, building: Building) {
+        let Building { batch, mut updates, atomic, .. } = building;
+        // Which updates are in the message: those whose I/O failed are not.
+        let lost: Vec<usize> = lock(&batch.state).errors.iter().map(|(index, _)| *index).collect();
+        let mut sent: Option<Vec<usize>> = None;
+        if !lost.is_empty() {
+            if atomic {
+                return self.complete(session, &batch, None, Response::Done);
+            }
+            let kept: Vec<usize> = (0..updates.len()).filter(|index| !lost.contains(index)).collect();
+            let mut index = 0;
+            updates.retain(|_| {
+                index += 1;
+                !lost.contains(&(index - 1))
+            });
+            if updates.is_empty() {
+                return self.complete(session, &batch, None, Response::Done);
+            }
+            sent = Some(kept);
+        }
+        let weak = session.myself();
+        session.submit(
+            Request::Apply { checks: Vec::new(), updates, atomic },
+            Box::new(move |response| {
+                if let Some(session) = weak.upgrade() {
+                    session.queue.complete(&session, &batch, sent, response);
+                }
+            }),
+        );
+    }
+    /// Takes in the response to a batch. `sent`: indices of the updates in the message, if not all.
+    fn complete(&self, session: &Session, batch: &Arc<Batch>, sent: Option<Vec<usize>>, response: Response) {
+        let (callbacks, has_failed) = {
+            let mut state = lock(&batch.state);
+            let state = &mut *state;
+            let index_of = |position: usize| sent.as_ref().map_or(position, |sent| sent[position]);
+            match response {
+                Response::Applied { codes, words, .. } => {
+                    for (position, code) in codes.iter().enumerate().filter(|(_, code)| **code != KeyCode::Ok) {
+                        let index = index_of(position);
+                        if let Some(subject) = state.subjects.get(index) {
+                            state.errors.push((index, subject.refused(session, *code)));
+                        }
+                    }
+                    if state.errors.is_empty() {
+                        apply_to_caches(&state.subjects, &words);
+                    }
+                }
+                Response::Failed(error) => {
+                    let told: BTreeSet<usize> = state.errors.iter().map(|(index, _)| *index).collect();
+                    for index in (0..state.subjects.len()).filter(|index| !told.contains(index)) {
+                        state.errors.push((index, error.clone()));
+                    }
+                }
+                _ => {}
+            }
+            for (index, _) in &state.errors {
+                if let Some(Subject::Write { run, .. }) = state.subjects.get(*index) {
+                    session.unlease_later(*run);
+                }
+            }
+            state.subjects = Vec::new();
+            batch.done.store(true, Ordering::Release);
+            (std::mem::take(&mut state.callbacks), !state.errors.is_empty())
+        };
+        {
+            let mut state = lock(&self.state);
+            if has_failed {
+                state.failed.push(batch.clone());
+                self.failed.store(true, Ordering::Release);
+            }
+            state.done_early.insert(batch.number);
+            let mut settled = self.settled();
+            while state.done_early.remove(&(settled + 1)) {
+                settled += 1;
+            }
+            self.settled.store(settled, Ordering::Release);
+        }
+        self.in_flight.fetch_sub(1, Ordering::AcqRel);
+        for call in callbacks {
+            session.callbacks.call(call);
+        }
+    }
+}
+
+impl State {
+    fn open_batch(&mut self, queue: &Queue) -> &mut Building {
+        if self.open.is_none() {
+            queue.unsent.fetch_add(1, Ordering::AcqRel);
+            self.number_last += 1;
+        }
+        let number = self.number_last;
+        self.open.get_or_insert_with(|| Building {
+            batch: Arc::new(Batch {
+                number,
+                io_left: AtomicUsize::new(0),
+                done: AtomicBool::new(false),
+                state: Mutex::default(),
+            }),
+            updates: Vec::with_capacity(BATCH_UPDATES_MAX),
+            atomic: false,
+            bytes: 0,
+            opened: Instant::now(),
+        })
+    }
+}
+
+impl Subject {
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Write { len, .. } => *len,
+            Self::Put { bytes, .. } => *bytes,
+            Self::Create(_) => 0,
+        }
+    }
+    fn name(&self, session: &Session) -> String {
+        match self {
+            Self::Write { object, offset, len, .. } => {
+                format!("{}, bytes {offset} to {}", session.object_name(object.key), offset + len)
+            }
+            Self::Create(object) => session.object_name(object.key),
+            Self::Put { index, .. } => session.index_name(*index),
+        }
+    }
+    fn refused(&self, session: &Session, code: KeyCode) -> Error {
+        code_error(code, self.name(session))
+    }
+}
+
+/// The error that stands for a code.
+#[cold]
+pub(crate) fn code_error(code: KeyCode, subject: String) -> Error {
+    match code {
+        KeyCode::Ok => Error::new(ErrorKind::Internal, subject).because("success taken for an error"),
+        KeyCode::NotFound => Error::new(ErrorKind::NotFound, subject).because("it does not exist, or no longer"),
+        KeyCode::Exists => Error::new(ErrorKind::Exists, subject),
+        KeyCode::Invalid => Error::new(ErrorKind::InvalidInput, subject)
+            .because("a key, value, range or block size is out of bounds")
+            .try_next("docs/semantics.md has the limits"),
+        KeyCode::Limit => Error::new(ErrorKind::LimitExceeded, subject)
+            .because("the container's quota or a limit of the format would be passed")
+            .try_next("raise the quota, or delete something"),
+    }
+}
+
+/// Keeps cached maps of written objects current, if the engine's answer shows that nobody else wrote meanwhile.
+fn apply_to_caches(subjects: &[Subject], words: &[(u64, u64)]) {
+    let mut objects: Vec<&Arc<ObjectCache>> = Vec::new();
+    for subject in subjects {
+        if let Subject::Write { object, .. } | Subject::Create(object) = subject
+            && !objects.iter().rev().any(|known| Arc::ptr_eq(known, object))
+        {
+            objects.push(object);
+        }
+    }
+    if objects.len() != words.len() {
+        return;
+    }
+    for (object, (before, after)) in objects.into_iter().zip(words) {
+        if !object.is_live() {
+            continue;
+        }
+        let writes = subjects.iter().filter_map(|subject| match subject {
+            Subject::Write { object: written, offset, len, place, .. } if Arc::ptr_eq(written, object) => {
+                Some((*offset, *len, place.clone()))
+            }
+            _ => None,
+        });
+        object.apply(*before, *after, writes);
+    }
+}

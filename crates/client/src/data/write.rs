@@ -1,0 +1,147 @@
+//! Writing: copy into leased space with checksums, then launch the update that points at it.
+#![allow(unsafe_code, reason = "copies into mapped segments that other processes read")]
+
+use std::sync::Arc;
+
+use cenote_device::sums::copy_and_sum_raw;
+use cenote_device::{SegmentMode, aligned::AlignedBuf};
+use cenote_model::{ContainerId, Error, ErrorKind, Extent, OBJECT_BYTES_MAX, Result, SUM_UNIT_SHIFT, Sums, Update};
+
+use super::arena::{Arena, Chunk};
+use super::cache::ObjectCache;
+use super::pieces::Place;
+use super::queue::{Subject, Ticket};
+use crate::session::Session;
+
+/// Where a write goes.
+pub(crate) struct Target<'a> {
+    pub object: &'a Arc<ObjectCache>,
+    pub container: ContainerId,
+    pub arena: &'a Arena,
+}
+
+/// Bytes that were put into leased space, or are on their way to a file there.
+pub(crate) struct Stored {
+    pub chunk: Chunk,
+    pub extent: Extent,
+    /// For files: the bytes, padded to the device's unit. To be written before the extent is used.
+    pub unwritten: Option<AlignedBuf>,
+}
+
+impl Stored {
+    /// Where readers find the bytes.
+    pub fn place(&self) -> Place {
+        match self.chunk.address() {
+            Some(address) => Place::Memory(address as usize),
+            None => Place::File { extent: Arc::new(self.extent.clone()), skip: 0 },
+        }
+    }
+    /// Writes a file's bytes.
+    pub fn write_out(chunk: &Chunk, bytes: &[u8]) -> Result<()> {
+        chunk.io.write_padded(chunk.inside, &bytes[..chunk.len as usize])
+    }
+}
+
+/// Copies bytes into as many chunks as it takes.
+pub(crate) fn store(session: &Session, target: &Target<'_>, mut bytes: &[u8]) -> Result<Vec<Stored>> {
+    let mut all = Vec::with_capacity(1);
+    while !bytes.is_empty() {
+        match target.arena.take(session, target.container, bytes.len() as u64) {
+            Ok(chunk) => {
+                let (head, rest) = bytes.split_at(chunk.len as usize);
+                all.push(copy_in(chunk, head));
+                bytes = rest;
+            }
+            Err(error) => {
+                session.unlease(all.iter().map(|stored| stored.chunk.run()).collect());
+                return Err(error);
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// One pass: copy and checksums.
+fn copy_in(chunk: Chunk, bytes: &[u8]) -> Stored {
+    let mut sums = Vec::with_capacity(Extent::units(chunk.len));
+    let mut unwritten = None;
+    if let Some(address) = chunk.address() {
+        // SAFETY: `address` is valid for `chunk.len == bytes.len()` bytes; the space is leased to this session alone, so
+        // no reader has it and `bytes` cannot be in it.
+        unsafe { copy_and_sum_raw(address, bytes, &mut sums) };
+    } else {
+        let mut buffer = AlignedBuf::new(bytes.len());
+        // SAFETY: the fresh buffer has at least `bytes.len()` bytes and overlaps nothing.
+        unsafe { copy_and_sum_raw(buffer.as_mut_ptr(), bytes, &mut sums) };
+        unwritten = Some(buffer);
+    }
+    let extent = Extent::whole(chunk.device, chunk.offset, chunk.len, Sums::from_slice(&sums));
+    Stored { chunk, extent, unwritten }
+}
+
+/// Says what is wrong with a range, before anything is done.
+pub(crate) fn check_range(session: &Session, object: &ObjectCache, offset: u64, len: u64) -> Result<()> {
+    if offset.checked_add(len).is_some_and(|end| end < OBJECT_BYTES_MAX) {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::InvalidInput, session.object_name(object.key))
+        .because(format!("{len} bytes at {offset} reach past the largest object (2^63 bytes)"))
+        .try_next("check the offset"))
+}
+
+/// Writes ranges: launched together, or with `atomic` as one transaction. With `here`, file I/O is done by this thread.
+pub(crate) fn launch(
+    session: &Session,
+    target: &Target<'_>,
+    parts: &[(u64, &[u8])],
+    atomic: bool,
+    here: bool,
+) -> Result<Option<Ticket>> {
+    session.check_writable()?;
+    let (mut updates, mut subjects, mut files) = (Vec::with_capacity(parts.len()), Vec::with_capacity(parts.len()), Vec::new());
+    for (offset, bytes) in parts {
+        check_range(session, target.object, *offset, bytes.len() as u64)?;
+    }
+    for (offset, bytes) in parts {
+        let mut offset = *offset;
+        for mut stored in store(session, target, bytes)? {
+            let (len, place, run) = (u64::from(stored.chunk.len), stored.place(), stored.chunk.run());
+            if let Some(bytes) = stored.unwritten.take() {
+                files.push((updates.len(), stored.chunk, bytes));
+            }
+            subjects.push(Subject::Write { object: target.object.clone(), offset, len, place, run });
+            updates.push(Update::Write { key: target.object.key, offset, extent: stored.extent });
+            offset += len;
+        }
+    }
+    if updates.is_empty() {
+        return Ok(None);
+    }
+    let ticket = session.queue.push(session, updates, subjects, files.len(), atomic);
+    for (index, chunk, bytes) in files {
+        if here {
+            let result = Stored::write_out(&chunk, &bytes);
+            session.queue.io_done(session, &ticket, index, result);
+        } else {
+            let (weak, ticket) = (session.myself(), ticket.clone());
+            session.workers.run(Box::new(move || {
+                let result = Stored::write_out(&chunk, &bytes);
+                if let Some(session) = weak.upgrade() {
+                    session.queue.io_done(&session, &ticket, index, result);
+                }
+            }));
+        }
+    }
+    Ok(Some(ticket))
+}
+
+/// Checksums of bytes that are in place already.
+pub(crate) fn sums_in_place(bytes: &[u8]) -> Sums {
+    debug_assert_eq!(SUM_UNIT_SHIFT, 16);
+    Sums::from_slice(&cenote_device::sums::sums_of(bytes))
+}
+
+/// True if the chunk is memory.
+pub(crate) fn is_memory(chunk: &Chunk) -> bool {
+    chunk.io.mode() == SegmentMode::Mapped
+}

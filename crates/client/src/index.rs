@@ -1,0 +1,217 @@
+//! An index: ordered records.
+
+use cenote_model::{
+    Error, ErrorKind, IndexId, IndexKey, KEY_BYTES_MAX, KeyCode, NextFrom, Request, Response, Result, Update,
+    VALUE_BYTES_MAX,
+};
+
+use crate::container::Container;
+use crate::data::queue::Subject;
+use crate::op::Op;
+use crate::store::surprise;
+
+/// Bytes of records in one message.
+const MESSAGE_BYTES: usize = 512 << 10;
+/// Records in one message.
+const MESSAGE_RECORDS: usize = 1024;
+/// Records that an iteration fetches at a time.
+const PAGE: u32 = 512;
+
+/// An ordered key-value index. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Index {
+    container: Container,
+    id: IndexId,
+}
+
+/// A record: key and value.
+pub type Record = (Vec<u8>, Vec<u8>);
+
+impl Index {
+    pub(crate) fn new(container: &Container, id: IndexId) -> Self {
+        Self { container: container.clone(), id }
+    }
+    /// Its full name.
+    pub fn key(&self) -> IndexKey {
+        IndexKey { container: self.container.id(), index: self.id }
+    }
+    pub(crate) fn name(&self) -> String {
+        format!("index {} of {}", self.id, self.container.name())
+    }
+    /// Sets records; a code for each.
+    pub fn put(&self, records: &[(&[u8], &[u8])]) -> Result<Vec<KeyCode>> {
+        self.put_all(records, false)
+    }
+    /// Sets records whose keys are not there yet; [`KeyCode::Exists`] for the others.
+    pub fn put_new(&self, records: &[(&[u8], &[u8])]) -> Result<Vec<KeyCode>> {
+        self.put_all(records, true)
+    }
+    fn put_all(&self, records: &[(&[u8], &[u8])], only_new: bool) -> Result<Vec<KeyCode>> {
+        let put = |(key, value): &(&[u8], &[u8])| Update::Put {
+            index: self.key(),
+            key: key.to_vec(),
+            value: value.to_vec(),
+            only_new,
+        };
+        let is_valid = |(key, value): &(&[u8], &[u8])| check_key(key).is_ok() && value.len() <= VALUE_BYTES_MAX;
+        self.change(records, is_valid, |(key, value)| key.len() + value.len(), put)
+    }
+    /// Deletes records; [`KeyCode::NotFound`] for those not there.
+    pub fn del(&self, keys: &[&[u8]]) -> Result<Vec<KeyCode>> {
+        let del = |key: &&[u8]| Update::Del { index: self.key(), key: key.to_vec() };
+        self.change(keys, |key| check_key(key).is_ok(), |key| key.len(), del)
+    }
+    /// Sends changes in messages of bounded size; those that are not valid are answered here.
+    fn change<T>(
+        &self,
+        all: &[T],
+        is_valid: impl Fn(&T) -> bool,
+        bytes: impl Fn(&T) -> usize,
+        update: impl Fn(&T) -> Update,
+    ) -> Result<Vec<KeyCode>> {
+        let session = self.container.store().session()?;
+        session.check_writable()?;
+        let mut codes = vec![KeyCode::Invalid; all.len()];
+        let mut next = 0;
+        loop {
+            let (mut updates, mut places, mut size) = (Vec::new(), Vec::new(), 0);
+            while next < all.len() && updates.len() < MESSAGE_RECORDS && size < MESSAGE_BYTES {
+                if is_valid(&all[next]) {
+                    size += bytes(&all[next]);
+                    updates.push(update(&all[next]));
+                    places.push(next);
+                }
+                next += 1;
+            }
+            if updates.is_empty() {
+                return Ok(codes);
+            }
+            match session.request(Request::Apply { checks: Vec::new(), updates, atomic: false })? {
+                Response::Applied { codes: answers, .. } => {
+                    for (position, place) in places.into_iter().enumerate() {
+                        codes[place] = answers.get(position).copied().unwrap_or(KeyCode::Ok);
+                    }
+                    self.check_there(&session, &codes)?;
+                }
+                other => return Err(surprise("codes", &other)),
+            }
+        }
+    }
+    /// A change of a record finds no index: an error of its own, so that it is not taken for a missing record.
+    fn check_there(&self, session: &crate::session::Session, codes: &[KeyCode]) -> Result<()> {
+        if !codes.contains(&KeyCode::NotFound) {
+            return Ok(());
+        }
+        match session.ask(Request::IndexExists { key: self.key() })? {
+            Response::Exists(false) => {
+                Err(Error::new(ErrorKind::NotFound, self.name()).try_next("make it: `create_index` or `open_index`"))
+            }
+            _ => Ok(()),
+        }
+    }
+    /// Values by key.
+    pub fn get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+        Ok(self.get_with_epochs(keys)?.into_iter().map(|found| found.map(|(value, _)| value)).collect())
+    }
+    pub(crate) fn get_with_epochs(&self, keys: &[&[u8]]) -> Result<Vec<Option<(Vec<u8>, u64)>>> {
+        let session = self.container.store().session()?;
+        for key in keys {
+            check_key(key)?;
+        }
+        let mut all = Vec::with_capacity(keys.len());
+        for keys in keys.chunks(MESSAGE_RECORDS) {
+            let mut rest = keys;
+            // The engine may leave out what would make the answer too large; then the rest is asked for again.
+            while !rest.is_empty() {
+                let request = Request::Get { index: self.key(), keys: rest.iter().map(|key| key.to_vec()).collect() };
+                match session.request(request)? {
+                    Response::Values(mut values) if !values.is_empty() && values.len() <= rest.len() => {
+                        rest = &rest[values.len()..];
+                        all.append(&mut values);
+                    }
+                    other => return Err(surprise("values", &other)),
+                }
+            }
+        }
+        Ok(all)
+    }
+    /// One value.
+    pub fn get_one(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(self.get(&[key])?.pop().flatten())
+    }
+    /// Up to `limit` records from a key on.
+    pub fn next(&self, from: NextFrom, limit: u32) -> Result<Vec<Record>> {
+        self.next_with_prefix(&[], from, limit)
+    }
+    /// Up to `limit` records whose keys begin with `prefix`, from a key on.
+    pub fn next_with_prefix(&self, prefix: &[u8], from: NextFrom, limit: u32) -> Result<Vec<Record>> {
+        let mut all: Vec<Record> = Vec::new();
+        let mut from = from;
+        while all.len() < limit as usize {
+            let (mut records, more) = self.page(prefix, from, limit - all.len() as u32)?;
+            let last = records.last().map(|(key, _)| key.clone());
+            all.append(&mut records);
+            match last {
+                Some(last) if more => from = NextFrom::After(last),
+                _ => break,
+            }
+        }
+        Ok(all)
+    }
+    fn page(&self, prefix: &[u8], from: NextFrom, limit: u32) -> Result<(Vec<Record>, bool)> {
+        if let NextFrom::At(key) | NextFrom::After(key) = &from
+            && key.len() > KEY_BYTES_MAX
+        {
+            check_key(key)?;
+        }
+        let session = self.container.store().session()?;
+        let bytes_max = MESSAGE_BYTES as u32;
+        let request = Request::Next { index: self.key(), from, prefix: prefix.to_vec(), limit, bytes_max };
+        match session.request(request)? {
+            Response::Records { records, more } => Ok((records, more)),
+            other => Err(surprise("records", &other)),
+        }
+    }
+    /// All records whose keys begin with `prefix`, fetched as the iteration goes.
+    pub fn iter(&self, prefix: &[u8]) -> impl Iterator<Item = Result<Record>> + use<> {
+        let (index, prefix) = (self.clone(), prefix.to_vec());
+        let mut from = Some(NextFrom::Start);
+        let mut page = Vec::new().into_iter();
+        std::iter::from_fn(move || {
+            loop {
+                if let Some(record) = page.next() {
+                    return Some(Ok(record));
+                }
+                let (records, more) = match index.page(&prefix, from.take()?, PAGE) {
+                    Ok(answer) => answer,
+                    Err(error) => return Some(Err(error)),
+                };
+                from = records.last().filter(|_| more).map(|(key, _)| NextFrom::After(key.clone()));
+                page = records.into_iter();
+            }
+        })
+    }
+    /// Starts a put.
+    pub fn launch_put(&self, key: &[u8], value: &[u8]) -> Result<Op> {
+        let session = self.container.store().session()?;
+        session.check_writable()?;
+        check_key(key)?;
+        if value.len() > VALUE_BYTES_MAX {
+            return Err(Error::new(ErrorKind::InvalidInput, self.name())
+                .because(format!("a value of {} bytes; at most {VALUE_BYTES_MAX} are allowed", value.len())));
+        }
+        let update = Update::Put { index: self.key(), key: key.to_vec(), value: value.to_vec(), only_new: false };
+        let subject = Subject::Put { index: self.key(), bytes: (key.len() + value.len()) as u64 };
+        let ticket = session.queue.push(&session, vec![update], vec![subject], 0, false);
+        session.keep();
+        Ok(Op::of(&session, Some(ticket)))
+    }
+}
+
+fn check_key(key: &[u8]) -> Result<()> {
+    if (1..=KEY_BYTES_MAX).contains(&key.len()) {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::InvalidInput, "index key")
+        .because(format!("it has {} bytes; 1 to {KEY_BYTES_MAX} are allowed", key.len())))
+}

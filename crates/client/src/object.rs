@@ -1,0 +1,218 @@
+//! An object: reads and writes of byte ranges and of blocks.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use cenote_model::{
+    Error, ErrorKind, FlushTarget, ObjectId, ObjectKey, ObjectStat, Request, Response, Result, Update,
+};
+
+use crate::container::Container;
+use crate::data::arena::Arena;
+use crate::data::cache::ObjectCache;
+use crate::data::queue::Ticket;
+use crate::data::{read, write};
+use crate::op::Op;
+use crate::session::Session;
+use crate::staged::Staged;
+use crate::store::surprise;
+use crate::view::View;
+
+/// An object: an array of blocks with a recorded size in bytes. Cheap to clone. Calls may come from any thread.
+///
+/// Byte ranges need not be aligned; writers of disjoint ranges never disturb each other, whatever the block size.
+pub struct Object {
+    container: Container,
+    id: ObjectId,
+    /// What this process's session knows of it. Looked up at first use, and again after a fork.
+    cached: ArcSwapOption<Known>,
+}
+
+struct Known {
+    generation: u64,
+    cache: Arc<ObjectCache>,
+    arena: Arc<Arena>,
+}
+
+impl Clone for Object {
+    fn clone(&self) -> Self {
+        Self {
+            container: self.container.clone(),
+            id: self.id,
+            cached: ArcSwapOption::new(self.cached.load_full()),
+        }
+    }
+}
+
+impl std::fmt::Debug for Object {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Object").field("key", &self.key()).finish_non_exhaustive()
+    }
+}
+
+impl Object {
+    pub(crate) fn new(container: &Container, id: ObjectId) -> Self {
+        Self { container: container.clone(), id, cached: ArcSwapOption::empty() }
+    }
+    /// Its full name.
+    pub fn key(&self) -> ObjectKey {
+        ObjectKey { container: self.container.id(), object: self.id }
+    }
+    pub(crate) fn container(&self) -> &Container {
+        &self.container
+    }
+    pub(crate) fn name(&self) -> String {
+        format!("object {} of {}", self.id, self.container.name())
+    }
+    pub(crate) fn cache(&self, session: &Session) -> Arc<ObjectCache> {
+        self.known(session, |known| known.cache.clone())
+    }
+    pub(crate) fn arena(&self, session: &Session) -> Arc<Arena> {
+        self.known(session, |known| known.arena.clone())
+    }
+    #[inline]
+    fn known<T>(&self, session: &Session, with: impl FnOnce(&Known) -> T) -> T {
+        let known = self.cached.load();
+        match &*known {
+            Some(known) if known.generation == session.generation => with(known),
+            _ => {
+                let known = Arc::new(Known {
+                    generation: session.generation,
+                    cache: session.objects.get(self.key(), session.queue.settled()),
+                    arena: session.arenas.of(&self.container.inner.class),
+                });
+                self.cached.store(Some(known.clone()));
+                with(&known)
+            }
+        }
+    }
+    /// Size, block size, use.
+    pub fn stat(&self) -> Result<ObjectStat> {
+        match self.container.store().session()?.request(Request::ObjectStat { key: self.key() })? {
+            Response::Stat(stat) => Ok(stat),
+            other => Err(surprise("the state of an object", &other)),
+        }
+    }
+    /// Reads at a byte offset. Holes are zeros. Returns the bytes before the recorded size; the rest of `buf` is untouched.
+    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let session = self.container.store().session()?;
+        self.known(&session, |known| read::read_at(&session, &known.cache, offset, buf)).map(|done| done.bytes)
+    }
+    /// Reads many byte ranges at once; what lies past the recorded size reads as zeros.
+    pub fn readv(&self, parts: &mut [(u64, &mut [u8])]) -> Result<()> {
+        let session = self.container.store().session()?;
+        let cache = self.cache(&session);
+        for (offset, buf) in parts {
+            let done = read::read_at(&session, &cache, *offset, buf)?;
+            buf[done.bytes..].fill(0);
+        }
+        Ok(())
+    }
+    /// Writes at a byte offset: acknowledged as the container's durability says, and visible to every process.
+    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let session = self.container.store().session()?;
+        match self.launch(&session, &[(offset, bytes)], false, true)? {
+            Some(ticket) => session.queue.wait(&session, &ticket),
+            None => self.check_exists(&session),
+        }
+    }
+    /// Writes many byte ranges as one transaction.
+    pub fn writev(&self, parts: &[(u64, &[u8])]) -> Result<()> {
+        let session = self.container.store().session()?;
+        match self.launch(&session, parts, true, true)? {
+            Some(ticket) => session.queue.wait(&session, &ticket),
+            None => self.check_exists(&session),
+        }
+    }
+    fn launch(&self, session: &Session, parts: &[(u64, &[u8])], atomic: bool, here: bool) -> Result<Option<Ticket>> {
+        self.known(session, |known| {
+            let target = write::Target { object: &known.cache, container: self.container.id(), arena: &known.arena };
+            write::launch(session, &target, parts, atomic, here)
+        })
+    }
+    /// Writing nothing to what is not there is an error all the same.
+    fn check_exists(&self, session: &Session) -> Result<()> {
+        session.request(Request::ObjectStat { key: self.key() }).map(drop)
+    }
+    /// Reads whole blocks, range after range, into `buf`; what lies past the recorded size reads as zeros.
+    pub fn read_blocks(&self, ranges: &[Range<u64>], buf: &mut [u8]) -> Result<()> {
+        let mut rest = buf;
+        let mut parts = Vec::with_capacity(ranges.len());
+        for (offset, len) in self.byte_ranges(ranges, rest.len())? {
+            let (part, after) = rest.split_at_mut(len);
+            parts.push((offset, part));
+            rest = after;
+        }
+        self.readv(&mut parts)
+    }
+    /// Writes whole blocks, range after range, from `bytes`, as one transaction.
+    pub fn write_blocks(&self, ranges: &[Range<u64>], bytes: &[u8]) -> Result<()> {
+        let mut rest = bytes;
+        let mut parts = Vec::with_capacity(ranges.len());
+        for (offset, len) in self.byte_ranges(ranges, rest.len())? {
+            let (part, after) = rest.split_at(len);
+            parts.push((offset, part));
+            rest = after;
+        }
+        self.writev(&parts)
+    }
+    /// Byte offset and length of each range of blocks; together they must be `len` bytes.
+    fn byte_ranges(&self, ranges: &[Range<u64>], len: usize) -> Result<Vec<(u64, usize)>> {
+        let shift = self.stat()?.block_shift;
+        let wrong = |why: String| Error::new(ErrorKind::InvalidInput, self.name()).because(why);
+        let mut all = Vec::with_capacity(ranges.len());
+        let mut sum = 0u64;
+        for range in ranges {
+            let blocks = range.end.checked_sub(range.start);
+            let bytes = blocks.and_then(|blocks| blocks.checked_mul(1 << shift)).filter(|bytes| *bytes <= len as u64);
+            let offset = range.start.checked_mul(1 << shift);
+            let (Some(bytes), Some(offset)) = (bytes, offset) else {
+                return Err(wrong(format!("blocks {} to {} make no sense or are more than the buffer holds", range.start, range.end)));
+            };
+            sum += bytes;
+            all.push((offset, bytes as usize));
+        }
+        if sum == len as u64 {
+            return Ok(all);
+        }
+        Err(wrong(format!("the ranges have {sum} bytes (blocks of {}), the buffer {len}", 1u64 << shift)))
+    }
+    /// A range by reference, without a copy, if it lies in one mapped extent. The bytes stay as they are while the view lives.
+    pub fn view(&self, offset: u64, len: usize) -> Result<Option<View>> {
+        let session = self.container.store().session()?;
+        let cache = self.cache(&session);
+        View::make(&session, &cache, offset, len)
+    }
+    /// Room for `len` bytes in mapped memory, to be filled in place and then [`Staged::commit`]ted: a write without a copy.
+    pub fn stage(&self, len: usize) -> Result<Staged> {
+        Staged::make(self, len)
+    }
+    /// Starts a write. `bytes` may be reused when this returns; the write is acknowledged when the operation is waited for.
+    pub fn launch_write(&self, offset: u64, bytes: &[u8]) -> Result<Op> {
+        let session = self.container.store().session()?;
+        let ticket = self.launch(&session, &[(offset, bytes)], false, false)?;
+        session.keep();
+        Ok(Op::of(&session, ticket))
+    }
+    /// Starts a read of `len` bytes; [`Op::wait_read`] gives them.
+    pub fn launch_read(&self, offset: u64, len: usize) -> Result<Op> {
+        let session = self.container.store().session()?;
+        Op::read(&session, &self.cache(&session), offset, len)
+    }
+    /// Sets the recorded size; what lies beyond is dropped.
+    pub fn truncate(&self, size: u64) -> Result<()> {
+        self.change(Update::Truncate { key: self.key(), size })
+    }
+    /// Turns a range into a hole.
+    pub fn punch(&self, offset: u64, len: u64) -> Result<()> {
+        self.change(Update::Punch { key: self.key(), offset, len })
+    }
+    fn change(&self, update: Update) -> Result<()> {
+        self.container.store().change(update, || self.name())
+    }
+    /// Returns when what was acknowledged so far survives power loss.
+    pub fn flush(&self) -> Result<()> {
+        self.container.store().flush_target(FlushTarget::Object(self.key()))
+    }
+}

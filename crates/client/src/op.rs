@@ -1,0 +1,135 @@
+//! An operation in flight.
+
+use std::sync::{Arc, Mutex};
+
+use cenote_model::{Error, ErrorKind, Result};
+
+use crate::data::cache::ObjectCache;
+use crate::data::queue::Ticket;
+use crate::data::read;
+use crate::session::Session;
+use crate::sync::lock;
+
+/// An operation in flight. Dropping it does not stop it: a failure then shows in the next `wait_all` or `flush`.
+pub struct Op {
+    session: Arc<Session>,
+    kind: Kind,
+}
+
+enum Kind {
+    /// It was done before the call returned.
+    Done,
+    Queued(Ticket),
+    Read(Arc<Reading>),
+}
+
+/// A read on its way.
+#[derive(Default)]
+struct Reading {
+    state: Mutex<ReadState>,
+}
+
+#[derive(Default)]
+struct ReadState {
+    outcome: Option<Result<Vec<u8>>>,
+    callback: Option<Box<dyn FnOnce(Result<()>) + Send>>,
+}
+
+impl Op {
+    pub(crate) fn of(session: &Arc<Session>, ticket: Option<Ticket>) -> Self {
+        Self { session: session.clone(), kind: ticket.map_or(Kind::Done, Kind::Queued) }
+    }
+    /// Starts a read: at once if it is a copy from memory, else on a worker thread.
+    pub(crate) fn read(session: &Arc<Session>, object: &Arc<ObjectCache>, offset: u64, len: usize) -> Result<Self> {
+        // Before the thread starts: it must see what this thread launched before.
+        read::settle_own_writes(session, object);
+        let reading = Arc::new(Reading::default());
+        if read::is_in_memory(session, object, offset, len) {
+            lock(&reading.state).outcome = Some(read_vec(session, object, offset, len));
+        } else {
+            let (weak, object, reading) = (session.myself(), object.clone(), reading.clone());
+            session.workers.run(Box::new(move || {
+                let Some(session) = weak.upgrade() else { return };
+                let outcome = read_vec(&session, &object, offset, len);
+                let callback = {
+                    let mut state = lock(&reading.state);
+                    state.outcome = Some(outcome);
+                    state.callback.take()
+                };
+                if let Some(callback) = callback {
+                    reading.call(&session, callback);
+                }
+                session.arrivals.note();
+            }));
+        }
+        Ok(Self { session: session.clone(), kind: Kind::Read(reading) })
+    }
+    /// Waits until it is acknowledged.
+    pub fn wait(self) -> Result<()> {
+        match self.kind {
+            Kind::Done => Ok(()),
+            Kind::Queued(ticket) => self.session.queue.wait(&self.session, &ticket),
+            Kind::Read(reading) => reading.wait(&self.session).map(drop),
+        }
+    }
+    /// Waits for the bytes of an [`crate::Object::launch_read`]; fewer than asked for if the object ends before.
+    pub fn wait_read(self) -> Result<Vec<u8>> {
+        match self.kind {
+            Kind::Read(reading) => reading.wait(&self.session),
+            _ => Err(Error::new(ErrorKind::InvalidInput, "operation").because("it is no read")),
+        }
+    }
+    /// True if waiting would not block.
+    pub fn is_done(&self) -> bool {
+        match &self.kind {
+            Kind::Done => true,
+            Kind::Queued(ticket) => ticket.batch.is_done(),
+            Kind::Read(reading) => lock(&reading.state).outcome.is_some(),
+        }
+    }
+    /// Calls `callback` once when it is done, from a thread of the client's.
+    pub fn on_done(self, callback: impl FnOnce(Result<()>) + Send + 'static) {
+        match self.kind {
+            Kind::Done => self.session.callbacks.call(Box::new(move || callback(Ok(())))),
+            Kind::Queued(ticket) => {
+                let outcome = ticket.clone();
+                ticket.when_done(&self.session, Box::new(move || callback(outcome.outcome())));
+                self.session.keep();
+            }
+            Kind::Read(reading) => {
+                let mut state = lock(&reading.state);
+                if state.outcome.is_none() {
+                    state.callback = Some(Box::new(callback));
+                } else {
+                    drop(state);
+                    reading.call(&self.session, Box::new(callback));
+                }
+            }
+        }
+    }
+}
+
+impl Reading {
+    fn call(&self, session: &Session, callback: Box<dyn FnOnce(Result<()>) + Send>) {
+        let outcome = match &lock(&self.state).outcome {
+            Some(Err(error)) => Err(error.clone()),
+            _ => Ok(()),
+        };
+        session.callbacks.call(Box::new(move || callback(outcome)));
+    }
+    fn wait(&self, session: &Session) -> Result<Vec<u8>> {
+        let mut outcome = None;
+        session.wait_until(|| {
+            outcome = lock(&self.state).outcome.take();
+            outcome.is_some()
+        });
+        outcome.unwrap_or_else(|| Err(Error::new(ErrorKind::Internal, "read").because("it has no outcome")))
+    }
+}
+
+fn read_vec(session: &Session, object: &Arc<ObjectCache>, offset: u64, len: usize) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    let done = read::read_at(session, object, offset, &mut bytes)?;
+    bytes.truncate(done.bytes);
+    Ok(bytes)
+}

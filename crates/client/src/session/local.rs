@@ -1,0 +1,92 @@
+//! The way to an engine in this process.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cenote_device::SegmentFile;
+use cenote_model::{DeviceId, Error, ErrorKind, Request, Result};
+use cenote_server::{Client, Host};
+
+use super::transport::{Arrivals, Done, Pending, Transport, Unsent};
+use crate::sync::{read, write};
+
+/// A service of this process, and the session with it.
+pub(crate) struct Local {
+    pub host: Arc<Host>,
+    client: Client,
+    seq: Arc<AtomicU64>,
+    arrivals: Arc<Arrivals>,
+    /// Held for reading by requests being handed over, for writing by whoever ends this.
+    gate: std::sync::RwLock<()>,
+    retired: AtomicBool,
+}
+
+impl Local {
+    pub fn new(host: Arc<Host>, client: Client, seq: Arc<AtomicU64>, arrivals: Arc<Arrivals>) -> Self {
+        Self {
+            host,
+            client,
+            seq,
+            arrivals,
+            gate: std::sync::RwLock::default(),
+            retired: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Transport for Local {
+    fn submit(&self, request: Request, done: Done) -> Result<(), Unsent> {
+        let open = read(&self.gate);
+        if self.retired.load(Ordering::Relaxed) {
+            return Err(Unsent { request, done });
+        }
+        let mut done = Some(done);
+        let ready = {
+            let mut engine = self.host.service.lock();
+            // Numbered under the lock, so that numbers reach the engine in order.
+            let seq = self.seq.fetch_add(1, Ordering::Relaxed);
+            engine.handle(self.client.session, seq, request, || {
+                let (done, arrivals) = (done.take(), self.arrivals.clone());
+                Box::new(move |response| {
+                    if let Some(done) = done {
+                        done(response);
+                    }
+                    arrivals.note();
+                })
+            })
+        };
+        drop(open);
+        if let (Some(response), Some(done)) = (ready, done) {
+            done(response);
+            self.arrivals.note();
+        }
+        Ok(())
+    }
+    fn progress(&self, seen: u64, patience: Duration) -> bool {
+        self.arrivals.wait(seen, patience);
+        true
+    }
+    fn segment(&self, device: DeviceId, number: u64) -> Result<(SegmentFile, bool)> {
+        let missing = || Error::new(ErrorKind::NotFound, format!("device {device}")).because("the store has no such device");
+        let device = self.host.service.device(device).ok_or_else(missing)?;
+        let segment = device.segment(number)?;
+        segment.map(|segment| (segment, true)).ok_or_else(|| {
+            Error::new(ErrorKind::Unsupported, format!("segment {number}"))
+                .because("its device cannot be shared with clients")
+        })
+    }
+    fn retire(&self) -> Vec<Pending> {
+        let _alone = write(&self.gate);
+        self.retired.store(true, Ordering::SeqCst);
+        Vec::new() // the service finishes what waits before it closes
+    }
+    fn close(&self) -> Result<()> {
+        self.retire();
+        self.host.service.session_close(self.client.session);
+        self.host.close()
+    }
+    fn is_local(&self) -> bool {
+        true
+    }
+}

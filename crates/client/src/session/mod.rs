@@ -1,0 +1,313 @@
+//! A session: this process's standing with one store. Every handle of the store shares it.
+
+pub(crate) mod attach;
+pub(crate) mod local;
+mod keeper;
+pub(crate) mod readers;
+pub(crate) mod transport;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use cenote_device::{SegmentFile, fork};
+use cenote_model::{
+    ContainerId, DeviceId, Error, ErrorKind, IndexKey, ObjectKey, Request, Response, Result, Run, StoreId,
+};
+
+use crate::OpenOptions;
+use crate::data::arena::Arenas;
+use crate::data::cache::Objects;
+use crate::data::callbacks::Callbacks;
+use crate::data::queue::Queue;
+use crate::data::segments::Segments;
+use crate::data::workers::Workers;
+use crate::sync::lock;
+use readers::Readers;
+use transport::{Arrivals, Done, Transport, Unsent};
+
+/// How long a waiting thread sleeps at most before it looks whether the other end still lives.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// One engine that the session is, or was, attached to.
+pub(crate) struct Attachment {
+    pub store: StoreId,
+    pub transport: Arc<dyn Transport>,
+    pub readers: Readers,
+    /// Value of the instance word that belongs to this engine.
+    pub instance: u64,
+    /// May it change anything?
+    pub write: bool,
+}
+
+impl Attachment {
+    /// False once another engine has taken over.
+    #[inline]
+    pub fn is_current(&self) -> bool {
+        self.readers.instance() == self.instance
+    }
+}
+
+/// See the module.
+pub(crate) struct Session {
+    myself: Weak<Session>,
+    /// Fork generation of the process that it belongs to.
+    pub generation: u64,
+    pub dir: PathBuf,
+    pub options: OpenOptions,
+    pub nonce: u128,
+    /// Number of the next request.
+    pub seq: Arc<AtomicU64>,
+    attachment: ArcSwap<Attachment>,
+    attaching: Mutex<()>,
+    pub arrivals: Arc<Arrivals>,
+    pub objects: Objects,
+    pub segments: Segments,
+    pub arenas: Arenas,
+    pub queue: Queue,
+    pub callbacks: Callbacks,
+    pub workers: Workers,
+    labels: Mutex<HashMap<ContainerId, Arc<str>>>,
+    /// Space to be given back by a thread that may send.
+    to_unlease: Mutex<Vec<Run>>,
+    closed: AtomicBool,
+    /// In-process engines that may be handed over listen here.
+    pub listener: Mutex<Option<attach::Listener>>,
+    keeper: keeper::Keeper,
+}
+
+impl Session {
+    /// Attaches to the store in `dir`.
+    pub fn open(dir: &Path, options: &OpenOptions) -> Result<Arc<Self>> {
+        let nonce = crate::ids::random();
+        let seq = Arc::new(AtomicU64::new(1));
+        let arrivals = Arc::new(Arrivals::default());
+        let (attachment, listener) = attach::attach(dir, options, nonce, &seq, &arrivals)?;
+        let session = Arc::new_cyclic(|myself| Self {
+            myself: myself.clone(),
+            generation: fork::generation(),
+            dir: dir.to_path_buf(),
+            options: options.clone(),
+            nonce,
+            seq,
+            attachment: ArcSwap::from_pointee(attachment),
+            attaching: Mutex::new(()),
+            arrivals,
+            objects: Objects::default(),
+            segments: Segments::default(),
+            arenas: Arenas::default(),
+            queue: Queue::default(),
+            callbacks: Callbacks::default(),
+            workers: Workers::default(),
+            labels: Mutex::default(),
+            to_unlease: Mutex::default(),
+            closed: AtomicBool::new(false),
+            listener: Mutex::new(None),
+            keeper: keeper::Keeper::default(),
+        });
+        attach::listen(&session, listener);
+        Ok(session)
+    }
+    /// Itself, for callbacks that may outlive it.
+    pub fn myself(&self) -> Weak<Self> {
+        self.myself.clone()
+    }
+    /// The engine that it is attached to now.
+    #[inline]
+    pub fn attachment(&self) -> arc_swap::Guard<Arc<Attachment>> {
+        self.attachment.load()
+    }
+    /// Attaches to whichever engine serves the store now, after `seen` turned out to be gone. Requests that had no
+    /// answer are sent again.
+    pub fn attach_again(&self, seen: &Arc<Attachment>) -> Result<()> {
+        let _one = lock(&self.attaching);
+        if !Arc::ptr_eq(&self.attachment.load(), seen) {
+            return Ok(()); // another thread was faster
+        }
+        self.check_open()?;
+        let pending = seen.transport.retire();
+        match attach::again(self, seen, pending) {
+            Ok(attachment) => {
+                if attachment.store != seen.store || !attachment.readers.same_table(&seen.readers) {
+                    self.objects.forget_all();
+                }
+                self.attachment.store(Arc::new(attachment));
+                self.arrivals.note();
+                Ok(())
+            }
+            Err(error) => {
+                self.arrivals.note();
+                Err(error)
+            }
+        }
+    }
+    /// Puts another engine in the place of the one in this process.
+    pub fn replace_attachment(&self, attachment: Attachment) {
+        self.attachment.store(Arc::new(attachment));
+        self.arrivals.note();
+    }
+    /// Sends a request, whatever it takes; `done` gets the response.
+    pub fn submit(&self, request: Request, done: Done) {
+        let (mut request, mut done) = (request, done);
+        loop {
+            let attachment = self.attachment.load_full();
+            match attachment.transport.submit(request, done) {
+                Ok(()) => return,
+                Err(Unsent { request: back, done: back_done }) => {
+                    if let Err(error) = self.attach_again(&attachment) {
+                        return back_done(Response::Failed(error));
+                    }
+                    (request, done) = (back, back_done);
+                }
+            }
+        }
+    }
+    /// Sends a request at once and waits for its response.
+    pub fn ask(&self, request: Request) -> Result<Response> {
+        let slot = Arc::new(Mutex::new(None));
+        let filled = slot.clone();
+        self.submit(request, Box::new(move |response| *lock(&filled) = Some(response)));
+        let mut answer = lock(&slot).take();
+        if answer.is_none() {
+            self.wait_until(|| {
+                answer = lock(&slot).take();
+                answer.is_some()
+            });
+        }
+        match answer {
+            Some(Response::Failed(error)) => Err(error),
+            Some(response) => Ok(response),
+            None => Err(closed_error()),
+        }
+    }
+    /// Sends a request after everything that was launched before it, and waits for its response.
+    pub fn request(&self, request: Request) -> Result<Response> {
+        self.queue.send_all(self);
+        self.ask(request)
+    }
+    /// Sends without waiting for the response.
+    pub fn tell(&self, request: Request) {
+        self.submit(request, Box::new(|_| {}));
+    }
+    /// Returns when `is_true`; takes in responses meanwhile, and attaches again if the engine is gone.
+    pub fn wait_until(&self, mut is_true: impl FnMut() -> bool) {
+        loop {
+            let seen = self.arrivals.count();
+            if is_true() {
+                return;
+            }
+            let attachment = self.attachment.load_full();
+            if !attachment.transport.progress(seen, PATIENCE) {
+                // On failure the requests without an answer were failed, so what is waited for comes true.
+                let _ = self.attach_again(&attachment);
+            }
+        }
+    }
+    /// A segment's descriptor.
+    pub fn segment(&self, device: DeviceId, number: u64) -> Result<(SegmentFile, bool)> {
+        loop {
+            let attachment = self.attachment.load_full();
+            match attachment.transport.segment(device, number) {
+                Err(error) if error.kind() == ErrorKind::Disconnected => self.attach_again(&attachment)?,
+                result => return result,
+            }
+        }
+    }
+    /// Gives leased space back.
+    pub fn unlease(&self, runs: Vec<Run>) {
+        if !runs.is_empty() {
+            self.tell(Request::Unlease { runs });
+        }
+    }
+    /// Gives leased space back soon: for threads in the middle of taking in responses.
+    pub fn unlease_later(&self, run: Run) {
+        lock(&self.to_unlease).push(run);
+    }
+    /// What [`Session::unlease_later`] put off.
+    pub fn unlease_now(&self) {
+        let runs = std::mem::take(&mut *lock(&self.to_unlease));
+        self.unlease(runs);
+    }
+    /// Bytes of memory tiers.
+    pub fn memory_bytes(&self) -> u64 {
+        self.segments.memory_bytes()
+    }
+    /// An error unless changes are allowed.
+    #[inline]
+    pub fn check_writable(&self) -> Result<()> {
+        if self.options.read_only || !self.attachment.load().write {
+            return Err(Error::new(ErrorKind::PermissionDenied, self.name())
+                .because(if self.options.read_only { "it was opened for reading only" } else { "this user may only read it" })
+                .try_next("open it for writing, as its owner or one of its writers"));
+        }
+        Ok(())
+    }
+    /// An error once closed.
+    #[inline]
+    pub fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Relaxed) { Err(closed_error()) } else { Ok(()) }
+    }
+    /// Its name in errors.
+    pub fn name(&self) -> String {
+        format!("store {}", self.dir.display())
+    }
+    /// Remembers a container's label, for errors.
+    pub fn learn_label(&self, id: ContainerId, label: &Arc<str>) {
+        lock(&self.labels).insert(id, label.clone());
+    }
+    fn container_name(&self, id: ContainerId) -> String {
+        lock(&self.labels).get(&id).map_or_else(|| format!("container {id}"), |label| format!("container `{label}`"))
+    }
+    /// An object's name in errors.
+    #[cold]
+    pub fn object_name(&self, key: ObjectKey) -> String {
+        format!("object {} of {}", key.object, self.container_name(key.container))
+    }
+    /// An index's name in errors.
+    #[cold]
+    pub fn index_name(&self, key: IndexKey) -> String {
+        format!("index {} of {}", key.index, self.container_name(key.container))
+    }
+    /// Starts what looks after launched operations while no thread waits.
+    #[inline]
+    pub fn keep(&self) {
+        self.keeper.wake(self);
+    }
+    /// Finishes what was launched, gives everything back, and leaves.
+    pub fn close(&self) -> Result<()> {
+        if self.closed.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let result = self.queue.settle_all(self);
+        if self.closed.swap(true, Ordering::SeqCst) {
+            return result;
+        }
+        drop(lock(&self.listener).take());
+        let mut runs = self.arenas.take_all();
+        runs.append(&mut lock(&self.to_unlease));
+        let attachment = self.attachment.load_full();
+        if !runs.is_empty() {
+            let _ = attachment.transport.submit(Request::Unlease { runs }, Box::new(|_| {}));
+        }
+        let left = attachment.transport.close();
+        self.keeper.stop();
+        result.and(left)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // The last handle went without `close`: errors have nobody to go to but the log.
+        if let Err(error) = self.close() {
+            tracing::warn!(%error, "leaving the store");
+        }
+    }
+}
+
+#[cold]
+fn closed_error() -> Error {
+    Error::new(ErrorKind::InvalidInput, "store").because("it was closed").try_next("open it again")
+}

@@ -1,0 +1,116 @@
+//! The reader's side of the shared control table: announcements, version words, and long-lived pins of views.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex};
+
+use cenote_device::control::{ClientFile, ControlView};
+use cenote_model::Result;
+
+use crate::sync::lock;
+
+/// A group of views takes in new members while the reader epoch is within so much of the group's.
+const GROUP_EPOCHS: u64 = 256;
+/// Slots that views may take; the rest are for reads.
+const GROUPS_MAX: usize = 24;
+
+/// The table, and this client's slots.
+pub(crate) struct Readers {
+    table: ControlView,
+    file: ClientFile,
+    /// Which file the table is: device and inode.
+    table_is: (u64, u64),
+    groups: Mutex<Vec<Group>>,
+}
+
+/// Views that share a slot. The slot says when the first of them began, which protects the later ones too.
+struct Group {
+    slot: usize,
+    epoch: u64,
+    views: usize,
+}
+
+/// An announcement for the time of one read.
+pub(crate) struct Reading<'a> {
+    file: &'a ClientFile,
+    slot: usize,
+}
+
+impl Drop for Reading<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.file.slots().clear(self.slot);
+    }
+}
+
+/// An announcement for the life of a view.
+pub(crate) struct Held {
+    attachment: Arc<super::Attachment>,
+    slot: usize,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let readers = &self.attachment.readers;
+        let mut groups = lock(&readers.groups);
+        if let Some(at) = groups.iter().position(|group| group.slot == self.slot) {
+            groups[at].views -= 1;
+            if groups[at].views == 0 {
+                readers.file.slots().clear(self.slot);
+                groups.remove(at);
+            }
+        }
+    }
+}
+
+impl Readers {
+    pub fn new(table: OwnedFd, file: ClientFile) -> Result<Self> {
+        let table_is = rustix::fs::fstat(&table).map_or((0, 0), |stat| (stat.st_dev, stat.st_ino));
+        Ok(Self { table: ControlView::map(table)?, file, table_is, groups: Mutex::default() })
+    }
+    /// Value of the instance word now.
+    #[inline]
+    pub fn instance(&self) -> u64 {
+        self.table.instance()
+    }
+    /// The version word for objects of this hash.
+    #[inline]
+    pub fn word(&self, hash: u64) -> u64 {
+        self.table.word(hash)
+    }
+    /// Announces a read. Look at words only after this.
+    #[inline]
+    pub fn enter(&self) -> Reading<'_> {
+        loop {
+            if let Some(slot) = self.file.slots().announce(self.table.epoch()) {
+                return Reading { file: &self.file, slot };
+            }
+            std::thread::sleep(std::time::Duration::from_micros(50)); // more than 64 threads read at once
+        }
+    }
+    /// Announces a view. Look at words only after this.
+    pub fn hold(attachment: &Arc<super::Attachment>) -> Held {
+        let readers = &attachment.readers;
+        let mut groups = lock(&readers.groups);
+        let epoch = readers.table.epoch();
+        let full = groups.len() >= GROUPS_MAX;
+        let slot = match groups.last_mut() {
+            Some(group) if full || epoch - group.epoch.min(epoch) < GROUP_EPOCHS => {
+                group.views += 1;
+                group.slot
+            }
+            _ => {
+                let slot = readers.enter();
+                let number = slot.slot;
+                std::mem::forget(slot); // cleared when the last view of the group goes
+                groups.push(Group { slot: number, epoch, views: 1 });
+                number
+            }
+        };
+        drop(groups);
+        Held { attachment: attachment.clone(), slot }
+    }
+    /// True if both look at one table, so that cached versions go on holding.
+    pub fn same_table(&self, other: &Self) -> bool {
+        self.table_is == other.table_is && self.table.store() == other.table.store()
+    }
+}

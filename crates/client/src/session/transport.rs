@@ -1,0 +1,77 @@
+//! What carries requests to the engine: the seam between a session and the two ways to reach a store.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
+
+use cenote_device::SegmentFile;
+use cenote_model::{DeviceId, Request, Response, Result};
+
+use crate::sync::lock;
+
+/// Called once with the response.
+pub(crate) type Done = Box<dyn FnOnce(Response) + Send>;
+
+/// A request that was not taken, because the transport no longer leads anywhere. A session attaches again and repeats.
+pub(crate) struct Unsent {
+    pub request: Request,
+    pub done: Done,
+}
+
+/// A request on its way whose response has not come.
+pub(crate) struct Pending {
+    pub seq: u64,
+    /// Encoded, to be sent again as it is.
+    pub message: Vec<u8>,
+    pub done: Done,
+}
+
+/// One way to an engine.
+pub(crate) trait Transport: Send + Sync {
+    /// Sends a request; requests reach the engine in the order of these calls. `done` may be called before this returns.
+    fn submit(&self, request: Request, done: Done) -> Result<(), Unsent>;
+    /// Takes in what came. If nothing came since `seen` (a value of [`Arrivals::count`]), waits up to `patience`.
+    /// False if the other end is gone.
+    fn progress(&self, seen: u64, patience: Duration) -> bool;
+    /// A segment of a device, and whether it may be written.
+    fn segment(&self, device: DeviceId, number: u64) -> Result<(SegmentFile, bool)>;
+    /// Stops taking requests and gives up those without a response, to be sent elsewhere.
+    fn retire(&self) -> Vec<Pending>;
+    /// Ends the session: space that it holds may go back. Waits for nothing.
+    fn close(&self) -> Result<()>;
+    /// True for an engine in this process.
+    fn is_local(&self) -> bool;
+}
+
+/// Counts responses, so that threads can sleep until one comes.
+#[derive(Default)]
+pub(crate) struct Arrivals {
+    count: AtomicU64,
+    sleepers: AtomicUsize,
+    lock: Mutex<()>,
+    wake: Condvar,
+}
+
+impl Arrivals {
+    /// Responses so far. Read it, look whether what you wait for is there, and only then wait.
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::SeqCst)
+    }
+    /// Something came.
+    pub fn note(&self) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            drop(lock(&self.lock));
+            self.wake.notify_all();
+        }
+    }
+    /// Sleeps until the count is not `seen`, for at most `patience`.
+    pub fn wait(&self, seen: u64, patience: Duration) {
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        let guard = lock(&self.lock);
+        if self.count() == seen {
+            drop(self.wake.wait_timeout(guard, patience));
+        }
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,96 @@
+//! Mapped memory to be filled and committed.
+#![allow(unsafe_code, reason = "a slice over leased space in a mapped segment")]
+
+use std::sync::Arc;
+
+use cenote_model::{Extent, RUN_BYTES_MAX, Result, Update};
+
+use crate::data::arena::Chunk;
+use crate::data::pieces::Place;
+use crate::data::queue::Subject;
+use crate::data::write;
+use crate::object::Object;
+use crate::session::Session;
+
+/// Mapped memory to be filled and committed. Dropped without [`Staged::commit`], it leaves nothing.
+pub struct Staged {
+    session: Arc<Session>,
+    object: Object,
+    space: Space,
+}
+
+enum Space {
+    /// Leased space in a mapped segment.
+    Memory(Chunk),
+    /// The memory tier had no run of that size: ordinary memory, copied at commit.
+    Heap(Vec<u8>),
+}
+
+impl std::fmt::Debug for Staged {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Staged").field("object", &self.object).finish_non_exhaustive()
+    }
+}
+
+impl Staged {
+    pub(crate) fn make(object: &Object, len: usize) -> Result<Self> {
+        let session = object.container().store().session()?.clone();
+        session.check_writable()?;
+        let mut space = Space::Heap(Vec::new());
+        if len > 0 && len <= RUN_BYTES_MAX as usize {
+            let chunk = object.arena(&session).take(&session, object.container().id(), len as u64)?;
+            if chunk.len as usize == len && write::is_memory(&chunk) {
+                space = Space::Memory(chunk);
+            } else {
+                session.unlease(vec![chunk.run()]);
+            }
+        }
+        if let Space::Heap(bytes) = &mut space {
+            bytes.resize(len, 0);
+        }
+        Ok(Self { session, object: object.clone(), space })
+    }
+    /// The bytes to fill. What they hold before is undefined.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        match &mut self.space {
+            Space::Heap(bytes) => bytes,
+            Space::Memory(chunk) => {
+                let address = chunk.address().expect("staged in memory");
+                // SAFETY: the chunk is leased to this value alone and mapped writable while the session lives; `&mut
+                // self` makes this the only slice over it; every bit pattern is a byte.
+                unsafe { std::slice::from_raw_parts_mut(address, chunk.len as usize) }
+            }
+        }
+    }
+    /// Makes them the object's bytes at `offset`.
+    pub fn commit(mut self, offset: u64) -> Result<()> {
+        let session = self.session.clone();
+        session.check_open()?;
+        let cache = self.object.cache(&session);
+        write::check_range(&session, &cache, offset, self.bytes().len() as u64)?;
+        let sums = write::sums_in_place(self.bytes());
+        match std::mem::replace(&mut self.space, Space::Heap(Vec::new())) {
+            Space::Heap(bytes) => self.object.write_at(offset, &bytes),
+            Space::Memory(chunk) => {
+                let extent = Extent::whole(chunk.device, chunk.offset, chunk.len, sums);
+                let address = chunk.address().expect("staged in memory") as usize;
+                let (len, place, run) = (u64::from(chunk.len), Place::Memory(address), chunk.run());
+                let update = Update::Write { key: cache.key, offset, extent };
+                let subject = Subject::Write { object: cache, offset, len, place, run };
+                let ticket = session.queue.push(&session, vec![update], vec![subject], 0, false);
+                session.queue.wait(&session, &ticket)
+            }
+        }
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        if let Space::Memory(chunk) = &self.space
+            && self.session.generation == cenote_device::fork::generation()
+        {
+            self.session.unlease_later(chunk.run());
+            self.session.keep();
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! A store: opening, containers, devices, and what concerns all of it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::{ArcSwap, Guard};
+use cenote_device::fork;
+use cenote_model::{
+    ContainerInfo, ContainerSpec, DeviceInfo, DeviceSpec, Error, ErrorKind, Explanation, FlushTarget, LABEL_BYTES_MAX,
+    ObjectKey, Request, Response, Result, StoreId, StoreStats, Update, VerifyReport,
+};
+
+use crate::container::Container;
+use crate::data::queue::code_error;
+use crate::session::Session;
+use crate::transaction::Transaction;
+use crate::{Mode, OpenOptions, session};
+
+/// Containers asked for at a time.
+const PAGE: u32 = 1000;
+
+/// A store. Cheap to clone; clones share one session. Safe to use after `fork`: the child gets its own session.
+#[derive(Clone)]
+pub struct Store {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    dir: PathBuf,
+    options: OpenOptions,
+    session: ArcSwap<Session>,
+    /// Fork generation (plus one) whose process is replacing the session; a lock that a child need not fear.
+    replacing: AtomicU64,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let session = self.session.load_full();
+        if session.generation != fork::generation() {
+            std::mem::forget(session); // the parent's: nothing of it may be run here
+        }
+    }
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("dir", &self.inner.dir).finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// Opens the store in `dir`, making it (with a memory tier and a directory tier sized for this machine) if none is there.
+    pub fn open(dir: impl AsRef<Path>) -> Result<Self> {
+        Self::open_with(dir, &OpenOptions { create: true, ..OpenOptions::default() })
+    }
+    /// Opens the store in `dir` as `options` say.
+    pub fn open_with(dir: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
+        let dir = std::path::absolute(dir.as_ref())
+            .map_err(|error| Error::io(format!("store {}", dir.as_ref().display()), &error))?;
+        let session = Session::open(&dir, options)?;
+        // What made the store is done with: a session that attaches again must not make it anew.
+        let options = OpenOptions { create: false, create_new: false, ..options.clone() };
+        let inner = Inner { dir, options, session: ArcSwap::new(session), replacing: AtomicU64::new(0) };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+    /// This process's session: after `fork`, a new one.
+    #[inline]
+    pub(crate) fn session(&self) -> Result<Guard<Arc<Session>>> {
+        let session = self.inner.session.load();
+        if session.generation != fork::generation() {
+            drop(session);
+            return self.session_in_child();
+        }
+        session.check_open()?;
+        Ok(session)
+    }
+    #[cold]
+    fn session_in_child(&self) -> Result<Guard<Arc<Session>>> {
+        let me = fork::generation() + 1;
+        loop {
+            let seen = self.inner.replacing.load(Ordering::SeqCst);
+            let mine = seen != me
+                && self.inner.replacing.compare_exchange(seen, me, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+            let session = self.inner.session.load();
+            if session.generation == fork::generation() {
+                if mine {
+                    self.inner.replacing.store(0, Ordering::SeqCst);
+                }
+                return Ok(session);
+            }
+            if !mine {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+                continue;
+            }
+            let fresh = Session::open(&self.inner.dir, &self.inner.options);
+            let result = fresh.map(|fresh| {
+                // The parent's session must not be torn down here: its threads, rings and engine are the parent's.
+                std::mem::forget(self.inner.session.swap(fresh));
+                self.inner.session.load()
+            });
+            self.inner.replacing.store(0, Ordering::SeqCst);
+            return result;
+        }
+    }
+    /// An existing container.
+    pub fn container(&self, label: &str) -> Result<Container> {
+        let session = self.session()?;
+        check_label(label)?;
+        match session.request(Request::ContainerByLabel { label: label.into() })? {
+            Response::Container(info) => Ok(Container::new(self, &session, &info)),
+            other => Err(surprise("a container", &other)),
+        }
+    }
+    /// A new container; `ErrorKind::Exists` if the label is taken.
+    pub fn create_container(&self, label: &str, spec: &ContainerSpec) -> Result<Container> {
+        check_label(label)?;
+        let update = Update::ContainerCreate { id: cenote_model::ContainerId(0), label: label.into(), spec: spec.clone() };
+        self.change(update, || format!("container `{label}`"))?;
+        self.container(label)
+    }
+    /// The container of that label, made if it is not there.
+    pub fn open_container(&self, label: &str, spec: &ContainerSpec) -> Result<Container> {
+        match self.container(label) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            result => return result,
+        }
+        match self.create_container(label, spec) {
+            Err(error) if error.kind() == ErrorKind::Exists => self.container(label), // another was faster
+            result => result,
+        }
+    }
+    /// All containers whose label begins with `prefix`, in label order.
+    pub fn containers(&self, prefix: &str) -> Result<Vec<ContainerInfo>> {
+        let session = self.session()?;
+        let mut all = Vec::new();
+        let mut after = None;
+        loop {
+            let request = Request::ContainerList { after: after.take(), limit: PAGE };
+            let Response::Containers(page) = session.request(request)? else { return Ok(all) };
+            let Some(last) = page.last() else { return Ok(all) };
+            after = Some(last.label.clone());
+            all.extend(page.into_iter().filter(|info| info.label.starts_with(prefix)));
+        }
+    }
+    /// Gives a container another label.
+    pub fn rename_container(&self, from: &str, to: &str) -> Result<()> {
+        check_label(to)?;
+        let id = self.container(from)?.id();
+        self.change(Update::ContainerRename { id, label: to.into() }, || format!("container `{to}`"))
+    }
+    /// Deletes a container with everything in it, atomically.
+    pub fn delete_container(&self, label: &str) -> Result<()> {
+        let id = self.container(label)?.id();
+        self.change(Update::ContainerDelete { id }, || format!("container `{label}`"))
+    }
+    /// Begins a transaction.
+    pub fn begin(&self) -> Transaction {
+        Transaction::new(self)
+    }
+    /// Returns when everything acknowledged so far survives power loss.
+    pub fn flush(&self) -> Result<()> {
+        self.flush_target(FlushTarget::Store)
+    }
+    pub(crate) fn flush_target(&self, target: FlushTarget) -> Result<()> {
+        self.wait_all()?;
+        self.session()?.request(Request::Flush { target }).map(drop)
+    }
+    /// The devices, fastest first.
+    pub fn devices(&self) -> Result<Vec<DeviceInfo>> {
+        match self.session()?.request(Request::Devices)? {
+            Response::Devices(mut devices) => {
+                devices.sort_by_key(|device| (device.spec.kind, device.id));
+                Ok(devices)
+            }
+            other => Err(surprise("the devices", &other)),
+        }
+    }
+    /// Adds a device.
+    pub fn add_device(&self, spec: &DeviceSpec) -> Result<()> {
+        self.command(Request::DeviceAdd { spec: spec.clone() })
+    }
+    /// Moves everything off a device.
+    pub fn drain_device(&self, name: &str) -> Result<()> {
+        self.command(Request::DeviceDrain { name: name.into() })
+    }
+    /// Forgets an empty device.
+    pub fn remove_device(&self, name: &str) -> Result<()> {
+        self.command(Request::DeviceRemove { name: name.into() })
+    }
+    /// Where each range of an object is and why.
+    pub fn explain(&self, key: ObjectKey) -> Result<Explanation> {
+        match self.session()?.request(Request::Explain { key })? {
+            Response::Explanation(explanation) => Ok(explanation),
+            other => Err(surprise("an explanation", &other)),
+        }
+    }
+    /// Reads and checks everything.
+    pub fn verify(&self) -> Result<VerifyReport> {
+        self.verify_target(FlushTarget::Store)
+    }
+    pub(crate) fn verify_target(&self, target: FlushTarget) -> Result<VerifyReport> {
+        match self.session()?.request(Request::Verify { target })? {
+            Response::Verified(report) => Ok(report),
+            other => Err(surprise("a report", &other)),
+        }
+    }
+    /// Writes a checkpoint now, so that the next opening replays nothing.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.command(Request::Checkpoint)
+    }
+    /// Asks the daemon that serves the store in `dir` to finish what it does and leave. False if none serves it.
+    pub fn stop_daemon(dir: impl AsRef<Path>) -> Result<bool> {
+        session::attach::stop_daemon(dir.as_ref())
+    }
+    /// The store's id.
+    pub fn id(&self) -> StoreId {
+        self.inner.session.load().attachment().store
+    }
+    /// The directory that it was opened in.
+    pub fn dir(&self) -> &Path {
+        &self.inner.dir
+    }
+    /// How the engine is reached now: [`Mode::InProcess`] or [`Mode::Daemon`].
+    pub fn reached(&self) -> Mode {
+        let local = self.session().is_ok_and(|session| session.attachment().transport.is_local());
+        if local { Mode::InProcess } else { Mode::Daemon }
+    }
+    /// Counters.
+    pub fn stats(&self) -> Result<StoreStats> {
+        match self.session()?.request(Request::Stats)? {
+            Response::Stats(stats) => Ok(stats),
+            other => Err(surprise("counters", &other)),
+        }
+    }
+    /// Waits for every launched operation of this session.
+    pub fn wait_all(&self) -> Result<()> {
+        let session = self.session()?;
+        session.queue.settle_all(&session)
+    }
+    /// Ends the session that this store shares with its clones, containers, objects and indices: waits for launched
+    /// operations, gives leases back, and closes an engine in this process, so that the directory is free when this
+    /// returns. Later calls through any of them fail with `InvalidInput`; views stay valid. A second call does nothing.
+    pub fn close(&self) -> Result<()> {
+        let session = self.inner.session.load_full();
+        if session.generation != fork::generation() {
+            std::mem::forget(session);
+            return Ok(());
+        }
+        session.close()
+    }
+    /// Applies one update; `subject` names what it is about.
+    pub(crate) fn change(&self, update: Update, subject: impl FnOnce() -> String) -> Result<()> {
+        let session = self.session()?;
+        session.check_writable()?;
+        match session.request(Request::Apply { checks: Vec::new(), updates: vec![update], atomic: false })? {
+            Response::Applied { codes, .. } => match codes.first() {
+                None | Some(cenote_model::KeyCode::Ok) => Ok(()),
+                Some(code) => Err(code_error(*code, subject())),
+            },
+            other => Err(surprise("an outcome", &other)),
+        }
+    }
+    fn command(&self, request: Request) -> Result<()> {
+        let session = self.session()?;
+        session.check_writable()?;
+        session.request(request).map(drop)
+    }
+}
+
+/// The error for a label that no container can have.
+fn check_label(label: &str) -> Result<()> {
+    if label.is_empty() || label.len() > LABEL_BYTES_MAX {
+        return Err(Error::new(ErrorKind::InvalidInput, "container label")
+            .because(format!("it has {} bytes; 1 to {LABEL_BYTES_MAX} are allowed", label.len())));
+    }
+    Ok(())
+}
+
+/// The error for a response of the wrong kind.
+#[cold]
+pub(crate) fn surprise(wanted: &str, got: &Response) -> Error {
+    let got = format!("{got:?}");
+    let got = got.chars().take(100).collect::<String>();
+    Error::new(ErrorKind::Internal, "answer of the engine").because(format!("{wanted} was expected, not {got}"))
+}

@@ -1,0 +1,170 @@
+//! A store opened by this process: lock, control table, engine and its threads.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use cenote_device::control::{ClientFile, SharedControl};
+use cenote_device::{FsMetaDir, StoreLock, SystemClock, SystemDevices, process};
+use cenote_model::{DeviceKind, DeviceSpec, Error, ErrorKind, Result, StoreConfig, StoreId};
+use cenote_store::{Engine, Seams, SessionId, SessionInfo, StoreSummary};
+
+use crate::Service;
+use crate::service::lock;
+
+/// What to do if the directory holds no store, or one.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OpenHow<'a> {
+    /// Make a store if there is none.
+    pub create: Option<&'a StoreConfig>,
+    /// Fail if there is one.
+    pub create_new: bool,
+}
+
+/// A store that this process has the engine of.
+pub struct Host {
+    /// The engine and its threads.
+    pub service: Arc<Service>,
+    /// The shared control table and the files of clients.
+    pub control: Arc<SharedControl>,
+    /// What the superblock says.
+    pub summary: StoreSummary,
+    dir: PathBuf,
+    store_lock: Mutex<Option<StoreLock>>,
+}
+
+/// A client as the host knows it.
+#[derive(Clone, Debug)]
+pub struct Client {
+    /// Its session with the engine.
+    pub session: SessionId,
+    /// Its reader slots and rings.
+    pub file: ClientFile,
+}
+
+impl Host {
+    /// Opens the store in `dir`. `None` if another process has it.
+    pub fn open(dir: &Path, how: &OpenHow<'_>) -> Result<Option<Self>> {
+        let subject = || format!("store {}", dir.display());
+        if !dir.exists() {
+            if how.create.is_none() {
+                return Err(Error::new(ErrorKind::NotFound, subject())
+                    .because("there is no such directory")
+                    .try_next("check the path, or make a store there: `cenote init DIR`"));
+            }
+            std::fs::create_dir_all(dir).map_err(|error| Error::io(subject(), &error))?;
+        }
+        let meta = Arc::new(FsMetaDir::open(dir)?);
+        if how.create.is_none() {
+            Engine::peek(&*meta)?; // before the lock file is made: no change to what is no store
+        }
+        let Some(store_lock) = StoreLock::acquire(dir)? else { return Ok(None) };
+        let found = Engine::peek(&*meta);
+        let exists = match &found {
+            Ok(_) => true,
+            Err(error) if error.kind() == ErrorKind::NotFound => false,
+            Err(error) => return Err(error.clone()),
+        };
+        if exists && how.create_new {
+            return Err(Error::new(ErrorKind::Exists, subject()).try_next("open it, or choose another directory"));
+        }
+        let control = Arc::new(SharedControl::default());
+        let seams = Seams {
+            meta,
+            devices: Arc::new(SystemDevices::default()),
+            clock: Arc::new(SystemClock),
+            control: control.clone(),
+        };
+        let engine = match how.create {
+            Some(config) if !exists => Engine::create(seams, &with_devices(dir, config)?)?,
+            _ => Engine::open(seams)?.0,
+        };
+        let summary = engine.summary();
+        let service = Service::start(engine);
+        let host = Self { service, control, summary, dir: dir.to_path_buf(), store_lock: Mutex::new(Some(store_lock)) };
+        host.reap();
+        Ok(Some(host))
+    }
+    /// The store's id.
+    pub fn id(&self) -> StoreId {
+        self.summary.id
+    }
+    /// The directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+    /// What a user may do: `Some(true)` write, `Some(false)` read, `None` nothing.
+    pub fn rights(&self, uid: u32) -> Option<bool> {
+        let owner = std::fs::metadata(&self.dir).map(|meta| std::os::unix::fs::MetadataExt::uid(&meta));
+        let own = rustix::process::geteuid().as_raw();
+        if uid == 0 || uid == own || owner.is_ok_and(|owner| owner == uid) || self.summary.writers.contains(&uid) {
+            Some(true)
+        } else {
+            self.summary.readers.contains(&uid).then_some(false)
+        }
+    }
+    /// Takes in a client of process `pid`: a session (the same for the same nonce) and its file.
+    pub fn client(&self, who: SessionInfo, ring_bytes: u64) -> Result<Client> {
+        let session = self.service.session_open(who)?;
+        let file = self.control.client_create(who.pid, ring_bytes)?;
+        Ok(Client { session, file })
+    }
+    /// Closes the sessions of processes that are gone.
+    pub fn reap(&self) {
+        for (session, who) in self.service.sessions() {
+            if process::started_of(who.pid) != Some(who.started) {
+                tracing::info!(session = session.0, pid = who.pid, "its process is gone: its leases go back");
+                self.service.session_close(session);
+            }
+        }
+    }
+    /// Closes the engine and lets go of the directory.
+    pub fn close(&self) -> Result<()> {
+        let result = self.service.close();
+        drop(lock(&self.store_lock).take());
+        result
+    }
+}
+
+/// This process, as a session's owner.
+pub fn this_process(nonce: u128, write: bool) -> SessionInfo {
+    let pid = std::process::id();
+    let started = process::started_of(pid).unwrap_or(0);
+    SessionInfo { nonce, pid, started, uid: rustix::process::geteuid().as_raw(), write }
+}
+
+/// The configuration with devices: those given, or a memory tier and a directory sized for this machine.
+fn with_devices(dir: &Path, config: &StoreConfig) -> Result<StoreConfig> {
+    let mut config = config.clone();
+    let dir = dir.canonicalize().map_err(|error| Error::io(dir.display().to_string(), &error))?;
+    if config.devices.is_empty() {
+        let memory = (memory_bytes() / 8).min(free_bytes(&cenote_device::shm_base()) / 2);
+        let disk = free_bytes(&dir) / 2;
+        let tier = |name: &str, kind, path, capacity: u64| DeviceSpec {
+            name: name.into(),
+            kind,
+            path,
+            capacity_bytes: capacity.next_multiple_of(16 << 20),
+            watermark_high_permille: 800,
+            watermark_low_permille: 600,
+        };
+        config.devices = vec![
+            tier("memory", DeviceKind::SharedMemory, PathBuf::new(), memory.clamp(32 << 20, 64 << 30)),
+            tier("disk", DeviceKind::Directory, dir.join("disk"), disk.clamp(64 << 20, 1 << 50)),
+        ];
+    }
+    for device in &mut config.devices {
+        if device.kind != DeviceKind::SharedMemory && device.path.is_relative() {
+            device.path = dir.join(&device.path);
+        }
+    }
+    Ok(config)
+}
+
+fn memory_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram.saturating_mul(u64::from(info.mem_unit.max(1)))
+}
+
+fn free_bytes(path: &Path) -> u64 {
+    rustix::fs::statvfs(path).map_or(0, |stat| stat.f_bavail.saturating_mul(stat.f_frsize))
+}

@@ -1,0 +1,290 @@
+//! An engine with the threads that it needs: one that ticks, two that do its I/O.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use cenote_device::{Device, fork};
+use cenote_model::{DeviceId, Error, ErrorKind, Request, Response, Result};
+use cenote_store::{Engine, Job, Outcome, SessionId, SessionInfo, Ticket};
+
+/// Called once with the response to a request that could not be answered at once.
+pub type Reply = Box<dyn FnOnce(Response) + Send>;
+
+const JOB_THREADS: usize = 2;
+/// Between ticks while something happens: a tenth of the journal's group commit.
+const TICK_BUSY: Duration = Duration::from_millis(1);
+/// Between ticks when nothing does, for scrubbing and for what time alone brings about.
+const TICK_IDLE: Duration = Duration::from_millis(250);
+/// How long after the last request the service counts as busy: several group commits.
+const BUSY_LINGER: Duration = Duration::from_millis(60);
+
+/// A running engine. Requests may come from any thread.
+pub struct Service {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Fork generation that it lives in: a forked child has a copy of the memory, and must not touch the store with it.
+    generation: u64,
+}
+
+struct Shared {
+    engine: Mutex<Guarded>,
+    jobs: Mutex<VecDeque<Job>>,
+    jobs_wake: Condvar,
+    tick_lock: Mutex<()>,
+    tick_wake: Condvar,
+    /// The tick thread sleeps long; whoever brings work wakes it.
+    idle: AtomicBool,
+    requests: AtomicU64,
+    stop: AtomicBool,
+}
+
+struct Guarded {
+    /// `None` once closed.
+    engine: Option<Engine>,
+    waiters: HashMap<Ticket, Reply>,
+    jobs_running: usize,
+}
+
+/// The engine, locked: for many requests in one go.
+pub struct Handling<'a> {
+    guard: Option<MutexGuard<'a, Guarded>>,
+    shared: &'a Shared,
+    waits: bool,
+}
+
+impl Service {
+    /// Starts the threads of an engine.
+    pub fn start(engine: Engine) -> Arc<Self> {
+        let shared = Arc::new(Shared {
+            engine: Mutex::new(Guarded { engine: Some(engine), waiters: HashMap::new(), jobs_running: 0 }),
+            jobs: Mutex::new(VecDeque::new()),
+            jobs_wake: Condvar::new(),
+            tick_lock: Mutex::new(()),
+            tick_wake: Condvar::new(),
+            idle: AtomicBool::new(false),
+            requests: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+        });
+        let mut threads = vec![spawn("cenote-tick", &shared, Shared::tick_loop)];
+        threads.extend((0..JOB_THREADS).map(|_| spawn("cenote-job", &shared, Shared::job_loop)));
+        Arc::new(Self { shared, threads: Mutex::new(threads), generation: fork::generation() })
+    }
+    /// Locks the engine for a batch of requests.
+    pub fn lock(&self) -> Handling<'_> {
+        Handling { guard: Some(lock(&self.shared.engine)), shared: &self.shared, waits: false }
+    }
+    /// Handles one request and waits for its response.
+    pub fn call(&self, session: SessionId, seq: u64, request: Request) -> Response {
+        let (send, receive) = std::sync::mpsc::sync_channel(1);
+        let ready = self.lock().handle(session, seq, request, || {
+            Box::new(move |response| drop(send.send(response)))
+        });
+        ready.unwrap_or_else(|| receive.recv().unwrap_or_else(|_| Response::Failed(closed())))
+    }
+    /// Opens a session, or finds the one with the same nonce.
+    pub fn session_open(&self, who: SessionInfo) -> Result<SessionId> {
+        lock(&self.shared.engine).engine.as_mut().ok_or_else(closed)?.session_open(who)
+    }
+    /// Ends a session whose process is done or dead.
+    pub fn session_close(&self, session: SessionId) {
+        if let Some(engine) = lock(&self.shared.engine).engine.as_mut() {
+            engine.session_close(session);
+        }
+        self.shared.kick();
+    }
+    /// The sessions that the engine knows, also those of an earlier daemon.
+    pub fn sessions(&self) -> Vec<(SessionId, SessionInfo)> {
+        lock(&self.shared.engine).engine.as_ref().map_or_else(Vec::new, Engine::sessions)
+    }
+    /// A device, for its segments.
+    pub fn device(&self, id: DeviceId) -> Option<Arc<dyn Device>> {
+        lock(&self.shared.engine).engine.as_ref()?.device(id)
+    }
+    /// Asks the engine something that no request covers.
+    pub fn with_engine<T>(&self, ask: impl FnOnce(&mut Engine) -> T) -> Result<T> {
+        lock(&self.shared.engine).engine.as_mut().map(ask).ok_or_else(closed)
+    }
+    /// Finishes what was begun, writes a checkpoint and closes the engine. Requests from then on fail with `Busy`.
+    /// Does nothing the second time, or in a forked child.
+    pub fn close(&self) -> Result<()> {
+        if fork::generation() != self.generation {
+            return Ok(());
+        }
+        self.drain();
+        self.shared.stop.store(true, Ordering::SeqCst);
+        self.shared.kick();
+        self.shared.wake_job_threads();
+        for thread in std::mem::take(&mut *lock(&self.threads)) {
+            let _ = thread.join();
+        }
+        let (engine, waiters) = {
+            let mut guard = lock(&self.shared.engine);
+            (guard.engine.take(), std::mem::take(&mut guard.waiters))
+        };
+        let result = engine.map_or(Ok(()), |mut engine| engine.close());
+        for (_, reply) in waiters {
+            reply(Response::Failed(closed()));
+        }
+        result
+    }
+    /// Gives requests that wait for I/O a bounded time to finish.
+    fn drain(&self) {
+        const PATIENCE: Duration = Duration::from_secs(30);
+        let begin = Instant::now();
+        while begin.elapsed() < PATIENCE {
+            self.shared.kick();
+            if lock(&self.shared.engine).waiters.is_empty() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        if fork::generation() == self.generation {
+            if let Err(error) = self.close() {
+                tracing::error!(%error, "closing the store failed; its journal has everything that was acknowledged");
+            }
+        } else {
+            // A forked child: the copy of the engine must not run its destructors on shared files.
+            std::mem::forget(self.shared.clone());
+            std::mem::take(&mut *lock(&self.threads)).into_iter().for_each(std::mem::forget);
+        }
+    }
+}
+
+impl Handling<'_> {
+    /// Handles a request. `None`: the response comes later, through the reply that `later` makes.
+    pub fn handle(
+        &mut self,
+        session: SessionId,
+        seq: u64,
+        request: Request,
+        later: impl FnOnce() -> Reply,
+    ) -> Option<Response> {
+        let guard = self.guard.as_mut().expect("locked until dropped");
+        let Some(engine) = guard.engine.as_mut() else { return Some(Response::Failed(closed())) };
+        match engine.handle(session, seq, request) {
+            Outcome::Ready(response) => Some(response),
+            Outcome::Wait(ticket) => {
+                guard.waiters.insert(ticket, later());
+                self.waits = true;
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Handling<'_> {
+    fn drop(&mut self) {
+        drop(self.guard.take());
+        self.shared.requests.fetch_add(1, Ordering::SeqCst);
+        if self.waits || self.shared.idle.load(Ordering::SeqCst) {
+            self.shared.kick();
+        }
+    }
+}
+
+impl Shared {
+    /// Makes the tick thread tick now.
+    fn kick(&self) {
+        self.idle.store(false, Ordering::Relaxed);
+        drop(lock(&self.tick_lock));
+        self.tick_wake.notify_one();
+    }
+    fn wake_job_threads(&self) {
+        drop(lock(&self.jobs));
+        self.jobs_wake.notify_all();
+    }
+    fn tick_loop(&self) {
+        let (mut seen, mut active_at) = (0, Instant::now());
+        while !self.stop.load(Ordering::SeqCst) {
+            let working = self.turn(None);
+            let requests = self.requests.load(Ordering::Relaxed);
+            if requests != seen || working {
+                (seen, active_at) = (requests, Instant::now());
+            }
+            let busy = active_at.elapsed() < BUSY_LINGER;
+            let guard = lock(&self.tick_lock);
+            self.idle.store(!busy, Ordering::SeqCst);
+            if !busy && self.requests.load(Ordering::SeqCst) != seen {
+                continue; // one came just now and may not have seen `idle`
+            }
+            let pause = if busy { TICK_BUSY } else { TICK_IDLE };
+            drop(self.tick_wake.wait_timeout(guard, pause));
+        }
+    }
+    fn job_loop(&self) {
+        loop {
+            let job = {
+                let mut jobs = lock(&self.jobs);
+                loop {
+                    if let Some(job) = jobs.pop_front() {
+                        break job;
+                    }
+                    if self.stop.load(Ordering::SeqCst) {
+                        return;
+                    }
+                    jobs = self.jobs_wake.wait(jobs).unwrap_or_else(std::sync::PoisonError::into_inner);
+                }
+            };
+            let done = job.run();
+            self.turn(Some(done));
+        }
+    }
+    /// One turn of the engine: takes in a finished job, ticks, hands out jobs, delivers responses.
+    /// True if jobs are under way.
+    fn turn(&self, done: Option<cenote_store::JobDone>) -> bool {
+        let mut fresh = VecDeque::new();
+        let (finished, running) = {
+            let mut guard = lock(&self.engine);
+            let guard = &mut *guard;
+            let Some(engine) = guard.engine.as_mut() else { return false };
+            if let Some(done) = done {
+                engine.finish_job(done);
+                guard.jobs_running -= 1;
+            }
+            engine.tick();
+            if !self.stop.load(Ordering::SeqCst) {
+                while let Some(job) = engine.next_job() {
+                    guard.jobs_running += 1;
+                    fresh.push_back(job);
+                }
+            }
+            let finished: Vec<(Reply, Response)> = engine
+                .take_finished()
+                .into_iter()
+                .filter_map(|(ticket, response)| guard.waiters.remove(&ticket).map(|reply| (reply, response)))
+                .collect();
+            (finished, guard.jobs_running > 0)
+        };
+        if !fresh.is_empty() {
+            lock(&self.jobs).append(&mut fresh);
+            self.jobs_wake.notify_all();
+        }
+        for (reply, response) in finished {
+            reply(response);
+        }
+        running
+    }
+}
+
+/// Locks, whatever happened to another thread that held it.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn spawn(name: &str, shared: &Arc<Shared>, body: fn(&Shared)) -> JoinHandle<()> {
+    let shared = shared.clone();
+    std::thread::Builder::new().name(name.into()).spawn(move || body(&shared)).expect("the system starts a thread")
+}
+
+#[cold]
+fn closed() -> Error {
+    Error::new(ErrorKind::Busy, "store").because("it is being closed").try_next("open it again")
+}
