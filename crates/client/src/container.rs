@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use cenote_model::{
-    BLOCK_SHIFT_MAX, BLOCK_SHIFT_MIN, ContainerId, ContainerInfo, ContainerSpec, Error, ErrorKind, FlushTarget, IndexId,
-    IndexKey, KeyCode, ObjectId, ObjectKey, Request, Response, Result, Update, VerifyReport,
+    BLOCK_SHIFT_MAX, BLOCK_SHIFT_MIN, ContainerId, ContainerInfo, ContainerSpec, Error, ErrorKind, FlushTarget,
+    IndexId, IndexKey, KeyCode, ObjectId, ObjectKey, Request, Response, Result, Update, VerifyReport,
 };
 
 use crate::data::arena::Class;
@@ -34,7 +34,10 @@ pub(crate) struct Inner {
 
 impl std::fmt::Debug for Container {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Container").field("id", &self.inner.id).field("label", &self.inner.label).finish_non_exhaustive()
+        f.debug_struct("Container")
+            .field("id", &self.inner.id)
+            .field("label", &self.inner.label)
+            .finish_non_exhaustive()
     }
 }
 
@@ -169,8 +172,7 @@ impl Container {
         if (BLOCK_SHIFT_MIN..=BLOCK_SHIFT_MAX).contains(&shift) {
             return Ok(shift);
         }
-        Err(Error::new(ErrorKind::InvalidInput, format!("block size of 2^{shift} bytes")).because(format!(
-            "blocks have 2^{BLOCK_SHIFT_MIN} to 2^{BLOCK_SHIFT_MAX} bytes"
-        )))
+        Err(Error::new(ErrorKind::InvalidInput, format!("block size of 2^{shift} bytes"))
+            .because(format!("blocks have 2^{BLOCK_SHIFT_MIN} to 2^{BLOCK_SHIFT_MAX} bytes")))
     }
 }

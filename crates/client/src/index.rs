@@ -8,7 +8,7 @@ use cenote_model::{
 use crate::container::Container;
 use crate::data::queue::Subject;
 use crate::op::Op;
-use crate::store::surprise;
+use crate::store::{Store, surprise};
 
 /// Bytes of records in one message.
 const MESSAGE_BYTES: usize = 512 << 10;
@@ -34,6 +34,9 @@ impl Index {
     /// Its full name.
     pub fn key(&self) -> IndexKey {
         IndexKey { container: self.container.id(), index: self.id }
+    }
+    pub(crate) fn store(&self) -> &Store {
+        self.container.store()
     }
     pub(crate) fn name(&self) -> String {
         format!("index {} of {}", self.id, self.container.name())
@@ -159,9 +162,7 @@ impl Index {
         Ok(all)
     }
     fn page(&self, prefix: &[u8], from: NextFrom, limit: u32) -> Result<(Vec<Record>, bool)> {
-        if let NextFrom::At(key) | NextFrom::After(key) = &from
-            && key.len() > KEY_BYTES_MAX
-        {
+        if let NextFrom::At(key) | NextFrom::After(key) = &from {
             check_key(key)?;
         }
         let session = self.container.store().session()?;
@@ -208,10 +209,10 @@ impl Index {
     }
 }
 
-fn check_key(key: &[u8]) -> Result<()> {
-    if (1..=KEY_BYTES_MAX).contains(&key.len()) {
+pub(crate) fn check_key(key: &[u8]) -> Result<()> {
+    if key.len() <= KEY_BYTES_MAX {
         return Ok(());
     }
     Err(Error::new(ErrorKind::InvalidInput, "index key")
-        .because(format!("it has {} bytes; 1 to {KEY_BYTES_MAX} are allowed", key.len())))
+        .because(format!("it has {} bytes; at most {KEY_BYTES_MAX} are allowed", key.len())))
 }

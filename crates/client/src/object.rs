@@ -4,9 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-use cenote_model::{
-    Error, ErrorKind, FlushTarget, ObjectId, ObjectKey, ObjectStat, Request, Response, Result, Update,
-};
+use cenote_model::{Error, ErrorKind, FlushTarget, ObjectId, ObjectKey, ObjectStat, Request, Response, Result, Update};
 
 use crate::container::Container;
 use crate::data::arena::Arena;
@@ -37,11 +35,7 @@ struct Known {
 
 impl Clone for Object {
     fn clone(&self) -> Self {
-        Self {
-            container: self.container.clone(),
-            id: self.id,
-            cached: ArcSwapOption::new(self.cached.load_full()),
-        }
+        Self { container: self.container.clone(), id: self.id, cached: ArcSwapOption::new(self.cached.load_full()) }
     }
 }
 
@@ -168,7 +162,10 @@ impl Object {
             let bytes = blocks.and_then(|blocks| blocks.checked_mul(1 << shift)).filter(|bytes| *bytes <= len as u64);
             let offset = range.start.checked_mul(1 << shift);
             let (Some(bytes), Some(offset)) = (bytes, offset) else {
-                return Err(wrong(format!("blocks {} to {} make no sense or are more than the buffer holds", range.start, range.end)));
+                return Err(wrong(format!(
+                    "blocks {} to {} make no sense or are more than the buffer holds",
+                    range.start, range.end
+                )));
             };
             sum += bytes;
             all.push((offset, bytes as usize));

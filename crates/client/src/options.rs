@@ -30,4 +30,3 @@ pub struct OpenOptions {
     /// Devices and rights of a store that is to be made.
     pub config: StoreConfig,
 }
-

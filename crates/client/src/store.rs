@@ -115,7 +115,8 @@ impl Store {
     /// A new container; `ErrorKind::Exists` if the label is taken.
     pub fn create_container(&self, label: &str, spec: &ContainerSpec) -> Result<Container> {
         check_label(label)?;
-        let update = Update::ContainerCreate { id: cenote_model::ContainerId(0), label: label.into(), spec: spec.clone() };
+        let update =
+            Update::ContainerCreate { id: cenote_model::ContainerId(0), label: label.into(), spec: spec.clone() };
         self.change(update, || format!("container `{label}`"))?;
         self.container(label)
     }

@@ -27,7 +27,12 @@ impl std::fmt::Debug for View {
 }
 
 impl View {
-    pub(crate) fn make(session: &Arc<Session>, object: &Arc<ObjectCache>, offset: u64, len: usize) -> Result<Option<Self>> {
+    pub(crate) fn make(
+        session: &Arc<Session>,
+        object: &Arc<ObjectCache>,
+        offset: u64,
+        len: usize,
+    ) -> Result<Option<Self>> {
         if len == 0 {
             return Ok(Some(Self { address: 0, len: 0, _held: None, _session: session.clone() }));
         }

@@ -1,7 +1,7 @@
 use crate::{BLOCK_SHIFT_DEFAULT, ContainerId};
 
 /// When an update to a container is acknowledged, and what then survives. `docs/semantics.md` has the full table.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum Durability {
     /// Acknowledged when the data are on a persistent tier and the journal is on media: survives power loss.

@@ -79,9 +79,7 @@ impl Service {
     /// Handles one request and waits for its response.
     pub fn call(&self, session: SessionId, seq: u64, request: Request) -> Response {
         let (send, receive) = std::sync::mpsc::sync_channel(1);
-        let ready = self.lock().handle(session, seq, request, || {
-            Box::new(move |response| drop(send.send(response)))
-        });
+        let ready = self.lock().handle(session, seq, request, || Box::new(move |response| drop(send.send(response))));
         ready.unwrap_or_else(|| receive.recv().unwrap_or_else(|_| Response::Failed(closed())))
     }
     /// Opens a session, or finds the one with the same nonce.

@@ -15,9 +15,12 @@ impl Callbacks {
     /// Calls `call` soon, in order with others.
     pub fn call(&self, call: Call) {
         let mut sender = lock(&self.0);
-        let call = match sender.as_ref().map_or(Err(call), |sender| sender.send(call).map_err(|unsent| unsent.0)) {
-            Ok(()) => return,
-            Err(call) => call,
+        let call = match sender.as_ref() {
+            None => call,
+            Some(sender) => match sender.send(call) {
+                Ok(()) => return,
+                Err(unsent) => unsent.0,
+            },
         };
         let (send, receive) = channel::<Call>();
         let loop_ = move || {

@@ -70,6 +70,20 @@ impl Pieces {
         }
         done
     }
+    /// The known parts of `[offset, offset + len)`, gaps or not.
+    pub fn overlaps(&self, offset: u64, len: usize) -> Vec<Part> {
+        let end = offset.saturating_add(len as u64);
+        let begin = self.0.range(..=offset).next_back().map_or(offset, |(at, _)| *at);
+        let inside = |(at, piece): (&u64, &Piece)| {
+            let (from, to) = ((*at).max(offset), (at + piece.len).min(end));
+            (from < to).then(|| Part {
+                at: (from - offset) as usize,
+                len: (to - from) as usize,
+                place: piece.place.after(from - at),
+            })
+        };
+        self.0.range(begin..end).filter_map(inside).collect()
+    }
     /// Makes `[offset, offset + len)` known as `place`.
     pub fn set(&mut self, offset: u64, len: u64, place: Place) {
         if len == 0 {

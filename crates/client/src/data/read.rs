@@ -160,7 +160,13 @@ fn place_of(session: &Session, extent: &Extent) -> Result<Place> {
 }
 
 /// Fills the buffer from parts that an announced reader may use.
-fn copy_parts(session: &Session, object: &ObjectCache, offset: u64, parts: &Parts, buf: &mut [u8]) -> Result<()> {
+pub(crate) fn copy_parts(
+    session: &Session,
+    object: &ObjectCache,
+    offset: u64,
+    parts: &[Part],
+    buf: &mut [u8],
+) -> Result<()> {
     for part in parts {
         let target = &mut buf[part.at..part.at + part.len];
         match &part.place {
@@ -200,12 +206,20 @@ fn read_file(
         let begin = unit_first * SUM_UNIT_BYTES;
         let end = (from + target.len() - done).next_multiple_of(SUM_UNIT_BYTES).min(begin + STRIDE).min(run_len);
         if end <= from {
-            return Err(damaged(session, object, offset + done as u64, target.len() - done, extent, "its map reaches past the run"));
+            return Err(damaged(
+                session,
+                object,
+                offset + done as u64,
+                target.len() - done,
+                extent,
+                "its map reaches past the run",
+            ));
         }
         let n = (end - from).min(target.len() - done);
         let units = sums.get(unit_first..end.div_ceil(SUM_UNIT_BYTES)).unwrap_or_default();
         let inside = run_inside + begin as u64;
-        let direct_ok = io.mode() == SegmentMode::Buffered || (target[done..].as_ptr() as usize).is_multiple_of(4096) && n.is_multiple_of(4096);
+        let direct_ok = io.mode() == SegmentMode::Buffered
+            || (target[done..].as_ptr() as usize).is_multiple_of(4096) && n.is_multiple_of(4096);
         if begin == from && end == from + n && direct_ok {
             // Whole units into the caller's own buffer.
             let into = &mut target[done..done + n];
@@ -253,7 +267,10 @@ fn check_units(
 
 #[cold]
 fn damaged(session: &Session, object: &ObjectCache, offset: u64, len: usize, extent: &Extent, why: &str) -> Error {
-    let device = session.segments.shape(session, extent.device).map_or_else(|_| extent.device.to_string(), |s| s.name.to_string());
+    let device = session
+        .segments
+        .shape(session, extent.device)
+        .map_or_else(|_| extent.device.to_string(), |s| s.name.to_string());
     Error::new(
         ErrorKind::Corrupt,
         format!("{}, bytes {offset} to {}, on device `{device}`", session.object_name(object.key), offset + len as u64),
@@ -264,7 +281,8 @@ fn damaged(session: &Session, object: &ObjectCache, offset: u64, len: usize, ext
 
 #[cold]
 fn unexpected(session: &Session, object: &ObjectCache) -> Error {
-    Error::new(ErrorKind::Internal, session.object_name(object.key)).because("the engine's answer to a lookup makes no sense")
+    Error::new(ErrorKind::Internal, session.object_name(object.key))
+        .because("the engine's answer to a lookup makes no sense")
 }
 
 /// True if the cache says that a range is in memory, so that reading it is a copy.

@@ -36,7 +36,8 @@ impl Segments {
             self.learn(&devices);
         }
         read(&self.shapes).get(&id).cloned().ok_or_else(|| {
-            Error::new(ErrorKind::Corrupt, format!("device {id}")).because("an extent names it, but the store has no such device")
+            Error::new(ErrorKind::Corrupt, format!("device {id}"))
+                .because("an extent names it, but the store has no such device")
         })
     }
     fn learn(&self, devices: &[DeviceInfo]) {

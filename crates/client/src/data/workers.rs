@@ -1,8 +1,8 @@
 //! Threads for I/O on file tiers, so that several transfers are under way at once.
 
+use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::Arc;
 
 use crate::sync::lock;
 

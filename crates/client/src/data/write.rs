@@ -98,7 +98,8 @@ pub(crate) fn launch(
     here: bool,
 ) -> Result<Option<Ticket>> {
     session.check_writable()?;
-    let (mut updates, mut subjects, mut files) = (Vec::with_capacity(parts.len()), Vec::with_capacity(parts.len()), Vec::new());
+    let (mut updates, mut subjects, mut files) =
+        (Vec::with_capacity(parts.len()), Vec::with_capacity(parts.len()), Vec::new());
     for (offset, bytes) in parts {
         check_range(session, target.object, *offset, bytes.len() as u64)?;
     }

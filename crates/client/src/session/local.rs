@@ -1,7 +1,7 @@
 //! The way to an engine in this process.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use cenote_device::SegmentFile;
@@ -24,14 +24,7 @@ pub(crate) struct Local {
 
 impl Local {
     pub fn new(host: Arc<Host>, client: Client, seq: Arc<AtomicU64>, arrivals: Arc<Arrivals>) -> Self {
-        Self {
-            host,
-            client,
-            seq,
-            arrivals,
-            gate: std::sync::RwLock::default(),
-            retired: AtomicBool::new(false),
-        }
+        Self { host, client, seq, arrivals, gate: std::sync::RwLock::default(), retired: AtomicBool::new(false) }
     }
 }
 
@@ -68,7 +61,8 @@ impl Transport for Local {
         true
     }
     fn segment(&self, device: DeviceId, number: u64) -> Result<(SegmentFile, bool)> {
-        let missing = || Error::new(ErrorKind::NotFound, format!("device {device}")).because("the store has no such device");
+        let missing =
+            || Error::new(ErrorKind::NotFound, format!("device {device}")).because("the store has no such device");
         let device = self.host.service.device(device).ok_or_else(missing)?;
         let segment = device.segment(number)?;
         segment.map(|segment| (segment, true)).ok_or_else(|| {

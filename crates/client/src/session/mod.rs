@@ -1,8 +1,8 @@
 //! A session: this process's standing with one store. Every handle of the store shares it.
 
 pub(crate) mod attach;
-pub(crate) mod local;
 mod keeper;
+pub(crate) mod local;
 pub(crate) mod readers;
 pub(crate) mod transport;
 
@@ -240,7 +240,11 @@ impl Session {
     pub fn check_writable(&self) -> Result<()> {
         if self.options.read_only || !self.attachment.load().write {
             return Err(Error::new(ErrorKind::PermissionDenied, self.name())
-                .because(if self.options.read_only { "it was opened for reading only" } else { "this user may only read it" })
+                .because(if self.options.read_only {
+                    "it was opened for reading only"
+                } else {
+                    "this user may only read it"
+                })
                 .try_next("open it for writing, as its owner or one of its writers"));
         }
         Ok(())

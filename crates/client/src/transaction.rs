@@ -1,0 +1,340 @@
+//! A transaction: updates gathered here, applied by the engine as one.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use cenote_device::fork;
+use cenote_model::{
+    Check, Error, ErrorKind, IndexId, IndexKey, OBJECT_BYTES_MAX, ObjectId, ObjectKey, Request, Response, Result, Run,
+    TRANSACTION_UPDATES_MAX, Update, VALUE_BYTES_MAX,
+};
+
+use crate::container::Container;
+use crate::data::pieces::{Pieces, Place};
+use crate::data::{read, write};
+use crate::index::{Index, check_key};
+use crate::object::Object;
+use crate::session::Session;
+use crate::store::{Store, surprise};
+
+/// A group of updates, atomic with respect to every crash. Reads see the transaction's own writes.
+/// Dropping it, or dying, leaves nothing.
+pub struct Transaction {
+    store: Store,
+    session: Option<Arc<Session>>,
+    updates: Vec<Update>,
+    /// Space that its writes lie in; goes back if it does not commit.
+    runs: Vec<Run>,
+    objects: HashMap<ObjectKey, Overlay>,
+    indices: HashMap<IndexKey, Records>,
+    detect: bool,
+    checks: Vec<Check>,
+}
+
+/// What the transaction did to one object.
+struct Overlay {
+    /// Made here: there is nothing below.
+    fresh: bool,
+    deleted: bool,
+    /// Bytes of what is below that still show.
+    below: u64,
+    /// The size if it was truncated or made here; else the least size.
+    size: u64,
+    truncated: bool,
+    pieces: Pieces,
+}
+
+/// What the transaction did to one index.
+#[derive(Default)]
+struct Records {
+    fresh: bool,
+    deleted: bool,
+    changed: HashMap<Vec<u8>, Option<Vec<u8>>>,
+}
+
+impl std::fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Transaction").field("updates", &self.updates.len()).finish_non_exhaustive()
+    }
+}
+
+impl Overlay {
+    fn new(fresh: bool) -> Self {
+        let below = if fresh { 0 } else { u64::MAX };
+        Self { fresh, deleted: false, below, size: 0, truncated: fresh, pieces: Pieces::default() }
+    }
+}
+
+impl Transaction {
+    pub(crate) fn new(store: &Store) -> Self {
+        Self {
+            store: store.clone(),
+            session: None,
+            updates: Vec::new(),
+            runs: Vec::new(),
+            objects: HashMap::new(),
+            indices: HashMap::new(),
+            detect: false,
+            checks: Vec::new(),
+        }
+    }
+    /// Makes `commit` fail with `Conflict` if anything read through this transaction from now on was changed by others
+    /// meanwhile.
+    pub fn detect_conflicts(&mut self, on: bool) {
+        self.detect = on;
+    }
+    fn session(&mut self) -> Result<Arc<Session>> {
+        if let Some(session) = &self.session {
+            if session.generation != fork::generation() {
+                return Err(Error::new(ErrorKind::InvalidInput, "transaction")
+                    .because("it was begun before the process forked, and belongs to the parent")
+                    .try_next("begin another in the child"));
+            }
+            session.check_open()?;
+            return Ok(session.clone());
+        }
+        let session = self.store.session()?.clone();
+        self.session = Some(session.clone());
+        Ok(session)
+    }
+    /// The session, for a change of something in `container_of`.
+    fn changing(&mut self, store: &Store) -> Result<Arc<Session>> {
+        let session = self.session()?;
+        session.check_writable()?;
+        if store.id() != self.store.id() {
+            return Err(Error::new(ErrorKind::InvalidInput, "transaction")
+                .because("a transaction belongs to one store; this is of another"));
+        }
+        if self.updates.len() + 2 > TRANSACTION_UPDATES_MAX {
+            return Err(Error::new(ErrorKind::LimitExceeded, "transaction")
+                .because(format!("it has {} updates already", self.updates.len()))
+                .try_next("commit, and go on in another one"));
+        }
+        Ok(session)
+    }
+    fn overlay(&mut self, object: &Object) -> Result<&mut Overlay> {
+        let overlay = self.objects.entry(object.key()).or_insert_with(|| Overlay::new(false));
+        if overlay.deleted { Err(deleted(object.name())) } else { Ok(overlay) }
+    }
+    fn records(&mut self, index: &Index) -> Result<&mut Records> {
+        let records = self.indices.entry(index.key()).or_default();
+        if records.deleted { Err(deleted(index.name())) } else { Ok(records) }
+    }
+    /// Writes a byte range.
+    pub fn write(&mut self, object: &Object, offset: u64, bytes: &[u8]) -> Result<()> {
+        let session = self.changing(object.container().store())?;
+        let (cache, arena) = (object.cache(&session), object.arena(&session));
+        write::check_range(&session, &cache, offset, bytes.len() as u64)?;
+        self.overlay(object)?;
+        let target = write::Target { object: &cache, container: object.container().id(), arena: &arena };
+        let mut at = offset;
+        for stored in write::store(&session, &target, bytes)? {
+            self.runs.push(stored.chunk.run());
+            if let Some(unwritten) = &stored.unwritten {
+                write::Stored::write_out(&stored.chunk, unwritten)?;
+            }
+            let len = u64::from(stored.chunk.len);
+            let overlay = self.overlay(object)?;
+            overlay.pieces.set(at, len, stored.place());
+            overlay.size = overlay.size.max(at + len);
+            self.updates.push(Update::Write { key: object.key(), offset: at, extent: stored.extent });
+            at += len;
+        }
+        Ok(())
+    }
+    /// Reads a byte range, own writes included; like [`Object::read_at`].
+    pub fn read(&mut self, object: &Object, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let session = self.session()?;
+        let cache = object.cache(&session);
+        if self.detect && !self.objects.get(&object.key()).is_some_and(|overlay| overlay.fresh) {
+            self.check_object(object)?;
+        }
+        let Some(overlay) = self.objects.get(&object.key()) else { return object.read_at(offset, buf) };
+        if overlay.deleted {
+            return Err(deleted(object.name()));
+        }
+        let visible = overlay.below.saturating_sub(offset).min(buf.len() as u64) as usize;
+        let (mut size, mut filled) = (overlay.size, 0);
+        if !overlay.fresh {
+            let done = read::read_at(&session, &cache, offset, &mut buf[..visible])?;
+            filled = done.bytes;
+            if !overlay.truncated {
+                size = size.max(done.size);
+            }
+        }
+        let len = size.saturating_sub(offset).min(buf.len() as u64) as usize;
+        let buf = &mut buf[..len];
+        if filled < len {
+            buf[filled..].fill(0);
+        }
+        read::copy_parts(&session, &cache, offset, &overlay.pieces.overlaps(offset, len), buf)?;
+        Ok(len)
+    }
+    /// Notes the object's state before it is read for the first time.
+    fn check_object(&mut self, object: &Object) -> Result<()> {
+        let key = object.key();
+        let known = |check: &Check| matches!(check, Check::Object { key: checked, .. } if *checked == key);
+        if self.checks.iter().any(known) {
+            return Ok(());
+        }
+        let epoch = match object.stat() {
+            Ok(stat) => stat.epoch,
+            Err(error) if error.kind() == ErrorKind::NotFound => 0,
+            Err(error) => return Err(error),
+        };
+        self.checks.push(Check::Object { key, epoch });
+        Ok(())
+    }
+    /// Sets the size.
+    pub fn truncate(&mut self, object: &Object, size: u64) -> Result<()> {
+        self.changing(object.container().store())?;
+        let overlay = self.overlay(object)?;
+        overlay.below = overlay.below.min(size);
+        overlay.truncated = true;
+        overlay.size = size;
+        overlay.pieces.set(size, OBJECT_BYTES_MAX.saturating_sub(size), Place::Hole);
+        self.updates.push(Update::Truncate { key: object.key(), size });
+        Ok(())
+    }
+    /// Turns a range into a hole.
+    pub fn punch(&mut self, object: &Object, offset: u64, len: u64) -> Result<()> {
+        let session = self.changing(object.container().store())?;
+        write::check_range(&session, &*object.cache(&session), offset, len)?;
+        self.overlay(object)?.pieces.set(offset, len, Place::Hole);
+        self.updates.push(Update::Punch { key: object.key(), offset, len });
+        Ok(())
+    }
+    /// Makes an object.
+    pub fn create_object(
+        &mut self,
+        container: &Container,
+        id: Option<ObjectId>,
+        block_shift: Option<u8>,
+    ) -> Result<Object> {
+        self.changing(container.store())?;
+        let block_shift = container.block_shift(block_shift)?;
+        let object = container.object(id.unwrap_or_else(|| ObjectId(crate::ids::random())));
+        self.objects.insert(object.key(), Overlay::new(true));
+        self.updates.push(Update::ObjectCreate { key: object.key(), block_shift });
+        Ok(object)
+    }
+    /// Deletes an object.
+    pub fn delete_object(&mut self, object: &Object) -> Result<()> {
+        self.changing(object.container().store())?;
+        self.overlay(object)?.deleted = true;
+        self.updates.push(Update::ObjectDelete { key: object.key() });
+        Ok(())
+    }
+    /// Makes an index.
+    pub fn create_index(&mut self, container: &Container, id: Option<IndexId>) -> Result<Index> {
+        self.changing(container.store())?;
+        let index = container.index(id.unwrap_or_else(|| IndexId(crate::ids::random())));
+        self.indices.insert(index.key(), Records { fresh: true, ..Records::default() });
+        self.updates.push(Update::IndexCreate { key: index.key() });
+        Ok(index)
+    }
+    /// Deletes an index.
+    pub fn delete_index(&mut self, index: &Index) -> Result<()> {
+        self.changing(index.store())?;
+        self.records(index)?.deleted = true;
+        self.updates.push(Update::IndexDelete { key: index.key() });
+        Ok(())
+    }
+    /// Sets a record.
+    pub fn put(&mut self, index: &Index, key: &[u8], value: &[u8]) -> Result<()> {
+        self.put_record(index, key, value, false)
+    }
+    /// Sets a record that must not be there yet: `commit` fails with `Exists` if it is.
+    pub fn put_new(&mut self, index: &Index, key: &[u8], value: &[u8]) -> Result<()> {
+        self.put_record(index, key, value, true)
+    }
+    fn put_record(&mut self, index: &Index, key: &[u8], value: &[u8], only_new: bool) -> Result<()> {
+        self.changing(index.store())?;
+        check_key(key)?;
+        if value.len() > VALUE_BYTES_MAX {
+            return Err(Error::new(ErrorKind::InvalidInput, index.name())
+                .because(format!("a value of {} bytes; at most {VALUE_BYTES_MAX} are allowed", value.len())));
+        }
+        self.records(index)?.changed.insert(key.to_vec(), Some(value.to_vec()));
+        self.updates.push(Update::Put { index: index.key(), key: key.to_vec(), value: value.to_vec(), only_new });
+        Ok(())
+    }
+    /// A value, own puts included.
+    pub fn get(&mut self, index: &Index, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.session()?;
+        if let Some(records) = self.indices.get(&index.key()) {
+            if records.deleted {
+                return Err(deleted(index.name()));
+            }
+            if let Some(changed) = records.changed.get(key) {
+                return Ok(changed.clone());
+            }
+            if records.fresh {
+                return Ok(None);
+            }
+        }
+        let found = index.get_with_epochs(&[key])?.pop().flatten();
+        if self.detect {
+            let epoch = found.as_ref().map_or(0, |(_, epoch)| *epoch);
+            self.checks.push(Check::Record { index: index.key(), key: key.to_vec(), epoch });
+        }
+        Ok(found.map(|(value, _)| value))
+    }
+    /// Deletes a record; no error if it is not there.
+    pub fn del(&mut self, index: &Index, key: &[u8]) -> Result<()> {
+        self.changing(index.store())?;
+        check_key(key)?;
+        let was = self.records(index)?.changed.insert(key.to_vec(), None);
+        match was {
+            Some(None) => return Ok(()), // deleted here already
+            Some(Some(_)) => {}
+            // A deletion of nothing would fail the whole: so there is something to delete.
+            None => self.updates.push(Update::Put {
+                index: index.key(),
+                key: key.to_vec(),
+                value: Vec::new(),
+                only_new: false,
+            }),
+        }
+        self.updates.push(Update::Del { index: index.key(), key: key.to_vec() });
+        Ok(())
+    }
+    /// Applies everything, or nothing. Returns the epoch.
+    pub fn commit(mut self) -> Result<u64> {
+        let session = self.session()?;
+        if self.updates.is_empty() && self.checks.is_empty() {
+            return self.store.stats().map(|stats| stats.epoch);
+        }
+        let updates = std::mem::take(&mut self.updates);
+        let checks = std::mem::take(&mut self.checks);
+        // On failure dropping `self` gives the space back.
+        match session.request(Request::Apply { checks, updates, atomic: true })? {
+            Response::Applied { epoch, .. } => {
+                self.runs.clear();
+                Ok(epoch)
+            }
+            other => Err(surprise("an epoch", &other)),
+        }
+    }
+    /// Forgets everything.
+    pub fn abort(self) {}
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        if let Some(session) = &self.session
+            && session.generation == fork::generation()
+            && !self.runs.is_empty()
+        {
+            for run in self.runs.drain(..) {
+                session.unlease_later(run);
+            }
+            session.keep();
+        }
+    }
+}
+
+#[cold]
+fn deleted(name: String) -> Error {
+    Error::new(ErrorKind::NotFound, name).because("this transaction deleted it")
+}
