@@ -1,0 +1,86 @@
+//! One sleeper, many rings.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cenote_model::{Error, Result};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+
+use crate::{Consumer, Spin};
+
+/// Wakes whoever sleeps in [`Poller::wait`]. Made by the sleeper, its descriptor given to the peers. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Doorbell {
+    event: Arc<OwnedFd>,
+}
+
+impl Doorbell {
+    /// A new one.
+    pub fn new() -> Result<Self> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|errno| Error::io("doorbell", &errno.into()))?;
+        Ok(Self { event: Arc::new(event) })
+    }
+    /// The other end of a doorbell whose descriptor a peer sent.
+    pub fn from_fd(fd: OwnedFd) -> Self {
+        Self { event: Arc::new(fd) }
+    }
+    /// Wakes the sleeper, or keeps it from falling asleep.
+    #[cold]
+    pub fn ring(&self) {
+        // A full counter means that it is ringing already.
+        let _ = rustix::io::write(&*self.event, &1_u64.to_ne_bytes());
+    }
+    fn silence(&self) {
+        let _ = rustix::io::read(&*self.event, &mut [0; 8]);
+    }
+}
+
+impl AsFd for Doorbell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
+
+/// Waits on many rings at once: spins over them, then sleeps on the doorbell.
+#[derive(Debug)]
+pub struct Poller {
+    bell: Doorbell,
+    spin: Spin,
+}
+
+impl Poller {
+    /// One that sleeps on this doorbell.
+    pub fn new(bell: Doorbell) -> Self {
+        Self { bell, spin: Spin::default() }
+    }
+    /// The doorbell to hand to producers, and to ring when there is other work.
+    pub fn bell(&self) -> &Doorbell {
+        &self.bell
+    }
+    /// Returns when a ring has a frame or is closed, when the doorbell was rung, or when the time is over.
+    /// Release what was taken from the rings before.
+    pub fn wait<'a>(&mut self, rings: impl Iterator<Item = &'a Consumer> + Clone, timeout: Duration) {
+        if timeout.is_zero() || self.spin.until(|| rings.clone().any(Consumer::is_ready)) {
+            return;
+        }
+        // Every ring must be armed, even if one turns out to be ready: `all` would stop early, which is as good.
+        if rings.clone().all(Consumer::arm) {
+            let begin = Instant::now();
+            self.sleep(timeout);
+            self.spin.slept(begin.elapsed());
+        }
+        rings.for_each(Consumer::disarm);
+    }
+    fn sleep(&self, timeout: Duration) {
+        let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
+        let mut fds = [PollFd::new(&self.bell.event, PollFlags::IN)];
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => self.bell.silence(),
+            Err(_) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}

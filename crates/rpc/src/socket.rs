@@ -1,0 +1,341 @@
+//! A unix socket that carries frames with descriptors beside them, and says who is at the other end.
+//!
+//! A frame is: length of the bytes (u32), number of descriptors (u16), version (u16), then the bytes. All little-endian.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use cenote_model::{Error, ErrorKind, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+
+/// Longest frame.
+pub const FRAME_BYTES_MAX: usize = 64 << 20;
+/// Most descriptors beside one frame.
+pub const FRAME_FDS_MAX: usize = 64;
+const FRAME_VERSION: u16 = 1;
+const HEADER_BYTES: usize = 8;
+/// Memory is taken as bytes come, so that a length alone costs nothing.
+const GROW_BYTES: usize = 1 << 20;
+
+/// Who is at the other end, as the kernel saw it when the connection was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Credentials {
+    /// Process, as seen from here.
+    pub pid: u32,
+    /// Effective user.
+    pub uid: u32,
+    /// Effective group.
+    pub gid: u32,
+}
+
+/// A received frame.
+#[derive(Debug, Default)]
+pub struct Frame {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// The descriptors beside them.
+    pub fds: Vec<OwnedFd>,
+}
+
+/// The directory of the socket, opened: addresses are short however long the path is.
+fn address(dir: &OwnedFd, name: &str) -> Result<SocketAddrUnix, Errno> {
+    SocketAddrUnix::new(format!("/proc/self/fd/{}/{name}", dir.as_raw_fd()))
+}
+
+fn open_dir(dir: &Path) -> Result<OwnedFd, Errno> {
+    rustix::fs::open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+}
+
+fn new_socket() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+}
+
+/// Accepts connections on a socket in a directory.
+#[derive(Debug)]
+pub struct Listener {
+    socket: OwnedFd,
+    dir: OwnedFd,
+    path: PathBuf,
+    name: String,
+}
+
+impl Listener {
+    /// Binds `name` in `dir`, in place of a socket that a dead process left there: the caller holds the store's lock.
+    /// Anyone who can reach the directory may connect; who they are is told, and to be judged, on accepting.
+    pub fn bind(dir: &Path, name: &str) -> Result<Self> {
+        let path = dir.join(name);
+        let fail = |errno: Errno| Error::io(format!("socket {}", path.display()), &errno.into());
+        let dir = open_dir(dir).map_err(fail)?;
+        let socket = new_socket().map_err(fail)?;
+        match rustix::fs::unlinkat(&dir, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(fail(errno)),
+        }
+        rustix::net::bind(&socket, &address(&dir, name).map_err(fail)?).map_err(fail)?;
+        rustix::fs::chmodat(&dir, name, Mode::from_raw_mode(0o666), AtFlags::empty()).map_err(fail)?;
+        rustix::net::listen(&socket, 128).map_err(fail)?;
+        Ok(Self { socket, dir, path, name: name.to_owned() })
+    }
+    /// The next connection, or `None` after `timeout`.
+    pub fn accept(&self, timeout: Duration) -> Result<Option<Connection>> {
+        let fail = |errno: Errno| Error::io(format!("socket {}", self.path.display()), &errno.into());
+        let deadline = Instant::now() + timeout;
+        loop {
+            match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(socket) => return Ok(Some(Connection { socket, path: self.path.clone() })),
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(Errno::AGAIN) => {
+                    if !wait_for(&self.socket, PollFlags::IN, deadline).map_err(fail)? {
+                        return Ok(None);
+                    }
+                }
+                Err(errno) => return Err(fail(errno)),
+            }
+        }
+    }
+    /// Removes the socket's file, so that nobody finds it any more.
+    pub fn unlink(&self) {
+        let _ = rustix::fs::unlinkat(&self.dir, &self.name, AtFlags::empty());
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// False if the deadline passed first. Hang-ups count as ready: the next call tells.
+fn wait_for(fd: impl AsFd, flags: PollFlags, deadline: Instant) -> Result<bool, Errno> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        match poll(&mut [PollFd::new(&fd, flags)], Some(&timeout)) {
+            Ok(0) => return Ok(false),
+            Ok(_) => return Ok(true),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// A connection. Frames are whole or the connection is to be dropped: after an error other than a timeout before a
+/// frame's first byte, nothing more can be said on it.
+#[derive(Debug)]
+pub struct Connection {
+    socket: OwnedFd,
+    path: PathBuf,
+}
+
+impl Connection {
+    /// Connects to `name` in `dir`. `NotFound` if there is no socket, `Disconnected` if nobody listens on it.
+    pub fn connect(dir: &Path, name: &str, timeout: Duration) -> Result<Self> {
+        let path = dir.join(name);
+        let fail = |errno: Errno| match errno {
+            Errno::CONNREFUSED => Error::new(ErrorKind::Disconnected, format!("socket {}", path.display()))
+                .because("nobody listens on it"),
+            Errno::AGAIN => Error::new(ErrorKind::Busy, format!("socket {}", path.display()))
+                .because("too many connections are waiting to be accepted"),
+            _ => Error::io(format!("socket {}", path.display()), &errno.into()),
+        };
+        let dir = open_dir(dir).map_err(fail)?;
+        let address = address(&dir, name).map_err(fail)?;
+        let socket = new_socket().map_err(fail)?;
+        let deadline = Instant::now() + timeout;
+        loop {
+            match rustix::net::connect(&socket, &address) {
+                Ok(()) => return Ok(Self { socket, path }),
+                Err(Errno::INTR) => {}
+                // A full backlog: nothing to poll on.
+                Err(Errno::AGAIN) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(2)),
+                Err(errno) => return Err(fail(errno)),
+            }
+        }
+    }
+    /// Two connected ends, for tests and for children.
+    pub fn pair() -> Result<(Self, Self)> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (one, other) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+            .map_err(|errno| Error::io("socket pair", &errno.into()))?;
+        let path = PathBuf::from("pair");
+        Ok((Self { socket: one, path: path.clone() }, Self { socket: other, path }))
+    }
+    /// Who is at the other end.
+    pub fn peer(&self) -> Result<Credentials> {
+        let cred = rustix::net::sockopt::socket_peercred(&self.socket).map_err(|errno| self.fail(errno))?;
+        Ok(Credentials { pid: cred.pid.as_raw_nonzero().get() as u32, uid: cred.uid.as_raw(), gid: cred.gid.as_raw() })
+    }
+    /// True if the other end is closed: its process is gone, or does not want to talk any more.
+    pub fn is_peer_gone(&self) -> bool {
+        let mut fds = [PollFd::new(&self.socket, PollFlags::RDHUP)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+        poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().intersects(gone)
+    }
+    /// Ends both directions; the peer and other threads that wait on it notice.
+    pub fn shutdown(&self) {
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+    #[cold]
+    fn fail(&self, errno: Errno) -> Error {
+        let subject = format!("connection {}", self.path.display());
+        match errno {
+            Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => {
+                Error::new(ErrorKind::Disconnected, subject).because("the peer is gone")
+            }
+            _ => Error::io(subject, &errno.into()),
+        }
+    }
+    #[cold]
+    fn bad(&self, cause: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Corrupt, format!("connection {}", self.path.display())).because(cause)
+    }
+    #[cold]
+    fn late(&self) -> Error {
+        Error::new(ErrorKind::Busy, format!("connection {}", self.path.display())).because("the peer does not answer")
+    }
+    /// Sends a frame made of the parts, with descriptors beside it (of which the peer gets copies).
+    pub fn send(&self, parts: &[&[u8]], fds: &[BorrowedFd<'_>], timeout: Duration) -> Result<()> {
+        let len: usize = parts.iter().map(|part| part.len()).sum();
+        if len > FRAME_BYTES_MAX || fds.len() > FRAME_FDS_MAX {
+            return Err(Error::new(ErrorKind::LimitExceeded, format!("connection {}", self.path.display()))
+                .because(format!("a frame of {len} bytes with {} descriptors", fds.len())));
+        }
+        let mut header = [0; HEADER_BYTES];
+        header[0..4].copy_from_slice(&(len as u32).to_le_bytes());
+        header[4..6].copy_from_slice(&(fds.len() as u16).to_le_bytes());
+        header[6..8].copy_from_slice(&FRAME_VERSION.to_le_bytes());
+        let deadline = Instant::now() + timeout;
+        let mut slices: Vec<&[u8]> = Vec::with_capacity(parts.len() + 1);
+        slices.push(&header);
+        slices.extend(parts);
+        let mut fds = fds;
+        let mut rest = &mut slices[..];
+        while !rest.is_empty() {
+            match self.send_some(rest, fds) {
+                Ok(n) => {
+                    fds = &[]; // they went with the first byte
+                    rest = advance(rest, n);
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    if !wait_for(&self.socket, PollFlags::OUT, deadline).map_err(|errno| self.fail(errno))? {
+                        return Err(self.late());
+                    }
+                }
+                Err(errno) => return Err(self.fail(errno)),
+            }
+        }
+        Ok(())
+    }
+    fn send_some(&self, slices: &[&[u8]], fds: &[BorrowedFd<'_>]) -> Result<usize, Errno> {
+        let slices: Vec<IoSlice<'_>> = slices.iter().take(64).map(|slice| IoSlice::new(slice)).collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FRAME_FDS_MAX))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() {
+            control.push(SendAncillaryMessage::ScmRights(fds));
+        }
+        rustix::net::sendmsg(&self.socket, &slices, &mut control, SendFlags::NOSIGNAL)
+    }
+    /// The next frame. `Ok(None)` if none began within `timeout`; `Disconnected` if the peer is gone.
+    pub fn receive(&self, timeout: Duration) -> Result<Option<Frame>> {
+        let deadline = Instant::now() + timeout;
+        let mut header = [0; HEADER_BYTES];
+        let mut frame = Frame::default();
+        let mut have = 0;
+        while have < HEADER_BYTES {
+            match self.receive_some(&mut header[have..], &mut frame.fds, deadline)? {
+                Some(n) => have += n,
+                None if have == 0 => return Ok(None),
+                None => return Err(self.late()),
+            }
+        }
+        let len = u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize;
+        let fds = u16::from_le_bytes([header[4], header[5]]);
+        let version = u16::from_le_bytes([header[6], header[7]]);
+        if version != FRAME_VERSION {
+            return Err(Error::new(ErrorKind::VersionMismatch, format!("connection {}", self.path.display()))
+                .because(format!("frames of version {version}, this program knows {FRAME_VERSION}"))
+                .try_next("use one version of Cenote for all processes of a store"));
+        }
+        if len > FRAME_BYTES_MAX || usize::from(fds) != frame.fds.len() {
+            return Err(self.bad(format!("a frame of {len} bytes with {} of {fds} descriptors", frame.fds.len())));
+        }
+        let mut have = 0;
+        while have < len {
+            if frame.bytes.len() == have {
+                frame.bytes.resize(len.min(have + GROW_BYTES), 0);
+            }
+            match self.receive_some(&mut frame.bytes[have..], &mut Vec::new(), deadline)? {
+                Some(n) => have += n,
+                None => return Err(self.late()),
+            }
+        }
+        Ok(Some(frame))
+    }
+    /// Some bytes; `None` when the deadline passes first.
+    fn receive_some(&self, buf: &mut [u8], fds: &mut Vec<OwnedFd>, deadline: Instant) -> Result<Option<usize>> {
+        loop {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FRAME_FDS_MAX))];
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            let outcome = rustix::net::recvmsg(
+                &self.socket,
+                &mut [IoSliceMut::new(buf)],
+                &mut control,
+                RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT,
+            );
+            match outcome {
+                Ok(message) => {
+                    for message in control.drain() {
+                        if let RecvAncillaryMessage::ScmRights(received) = message {
+                            fds.extend(received);
+                        }
+                    }
+                    if message.flags.contains(ReturnFlags::CTRUNC) || fds.len() > FRAME_FDS_MAX {
+                        return Err(self.bad("too many descriptors"));
+                    }
+                    if message.bytes == 0 {
+                        return Err(self.fail(Errno::CONNRESET));
+                    }
+                    return Ok(Some(message.bytes));
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    if !wait_for(&self.socket, PollFlags::IN, deadline).map_err(|errno| self.fail(errno))? {
+                        return Ok(None);
+                    }
+                }
+                Err(errno) => return Err(self.fail(errno)),
+            }
+        }
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// What remains of the slices after their first `n` bytes.
+fn advance<'a, 'b>(mut slices: &'a mut [&'b [u8]], mut n: usize) -> &'a mut [&'b [u8]] {
+    while let Some(first) = slices.first_mut() {
+        if n < first.len() {
+            *first = &first[n..];
+            break;
+        }
+        n -= first.len();
+        slices = &mut slices[1..];
+    }
+    slices
+}
