@@ -100,7 +100,7 @@ fn check(place: &Place, header: &DatasetHeader, element_bytes: usize) -> Result<
                 return bad(format!("its {}-dimensional chunks do not fit {} dimensions", chunk.len(), dims.len()));
             }
             for ((c, d), m) in chunk.iter().zip(dims).zip(max) {
-                if *c == 0 || (d == m && *m > 0 && c > m) {
+                if *c == 0 || (*d > 0 && *m != u64::MAX && c > m) {
                     return bad(
                         "chunk size must be > 0 and <= maximum dimension size for fixed-sized dimensions".to_string()
                     );
