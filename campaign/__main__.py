@@ -49,7 +49,8 @@ class Campaign:
         self.result.problems += [f"copy differs from its source: {difference}" for difference in found]
         for place in (self.fast, self.disk):
             self._dump(place, None)
-            phase_dump.barrier(self.settings, place, self.result, None)
+            if place is self.disk:
+                phase_dump.barrier(self.settings, place, self.result, None)
             self.result.problems += phase_dump.check(self.settings, place, self.logs, self.console, self.result)
             if place is self.disk:
                 shutil.rmtree(place.dir / "dump", ignore_errors=True)

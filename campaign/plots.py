@@ -63,18 +63,19 @@ def drawn(make, *arguments) -> str:
 def tiers(result: Result) -> plt.Figure:
     """What lay on which tier while the ranks dumped, with the kills."""
     figure, axes = plt.subplots(figsize=(9.2, 3.1))
-    kinds = {tier["name"]: tier["kind"] for tier in result.tiers}
+    # As in the well: memory is the surface, the deepest tier is at the bottom.
+    kinds = {tier["name"]: tier["kind"] for tier in reversed(result.tiers)}
     times = [sample.at_s for sample in result.samples]
     layers = [[sample.used.get(name, 0) / 2**20 for sample in result.samples] for name in kinds]
     colours = [WATER.get(kind, "#888888") for kind in kinds.values()]
     axes.stackplot(times, layers, labels=list(kinds), colors=colours, linewidth=0)
-    for number, kill in enumerate(result.kills):
+    for kill in result.kills:
         axes.axvline(kill.at_s, color="#d1495b", linewidth=1.4, linestyle=(0, (4, 2)))
-        label = "kill -9" if number == 0 else ""
-        axes.text(kill.at_s, axes.get_ylim()[1], f" {label}", color="#d1495b", va="top", fontweight="bold")
+        label = {"color": "#d1495b", "ha": "center", "va": "bottom", "fontweight": "bold"}
+        axes.text(kill.at_s, axes.get_ylim()[1], "kill -9", **label)
     axes.set(xlabel="seconds since the first step", ylabel="MiB in the store")
     axes.margins(x=0)
-    axes.legend(loc="upper left", ncols=3)
+    axes.legend(loc="upper left", reverse=True)
     return figure
 
 
@@ -142,7 +143,7 @@ def paths(found: Analysis) -> plt.Figure:
     figure, axes = plt.subplots(figsize=(9.2, 3.0))
     _x, y, z, energy = found.dump["paths"]
     points = axes.scatter(y, z, c=energy, s=9, cmap="plasma", rasterized=True, zorder=3)
-    axes.plot(y, z, color=LINE, linewidth=0.7)
+    axes.plot(y, z, color=MUTED, linewidth=0.5, alpha=0.35)
     axes.set(xlabel="y, along the electric field", ylabel="z, across the sheet")
     bar = figure.colorbar(points, ax=axes, label="energy", pad=0.02)
     bar.outline.set_visible(False)

@@ -34,7 +34,7 @@ def cell(timing: Timing | None) -> str:
     """Seconds and bandwidth."""
     if timing is None:
         return "—"
-    rate = f"  {size(timing.bytes_per_s)}/s" if timing.bytes and timing.task != "analysis" else ""
+    rate = f"  {size(timing.bytes_per_s)}/s" if timing.bytes else ""
     return f"{timing.seconds:.2f} s{rate}"
 
 

@@ -13,6 +13,14 @@ if [ ${#parts[@]} -gt 0 ]; then
   cargo build --release --locked "${parts[@]}"
 fi
 
+# HDF5 opens every library in its plugin directory to see what it is, so the connector gets one of its own.
+if [ -f target/release/libcenote_hdf5.so ]; then
+  mkdir -p target/hdf5-plugin
+  ln -sfn ../release/libcenote_hdf5.so target/hdf5-plugin/libcenote_hdf5.so
+fi
+# The command is in PATH for whoever activates .venv.
+[ ! -x target/release/cenote ] || ln -sfn ../../target/release/cenote .venv/bin/cenote
+
 # maturin asks cargo each time, which is quick, but then packs and installs, which is not: only when sources changed.
 if [ -f bindings/python/Cargo.toml ]; then
   stamp=.venv/.cenote-module
