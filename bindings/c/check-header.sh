@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# Checks that include/cenote.h is what the source says. --fix writes it.
+set -euo pipefail
+cd "$(dirname "$0")"
+if [ "${1:-}" = --fix ]; then export CENOTE_BLESS=1; fi
+exec cargo test --quiet --package cenote-c --test header

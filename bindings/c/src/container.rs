@@ -1,0 +1,201 @@
+//! Containers: objects and indices under one policy.
+
+use std::ffi::{CString, c_char, c_void};
+
+use cenote::{Container, ObjectId};
+
+use crate::abi::{guard, put, quietly, required, slice_mut, text};
+use crate::error::cenote_error_t;
+use crate::handle::{self, handle};
+use crate::store::{cenote_store_t, write_id};
+use crate::types::{CENOTE_ASYNC, cenote_container_spec_t, cenote_id_t, container_spec};
+
+/// A container.
+pub struct cenote_container_t {
+    _opaque: (),
+}
+handle!(cenote_container_t, Container, "container", b"cnCont \x01");
+
+/// Fills in the defaults: blocks of 4 KiB, async, no quota, the default policy.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_container_spec_init(spec: *mut cenote_container_spec_t) {
+    let defaults = cenote_container_spec_t {
+        size: size_of::<cenote_container_spec_t>(),
+        block_size: 1 << cenote::model::BLOCK_SHIFT_DEFAULT,
+        durability: CENOTE_ASYNC,
+        quota_bytes: 0,
+        policy: std::ptr::null(),
+    };
+    // SAFETY: the caller gives room for the structure, or null.
+    unsafe { put(spec, defaults) };
+}
+
+/// Opens the container of that label, and makes it as `spec` says (null: the defaults) if it is not there.
+/// Free the handle with `cenote_container_free`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_container_open_or_create(
+    store: *const cenote_store_t,
+    label: *const c_char,
+    spec: *const cenote_container_spec_t,
+    container: *mut *mut cenote_container_t,
+    error: *mut *mut cenote_error_t,
+) -> i32 {
+    guard(error, || {
+        let to = required(container, "container")?;
+        // SAFETY: the caller keeps the rules in the header's introduction.
+        let (store, label, spec) = unsafe { (handle::get(store)?, text(label, "label")?, container_spec(spec)?) };
+        // SAFETY: as above.
+        unsafe { put(to, handle::make(store.open_container(label, &spec)?)) };
+        Ok(())
+    })
+}
+
+/// Opens an existing container. Free the handle with `cenote_container_free`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_container_open(
+    store: *const cenote_store_t,
+    label: *const c_char,
+    container: *mut *mut cenote_container_t,
+    error: *mut *mut cenote_error_t,
+) -> i32 {
+    guard(error, || {
+        let to = required(container, "container")?;
+        // SAFETY: the caller keeps the rules in the header's introduction.
+        let opened = unsafe { handle::get(store)?.container(text(label, "label")?)? };
+        // SAFETY: as above.
+        unsafe { put(to, handle::make(opened)) };
+        Ok(())
+    })
+}
+
+/// Makes a container; `CENOTE_EXISTS` if the label is taken. Free the handle with `cenote_container_free`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_container_create(
+    store: *const cenote_store_t,
+    label: *const c_char,
+    spec: *const cenote_container_spec_t,
+    container: *mut *mut cenote_container_t,
+    error: *mut *mut cenote_error_t,
+) -> i32 {
+    guard(error, || {
+        let to = required(container, "container")?;
+        // SAFETY: the caller keeps the rules in the header's introduction.
+        let (store, label, spec) = unsafe { (handle::get(store)?, text(label, "label")?, container_spec(spec)?) };
+        // SAFETY: as above.
+        unsafe { put(to, handle::make(store.create_container(label, &spec)?)) };
+        Ok(())
+    })
+}
+
+/// Frees the handle; the container stays in the store. Null is allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_container_free(container: *mut cenote_container_t) {
+    quietly((), || drop(handle::take(container)));
+}
+
+/// Gives a container another label.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_container_rename(
+    store: *const cenote_store_t,
+    from: *const c_char,
+    to: *const c_char,
+    error: *mut *mut cenote_error_t,
+) -> i32 {
+    // SAFETY: the caller keeps the rules in the header's introduction.
+    guard(error, || unsafe { handle::get(store)?.rename_container(text(from, "from")?, text(to, "to")?) })
+}
+
+/// Deletes a container with everything in it, atomically.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_container_delete(
+    store: *const cenote_store_t,
+    label: *const c_char,
+    error: *mut *mut cenote_error_t,
+) -> i32 {
+    // SAFETY: the caller keeps the rules in the header's introduction.
+    guard(error, || unsafe { handle::get(store)?.delete_container(text(label, "label")?) })
+}
+
+/// Calls `each` with the label of every container whose label begins with `prefix` (null: all), in label order.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_containers(
+    store: *const cenote_store_t,
+    prefix: *const c_char,
+    each: Option<unsafe extern "C" fn(context: *mut c_void, label: *const c_char)>,
+    context: *mut c_void,
+    error: *mut *mut cenote_error_t,
+) -> i32 {
+    guard(error, || {
+        // SAFETY: the caller keeps the rules in the header's introduction.
+        let prefix = if prefix.is_null() { "" } else { unsafe { text(prefix, "prefix") }? };
+        // SAFETY: as above.
+        for info in unsafe { handle::get(store) }?.containers(prefix)? {
+            let label = CString::new(info.label.replace('\0', "")).unwrap_or_default();
+            if let Some(each) = each {
+                // SAFETY: the caller gave the function and its context for this.
+                unsafe { each(context, label.as_ptr()) };
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Fills `ids` with up to `capacity` ids of objects greater than `*after` (null: from the first), ascending;
+/// `*count` is how many.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_objects(
+    container: *const cenote_container_t,
+    after: *const cenote_id_t,
+    ids: *mut cenote_id_t,
+    capacity: usize,
+    count: *mut usize,
+    error: *mut *mut cenote_error_t,
+) -> i32 {
+    guard(error, || {
+        let to = required(count, "count")?;
+        // SAFETY: the caller keeps the rules in the header's introduction.
+        let (container, after, ids) =
+            unsafe { (handle::get(container)?, after.as_ref(), slice_mut(ids, capacity, "ids")?) };
+        let limit = u32::try_from(ids.len()).unwrap_or(u32::MAX);
+        let found = container.objects(after.map(|id| ObjectId(id.number())), limit)?;
+        for (place, id) in ids.iter_mut().zip(&found) {
+            *place = cenote_id_t::of(id.0);
+        }
+        // SAFETY: as above.
+        unsafe { put(to, found.len()) };
+        Ok(())
+    })
+}
+
+/// Returns when everything acknowledged so far in this container survives power loss.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_container_flush(
+    container: *const cenote_container_t,
+    error: *mut *mut cenote_error_t,
+) -> i32 {
+    // SAFETY: the caller keeps the rules in the header's introduction.
+    guard(error, || unsafe { handle::get(container) }?.flush())
+}
+
+/// Writes an id as 32 hexadecimal digits and a NUL byte into `text`, which has room for 33.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_id_format(id: cenote_id_t, text: *mut c_char, error: *mut *mut cenote_error_t) -> i32 {
+    guard(error, || write_id(text, id.number()))
+}
+
+/// Reads an id of up to 32 hexadecimal digits.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_id_parse(
+    digits: *const c_char,
+    id: *mut cenote_id_t,
+    error: *mut *mut cenote_error_t,
+) -> i32 {
+    guard(error, || {
+        let to = required(id, "id")?;
+        // SAFETY: the caller keeps the rules in the header's introduction.
+        let found: ObjectId = unsafe { text(digits, "digits") }?.parse()?;
+        // SAFETY: as above.
+        unsafe { put(to, cenote_id_t::of(found.0)) };
+        Ok(())
+    })
+}

@@ -1,0 +1,268 @@
+//! What a store tells about itself: tiers, counters, findings, explanations.
+
+use std::ffi::{CString, c_char, c_void};
+
+use cenote::model::DeviceState;
+use cenote::{DeviceKind, VerifyReport};
+
+use crate::abi::{guard, put, required};
+use crate::container::cenote_container_t;
+use crate::error::cenote_error_t;
+use crate::handle;
+use crate::object::cenote_object_t;
+use crate::store::cenote_store_t;
+
+/// A file in `/dev/shm`, mapped by clients. Volatile.
+pub const CENOTE_TIER_MEMORY: i32 = 0;
+/// One file or block device of fixed capacity.
+pub const CENOTE_TIER_FILE: i32 = 1;
+/// A directory of segment files.
+pub const CENOTE_TIER_DIRECTORY: i32 = 2;
+
+/// It takes new data.
+pub const CENOTE_TIER_ONLINE: i32 = 0;
+/// It is being emptied; takes none.
+pub const CENOTE_TIER_DRAINING: i32 = 1;
+/// It cannot be reached, or failed.
+pub const CENOTE_TIER_FAILED: i32 = 2;
+
+/// A tier as it stands. The text lives while the callback runs.
+#[repr(C)]
+pub struct cenote_tier_t {
+    /// Its name.
+    pub name: *const c_char,
+    /// `CENOTE_TIER_MEMORY` and so on.
+    pub kind: i32,
+    /// `CENOTE_TIER_ONLINE` and so on.
+    pub state: i32,
+    /// Bytes that it may hold.
+    pub capacity_bytes: u64,
+    /// Bytes in use.
+    pub used_bytes: u64,
+    /// Bytes lent to clients, or waiting for readers to leave.
+    pub reserved_bytes: u64,
+}
+
+/// Counters of a store.
+#[repr(C)]
+pub struct cenote_stats_t {
+    /// Epoch of the last update.
+    pub epoch: u64,
+    /// Containers.
+    pub containers: u64,
+    /// Objects in all containers.
+    pub objects: u64,
+    /// Indices in all containers.
+    pub indices: u64,
+    /// Records in all indices.
+    pub records: u64,
+    /// Extents in all maps.
+    pub extents: u64,
+    /// Bytes of journal since the last checkpoint.
+    pub journal_bytes: u64,
+    /// Bytes moved between tiers since the store was opened.
+    pub moved_bytes: u64,
+    /// Sessions now open.
+    pub sessions: u64,
+    /// Bad ranges found by the background scrub since the store was opened.
+    pub scrub_findings: u64,
+    /// Estimated bytes of memory that the metadata take.
+    pub metadata_bytes: u64,
+}
+
+/// A bad range. The texts live while the callback runs.
+#[repr(C)]
+pub struct cenote_finding_t {
+    /// The object, as text.
+    pub object: *const c_char,
+    /// Begin of the range in the object.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Name of the tier.
+    pub tier: *const c_char,
+    /// What is wrong.
+    pub what: *const c_char,
+}
+
+/// A range of an object and why it is where it is. The texts live while the callback runs.
+#[repr(C)]
+pub struct cenote_range_t {
+    /// Begin of the range in the object.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Name of the tier.
+    pub tier: *const c_char,
+    /// Offset on the tier.
+    pub tier_offset: u64,
+    /// Which rule put it there, and what will happen next.
+    pub why: *const c_char,
+}
+
+fn c_text(text: &str) -> CString {
+    CString::new(text.replace('\0', "")).unwrap_or_default()
+}
+
+/// Calls `each` for every tier, fastest first.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_tiers(
+    store: *const cenote_store_t,
+    each: Option<unsafe extern "C" fn(context: *mut c_void, tier: *const cenote_tier_t)>,
+    context: *mut c_void,
+    error: *mut *mut cenote_error_t,
+) -> i32 {
+    guard(error, || {
+        // SAFETY: the caller keeps the rules in the header's introduction.
+        let devices = unsafe { handle::get(store) }?.devices()?;
+        for device in devices {
+            let name = c_text(&device.spec.name);
+            let tier = cenote_tier_t {
+                name: name.as_ptr(),
+                kind: match device.spec.kind {
+                    DeviceKind::SharedMemory => CENOTE_TIER_MEMORY,
+                    DeviceKind::File => CENOTE_TIER_FILE,
+                    DeviceKind::Directory => CENOTE_TIER_DIRECTORY,
+                },
+                state: match device.state {
+                    DeviceState::Online => CENOTE_TIER_ONLINE,
+                    DeviceState::Draining => CENOTE_TIER_DRAINING,
+                    DeviceState::Failed => CENOTE_TIER_FAILED,
+                },
+                capacity_bytes: device.spec.capacity_bytes,
+                used_bytes: device.used_bytes,
+                reserved_bytes: device.reserved_bytes,
+            };
+            if let Some(each) = each {
+                // SAFETY: the caller gave the function and its context for this.
+                unsafe { each(context, &raw const tier) };
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Counters of the whole store.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_stats(
+    store: *const cenote_store_t,
+    stats: *mut cenote_stats_t,
+    error: *mut *mut cenote_error_t,
+) -> i32 {
+    guard(error, || {
+        let to = required(stats, "stats")?;
+        // SAFETY: the caller keeps the rules in the header's introduction.
+        let found = unsafe { handle::get(store) }?.stats()?;
+        let stats = cenote_stats_t {
+            epoch: found.epoch,
+            containers: found.containers,
+            objects: found.objects,
+            indices: found.indices,
+            records: found.records,
+            extents: found.extents,
+            journal_bytes: found.journal_bytes,
+            moved_bytes: found.moved_bytes,
+            sessions: found.sessions,
+            scrub_findings: found.scrub_findings,
+            metadata_bytes: found.metadata_bytes,
+        };
+        // SAFETY: as above.
+        unsafe { put(to, stats) };
+        Ok(())
+    })
+}
+
+/// What is called for each bad range.
+type EachFinding = Option<unsafe extern "C" fn(context: *mut c_void, finding: *const cenote_finding_t)>;
+
+unsafe fn report(found: &VerifyReport, each: EachFinding, context: *mut c_void, findings: *mut u64) {
+    for finding in &found.findings {
+        let texts = [&finding.key.to_string(), &finding.device, &finding.what].map(|text| c_text(text));
+        let record = cenote_finding_t {
+            object: texts[0].as_ptr(),
+            offset: finding.offset,
+            len: finding.len,
+            tier: texts[1].as_ptr(),
+            what: texts[2].as_ptr(),
+        };
+        if let Some(each) = each {
+            // SAFETY: the caller gave the function and its context for this.
+            unsafe { each(context, &raw const record) };
+        }
+    }
+    // SAFETY: the caller gives a pointer that may be written, or null.
+    unsafe { put(findings, found.findings.len() as u64) };
+}
+
+/// Reads and checks everything. Calls `each` (may be null) for every bad range; `*findings` (may be null) is their
+/// number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_verify(
+    store: *const cenote_store_t,
+    each: Option<unsafe extern "C" fn(context: *mut c_void, finding: *const cenote_finding_t)>,
+    context: *mut c_void,
+    findings: *mut u64,
+    error: *mut *mut cenote_error_t,
+) -> i32 {
+    guard(error, || {
+        // SAFETY: the caller keeps the rules in the header's introduction.
+        unsafe { report(&handle::get(store)?.verify()?, each, context, findings) };
+        Ok(())
+    })
+}
+
+/// Reads and checks everything in a container; as `cenote_verify`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_container_verify(
+    container: *const cenote_container_t,
+    each: Option<unsafe extern "C" fn(context: *mut c_void, finding: *const cenote_finding_t)>,
+    context: *mut c_void,
+    findings: *mut u64,
+    error: *mut *mut cenote_error_t,
+) -> i32 {
+    guard(error, || {
+        // SAFETY: the caller keeps the rules in the header's introduction.
+        unsafe { report(&handle::get(container)?.verify()?, each, context, findings) };
+        Ok(())
+    })
+}
+
+/// Calls `each` for every range of an object: where it is and why. `note` (may be null) is called for each sentence
+/// about the whole.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_explain(
+    store: *const cenote_store_t,
+    object: *const cenote_object_t,
+    each: Option<unsafe extern "C" fn(context: *mut c_void, range: *const cenote_range_t)>,
+    note: Option<unsafe extern "C" fn(context: *mut c_void, note: *const c_char)>,
+    context: *mut c_void,
+    error: *mut *mut cenote_error_t,
+) -> i32 {
+    guard(error, || {
+        // SAFETY: the caller keeps the rules in the header's introduction.
+        let (store, object) = unsafe { (handle::get(store)?, handle::get(object)?) };
+        let found = store.explain(object.key())?;
+        for range in &found.ranges {
+            let texts = [&range.device, &range.why].map(|text| c_text(text));
+            let record = cenote_range_t {
+                offset: range.offset,
+                len: u64::from(range.extent.len),
+                tier: texts[0].as_ptr(),
+                tier_offset: range.extent.device_offset(),
+                why: texts[1].as_ptr(),
+            };
+            if let Some(each) = each {
+                // SAFETY: the caller gave the function and its context for this.
+                unsafe { each(context, &raw const record) };
+            }
+        }
+        for sentence in &found.notes {
+            let words = c_text(sentence);
+            if let Some(note) = note {
+                // SAFETY: as above.
+                unsafe { note(context, words.as_ptr()) };
+            }
+        }
+        Ok(())
+    })
+}
