@@ -7,6 +7,7 @@
 
 pub mod access;
 pub mod content;
+pub mod crash;
 pub mod faults;
 pub mod oracle;
 pub mod rng;
