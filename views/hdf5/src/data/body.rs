@@ -1,8 +1,11 @@
 //! An open dataset's raw data: which layout it has, and reading and writing stored elements of any of them.
 
+use std::sync::Arc;
+
 use cenote::{Error, ErrorKind, Object};
 use parking_lot::Mutex;
 
+use super::aside;
 use super::chunked::{Chunked, Facts};
 use super::filter::{Filter, Pipeline, SHUFFLE};
 use super::heap;
@@ -42,7 +45,7 @@ pub enum Body {
     /// One run with a fill value that is not zeros, kept as a row of chunks.
     Blocks { chunks: Chunked, elements: u64 },
     /// Chunks.
-    Chunked(Chunked),
+    Chunked(Arc<Chunked>),
 }
 
 impl State {
@@ -81,6 +84,14 @@ impl State {
                 chunks.read(pairs, &[*elements], mem, apart, skip_checksums)
             }
             Body::Chunked(chunks) => chunks.read(pairs, dims, mem, apart, skip_checksums),
+        }
+    }
+
+    /// Stores what is put aside.
+    pub fn flush(&self) -> Result<()> {
+        match &self.body {
+            Body::Chunked(chunks) => chunks.flush_aside(),
+            _ => Ok(()),
         }
     }
 
@@ -136,7 +147,7 @@ fn body(place: &Place, header: &DatasetHeader, element_bytes: usize) -> Result<B
             resizable: true,
             chunk_bytes: chunk_bytes(place, chunk, element_bytes)?,
         };
-        return Ok(Body::Chunked(Chunked::new(place.clone(), facts, header.extent.dims())?));
+        return Ok(Body::Chunked(aside::shared(place.clone(), facts, header.extent.dims())?));
     }
     let elements = header.extent.npoints();
     if fill.is_none() || elements == 0 {

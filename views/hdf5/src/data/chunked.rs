@@ -1,7 +1,7 @@
 //! Chunks: which slot of the object each has, and reading and writing parts of them.
 //!
 //! A chunk exists once its record does. Chunks without filters take writes of any part straight into their slot.
-//! Chunks with filters are rewritten whole, record and bytes in one transaction that notices other writers.
+//! Chunks with filters are rewritten whole (see `filtered` and `aside`).
 //! A contiguous dataset whose fill value is not zero is kept as one row of such chunks, so that what was written is known.
 
 use std::collections::{HashMap, VecDeque};
@@ -15,6 +15,7 @@ use crate::Result;
 use crate::meta::bytes::Reader;
 use crate::space::Extent;
 
+use super::aside::Dirty;
 use super::filter::Pipeline;
 use super::geometry::{Geometry, Piece, group};
 use super::memory::Memory;
@@ -36,33 +37,27 @@ pub struct Facts {
     pub fill: Option<Vec<u8>>,
     /// Whether the extent is in a record, and may change.
     pub resizable: bool,
-    /// Leave checksums alone when reading is asked to.
+    /// Bytes of a whole chunk without filters.
     pub chunk_bytes: u64,
 }
 
-/// Decoded chunks that a handle keeps.
-const DECODED_BYTES_MAX: usize = 4 << 20;
-/// Filtered chunks that are read by one vectored call.
-const BATCH_BYTES: u64 = 8 << 20;
 /// Most slots that are leased at a time.
 const LEASE_MAX: u64 = 4096;
-/// Most times that a reader starts again because a writer was faster.
-const READS_MAX: u32 = 1000;
 
 pub(super) struct Decoded {
-    number: u64,
-    record: ChunkRecord,
-    bytes: Arc<Vec<u8>>,
+    pub(super) number: u64,
+    pub(super) record: ChunkRecord,
+    pub(super) bytes: Arc<Vec<u8>>,
 }
 
-struct State {
+pub(super) struct State {
     generation: u64,
     geometry: Arc<Geometry>,
     /// Slots of chunks known to exist; a slot stays until the generation changes.
-    slots: HashMap<u64, u64>,
+    pub(super) slots: HashMap<u64, u64>,
     lease: Range<u64>,
     lease_count: u64,
-    decoded: VecDeque<Decoded>,
+    pub(super) decoded: VecDeque<Decoded>,
 }
 
 /// The chunks of one open dataset.
@@ -70,14 +65,16 @@ pub struct Chunked {
     pub(super) place: Place,
     pub(super) object: Object,
     pub(super) facts: Facts,
-    state: Mutex<State>,
+    pub(super) state: Mutex<State>,
+    /// Filtered chunks that were written in part and are not stored yet.
+    pub(super) dirty: Mutex<Dirty>,
 }
 
 /// The pieces of one chunk: `pieces[first..end]`.
-struct Group {
-    number: u64,
-    first: usize,
-    end: usize,
+pub(super) struct Group {
+    pub(super) number: u64,
+    pub(super) first: usize,
+    pub(super) end: usize,
 }
 
 impl Chunked {
@@ -92,7 +89,7 @@ impl Chunked {
             lease_count: 8,
             decoded: VecDeque::new(),
         };
-        Ok(Self { object: place.object(), place, facts, state: Mutex::new(state) })
+        Ok(Self { object: place.object(), place, facts, state: Mutex::new(state), dirty: Mutex::default() })
     }
 
     /// Bytes of a slot: the chunk, or room for what filters may make of it.
@@ -205,12 +202,7 @@ impl Chunked {
         if self.facts.pipeline.is_empty() {
             return self.write_plain(&geometry, &pieces, &groups, mem);
         }
-        let numbers: Vec<u64> = groups.iter().map(|g| g.number).collect();
-        self.find_slots(&geometry, &numbers)?;
-        for g in &groups {
-            self.write_filtered(&geometry, g.number, &pieces[g.first..g.end], mem)?;
-        }
-        Ok(())
+        self.write_filtered(&geometry, &pieces, &groups, mem)
     }
 
     /// Reads the elements of `pairs` into `mem`. `apart`: no two pairs overlap in memory.
@@ -293,13 +285,13 @@ impl Chunked {
         transfer::write(self.place.store(), &self.object, &parts, mem)
     }
 
-    fn vanished(&self) -> Error {
+    pub(super) fn vanished(&self) -> Error {
         Error::new(ErrorKind::Conflict, self.place.name())
             .because("it was shrunk by another process while it was written")
     }
 
     /// The slots of chunks; none for those that do not exist. Asks the index only for what this handle has not seen.
-    fn find_slots(&self, geometry: &Geometry, numbers: &[u64]) -> Result<Vec<Option<u64>>> {
+    pub(super) fn find_slots(&self, geometry: &Geometry, numbers: &[u64]) -> Result<Vec<Option<u64>>> {
         let mut slots: Vec<Option<u64>> = {
             let state = self.state.lock();
             numbers.iter().map(|n| state.slots.get(n).copied()).collect()
@@ -409,7 +401,7 @@ impl Chunked {
     }
 
     /// Copies pieces from memory into the bytes of their chunk.
-    fn paste(&self, image: &mut [u8], pieces: &[Piece], mem: Memory) {
+    pub(super) fn paste(&self, image: &mut [u8], pieces: &[Piece], mem: Memory) {
         for piece in pieces {
             let from = mem.get(piece.mem, piece.count);
             let at = piece.at as usize * self.facts.element_bytes;
@@ -418,212 +410,12 @@ impl Chunked {
     }
 
     /// Copies pieces out of the bytes of their chunk.
-    fn scatter(&self, image: &[u8], pieces: &[Piece], mem: Memory) {
+    pub(super) fn scatter(&self, image: &[u8], pieces: &[Piece], mem: Memory) {
         for piece in pieces {
             let to = mem.get_mut(piece.mem, piece.count);
             let at = piece.at as usize * self.facts.element_bytes;
             to.copy_from_slice(&image[at..at + to.len()]);
         }
-    }
-
-    fn write_filtered(&self, geometry: &Geometry, number: u64, pieces: &[Piece], mem: Memory) -> Result<()> {
-        let inside = geometry.elements_inside(number);
-        let ascending = pieces.windows(2).all(|w| w[0].at + w[0].count <= w[1].at);
-        let whole = ascending && pieces.iter().map(|p| p.count).sum::<u64>() == inside;
-        let key = self.place.chunk_key(&geometry.coords(number));
-        let known = self.state.lock().slots.get(&number).copied();
-        if whole {
-            let mut image = if inside == geometry.elements_per_chunk() {
-                vec![0; self.facts.chunk_bytes as usize]
-            } else {
-                self.blank()
-            };
-            self.paste(&mut image, pieces, mem);
-            let (stored, mask) = self.encode(&image, 0)?;
-            if let Some(slot) = known {
-                let record = self.store_chunk(None, &key, slot, &stored, mask)?;
-                self.keep(number, record, image);
-                return Ok(());
-            }
-        }
-        let mut new_slot = None;
-        let (record, image) = self.place.transact(|tx| {
-            let old = tx.get(self.place.index(), &key)?.map(|bytes| self.record(&bytes)).transpose()?;
-            let mut image = match &old {
-                Some(old) if !whole => self.load_for_edit(number, old, &key)?,
-                _ => self.blank(),
-            };
-            self.paste(&mut image, pieces, mem);
-            let (stored, mask) = self.encode(&image, 0)?;
-            let slot = match (old, new_slot) {
-                (Some(old), _) => old.slot,
-                (None, Some(slot)) => slot,
-                (None, None) => *new_slot.insert(self.new_slot(geometry, number)?),
-            };
-            let record = self.stage_chunk(tx, old, &key, slot, &stored, mask)?;
-            Ok((record, image))
-        })?;
-        self.state.lock().slots.insert(number, record.slot);
-        self.keep(number, record, image);
-        Ok(())
-    }
-
-    /// Applies the filters; an error if the result has no room in a slot.
-    pub(super) fn encode(&self, image: &[u8], mask: u32) -> Result<(Vec<u8>, u32)> {
-        let (stored, mask) = self.facts.pipeline.encode(image, mask)?;
-        if stored.len() as u64 > self.slot_bytes() {
-            return Err(Error::new(ErrorKind::LimitExceeded, self.place.name()).because(format!(
-                "a chunk of {} bytes grew to {} in its filters",
-                image.len(),
-                stored.len()
-            )));
-        }
-        Ok((stored, mask))
-    }
-
-    /// Adds a chunk's bytes and record to a transaction.
-    pub(super) fn stage_chunk(
-        &self,
-        tx: &mut cenote::Transaction,
-        old: Option<ChunkRecord>,
-        key: &[u8],
-        slot: u64,
-        stored: &[u8],
-        mask: u32,
-    ) -> Result<ChunkRecord> {
-        let offset = self.slot_offset(slot)?;
-        let record = ChunkRecord { slot, bytes: stored.len() as u64, mask, edit: super::place::nonce() };
-        tx.write(&self.object, offset, stored)?;
-        if let Some(old) = old.filter(|old| old.bytes > record.bytes) {
-            tx.punch(&self.object, offset + record.bytes, old.bytes - record.bytes)?;
-        }
-        tx.put(self.place.index(), key, &record.encode())?;
-        Ok(record)
-    }
-
-    /// Writes a chunk's bytes and record in one transaction of its own.
-    pub(super) fn store_chunk(
-        &self,
-        old: Option<ChunkRecord>,
-        key: &[u8],
-        slot: u64,
-        stored: &[u8],
-        mask: u32,
-    ) -> Result<ChunkRecord> {
-        let mut tx = self.place.store().begin();
-        let record = self.stage_chunk(&mut tx, old, key, slot, stored, mask)?;
-        tx.commit()?;
-        Ok(record)
-    }
-
-    /// The bytes of a chunk that is about to be changed. A conflict if another writer came between record and bytes.
-    pub(super) fn load_for_edit(&self, number: u64, record: &ChunkRecord, key: &[u8]) -> Result<Vec<u8>> {
-        if let Some(bytes) = self.kept(number, record) {
-            return Ok(bytes.to_vec());
-        }
-        let mut stored = vec![0; record.bytes as usize];
-        transfer::read_range(&self.object, self.slot_offset(record.slot)?, &mut stored)?;
-        let chunk_bytes = self.facts.chunk_bytes as usize;
-        self.facts.pipeline.decode(stored, record.mask, chunk_bytes, false).or_else(|error| {
-            let now = self.place.index().get_one(key)?.map(|bytes| self.record(&bytes)).transpose()?;
-            if now == Some(*record) { Err(self.damaged(&error)) } else { Err(self.vanished()) }
-        })
-    }
-
-    fn damaged(&self, error: &Error) -> Error {
-        Error::new(error.kind(), format!("a chunk of {}", self.place.name())).because(error.to_string())
-    }
-
-    fn read_filtered(
-        &self,
-        geometry: &Geometry,
-        pieces: &[Piece],
-        groups: &[Group],
-        mem: Memory,
-        skip_checksums: bool,
-    ) -> Result<()> {
-        let mut todo = groups;
-        while !todo.is_empty() {
-            let count = (BATCH_BYTES / self.facts.chunk_bytes.max(1)).clamp(1, 256).min(todo.len() as u64) as usize;
-            let (batch, rest) = todo.split_at(count);
-            todo = rest;
-            let numbers: Vec<u64> = batch.iter().map(|g| g.number).collect();
-            let images = self.load(geometry, &numbers, skip_checksums)?;
-            for (g, image) in batch.iter().zip(images) {
-                match image {
-                    Some(image) => self.scatter(&image, &pieces[g.first..g.end], mem),
-                    None => self.fill_memory(&pieces[g.first..g.end], mem),
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Decoded chunks. Record and bytes are read apart, so the records are read again afterwards: where one has changed,
-    /// a writer came between, and everything is read anew.
-    fn load(&self, geometry: &Geometry, numbers: &[u64], skip_checksums: bool) -> Result<Vec<Option<Arc<Vec<u8>>>>> {
-        for _ in 0..READS_MAX {
-            let records = self.records(geometry, numbers)?;
-            let mut images: Vec<Option<Arc<Vec<u8>>>> = numbers
-                .iter()
-                .zip(&records)
-                .map(|(n, record)| record.as_ref().and_then(|record| self.kept(*n, record)))
-                .collect();
-            let wanted: Vec<usize> =
-                (0..numbers.len()).filter(|i| records[*i].is_some() && images[*i].is_none()).collect();
-            if wanted.is_empty() {
-                return Ok(images);
-            }
-            let stored = self.read_stored(wanted.iter().filter_map(|i| records[*i].as_ref()))?;
-            let asked: Vec<u64> = wanted.iter().map(|i| numbers[*i]).collect();
-            let again = self.records(geometry, &asked)?;
-            if wanted.iter().zip(&again).any(|(i, now)| *now != records[*i]) {
-                continue;
-            }
-            for (i, stored) in wanted.into_iter().zip(stored) {
-                let Some(record) = records[i] else { continue };
-                let chunk_bytes = self.facts.chunk_bytes as usize;
-                let image = self
-                    .facts
-                    .pipeline
-                    .decode(stored, record.mask, chunk_bytes, skip_checksums)
-                    .map_err(|error| self.damaged(&error))?;
-                images[i] = Some(self.keep(numbers[i], record, image));
-            }
-            return Ok(images);
-        }
-        Err(Error::new(ErrorKind::Busy, self.place.name())
-            .because("its chunks were rewritten faster than they could be read"))
-    }
-
-    fn read_stored<'a>(&self, records: impl Iterator<Item = &'a ChunkRecord>) -> Result<Vec<Vec<u8>>> {
-        let mut stored = Vec::new();
-        let mut offsets = Vec::new();
-        for record in records {
-            stored.push(vec![0u8; record.bytes as usize]);
-            offsets.push(self.slot_offset(record.slot)?);
-        }
-        let mut calls: Vec<(u64, &mut [u8])> =
-            offsets.into_iter().zip(&mut stored).map(|(offset, bytes)| (offset, &mut bytes[..])).collect();
-        self.object.readv(&mut calls)?;
-        Ok(stored)
-    }
-
-    fn kept(&self, number: u64, record: &ChunkRecord) -> Option<Arc<Vec<u8>>> {
-        let state = self.state.lock();
-        state.decoded.iter().find(|d| d.number == number && d.record == *record).map(|d| d.bytes.clone())
-    }
-
-    fn keep(&self, number: u64, record: ChunkRecord, image: Vec<u8>) -> Arc<Vec<u8>> {
-        let bytes = Arc::new(image);
-        let mut state = self.state.lock();
-        state.decoded.retain(|d| d.number != number);
-        state.decoded.push_back(Decoded { number, record, bytes: bytes.clone() });
-        let most = (DECODED_BYTES_MAX / bytes.len().max(1)).max(1);
-        while state.decoded.len() > most {
-            state.decoded.pop_front();
-        }
-        bytes
     }
 
     /// Forgets everything that another process may have changed.

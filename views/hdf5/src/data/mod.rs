@@ -5,10 +5,12 @@
 //!
 //! `runs` and `geometry` are pure arithmetic; `filter` turns chunks into stored bytes.
 
+mod aside;
 mod body;
 mod chunked;
 mod convert;
 pub mod filter;
+mod filtered;
 pub mod geometry;
 mod heap;
 mod io;
@@ -71,7 +73,16 @@ pub fn set_extent(dataset: &Dataset, dims: &[u64]) -> Result<()> {
 }
 /// Everything written so far survives power loss.
 pub fn flush(dataset: &Dataset) -> Result<()> {
+    dataset.data.flush()?;
     dataset.file.container.flush()
+}
+/// Stores what this process still holds back of a dataset. To be called when a handle is closed, so that a failure is told.
+pub fn close(dataset: &Dataset) -> Result<()> {
+    dataset.data.flush()
+}
+/// Stores what this process still holds back of any dataset of a file. To be called when the file is flushed or closed.
+pub fn flush_file(file: &File) -> Result<()> {
+    aside::flush_file(file)
 }
 /// `H5Dget_storage_size`.
 pub fn storage_size(dataset: &Dataset) -> Result<u64> {

@@ -66,6 +66,7 @@ pub fn space_status(dataset: &Dataset) -> Result<c_int> {
 impl Chunked {
     /// Every chunk that exists: grid coordinates and record, row-major.
     pub(super) fn existing(&self) -> Result<Vec<(Vec<u64>, ChunkRecord)>> {
+        self.flush_aside()?;
         let rank = self.facts.chunk.len();
         self.place
             .index()
@@ -93,6 +94,7 @@ impl Chunked {
     }
 
     fn record_at(&self, coords: &[u64]) -> Result<Option<ChunkRecord>> {
+        self.flush_aside()?;
         let stored = self.place.index().get_one(&self.place.chunk_key(coords))?;
         stored.map(|bytes| self.record(&bytes)).transpose()
     }
@@ -127,6 +129,7 @@ impl Chunked {
                 .because(format!("{} bytes are no chunk of this dataset", bytes.len())));
         }
         let geometry = self.geometry()?;
+        self.drop_aside(coords);
         let key = self.place.chunk_key(coords);
         let number = geometry.number(coords).unwrap_or_default();
         let mut new_slot = None;

@@ -34,6 +34,7 @@ pub fn set_extent(dataset: &Dataset, dims: &[u64]) -> Result<()> {
     if dims.iter().zip(max).any(|(d, m)| d > m) {
         return bad("dimension cannot exceed the existing maximal size");
     }
+    chunks.flush_aside()?;
     let place = &state.place;
     super::geometry::Geometry::new(dims, &chunks.facts.chunk)?;
     place.transact(|tx| {
@@ -111,6 +112,7 @@ impl Chunked {
 
     /// Copies every chunk, stored bytes and record, to another dataset with an equal header.
     pub(super) fn copy_to(&self, to: &Self) -> Result<()> {
+        self.flush_aside()?;
         let rank = self.facts.chunk.len();
         for record in self.place.index().iter(&self.place.chunk_prefix()) {
             let (key, value) = record?;

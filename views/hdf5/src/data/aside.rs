@@ -1,0 +1,193 @@
+//! Parts of filtered chunks put aside until the chunk is whole: a program that writes row by row has each chunk
+//! filtered once, not once per row.
+//!
+//! What is put aside is stored when the chunk is whole, when it is read or asked about, when too much is aside, and at
+//! the latest when the dataset or the file is flushed or closed. All handles of a dataset in a process share it.
+//! A forked child forgets what its parent has put aside: the parent stores it.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::chunked::{Chunked, Facts, Group};
+use super::geometry::{Geometry, Piece};
+use super::memory::Memory;
+use super::place::Place;
+use crate::Result;
+use crate::file::File;
+
+/// Bytes of chunks put aside per dataset.
+const ASIDE_BYTES_MAX: u64 = 32 << 20;
+
+/// A chunk of which some elements were written.
+struct Part {
+    coords: Vec<u64>,
+    image: Vec<u8>,
+    /// Which elements: ascending, apart.
+    written: Vec<Range<u64>>,
+}
+
+/// What is put aside of one dataset.
+#[derive(Default)]
+pub struct Dirty {
+    process: u32,
+    /// Oldest first.
+    parts: Vec<Part>,
+}
+
+impl Dirty {
+    /// Forgets what belongs to the parent of a forked child.
+    fn own(&mut self) -> &mut Vec<Part> {
+        let process = std::process::id();
+        if self.process != process {
+            self.process = process;
+            self.parts.clear();
+        }
+        &mut self.parts
+    }
+}
+
+/// Adds a range to ranges that are ascending and apart.
+fn insert(ranges: &mut Vec<Range<u64>>, new: Range<u64>) {
+    let from = ranges.partition_point(|r| r.end < new.start);
+    let to = ranges.partition_point(|r| r.start <= new.end);
+    let joined = ranges[from..to].iter().fold(new, |a, b| a.start.min(b.start)..a.end.max(b.end));
+    ranges.splice(from..to, [joined]);
+}
+
+/// The datasets with filters that this process has open, by generation of the file and number.
+type Open = HashMap<(u64, u64), Weak<Chunked>>;
+static OPEN: Mutex<Option<Open>> = Mutex::new(None);
+
+fn open_datasets<T>(body: impl FnOnce(&mut Open) -> T) -> T {
+    body(OPEN.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
+}
+
+/// The chunks of a dataset, shared with other handles of it if it has filters.
+pub fn shared(place: Place, facts: Facts, dims: &[u64]) -> Result<Arc<Chunked>> {
+    if facts.pipeline.is_empty() {
+        return Chunked::new(place, facts, dims).map(Arc::new);
+    }
+    let key = (place.file.generation, place.oid);
+    open_datasets(|open| {
+        if let Some(chunks) = open.get(&key).and_then(Weak::upgrade)
+            && chunks.place.file.writable >= place.file.writable
+        {
+            return Ok(chunks);
+        }
+        open.retain(|_, chunks| chunks.strong_count() > 0);
+        let chunks = Arc::new(Chunked::new(place, facts, dims)?);
+        open.insert(key, Arc::downgrade(&chunks));
+        Ok(chunks)
+    })
+}
+
+/// Stores what is put aside of all datasets of a file.
+pub fn flush_file(file: &File) -> Result<()> {
+    let mine: Vec<Arc<Chunked>> = open_datasets(|open| {
+        open.iter().filter(|(key, _)| key.0 == file.generation).filter_map(|(_, chunks)| chunks.upgrade()).collect()
+    });
+    mine.iter().try_for_each(|chunks| chunks.flush_aside())
+}
+
+impl Chunked {
+    /// Puts pieces of a chunk aside; stores the chunk if that makes it whole.
+    pub(super) fn put_aside(&self, geometry: &Geometry, number: u64, pieces: &[Piece], mem: Memory) -> Result<()> {
+        let coords = geometry.coords(number);
+        let mut dirty = self.dirty.lock();
+        let parts = dirty.own();
+        let at = if let Some(at) = parts.iter().position(|part| part.coords == coords) {
+            at
+        } else {
+            while !parts.is_empty() && (parts.len() as u64 + 1) * self.facts.chunk_bytes > ASIDE_BYTES_MAX {
+                self.store_part(geometry, &parts[0])?;
+                parts.remove(0);
+            }
+            parts.push(Part { coords, image: self.blank(), written: Vec::new() });
+            parts.len() - 1
+        };
+        let part = &mut parts[at];
+        self.paste(&mut part.image, pieces, mem);
+        for piece in pieces {
+            insert(&mut part.written, piece.at..piece.at + piece.count);
+        }
+        if part.written.iter().map(|r| r.end - r.start).sum::<u64>() == geometry.elements_inside(number) {
+            self.store_part(geometry, part)?;
+            parts.remove(at);
+        }
+        Ok(())
+    }
+
+    fn store_part(&self, geometry: &Geometry, part: &Part) -> Result<()> {
+        let Some(number) = geometry.number(&part.coords) else {
+            return Ok(()); // the dataset was shrunk meanwhile
+        };
+        let count: u64 = part.written.iter().map(|r| r.end - r.start).sum();
+        let whole = count == geometry.elements_inside(number);
+        self.store_image(geometry, number, part.image.clone(), (!whole).then_some(&part.written[..]))
+    }
+
+    /// Forgets what is put aside of a chunk that is overwritten whole.
+    pub(super) fn drop_aside(&self, coords: &[u64]) {
+        self.dirty.lock().own().retain(|part| part.coords != coords);
+    }
+
+    /// Stores what is put aside of the chunks in `groups`.
+    pub(super) fn flush_touching(&self, geometry: &Geometry, groups: &[Group]) -> Result<()> {
+        let mut dirty = self.dirty.lock();
+        let parts = dirty.own();
+        let mut i = 0;
+        while i < parts.len() {
+            let number = geometry.number(&parts[i].coords);
+            if number.is_some_and(|number| groups.binary_search_by_key(&number, |g| g.number).is_ok()) {
+                self.store_part(geometry, &parts[i])?;
+                parts.remove(i);
+            } else {
+                i += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores everything that is put aside.
+    pub fn flush_aside(&self) -> Result<()> {
+        let mut dirty = self.dirty.lock();
+        let parts = dirty.own();
+        if parts.is_empty() {
+            return Ok(());
+        }
+        let geometry = self.geometry()?;
+        while let Some(part) = parts.first() {
+            self.store_part(&geometry, part)?;
+            parts.remove(0);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Chunked {
+    fn drop(&mut self) {
+        if let Err(error) = self.flush_aside() {
+            // Closing reports it; this is the last handle going away without having been closed.
+            eprintln!("cenote: {}: data could not be stored: {error}", self.place.name());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::insert;
+
+    #[test]
+    fn ranges_join() {
+        let mut ranges = vec![];
+        for new in [10..12, 20..25, 0..1, 12..14, 15..16, 14..15, 18..22, 0..30] {
+            insert(&mut ranges, new.clone());
+            assert!(ranges.windows(2).all(|w| w[0].end < w[1].start), "{ranges:?} after {new:?}");
+        }
+        assert_eq!(ranges, [0..30]);
+        insert(&mut ranges, 31..32);
+        insert(&mut ranges, 30..31);
+        assert_eq!(ranges, [0..32]);
+    }
+}
