@@ -4,12 +4,15 @@
 connector (by default where cargo puts it).
 """
 
+import atexit
+import functools
 import os
 import pathlib
 import pickle
 import random
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -19,15 +22,19 @@ PROGRAMS = HERE / "data_programs.py"
 BATCH = 40
 
 
+@functools.cache
 def plugin():
-    """The directory with the connector."""
+    """A directory with nothing but the connector: HDF5 tries to load every library that it finds there."""
     if where := os.environ.get("CENOTE_HDF5_PLUGIN"):
         return where
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    built = [d for d in (target / "release", target / "debug") if (d / "libcenote_hdf5.so").exists()]
+    built = [f for kind in ("release", "debug") if (f := target / kind / "libcenote_hdf5.so").exists()]
     if not built:
         pytest.skip("the connector is not built: cargo build -p cenote-hdf5")
-    return str(max(built, key=lambda d: (d / "libcenote_hdf5.so").stat().st_mtime))
+    where = tempfile.TemporaryDirectory(prefix="cenote-hdf5-")
+    atexit.register(where.cleanup)
+    os.symlink(max(built, key=lambda f: f.stat().st_mtime), pathlib.Path(where.name) / "libcenote_hdf5.so")
+    return where.name
 
 
 def environment(store):

@@ -43,7 +43,7 @@ pub enum Body {
     /// One run; what was never written is zeros.
     Plain { object: Object, elements: u64 },
     /// One run with a fill value that is not zeros, kept as a row of chunks.
-    Blocks { chunks: Chunked, elements: u64 },
+    Blocks { chunks: Arc<Chunked>, elements: u64 },
     /// Chunks.
     Chunked(Arc<Chunked>),
 }
@@ -163,7 +163,7 @@ fn body(place: &Place, header: &DatasetHeader, element_bytes: usize) -> Result<B
         resizable: false,
         chunk_bytes: block * element_bytes as u64,
     };
-    Ok(Body::Blocks { chunks: Chunked::new(place.clone(), facts, &[elements])?, elements })
+    Ok(Body::Blocks { chunks: aside::shared(place.clone(), facts, &[elements])?, elements })
 }
 
 /// What an element that was never written reads as; none for zeros.

@@ -201,8 +201,8 @@ pub fn copy(from: &Dataset, to: &Dataset) -> Result<()> {
     // Bytes first, then the records that say they are there.
     match (&source.body, &target.body) {
         (Body::Plain { object, .. }, Body::Plain { object: copy, .. }) => copy_object(object, copy)?,
-        (Body::Blocks { chunks, .. }, Body::Blocks { chunks: copy, .. }) => chunks.copy_to(copy)?,
-        (Body::Chunked(chunks), Body::Chunked(copy)) => chunks.copy_to(copy)?,
+        (Body::Blocks { chunks, .. }, Body::Blocks { chunks: copy, .. })
+        | (Body::Chunked(chunks), Body::Chunked(copy)) => chunks.copy_to(copy)?,
         _ => {}
     }
     if source.blobs {
