@@ -8,10 +8,11 @@ use crate::codec::{decode, encode, wire_enum};
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "each variant's line says what its fields are")]
 pub enum Greeting {
-    /// From a client: who it is. The same nonce again means the same session.
-    Hello { nonce: u128, pid: u32, started: u64, read_only: bool },
-    /// To it: welcome. Beside it the descriptors of the control table and of the client's own shared file.
-    Welcome { session: u64, store: StoreId, instance: u64, client: u32, write: bool },
+    /// From a client: the same nonce again means the same session. Who it is, the socket tells.
+    Hello { nonce: u128, read_only: bool },
+    /// To it: welcome. Beside it the descriptors of the control table, of the client's own file with its rings, and of
+    /// the daemon's doorbell.
+    Welcome { store: StoreId, instance: u64, write: bool },
     /// To it: this store is just being handed to a daemon; connect again in a moment.
     Moving,
     /// To it: no, and why.
@@ -19,22 +20,19 @@ pub enum Greeting {
     /// From a client: a segment's descriptor, please.
     Segment { device: DeviceId, number: u64 },
     /// To it: here it is, beside this message. `mode` as in `cenote_device::SegmentMode`.
-    SegmentIs { data_offset: u64, len: u64, mode: u8 },
+    SegmentIs { data_offset: u64, len: u64, mode: u8, write: bool },
     /// From a client: it leaves for good, its leases can go back.
     Bye,
-    /// Both ways: a message for which the ring is too small (an encoded request or response).
-    Large(Vec<u8>),
 }
 
 wire_enum!(Greeting, 1, "greeting", {
-    1 => Hello { nonce, pid, started, read_only },
-    2 => Welcome { session, store, instance, client, write },
+    1 => Hello { nonce, read_only },
+    2 => Welcome { store, instance, write },
     3 => Moving,
     4 => Refused(error),
     5 => Segment { device, number },
-    6 => SegmentIs { data_offset, len, mode },
+    6 => SegmentIs { data_offset, len, mode, write },
     7 => Bye,
-    8 => Large(bytes),
 });
 
 /// Appends a greeting to `out`.

@@ -254,26 +254,21 @@ impl Random {
         }
     }
     fn greeting(&mut self) -> Greeting {
-        match self.below(8) {
-            0 => Greeting::Hello {
-                nonce: self.wide(),
-                pid: self.next() as u32,
-                started: self.next(),
-                read_only: self.flag(),
-            },
-            1 => Greeting::Welcome {
-                session: self.next(),
-                store: StoreId(self.wide()),
-                instance: self.next(),
-                client: self.next() as u32,
-                write: self.flag(),
-            },
+        match self.below(7) {
+            0 => Greeting::Hello { nonce: self.wide(), read_only: self.flag() },
+            1 => {
+                Greeting::Welcome { store: StoreId(self.wide()), instance: self.next(), write: self.flag() }
+            }
             2 => Greeting::Moving,
             3 => Greeting::Refused(Error::new(ErrorKind::Busy, self.text())),
             4 => Greeting::Segment { device: DeviceId(self.next() as u16), number: self.next() },
-            5 => Greeting::SegmentIs { data_offset: self.next(), len: self.next(), mode: self.next() as u8 },
-            6 => Greeting::Bye,
-            _ => Greeting::Large(self.bytes()),
+            5 => Greeting::SegmentIs {
+                data_offset: self.next(),
+                len: self.next(),
+                mode: self.next() as u8,
+                write: self.flag(),
+            },
+            _ => Greeting::Bye,
         }
     }
 }
