@@ -224,7 +224,7 @@ impl Store {
     }
     /// How the engine is reached now: [`Mode::InProcess`] or [`Mode::Daemon`].
     pub fn reached(&self) -> Mode {
-        let local = self.session().is_ok_and(|session| session.attachment().transport.is_local());
+        let local = self.session().is_ok_and(|session| session.attachment().transport.host().is_some());
         if local { Mode::InProcess } else { Mode::Daemon }
     }
     /// Counters.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use cenote_device::control::{ClientFile, SharedControl};
+use cenote_device::control::{ClientFile, ControlView, SharedControl};
 use cenote_device::{FsMetaDir, StoreLock, SystemClock, SystemDevices, process};
 use cenote_model::{DeviceKind, DeviceSpec, Error, ErrorKind, Result, StoreConfig, StoreId};
 use cenote_store::{Engine, Seams, SessionId, SessionInfo, StoreSummary};
@@ -28,6 +28,8 @@ pub struct Host {
     pub control: Arc<SharedControl>,
     /// What the superblock says.
     pub summary: StoreSummary,
+    /// Value of the instance word that belongs to this engine.
+    pub instance: u64,
     dir: PathBuf,
     store_lock: Mutex<Option<StoreLock>>,
 }
@@ -80,7 +82,9 @@ impl Host {
         };
         let summary = engine.summary();
         let service = Service::start(engine);
-        let host = Self { service, control, summary, dir: dir.to_path_buf(), store_lock: Mutex::new(Some(store_lock)) };
+        let instance = ControlView::map(control.read_only()?)?.instance();
+        let store_lock = Mutex::new(Some(store_lock));
+        let host = Self { service, control, summary, instance, dir: dir.to_path_buf(), store_lock };
         host.reap();
         Ok(Some(host))
     }
@@ -108,8 +112,13 @@ impl Host {
         let file = self.control.client_create(who.pid, ring_bytes)?;
         Ok(Client { session, file })
     }
-    /// Closes the sessions of processes that are gone.
+    /// Closes the sessions of processes that are gone, and forgets their files.
     pub fn reap(&self) {
+        for (number, pid) in self.control.clients() {
+            if process::started_of(pid).is_none() {
+                self.control.client_remove(number);
+            }
+        }
         for (session, who) in self.service.sessions() {
             if process::started_of(who.pid) != Some(who.started) {
                 tracing::info!(session = session.0, pid = who.pid, "its process is gone: its leases go back");
@@ -122,6 +131,18 @@ impl Host {
         let result = self.service.close();
         drop(lock(&self.store_lock).take());
         result
+    }
+}
+
+/// True if the directory holds a store.
+pub fn holds_store(dir: &Path) -> Result<bool> {
+    if !dir.exists() {
+        return Ok(false);
+    }
+    match Engine::peek(&FsMetaDir::open(dir)?) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

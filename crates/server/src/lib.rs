@@ -7,5 +7,5 @@ pub mod daemon;
 mod host;
 mod service;
 
-pub use host::{Client, Host, OpenHow, this_process};
+pub use host::{Client, Host, OpenHow, holds_store, this_process};
 pub use service::{Handling, Reply, Service};

@@ -1,7 +1,7 @@
 //! An engine with the threads that it needs: one that ticks, two that do its I/O.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -37,6 +37,9 @@ struct Shared {
     tick_wake: Condvar,
     /// The tick thread sleeps long; whoever brings work wakes it.
     idle: AtomicBool,
+    /// The service's own threads that want the engine. Those who bring requests let them go first: locks are not fair,
+    /// and a stream of requests must not keep the engine from syncing its journal.
+    turns_due: AtomicUsize,
     requests: AtomicU64,
     stop: AtomicBool,
 }
@@ -65,6 +68,7 @@ impl Service {
             tick_lock: Mutex::new(()),
             tick_wake: Condvar::new(),
             idle: AtomicBool::new(false),
+            turns_due: AtomicUsize::new(0),
             requests: AtomicU64::new(0),
             stop: AtomicBool::new(false),
         });
@@ -74,6 +78,9 @@ impl Service {
     }
     /// Locks the engine for a batch of requests.
     pub fn lock(&self) -> Handling<'_> {
+        if self.shared.turns_due.load(Ordering::Relaxed) > 0 {
+            self.shared.let_turns_go_first();
+        }
         Handling { guard: Some(lock(&self.shared.engine)), shared: &self.shared, waits: false }
     }
     /// Handles one request and waits for its response.
@@ -189,6 +196,14 @@ impl Drop for Handling<'_> {
 }
 
 impl Shared {
+    #[cold]
+    fn let_turns_go_first(&self) {
+        const PATIENCE: Duration = Duration::from_micros(200);
+        let begin = Instant::now();
+        while self.turns_due.load(Ordering::Relaxed) > 0 && begin.elapsed() < PATIENCE {
+            std::thread::yield_now();
+        }
+    }
     /// Makes the tick thread tick now.
     fn kick(&self) {
         self.idle.store(false, Ordering::Relaxed);
@@ -240,7 +255,9 @@ impl Shared {
     fn turn(&self, done: Option<cenote_store::JobDone>) -> bool {
         let mut fresh = VecDeque::new();
         let (finished, running) = {
+            self.turns_due.fetch_add(1, Ordering::SeqCst);
             let mut guard = lock(&self.engine);
+            self.turns_due.fetch_sub(1, Ordering::SeqCst);
             let guard = &mut *guard;
             let Some(engine) = guard.engine.as_mut() else { return false };
             if let Some(done) = done {

@@ -12,7 +12,7 @@ mod values;
 
 pub use codec::{decode_request, decode_response, encode_request, encode_response};
 pub use greeting::{Greeting, decode_greeting, encode_greeting};
-pub use parts::{Assembly, MESSAGE_BYTES_MAX, parts};
+pub use parts::{Assembly, MESSAGE_BYTES_MAX, PART_LAST, PART_MORE, parts};
 
 /// First byte of every message. A peer that reads another one answers `VersionMismatch`.
 pub const WIRE_VERSION: u8 = 1;

@@ -256,9 +256,7 @@ impl Random {
     fn greeting(&mut self) -> Greeting {
         match self.below(7) {
             0 => Greeting::Hello { nonce: self.wide(), read_only: self.flag() },
-            1 => {
-                Greeting::Welcome { store: StoreId(self.wide()), instance: self.next(), write: self.flag() }
-            }
+            1 => Greeting::Welcome { store: StoreId(self.wide()), instance: self.next(), write: self.flag() },
             2 => Greeting::Moving,
             3 => Greeting::Refused(Error::new(ErrorKind::Busy, self.text())),
             4 => Greeting::Segment { device: DeviceId(self.next() as u16), number: self.next() },

@@ -3,63 +3,230 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
 
-use cenote_model::{Error, ErrorKind, Result};
-use cenote_server::{Host, OpenHow, this_process};
+use cenote_model::{Error, ErrorKind, Request, Response, Result};
+use cenote_server::{Host, OpenHow, holds_store, this_process};
 
+use super::handover::{self, Waiting};
 use super::local::Local;
 use super::readers::Readers;
+use super::remote::{self, Reached};
+use super::start::start_daemon;
 use super::transport::{Arrivals, Pending};
 use super::{Attachment, Session};
+use crate::sync::lock;
 use crate::{Mode, OpenOptions};
 
-/// What waits for other processes, so that the store can be handed over to a daemon.
-pub(crate) struct Listener;
+/// How long to try when another process has the store, or is just passing it on.
+const BUSY_PATIENCE: Duration = Duration::from_secs(10);
+/// How long to try when the daemon is gone, before what is in flight fails.
+const AGAIN_PATIENCE: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_millis(5);
 
-/// Finds or starts an engine.
+/// The way that is tried.
+struct Way<'a> {
+    dir: &'a Path,
+    options: &'a OpenOptions,
+    nonce: u128,
+    seq: &'a Arc<AtomicU64>,
+    arrivals: &'a Arc<Arrivals>,
+}
+
+/// Finds or starts an engine. With one in this process: also what will wait for others.
 pub(crate) fn attach(
     dir: &Path,
     options: &OpenOptions,
     nonce: u128,
     seq: &Arc<AtomicU64>,
     arrivals: &Arc<Arrivals>,
-) -> Result<(Attachment, Option<Listener>)> {
-    if options.mode == Mode::Daemon {
-        return Err(Error::new(ErrorKind::Unsupported, "daemon mode"));
+) -> Result<(Attachment, Option<Waiting>)> {
+    let way = Way { dir, options, nonce, seq, arrivals };
+    if options.create_new && holds_store(dir)? {
+        return Err(Error::new(ErrorKind::Exists, format!("store {}", dir.display()))
+            .try_next("open it, or choose another directory"));
     }
-    let how = OpenHow { create: options.create.then_some(&options.config), create_new: options.create_new };
-    match Host::open(dir, &how)? {
-        Some(host) => Ok((local(host, nonce, options, seq, arrivals)?, None)),
-        None => Err(Error::new(ErrorKind::Busy, format!("store {}", dir.display()))
-            .because("another process has it for itself")
-            .try_next("wait until that process is done, or let it open the store with Mode::Auto")),
+    match options.mode {
+        Mode::InProcess => match way.host()? {
+            Some(host) => Ok((way.local(host)?, None)),
+            None => Err(busy(dir)),
+        },
+        Mode::Auto => way.auto(),
+        Mode::Daemon => way.daemon(BUSY_PATIENCE).map(|attachment| (attachment, None)),
     }
 }
 
-/// A session with an engine in this process.
-fn local(
-    host: Host,
-    nonce: u128,
-    options: &OpenOptions,
-    seq: &Arc<AtomicU64>,
-    arrivals: &Arc<Arrivals>,
-) -> Result<Attachment> {
-    let client = host.client(this_process(nonce, !options.read_only), 0)?;
-    let readers = Readers::new(host.control.read_only()?, client.file.clone())?;
-    let (store, instance) = (host.id(), readers.instance());
-    let local = Local::new(Arc::new(host), client, seq.clone(), arrivals.clone());
-    Ok(Attachment { store, transport: Arc::new(local), readers, instance, write: !options.read_only })
+#[cold]
+fn busy(dir: &Path) -> Error {
+    Error::new(ErrorKind::Busy, format!("store {}", dir.display()))
+        .because("another process has it for itself")
+        .try_next("wait until that process is done, or let it open the store with Mode::Auto")
 }
 
-/// Finds the engine that took over.
-pub(crate) fn again(_session: &Session, _seen: &Attachment, _pending: Vec<Pending>) -> Result<Attachment> {
-    Err(Error::new(ErrorKind::Disconnected, "store").because("its engine is gone"))
+/// True if the error says that nobody listens on the socket.
+fn is_nobody(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Disconnected)
+}
+
+impl Way<'_> {
+    fn host(&self) -> Result<Option<Host>> {
+        let config = self.options.create.then_some(&self.options.config);
+        Host::open(self.dir, &OpenHow { create: config, create_new: self.options.create_new })
+    }
+    fn connect(&self) -> Result<Reached> {
+        remote::connect(self.dir, self.nonce, self.options.read_only, self.seq, self.arrivals)
+    }
+    fn local(&self, host: Host) -> Result<Attachment> {
+        let host = Arc::new(host);
+        let write = !self.options.read_only;
+        let client = host.client(this_process(self.nonce, write), 0)?;
+        let readers = Readers::new(host.control.read_only()?, client.file.clone())?;
+        let (store, instance) = (host.id(), host.instance);
+        let local = Arc::new(Local::new(host, client, self.seq.clone(), self.arrivals.clone()));
+        Ok(Attachment { store, transport: local, readers, instance, write })
+    }
+    fn auto(&self) -> Result<(Attachment, Option<Waiting>)> {
+        let begin = Instant::now();
+        loop {
+            match self.connect() {
+                Ok(Reached::Daemon(attachment)) => return Ok((*attachment, None)),
+                Ok(Reached::Moving) => {}
+                Err(error) if is_nobody(&error) => {
+                    if let Some(host) = self.host()? {
+                        // Before the engine is used: whoever comes must find it.
+                        let waiting = Waiting::new(self.dir)?;
+                        return Ok((self.local(host)?, Some(waiting)));
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+            if begin.elapsed() > BUSY_PATIENCE {
+                return Err(busy(self.dir));
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+    fn daemon(&self, patience: Duration) -> Result<Attachment> {
+        let begin = Instant::now();
+        let mut made = false;
+        loop {
+            let error = match self.connect() {
+                Ok(Reached::Daemon(attachment)) => return Ok(*attachment),
+                Ok(Reached::Moving) => busy(self.dir),
+                Err(error) if is_nobody(&error) => {
+                    // The store is made here: a daemon's command line does not carry a configuration.
+                    if self.options.create && !made && !holds_store(self.dir)? {
+                        made = true;
+                        self.host()?.map_or(Ok(()), |host| host.close())?;
+                    }
+                    match start_daemon(self.dir) {
+                        Ok(()) => continue,
+                        Err(error) => error,
+                    }
+                }
+                Err(error) => error,
+            };
+            // Busy: another process starts one, or has the store for itself.
+            if !matches!(error.kind(), ErrorKind::Busy) || begin.elapsed() > patience {
+                return Err(error);
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// Finds the engine that took over, or starts a daemon, and sends what had no response. If there is none to be had,
+/// that fails.
+pub(crate) fn again(session: &Session, pending: Vec<Pending>) -> Result<Attachment> {
+    let result = reconnect(session);
+    match &result {
+        Ok(attachment) => attachment.transport.resend(pending),
+        Err(error) => pending.into_iter().for_each(|pending| (pending.done)(Response::Failed(error.clone()))),
+    }
+    result
+}
+
+fn reconnect(session: &Session) -> Result<Attachment> {
+    let way = Way {
+        dir: &session.dir,
+        options: &session.options,
+        nonce: session.nonce,
+        seq: &session.seq,
+        arrivals: &session.arrivals,
+    };
+    let begin = Instant::now();
+    loop {
+        let error = match way.daemon(Duration::ZERO) {
+            Ok(attachment) => return Ok(attachment),
+            Err(error) => error,
+        };
+        // Whoever may not start one waits for somebody who may.
+        let may_pass = matches!(
+            error.kind(),
+            ErrorKind::Busy | ErrorKind::Disconnected | ErrorKind::NotFound | ErrorKind::PermissionDenied
+        );
+        if !may_pass || begin.elapsed() > AGAIN_PATIENCE || session.check_open().is_err() {
+            return Err(Error::new(ErrorKind::Disconnected, session.name())
+                .because(format!("its daemon is gone, and there is no other: {error}"))
+                .try_next("start one with `cenote serve DIR` and see its daemon.log"));
+        }
+        std::thread::sleep(PAUSE * 4);
+    }
+}
+
+/// After a handover that failed: an engine in this process again.
+pub(crate) fn back_home(session: &Session) -> Result<(Attachment, Option<Waiting>)> {
+    let way = Way {
+        dir: &session.dir,
+        options: &OpenOptions { create: false, create_new: false, ..session.options.clone() },
+        nonce: session.nonce,
+        seq: &session.seq,
+        arrivals: &session.arrivals,
+    };
+    way.auto()
 }
 
 /// Begins to listen for other processes.
-pub(crate) fn listen(_session: &Arc<Session>, _listener: Option<Listener>) {}
+pub(crate) fn listen(session: &Arc<Session>, waiting: Option<Waiting>) {
+    if let Some(waiting) = waiting {
+        *lock(&session.listener) = Some(handover::listen(session, waiting));
+    }
+}
 
-/// Asks the daemon of `dir` to leave.
-pub(crate) fn stop_daemon(_dir: &Path) -> Result<bool> {
-    Ok(false)
+/// Asks the daemon of `dir` to leave, and waits until it has.
+pub(crate) fn stop_daemon(dir: &Path) -> Result<bool> {
+    let dir = std::path::absolute(dir).map_err(|error| Error::io(format!("store {}", dir.display()), &error))?;
+    let arrivals = Arc::new(Arrivals::default());
+    let attachment = match remote::connect(&dir, crate::ids::random(), false, &Arc::new(AtomicU64::new(1)), &arrivals) {
+        Ok(Reached::Daemon(attachment)) => attachment,
+        Ok(Reached::Moving) => return Err(busy(&dir)),
+        Err(error) if is_nobody(&error) => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    let answer = Arc::new(std::sync::Mutex::new(None));
+    let filled = answer.clone();
+    let done = Box::new(move |response| *lock(&filled) = Some(response));
+    if attachment.transport.submit(Request::Shutdown, done).is_err() {
+        return Ok(true); // gone already
+    }
+    // It goes on until its store is closed; then the connection ends.
+    let begin = Instant::now();
+    while attachment.transport.progress(arrivals.count(), Duration::from_millis(20)) {
+        if let Some(Response::Failed(error)) = lock(&answer).take() {
+            return Err(error);
+        }
+        if begin.elapsed() > AGAIN_PATIENCE {
+            return Err(Error::new(ErrorKind::Busy, format!("daemon of {}", dir.display()))
+                .because("it was asked to leave and is still there")
+                .try_next("see its daemon.log"));
+        }
+    }
+    // The lock is free a moment after the connection ended.
+    while begin.elapsed() < AGAIN_PATIENCE {
+        match cenote_device::StoreLock::acquire(&dir) {
+            Ok(None) => std::thread::sleep(PAUSE),
+            _ => break,
+        }
+    }
+    Ok(true)
 }

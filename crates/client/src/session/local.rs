@@ -13,7 +13,7 @@ use crate::sync::{read, write};
 
 /// A service of this process, and the session with it.
 pub(crate) struct Local {
-    pub host: Arc<Host>,
+    host: Arc<Host>,
     client: Client,
     seq: Arc<AtomicU64>,
     arrivals: Arc<Arrivals>,
@@ -78,9 +78,15 @@ impl Transport for Local {
     fn close(&self) -> Result<()> {
         self.retire();
         self.host.service.session_close(self.client.session);
-        self.host.close()
+        let result = self.host.close();
+        // Views may outlive the session: their slots count until the process ends.
+        if self.client.file.slots().min() == u64::MAX {
+            self.host.control.client_remove(self.client.file.number());
+        }
+        result
     }
-    fn is_local(&self) -> bool {
-        true
+    fn resend(&self, _pending: Vec<Pending>) {} // nothing is ever left over: see `retire`
+    fn host(&self) -> Option<&Host> {
+        Some(&self.host)
     }
 }

@@ -1,9 +1,12 @@
 //! A session: this process's standing with one store. Every handle of the store shares it.
 
 pub(crate) mod attach;
+mod handover;
 mod keeper;
 pub(crate) mod local;
 pub(crate) mod readers;
+pub(crate) mod remote;
+mod start;
 pub(crate) mod transport;
 
 use std::collections::HashMap;
@@ -62,6 +65,7 @@ pub(crate) struct Session {
     /// Number of the next request.
     pub seq: Arc<AtomicU64>,
     attachment: ArcSwap<Attachment>,
+    /// Held while the attachment is replaced.
     attaching: Mutex<()>,
     pub arrivals: Arc<Arrivals>,
     pub objects: Objects,
@@ -75,7 +79,7 @@ pub(crate) struct Session {
     to_unlease: Mutex<Vec<Run>>,
     closed: AtomicBool,
     /// In-process engines that may be handed over listen here.
-    pub listener: Mutex<Option<attach::Listener>>,
+    listener: Mutex<Option<handover::Answering>>,
     keeper: keeper::Keeper,
 }
 
@@ -129,24 +133,17 @@ impl Session {
         }
         self.check_open()?;
         let pending = seen.transport.retire();
-        match attach::again(self, seen, pending) {
-            Ok(attachment) => {
-                if attachment.store != seen.store || !attachment.readers.same_table(&seen.readers) {
-                    self.objects.forget_all();
-                }
-                self.attachment.store(Arc::new(attachment));
-                self.arrivals.note();
-                Ok(())
-            }
-            Err(error) => {
-                self.arrivals.note();
-                Err(error)
-            }
-        }
+        let result = attach::again(self, pending);
+        self.arrivals.note(); // those who wait look again: at what failed, or for the new attachment
+        self.replace_attachment(seen, result?);
+        Ok(())
     }
-    /// Puts another engine in the place of the one in this process.
-    pub fn replace_attachment(&self, attachment: Attachment) {
-        self.attachment.store(Arc::new(attachment));
+    /// Puts another engine in the place of the one that is gone. The caller holds `attaching`.
+    fn replace_attachment(&self, old: &Attachment, new: Attachment) {
+        if new.store != old.store || !new.readers.same_table(&old.readers) {
+            self.objects.forget_all();
+        }
+        self.attachment.store(Arc::new(new));
         self.arrivals.note();
     }
     /// Sends a request, whatever it takes; `done` gets the response.
@@ -286,6 +283,7 @@ impl Session {
             return Ok(());
         }
         let result = self.queue.settle_all(self);
+        let _one = lock(&self.attaching); // not in the middle of a handover
         if self.closed.swap(true, Ordering::SeqCst) {
             return result;
         }

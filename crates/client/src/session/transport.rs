@@ -1,11 +1,12 @@
 //! What carries requests to the engine: the seam between a session and the two ways to reach a store.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use cenote_device::SegmentFile;
 use cenote_model::{DeviceId, Request, Response, Result};
+use cenote_server::Host;
 
 use crate::sync::lock;
 
@@ -39,16 +40,19 @@ pub(crate) trait Transport: Send + Sync {
     fn retire(&self) -> Vec<Pending>;
     /// Ends the session: space that it holds may go back. Waits for nothing.
     fn close(&self) -> Result<()>;
-    /// True for an engine in this process.
-    fn is_local(&self) -> bool;
+    /// Sends again what another transport had no response to.
+    fn resend(&self, pending: Vec<Pending>);
+    /// The engine's host, if it is in this process.
+    fn host(&self) -> Option<&Host>;
 }
 
-/// Counts responses, so that threads can sleep until one comes.
+/// Counts responses, so that threads can sleep until one comes; and chooses the one thread that reads.
 #[derive(Default)]
 pub(crate) struct Arrivals {
     count: AtomicU64,
     sleepers: AtomicUsize,
-    lock: Mutex<()>,
+    /// True while a thread reads.
+    led: Mutex<bool>,
     wake: Condvar,
 }
 
@@ -61,17 +65,39 @@ impl Arrivals {
     pub fn note(&self) {
         self.count.fetch_add(1, Ordering::SeqCst);
         if self.sleepers.load(Ordering::SeqCst) > 0 {
-            drop(lock(&self.lock));
+            drop(lock(&self.led));
             self.wake.notify_all();
         }
     }
     /// Sleeps until the count is not `seen`, for at most `patience`.
     pub fn wait(&self, seen: u64, patience: Duration) {
+        self.sleep(lock(&self.led), seen, patience);
+    }
+    fn sleep(&self, guard: MutexGuard<'_, bool>, seen: u64, patience: Duration) {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
-        let guard = lock(&self.lock);
         if self.count() == seen {
             drop(self.wake.wait_timeout(guard, patience));
         }
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+    /// True if the caller shall read, and then call [`Arrivals::end_leading`]. If another thread does, sleeps until
+    /// something came, or until it stopped reading.
+    pub fn begin_leading(&self, seen: u64, patience: Duration) -> bool {
+        let mut led = lock(&self.led);
+        if !*led {
+            *led = true;
+            return true;
+        }
+        if !patience.is_zero() {
+            self.sleep(led, seen, patience);
+        }
+        false
+    }
+    /// The caller reads no longer: another one may.
+    pub fn end_leading(&self) {
+        *lock(&self.led) = false;
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            self.wake.notify_all();
+        }
     }
 }

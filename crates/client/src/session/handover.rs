@@ -1,0 +1,127 @@
+//! Passing the store on: a process that has the engine listens; when another process comes, it closes the engine, starts
+//! a daemon, and both become its clients.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use cenote_device::fork::CloseInChild;
+use cenote_model::{Error, ErrorKind, Result};
+use cenote_rpc::{Connection, Listener};
+use cenote_server::daemon::SOCKET;
+use cenote_wire::{Greeting, decode_greeting, encode_greeting};
+
+use super::{Attachment, Session, attach, start};
+use crate::sync::lock;
+
+const PATIENCE: Duration = Duration::from_secs(2);
+const ACCEPT_EVERY: Duration = Duration::from_millis(100);
+
+/// A socket that others find; nobody answers there yet.
+pub(crate) struct Waiting {
+    // Fields drop in order: the registration goes before the descriptor.
+    _close_in_child: Option<CloseInChild>,
+    listener: Listener,
+}
+
+impl Waiting {
+    /// Makes the socket. The caller has the store's lock.
+    pub fn new(dir: &Path) -> Result<Self> {
+        let listener = Listener::bind(dir, SOCKET)?;
+        Ok(Self { _close_in_child: CloseInChild::new(&listener), listener })
+    }
+}
+
+/// A thread that answers on the socket. Ends when dropped.
+pub(crate) struct Answering {
+    waiting: Arc<Waiting>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.waiting.listener.unlink(); // nobody finds it any more; the thread closes it soon
+    }
+}
+
+/// Answers on the socket from now on.
+pub(crate) fn listen(session: &Arc<Session>, waiting: Waiting) -> Answering {
+    let (waiting, stop) = (Arc::new(waiting), Arc::new(AtomicBool::new(false)));
+    let answering = Answering { waiting: waiting.clone(), stop: stop.clone() };
+    let weak = session.myself();
+    let answer = move || {
+        while !stop.load(Ordering::SeqCst) {
+            let Ok(Some(connection)) = waiting.listener.accept(ACCEPT_EVERY) else { continue };
+            let Some(session) = weak.upgrade() else { return };
+            if let Err(error) = take_in(&session, &connection) {
+                let _ = say(&connection, &Greeting::Refused(error));
+            }
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().name("cenote-listen".into()).spawn(answer) {
+        tracing::warn!(%error, "no thread to wait for other processes: they will find the store busy");
+    }
+    answering
+}
+
+fn say(connection: &Connection, greeting: &Greeting) -> Result<()> {
+    let mut bytes = Vec::new();
+    encode_greeting(greeting, &mut bytes);
+    connection.send(&[&bytes], &[], PATIENCE)
+}
+
+/// Somebody came.
+fn take_in(session: &Arc<Session>, connection: &Connection) -> Result<()> {
+    let peer = connection.peer()?;
+    let Some(frame) = connection.receive(PATIENCE)? else { return Ok(()) };
+    decode_greeting(&frame.bytes)?;
+    let attachment = session.attachment().clone();
+    let Some(host) = attachment.transport.host() else {
+        return say(connection, &Greeting::Moving); // passed on already
+    };
+    if host.rights(peer.uid).is_none() {
+        return Err(Error::new(ErrorKind::PermissionDenied, session.name())
+            .because(format!("user {} is neither its owner nor among its writers and readers", peer.uid)));
+    }
+    // Before anything is closed: without a daemon's program there is nobody to pass it on to.
+    start::find_program().map_err(|error| {
+        Error::new(ErrorKind::Busy, session.name())
+            .because(format!("process {} has it and cannot pass it on to a daemon: {error}", std::process::id()))
+            .try_next("install `cenote` where that process finds it, or wait until it is done")
+    })?;
+    say(connection, &Greeting::Moving)?;
+    hand_over(session, &attachment);
+    Ok(())
+}
+
+/// Closes the engine here and attaches to a daemon.
+fn hand_over(session: &Arc<Session>, from: &Arc<Attachment>) {
+    let _one = lock(&session.attaching);
+    if session.check_open().is_err() || !Arc::ptr_eq(&session.attachment(), from) {
+        return;
+    }
+    // Requests from now on wait for the lock that we hold, and go to the daemon.
+    from.transport.retire();
+    // The daemon binds a socket of its own; this one must be gone before.
+    drop(lock(&session.listener).take());
+    if let Some(host) = from.transport.host()
+        && let Err(error) = host.close()
+    {
+        tracing::error!(%error, "closing the store to pass it on; its journal has everything that was acknowledged");
+    }
+    match attach::again(session, Vec::new()) {
+        Ok(attachment) => session.replace_attachment(from, attachment),
+        Err(error) => {
+            tracing::error!(%error, "passing the store on failed; it stays in this process");
+            match attach::back_home(session) {
+                Ok((attachment, waiting)) => {
+                    session.replace_attachment(from, attachment);
+                    attach::listen(session, waiting);
+                }
+                Err(error) => tracing::error!(%error, "the store could not be opened again"),
+            }
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! The way to a daemon: two rings in shared memory for messages, a socket for descriptors.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, TryLockError};
+use std::time::Duration;
+
+use cenote_device::control::ClientFile;
+use cenote_device::fork::CloseInChild;
+use cenote_device::{SegmentFile, SegmentMode};
+use cenote_model::{DeviceId, Error, ErrorKind, Request, Result};
+use cenote_rpc::{Connection, Consumer, Doorbell, Frame, Producer, Waker};
+use cenote_server::Host;
+use cenote_server::daemon::{SOCKET, ring_memories};
+use cenote_wire::{Assembly, Greeting, decode_greeting, decode_response, encode_greeting, encode_request, parts};
+
+use super::Attachment;
+use super::readers::Readers;
+use super::transport::{Arrivals, Done, Pending, Transport, Unsent};
+use crate::sync::lock;
+
+/// A daemon that does not answer on its socket for so long is taken for dead.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A sleeping reader looks so often whether the daemon lives.
+const LIVENESS_EVERY: Duration = Duration::from_millis(20);
+
+/// A daemon behind its socket and rings.
+pub(crate) struct Remote {
+    // Fields drop in order: the registration goes before the descriptor.
+    _close_in_child: Option<CloseInChild>,
+    socket: Mutex<Connection>,
+    outbox: Mutex<Producer>,
+    inbox: Mutex<Inbox>,
+    pending: Mutex<Table>,
+    /// The other end is gone; nothing comes any more.
+    is_broken: AtomicBool,
+    /// No requests are taken any more.
+    is_retired: AtomicBool,
+    seq: Arc<AtomicU64>,
+    arrivals: Arc<Arrivals>,
+}
+
+struct Inbox {
+    responses: Consumer,
+    assembly: Assembly,
+}
+
+/// Requests without a response, by number. Responses come nearly in order, so this is a short queue.
+#[derive(Default)]
+struct Table {
+    first: u64,
+    waiting: VecDeque<Option<(Vec<u8>, Done)>>,
+    spare: Vec<Vec<u8>>,
+}
+
+impl Table {
+    fn buffer(&mut self) -> Vec<u8> {
+        self.spare.pop().unwrap_or_default()
+    }
+    fn put(&mut self, pending: Pending) {
+        if self.waiting.is_empty() {
+            self.first = pending.seq;
+        }
+        while self.first + (self.waiting.len() as u64) < pending.seq {
+            self.waiting.push_back(None);
+        }
+        self.waiting.push_back(Some((pending.message, pending.done)));
+    }
+    fn take(&mut self, seq: u64) -> Option<Done> {
+        let at = seq.checked_sub(self.first)? as usize;
+        let (mut message, done) = self.waiting.get_mut(at)?.take()?;
+        while let Some(None) = self.waiting.front() {
+            self.waiting.pop_front();
+            self.first += 1;
+        }
+        if self.spare.len() < 32 && message.capacity() <= 64 << 10 {
+            message.clear();
+            self.spare.push(message);
+        }
+        Some(done)
+    }
+    fn take_all(&mut self) -> Vec<Pending> {
+        let first = self.first;
+        let numbered = std::mem::take(&mut self.waiting).into_iter().enumerate();
+        let present =
+            numbered.filter_map(|(at, waiting)| waiting.map(|(message, done)| (first + at as u64, message, done)));
+        present.map(|(seq, message, done)| Pending { seq, message, done }).collect()
+    }
+}
+
+/// What a daemon, or a process that has the store for itself, says to a newcomer.
+pub(crate) enum Reached {
+    Daemon(Box<Attachment>),
+    /// The store is on its way to a daemon: try again in a moment.
+    Moving,
+}
+
+/// Connects to whoever listens in `dir`. `NotFound` or `Disconnected` if nobody does.
+pub(crate) fn connect(
+    dir: &Path,
+    nonce: u128,
+    read_only: bool,
+    seq: &Arc<AtomicU64>,
+    arrivals: &Arc<Arrivals>,
+) -> Result<Reached> {
+    let connection = Connection::connect(dir, SOCKET, PATIENCE)?;
+    let close_in_child = CloseInChild::new(&connection);
+    say(&connection, &Greeting::Hello { nonce, read_only })?;
+    let (greeting, frame) = hear(&connection)?;
+    let (store, instance, write) = match greeting {
+        Greeting::Welcome { store, instance, write } => (store, instance, write),
+        Greeting::Moving => return Ok(Reached::Moving),
+        Greeting::Refused(error) => return Err(error),
+        _ => return Err(nonsense()),
+    };
+    let [table, file, bell] = <[_; 3]>::try_from(frame.fds).map_err(|_| nonsense())?;
+    let file = ClientFile::map(file)?;
+    let [requests, responses] = ring_memories(&file)?;
+    let readers = Readers::new(table, file)?;
+    let remote = Remote {
+        _close_in_child: close_in_child,
+        socket: Mutex::new(connection),
+        outbox: Mutex::new(Producer::new(requests, Waker::Doorbell(Doorbell::from_fd(bell)))?),
+        inbox: Mutex::new(Inbox { responses: Consumer::new(responses)?, assembly: Assembly::default() }),
+        pending: Mutex::default(),
+        is_broken: AtomicBool::new(false),
+        is_retired: AtomicBool::new(false),
+        seq: seq.clone(),
+        arrivals: arrivals.clone(),
+    };
+    Ok(Reached::Daemon(Box::new(Attachment { store, transport: Arc::new(remote), readers, instance, write })))
+}
+
+fn say(connection: &Connection, greeting: &Greeting) -> Result<()> {
+    let mut bytes = Vec::new();
+    encode_greeting(greeting, &mut bytes);
+    connection.send(&[&bytes], &[], PATIENCE)
+}
+
+fn hear(connection: &Connection) -> Result<(Greeting, Frame)> {
+    let frame = connection
+        .receive(PATIENCE)?
+        .ok_or_else(|| Error::new(ErrorKind::Disconnected, "daemon").because("it does not answer on its socket"))?;
+    Ok((decode_greeting(&frame.bytes)?, frame))
+}
+
+#[cold]
+fn nonsense() -> Error {
+    Error::new(ErrorKind::Internal, "daemon").because("its greeting makes no sense")
+}
+
+impl Remote {
+    /// Puts a message into the ring, taking in responses while there is no room: the daemon may wait for that.
+    fn push(&self, ring: &mut Producer, message: &[u8]) {
+        for (flag, piece) in parts(message, ring.frame_max()) {
+            loop {
+                match ring.try_push(&[&[flag], piece]) {
+                    Ok(true) => break,
+                    Ok(false) => {
+                        ring.publish();
+                        self.drain();
+                        if self.is_broken() || ring.wait_room(Duration::from_millis(1)).is_err() {
+                            return self.set_broken();
+                        }
+                        if self.is_daemon_gone() {
+                            return self.set_broken();
+                        }
+                    }
+                    Err(_) => return self.set_broken(),
+                }
+            }
+        }
+    }
+    fn is_broken(&self) -> bool {
+        self.is_broken.load(Ordering::Acquire)
+    }
+    /// What was pushed stays pending, and goes to the next daemon.
+    fn set_broken(&self) {
+        self.is_broken.store(true, Ordering::Release);
+    }
+    fn is_daemon_gone(&self) -> bool {
+        match self.socket.try_lock() {
+            Ok(socket) => socket.is_peer_gone(),
+            Err(_) => false, // somebody talks to it
+        }
+    }
+    /// Takes in the responses that are there, unless another thread does.
+    fn drain(&self) -> usize {
+        match self.inbox.try_lock() {
+            Ok(mut inbox) => self.drain_inbox(&mut inbox),
+            Err(TryLockError::Poisoned(inbox)) => self.drain_inbox(&mut inbox.into_inner()),
+            Err(TryLockError::WouldBlock) => 0,
+        }
+    }
+    fn drain_inbox(&self, inbox: &mut Inbox) -> usize {
+        let mut count = 0;
+        loop {
+            let decoded = match inbox.responses.take() {
+                Ok(Some(frame)) => inbox.assembly.take(frame, decode_response),
+                Ok(None) => break,
+                Err(_) => {
+                    self.set_broken();
+                    break;
+                }
+            };
+            match decoded {
+                Ok(Some(Ok((seq, response)))) => {
+                    let done = lock(&self.pending).take(seq);
+                    // No `done`: answered twice, by the daemon before and by this one.
+                    if let Some(done) = done {
+                        done(response);
+                    }
+                    count += 1;
+                }
+                Ok(None) => {}
+                Ok(Some(Err(error))) | Err(error) => {
+                    tracing::warn!(%error, "the daemon's answer cannot be read");
+                    self.set_broken();
+                    break;
+                }
+            }
+        }
+        inbox.responses.release();
+        if count > 0 {
+            self.arrivals.note();
+        }
+        count
+    }
+    /// As the one thread that reads: takes in what comes within `patience`.
+    fn lead(&self, patience: Duration) {
+        let mut inbox = lock(&self.inbox);
+        if self.drain_inbox(&mut inbox) > 0 || self.is_broken() || patience.is_zero() {
+            return;
+        }
+        match inbox.responses.wait(patience.min(LIVENESS_EVERY)) {
+            Ok(true) => drop(self.drain_inbox(&mut inbox)),
+            Ok(false) if self.is_daemon_gone() => {
+                self.drain_inbox(&mut inbox); // its last words
+                self.set_broken();
+            }
+            Ok(false) => {}
+            Err(_) => self.set_broken(),
+        }
+    }
+}
+
+impl Transport for Remote {
+    fn submit(&self, request: Request, done: Done) -> Result<(), Unsent> {
+        let mut ring = lock(&self.outbox);
+        if self.is_retired.load(Ordering::Acquire) || self.is_broken() {
+            return Err(Unsent { request, done });
+        }
+        let seq = self.seq.fetch_add(1, Ordering::Relaxed);
+        let mut message = lock(&self.pending).buffer();
+        encode_request(seq, &request, &mut message);
+        if message.len() < ring.frame_max() {
+            // The usual case: one frame, copied into the ring before the message is put away.
+            if let Ok(true) = ring.try_push(&[&[cenote_wire::PART_LAST], &message]) {
+                lock(&self.pending).put(Pending { seq, message, done });
+                ring.publish();
+                return Ok(());
+            }
+        }
+        let copy = message.clone();
+        lock(&self.pending).put(Pending { seq, message, done });
+        self.push(&mut ring, &copy);
+        ring.publish();
+        Ok(())
+    }
+    fn progress(&self, seen: u64, patience: Duration) -> bool {
+        if self.arrivals.begin_leading(seen, patience) {
+            self.lead(patience);
+            self.arrivals.end_leading();
+        }
+        !self.is_broken()
+    }
+    fn segment(&self, device: DeviceId, number: u64) -> Result<(SegmentFile, bool)> {
+        let socket = lock(&self.socket);
+        say(&socket, &Greeting::Segment { device, number })?;
+        let (greeting, frame) = hear(&socket)?;
+        match greeting {
+            Greeting::SegmentIs { data_offset, len, mode, write } => {
+                let mode = SegmentMode::from_code(mode).ok_or_else(nonsense)?;
+                let fd = frame.fds.into_iter().next().ok_or_else(nonsense)?;
+                Ok((SegmentFile { fd: Arc::new(fd), data_offset, len, mode }, write))
+            }
+            Greeting::Refused(error) => Err(error),
+            _ => Err(nonsense()),
+        }
+    }
+    fn retire(&self) -> Vec<Pending> {
+        // With the lock on the ring: nobody is in the middle of putting something there.
+        let _ring = lock(&self.outbox);
+        self.is_retired.store(true, Ordering::Release);
+        lock(&self.pending).take_all()
+    }
+    fn close(&self) -> Result<()> {
+        drop(self.retire());
+        // Requests in the ring come first: the daemon may see the farewell before them.
+        for _ in 0..100 {
+            if lock(&self.outbox).is_drained().unwrap_or(true) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let socket = lock(&self.socket);
+        let _ = say(&socket, &Greeting::Bye);
+        socket.shutdown();
+        Ok(())
+    }
+    fn resend(&self, pending: Vec<Pending>) {
+        let mut ring = lock(&self.outbox);
+        for pending in pending {
+            let message = pending.message.clone();
+            lock(&self.pending).put(pending);
+            self.push(&mut ring, &message);
+        }
+        ring.publish();
+    }
+    fn host(&self) -> Option<&Host> {
+        None
+    }
+}

@@ -1,0 +1,118 @@
+//! A daemon in the background: a process of its own session, which says when it serves or why it cannot.
+
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use cenote_model::{Error, ErrorKind, Result};
+use cenote_wire::{Greeting, decode_greeting, encode_greeting};
+
+use super::DaemonOptions;
+
+/// Set in the environment of the process that is to serve in the background.
+const CHILD_VARIABLE: &str = "CENOTE_DAEMON_CHILD";
+/// Set by a client that starts a daemon: a start-up error is written to standard output, for [`read_report`].
+pub const REPORT_VARIABLE: &str = "CENOTE_DAEMON_REPORT";
+/// Where a daemon in the background says what it would have said on the screen.
+const LOG_FILE: &str = "daemon.log";
+const READY: &str = "ready";
+
+/// True in the process that is to serve.
+pub(super) fn is_child() -> bool {
+    std::env::var_os(CHILD_VARIABLE).is_some()
+}
+
+/// Starts this program again as the daemon, and returns when it serves.
+pub(super) fn start(dir: &Path, options: &DaemonOptions) -> Result<()> {
+    let result = start_child(dir, options);
+    if let Err(error) = &result
+        && std::env::var_os(REPORT_VARIABLE).is_some()
+    {
+        println!("{}", encode_report(error));
+    }
+    result
+}
+
+fn start_child(dir: &Path, options: &DaemonOptions) -> Result<()> {
+    let subject = || format!("daemon for {}", dir.display());
+    let program = std::env::current_exe().map_err(|error| Error::io(subject(), &error))?;
+    let mut command = Command::new(program);
+    command.arg("serve").arg(dir);
+    if let Some(patience) = options.idle_exit {
+        command.arg("--idle-exit").arg(patience.as_secs().to_string());
+    }
+    if options.create {
+        command.arg("--create");
+    }
+    let log = OpenOptions::new().create(true).append(true).open(dir.join(LOG_FILE));
+    let log = log.map_or_else(|_| Stdio::null(), Stdio::from);
+    command.env(CHILD_VARIABLE, "1").env_remove(REPORT_VARIABLE);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).process_group(0).current_dir("/");
+    let mut child = command.spawn().map_err(|error| Error::io(subject(), &error))?;
+    let mut line = String::new();
+    if let Some(output) = child.stdout.take() {
+        let _ = BufReader::new(output).read_line(&mut line);
+    }
+    match line.trim() {
+        READY => Ok(()),
+        "" => {
+            let _ = child.wait();
+            Err(Error::new(ErrorKind::Internal, subject())
+                .because("it ended before it served")
+                .try_next(format!("see {}", dir.join(LOG_FILE).display())))
+        }
+        report => {
+            let _ = child.wait();
+            Err(read_report(report).unwrap_or_else(|| Error::new(ErrorKind::Internal, subject()).because(report)))
+        }
+    }
+}
+
+/// In the daemon: says that it serves, or why not, to whoever started it, and leaves that process's session.
+pub(super) fn report(error: Option<&Error>) {
+    let _ = rustix::process::setsid();
+    let mut output = std::io::stdout();
+    let _ = match error {
+        None => writeln!(output, "{READY}"),
+        Some(error) => writeln!(output, "{}", encode_report(error)),
+    };
+    let _ = output.flush();
+    // The pipe's other end sees its end only when nobody holds this one.
+    if let Ok(null) = OpenOptions::new().read(true).write(true).open("/dev/null") {
+        let _ = rustix::stdio::dup2_stdout(&null);
+    }
+}
+
+fn encode_report(error: &Error) -> String {
+    let mut bytes = Vec::new();
+    encode_greeting(&Greeting::Refused(error.clone()), &mut bytes);
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("!{hex}")
+}
+
+/// The error in a report, if it is one.
+pub fn read_report(line: &str) -> Option<Error> {
+    let hex = line.trim().strip_prefix('!')?;
+    let digits: Option<Vec<u8>> = hex.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();
+    let bytes: Vec<u8> = digits?.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect();
+    match decode_greeting(&bytes) {
+        Ok(Greeting::Refused(error)) => Some(error),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_survive_the_report() {
+        let error = Error::new(ErrorKind::VersionMismatch, "störe").because("why").try_next("next");
+        assert_eq!(read_report(&encode_report(&error)), Some(error));
+        assert_eq!(read_report("ready"), None);
+        assert_eq!(read_report("!zz"), None);
+        assert_eq!(read_report("!ä"), None);
+    }
+}

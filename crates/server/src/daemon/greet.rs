@@ -1,0 +1,149 @@
+//! What happens on a client's socket: the greeting, the segments it asks for, its end.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use cenote_device::process;
+use cenote_model::{DeviceId, Error, ErrorKind, Result};
+use cenote_rpc::{Connection, Credentials};
+use cenote_store::SessionInfo;
+use cenote_wire::{Greeting, decode_greeting, encode_greeting};
+
+use super::peer::{Peer, Standing};
+use super::{Daemon, RING_BYTES};
+use crate::Client;
+use crate::service::lock;
+
+/// A client says who it is within this time; one that hangs takes up a thread, nothing else.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the thread of a lost client waits for the process's end, before it leaves that to the reaper.
+const DYING: Duration = Duration::from_millis(500);
+
+/// Serves a connection on a thread of its own.
+pub(super) fn start(daemon: &Arc<Daemon>, connection: Connection) {
+    let daemon = daemon.clone();
+    daemon.connected.fetch_add(1, Ordering::SeqCst);
+    let serve = {
+        let daemon = daemon.clone();
+        move || {
+            if let Err(error) = converse(&daemon, &connection) {
+                tracing::debug!(%error, "a connection ended");
+            }
+            daemon.connected.fetch_sub(1, Ordering::SeqCst);
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().name("cenote-client".into()).spawn(serve) {
+        tracing::warn!(%error, "no thread for a client");
+        daemon.connected.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn say(connection: &Connection, greeting: &Greeting, fds: &[std::os::fd::BorrowedFd<'_>]) -> Result<()> {
+    let mut bytes = Vec::new();
+    encode_greeting(greeting, &mut bytes);
+    connection.send(&[&bytes], fds, PATIENCE)
+}
+
+fn converse(daemon: &Arc<Daemon>, connection: &Connection) -> Result<()> {
+    let peer = connection.peer()?;
+    let Some(frame) = connection.receive(PATIENCE)? else { return Ok(()) };
+    let (nonce, read_only) = match decode_greeting(&frame.bytes) {
+        Ok(Greeting::Hello { nonce, read_only }) => (nonce, read_only),
+        Ok(_) => return say(connection, &Greeting::Refused(out_of_turn()), &[]),
+        Err(error) => return say(connection, &Greeting::Refused(error), &[]),
+    };
+    let (client, who) = match admit(daemon, peer, nonce, read_only) {
+        Ok(admitted) => admitted,
+        Err(error) => return say(connection, &Greeting::Refused(error), &[]),
+    };
+    let standing = Arc::new(Standing::new(client.session, who.write));
+    lock(&daemon.fresh).push(Peer::new(&client, standing.clone())?);
+    daemon.bell.ring();
+    let result = welcome(daemon, connection, &client, who.write).and_then(|()| attend(daemon, connection, who.write));
+    standing.leave();
+    daemon.bell.ring();
+    let is_done = result.as_ref().is_ok_and(|bye| *bye);
+    part(daemon, &client, who, is_done);
+    result.map(drop)
+}
+
+/// Judges who it is, and opens a session.
+fn admit(daemon: &Daemon, peer: Credentials, nonce: u128, read_only: bool) -> Result<(Client, SessionInfo)> {
+    let subject = || format!("store {}", daemon.host.dir().display());
+    let Some(may_write) = daemon.host.rights(peer.uid) else {
+        return Err(Error::new(ErrorKind::PermissionDenied, subject())
+            .because(format!("user {} is neither its owner nor among its writers and readers", peer.uid))
+            .try_next("its owner can name users who may, when the store is made"));
+    };
+    let gone = || Error::new(ErrorKind::Disconnected, subject()).because("the client's process is gone");
+    let started = process::started_of(peer.pid).ok_or_else(gone)?;
+    let write = may_write && !read_only;
+    let who = SessionInfo { nonce, pid: peer.pid, started, uid: peer.uid, write };
+    let stranger = |(_, known): &(_, SessionInfo)| known.nonce == nonce && (known.uid, known.pid) != (who.uid, who.pid);
+    if daemon.host.service.sessions().iter().any(stranger) {
+        return Err(Error::new(ErrorKind::PermissionDenied, subject()).because("that session is another process's"));
+    }
+    Ok((daemon.host.client(who, RING_BYTES)?, who))
+}
+
+fn welcome(daemon: &Daemon, connection: &Connection, client: &Client, write: bool) -> Result<()> {
+    let table = daemon.host.control.read_only()?;
+    let instance = daemon.host.instance;
+    let greeting = Greeting::Welcome { store: daemon.host.id(), instance, write };
+    say(connection, &greeting, &[table.as_fd(), client.file.fd().as_fd(), daemon.bell.as_fd()])
+}
+
+/// Hands out segments until the client leaves (true) or is lost.
+fn attend(daemon: &Daemon, connection: &Connection, write: bool) -> Result<bool> {
+    while !daemon.is_stopping() {
+        let Some(frame) = connection.receive(Duration::from_millis(250))? else { continue };
+        match decode_greeting(&frame.bytes)? {
+            Greeting::Segment { device, number } => match segment(daemon, connection, device, number, write) {
+                Err(error) if error.kind() != ErrorKind::Disconnected => {
+                    say(connection, &Greeting::Refused(error), &[])?;
+                }
+                result => result?,
+            },
+            Greeting::Bye => return Ok(true),
+            _ => return Err(out_of_turn()),
+        }
+    }
+    Ok(false)
+}
+
+fn segment(daemon: &Daemon, connection: &Connection, device: DeviceId, number: u64, write: bool) -> Result<()> {
+    let subject = || format!("segment {number} of device {device}");
+    let found = daemon.host.service.device(device).ok_or_else(|| Error::new(ErrorKind::NotFound, subject()))?;
+    let file = found.segment(number)?.ok_or_else(|| {
+        Error::new(ErrorKind::Unsupported, subject()).because("its device cannot be shared with clients")
+    })?;
+    let greeting = Greeting::SegmentIs { data_offset: file.data_offset, len: file.len, mode: file.mode as u8, write };
+    if write {
+        say(connection, &greeting, &[file.fd.as_fd()])
+    } else {
+        say(connection, &greeting, &[file.read_only()?.as_fd()])
+    }
+}
+
+/// After a client's end: what it held goes back, once its process cannot use it any more.
+fn part(daemon: &Daemon, client: &Client, who: SessionInfo, is_done: bool) {
+    let is_dead = || process::started_of(who.pid) != Some(who.started);
+    let begin = Instant::now();
+    while !is_done && !is_dead() && begin.elapsed() < DYING && !daemon.is_stopping() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    if is_done || is_dead() {
+        daemon.host.service.session_close(client.session);
+    }
+    // Views may outlive a session: their slots count until the process ends.
+    if is_dead() || client.file.slots().min() == u64::MAX {
+        daemon.host.control.client_remove(client.file.number());
+    }
+}
+
+#[cold]
+fn out_of_turn() -> Error {
+    Error::new(ErrorKind::InvalidInput, "connection").because("a greeting out of turn")
+}

@@ -1,0 +1,170 @@
+//! The daemon: one process per node that serves a store directory to every other.
+//!
+//! One thread handles the requests of all clients from their rings; one accepts connections; one per client waits on
+//! its socket, for segments to hand out and for its end; the engine has its own.
+
+mod background;
+mod greet;
+mod peer;
+mod rings;
+mod signals;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use cenote_model::{Error, ErrorKind, Result, StoreConfig};
+use cenote_rpc::{Doorbell, Listener};
+
+use crate::{Host, OpenHow};
+use peer::Peer;
+
+pub use peer::ring_memories;
+
+pub use background::{REPORT_VARIABLE, read_report};
+
+/// Name of the socket in the store's directory.
+pub const SOCKET: &str = "socket";
+/// Bytes of each of a client's two rings.
+const RING_BYTES: u64 = 256 << 10;
+/// How often dead processes are looked for.
+const REAP_EVERY: Duration = Duration::from_secs(1);
+const ACCEPT_PATIENCE: Duration = Duration::from_millis(200);
+
+/// How a daemon is to run.
+#[derive(Clone, Debug, Default)]
+pub struct DaemonOptions {
+    /// Leave when no client has been there for so long. `None`: stay until told to leave.
+    pub idle_exit: Option<Duration>,
+    /// Go on in a process of its own session; this call returns once that one serves, or with its start-up error.
+    pub background: bool,
+    /// Make the store if the directory holds none.
+    pub create: bool,
+}
+
+/// What the daemon's threads share.
+struct Daemon {
+    host: Host,
+    /// Clients that the ring thread has not seen yet.
+    fresh: Mutex<Vec<Peer>>,
+    bell: Doorbell,
+    connected: AtomicUsize,
+    stop: AtomicBool,
+}
+
+impl Daemon {
+    fn stop(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.bell.ring();
+    }
+    fn is_stopping(&self) -> bool {
+        self.stop.load(Ordering::SeqCst)
+    }
+}
+
+/// Serves the store in `dir` until told to leave (`Request::Shutdown`, SIGTERM, SIGINT) or idle for too long.
+pub fn run(dir: &Path, options: &DaemonOptions) -> Result<()> {
+    let dir = std::path::absolute(dir).map_err(|error| Error::io(dir.display().to_string(), &error))?;
+    if options.background {
+        return background::start(&dir, options);
+    }
+    let in_background = background::is_child();
+    let result = serve(&dir, options, in_background);
+    if in_background && let Err(error) = &result {
+        background::report(Some(error));
+    }
+    result
+}
+
+fn serve(dir: &Path, options: &DaemonOptions, in_background: bool) -> Result<()> {
+    signals::block();
+    let config = StoreConfig::default();
+    let how = OpenHow { create: options.create.then_some(&config), create_new: false };
+    let host = Host::open(dir, &how)?.ok_or_else(|| {
+        Error::new(ErrorKind::Busy, format!("store {}", dir.display()))
+            .because("another process has it")
+            .try_next("if a daemon serves it already, use that one; else wait until that process is done")
+    })?;
+    let listener = Listener::bind(dir, SOCKET)?;
+    let daemon = Arc::new(Daemon {
+        host,
+        fresh: Mutex::default(),
+        bell: Doorbell::new()?,
+        connected: AtomicUsize::new(0),
+        stop: AtomicBool::new(false),
+    });
+    abort_on_panic();
+    let for_signals = Arc::downgrade(&daemon);
+    signals::on_stop(move || {
+        if let Some(daemon) = for_signals.upgrade() {
+            daemon.stop();
+        }
+    });
+    let for_rings = daemon.clone();
+    let rings = std::thread::Builder::new()
+        .name("cenote-rings".into())
+        .spawn(move || rings::run(&for_rings))
+        .map_err(|error| Error::io("a thread for the rings", &error))?;
+    if in_background {
+        background::report(None);
+    }
+    accept(&daemon, &listener, options.idle_exit);
+    // Nobody finds the daemon any more; then its clients are let go; then the store is closed.
+    listener.unlink();
+    drop(listener);
+    daemon.stop();
+    let _ = rings.join();
+    daemon.host.close()
+}
+
+/// Takes in clients until it is time to leave.
+fn accept(daemon: &Arc<Daemon>, listener: &Listener, idle_exit: Option<Duration>) {
+    let mut alone_since = Instant::now();
+    let mut reaped_at = Instant::now();
+    while !daemon.is_stopping() {
+        match listener.accept(ACCEPT_PATIENCE) {
+            Ok(Some(connection)) => {
+                alone_since = Instant::now();
+                greet::start(daemon, connection);
+            }
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                std::thread::sleep(ACCEPT_PATIENCE); // too many open files, most likely
+            }
+        }
+        if daemon.connected.load(Ordering::SeqCst) > 0 {
+            alone_since = Instant::now();
+        } else if idle_exit.is_some_and(|patience| alone_since.elapsed() >= patience) {
+            return;
+        }
+        if reaped_at.elapsed() >= REAP_EVERY {
+            reaped_at = Instant::now();
+            daemon.host.reap();
+        }
+    }
+}
+
+/// A panic may leave the engine half changed. Its journal is whole: the next daemon goes on from there.
+fn abort_on_panic() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        report(info);
+        std::process::abort();
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn serving_what_is_no_store_says_so() {
+        let dir = std::env::temp_dir().join(format!("cenote-no-store-{}", std::process::id()));
+        let error = run(&dir, &DaemonOptions::default()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+        assert!(!dir.exists());
+    }
+}

@@ -1,0 +1,220 @@
+//! One client's rings: requests in, responses out.
+#![allow(unsafe_code, reason = "rings lie in memory shared with the client")]
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cenote_device::control::ClientFile;
+use cenote_model::{Error, ErrorKind, Request, Response, Result};
+use cenote_rpc::{Consumer, Producer, RingMemory, Waker};
+use cenote_store::SessionId;
+use cenote_wire::{Assembly, decode_request, encode_response, parts};
+
+use super::Daemon;
+use crate::Client;
+use crate::service::{Handling, lock};
+
+/// Requests taken from one client before the next has its turn.
+const TURN: usize = 64;
+
+/// What the thread on the socket and the threads that answer late share with the ring thread.
+pub(super) struct Standing {
+    pub session: SessionId,
+    write: bool,
+    left: AtomicBool,
+    late: Mutex<Vec<(u64, Response)>>,
+}
+
+impl Standing {
+    pub fn new(session: SessionId, write: bool) -> Self {
+        Self { session, write, left: AtomicBool::new(false), late: Mutex::default() }
+    }
+    /// The client is gone: its rings are not looked at any more.
+    pub fn leave(&self) {
+        self.left.store(true, Ordering::SeqCst);
+    }
+}
+
+/// One client as the ring thread sees it.
+pub(super) struct Peer {
+    standing: Arc<Standing>,
+    requests: Consumer,
+    responses: Producer,
+    assembly: Assembly,
+    /// Encoded responses that the ring has no room for yet, and how many frames of the first are through.
+    waiting: VecDeque<Vec<u8>>,
+    frames_sent: usize,
+    buffer: Vec<u8>,
+    is_lost: bool,
+}
+
+impl Peer {
+    pub fn new(client: &Client, standing: Arc<Standing>) -> Result<Self> {
+        let [requests, responses] = ring_memories(&client.file)?;
+        Ok(Self {
+            standing,
+            requests: Consumer::new(requests)?,
+            responses: Producer::new(responses, Waker::Futex)?,
+            assembly: Assembly::default(),
+            waiting: VecDeque::new(),
+            frames_sent: 0,
+            buffer: Vec::new(),
+            is_lost: false,
+        })
+    }
+    /// True if it needs no more turns.
+    pub fn is_gone(&self) -> bool {
+        self.is_lost || self.standing.left.load(Ordering::SeqCst)
+    }
+    /// The ring to wait for.
+    pub fn requests(&self) -> &Consumer {
+        &self.requests
+    }
+    /// True if responses wait for the client to read; until then its requests are left alone.
+    pub fn is_blocked(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+    /// Takes what the client asked, answers what can be answered. True if there was anything to do.
+    pub fn turn(&mut self, daemon: &Arc<Daemon>) -> bool {
+        match self.try_turn(daemon) {
+            Ok(busy) => busy,
+            Err(error) => {
+                if error.kind() != ErrorKind::Disconnected {
+                    tracing::warn!(%error, session = self.standing.session.0, "a client is let go");
+                }
+                self.close();
+                true
+            }
+        }
+    }
+    /// Tells the client that nothing more will come.
+    pub fn close(&mut self) {
+        self.is_lost = true;
+        self.responses.publish();
+        self.responses.close();
+        self.requests.close();
+    }
+    fn try_turn(&mut self, daemon: &Arc<Daemon>) -> Result<bool> {
+        let mut busy = self.send_late()?;
+        if self.flush()? && self.requests.is_ready() {
+            busy = true;
+            let mut engine = None;
+            for _ in 0..TURN {
+                if !self.one(daemon, &mut engine)? || self.is_blocked() {
+                    break;
+                }
+            }
+            drop(engine);
+            self.requests.release();
+        }
+        self.responses.publish();
+        Ok(busy)
+    }
+    /// Handles one frame. False if there is none.
+    fn one<'a>(&mut self, daemon: &'a Arc<Daemon>, engine: &mut Option<Handling<'a>>) -> Result<bool> {
+        let Some(frame) = self.requests.take()? else { return Ok(false) };
+        let Some(decoded) = self.assembly.take(frame, decode_request)? else { return Ok(true) };
+        let (seq, request) = decoded?;
+        if let Some(response) = self.refuse(daemon, &request) {
+            self.respond(seq, &response)?;
+            return Ok(true);
+        }
+        let engine = engine.get_or_insert_with(|| daemon.host.service.lock());
+        let standing = &self.standing;
+        let later = || -> crate::Reply {
+            let (standing, daemon) = (standing.clone(), daemon.clone());
+            Box::new(move |response| {
+                lock(&standing.late).push((seq, response));
+                daemon.bell.ring();
+            })
+        };
+        if let Some(response) = engine.handle(standing.session, seq, request, later) {
+            self.respond(seq, &response)?;
+        }
+        Ok(true)
+    }
+    /// Answers what does not reach the engine.
+    fn refuse(&self, daemon: &Daemon, request: &Request) -> Option<Response> {
+        let changes = matches!(
+            request,
+            Request::Apply { .. }
+                | Request::Lease { .. }
+                | Request::Unlease { .. }
+                | Request::DeviceAdd { .. }
+                | Request::DeviceDrain { .. }
+                | Request::DeviceRemove { .. }
+                | Request::Checkpoint
+                | Request::Shutdown
+        );
+        if changes && !self.standing.write {
+            let error = Error::new(ErrorKind::PermissionDenied, format!("store {}", daemon.host.dir().display()))
+                .because("this session may only read it");
+            return Some(Response::Failed(error));
+        }
+        if matches!(request, Request::Shutdown) {
+            daemon.stop();
+            return Some(Response::Done);
+        }
+        None
+    }
+    /// Sends responses that other threads brought.
+    fn send_late(&mut self) -> Result<bool> {
+        let late = std::mem::take(&mut *lock(&self.standing.late));
+        let busy = !late.is_empty();
+        for (seq, response) in late {
+            self.respond(seq, &response)?;
+        }
+        Ok(busy)
+    }
+    fn respond(&mut self, seq: u64, response: &Response) -> Result<()> {
+        self.buffer.clear();
+        encode_response(seq, response, &mut self.buffer);
+        if self.waiting.is_empty() {
+            let (sent, whole) = send(&mut self.responses, &self.buffer, 0)?;
+            if whole {
+                return Ok(());
+            }
+            self.frames_sent = sent;
+        }
+        self.waiting.push_back(std::mem::take(&mut self.buffer));
+        Ok(())
+    }
+    /// Sends what waits; true if nothing waits any more.
+    fn flush(&mut self) -> Result<bool> {
+        while let Some(message) = self.waiting.front() {
+            let (sent, whole) = send(&mut self.responses, message, self.frames_sent)?;
+            if !whole {
+                self.frames_sent = sent;
+                return Ok(false);
+            }
+            self.frames_sent = 0;
+            self.waiting.pop_front();
+        }
+        Ok(true)
+    }
+}
+
+/// Pushes the frames of a message from number `from` on: how many are through now, and whether that is all.
+fn send(ring: &mut Producer, message: &[u8], from: usize) -> Result<(usize, bool)> {
+    let mut sent = from;
+    for (flag, piece) in parts(message, ring.frame_max()).skip(from) {
+        if !ring.try_push(&[&[flag], piece])? {
+            return Ok((sent, false));
+        }
+        sent += 1;
+    }
+    Ok((sent, true))
+}
+
+/// The two rings of a client's file: requests, responses.
+pub fn ring_memories(file: &ClientFile) -> Result<[RingMemory; 2]> {
+    let missing = || Error::new(ErrorKind::Corrupt, "client file").because("it has no rings");
+    let [requests, responses] = file.rings().ok_or_else(missing)?;
+    let wrap = |(base, len)| {
+        // SAFETY: the memory belongs to the mapping, which the ring keeps alive; only rings use it.
+        unsafe { RingMemory::new(base, len, file.mapping().clone()) }
+    };
+    Ok([wrap(requests)?, wrap(responses)?])
+}

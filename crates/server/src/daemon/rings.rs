@@ -1,0 +1,38 @@
+//! The thread that answers the requests of all clients.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cenote_rpc::Poller;
+
+use super::Daemon;
+use super::peer::Peer;
+use crate::service::lock;
+
+/// Longest sleep: what the doorbell does not tell is seen after it.
+const SLEEP: Duration = Duration::from_millis(500);
+/// While a client does not read its responses: it rings no bell when it does.
+const SLEEP_BLOCKED: Duration = Duration::from_millis(1);
+
+pub(super) fn run(daemon: &Arc<Daemon>) {
+    let mut peers: Vec<Peer> = Vec::new();
+    let mut poller = Poller::new(daemon.bell.clone());
+    while !daemon.is_stopping() {
+        peers.append(&mut lock(&daemon.fresh));
+        let mut busy = false;
+        for peer in &mut peers {
+            busy |= peer.turn(daemon);
+        }
+        peers.retain(|peer| !peer.is_gone());
+        if !busy {
+            let is_blocked = peers.iter().any(Peer::is_blocked);
+            let open = peers.iter().filter(|peer| !peer.is_blocked()).map(Peer::requests);
+            poller.wait(open, if is_blocked { SLEEP_BLOCKED } else { SLEEP });
+        }
+    }
+    // What was asked before the end is answered, as far as the rings have room.
+    for peer in &mut peers {
+        peer.turn(daemon);
+        peer.close();
+    }
+}
