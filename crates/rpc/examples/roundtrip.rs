@@ -69,8 +69,8 @@ fn main() {
 }
 
 fn one_in_flight(requests: &mut Producer, responses: &mut Consumer) {
-    let mut times = Vec::with_capacity(200_000);
-    for _ in 0..200_000 {
+    let mut times = Vec::with_capacity(40_000);
+    for _ in 0..40_000 {
         let begin = Instant::now();
         requests.try_push(&[&[1; 64]]).expect("push");
         requests.publish();
@@ -91,7 +91,7 @@ fn one_in_flight(requests: &mut Producer, responses: &mut Consumer) {
 }
 
 fn pipelined(requests: &mut Producer, responses: &mut Consumer, depth: u64) {
-    const COUNT: u64 = 3_000_000;
+    const COUNT: u64 = 400_000;
     let (mut sent, mut received) = (0, 0);
     let begin = Instant::now();
     while received < COUNT {

@@ -3,17 +3,30 @@
 use std::time::{Duration, Instant};
 
 /// Spinning pays while the answer comes within the time that waking a sleeper takes, and burns a core otherwise.
-/// The budget follows what happened lately: it grows when spinning helped or a sleep turned out short, and shrinks
-/// when it was in vain.
+/// The budget follows what happened lately: full while spinning helps, less and less while it is in vain.
+///
+/// Two sides that sleep on each other can get stuck in that: each wait lasts as long as waking the other, which is more
+/// than the bound on spinning, so both sleep for ever between answers that take no time. Hence the *boost*: after a
+/// sleep that was short, now and then spin for longer than a wake-up; if the peer is awake then, both stay awake.
 #[derive(Debug)]
 pub struct Spin {
     budget_ns: u64,
     max_ns: u64,
+    is_boosted: bool,
+    /// Short sleeps to pass before the next boost…
+    boost_wait: u32,
+    /// …and how many to pass after the next one that fails.
+    boost_backoff: u32,
 }
 
-/// About half of what waking a thread on another core costs; measured in FACTS as the best bound.
+/// About half of what waking a thread on another core costs; the best bound by measurement.
 const MAX_NS: u64 = 18_000;
 const MIN_NS: u64 = 1_000;
+/// Longer than waking a thread on another core.
+const BOOST_NS: u64 = 90_000;
+/// A sleep longer than this was not the peer's wake-up alone.
+const SHORT_SLEEP_NS: u64 = 150_000;
+const BACKOFF_MAX: u32 = 256;
 
 impl Default for Spin {
     fn default() -> Self {
@@ -23,10 +36,10 @@ impl Default for Spin {
 }
 
 impl Spin {
-    /// Spins for at most so long at a time.
+    /// Spins for at most so long at a time, boosts aside; not at all if zero.
     pub fn new(max: Duration) -> Self {
         let max_ns = u64::try_from(max.as_nanos()).unwrap_or(u64::MAX);
-        Self { budget_ns: max_ns, max_ns }
+        Self { budget_ns: max_ns, max_ns, is_boosted: false, boost_wait: 0, boost_backoff: 1 }
     }
     /// Spins until `ready` or the budget is used up; true if ready.
     #[inline]
@@ -34,26 +47,52 @@ impl Spin {
         if ready() {
             return true;
         }
+        if self.max_ns == 0 {
+            return false;
+        }
         let begin = Instant::now();
         loop {
             for _ in 0..16 {
                 std::hint::spin_loop();
                 if ready() {
-                    self.budget_ns = (self.budget_ns * 2).clamp(MIN_NS.min(self.max_ns), self.max_ns);
+                    self.helped();
                     return true;
                 }
             }
             if begin.elapsed().as_nanos() as u64 >= self.budget_ns {
-                self.budget_ns = (self.budget_ns * 3 / 4).max(MIN_NS.min(self.max_ns));
+                self.was_vain();
                 return false;
             }
         }
     }
-    /// A sleep after vain spinning took so long; if a little more spinning would have done, allow it.
-    pub fn slept(&mut self, time: Duration) {
-        // The sleeper pays the wake-up on top of the wait, hence the factor.
-        if time.as_nanos() as u64 <= self.max_ns * 3 {
+    #[inline]
+    fn helped(&mut self) {
+        if self.is_boosted {
+            self.is_boosted = false;
+            self.boost_backoff = 1;
+        }
+        self.budget_ns = self.max_ns;
+    }
+    fn was_vain(&mut self) {
+        if self.is_boosted {
+            self.is_boosted = false;
+            self.boost_wait = self.boost_backoff;
+            self.boost_backoff = (self.boost_backoff * 2).min(BACKOFF_MAX);
             self.budget_ns = self.max_ns;
+        } else {
+            self.budget_ns = (self.budget_ns * 3 / 4).max(MIN_NS.min(self.max_ns));
+        }
+    }
+    /// A sleep after vain spinning took so long.
+    pub fn slept(&mut self, time: Duration) {
+        if time.as_nanos() as u64 > SHORT_SLEEP_NS || self.max_ns == 0 {
+            return;
+        }
+        if self.boost_wait > 0 {
+            self.boost_wait -= 1;
+        } else {
+            self.is_boosted = true;
+            self.budget_ns = BOOST_NS.max(self.max_ns);
         }
     }
 }
