@@ -8,8 +8,13 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 
 
-def run(*command: object, cwd: Path | None = None) -> str:
-    done = subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True, timeout=300)
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent / "target")) / "debug"
+
+
+def run(*command: object, cwd: Path | None = None, path: Path | None = None) -> str:
+    environment = os.environ | ({"PATH": f"{path}:{os.environ['PATH']}"} if path else {})
+    words = [str(word) for word in command]
+    done = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, f"{command}:\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -25,10 +30,14 @@ def test_rust(tmp_path: Path) -> None:
 
 def test_c(tmp_path: Path) -> None:
     run("cargo", "build", "--quiet", "--package", "cenote-c", cwd=HERE.parent)
-    libraries = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent / "target")) / "debug"
     program = tmp_path / "first"
     run(
         *("cc", "-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-I", HERE.parent / "bindings/c/include"),
-        *(HERE / "c/first.c", "-L", libraries, "-lcenote", f"-Wl,-rpath,{libraries}", "-o", program),
+        *(HERE / "c/first.c", "-L", TARGET, "-lcenote", f"-Wl,-rpath,{TARGET}", "-o", program),
     )
     assert run(program, tmp_path).endswith("all is well\n")
+
+
+def test_command_line(tmp_path: Path) -> None:
+    run("cargo", "build", "--quiet", "--package", "cenote-cli", cwd=HERE.parent)
+    assert run(HERE / "cli/first.sh", tmp_path, path=TARGET).endswith("all is well\n")

@@ -1,17 +1,17 @@
 """Cenote, a multi-tier object store: one copy of the data on every kind of memory and storage that a machine has.
 
-    import cenote, numpy
+import cenote, numpy
 
-    with cenote.open("/tmp/store") as store:
-        runs = store.container("runs")
-        obj = runs.create_object()
-        obj.write(0, numpy.arange(1000.0))                      # any buffer, without a copy in between
-        back = numpy.frombuffer(obj.view(0, 8000))              # by reference where it is in mapped memory
-        index = runs.index(1)
-        index[b"temperature"] = obj.id.encode()                 # ordered records, like a dict of bytes
-        with store.transaction() as tx:                         # all of it, or nothing
-            tx.write(obj, 8000, b"more")
-            tx.put(index, b"steps", b"2")
+with cenote.open("/tmp/store") as store:
+    runs = store.container("runs")
+    obj = runs.create_object()
+    obj.write(0, numpy.arange(1000.0))                      # any buffer, without a copy in between
+    back = numpy.frombuffer(obj.view(0, 8000))              # by reference where it is in mapped memory
+    index = runs.index(1)
+    index[b"temperature"] = obj.id.encode()                 # ordered records, like a dict of bytes
+    with store.transaction() as tx:                         # all of it, or nothing
+        tx.write(obj, 8000, b"more")
+        tx.put(index, b"steps", b"2")
 """
 
 import os as _os
@@ -43,8 +43,8 @@ from ._native import (
     Finding,
     Index,
     Object,
-    ObjectStat,
     Objects,
+    ObjectStat,
     Op,
     ReadOp,
     Records,

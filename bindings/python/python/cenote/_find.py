@@ -41,11 +41,14 @@ def program() -> Path | None:
 
 def connector_dir() -> Path:
     """The folder of the HDF5 connector: `CENOTE_HDF5_PLUGIN_DIR`, else installed beside this module, or built here."""
-    folders = [Path(__file__).resolve().parent / "hdf5", *_build_dirs()]
+    # HDF5 opens every library in its plugin folder, so the connector has one of its own.
+    folders = [Path(__file__).resolve().parent / "hdf5"]
     if named := os.environ.get("CENOTE_HDF5_PLUGIN_DIR"):
         folders = [Path(named)]
-    elif (found := program()) is not None:
-        folders += [found.resolve().parent, found.resolve().parent.parent / "lib"]
+    else:
+        folders += [folder.parent / "hdf5-plugin" for folder in _build_dirs()][:1]
+        if (found := program()) is not None:
+            folders.append(found.resolve().parent.parent / "lib" / "cenote-hdf5")
     for folder in folders:
         if (folder / CONNECTOR_FILE).is_file():
             return folder
@@ -64,7 +67,7 @@ def hdf5_environment(store: object) -> dict[str, str]:
     for a program that is started: `subprocess.run(..., env=os.environ | cenote.hdf5_environment(dir))`.
     """
     directory = os.path.abspath(getattr(store, "dir", store))  # noqa: PTH100 (Path.absolute keeps "..")
-    variables = {"HDF5_PLUGIN_PATH": str(connector_dir()), "HDF5_VOL_CONNECTOR": f"cenote {directory}"}
+    variables = {"HDF5_PLUGIN_PATH": str(connector_dir()), "HDF5_VOL_CONNECTOR": f"cenote store={directory}"}
     if (found := program()) is not None:
         variables["CENOTE_BIN"] = str(found)
     return variables

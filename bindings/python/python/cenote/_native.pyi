@@ -1,0 +1,422 @@
+"""The part of `cenote` that is written in Rust: every class and method with its types."""
+
+import os
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Literal, Self, TypeVar, final, overload
+
+from typing_extensions import Buffer
+
+from ._tier import Tier
+
+__version__: str
+
+_T = TypeVar("_T")
+_Durability = Literal["sync", "async", "scratch", "bypass"]
+
+def open(
+    dir: str | os.PathLike[str],
+    mode: Literal["auto", "in-process", "daemon"] = "auto",
+    create: bool = True,
+    read_only: bool = False,
+    tiers: Sequence[Tier | str] | None = None,
+    *,
+    create_new: bool = False,
+    writers: Sequence[int] = (),
+    readers: Sequence[int] = (),
+) -> Store:
+    """Open the store in directory `dir`.
+
+    mode: "auto" (the daemon that serves it, else an engine in this process), "in-process" or "daemon".
+    create: make the store if there is none; create_new: fail if there is one.
+    tiers: tiers of a store that is to be made, fastest first: `Tier(...)` or text as on the command line.
+    writers, readers: numeric users besides the owner who may read and write, or only read.
+    """
+
+def stop(dir: str | os.PathLike[str]) -> bool:
+    """Ask the daemon that serves the store in `dir` to finish what it does and leave. False if none serves it."""
+
+def parse_size(text: str) -> int:
+    """The bytes that a text such as "64KiB" or "1.5GiB" means."""
+
+def format_size(bytes: int) -> str:
+    """A size for a person, such as "1.5 GiB"."""
+
+@final
+class Store:
+    """A store. Use it as a context manager, or call `close`. Safe to use after fork: the child gets its own session."""
+
+    @property
+    def id(self) -> str:
+        """The store's id, as 32 hexadecimal digits."""
+    @property
+    def dir(self) -> os.PathLike[str]:
+        """The directory that it was opened in."""
+    @property
+    def mode(self) -> Literal["in-process", "daemon"]:
+        """How the engine is reached now."""
+    def container(
+        self,
+        label: str,
+        create: bool = True,
+        durability: _Durability = "async",
+        block_size: int = 4096,
+        quota: int = 0,
+        policy: str = "",
+    ) -> Container:
+        """The container of that label; made if it is not there and `create` is true. The others are for a new one."""
+    def create_container(
+        self,
+        label: str,
+        durability: _Durability = "async",
+        block_size: int = 4096,
+        quota: int = 0,
+        policy: str = "",
+    ) -> Container:
+        """A new container; raises Exists if the label is taken."""
+    def containers(self, prefix: str = "") -> list[ContainerInfo]:
+        """All containers whose label begins with `prefix`, in label order."""
+    def rename_container(self, old: str, new: str) -> None:
+        """Give a container another label."""
+    def delete_container(self, label: str) -> None:
+        """Delete a container with everything in it, atomically."""
+    def transaction(self, detect_conflicts: bool = False) -> Transaction:
+        """Begin a transaction: a context manager that commits at its end, or leaves nothing after an exception.
+
+        detect_conflicts: fail with Conflict if anything read through it was changed by others meanwhile.
+        """
+    def flush(self) -> None:
+        """Return when everything acknowledged so far survives power loss."""
+    def checkpoint(self) -> None:
+        """Write a checkpoint now, so that the next opening replays nothing."""
+    def wait_all(self) -> None:
+        """Wait for every launched operation."""
+    def verify(self) -> VerifyReport:
+        """Read and check everything."""
+    def explain(self, object: Object) -> Explanation:
+        """Where each range of an object is, and why."""
+    def stats(self) -> StoreStats:
+        """Counters."""
+    def tiers(self) -> list[TierInfo]:
+        """The tiers, fastest first."""
+    def add_tier(self, spec: Tier | str) -> None:
+        """Add a tier: `Tier(...)` or text as on the command line."""
+    def drain_tier(self, name: str) -> None:
+        """Move everything off a tier."""
+    def remove_tier(self, name: str) -> None:
+        """Forget an empty tier."""
+    def close(self) -> None:
+        """End the session; containers, objects and indices of this store cannot be used any more."""
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+@final
+class Container:
+    """A labelled group of objects and indices with one policy."""
+
+    @property
+    def id(self) -> int:
+        """Its id, which a rename keeps."""
+    @property
+    def label(self) -> str:
+        """Its label."""
+    @property
+    def store(self) -> Store:
+        """The store that it is in."""
+    def info(self) -> ContainerInfo:
+        """As it stands."""
+    def set(
+        self,
+        durability: _Durability | None = None,
+        quota: int | None = None,
+        policy: str | None = None,
+        owner_uid: int | None = None,
+    ) -> None:
+        """Change what can be changed; None leaves as it is."""
+    def create_object(self, id: str | int | None = None, block_size: int | None = None) -> Object:
+        """A new object; the id is drawn at random and the block size the container's where None."""
+    def create_objects(self, ids: Sequence[str | int], block_size: int | None = None) -> list[Object]:
+        """Many new objects in one journal record; raises Exists if one is there (the others are made)."""
+    def object(self, id: str | int) -> Object:
+        """A handle without a round trip; a missing object shows at first use."""
+    def delete_object(self, id: str | int) -> None:
+        """Delete an object."""
+    def objects(self, after: str | int | None = None) -> Iterator[Object]:
+        """All objects, by ascending id, fetched as the iteration goes."""
+    def index(self, id: str | int, create: bool = True) -> Index:
+        """The index of that id; made if it is not there and `create` is true."""
+    def create_index(self, id: str | int | None = None) -> Index:
+        """A new index; the id is drawn at random where None."""
+    def delete_index(self, id: str | int) -> None:
+        """Delete an index with its records."""
+    def indices(self) -> list[str]:
+        """Ids of all indices, ascending."""
+    def flush(self) -> None:
+        """Return when everything acknowledged so far in this container survives power loss."""
+    def verify(self) -> VerifyReport:
+        """Read and check everything in it."""
+    def __iter__(self) -> Iterator[Object]: ...
+    def __contains__(self, id: str | int) -> bool: ...
+
+@final
+class Object:
+    """An array of bytes with a recorded size, up to 2**63 bytes, sparse. Calls may come from any thread.
+
+    Byte ranges need not be aligned; writers of disjoint ranges never disturb each other.
+    """
+
+    @property
+    def id(self) -> str:
+        """Its id, as 32 hexadecimal digits."""
+    @property
+    def size(self) -> int:
+        """Its recorded size in bytes."""
+    def stat(self) -> ObjectStat:
+        """Size, block size, use."""
+    def read(self, offset: int = 0, size: int | None = None) -> bytes:
+        """Read `size` bytes from `offset`, or to the end where None. Holes are zeros; shorter at the object's end."""
+    def readinto(self, offset: int, buffer: Buffer) -> int:
+        """Fill a writable buffer from `offset` on, without a copy in between.
+
+        Returns the bytes before the recorded size; the rest of the buffer is untouched.
+        """
+    def write(self, offset: int, buffer: Buffer) -> None:
+        """Write a contiguous buffer at `offset`, without a copy in between.
+
+        Acknowledged as the container's durability says, and visible to every process.
+        """
+    def readv(self, parts: Sequence[tuple[int, Buffer]]) -> None:
+        """Fill many `(offset, buffer)` at once; what lies past the recorded size reads as zeros."""
+    def writev(self, parts: Sequence[tuple[int, Buffer]]) -> None:
+        """Write many `(offset, buffer)` at once, as one transaction."""
+    def view(self, offset: int = 0, size: int | None = None, copy: bool = True) -> View:
+        """A range by reference: `memoryview(obj.view(...))`, `numpy.frombuffer(obj.view(...), dtype)`.
+
+        Without a copy if it lies in one piece of mapped memory; else a copy, or Unsupported where `copy` is false.
+        The bytes stay as they are while the view, or anything made from it, lives.
+        """
+    def launch_write(self, offset: int, buffer: Buffer) -> Op:
+        """Start a write. The buffer may be reused when this returns; it is acknowledged when `Op.wait` returns."""
+    def launch_read(self, offset: int, size: int) -> ReadOp:
+        """Start a read of `size` bytes; `ReadOp.wait` gives them."""
+    def truncate(self, size: int) -> None:
+        """Set the recorded size; what lies beyond is dropped."""
+    def punch(self, offset: int, size: int) -> None:
+        """Turn a range into a hole."""
+    def flush(self) -> None:
+        """Return when what was acknowledged so far survives power loss."""
+
+@final
+class View:
+    """Bytes of an object. They stay as they are while the view, or anything made from it, lives."""
+
+    @property
+    def by_reference(self) -> bool:
+        """True if the bytes are the store's own, without a copy."""
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+@final
+class Op:
+    """A write or put in flight."""
+
+    @property
+    def done(self) -> bool:
+        """True if waiting would not block."""
+    def wait(self) -> None:
+        """Wait until it is acknowledged; raises what went wrong."""
+
+@final
+class ReadOp:
+    """A read in flight."""
+
+    @property
+    def done(self) -> bool:
+        """True if waiting would not block."""
+    def wait(self) -> bytes:
+        """Wait for the bytes."""
+
+@final
+class Index:
+    """An ordered key-value index. Keys and values are bytes (anything with a buffer); keys come back as `bytes`."""
+
+    @property
+    def id(self) -> str:
+        """Its id, as 32 hexadecimal digits."""
+    def __getitem__(self, key: Buffer) -> bytes: ...
+    def __setitem__(self, key: Buffer, value: Buffer) -> None: ...
+    def __delitem__(self, key: Buffer) -> None: ...
+    def __contains__(self, key: Buffer) -> bool: ...
+    def __iter__(self) -> Iterator[bytes]: ...
+    @overload
+    def get(self, key: Buffer) -> bytes | None: ...
+    @overload
+    def get(self, key: Buffer, default: _T) -> bytes | _T: ...
+    def get_many(self, keys: Sequence[Buffer]) -> list[bytes | None]:
+        """Values of many keys in one round trip; None for those not there."""
+    def put(self, key: Buffer, value: Buffer) -> None:
+        """Set a record."""
+    def put_many(self, records: Sequence[tuple[Buffer, Buffer]]) -> None:
+        """Set many `(key, value)` in one round trip."""
+    def put_new(self, key: Buffer, value: Buffer) -> bool:
+        """Set a record whose key is not there yet. False, and nothing changed, if it is."""
+    def delete(self, key: Buffer) -> bool:
+        """Delete a record. False if it was not there."""
+    def delete_many(self, keys: Sequence[Buffer]) -> int:
+        """Delete many records in one round trip; returns how many were there."""
+    def launch_put(self, key: Buffer, value: Buffer) -> Op:
+        """Start a put; acknowledged when `Op.wait` returns."""
+    def items(self, prefix: Buffer | None = None, start: Buffer | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """`(key, value)` in key order, fetched as it goes: keys that begin with `prefix`, from `start` on."""
+    def keys(self, prefix: Buffer | None = None, start: Buffer | None = None) -> Iterator[bytes]:
+        """Keys in order; as `items`."""
+    def values(self, prefix: Buffer | None = None, start: Buffer | None = None) -> Iterator[bytes]:
+        """Values in key order; as `items`."""
+
+@final
+class Transaction:
+    """A group of updates, atomic with respect to every crash. Reads see its own writes.
+
+    As a context manager it commits at the end, and leaves nothing if an exception ends the block.
+    """
+
+    def write(self, object: Object, offset: int, buffer: Buffer) -> None:
+        """Write a buffer at `offset`."""
+    def read(self, object: Object, offset: int, size: int) -> bytes:
+        """Read `size` bytes from `offset`, its own writes included; shorter at the object's end."""
+    def truncate(self, object: Object, size: int) -> None:
+        """Set an object's size."""
+    def punch(self, object: Object, offset: int, size: int) -> None:
+        """Turn a range into a hole."""
+    def create_object(self, container: Container, id: str | int | None = None, block_size: int | None = None) -> Object:
+        """Make an object."""
+    def delete_object(self, object: Object) -> None:
+        """Delete an object."""
+    def create_index(self, container: Container, id: str | int | None = None) -> Index:
+        """Make an index."""
+    def delete_index(self, index: Index) -> None:
+        """Delete an index with its records."""
+    def put(self, index: Index, key: Buffer, value: Buffer) -> None:
+        """Set a record."""
+    def put_new(self, index: Index, key: Buffer, value: Buffer) -> None:
+        """Set a record that must not be there yet: the commit raises Exists if it is."""
+    def get(self, index: Index, key: Buffer) -> bytes | None:
+        """The value of a key, its own puts included; None if there is none."""
+    def delete(self, index: Index, key: Buffer) -> None:
+        """Delete a record; no error if it is not there."""
+    def commit(self) -> int:
+        """Apply everything, or nothing. Returns the epoch."""
+    def abort(self) -> None:
+        """Forget everything."""
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+@final
+class Objects(Iterator[Object]):
+    """Objects of a container, by ascending id."""
+
+    def __next__(self) -> Object: ...
+
+@final
+class Records(Iterator[bytes | tuple[bytes, bytes]]):
+    """An iteration over records."""
+
+    def __next__(self) -> bytes | tuple[bytes, bytes]: ...
+
+@final
+class ContainerInfo:
+    """A container as it stands."""
+
+    label: str
+    id: int
+    durability: _Durability
+    block_size: int
+    quota: int
+    policy: str
+    owner_uid: int | None
+    objects: int
+    indices: int
+    records: int
+    stored_bytes: int
+
+@final
+class ObjectStat:
+    """An object as it stands."""
+
+    size: int
+    block_size: int
+    extents: int
+    mapped_bytes: int
+    epoch: int
+
+@final
+class TierInfo:
+    """A tier as it stands."""
+
+    name: str
+    kind: Literal["memory", "file", "directory"]
+    path: str | None
+    state: Literal["online", "draining", "failed"]
+    persistent: bool
+    capacity: int
+    used: int
+    reserved: int
+    high: float
+    low: float
+
+@final
+class StoreStats:
+    """Counters of the whole store."""
+
+    epoch: int
+    containers: int
+    objects: int
+    indices: int
+    records: int
+    extents: int
+    journal_bytes: int
+    moved_bytes: int
+    sessions: int
+    scrub_findings: int
+    metadata_bytes: int
+
+@final
+class Finding:
+    """Something that a verify found wrong."""
+
+    container: int
+    object: str
+    offset: int
+    length: int
+    tier: str
+    what: str
+
+@final
+class VerifyReport:
+    """What a verify read, and what it found."""
+
+    objects: int
+    bytes: int
+    findings: list[Finding]
+
+@final
+class ExplainedRange:
+    """Why a range is where it is."""
+
+    offset: int
+    length: int
+    tier: str
+    tier_offset: int
+    why: str
+
+@final
+class Explanation:
+    """Where each range of an object is and why."""
+
+    stat: ObjectStat
+    ranges: list[ExplainedRange]
+    notes: list[str]

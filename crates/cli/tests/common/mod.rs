@@ -1,0 +1,148 @@
+//! A place for a store, and the command run on it.
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A directory for a test; when it goes, so do its daemon and its shared memory.
+pub struct Place {
+    pub dir: PathBuf,
+}
+
+/// What a command said.
+#[derive(Debug)]
+pub struct Said {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+    pub bytes: Vec<u8>,
+}
+
+impl Place {
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("cenote-cli-{}-{number}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        Self { dir }
+    }
+    /// With a store of two tiers and a container `runs`.
+    pub fn with_store() -> Self {
+        let place = Self::new();
+        place.init("16MiB", "64MiB");
+        place.ok(["mk", "runs"]);
+        place
+    }
+    pub fn init(&self, memory: &str, disk: &str) {
+        let memory = format!("name=memory,kind=memory,size={memory}");
+        let disk = format!("name=disk,kind=directory,path={},size={disk}", self.path("disk").display());
+        self.ok(["init", "--tier", &memory, "--tier", &disk]);
+    }
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+    pub fn store(&self) -> PathBuf {
+        self.path("store")
+    }
+    /// A file of `len` bytes that are not all the same.
+    pub fn file(&self, name: &str, len: usize) -> (PathBuf, Vec<u8>) {
+        let bytes: Vec<u8> = (0..len as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u8).collect();
+        let path = self.path(name);
+        fs::write(&path, &bytes).unwrap();
+        (path, bytes)
+    }
+    pub fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
+        command
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("CENOTE_STORE", self.store())
+            .env("CENOTE_BIN", env!("CARGO_BIN_EXE_cenote"))
+            .current_dir(&self.dir)
+            .args(args);
+        command
+    }
+    pub fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Said {
+        said(self.command(args).stdin(Stdio::null()))
+    }
+    pub fn run_with_input<S: AsRef<OsStr>>(&self, input: &[u8], args: impl IntoIterator<Item = S>) -> Said {
+        let mut child =
+            self.command(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input).unwrap();
+        let output = child.wait_with_output().unwrap();
+        Said::of(output)
+    }
+    /// Runs it; it must succeed. Gives its output without the last line's end.
+    #[track_caller]
+    pub fn ok<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
+        let said = self.run(args);
+        assert_eq!(said.code, 0, "{said:?}");
+        said.out.trim_end_matches('\n').to_owned()
+    }
+    #[track_caller]
+    pub fn json<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> serde_json::Value {
+        let mut all: Vec<std::ffi::OsString> = vec!["--json".into()];
+        all.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
+        let out = self.ok(all);
+        serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"))
+    }
+}
+
+fn said(command: &mut Command) -> Said {
+    Said::of(command.output().unwrap())
+}
+
+impl Said {
+    fn of(output: std::process::Output) -> Self {
+        Self {
+            code: output.status.code().unwrap_or(-1),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+            bytes: output.stdout,
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.run(["stop"]);
+        let status = self.run(["--json", "status"]);
+        if let Ok(found) = serde_json::from_str::<serde_json::Value>(&status.out)
+            && let Some(id) = found["store"].as_str()
+        {
+            forget_shared_memory(id);
+        }
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn forget_shared_memory(id: &str) {
+    for entry in fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().contains(id) {
+            let path = entry.path();
+            let _ = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        }
+    }
+}
+
+/// All files below a directory, with their content.
+pub fn tree(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut open = vec![dir.to_owned()];
+    while let Some(dir) = open.pop() {
+        for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                open.push(path);
+            } else {
+                found.push((path.clone(), fs::read(&path).unwrap_or_default()));
+            }
+        }
+    }
+    found.sort();
+    found
+}
