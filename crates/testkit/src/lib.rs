@@ -7,6 +7,7 @@
 
 pub mod access;
 pub mod content;
+#[cfg(feature = "crash")]
 pub mod crash;
 pub mod faults;
 pub mod oracle;

@@ -8,6 +8,9 @@ use cenote_model::{Check, ContainerId, Durability, KeyCode};
 use super::observed::{Lenience, Observed, ObservedContainer};
 use super::state::{Change, ContainerState, Outcome, State};
 
+/// For each container the prefixes that it may have, with their states.
+type Prefixes = BTreeMap<ContainerId, BTreeMap<usize, ContainerState>>;
+
 /// One applied request.
 #[derive(Clone, Debug)]
 pub struct Entry {
@@ -123,34 +126,52 @@ impl Oracle {
     pub fn forget_last_answer(&mut self) -> bool {
         self.entries.last_mut().map(|entry| entry.acked = false).is_some()
     }
-    /// Corrects what only the store knows (epochs), after a crash.
-    fn adopt_epochs(&mut self, observed: &Observed) {
+    /// Takes over what only the store knows: the epochs of updates that were never answered (0 in the model) and, with
+    /// `strict` off, all of them. With `strict` any other epoch must be as it was.
+    fn adopt_epochs(&mut self, observed: &Observed, strict: bool) -> Result<(), String> {
+        let settle = |epoch: &mut u64, found: u64, what: &dyn Fn() -> String| {
+            if strict && *epoch != 0 && *epoch != found {
+                return Err(format!("{} has epoch {found}, expected {epoch}", what()));
+            }
+            *epoch = found;
+            Ok(())
+        };
         for (id, container) in &mut self.current.containers {
             let Some(found) = observed.containers.get(id) else { continue };
             let container = Arc::make_mut(container);
             for (id, object) in &mut container.objects {
-                object.epoch = found.objects.get(id).map_or(object.epoch, |o| o.epoch);
+                if let Some(found) = found.objects.get(id) {
+                    settle(&mut object.epoch, found.epoch, &|| format!("object {id}"))?;
+                }
             }
             for (id, records) in &mut container.indices {
                 let Some(found) = found.indices.get(id) else { continue };
                 for (key, record) in records {
-                    record.1 = found.get(key).map_or(record.1, |r| r.1);
+                    if let Some(found) = found.get(key) {
+                        settle(&mut record.1, found.1, &|| format!("record {key:?} of index {id}"))?;
+                    }
                 }
             }
         }
+        Ok(())
     }
 
     /// The store's processes died and it was opened again. Returns how many entries of the history are in it.
     pub fn after_process_death(&mut self, observed: &Observed) -> Result<usize, String> {
         let newest = match observed.compare(&self.current) {
-            Ok(()) => return Ok(self.len()),
+            Ok(()) => {
+                self.adopt_epochs(observed, true)?;
+                return Ok(self.len());
+            }
             Err(difference) => difference,
         };
         let acked = self.entries.iter().rposition(|e| e.acked).map_or(0, |at| at + 1);
         let mut state = self.base.clone();
         for (at, entry) in self.entries.iter().enumerate() {
             if at >= acked && observed.compare(&state).is_ok() {
-                return Ok(self.cut(at, state));
+                let survived = self.cut(at, state);
+                self.adopt_epochs(observed, true)?;
+                return Ok(survived);
             }
             for change in &entry.changes {
                 state.change(change, entry.epoch);
@@ -174,28 +195,29 @@ impl Oracle {
     }
 
     /// Power was lost and the store was opened again. The state found becomes the base: all of it came from media.
+    ///
+    /// Containers themselves (existence, label, settings) follow the journal, which is cut at one place for all; what
+    /// is in a container may be cut earlier, for each container at its own place.
     pub fn after_power_loss(&mut self, observed: &Observed) -> Result<(), String> {
-        let mut ids: BTreeSet<ContainerId> = self.base.containers.keys().copied().collect();
-        ids.extend(self.entries.iter().flat_map(|e| e.containers.iter().copied()));
-        if let Some(id) = observed.containers.keys().find(|id| !ids.contains(id)) {
-            return Err(format!("after power loss: container {id} was never made"));
-        }
-        let mut allowed: BTreeMap<ContainerId, BTreeMap<usize, Option<ContainerState>>> = BTreeMap::new();
-        for id in ids {
-            allowed.insert(id, self.allowed_prefixes(id, observed.containers.get(&id))?);
+        let journal = self.journal_end(observed)?;
+        let mut allowed: Prefixes = BTreeMap::new();
+        for (id, found) in &observed.containers {
+            allowed.insert(*id, self.allowed_prefixes(*id, found, journal)?);
         }
         let chosen = self.agree(&allowed)?;
         let mut state = State::default();
         for (id, at) in chosen {
-            if let Some(Some(container)) = allowed.get_mut(&id).and_then(|prefixes| prefixes.remove(&at)) {
-                state.containers.insert(id, Arc::new(container));
-            }
+            let content = allowed.get_mut(&id).and_then(|prefixes| prefixes.remove(&at));
+            let (Some(mut container), Some(found)) = (content, observed.containers.get(&id)) else { continue };
+            container.label.clone_from(&found.label);
+            container.spec = found.spec.clone();
+            state.containers.insert(id, Arc::new(container));
         }
         self.first = self.len();
         self.entries.clear();
         self.floors.clear();
         self.current = state;
-        self.adopt_epochs(observed);
+        self.adopt_epochs(observed, false)?;
         self.base = self.current.clone();
         self.scratch.clear();
         let all: Vec<ContainerId> = self.current.containers.keys().copied().collect();
@@ -204,12 +226,42 @@ impl Oracle {
         }
         Ok(())
     }
-    /// The prefixes (as number of entries, relative to `first`) whose state of this container is what was observed.
+    /// The latest place at which the journal can have ended for these containers to be there with these labels.
+    fn journal_end(&self, observed: &Observed) -> Result<usize, String> {
+        let floor = self.floors.values().copied().max().unwrap_or(0).saturating_sub(self.first);
+        let mut state = State::default();
+        for (id, container) in &self.base.containers {
+            let bare =
+                ContainerState { label: container.label.clone(), spec: container.spec.clone(), ..Default::default() };
+            state.containers.insert(*id, Arc::new(bare));
+        }
+        let (mut latest, mut difference) = (None, String::new());
+        for at in 0..=self.entries.len() {
+            if let Some(entry) = at.checked_sub(1).map(|before| &self.entries[before]) {
+                for change in entry.changes.iter().filter(|change| change.is_about_container()) {
+                    state.change(change, entry.epoch);
+                }
+            }
+            if at < floor {
+                continue;
+            }
+            match observed.compare_containers(&state) {
+                Ok(()) => latest = Some(at),
+                Err(text) => difference = text,
+            }
+        }
+        let (low, high) = (self.first + floor, self.len());
+        latest.ok_or_else(|| {
+            format!("after power loss: no journal of {low}..={high} entries has these containers; newest: {difference}")
+        })
+    }
+    /// The prefixes (as number of entries, relative to `first`) whose content of this container is what was observed.
     fn allowed_prefixes(
         &self,
         id: ContainerId,
-        found: Option<&ObservedContainer>,
-    ) -> Result<BTreeMap<usize, Option<ContainerState>>, String> {
+        found: &ObservedContainer,
+        journal: usize,
+    ) -> Result<BTreeMap<usize, ContainerState>, String> {
         let floor = self.floors.get(&id).copied().unwrap_or(0).saturating_sub(self.first);
         let lenience = Lenience { objects_may_be_gone: self.scratch.contains(&id) };
         // Only this container, so that labels of others cannot stand in the way of its changes.
@@ -220,7 +272,7 @@ impl Oracle {
         let mut allowed = BTreeMap::new();
         let mut last = String::new();
         let mut verdict = None;
-        for at in 0..=self.entries.len() {
+        for at in 0..=journal {
             if at > 0 && self.entries[at - 1].containers.contains(&id) {
                 verdict = None;
                 let entry = &self.entries[at - 1];
@@ -228,28 +280,18 @@ impl Oracle {
                     state.change(change, entry.epoch);
                 }
             }
-            if at < floor {
-                continue;
-            }
+            let Some(expected) = state.containers.get(&id).filter(|_| at >= floor) else { continue };
             let matches = verdict.get_or_insert_with(|| {
-                let result = match (state.containers.get(&id), found) {
-                    (None, None) => Ok(()),
-                    (None, Some(_)) => Err("should not be there".to_owned()),
-                    (Some(_), None) => Err("is missing".to_owned()),
-                    (Some(expected), Some(found)) => found.compare(expected, lenience),
-                };
-                result.map_err(|difference| last = difference).is_ok()
+                found.compare_content(expected, lenience).map_err(|difference| last = difference).is_ok()
             });
             if *matches {
-                let mut container = state.containers.get(&id).map(|c| ContainerState::clone(c));
-                if let (Some(container), Some(found)) = (&mut container, found) {
-                    container.objects.retain(|id, _| found.objects.contains_key(id));
-                }
+                let mut container = ContainerState::clone(expected);
+                container.objects.retain(|id, _| found.objects.contains_key(id));
                 allowed.insert(at, container);
             }
         }
         if allowed.is_empty() {
-            let (low, high) = (self.first + floor, self.len());
+            let (low, high) = (self.first + floor, self.first + journal);
             return Err(format!(
                 "after power loss: container {id}: no prefix of {low}..={high} entries matches; newest: {last}"
             ));
@@ -257,17 +299,15 @@ impl Oracle {
         Ok(allowed)
     }
     /// The greatest choice of a prefix for each container in which every transaction is whole or absent.
-    fn agree(
-        &self,
-        allowed: &BTreeMap<ContainerId, BTreeMap<usize, Option<ContainerState>>>,
-    ) -> Result<BTreeMap<ContainerId, usize>, String> {
+    fn agree(&self, allowed: &Prefixes) -> Result<BTreeMap<ContainerId, usize>, String> {
         let mut chosen: BTreeMap<ContainerId, usize> =
             allowed.iter().map(|(id, prefixes)| (*id, *prefixes.keys().next_back().unwrap_or(&0))).collect();
         loop {
             let mut lowered = false;
             for (at, entry) in self.entries.iter().enumerate() {
-                let parts: Vec<ContainerId> =
-                    entry.containers.iter().copied().filter(|id| !self.scratch.contains(id)).collect();
+                let parts: Vec<ContainerId> = (entry.containers.iter().copied())
+                    .filter(|id| !self.scratch.contains(id) && chosen.contains_key(id))
+                    .collect();
                 let absent = parts.iter().any(|id| chosen[id] <= at);
                 if !entry.atomic || parts.len() < 2 || !absent {
                     continue;

@@ -55,11 +55,27 @@ pub struct Lenience {
 impl Observed {
     /// The first difference from a state of the model.
     pub fn compare(&self, state: &State) -> Result<(), String> {
+        self.compare_containers(state)?;
+        for (id, expected) in &state.containers {
+            if let Some(found) = self.containers.get(id) {
+                found.compare_content(expected, Lenience::default()).map_err(|e| format!("container {id}: {e}"))?;
+            }
+        }
+        Ok(())
+    }
+    /// The first difference in which containers there are, with which labels and settings.
+    pub fn compare_containers(&self, state: &State) -> Result<(), String> {
         for (id, expected) in &state.containers {
             let Some(found) = self.containers.get(id) else {
                 return Err(format!("container {id} `{}` is missing", expected.label));
             };
-            found.compare(expected, Lenience::default()).map_err(|e| format!("container {id}: {e}"))?;
+            if found.label != expected.label {
+                return Err(format!("container {id} has label `{}`, expected `{}`", found.label, expected.label));
+            }
+            let (a, b) = (&found.spec, &expected.spec);
+            if (a.durability, a.block_shift, a.quota_bytes) != (b.durability, b.block_shift, b.quota_bytes) {
+                return Err(format!("container {id} has settings {a:?}, expected {b:?}"));
+            }
         }
         match self.containers.keys().find(|id| !state.containers.contains_key(id)) {
             Some(id) => Err(format!("container {id} should not be there")),
@@ -69,14 +85,8 @@ impl Observed {
 }
 
 impl ObservedContainer {
-    /// The first difference from a state of the model.
-    pub fn compare(&self, expected: &ContainerState, lenience: Lenience) -> Result<(), String> {
-        if self.label != expected.label {
-            return Err(format!("label `{}`, expected `{}`", self.label, expected.label));
-        }
-        if self.spec.durability != expected.spec.durability || self.spec.block_shift != expected.spec.block_shift {
-            return Err(format!("settings {:?}, expected {:?}", self.spec, expected.spec));
-        }
+    /// The first difference in what is in it.
+    pub fn compare_content(&self, expected: &ContainerState, lenience: Lenience) -> Result<(), String> {
         for (id, object) in &expected.objects {
             match self.objects.get(id) {
                 None if lenience.objects_may_be_gone && !object.map.is_empty() => {}

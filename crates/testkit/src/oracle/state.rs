@@ -30,6 +30,16 @@ pub enum Change {
 }
 
 impl Change {
+    /// True if it changes a container itself, not what is in it.
+    pub fn is_about_container(&self) -> bool {
+        matches!(
+            self,
+            Self::ContainerCreate { .. }
+                | Self::ContainerRename { .. }
+                | Self::ContainerSet { .. }
+                | Self::ContainerDelete { .. }
+        )
+    }
     /// The container that it changes.
     pub fn container(&self) -> ContainerId {
         match self {

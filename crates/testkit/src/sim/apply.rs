@@ -320,7 +320,10 @@ impl Sim {
             }
             (7 | 8, Some(id)) => {
                 let mut spec = self.oracle.current().containers[&id].spec.clone();
-                spec.durability = *self.rng.pick(&[Durability::Sync, Durability::Async, Durability::Bypass]);
+                // From and to `Scratch` only while the container is empty.
+                if spec.durability != Durability::Scratch {
+                    spec.durability = *self.rng.pick(&[Durability::Sync, Durability::Async, Durability::Bypass]);
+                }
                 (Update::ContainerSet { id, spec: spec.clone() }, Change::ContainerSet { id, spec })
             }
             (_, Some(id)) => (Update::ContainerDelete { id }, Change::ContainerDelete { id }),
