@@ -5,31 +5,232 @@
 //! (`H5T_STD_REF_OBJ`, 8 bytes: the object's number) are replaced by 64-bit integers in both the memory and the stored
 //! type before conversion, because HDF5 takes any file that holds them for a native one.
 
+use std::ffi::{CStr, c_int};
 use std::sync::Arc;
 
+use cenote::{Error, ErrorKind};
+
 use crate::Result;
-use crate::ffi::Hid;
-use crate::ffi::types::hid_t;
+use crate::error::{h5_check, h5_failed, h5_id, unsupported};
+use crate::ffi::types::{
+    H5P_DEFAULT, H5T_ARRAY, H5T_COMPOUND, H5T_REFERENCE, H5T_STRING, H5T_VLEN, hid_t, hsize_t,
+};
+use crate::ffi::{Api, Hid};
 use crate::file::File;
+
+/// Size in memory of the old object reference, the old region reference.
+const REF_OBJECT_BYTES: usize = 8;
+const REF_REGION_BYTES: usize = 12;
 
 /// A datatype that converts: what stored elements look like, and what to call the program's memory type meanwhile.
 pub struct Pair {
     /// Stored form of the dataset's or attribute's type.
-    pub stored: Hid,
+    pub stored: Arc<Hid>,
     /// The program's memory type, with old references replaced.
-    pub memory: Hid,
+    pub memory: Arc<Hid>,
     /// True if the types contain variable-length parts or new-style references, so that conversion calls blob callbacks.
     pub has_blobs: bool,
 }
 
-/// Makes the pair of types to hand to `H5Tconvert`.
+/// Makes the pair of types to hand to [`convert`] (or `H5Tconvert`).
 pub fn pair(file: &Arc<File>, dtype: hid_t, mem_type: hid_t) -> Result<Pair> {
-    let _ = (file, dtype, mem_type);
-    Err(crate::error::unsupported("datatypes", "wait"))
+    let memory = match without_old_refs(file.h5, mem_type)? {
+        Some(plain) => plain,
+        None => copy(file.h5, mem_type)?,
+    };
+    let found = look(file.h5, dtype)?;
+    Ok(Pair { stored: disk(file, dtype)?, memory: Arc::new(memory), has_blobs: found.blobs })
 }
 
 /// Stored form of a type alone.
-pub fn disk(file: &Arc<File>, dtype: hid_t) -> Result<Hid> {
-    let _ = (file, dtype);
-    Err(crate::error::unsupported("datatypes", "wait"))
+pub fn disk(file: &Arc<File>, dtype: hid_t) -> Result<Arc<Hid>> {
+    let h5 = file.h5;
+    let found = look(h5, dtype)?;
+    let plain = match found.old_refs {
+        true => without_old_refs(h5, dtype)?,
+        false => None,
+    };
+    let plain = match plain {
+        Some(plain) => plain,
+        None => copy(h5, dtype)?,
+    };
+    if !found.blobs {
+        return Ok(Arc::new(plain));
+    }
+    let key = encode(h5, dtype)?;
+    let mut types = file.types.lock();
+    if let Some(known) = types.get(&key) {
+        return Ok(known.clone());
+    }
+    // SAFETY: the anchor is a handle of ours that is never freed; the ids are valid.
+    let id = unsafe { (h5.H5VLget_file_type)(file.anchor().cast(), file.connector.get(), plain.get()) };
+    let made = Arc::new(h5_id(h5, "H5VLget_file_type", id)?);
+    types.insert(key, made.clone());
+    Ok(made)
+}
+
+/// A transient copy of a datatype.
+pub fn copy(h5: &'static Api, dtype: hid_t) -> Result<Hid> {
+    // SAFETY: a plain call.
+    h5_id(h5, "H5Tcopy", unsafe { (h5.H5Tcopy)(dtype) })
+}
+
+/// Bytes of an element.
+pub fn size(h5: &'static Api, dtype: hid_t) -> Result<usize> {
+    // SAFETY: a plain query.
+    match unsafe { (h5.H5Tget_size)(dtype) } {
+        0 => Err(h5_failed("H5Tget_size")),
+        n => Ok(n),
+    }
+}
+
+/// The portable encoding of a datatype.
+pub fn encode(h5: &'static Api, dtype: hid_t) -> Result<Vec<u8>> {
+    // A committed datatype would be encoded as a reference to itself.
+    let transient = copy(h5, dtype)?;
+    let mut n = 0usize;
+    // SAFETY: asked with no buffer first, HDF5 tells the size; then the buffer has it.
+    unsafe {
+        h5_check("H5Tencode", (h5.H5Tencode)(transient.get(), std::ptr::null_mut(), &raw mut n))?;
+        let mut buf = vec![0u8; n];
+        h5_check("H5Tencode", (h5.H5Tencode)(transient.get(), buf.as_mut_ptr().cast(), &raw mut n))?;
+        buf.truncate(n);
+        Ok(buf)
+    }
+}
+
+/// A datatype in memory form from its encoding.
+pub fn decode(h5: &'static Api, bytes: &[u8]) -> Result<Hid> {
+    // SAFETY: the bytes were made by `encode`; newer libraries check the length.
+    let id = unsafe {
+        match (h5.H5Tdecode2, h5.H5Tdecode1, h5.H5Tdecode) {
+            (Some(f), _, _) => f(bytes.as_ptr().cast(), bytes.len()),
+            (_, Some(f), _) | (_, _, Some(f)) => f(bytes.as_ptr().cast()),
+            _ => -1,
+        }
+    };
+    Hid::new(h5, id).ok_or_else(|| {
+        Error::new(ErrorKind::VersionMismatch, "datatype").because(format!(
+            "HDF5 {}.{}.{} cannot decode it; a newer HDF5 wrote it",
+            h5.version.0, h5.version.1, h5.version.2
+        ))
+    })
+}
+
+/// `H5Tconvert` in place: `work` holds `count` elements of `from` and has room for as many of `to`.
+pub fn convert(
+    h5: &'static Api, from: hid_t, to: hid_t, count: usize, work: &mut [u8], background: &mut [u8],
+) -> Result<()> {
+    // SAFETY: the caller sized both buffers for the larger of the two types.
+    let status = unsafe {
+        (h5.H5Tconvert)(from, to, count, work.as_mut_ptr().cast(), background.as_mut_ptr().cast(), H5P_DEFAULT)
+    };
+    if status < 0 {
+        return Err(Error::new(ErrorKind::InvalidInput, "conversion between memory and stored datatype")
+            .because("no appropriate function for conversion path, or the conversion failed"));
+    }
+    Ok(())
+}
+
+/// What is inside a datatype.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Inside {
+    /// Variable-length parts or new-style references.
+    pub blobs: bool,
+    /// Old object references.
+    pub old_refs: bool,
+}
+
+/// Looks into a datatype; refuses what cannot be stored.
+pub fn look(h5: &'static Api, dtype: hid_t) -> Result<Inside> {
+    // SAFETY: plain queries; ids that they return are owned here.
+    unsafe {
+        match (h5.H5Tget_class)(dtype) {
+            H5T_STRING => {
+                Ok(Inside { blobs: h5_check("H5Tis_variable_str", (h5.H5Tis_variable_str)(dtype))? > 0, old_refs: false })
+            }
+            H5T_VLEN => {
+                let base = h5_id(h5, "H5Tget_super", (h5.H5Tget_super)(dtype))?;
+                Ok(Inside { blobs: true, old_refs: look(h5, base.get())?.old_refs })
+            }
+            H5T_ARRAY => {
+                let base = h5_id(h5, "H5Tget_super", (h5.H5Tget_super)(dtype))?;
+                look(h5, base.get())
+            }
+            H5T_COMPOUND => {
+                let mut all = Inside::default();
+                for i in 0..h5_check("H5Tget_nmembers", (h5.H5Tget_nmembers)(dtype))? {
+                    let member = h5_id(h5, "H5Tget_member_type", (h5.H5Tget_member_type)(dtype, i as u32))?;
+                    let inside = look(h5, member.get())?;
+                    all.blobs |= inside.blobs;
+                    all.old_refs |= inside.old_refs;
+                }
+                Ok(all)
+            }
+            H5T_REFERENCE => match size(h5, dtype)? {
+                REF_OBJECT_BYTES => Ok(Inside { blobs: false, old_refs: true }),
+                REF_REGION_BYTES => Err(region_refs()),
+                _ => Ok(Inside { blobs: true, old_refs: false }),
+            },
+            c if c < 0 => Err(h5_failed("H5Tget_class")),
+            _ => Ok(Inside::default()),
+        }
+    }
+}
+
+fn region_refs() -> Error {
+    unsupported("region references of the old kind (H5T_STD_REF_DSETREG)", "store object references and selections")
+}
+
+/// The type with old object references replaced by 64-bit integers; `None` if it has none.
+fn without_old_refs(h5: &'static Api, dtype: hid_t) -> Result<Option<Hid>> {
+    if !look(h5, dtype)?.old_refs {
+        return Ok(None);
+    }
+    // SAFETY: plain queries and constructors; ids that they return are owned here.
+    unsafe {
+        match (h5.H5Tget_class)(dtype) {
+            H5T_REFERENCE => Ok(Some(copy(h5, h5.H5T_NATIVE_UINT64_g())?)),
+            H5T_VLEN => {
+                let base = replaced_super(h5, dtype)?;
+                Ok(Some(h5_id(h5, "H5Tvlen_create", (h5.H5Tvlen_create)(base.get()))?))
+            }
+            H5T_ARRAY => {
+                let base = replaced_super(h5, dtype)?;
+                let rank = h5_check("H5Tget_array_ndims", (h5.H5Tget_array_ndims)(dtype))?;
+                let mut dims = vec![0 as hsize_t; rank as usize];
+                h5_check("H5Tget_array_dims2", (h5.H5Tget_array_dims2)(dtype, dims.as_mut_ptr()))?;
+                let id = (h5.H5Tarray_create2)(base.get(), rank as u32, dims.as_ptr());
+                Ok(Some(h5_id(h5, "H5Tarray_create2", id)?))
+            }
+            H5T_COMPOUND => replaced_compound(h5, dtype).map(Some),
+            _ => Ok(None),
+        }
+    }
+}
+
+fn replaced_super(h5: &'static Api, dtype: hid_t) -> Result<Hid> {
+    // SAFETY: a plain query.
+    let base = h5_id(h5, "H5Tget_super", unsafe { (h5.H5Tget_super)(dtype) })?;
+    Ok(without_old_refs(h5, base.get())?.unwrap_or(base))
+}
+
+fn replaced_compound(h5: &'static Api, dtype: hid_t) -> Result<Hid> {
+    // SAFETY: plain queries and constructors; a member's name is HDF5's memory until freed below.
+    unsafe {
+        let out = h5_id(h5, "H5Tcreate", (h5.H5Tcreate)(H5T_COMPOUND as c_int, size(h5, dtype)?))?;
+        for i in 0..h5_check("H5Tget_nmembers", (h5.H5Tget_nmembers)(dtype))? as u32 {
+            let member = h5_id(h5, "H5Tget_member_type", (h5.H5Tget_member_type)(dtype, i))?;
+            let member = without_old_refs(h5, member.get())?.unwrap_or(member);
+            let name = (h5.H5Tget_member_name)(dtype, i);
+            if name.is_null() {
+                return Err(h5_failed("H5Tget_member_name"));
+            }
+            let owned = CStr::from_ptr(name).to_owned();
+            (h5.H5free_memory)(name.cast());
+            let offset = (h5.H5Tget_member_offset)(dtype, i);
+            h5_check("H5Tinsert", (h5.H5Tinsert)(out.get(), owned.as_ptr(), offset, member.get()))?;
+        }
+        Ok(out)
+    }
 }

@@ -1,13 +1,85 @@
 //! What HDF5 holds a pointer to: open files, groups, datasets, committed datatypes and attributes.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::ffi::{c_int, c_void};
+use std::sync::{Arc, LazyLock, Weak};
+
+use cenote::{Error, ErrorKind};
+use parking_lot::Mutex;
 
 use crate::Result;
 use crate::data;
+use crate::ffi::types::{H5I_ATTR, H5I_DATASET, H5I_DATATYPE, H5I_FILE, H5I_GROUP};
 use crate::ffi::{Api, Hid};
 use crate::file::File;
-use crate::props::DatasetProps;
+use crate::meta::resolve::Place;
+use crate::meta::{header, keys, objects};
+use crate::props::{DatasetProps, GroupProps, ObjectProps};
 use crate::space::Extent;
+use crate::vol::facade::{self, Facade};
+
+/// Addresses of all handles that HDF5 has from us: a pointer that is not in here is not ours.
+static LIVE: LazyLock<Mutex<HashSet<usize>>> = LazyLock::new(Mutex::default);
+
+/// What HDF5's object pointers of this connector point to.
+#[repr(C)]
+pub struct Handle {
+    facade: Facade,
+    /// What it is.
+    pub body: Body,
+    /// The libhdf5 that has it.
+    pub h5: &'static Api,
+}
+
+/// What a handle is.
+pub enum Body {
+    /// An open file.
+    File(Arc<File>),
+    /// An open group.
+    Group(Group),
+    /// An open dataset.
+    Dataset(Box<Dataset>),
+    /// An open committed datatype.
+    Datatype(Datatype),
+    /// An open attribute.
+    Attr(Attr),
+    /// The file inside stored datatypes.
+    Anchor(Weak<File>),
+}
+
+/// An open group.
+pub struct Group {
+    /// Where it is.
+    pub place: Place,
+    /// Creation properties.
+    pub props: GroupProps,
+}
+
+/// An open committed datatype.
+pub struct Datatype {
+    /// Where it is.
+    pub place: Place,
+    /// Encoded datatype.
+    pub encoded: Vec<u8>,
+    /// Creation properties.
+    pub props: ObjectProps,
+}
+
+/// An open attribute.
+pub struct Attr {
+    /// The object that it belongs to.
+    pub place: Place,
+    /// Its name when it was opened.
+    pub name: Mutex<Vec<u8>>,
+    /// Tells it from others of the same name.
+    pub uid: u64,
+    /// Its datatype.
+    pub dtype: Hid,
+    /// The committed datatype that it was made with; 0 if none.
+    pub committed: u64,
+    /// Its shape.
+    pub extent: Extent,
+}
 
 /// An open dataset. `data` may keep what it wants in [`Dataset::data`].
 pub struct Dataset {
@@ -15,10 +87,14 @@ pub struct Dataset {
     pub file: Arc<File>,
     /// Its object number; also the number of its main raw-data object.
     pub oid: u64,
+    /// Absolute path by which it was opened; empty if unknown.
+    pub path: Vec<u8>,
     /// What is fixed when a dataset is made.
     pub header: DatasetHeader,
     /// The raw-data room's own state.
     pub data: data::State,
+    /// Access properties.
+    pub dapl: Option<Hid>,
 }
 
 /// What is fixed when a dataset is made, decoded.
@@ -26,6 +102,8 @@ pub struct DatasetHeader {
     /// The dataset's datatype as the user gave it, in memory form (variable-length parts are pointers);
     /// [`crate::dtype::disk`] makes the form in which elements are stored.
     pub dtype: Hid,
+    /// The committed datatype that it was made with; 0 if none.
+    pub committed: u64,
     /// Creation properties: layout, chunk shape, filters, fill value.
     pub props: DatasetProps,
     /// Extent at creation; the maximum dimensions never change, current dimensions do (see [`Dataset::extent`]).
@@ -43,6 +121,107 @@ impl Dataset {
     }
     /// Words for error messages.
     pub fn name(&self) -> String {
-        format!("dataset {:016x} of file {}", self.oid, self.file.path)
+        if self.path.is_empty() {
+            format!("dataset {:016x} of file {}", self.oid, self.file.path)
+        } else {
+            format!("dataset {} of file {}", String::from_utf8_lossy(&self.path), self.file.path)
+        }
     }
+    /// Where it is.
+    pub fn place(&self) -> Place {
+        Place { file: self.file.clone(), oid: self.oid, path: self.path.clone() }
+    }
+}
+
+impl Handle {
+    /// Makes a handle; HDF5 gets the pointer and gives it back to be closed.
+    pub fn new(h5: &'static Api, body: Body) -> *mut Self {
+        let facade = if matches!(body, Body::File(_)) { facade::of_file() } else { facade::of_object() };
+        let pointer = Box::into_raw(Box::new(Self { facade, body, h5 }));
+        LIVE.lock().insert(pointer as usize);
+        pointer
+    }
+    /// The handle behind a pointer that HDF5 gave; an error if it is not one of ours.
+    pub fn at<'a>(pointer: *mut c_void) -> Result<&'a Self> {
+        if !LIVE.lock().contains(&(pointer as usize)) {
+            return Err(Error::new(ErrorKind::InvalidInput, "object")
+                .because("it is not an open object of the cenote connector (is it in a native file?)"));
+        }
+        // SAFETY: it is in the table, so it was made by `new` and not yet closed; HDF5 closes nothing it still uses.
+        Ok(unsafe { &*pointer.cast::<Self>() })
+    }
+    /// Takes a handle back. Deletes the object if it was unlinked meanwhile and this was its last handle.
+    pub fn close(pointer: *mut c_void) -> Result<()> {
+        if !LIVE.lock().remove(&(pointer as usize)) {
+            return Err(Error::new(ErrorKind::InvalidInput, "object").because("it is not open"));
+        }
+        // SAFETY: it was in the table, so it was made by `new`; removing it made this call its only owner.
+        let handle = unsafe { Box::from_raw(pointer.cast::<Self>()) };
+        if let Body::File(file) = &handle.body {
+            file.handle_closed(pointer.cast());
+            return Ok(());
+        }
+        let Ok(place) = handle.place() else { return Ok(()) };
+        if !matches!(handle.body, Body::Attr(_)) && place.file.shared.closed(place.oid) && place.file.writable {
+            objects::delete_if_unlinked(&place.file, place.oid)?;
+        }
+        Ok(())
+    }
+    /// The file that it is in.
+    pub fn file(&self) -> Result<Arc<File>> {
+        match &self.body {
+            Body::File(file) => Ok(file.clone()),
+            Body::Group(g) => Ok(g.place.file.clone()),
+            Body::Dataset(d) => Ok(d.file.clone()),
+            Body::Datatype(t) => Ok(t.place.file.clone()),
+            Body::Attr(a) => Ok(a.place.file.clone()),
+            Body::Anchor(weak) => weak.upgrade().ok_or_else(|| {
+                Error::new(ErrorKind::NotFound, "file of a stored datatype").because("the file was closed meanwhile")
+            }),
+        }
+    }
+    /// The object that it is; for a file its root group, for an attribute the object that it belongs to.
+    pub fn place(&self) -> Result<Place> {
+        Ok(match &self.body {
+            Body::Group(g) => g.place.clone(),
+            Body::Dataset(d) => d.place(),
+            Body::Datatype(t) => t.place.clone(),
+            Body::Attr(a) => a.place.clone(),
+            Body::File(_) | Body::Anchor(_) => Place { file: self.file()?, oid: keys::ROOT, path: b"/".to_vec() },
+        })
+    }
+    /// `H5I_type_t`.
+    pub fn id_type(&self) -> c_int {
+        match self.body {
+            Body::File(_) | Body::Anchor(_) => H5I_FILE,
+            Body::Group(_) => H5I_GROUP,
+            Body::Dataset(_) => H5I_DATASET,
+            Body::Datatype(_) => H5I_DATATYPE,
+            Body::Attr(_) => H5I_ATTR,
+        }
+    }
+}
+
+/// Opens the object at `place`, whatever it is.
+pub fn open(place: &Place) -> Result<Body> {
+    let file = &place.file;
+    let head = header::get(file, place.oid)?;
+    let body = match head.body {
+        header::Body::Group(props) => Body::Group(Group { place: place.clone(), props }),
+        header::Body::Datatype { dtype, props } => {
+            Body::Datatype(Datatype { place: place.clone(), encoded: dtype, props })
+        }
+        header::Body::Dataset { dtype, committed, props, extent } => {
+            let dtype = crate::dtype::decode(file.h5, &dtype)?;
+            Body::Dataset(Box::new(open_dataset(place, DatasetHeader { dtype, committed, props, extent })?))
+        }
+    };
+    file.shared.opened(place.oid, false);
+    Ok(body)
+}
+
+/// An open dataset from its decoded header (the caller counts it as open).
+pub fn open_dataset(place: &Place, header: DatasetHeader) -> Result<Dataset> {
+    let data = data::open(&place.file, place.oid, &header)?;
+    Ok(Dataset { file: place.file.clone(), oid: place.oid, path: place.path.clone(), header, data, dapl: None })
 }

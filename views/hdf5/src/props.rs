@@ -1,7 +1,23 @@
 //! Creation properties of datasets, groups, datatypes and files in our own encoding: HDF5's encoded property lists
 //! cannot be read by an older libhdf5, and several versions share one file here.
 
-use crate::value::Stored;
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use cenote::{Error, ErrorKind};
+
+use crate::Result;
+use crate::error::{h5_check, h5_id, unsupported};
+use crate::ffi::types::{
+    H5D_CHUNKED, H5D_COMPACT, H5D_CONTIGUOUS, H5D_FILL_VALUE_UNDEFINED, H5D_FILL_VALUE_USER_DEFINED, H5D_VIRTUAL, hid_t,
+};
+use crate::ffi::{Api, Hid};
+use crate::file::File;
+use crate::meta::bytes::{Reader, Writer};
+use crate::value::{self, Stored};
+
+/// Most dimensions of a dataset.
+const RANK_MAX: usize = 32;
 
 /// How a dataset's raw data are laid out, as the program asked.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,9 +43,37 @@ pub struct Filter {
     pub name: String,
 }
 
+/// Properties that every kind of object has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ObjectProps {
+    /// Record times.
+    pub track_times: bool,
+    /// Bit 0: attribute creation order is tracked, bit 1: indexed.
+    pub attr_order: u32,
+    /// Kept for the program's eyes: where native files change from compact to dense storage.
+    pub attr_phase: (u32, u32),
+}
+
+/// Creation properties of a group, or of a file's root group.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GroupProps {
+    /// What every object has.
+    pub object: ObjectProps,
+    /// Bit 0: link creation order is tracked, bit 1: indexed.
+    pub link_order: u32,
+    /// Kept for the program's eyes.
+    pub link_phase: (u32, u32),
+    /// Kept for the program's eyes.
+    pub est_link_info: (u32, u32),
+    /// Kept for the program's eyes.
+    pub heap_size_hint: u64,
+}
+
 /// Creation properties of a dataset.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DatasetProps {
+    /// What every object has.
+    pub object: ObjectProps,
     /// Layout.
     pub layout: Layout,
     /// Bit 0 of the chunk options: do not filter partial edge chunks.
@@ -45,4 +89,342 @@ pub struct DatasetProps {
     pub fill_time: i32,
     /// `H5D_ALLOC_TIME_*`.
     pub alloc_time: i32,
+}
+
+impl ObjectProps {
+    /// Reads them from a property list.
+    pub fn of(h5: &'static Api, plist: hid_t) -> Result<Self> {
+        let (mut track_times, mut attr_order, mut phase) = (true, 0, (8, 6));
+        // SAFETY: the places are valid; the list is an object creation property list.
+        unsafe {
+            h5_check("H5Pget_obj_track_times", (h5.H5Pget_obj_track_times)(plist, &raw mut track_times))?;
+            h5_check("H5Pget_attr_creation_order", (h5.H5Pget_attr_creation_order)(plist, &raw mut attr_order))?;
+            h5_check(
+                "H5Pget_attr_phase_change",
+                (h5.H5Pget_attr_phase_change)(plist, &raw mut phase.0, &raw mut phase.1),
+            )?;
+        }
+        Ok(Self { track_times, attr_order, attr_phase: phase })
+    }
+    fn apply(&self, h5: &'static Api, plist: hid_t) -> Result<()> {
+        // SAFETY: plain calls with values that came from the same functions.
+        unsafe {
+            h5_check("H5Pset_obj_track_times", (h5.H5Pset_obj_track_times)(plist, self.track_times))?;
+            h5_check("H5Pset_attr_creation_order", (h5.H5Pset_attr_creation_order)(plist, self.attr_order))?;
+            h5_check(
+                "H5Pset_attr_phase_change",
+                (h5.H5Pset_attr_phase_change)(plist, self.attr_phase.0, self.attr_phase.1),
+            )?;
+        }
+        Ok(())
+    }
+    /// A property list with these properties; `class` is its class.
+    pub fn plist(&self, h5: &'static Api, class: hid_t) -> Result<Hid> {
+        let plist = new_plist(h5, class)?;
+        self.apply(h5, plist.get())?;
+        Ok(plist)
+    }
+    /// Appends the encoding.
+    pub fn encode(&self, w: &mut Writer) {
+        w.u8(u8::from(self.track_times));
+        w.u32(self.attr_order);
+        w.u32(self.attr_phase.0);
+        w.u32(self.attr_phase.1);
+    }
+    /// Reads an encoding.
+    pub fn decode(r: &mut Reader<'_>) -> Result<Self> {
+        Ok(Self { track_times: r.u8()? != 0, attr_order: r.u32()?, attr_phase: (r.u32()?, r.u32()?) })
+    }
+}
+
+fn new_plist(h5: &'static Api, class: hid_t) -> Result<Hid> {
+    // SAFETY: a plain call.
+    h5_id(h5, "H5Pcreate", unsafe { (h5.H5Pcreate)(class) })
+}
+
+impl GroupProps {
+    /// Reads them from a group or file creation property list.
+    pub fn of(h5: &'static Api, plist: hid_t) -> Result<Self> {
+        let mut out = Self {
+            object: ObjectProps::of(h5, plist)?,
+            link_order: 0,
+            link_phase: (8, 6),
+            est_link_info: (4, 8),
+            heap_size_hint: 0,
+        };
+        let mut hint = 0usize;
+        // SAFETY: the places are valid; the list has group creation properties.
+        unsafe {
+            h5_check("H5Pget_link_creation_order", (h5.H5Pget_link_creation_order)(plist, &raw mut out.link_order))?;
+            h5_check(
+                "H5Pget_link_phase_change",
+                (h5.H5Pget_link_phase_change)(plist, &raw mut out.link_phase.0, &raw mut out.link_phase.1),
+            )?;
+            h5_check(
+                "H5Pget_est_link_info",
+                (h5.H5Pget_est_link_info)(plist, &raw mut out.est_link_info.0, &raw mut out.est_link_info.1),
+            )?;
+            h5_check("H5Pget_local_heap_size_hint", (h5.H5Pget_local_heap_size_hint)(plist, &raw mut hint))?;
+        }
+        out.heap_size_hint = hint as u64;
+        Ok(out)
+    }
+    /// A property list of `class` (group or file creation) with these properties.
+    pub fn plist(&self, h5: &'static Api, class: hid_t) -> Result<Hid> {
+        let plist = self.object.plist(h5, class)?;
+        // SAFETY: plain calls with values that came from the same functions.
+        unsafe {
+            h5_check("H5Pset_link_creation_order", (h5.H5Pset_link_creation_order)(plist.get(), self.link_order))?;
+            h5_check(
+                "H5Pset_link_phase_change",
+                (h5.H5Pset_link_phase_change)(plist.get(), self.link_phase.0, self.link_phase.1),
+            )?;
+            h5_check(
+                "H5Pset_est_link_info",
+                (h5.H5Pset_est_link_info)(plist.get(), self.est_link_info.0, self.est_link_info.1),
+            )?;
+            h5_check(
+                "H5Pset_local_heap_size_hint",
+                (h5.H5Pset_local_heap_size_hint)(plist.get(), self.heap_size_hint as usize),
+            )?;
+        }
+        Ok(plist)
+    }
+    /// Appends the encoding.
+    pub fn encode(&self, w: &mut Writer) {
+        self.object.encode(w);
+        w.u32(self.link_order);
+        w.u32(self.link_phase.0);
+        w.u32(self.link_phase.1);
+        w.u32(self.est_link_info.0);
+        w.u32(self.est_link_info.1);
+        w.u64(self.heap_size_hint);
+    }
+    /// Reads an encoding.
+    pub fn decode(r: &mut Reader<'_>) -> Result<Self> {
+        Ok(Self {
+            object: ObjectProps::decode(r)?,
+            link_order: r.u32()?,
+            link_phase: (r.u32()?, r.u32()?),
+            est_link_info: (r.u32()?, r.u32()?),
+            heap_size_hint: r.u64()?,
+        })
+    }
+}
+
+/// Root-group properties and user-block size of a file creation property list.
+pub fn file_props(h5: &'static Api, fcpl: hid_t) -> Result<(GroupProps, u64)> {
+    let mut userblock = 0;
+    // SAFETY: the place is valid.
+    h5_check("H5Pget_userblock", unsafe { (h5.H5Pget_userblock)(fcpl, &raw mut userblock) })?;
+    Ok((GroupProps::of(h5, fcpl)?, userblock))
+}
+
+impl DatasetProps {
+    /// Reads them from a dataset creation property list, for a dataset of type `dtype`.
+    pub fn of(file: &Arc<File>, plist: hid_t, dtype: hid_t) -> Result<Self> {
+        let h5 = file.h5;
+        let (mut fill_status, mut fill_time, mut alloc_time) = (0, 0, 0);
+        // SAFETY: the places are valid; the list is a dataset creation property list.
+        unsafe {
+            h5_check("H5Pfill_value_defined", (h5.H5Pfill_value_defined)(plist, &raw mut fill_status))?;
+            h5_check("H5Pget_fill_time", (h5.H5Pget_fill_time)(plist, &raw mut fill_time))?;
+            h5_check("H5Pget_alloc_time", (h5.H5Pget_alloc_time)(plist, &raw mut alloc_time))?;
+            if h5_check("H5Pget_external_count", (h5.H5Pget_external_count)(plist))? > 0 {
+                return Err(unsupported("external raw data files", "write the data through the connector"));
+            }
+        }
+        let (layout, chunk_opts) = layout_of(h5, plist)?;
+        let fill = if fill_status == H5D_FILL_VALUE_USER_DEFINED { Some(fill_of(file, plist, dtype)?) } else { None };
+        Ok(Self {
+            object: ObjectProps::of(h5, plist)?,
+            layout,
+            chunk_opts,
+            filters: filters_of(h5, plist)?,
+            fill_status,
+            fill,
+            fill_time,
+            alloc_time,
+        })
+    }
+    /// A property list with these properties, for a dataset of type `dtype`.
+    pub fn plist(&self, file: &Arc<File>, dtype: hid_t) -> Result<Hid> {
+        let h5 = file.h5;
+        let plist = self.object.plist(h5, h5.H5P_CLS_DATASET_CREATE_ID_g())?;
+        let id = plist.get();
+        // SAFETY: plain calls with values that came from the same functions; arrays have the lengths given.
+        unsafe {
+            match &self.layout {
+                Layout::Compact => h5_check("H5Pset_layout", (h5.H5Pset_layout)(id, H5D_COMPACT))?,
+                Layout::Contiguous => h5_check("H5Pset_layout", (h5.H5Pset_layout)(id, H5D_CONTIGUOUS))?,
+                Layout::Chunked(dims) => {
+                    h5_check("H5Pset_chunk", (h5.H5Pset_chunk)(id, dims.len() as c_int, dims.as_ptr()))?;
+                    h5_check("H5Pset_chunk_opts", (h5.H5Pset_chunk_opts)(id, self.chunk_opts))?
+                }
+            };
+            for f in &self.filters {
+                h5_check("H5Pset_filter", (h5.H5Pset_filter)(id, f.id, f.flags, f.params.len(), f.params.as_ptr()))?;
+            }
+            h5_check("H5Pset_fill_time", (h5.H5Pset_fill_time)(id, self.fill_time))?;
+            h5_check("H5Pset_alloc_time", (h5.H5Pset_alloc_time)(id, self.alloc_time))?;
+            if self.fill_status == H5D_FILL_VALUE_UNDEFINED {
+                h5_check("H5Pset_fill_value", (h5.H5Pset_fill_value)(id, dtype, std::ptr::null()))?;
+            }
+            if let Some(fill) = &self.fill {
+                let mut buf = vec![0u8; (h5.H5Tget_size)(dtype).max(1)];
+                value::load(file, dtype, fill, 1, dtype, buf.as_mut_ptr().cast())?;
+                let status = (h5.H5Pset_fill_value)(id, dtype, buf.as_ptr().cast());
+                value::reclaim(h5, dtype, buf.as_mut_ptr().cast());
+                h5_check("H5Pset_fill_value", status)?;
+            }
+        }
+        Ok(plist)
+    }
+    /// Appends the encoding.
+    pub fn encode(&self, w: &mut Writer) {
+        self.object.encode(w);
+        match &self.layout {
+            Layout::Compact => w.u8(0),
+            Layout::Contiguous => w.u8(1),
+            Layout::Chunked(dims) => {
+                w.u8(2);
+                w.u8(dims.len() as u8);
+                dims.iter().for_each(|d| w.u64(*d));
+            }
+        }
+        w.u32(self.chunk_opts);
+        w.u16(self.filters.len() as u16);
+        for f in &self.filters {
+            w.u32(f.id as u32);
+            w.u32(f.flags);
+            w.u16(f.params.len() as u16);
+            f.params.iter().for_each(|p| w.u32(*p));
+            w.bytes(f.name.as_bytes());
+        }
+        w.u32(self.fill_status as u32);
+        w.u32(self.fill_time as u32);
+        w.u32(self.alloc_time as u32);
+        match &self.fill {
+            None => w.u8(0),
+            Some(fill) => {
+                w.u8(1);
+                fill.encode(w);
+            }
+        }
+    }
+    /// Reads an encoding.
+    pub fn decode(r: &mut Reader<'_>) -> Result<Self> {
+        let object = ObjectProps::decode(r)?;
+        let layout = match r.u8()? {
+            0 => Layout::Compact,
+            1 => Layout::Contiguous,
+            2 => {
+                let rank = r.u8()?;
+                Layout::Chunked((0..rank).map(|_| r.u64()).collect::<Result<_>>()?)
+            }
+            _ => return Err(r.corrupt("dataset of an unknown layout")),
+        };
+        let chunk_opts = r.u32()?;
+        let count = r.u16()?;
+        let mut filters = Vec::new();
+        for _ in 0..count {
+            let (id, flags, n) = (r.u32()? as i32, r.u32()?, r.u16()?);
+            let params = (0..n).map(|_| r.u32()).collect::<Result<_>>()?;
+            filters.push(Filter { id, flags, params, name: r.string()? });
+        }
+        let (fill_status, fill_time, alloc_time) = (r.u32()? as i32, r.u32()? as i32, r.u32()? as i32);
+        let fill = if r.u8()? == 0 { None } else { Some(Stored::decode(r)?) };
+        Ok(Self { object, layout, chunk_opts, filters, fill_status, fill, fill_time, alloc_time })
+    }
+}
+
+fn layout_of(h5: &'static Api, plist: hid_t) -> Result<(Layout, u32)> {
+    // SAFETY: the list is a dataset creation property list; the array has the length given.
+    unsafe {
+        match h5_check("H5Pget_layout", (h5.H5Pget_layout)(plist))? {
+            H5D_COMPACT => Ok((Layout::Compact, 0)),
+            H5D_CONTIGUOUS => Ok((Layout::Contiguous, 0)),
+            H5D_CHUNKED => {
+                let mut dims = vec![0u64; RANK_MAX];
+                let rank = h5_check("H5Pget_chunk", (h5.H5Pget_chunk)(plist, RANK_MAX as c_int, dims.as_mut_ptr()))?;
+                dims.truncate(rank as usize);
+                let mut opts = 0;
+                h5_check("H5Pget_chunk_opts", (h5.H5Pget_chunk_opts)(plist, &raw mut opts))?;
+                Ok((Layout::Chunked(dims), opts))
+            }
+            H5D_VIRTUAL => Err(unsupported("virtual datasets", "copy the data into one dataset")),
+            other => Err(Error::new(ErrorKind::InvalidInput, "dataset layout").because(format!("layout {other} is unknown"))),
+        }
+    }
+}
+
+fn filters_of(h5: &'static Api, plist: hid_t) -> Result<Vec<Filter>> {
+    // SAFETY: the list is a dataset creation property list.
+    let count = h5_check("H5Pget_nfilters", unsafe { (h5.H5Pget_nfilters)(plist) })?;
+    let mut out = Vec::new();
+    for i in 0..count {
+        let mut params = vec![0u32; 256];
+        let mut name = [0u8; 256];
+        let (mut flags, mut n, mut config) = (0, params.len(), 0);
+        // SAFETY: the arrays have the lengths given.
+        let id = h5_check("H5Pget_filter2", unsafe {
+            (h5.H5Pget_filter2)(
+                plist,
+                i as u32,
+                &raw mut flags,
+                &raw mut n,
+                params.as_mut_ptr(),
+                name.len(),
+                name.as_mut_ptr().cast(),
+                &raw mut config,
+            )
+        })?;
+        if n > params.len() {
+            return Err(unsupported(format!("filter {id} with {n} parameters"), "use at most 256"));
+        }
+        params.truncate(n);
+        let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
+        out.push(Filter { id, flags, params, name: String::from_utf8_lossy(&name[..end]).into_owned() });
+    }
+    Ok(out)
+}
+
+fn fill_of(file: &Arc<File>, plist: hid_t, dtype: hid_t) -> Result<Stored> {
+    let h5 = file.h5;
+    // SAFETY: the buffer holds one element of the type.
+    unsafe {
+        let mut buf = vec![0u8; (h5.H5Tget_size)(dtype).max(1)];
+        h5_check("H5Pget_fill_value", (h5.H5Pget_fill_value)(plist, dtype, buf.as_mut_ptr().cast()))?;
+        let stored = value::store(file, dtype, 1, dtype, buf.as_ptr().cast());
+        value::reclaim(h5, dtype, buf.as_mut_ptr().cast());
+        stored
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn properties_survive_encoding() {
+        let object = ObjectProps { track_times: false, attr_order: 3, attr_phase: (8, 6) };
+        let props = DatasetProps {
+            object: object.clone(),
+            layout: Layout::Chunked(vec![10, 20]),
+            chunk_opts: 1,
+            filters: vec![Filter { id: 1, flags: 1, params: vec![4], name: "deflate".into() }],
+            fill_status: 2,
+            fill: Some(Stored { elements: vec![1, 2, 3, 4], heap: vec![] }),
+            fill_time: 2,
+            alloc_time: 3,
+        };
+        let mut w = Writer::default();
+        props.encode(&mut w);
+        assert_eq!(DatasetProps::decode(&mut Reader::new("test", &w.0)).unwrap(), props);
+        let group =
+            GroupProps { object, link_order: 3, link_phase: (8, 6), est_link_info: (4, 8), heap_size_hint: 0 };
+        let mut w = Writer::default();
+        group.encode(&mut w);
+        assert_eq!(GroupProps::decode(&mut Reader::new("test", &w.0)).unwrap(), group);
+    }
 }

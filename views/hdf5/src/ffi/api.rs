@@ -245,6 +245,7 @@ api! {
         fn H5VLclose(hid_t) -> herr_t;
         fn H5VLget_connector_id(hid_t) -> hid_t;
         fn H5VLwrap_register(*mut c_void, c_int) -> hid_t;
+        fn H5VLintrospect_get_conn_cls(*mut c_void, hid_t, c_int, *mut *const c_void) -> herr_t;
         fn H5VLretrieve_lib_state(*mut *mut c_void) -> herr_t;
         fn H5VLrestore_lib_state(*const c_void) -> herr_t;
         fn H5VLfree_lib_state(*mut c_void) -> herr_t;
@@ -262,6 +263,7 @@ api! {
         fn H5VLclose_lib_context(*mut c_void) -> herr_t;
     }
     data {
+        H5VL_NATIVE_g
         H5P_CLS_FILE_CREATE_ID_g H5P_CLS_FILE_ACCESS_ID_g H5P_CLS_DATASET_CREATE_ID_g H5P_CLS_DATASET_ACCESS_ID_g
         H5P_CLS_DATASET_XFER_ID_g H5P_CLS_GROUP_CREATE_ID_g H5P_CLS_GROUP_ACCESS_ID_g H5P_CLS_DATATYPE_CREATE_ID_g
         H5P_CLS_LINK_CREATE_ID_g H5P_CLS_LINK_ACCESS_ID_g H5P_CLS_ATTRIBUTE_CREATE_ID_g

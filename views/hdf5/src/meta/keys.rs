@@ -24,6 +24,9 @@ pub const TAG_COMMENT: u8 = 0x0a;
 /// First tag of the raw-data room.
 pub const TAG_DATA: u8 = 0x40;
 
+/// Number of the root group.
+pub const ROOT: u64 = 1;
+
 /// Tag and object number.
 pub fn of(tag: u8, oid: u64) -> Vec<u8> {
     let mut key = Vec::with_capacity(9);
@@ -46,4 +49,33 @@ pub fn ordered(tag: u8, oid: u64, order: u64) -> Vec<u8> {
 /// Key of a dataset's current extent.
 pub fn extent(oid: u64) -> Vec<u8> {
     of(TAG_EXTENT, oid)
+}
+/// What comes behind tag and object number.
+pub fn suffix(key: &[u8]) -> &[u8] {
+    key.get(9..).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_objects_names_sort_as_bytes_and_stay_apart_from_its_neighbours() {
+        let mut keys = [named(TAG_LINK, 7, b"b"), named(TAG_LINK, 7, b"a"), named(TAG_LINK, 6, b"z"), of(TAG_LINK, 8)];
+        keys.sort();
+        assert_eq!(keys[0], named(TAG_LINK, 6, b"z"));
+        assert_eq!(keys[1], named(TAG_LINK, 7, b"a"));
+        assert_eq!(suffix(&keys[2]), b"b");
+        assert!(keys[3].starts_with(&of(TAG_LINK, 8)));
+        assert!(!named(TAG_LINK, 0x0700, b"x").starts_with(&of(TAG_LINK, 7)));
+    }
+
+    #[test]
+    fn creation_order_sorts_as_numbers() {
+        let orders = [0u64, 1, 255, 256, 65_536, u64::from(u32::MAX) + 1];
+        let mut keys: Vec<_> = orders.iter().rev().map(|o| ordered(TAG_LINK_ORDER, 3, *o)).collect();
+        keys.sort();
+        let back: Vec<_> = orders.iter().map(|o| ordered(TAG_LINK_ORDER, 3, *o)).collect();
+        assert_eq!(keys, back);
+    }
 }

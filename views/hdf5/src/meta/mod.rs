@@ -1,12 +1,52 @@
 //! The records of a file's metadata index, their keys and the operations on them.
+//!
+//! Every change is one transaction, so that a crash leaves a file whole. Parallel creators in one group never collide:
+//! object numbers are random; only groups that track creation order make them take turns at one counter.
+//! This room must not know HDF5's callbacks.
 
+pub mod attrs;
 pub mod bytes;
+pub mod header;
 pub mod keys;
+pub mod links;
+pub mod objects;
+pub mod resolve;
+
+use std::time::Duration;
+
+use cenote::{Error, ErrorKind, Transaction};
 
 use crate::Result;
 use crate::file::File;
 use crate::space::Extent;
-use cenote::{Error, ErrorKind, Transaction};
+
+/// Tries at a transaction before giving up on others who keep changing the same records.
+const CONFLICT_TRIES: u32 = 2_000;
+
+/// Runs `f` in a transaction that fails if what it read has changed meanwhile, again and again until it does not.
+pub fn transact<T>(file: &File, mut f: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
+    let mut tries = 0;
+    loop {
+        let mut tx = file.store.begin();
+        tx.detect_conflicts(true);
+        let out = match f(&mut tx) {
+            Ok(out) => out,
+            Err(error) => {
+                tx.abort();
+                return Err(error);
+            }
+        };
+        match tx.commit() {
+            Ok(_) => return Ok(out),
+            Err(error) if error.kind() == ErrorKind::Conflict && tries < CONFLICT_TRIES => {
+                tries += 1;
+                let spread = crate::file::random_u64()? % u64::from(tries.min(50) * 20 + 1);
+                std::thread::sleep(Duration::from_micros(spread));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
 
 /// The current extent of a dataset.
 pub fn extent_get(file: &File, oid: u64) -> Result<Extent> {
@@ -28,9 +68,41 @@ pub fn extent_put_in(tx: &mut Transaction, file: &File, oid: u64, extent: &Exten
 }
 
 fn decode_extent(file: &File, oid: u64, record: Option<Vec<u8>>) -> Result<Extent> {
-    let record = record.ok_or_else(|| {
-        Error::new(ErrorKind::NotFound, format!("dataset {oid:016x} of file {}", file.path))
-            .because("it was deleted, or the file was truncated, by another process")
-    })?;
+    let record = record.ok_or_else(|| gone(file, oid))?;
     Extent::decode(&mut bytes::Reader::new("extent record", &record))
+}
+
+/// The error for an object whose records are not there any more.
+pub fn gone(file: &File, oid: u64) -> Error {
+    Error::new(ErrorKind::NotFound, format!("object {oid:016x} of file {}", file.path))
+        .because("it does not exist: it was deleted, or the file was created anew, by another process")
+        .try_next("open the file again")
+}
+
+/// Next value of a counter record, as a transaction sees it; the counter is raised.
+fn count_up(tx: &mut Transaction, file: &File, key: &[u8]) -> Result<u64> {
+    let now = match tx.get(&file.meta, key)? {
+        Some(bytes) => bytes::Reader::new("counter record", &bytes).u64()?,
+        None => 0,
+    };
+    tx.put(&file.meta, key, &(now + 1).to_le_bytes())?;
+    Ok(now)
+}
+
+/// Value of a counter record.
+pub fn counter(file: &File, key: &[u8]) -> Result<u64> {
+    match file.meta.get_one(key)? {
+        Some(bytes) => bytes::Reader::new("counter record", &bytes).u64(),
+        None => Ok(0),
+    }
+}
+
+/// Number of records whose keys begin with `prefix`.
+pub fn count(file: &File, prefix: &[u8]) -> Result<u64> {
+    let mut n = 0;
+    for record in file.meta.iter(prefix) {
+        record?;
+        n += 1;
+    }
+    Ok(n)
 }

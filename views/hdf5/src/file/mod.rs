@@ -1,0 +1,135 @@
+//! An open HDF5 file: its container, its metadata index, and what it shares among all handles of this process.
+
+pub mod open;
+mod path;
+pub mod shared;
+mod stores;
+mod stub;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use cenote::{Container, Error, ErrorKind, Index, Object, ObjectId, Store};
+use parking_lot::Mutex;
+
+use crate::Result;
+use crate::ffi::{Api, Hid};
+use crate::object::{Body, Handle};
+use shared::Shared;
+
+pub use stores::{STORE_ENV, store_for, store_path_default};
+
+/// An HDF5 file that this process has open: one for each open call. Every handle of anything in it holds an `Arc` of this.
+pub struct File {
+    /// The libhdf5 that opened it.
+    pub h5: &'static Api,
+    /// The store.
+    pub store: Store,
+    /// The file's container.
+    pub container: Container,
+    /// All metadata of the file; see [`crate::meta`] for the keys. Key tags from 0x40 on belong to [`crate::data`].
+    pub meta: Index,
+    /// Which incarnation of the file this is: creating a file over an old one begins a new generation.
+    pub generation: u64,
+    /// Identifies the file for its whole life, also under another name.
+    pub uuid: u128,
+    /// Absolute, normalised path.
+    pub path: String,
+    /// The name as the program gave it.
+    pub name: Vec<u8>,
+    /// Opened for writing.
+    pub writable: bool,
+    /// What this process shares about the file, however often it has it open.
+    pub shared: Arc<Shared>,
+    /// Access properties.
+    pub fapl: Hid,
+    /// Creation properties as the program gave them, if this open made the file.
+    pub fcpl: Option<Hid>,
+    /// This connector's id in `h5`.
+    pub connector: Hid,
+    /// Stored forms of datatypes with blobs, by encoded type: HDF5 remembers every file type that ever took part in a
+    /// conversion, so that each must be made once only.
+    pub types: Mutex<HashMap<Vec<u8>, Arc<Hid>>>,
+    /// Handles of this file that HDF5 has, as addresses.
+    handles: Mutex<Vec<usize>>,
+    /// What HDF5 takes for the file inside stored types; lives as long as the process (see [`File::anchor`]).
+    anchor: usize,
+}
+
+impl File {
+    /// The id of the raw-data object number `id`: the generation is its upper half, so that the objects of an
+    /// incarnation are one range, which truncation deletes.
+    pub fn object_id(&self, id: u64) -> ObjectId {
+        ObjectId(u128::from(self.generation) << 64 | u128::from(id))
+    }
+    /// The raw-data object number `id` (a dataset's own id is that of its main object).
+    pub fn object(&self, id: u64) -> Object {
+        self.container.object(self.object_id(id))
+    }
+    /// A fresh number for an HDF5 object or a raw-data object: random, so that parallel creators need no coordination.
+    pub fn new_id(&self) -> Result<u64> {
+        random_u64()
+    }
+    /// Refuses what needs write access if the file was opened read-only.
+    pub fn need_writable(&self, what: &str) -> Result<()> {
+        if self.writable {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::PermissionDenied, format!("{what} in file {}", self.path))
+            .because("no write intent on file: it is open read-only")
+            .try_next("open it with H5F_ACC_RDWR (mode 'r+' or 'a')"))
+    }
+    /// A number for `H5O_info2_t::fileno`: equal for equal files.
+    pub fn fileno(&self) -> u64 {
+        (self.uuid as u64 ^ (self.uuid >> 64) as u64) >> 1
+    }
+    /// True if both are the same file.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+    /// The pointer that stands for this file in stored datatypes. It is never freed, because HDF5 keeps such types in
+    /// its table of conversions for ever; a conversion after the file was closed finds that it is gone.
+    pub fn anchor(&self) -> *mut Handle {
+        self.anchor as *mut Handle
+    }
+    /// A handle of this file for HDF5: one that it has already, or a new one.
+    pub fn handle(self: &Arc<Self>) -> *mut Handle {
+        let mut handles = self.handles.lock();
+        if let Some(address) = handles.last() {
+            return *address as *mut Handle;
+        }
+        let handle = Handle::new(self.h5, Body::File(self.clone()));
+        handles.push(handle as usize);
+        handle
+    }
+    /// Notes that HDF5 gives a handle back.
+    pub fn handle_closed(&self, handle: *mut Handle) {
+        self.handles.lock().retain(|address| *address != handle as usize);
+    }
+}
+
+fn new_anchor(h5: &'static Api, file: Weak<File>) -> usize {
+    Handle::new(h5, Body::Anchor(file)) as usize
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        self.shared.file_closed();
+    }
+}
+
+/// A random number above 2^32 (small numbers are kept for well-known objects).
+pub fn random_u64() -> Result<u64> {
+    loop {
+        let mut bytes = [0u8; 8];
+        // SAFETY: the buffer is 8 bytes long.
+        let n = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), 8, 0) };
+        if n != 8 {
+            return Err(Error::io("the system's random numbers", &std::io::Error::last_os_error()));
+        }
+        let id = u64::from_le_bytes(bytes) & (u64::MAX >> 1);
+        if id > u64::from(u32::MAX) {
+            return Ok(id);
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! Creating, opening and deleting files.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cenote::{Container, ContainerSpec, Error, ErrorKind, Index, IndexId, ObjectId, Store};
+use parking_lot::Mutex;
+
+use crate::Result;
+use crate::error::h5_id;
+use crate::ffi::types::{H5F_ACC_EXCL, H5F_ACC_RDWR, H5F_ACC_TRUNC, hid_t};
+use crate::ffi::Api;
+use crate::meta::bytes::{Reader, Writer};
+use crate::meta::header::{Body, Header};
+use crate::meta::{keys, objects};
+use crate::props::GroupProps;
+use crate::vol::info;
+
+use super::shared::Shared;
+use super::stub::{self, Seen, Stub};
+use super::{File, path, random_u64, store_for};
+
+/// The index that holds only the superblock record, whatever the generation.
+const SUPER_INDEX: IndexId = IndexId(0);
+const SUPER_KEY: &[u8] = b"super";
+const VERSION: u8 = 1;
+const LABEL_PREFIX: &str = "hdf5:";
+
+#[derive(Clone, Copy)]
+struct Super {
+    uuid: u128,
+    generation: u64,
+}
+
+impl Super {
+    fn encode(self) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.u8(VERSION);
+        w.u64(self.uuid as u64);
+        w.u64((self.uuid >> 64) as u64);
+        w.u64(self.generation);
+        w.0
+    }
+    fn decode(record: &[u8]) -> Result<Self> {
+        let mut r = Reader::new("superblock record of an HDF5 file", record);
+        let version = r.u8()?;
+        if version != VERSION {
+            return Err(Error::new(ErrorKind::VersionMismatch, "superblock record of an HDF5 file")
+                .because(format!("it has version {version}; this connector reads version {VERSION}"))
+                .try_next("use the connector that wrote the file, or a newer one"));
+        }
+        let (low, high) = (r.u64()?, r.u64()?);
+        Ok(Self { uuid: u128::from(high) << 64 | u128::from(low), generation: r.u64()? })
+    }
+    fn read(container: &Container) -> Result<Option<Self>> {
+        match container.index(SUPER_INDEX).get_one(SUPER_KEY) {
+            Ok(record) => record.map(|r| Self::decode(&r)).transpose(),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Where the program wants its files: the store of its access properties.
+fn store_of(h5: &'static Api, fapl: hid_t) -> Result<(Store, PathBuf)> {
+    store_for(info::store_of_fapl(h5, fapl).as_deref())
+}
+
+fn label_of(path: &Path) -> String {
+    format!("{LABEL_PREFIX}{}", path::label(path))
+}
+
+/// `H5Fcreate`.
+pub fn create(h5: &'static Api, name: &[u8], flags: u32, fcpl: hid_t, fapl: hid_t) -> Result<Arc<File>> {
+    let path = path::absolute(path::from_bytes(name)?)?;
+    let (props, userblock) = crate::props::file_props(h5, fcpl)?;
+    if userblock != 0 {
+        return Err(crate::error::unsupported(
+            format!("a user block of {userblock} bytes in file {}", path.display()),
+            "create the file without a user block",
+        ));
+    }
+    let there = stub::look(&path)?;
+    if flags & H5F_ACC_EXCL != 0 && there != Seen::Nothing {
+        return Err(stub::create_error(&path, &std::io::Error::from_raw_os_error(libc::EEXIST)));
+    }
+    if flags & (H5F_ACC_EXCL | H5F_ACC_TRUNC) == 0 && there != Seen::Nothing {
+        return Err(stub::create_error(&path, &std::io::Error::from_raw_os_error(libc::EEXIST)));
+    }
+    let (store, store_path) = store_of(h5, fapl)?;
+    let label = label_of(&path);
+    let container = store.open_container(&label, &ContainerSpec::default())?;
+    if there != Seen::Nothing && Shared::is_open(&store_path, container.id()) {
+        return Err(Error::new(ErrorKind::Busy, format!("unable to create file: name = '{}'", path.display()))
+            .because("unable to truncate a file which is already open")
+            .try_next("close it first"));
+    }
+    // The stub comes first: it shows at once whether this directory may be written to, and reserves the name.
+    let stub = Stub {
+        uuid: u128::from(random_u64()?) << 64 | u128::from(random_u64()?),
+        path: path::label(&path),
+        store: store_path.display().to_string(),
+    };
+    stub.write(&path, flags & H5F_ACC_EXCL != 0)?;
+    let sup = Super { uuid: stub.uuid, generation: random_u64()? };
+    if let Err(error) = begin_generation(&store, &container, sup, &props) {
+        if there == Seen::Nothing {
+            // Nothing was made; the reservation must not look like a file. Failing to remove it changes nothing.
+            let _ = std::fs::remove_file(&path);
+        }
+        return Err(error);
+    }
+    sweep(&store, &container, sup.generation)?;
+    finish(h5, Opening { store, store_path, container, sup, path, name, writable: true, fapl, fcpl: Some(fcpl) })
+}
+
+/// Makes the container a new, empty file in one transaction.
+fn begin_generation(store: &Store, container: &Container, sup: Super, root: &GroupProps) -> Result<()> {
+    let supers = container.open_index(SUPER_INDEX)?;
+    let mut tx = store.begin();
+    if let Some(old) = tx.get(&supers, SUPER_KEY)? {
+        // A superblock that cannot be read belongs to some other version: its index stays, swept with the container.
+        if let Ok(old) = Super::decode(&old) {
+            tx.delete_index(&container.index(index_id(old.generation)))?;
+        }
+    }
+    let meta = tx.create_index(container, Some(index_id(sup.generation)))?;
+    tx.put(&supers, SUPER_KEY, &sup.encode())?;
+    let header = Header { born_unix_s: objects::born(root.object.track_times), body: Body::Group(root.clone()) };
+    tx.put(&meta, &keys::of(keys::TAG_HEADER, keys::ROOT), &header.encode())?;
+    tx.put(&meta, &keys::of(keys::TAG_REFCOUNT, keys::ROOT), &1u32.to_le_bytes())?;
+    tx.commit().map(|_| ())
+}
+
+fn index_id(generation: u64) -> IndexId {
+    IndexId(u128::from(generation))
+}
+
+/// Deletes raw data of earlier generations. What a crash leaves over is swept by the next creation.
+fn sweep(store: &Store, container: &Container, generation: u64) -> Result<()> {
+    let mut after = None;
+    loop {
+        let page = container.objects(after, 1024)?;
+        let Some(last) = page.last() else { return Ok(()) };
+        after = Some(*last);
+        let mut tx = store.begin();
+        let old: Vec<ObjectId> = page.iter().copied().filter(|id| (id.0 >> 64) as u64 != generation).collect();
+        for id in &old {
+            tx.delete_object(&container.object(*id))?;
+        }
+        if old.is_empty() {
+            tx.abort();
+        } else {
+            tx.commit()?;
+        }
+    }
+}
+
+/// `H5Fopen`.
+pub fn open(h5: &'static Api, name: &[u8], flags: u32, fapl: hid_t) -> Result<Arc<File>> {
+    let path = path::absolute(path::from_bytes(name)?)?;
+    let writable = flags & H5F_ACC_RDWR != 0;
+    let stub = match stub::look(&path)? {
+        Seen::Stub(stub) => stub,
+        other => return Err(stub::refuse(&path, &other)),
+    };
+    if writable {
+        // As with a native file, who may not write the stub may not write the file.
+        std::fs::OpenOptions::new().write(true).open(&path).map_err(|e| stub::open_error(&path, &e))?;
+    }
+    let (store, store_path) = store_of(h5, fapl)?;
+    let (container, sup) = find(&store, &store_path, &path, &stub)?;
+    finish(h5, Opening { store, store_path, container, sup, path, name, writable, fapl, fcpl: None })
+}
+
+/// The container that a stub stands for; follows a renamed stub.
+fn find(store: &Store, store_path: &Path, path: &Path, stub: &Stub) -> Result<(Container, Super)> {
+    let here = existing(store, &label_of(path))?;
+    if let Some((container, sup)) = here
+        && (sup.uuid == stub.uuid || stub.path == path::label(path))
+    {
+        return Ok((container, sup));
+    }
+    let old_label = format!("{LABEL_PREFIX}{}", stub.path);
+    if let Some((_, sup)) = existing(store, &old_label)?
+        && sup.uuid == stub.uuid
+    {
+        let original = Path::new(&stub.path);
+        if matches!(stub::look(original), Ok(Seen::Stub(other)) if other.uuid == stub.uuid) {
+            return Err(Error::new(ErrorKind::InvalidInput, format!("unable to open file: name = '{}'", path.display()))
+                .because(format!("it is a copy of the stub of {}, not of the file", stub.path))
+                .try_next("open the original, or copy its contents with an HDF5 program"));
+        }
+        return adopt(store, store_path, path, stub, &old_label);
+    }
+    Err(Error::new(ErrorKind::NotFound, format!("unable to open file: name = '{}'", path.display()))
+        .because(format!(
+            "its stub is there, but store {} does not hold it (the stub names store {})",
+            store_path.display(),
+            stub.store
+        ))
+        .try_next(format!("name the right store: HDF5_VOL_CONNECTOR='cenote store={}' or CENOTE_STORE", stub.store)))
+}
+
+fn existing(store: &Store, label: &str) -> Result<Option<(Container, Super)>> {
+    match store.container(label) {
+        Ok(container) => Ok(Super::read(&container)?.map(|sup| (container, sup))),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The stub was renamed: the container follows.
+fn adopt(store: &Store, store_path: &Path, path: &Path, stub: &Stub, old_label: &str) -> Result<(Container, Super)> {
+    let label = label_of(path);
+    match store.delete_container(&label) {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    match store.rename_container(old_label, &label) {
+        Ok(()) => {}
+        // Another process was faster.
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Exists) => {}
+        Err(error) => return Err(error),
+    }
+    let renamed = Stub { path: path::label(path), store: store_path.display().to_string(), ..stub.clone() };
+    // A stub that cannot be rewritten still names the file by its id.
+    let _ = renamed.write(path, false);
+    existing(store, &label)?.ok_or_else(|| {
+        Error::new(ErrorKind::NotFound, format!("unable to open file: name = '{}'", path.display()))
+            .because("another process renamed it at the same time")
+            .try_next("try again")
+    })
+}
+
+struct Opening<'a> {
+    store: Store,
+    store_path: PathBuf,
+    container: Container,
+    sup: Super,
+    path: PathBuf,
+    name: &'a [u8],
+    writable: bool,
+    fapl: hid_t,
+    fcpl: Option<hid_t>,
+}
+
+fn finish(h5: &'static Api, o: Opening<'_>) -> Result<Arc<File>> {
+    // SAFETY: the ids are those that HDF5 passed; the name ends in NUL.
+    let (fapl, fcpl, connector) = unsafe {
+        (
+            h5_id(h5, "H5Pcopy", (h5.H5Pcopy)(o.fapl))?,
+            o.fcpl.map(|id| h5_id(h5, "H5Pcopy", (h5.H5Pcopy)(id))).transpose()?,
+            h5_id(h5, "H5VLget_connector_id_by_name", (h5.H5VLget_connector_id_by_name)(c"cenote".as_ptr()))?,
+        )
+    };
+    let meta: Index = o.container.index(index_id(o.sup.generation));
+    let shared = Shared::join(o.store_path, o.container.id(), o.sup.generation);
+    Ok(Arc::new_cyclic(|weak| File {
+        h5,
+        store: o.store,
+        container: o.container,
+        meta,
+        generation: o.sup.generation,
+        uuid: o.sup.uuid,
+        path: path::label(&o.path),
+        name: o.name.to_vec(),
+        writable: o.writable,
+        shared,
+        fapl,
+        fcpl,
+        connector,
+        types: Mutex::default(),
+        handles: Mutex::default(),
+        anchor: super::new_anchor(h5, weak.clone()),
+    }))
+}
+
+/// The file that an external link in `from` names: beside `from`, or where the name says.
+pub fn open_external(from: &Arc<File>, name: &[u8]) -> Result<Arc<File>> {
+    let named = path::from_bytes(name)?;
+    let beside = Path::new(&from.path).parent().unwrap_or(Path::new("/")).join(named);
+    let chosen = if named.is_absolute() || !beside.exists() { named } else { &beside };
+    let path = path::absolute(chosen)?;
+    if path == Path::new(&from.path) {
+        return Ok(from.clone());
+    }
+    let bytes = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str());
+    open(from.h5, bytes, if from.writable { H5F_ACC_RDWR } else { 0 }, from.fapl.get())
+}
+
+/// The same file once more (`H5Freopen`).
+pub fn reopen(file: &Arc<File>) -> Result<Arc<File>> {
+    finish(
+        file.h5,
+        Opening {
+            store: file.store.clone(),
+            store_path: file.shared.store_path().to_path_buf(),
+            container: file.container.clone(),
+            sup: Super { uuid: file.uuid, generation: file.generation },
+            path: PathBuf::from(&file.path),
+            name: &file.name,
+            writable: file.writable,
+            fapl: file.fapl.get(),
+            fcpl: file.fcpl.as_ref().map(crate::ffi::Hid::get),
+        },
+    )
+}
+
+/// `H5Fis_accessible`: true for a file that `open` would open.
+pub fn is_accessible(h5: &'static Api, name: &[u8], fapl: hid_t) -> Result<bool> {
+    let path = path::absolute(path::from_bytes(name)?)?;
+    match stub::look(&path)? {
+        Seen::Stub(stub) => {
+            let (store, store_path) = store_of(h5, fapl)?;
+            Ok(find(&store, &store_path, &path, &stub).is_ok())
+        }
+        Seen::Nothing => Err(stub::refuse(&path, &Seen::Nothing)),
+        Seen::Native | Seen::Other => Ok(false),
+    }
+}
+
+/// `H5Fdelete`.
+pub fn delete(h5: &'static Api, name: &[u8], fapl: hid_t) -> Result<()> {
+    let path = path::absolute(path::from_bytes(name)?)?;
+    let stub = match stub::look(&path)? {
+        Seen::Stub(stub) => stub,
+        other => return Err(stub::refuse(&path, &other)),
+    };
+    let (store, store_path) = store_of(h5, fapl)?;
+    let (container, _) = find(&store, &store_path, &path, &stub)?;
+    if Shared::is_open(&store_path, container.id()) {
+        return Err(Error::new(ErrorKind::Busy, format!("file {}", path.display())).because("it is open in this process"));
+    }
+    std::fs::remove_file(&path).map_err(|e| Error::io(format!("file {}", path.display()), &e))?;
+    store.delete_container(&label_of(&path))
+}

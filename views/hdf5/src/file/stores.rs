@@ -1,0 +1,50 @@
+//! Which store a program's files are in, and one session per process and store.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use cenote::{Error, ErrorKind, Mode, OpenOptions, Store};
+use parking_lot::Mutex;
+
+use crate::Result;
+
+/// The environment variable that names the store's directory.
+pub const STORE_ENV: &str = "CENOTE_STORE";
+
+static STORES: LazyLock<Mutex<HashMap<PathBuf, Store>>> = LazyLock::new(Mutex::default);
+
+/// `$XDG_DATA_HOME/cenote/default`, or the same below `~/.local/share`.
+pub fn store_path_default() -> Result<PathBuf> {
+    let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty());
+    if let Some(path) = var(STORE_ENV) {
+        return Ok(PathBuf::from(path));
+    }
+    if let Some(path) = var("XDG_DATA_HOME") {
+        return Ok(PathBuf::from(path).join("cenote/default"));
+    }
+    if let Some(home) = var("HOME") {
+        return Ok(PathBuf::from(home).join(".local/share/cenote/default"));
+    }
+    Err(Error::new(ErrorKind::NotFound, "the store for HDF5 files")
+        .because("neither the connector's info string nor CENOTE_STORE, XDG_DATA_HOME or HOME says where it is")
+        .try_next("set HDF5_VOL_CONNECTOR='cenote store=/path' or CENOTE_STORE=/path"))
+}
+
+/// The session of this process with the store in `dir` (or the default one), and the directory's absolute path.
+pub fn store_for(dir: Option<&Path>) -> Result<(Store, PathBuf)> {
+    let dir = match dir {
+        Some(dir) => dir.to_path_buf(),
+        None => store_path_default()?,
+    };
+    let dir = super::path::absolute(&dir)?;
+    let mut stores = STORES.lock();
+    if let Some(store) = stores.get(&dir) {
+        return Ok((store.clone(), dir));
+    }
+    // A daemon from the start: HDF5 programs come in many processes, and handing an engine over takes time.
+    let options = OpenOptions { mode: Mode::Daemon, create: true, ..OpenOptions::default() };
+    let store = Store::open_with(&dir, &options)?;
+    stores.insert(dir.clone(), store.clone());
+    Ok((store, dir))
+}

@@ -1,0 +1,223 @@
+//! Attributes: named values of an object, each one record.
+
+use cenote::{Error, ErrorKind, Transaction};
+
+use crate::Result;
+use crate::file::{File, random_u64};
+use crate::space::Extent;
+use crate::value::Stored;
+
+use super::bytes::{Reader, Writer};
+use super::{count_up, keys};
+
+const VERSION: u8 = 1;
+
+/// An attribute's record.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Attr {
+    /// Tells this attribute from an earlier or later one of the same name.
+    pub uid: u64,
+    /// Creation order among the object's attributes.
+    pub order: u64,
+    /// Character set of the name (`H5T_CSET_*`).
+    pub cset: u8,
+    /// Encoded datatype.
+    pub dtype: Vec<u8>,
+    /// The committed datatype that it was made with; 0 if none.
+    pub committed: u64,
+    /// Shape.
+    pub extent: Extent,
+    /// Its value; `None` until written (reads as zeros then, as HDF5 does).
+    pub value: Option<Stored>,
+}
+
+impl Attr {
+    fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.u8(VERSION);
+        w.u64(self.uid);
+        w.u64(self.order);
+        w.u8(self.cset);
+        w.bytes(&self.dtype);
+        w.u64(self.committed);
+        self.extent.encode(&mut w);
+        match &self.value {
+            None => w.u8(0),
+            Some(value) => {
+                w.u8(1);
+                value.encode(&mut w);
+            }
+        }
+        w.0
+    }
+    fn decode(record: &[u8]) -> Result<Self> {
+        let mut r = Reader::new("attribute record", record);
+        if r.u8()? != VERSION {
+            return Err(r.corrupt("attribute of an unknown version"));
+        }
+        Ok(Self {
+            uid: r.u64()?,
+            order: r.u64()?,
+            cset: r.u8()?,
+            dtype: r.bytes()?.to_vec(),
+            committed: r.u64()?,
+            extent: Extent::decode(&mut r)?,
+            value: if r.u8()? == 0 { None } else { Some(Stored::decode(&mut r)?) },
+        })
+    }
+}
+
+/// The error for an attribute that is not there.
+pub fn missing(file: &File, oid: u64, name: &[u8]) -> Error {
+    Error::new(
+        ErrorKind::NotFound,
+        format!("attribute `{}` of object {oid:016x} of file {}", String::from_utf8_lossy(name), file.path),
+    )
+    .because("can't locate attribute: there is none of that name")
+}
+
+/// An attribute by name.
+pub fn find(file: &File, oid: u64, name: &[u8]) -> Result<Option<Attr>> {
+    file.meta.get_one(&keys::named(keys::TAG_ATTR, oid, name))?.map(|r| Attr::decode(&r)).transpose()
+}
+
+/// An attribute by name; an error if it is not there.
+pub fn get(file: &File, oid: u64, name: &[u8]) -> Result<Attr> {
+    find(file, oid, name)?.ok_or_else(|| missing(file, oid, name))
+}
+
+/// True if there is an attribute of that name.
+pub fn has(file: &File, oid: u64, name: &[u8]) -> Result<bool> {
+    Ok(file.meta.get_one(&keys::named(keys::TAG_ATTR, oid, name))?.is_some())
+}
+
+/// All attributes in creation order.
+pub fn list(file: &File, oid: u64) -> Result<Vec<(Vec<u8>, Attr)>> {
+    let prefix = keys::of(keys::TAG_ATTR, oid);
+    file.meta
+        .iter(&prefix)
+        .map(|record| record.and_then(|(key, value)| Ok((keys::suffix(&key).to_vec(), Attr::decode(&value)?))))
+        .collect()
+}
+
+/// All attributes in the order that `index` and `order` ask for.
+pub fn list_in(file: &File, oid: u64, index: i32, order: i32) -> Result<Vec<(Vec<u8>, Attr)>> {
+    use crate::ffi::types::{H5_INDEX_CRT_ORDER, H5_ITER_DEC};
+    let mut all = list(file, oid)?;
+    if index == H5_INDEX_CRT_ORDER {
+        all.sort_by_key(|(_, attr)| attr.order);
+    }
+    if order == H5_ITER_DEC {
+        all.reverse();
+    }
+    Ok(all)
+}
+
+/// The attribute at position `n` of the order that `index` and `order` ask for.
+pub fn nth(file: &File, oid: u64, index: i32, order: i32, n: u64) -> Result<(Vec<u8>, Attr)> {
+    let all = list_in(file, oid, index, order)?;
+    all.into_iter().nth(usize::try_from(n).unwrap_or(usize::MAX)).ok_or_else(|| {
+        Error::new(ErrorKind::NotFound, format!("attribute number {n} of object {oid:016x} of file {}", file.path))
+            .because("the object has fewer attributes")
+    })
+}
+
+/// Number of attributes.
+pub fn count(file: &File, oid: u64) -> Result<u64> {
+    super::count(file, &keys::of(keys::TAG_ATTR, oid))
+}
+
+/// Adds an attribute; its uid and creation order are set here.
+pub fn create(tx: &mut Transaction, file: &File, oid: u64, name: &[u8], attr: &mut Attr) -> Result<()> {
+    let key = keys::named(keys::TAG_ATTR, oid, name);
+    if tx.get(&file.meta, &key)?.is_some() {
+        return Err(Error::new(ErrorKind::Exists, format!("attribute `{}`", String::from_utf8_lossy(name)))
+            .because("attribute already exists"));
+    }
+    if tx.get(&file.meta, &keys::of(keys::TAG_HEADER, oid))?.is_none() {
+        return Err(super::gone(file, oid));
+    }
+    attr.uid = random_u64()?;
+    attr.order = count_up(tx, file, &keys::of(keys::TAG_ATTR_NEXT, oid))?;
+    tx.put(&file.meta, &keys::ordered(keys::TAG_ATTR_ORDER, oid, attr.order), name)?;
+    tx.put_new(&file.meta, &key, &attr.encode())
+}
+
+/// Changes an attribute (found by name, or by uid if it was renamed) with `change`.
+pub fn update(
+    tx: &mut Transaction, file: &File, oid: u64, name: &[u8], uid: u64, change: impl FnOnce(&mut Attr),
+) -> Result<()> {
+    let mut key = keys::named(keys::TAG_ATTR, oid, name);
+    let mut record = tx.get(&file.meta, &key)?.map(|r| Attr::decode(&r)).transpose()?;
+    if record.as_ref().is_none_or(|r| r.uid != uid) {
+        let (now, _) = by_uid(file, oid, uid)?.ok_or_else(|| missing(file, oid, name))?;
+        key = keys::named(keys::TAG_ATTR, oid, &now);
+        record = tx.get(&file.meta, &key)?.map(|r| Attr::decode(&r)).transpose()?;
+    }
+    let mut attr = record.filter(|r| r.uid == uid).ok_or_else(|| missing(file, oid, name))?;
+    change(&mut attr);
+    tx.put(&file.meta, &key, &attr.encode())
+}
+
+/// An attribute by its uid: its present name and record.
+pub fn by_uid(file: &File, oid: u64, uid: u64) -> Result<Option<(Vec<u8>, Attr)>> {
+    Ok(list(file, oid)?.into_iter().find(|(_, attr)| attr.uid == uid))
+}
+
+/// An open attribute's present name and record.
+pub fn current(file: &File, oid: u64, name: &[u8], uid: u64) -> Result<(Vec<u8>, Attr)> {
+    if let Some(attr) = find(file, oid, name)?.filter(|a| a.uid == uid) {
+        return Ok((name.to_vec(), attr));
+    }
+    by_uid(file, oid, uid)?.ok_or_else(|| missing(file, oid, name))
+}
+
+/// Takes an attribute away.
+pub fn remove(tx: &mut Transaction, file: &File, oid: u64, name: &[u8]) -> Result<()> {
+    let key = keys::named(keys::TAG_ATTR, oid, name);
+    let record = tx.get(&file.meta, &key)?.ok_or_else(|| missing(file, oid, name))?;
+    let attr = Attr::decode(&record)?;
+    tx.del(&file.meta, &keys::ordered(keys::TAG_ATTR_ORDER, oid, attr.order))?;
+    tx.del(&file.meta, &key)
+}
+
+/// Gives an attribute another name; an attribute that had it is an error.
+pub fn rename(tx: &mut Transaction, file: &File, oid: u64, old: &[u8], new: &[u8]) -> Result<()> {
+    if old == new {
+        return Ok(());
+    }
+    let old_key = keys::named(keys::TAG_ATTR, oid, old);
+    let new_key = keys::named(keys::TAG_ATTR, oid, new);
+    let record = tx.get(&file.meta, &old_key)?.ok_or_else(|| missing(file, oid, old))?;
+    if tx.get(&file.meta, &new_key)?.is_some() {
+        return Err(Error::new(ErrorKind::Exists, format!("attribute `{}`", String::from_utf8_lossy(new)))
+            .because("attribute already exists"));
+    }
+    let attr = Attr::decode(&record)?;
+    tx.del(&file.meta, &old_key)?;
+    tx.put(&file.meta, &keys::ordered(keys::TAG_ATTR_ORDER, oid, attr.order), new)?;
+    tx.put(&file.meta, &new_key, &record)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_survives_encoding_and_a_short_one_is_an_error() {
+        let attr = Attr {
+            uid: 9,
+            order: 3,
+            cset: 1,
+            dtype: vec![1, 2, 3],
+            committed: 0,
+            extent: Extent::Simple { dims: vec![2, 3], max: vec![2, u64::MAX] },
+            value: Some(Stored { elements: vec![7; 6], heap: vec![8; 3] }),
+        };
+        let bytes = attr.encode();
+        assert_eq!(Attr::decode(&bytes).unwrap(), attr);
+        for n in 0..bytes.len() {
+            assert!(Attr::decode(&bytes[..n]).is_err(), "prefix of {n} bytes");
+        }
+    }
+}

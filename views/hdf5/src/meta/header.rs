@@ -1,0 +1,112 @@
+//! Object headers: what an object is, and what was fixed when it was made.
+
+use crate::Result;
+use crate::file::File;
+use crate::props::{DatasetProps, GroupProps, ObjectProps};
+use crate::space::Extent;
+
+use super::bytes::{Reader, Writer};
+use super::{gone, keys};
+
+const VERSION: u8 = 1;
+
+/// An object's header record.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Header {
+    /// Seconds since 1970 when it was made; 0 if times are not tracked.
+    pub born_unix_s: i64,
+    /// What it is.
+    pub body: Body,
+}
+
+/// What an object is.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Body {
+    /// A group.
+    Group(GroupProps),
+    /// A dataset.
+    Dataset {
+        /// Encoded datatype.
+        dtype: Vec<u8>,
+        /// The committed datatype that it was made with; 0 if none.
+        committed: u64,
+        /// Creation properties.
+        props: DatasetProps,
+        /// Extent at creation.
+        extent: Extent,
+    },
+    /// A committed datatype.
+    Datatype {
+        /// Encoded datatype.
+        dtype: Vec<u8>,
+        /// Creation properties.
+        props: ObjectProps,
+    },
+}
+
+impl Header {
+    /// The properties that every object has.
+    pub fn object_props(&self) -> &ObjectProps {
+        match &self.body {
+            Body::Group(props) => &props.object,
+            Body::Dataset { props, .. } => &props.object,
+            Body::Datatype { props, .. } => props,
+        }
+    }
+    /// Encodes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.u8(VERSION);
+        w.u8(match self.body {
+            Body::Group(_) => 0,
+            Body::Dataset { .. } => 1,
+            Body::Datatype { .. } => 2,
+        });
+        w.i64(self.born_unix_s);
+        match &self.body {
+            Body::Group(props) => props.encode(&mut w),
+            Body::Dataset { dtype, committed, props, extent } => {
+                w.bytes(dtype);
+                w.u64(*committed);
+                props.encode(&mut w);
+                extent.encode(&mut w);
+            }
+            Body::Datatype { dtype, props } => {
+                w.bytes(dtype);
+                props.encode(&mut w);
+            }
+        }
+        w.0
+    }
+    /// Decodes.
+    pub fn decode(record: &[u8]) -> Result<Self> {
+        let mut r = Reader::new("object header record", record);
+        if r.u8()? != VERSION {
+            return Err(r.corrupt("object header of an unknown version"));
+        }
+        let kind = r.u8()?;
+        let born_unix_s = r.i64()?;
+        let body = match kind {
+            0 => Body::Group(GroupProps::decode(&mut r)?),
+            1 => Body::Dataset {
+                dtype: r.bytes()?.to_vec(),
+                committed: r.u64()?,
+                props: DatasetProps::decode(&mut r)?,
+                extent: Extent::decode(&mut r)?,
+            },
+            2 => Body::Datatype { dtype: r.bytes()?.to_vec(), props: ObjectProps::decode(&mut r)? },
+            _ => return Err(r.corrupt("object of an unknown kind")),
+        };
+        Ok(Self { born_unix_s, body })
+    }
+}
+
+/// An object's header, if the object exists.
+pub fn find(file: &File, oid: u64) -> Result<Option<Header>> {
+    file.meta.get_one(&keys::of(keys::TAG_HEADER, oid))?.map(|r| Header::decode(&r)).transpose()
+}
+
+/// An object's header.
+pub fn get(file: &File, oid: u64) -> Result<Header> {
+    find(file, oid)?.ok_or_else(|| gone(file, oid))
+}

@@ -1,0 +1,184 @@
+//! Links: the names in a group.
+
+use cenote::{Error, ErrorKind, NextFrom, Transaction};
+
+use crate::Result;
+use crate::file::File;
+
+use super::bytes::{Reader, Writer};
+use super::header::{self, Body};
+use super::{count_up, keys};
+
+/// A link.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Link {
+    /// Where it leads.
+    pub target: Target,
+    /// Creation order; `None` in groups that do not track it.
+    pub order: Option<u64>,
+    /// Character set of its name (`H5T_CSET_*`).
+    pub cset: u8,
+}
+
+/// Where a link leads.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Target {
+    /// An object of this file.
+    Hard(u64),
+    /// A path.
+    Soft(Vec<u8>),
+    /// A user-defined link: its class (64 is external) and its value.
+    User(u8, Vec<u8>),
+}
+
+impl Link {
+    /// `H5L_type_t`.
+    pub fn kind(&self) -> i32 {
+        match self.target {
+            Target::Hard(_) => 0,
+            Target::Soft(_) => 1,
+            Target::User(class, _) => i32::from(class),
+        }
+    }
+    fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.u8(self.kind() as u8);
+        w.u8(self.cset);
+        w.u64(self.order.map_or(u64::MAX, |o| o));
+        match &self.target {
+            Target::Hard(oid) => w.u64(*oid),
+            Target::Soft(value) | Target::User(_, value) => w.bytes(value),
+        }
+        w.0
+    }
+    fn decode(record: &[u8]) -> Result<Self> {
+        let mut r = Reader::new("link record", record);
+        let kind = r.u8()?;
+        let cset = r.u8()?;
+        let order = Some(r.u64()?).filter(|o| *o != u64::MAX);
+        let target = match kind {
+            0 => Target::Hard(r.u64()?),
+            1 => Target::Soft(r.bytes()?.to_vec()),
+            class => Target::User(class, r.bytes()?.to_vec()),
+        };
+        Ok(Self { target, order, cset })
+    }
+}
+
+/// A link by name.
+pub fn get(file: &File, group: u64, name: &[u8]) -> Result<Option<Link>> {
+    file.meta.get_one(&keys::named(keys::TAG_LINK, group, name))?.map(|r| Link::decode(&r)).transpose()
+}
+
+/// A link by name, as a transaction sees it.
+pub fn get_in(tx: &mut Transaction, file: &File, group: u64, name: &[u8]) -> Result<Option<Link>> {
+    tx.get(&file.meta, &keys::named(keys::TAG_LINK, group, name))?.map(|r| Link::decode(&r)).transpose()
+}
+
+/// True if the group keeps its links in creation order.
+pub fn is_ordered(file: &File, group: u64) -> Result<bool> {
+    match header::get(file, group)?.body {
+        Body::Group(props) => Ok(props.link_order & 1 != 0),
+        _ => Err(not_a_group(file, group)),
+    }
+}
+
+/// The error for names looked up in something that has none.
+pub fn not_a_group(file: &File, oid: u64) -> Error {
+    Error::new(ErrorKind::InvalidInput, format!("object {oid:016x} of file {}", file.path)).because("it is not a group")
+}
+
+/// Adds a link; its creation order is set here. The commit fails with `Exists` if the name is taken.
+pub fn insert(tx: &mut Transaction, file: &File, group: u64, name: &[u8], mut link: Link) -> Result<()> {
+    if name.is_empty() {
+        return Err(Error::new(ErrorKind::InvalidInput, "link").because("its name is empty"));
+    }
+    let key = keys::named(keys::TAG_LINK, group, name);
+    if key.len() > 65_000 {
+        return Err(Error::new(ErrorKind::LimitExceeded, "link").because("names may have at most 64,000 bytes"));
+    }
+    if tx.get(&file.meta, &key)?.is_some() {
+        return Err(exists(name));
+    }
+    // Read through the transaction: if the group is deleted meanwhile, this transaction must not go through.
+    let group_header = tx.get(&file.meta, &keys::of(keys::TAG_HEADER, group))?;
+    let group_header = header::Header::decode(&group_header.ok_or_else(|| super::gone(file, group))?)?;
+    let Body::Group(props) = group_header.body else { return Err(not_a_group(file, group)) };
+    link.order = None;
+    if props.link_order & 1 != 0 {
+        let order = count_up(tx, file, &keys::of(keys::TAG_LINK_NEXT, group))?;
+        link.order = Some(order);
+        tx.put(&file.meta, &keys::ordered(keys::TAG_LINK_ORDER, group, order), name)?;
+    }
+    tx.put_new(&file.meta, &key, &link.encode())
+}
+
+/// The error for a name that is taken.
+pub fn exists(name: &[u8]) -> Error {
+    Error::new(ErrorKind::Exists, format!("`{}`", String::from_utf8_lossy(name))).because("name already exists")
+}
+
+/// Takes a link away; the object that it led to is the caller's business.
+pub fn remove(tx: &mut Transaction, file: &File, group: u64, name: &[u8], link: &Link) -> Result<()> {
+    if let Some(order) = link.order {
+        tx.del(&file.meta, &keys::ordered(keys::TAG_LINK_ORDER, group, order))?;
+    }
+    tx.del(&file.meta, &keys::named(keys::TAG_LINK, group, name))
+}
+
+/// All links in the order of their names (bytewise).
+pub fn list(file: &File, group: u64) -> Result<Vec<(Vec<u8>, Link)>> {
+    let prefix = keys::of(keys::TAG_LINK, group);
+    file.meta
+        .iter(&prefix)
+        .map(|record| record.and_then(|(key, value)| Ok((keys::suffix(&key).to_vec(), Link::decode(&value)?))))
+        .collect()
+}
+
+/// All links in the order that `index` (`H5_INDEX_*`) and `order` (`H5_ITER_*`) ask for.
+pub fn list_in(file: &File, group: u64, index: i32, order: i32) -> Result<Vec<(Vec<u8>, Link)>> {
+    use crate::ffi::types::{H5_INDEX_CRT_ORDER, H5_ITER_DEC};
+    let mut all = list(file, group)?;
+    if index == H5_INDEX_CRT_ORDER {
+        if !is_ordered(file, group)? {
+            return Err(Error::new(ErrorKind::InvalidInput, format!("group {group:016x} of file {}", file.path))
+                .because("creation order not tracked for links in group")
+                .try_next("create groups with H5Pset_link_creation_order (h5py: track_order=True)"));
+        }
+        all.sort_by_key(|(_, link)| link.order);
+    }
+    if order == H5_ITER_DEC {
+        all.reverse();
+    }
+    Ok(all)
+}
+
+/// The link at position `n` of the order that `index` and `order` ask for.
+pub fn nth(file: &File, group: u64, index: i32, order: i32, n: u64) -> Result<(Vec<u8>, Link)> {
+    use crate::ffi::types::{H5_INDEX_NAME, H5_ITER_DEC};
+    let found = if index == H5_INDEX_NAME && order != H5_ITER_DEC {
+        nth_by_name(file, group, n)?
+    } else {
+        list_in(file, group, index, order)?.into_iter().nth(usize::try_from(n).unwrap_or(usize::MAX))
+    };
+    found.ok_or_else(|| {
+        Error::new(ErrorKind::NotFound, format!("link number {n} of group {group:016x} of file {}", file.path))
+            .because("the group has fewer links")
+    })
+}
+
+fn nth_by_name(file: &File, group: u64, n: u64) -> Result<Option<(Vec<u8>, Link)>> {
+    let prefix = keys::of(keys::TAG_LINK, group);
+    let (mut from, mut skip) = (NextFrom::Start, n);
+    loop {
+        let limit = u32::try_from(skip.saturating_add(1)).unwrap_or(u32::MAX).min(4096);
+        let page = file.meta.next_with_prefix(&prefix, from, limit)?;
+        if (skip as usize) < page.len() {
+            let (key, value) = &page[skip as usize];
+            return Ok(Some((keys::suffix(key).to_vec(), Link::decode(value)?)));
+        }
+        let Some((last, _)) = page.last() else { return Ok(None) };
+        skip -= page.len() as u64;
+        from = NextFrom::After(last.clone());
+    }
+}

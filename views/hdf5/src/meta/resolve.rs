@@ -1,0 +1,205 @@
+//! Walking paths: from a location along links to an object.
+
+use std::sync::Arc;
+
+use cenote::{Error, ErrorKind};
+
+use crate::Result;
+use crate::file::File;
+
+use super::keys::ROOT;
+use super::links::{self, Link, Target};
+
+/// How many soft and external links one path may lead over, as HDF5 has it.
+pub const LINKS_MAX: u32 = 16;
+
+/// A place in a file: an object, and the path that it was reached by (empty: unknown).
+#[derive(Clone)]
+pub struct Place {
+    /// The file.
+    pub file: Arc<File>,
+    /// The object.
+    pub oid: u64,
+    /// Absolute path, if known.
+    pub path: Vec<u8>,
+}
+
+/// What a path leads to.
+pub struct Found {
+    /// The file (another one behind an external link).
+    pub file: Arc<File>,
+    /// The group that holds the last link; the location itself for `.` and `/`.
+    pub group: u64,
+    /// Name of the last link; empty for `.` and `/`.
+    pub name: Vec<u8>,
+    /// The last link, if it exists.
+    pub link: Option<Link>,
+    /// The object, if there is one (the last link is followed if asked for).
+    pub oid: Option<u64>,
+    /// Absolute path by which it was reached; empty if unknown.
+    pub path: Vec<u8>,
+}
+
+impl Found {
+    /// The object as a place; an error if there is none.
+    pub fn place(self) -> Result<Place> {
+        match self.oid {
+            Some(oid) => Ok(Place { file: self.file, oid, path: self.path }),
+            None => Err(not_found(&self.file, &self.path, &self.name)),
+        }
+    }
+}
+
+/// The error for a path that leads nowhere.
+pub fn not_found(file: &File, path: &[u8], name: &[u8]) -> Error {
+    let path = if path.is_empty() { name } else { path };
+    Error::new(ErrorKind::NotFound, format!("`{}` in file {}", String::from_utf8_lossy(path), file.path)).because(format!(
+        "object '{}' doesn't exist",
+        String::from_utf8_lossy(name)
+    ))
+}
+
+/// `base/name`, absolute; empty if the base is unknown.
+pub fn join(base: &[u8], name: &[u8]) -> Vec<u8> {
+    if base.is_empty() {
+        return Vec::new();
+    }
+    let mut path = base.to_vec();
+    if path.last() != Some(&b'/') {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+    path
+}
+
+/// The components of a path, without empty ones and dots.
+pub fn components(path: &[u8]) -> Vec<&[u8]> {
+    path.split(|b| *b == b'/').filter(|c| !c.is_empty() && *c != b".").collect()
+}
+
+/// Walks `path` from `from`. `follow_last`: a soft or external link at the end is followed as well.
+/// A missing last component is no error here; a missing one before it is.
+pub fn resolve(from: &Place, path: &[u8], follow_last: bool) -> Result<Found> {
+    walk(from, path, follow_last, &mut LINKS_MAX.clone())
+}
+
+fn walk(from: &Place, path: &[u8], follow_last: bool, links_left: &mut u32) -> Result<Found> {
+    let mut at = from.clone();
+    if path.first() == Some(&b'/') {
+        at.oid = ROOT;
+        at.path = b"/".to_vec();
+    }
+    let parts = components(path);
+    let mut found = Found {
+        file: at.file.clone(),
+        group: at.oid,
+        name: Vec::new(),
+        link: None,
+        oid: Some(at.oid),
+        path: at.path.clone(),
+    };
+    for (i, part) in parts.iter().enumerate() {
+        let last = i + 1 == parts.len();
+        let Some(oid) = found.oid else { return Err(not_found(&found.file, &found.path, &found.name)) };
+        at = Place { file: found.file.clone(), oid, path: found.path.clone() };
+        found = step(&at, part, follow_last || !last, links_left)?;
+    }
+    Ok(found)
+}
+
+fn step(at: &Place, name: &[u8], follow: bool, links_left: &mut u32) -> Result<Found> {
+    let link = links::get(&at.file, at.oid, name)?;
+    let mut found = Found {
+        file: at.file.clone(),
+        group: at.oid,
+        name: name.to_vec(),
+        link: link.clone(),
+        oid: None,
+        path: join(&at.path, name),
+    };
+    let Some(link) = link else { return Ok(found) };
+    match link.target {
+        Target::Hard(oid) => found.oid = Some(oid),
+        _ if !follow => {}
+        _ if *links_left == 0 => {
+            return Err(Error::new(ErrorKind::LimitExceeded, format!("`{}`", String::from_utf8_lossy(&found.path)))
+                .because(format!("too many links: more than {LINKS_MAX} soft or external links on the way (a cycle?)")));
+        }
+        Target::Soft(target) => {
+            *links_left -= 1;
+            let end = walk(at, &target, true, links_left)?;
+            found.oid = end.oid;
+            found.file = end.file;
+        }
+        Target::User(64, value) => {
+            *links_left -= 1;
+            let (file, target) = external_parts(&value)?;
+            let other = crate::file::open::open_external(&at.file, file)?;
+            let root = Place { file: other, oid: ROOT, path: b"/".to_vec() };
+            let end = walk(&root, target, true, links_left)?;
+            found.path.clone_from(&end.path);
+            found.oid = end.oid;
+            found.file = end.file;
+        }
+        Target::User(class, _) => {
+            return Err(crate::error::unsupported(
+                format!("following user-defined link `{}` of class {class}", String::from_utf8_lossy(&found.path)),
+                "use hard, soft or external links",
+            ));
+        }
+    }
+    Ok(found)
+}
+
+/// File name and path in the value of an external link (a version byte, then two C strings).
+pub fn external_parts(value: &[u8]) -> Result<(&[u8], &[u8])> {
+    let bad = || Error::new(ErrorKind::Corrupt, "external link").because("its value is not two strings");
+    let rest = value.get(1..).ok_or_else(bad)?;
+    let mut parts = rest.splitn(3, |b| *b == 0);
+    match (parts.next(), parts.next()) {
+        (Some(file), Some(object)) => Ok((file, object)),
+        _ => Err(bad()),
+    }
+}
+
+/// Some path to an object, found by visiting the file from its root; `None` if no link leads to it.
+pub fn search_path(file: &Arc<File>, oid: u64) -> Result<Option<Vec<u8>>> {
+    if oid == ROOT {
+        return Ok(Some(b"/".to_vec()));
+    }
+    let mut seen = std::collections::HashSet::from([ROOT]);
+    let mut todo = std::collections::VecDeque::from([(ROOT, b"/".to_vec())]);
+    while let Some((group, path)) = todo.pop_front() {
+        for (name, link) in links::list(file, group)? {
+            let Target::Hard(child) = link.target else { continue };
+            let child_path = join(&path, &name);
+            if child == oid {
+                return Ok(Some(child_path));
+            }
+            if seen.insert(child) {
+                todo.push_back((child, child_path));
+            }
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_split_and_joined_as_hdf5_does() {
+        assert_eq!(components(b"/a//b/./c/"), [b"a".as_slice(), b"b", b"c"]);
+        assert!(components(b"/.//").is_empty());
+        assert_eq!(join(b"/", b"a"), b"/a");
+        assert_eq!(join(b"/a", b"b"), b"/a/b");
+        assert!(join(b"", b"b").is_empty());
+    }
+
+    #[test]
+    fn an_external_link_is_a_file_and_a_path() {
+        assert_eq!(external_parts(b"\0f.h5\0/x\0").unwrap(), (b"f.h5".as_slice(), b"/x".as_slice()));
+        assert!(external_parts(b"\0f.h5").is_err());
+    }
+}

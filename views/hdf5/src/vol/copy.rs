@@ -1,0 +1,152 @@
+//! `H5Ocopy`: an object with everything below it, within a file or to another.
+
+use std::collections::HashMap;
+use std::ffi::c_uint;
+
+use cenote::{Error, ErrorKind};
+
+use crate::error::unsupported;
+use crate::ffi::types::{
+    H5O_COPY_EXPAND_EXT_LINK_FLAG, H5O_COPY_EXPAND_REFERENCE_FLAG, H5O_COPY_EXPAND_SOFT_LINK_FLAG,
+    H5O_COPY_SHALLOW_HIERARCHY_FLAG, H5O_COPY_WITHOUT_ATTR_FLAG,
+};
+use crate::meta::header::{self, Body as HeaderBody};
+use crate::meta::links::{self, Link, Target};
+use crate::meta::resolve::{self, Place};
+use crate::meta::{self, attrs, objects, transact};
+use crate::object::{self as objects_open, Body};
+use crate::{Result, data};
+
+use super::group::link_new;
+
+struct Job {
+    flags: c_uint,
+    /// Objects copied so far, by their number in the source file and that file's number.
+    done: HashMap<(u64, u64), u64>,
+}
+
+/// Copies the object at `from` to the name `name` relative to `to`. The copy appears whole: its link is made last.
+pub fn object(from: &Place, to: &Place, name: &[u8], flags: c_uint, options: (bool, u8)) -> Result<()> {
+    to.file.need_writable("copying an object")?;
+    if flags & H5O_COPY_EXPAND_REFERENCE_FLAG != 0 {
+        return Err(unsupported("copying what references point to (H5O_COPY_EXPAND_REFERENCE_FLAG)", "copy it itself"));
+    }
+    if let Ok(found) = resolve::resolve(to, name, false)
+        && (found.link.is_some() || found.name.is_empty())
+    {
+        return Err(links::exists(name));
+    }
+    let mut job = Job { flags, done: HashMap::new() };
+    let oid = one(&mut job, from, to, 0)?;
+    let made = link_new(to, name, options, |tx, file, group, last| {
+        objects::link_hard(tx, file, group, last, oid, options.1)?;
+        Ok(oid)
+    });
+    if let Err(error) = made {
+        objects::delete_if_unlinked(&to.file, oid)?;
+        return Err(error);
+    }
+    Ok(())
+}
+
+/// Copies one object; the copy has no link yet.
+fn one(job: &mut Job, from: &Place, to: &Place, depth: u32) -> Result<u64> {
+    let key = (from.file.fileno(), from.oid);
+    if let Some(oid) = job.done.get(&key) {
+        return Ok(*oid);
+    }
+    let header = header::get(&from.file, from.oid)?;
+    let mut header_new = header.clone();
+    if let HeaderBody::Dataset { committed, .. } = &mut header_new.body
+        && !from.file.is_same(&to.file)
+    {
+        *committed = 0;
+    }
+    let oid = to.file.new_id()?;
+    job.done.insert(key, oid);
+    let place = Place { file: to.file.clone(), oid, path: Vec::new() };
+    match &header.body {
+        HeaderBody::Dataset { .. } => copy_dataset(from, &place, &header_new)?,
+        _ => transact(&to.file, |tx| objects::create(tx, &to.file, oid, &header_new, 0))?,
+    }
+    if job.flags & H5O_COPY_WITHOUT_ATTR_FLAG == 0 {
+        copy_attrs(from, &place)?;
+    }
+    if matches!(header.body, HeaderBody::Group(_)) && (depth == 0 || job.flags & H5O_COPY_SHALLOW_HIERARCHY_FLAG == 0) {
+        let order = if links::is_ordered(&from.file, from.oid)? { 1 } else { 0 };
+        for (name, link) in links::list_in(&from.file, from.oid, order, 0)? {
+            copy_link(job, from, &place, &name, &link, depth)?;
+        }
+    }
+    Ok(oid)
+}
+
+fn copy_link(job: &mut Job, from: &Place, to: &Place, name: &[u8], link: &Link, depth: u32) -> Result<()> {
+    let follow = match &link.target {
+        Target::Hard(_) => true,
+        Target::Soft(_) => job.flags & H5O_COPY_EXPAND_SOFT_LINK_FLAG != 0,
+        Target::User(..) => job.flags & H5O_COPY_EXPAND_EXT_LINK_FLAG != 0,
+    };
+    let target = if follow { resolve::resolve(from, name, true).ok().and_then(|f| f.place().ok()) } else { None };
+    match target {
+        Some(child) => {
+            let oid = one(job, &child, to, depth + 1)?;
+            transact(&to.file, |tx| objects::link_hard(tx, &to.file, to.oid, name, oid, link.cset))
+        }
+        // A soft or external link stays one, dangling ones too.
+        None if !matches!(link.target, Target::Hard(_)) => {
+            transact(&to.file, |tx| links::insert(tx, &to.file, to.oid, name, link.clone()))
+        }
+        None => Err(meta::gone(&from.file, from.oid)),
+    }
+}
+
+fn copy_attrs(from: &Place, to: &Place) -> Result<()> {
+    let all = attrs::list_in(&from.file, from.oid, 1, 0)?;
+    if all.is_empty() {
+        return Ok(());
+    }
+    transact(&to.file, |tx| {
+        for (name, attr) in &all {
+            let mut attr = attr.clone();
+            if !from.file.is_same(&to.file) {
+                attr.committed = 0;
+            }
+            attrs::create(tx, &to.file, to.oid, name, &mut attr)?;
+        }
+        Ok(())
+    })
+}
+
+fn copy_dataset(from: &Place, to: &Place, header: &header::Header) -> Result<()> {
+    let Body::Dataset(source) = objects_open::open(from)? else {
+        return Err(Error::new(ErrorKind::Internal, "copy").because("the source is not a dataset"));
+    };
+    let result = (|| {
+        let extent = source.extent()?;
+        let mut header = header.clone();
+        if let HeaderBody::Dataset { extent: at_creation, .. } = &mut header.body {
+            at_creation.clone_from(&extent);
+        }
+        transact(&to.file, |tx| {
+            objects::create(tx, &to.file, to.oid, &header, 0)?;
+            meta::extent_put_in(tx, &to.file, to.oid, &extent)?;
+            let HeaderBody::Dataset { dtype, committed, props, extent } = &header.body else { return Ok(()) };
+            let fixed = objects_open::DatasetHeader {
+                dtype: crate::dtype::decode(to.file.h5, dtype)?,
+                committed: *committed,
+                props: props.clone(),
+                extent: extent.clone(),
+            };
+            data::create(tx, &to.file, to.oid, &fixed)
+        })?;
+        let Body::Dataset(copy) = objects_open::open(to)? else {
+            return Err(Error::new(ErrorKind::Internal, "copy").because("the copy is not a dataset"));
+        };
+        let copied = data::copy(&source, &copy);
+        to.file.shared.closed(to.oid);
+        copied
+    })();
+    from.file.shared.closed(from.oid);
+    result
+}

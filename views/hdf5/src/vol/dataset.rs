@@ -1,0 +1,261 @@
+//! Datasets: making, opening and describing them. Their raw data are [`crate::data`]'s.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use cenote::{Error, ErrorKind};
+
+use crate::data::{self, Io};
+use crate::error::{h5_id, unsupported};
+use crate::ffi::class::{
+    DATASET_FLUSH, DATASET_GET_DAPL, DATASET_GET_DCPL, DATASET_GET_SPACE, DATASET_GET_SPACE_STATUS,
+    DATASET_GET_STORAGE_SIZE, DATASET_GET_TYPE, DATASET_REFRESH, DATASET_SET_EXTENT, DatasetClass, DatasetGetArgs,
+    DatasetSpecificArgs,
+};
+use crate::ffi::types::{LocParams, OptionalArgs, herr_t, hid_t};
+use crate::ffi::{Api, Hid};
+use crate::meta::header::{self, Body as HeaderBody, Header};
+use crate::meta::resolve::{self, Place};
+use crate::meta::{self, objects};
+use crate::object::{self as objects_open, Body, Dataset, DatasetHeader, Handle};
+use crate::props::{DatasetProps, Layout};
+use crate::space::Extent;
+use crate::{Result, dtype};
+
+use super::{args, close, group, object, status, unknown_op, visit};
+
+pub fn class<const N: usize>() -> DatasetClass {
+    DatasetClass {
+        create: Some(create::<N>),
+        open: Some(open::<N>),
+        read: Some(read::<N>),
+        write: Some(write::<N>),
+        get: Some(get::<N>),
+        specific: Some(specific::<N>),
+        optional: Some(optional::<N>),
+        close: Some(close_dataset::<N>),
+    }
+}
+
+fn dataset<'a>(pointer: *mut c_void) -> Result<&'a Dataset> {
+    match &Handle::at(pointer)?.body {
+        Body::Dataset(d) => Ok(d),
+        _ => Err(Error::new(ErrorKind::InvalidInput, "object").because("it is not a dataset")),
+    }
+}
+
+fn keep_dapl(h5: &'static Api, dapl: hid_t) -> Result<Option<Hid>> {
+    if dapl <= 0 {
+        return Ok(None);
+    }
+    // SAFETY: the list is valid during the call.
+    h5_id(h5, "H5Pcopy", unsafe { (h5.H5Pcopy)(dapl) }).map(Some)
+}
+
+unsafe extern "C" fn create<const N: usize>(
+    pointer: *mut c_void, loc: *const LocParams, name: *const c_char, lcpl: hid_t, type_id: hid_t, space_id: hid_t,
+    dcpl: hid_t, dapl: hid_t, _: hid_t, _: *mut *mut c_void,
+) -> *mut c_void {
+    object::<N>("dataset_create", |h5| {
+        let base = args::place(pointer, loc)?;
+        let file = base.file.clone();
+        file.need_writable("creating a dataset")?;
+        dtype::look(h5, type_id)?;
+        let encoded = dtype::encode(h5, type_id)?;
+        let fixed = DatasetHeader {
+            dtype: dtype::decode(h5, &encoded)?,
+            committed: args::committed_oid(h5, type_id, &file),
+            props: DatasetProps::of(&file, dcpl, type_id)?,
+            extent: Extent::of(h5, space_id)?,
+        };
+        check(&fixed)?;
+        let header = Header {
+            born_unix_s: objects::born(fixed.props.object.track_times),
+            body: HeaderBody::Dataset {
+                dtype: encoded,
+                committed: fixed.committed,
+                props: fixed.props.clone(),
+                extent: fixed.extent.clone(),
+            },
+        };
+        let name = args::name_or_none(name)?;
+        let place = group::create_object(&base, name, args::link_create(h5, lcpl), &header, |tx, file, oid| {
+            meta::extent_put_in(tx, file, oid, &fixed.extent)?;
+            data::create(tx, file, oid, &fixed)
+        })?;
+        let mut open = objects_open::open_dataset(&place, fixed)?;
+        open.dapl = keep_dapl(h5, dapl)?;
+        Ok(Handle::new(h5, Body::Dataset(Box::new(open))))
+    })
+}
+
+/// Refuses combinations that HDF5 refuses when it makes a dataset.
+fn check(fixed: &DatasetHeader) -> Result<()> {
+    let bad = |why: &str| Err(Error::new(ErrorKind::InvalidInput, "dataset to be created").because(why));
+    let (dims, max) = (fixed.extent.dims(), fixed.extent.max_dims());
+    match &fixed.props.layout {
+        Layout::Chunked(chunk) => {
+            if chunk.len() != dims.len() {
+                return bad("dimensionality of chunks doesn't match the dataspace");
+            }
+            if chunk.iter().zip(dims.iter().zip(max)).any(|(c, (d, m))| *m != u64::MAX && d == m && c > m && *d > 0) {
+                return bad("chunk size must be <= maximum dimension size for fixed-sized dimensions");
+            }
+        }
+        Layout::Compact | Layout::Contiguous => {
+            if dims != max {
+                return bad("extendible dataspaces need a chunked layout");
+            }
+            if !fixed.props.filters.is_empty() {
+                return bad("filters need a chunked layout");
+            }
+        }
+    }
+    Ok(())
+}
+
+unsafe extern "C" fn open<const N: usize>(
+    pointer: *mut c_void, loc: *const LocParams, name: *const c_char, dapl: hid_t, _: hid_t, _: *mut *mut c_void,
+) -> *mut c_void {
+    object::<N>("dataset_open", |h5| {
+        let base = args::place(pointer, loc)?;
+        let place = resolve::resolve(&base, args::name(name)?, true)?.place()?;
+        let kind = header::get(&place.file, place.oid)?;
+        if !matches!(kind.body, HeaderBody::Dataset { .. }) {
+            return Err(Error::new(ErrorKind::InvalidInput, format!("object {:016x} of file {}", place.oid, place.file.path))
+                .because("not a dataset"));
+        }
+        let mut body = objects_open::open(&place)?;
+        if let Body::Dataset(d) = &mut body {
+            d.dapl = keep_dapl(h5, dapl)?;
+        }
+        Ok(Handle::new(h5, body))
+    })
+}
+
+/// The parts of a read or write call.
+fn parts<'a>(
+    count: usize, dsets: *const *mut c_void, mem_types: *const hid_t, mem_spaces: *const hid_t,
+    file_spaces: *const hid_t, bufs: *const *mut c_void,
+) -> Result<Vec<Io<'a>>> {
+    (0..count)
+        .map(|i| {
+            // SAFETY: HDF5 passes arrays of `count` elements.
+            unsafe {
+                Ok(Io {
+                    dataset: dataset(*dsets.add(i))?,
+                    mem_type: *mem_types.add(i),
+                    mem_space: *mem_spaces.add(i),
+                    file_space: *file_spaces.add(i),
+                    buf: *bufs.add(i),
+                })
+            }
+        })
+        .collect()
+}
+
+unsafe extern "C" fn read<const N: usize>(
+    count: usize, dsets: *const *mut c_void, mem_types: *const hid_t, mem_spaces: *const hid_t,
+    file_spaces: *const hid_t, dxpl: hid_t, bufs: *const *mut c_void, _: *mut *mut c_void,
+) -> herr_t {
+    status::<N>("dataset_read", |_| {
+        data::read(&parts(count, dsets, mem_types, mem_spaces, file_spaces, bufs)?, dxpl)
+    })
+}
+
+unsafe extern "C" fn write<const N: usize>(
+    count: usize, dsets: *const *mut c_void, mem_types: *const hid_t, mem_spaces: *const hid_t,
+    file_spaces: *const hid_t, dxpl: hid_t, bufs: *const *const c_void, _: *mut *mut c_void,
+) -> herr_t {
+    status::<N>("dataset_write", |_| {
+        // The buffers are only read; one type serves both directions.
+        let parts = parts(count, dsets, mem_types, mem_spaces, file_spaces, bufs.cast())?;
+        for part in &parts {
+            part.dataset.file.need_writable("writing a dataset")?;
+        }
+        data::write(&parts, dxpl)
+    })
+}
+
+unsafe extern "C" fn get<const N: usize>(
+    pointer: *mut c_void, what: *mut DatasetGetArgs, _: hid_t, _: *mut *mut c_void,
+) -> herr_t {
+    status::<N>("dataset_get", |h5| {
+        let d = dataset(pointer)?;
+        // SAFETY: HDF5 passes valid arguments; `op` says which member of the union is in use.
+        let what = unsafe { what.as_mut() }.ok_or_else(|| unknown_op("dataset_get", -1))?;
+        // SAFETY: as above.
+        unsafe {
+            match what.op {
+                DATASET_GET_DAPL => what.args.id = dapl(h5, d)?.release(),
+                DATASET_GET_DCPL => what.args.id = d.header.props.plist(&d.file, d.header.dtype.get())?.release(),
+                DATASET_GET_SPACE => what.args.id = d.extent()?.space(h5)?.release(),
+                DATASET_GET_SPACE_STATUS => args::put(what.args.status, data::space_status(d)?)?,
+                DATASET_GET_STORAGE_SIZE => args::put(what.args.size, data::storage_size(d)?)?,
+                DATASET_GET_TYPE => what.args.id = type_id(h5, &d.place(), d.header.committed, d.header.dtype.get())?,
+                other => return Err(unknown_op("dataset_get", other)),
+            }
+        }
+        Ok(())
+    })
+}
+
+fn dapl(h5: &'static Api, d: &Dataset) -> Result<Hid> {
+    // SAFETY: plain calls.
+    match &d.dapl {
+        Some(kept) => h5_id(h5, "H5Pcopy", unsafe { (h5.H5Pcopy)(kept.get()) }),
+        None => h5_id(h5, "H5Pcreate", unsafe { (h5.H5Pcreate)(h5.H5P_CLS_DATASET_ACCESS_ID_g()) }),
+    }
+}
+
+/// An id of a dataset's or attribute's type: the committed datatype itself if it was made with one that still exists.
+pub fn type_id(h5: &'static Api, owner: &Place, committed: u64, dtype: hid_t) -> Result<hid_t> {
+    if committed != 0
+        && let Some(header) = header::find(&owner.file, committed)?
+        && matches!(header.body, HeaderBody::Datatype { .. })
+    {
+        let place = Place { file: owner.file.clone(), oid: committed, path: Vec::new() };
+        return Ok(visit::register(h5, Handle::new(h5, objects_open::open(&place)?))?.release());
+    }
+    Ok(dtype::copy(h5, dtype)?.release())
+}
+
+unsafe extern "C" fn specific<const N: usize>(
+    pointer: *mut c_void, what: *mut DatasetSpecificArgs, _: hid_t, _: *mut *mut c_void,
+) -> herr_t {
+    status::<N>("dataset_specific", |_| {
+        let d = dataset(pointer)?;
+        let what = args::of(what)?;
+        match what.op {
+            DATASET_SET_EXTENT => {
+                d.file.need_writable("changing a dataset's extent")?;
+                let rank = d.header.extent.dims().len();
+                if rank == 0 {
+                    return Err(Error::new(ErrorKind::InvalidInput, d.name()).because("it has no dimensions"));
+                }
+                // SAFETY: HDF5 passes as many dimensions as the dataset has.
+                let dims = unsafe { std::slice::from_raw_parts(what.args.size, rank) };
+                data::set_extent(d, dims)
+            }
+            DATASET_FLUSH => data::flush(d),
+            // Extents and chunks are looked up in the store each time.
+            DATASET_REFRESH => Ok(()),
+            other => Err(unknown_op("dataset_specific", other)),
+        }
+    })
+}
+
+unsafe extern "C" fn optional<const N: usize>(
+    pointer: *mut c_void, what: *mut OptionalArgs, dxpl: hid_t, _: *mut *mut c_void,
+) -> herr_t {
+    status::<N>("dataset_optional", |_| {
+        let what = args::of(what)?;
+        if what.op_type < 0 {
+            return Err(unsupported(format!("dataset operation {}", what.op_type), "avoid it"));
+        }
+        data::optional(dataset(pointer)?, what.op_type as c_int, what.args, dxpl)
+    })
+}
+
+unsafe extern "C" fn close_dataset<const N: usize>(pointer: *mut c_void, _: hid_t, _: *mut *mut c_void) -> herr_t {
+    close::<N>("dataset_close", pointer)
+}

@@ -1,0 +1,32 @@
+//! Why unmodified h5py works: the first words of every handle.
+//!
+//! h5py uses HDF5's older calls (`H5Literate1`, `H5Oget_info1`, `H5Oopen_by_addr`, `H5Rcreate`, …). libhdf5 carries them
+//! out through the connector like all others, but refuses to unless the connector says that it is the native one, and
+//! then reads one number out of what it takes for its own file structure: how many bytes an object's address has.
+//! So for open objects this connector names the native class as its terminal class ([`super::introspect`]), and each
+//! handle begins with words that, followed as libhdf5 follows them from any kind of object, end at a block in which
+//! every byte is 8: addresses have 8 bytes, and the flags say "no write intent", so that the one older call that would
+//! write to the native file itself (making a region reference) fails with an error. Object numbers are such addresses.
+
+/// The first words of a handle.
+pub type Facade = [usize; 16];
+
+/// A block that stands for libhdf5's shared file structure.
+#[repr(align(16))]
+struct Shared([u8; 16_384]);
+static SHARED: Shared = Shared([8; 16_384]);
+
+/// A block that stands for libhdf5's file structure: whichever word is followed leads to [`SHARED`].
+struct FilePart(Facade);
+static FILE: std::sync::LazyLock<FilePart> =
+    std::sync::LazyLock::new(|| FilePart([(&raw const SHARED) as usize; 16]));
+
+/// The words of a file's handle: it is itself taken for a file structure.
+pub fn of_file() -> Facade {
+    [(&raw const SHARED) as usize; 16]
+}
+
+/// The words of any other handle: one of them is taken for a pointer to a file structure.
+pub fn of_object() -> Facade {
+    [(&raw const FILE.0) as usize; 16]
+}

@@ -1,0 +1,246 @@
+//! Files.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::sync::Arc;
+
+use cenote::{Error, ErrorKind};
+
+use crate::Result;
+use crate::error::h5_id;
+use crate::ffi::class::{
+    FILE_DELETE, FILE_FLUSH, FILE_GET_CONT_INFO, FILE_GET_FAPL, FILE_GET_FCPL, FILE_GET_FILENO, FILE_GET_INTENT,
+    FILE_GET_NAME, FILE_GET_OBJ_COUNT, FILE_GET_OBJ_IDS, FILE_IS_ACCESSIBLE, FILE_IS_EQUAL, FILE_REOPEN, FileClass,
+    FileGetArgs, FileSpecificArgs,
+};
+use crate::ffi::types::{
+    ContainerInfo, H5F_ACC_RDWR, H5F_CLOSE_STRONG, H5F_OBJ_ATTR, H5F_OBJ_DATASET, H5F_OBJ_DATATYPE, H5F_OBJ_FILE,
+    H5F_OBJ_GROUP, H5F_OBJ_LOCAL, H5I_ATTR, H5I_DATASET, H5I_DATATYPE, H5I_FILE, H5I_GROUP, OptionalArgs, herr_t, hid_t,
+};
+use crate::ffi::Api;
+use crate::file::{File, open};
+use crate::meta::{header, keys};
+use crate::object::{Body, Handle};
+
+use super::{args, object, status, unknown_op};
+
+/// Bytes of a token that count: an object's number.
+const TOKEN_BYTES: usize = 8;
+/// Optional operations of the native connector that ordinary calls make.
+const NATIVE_FILE_GET_SIZE: c_int = 8;
+const NATIVE_FILE_START_SWMR_WRITE: c_int = 13;
+const NATIVE_FILE_GET_EOA: c_int = 21;
+const NATIVE_FILE_SET_LIBVER_BOUNDS: c_int = 23;
+const NATIVE_FILE_GET_MIN_DSET_OHDR_FLAG: c_int = 24;
+const NATIVE_FILE_POST_OPEN: c_int = 28;
+const NATIVE_FILE_GET_FREE_SPACE: c_int = 3;
+
+pub fn class<const N: usize>() -> FileClass {
+    FileClass {
+        create: Some(create::<N>),
+        open: Some(open_file::<N>),
+        get: Some(get::<N>),
+        specific: Some(specific::<N>),
+        optional: Some(optional::<N>),
+        close: Some(close::<N>),
+    }
+}
+
+unsafe extern "C" fn create<const N: usize>(
+    name: *const c_char, flags: c_uint, fcpl: hid_t, fapl: hid_t, _: hid_t, _: *mut *mut c_void,
+) -> *mut c_void {
+    object::<N>("file_create", |h5| Ok(open::create(h5, args::name(name)?, flags, fcpl, fapl)?.handle()))
+}
+
+unsafe extern "C" fn open_file<const N: usize>(
+    name: *const c_char, flags: c_uint, fapl: hid_t, _: hid_t, _: *mut *mut c_void,
+) -> *mut c_void {
+    object::<N>("file_open", |h5| Ok(open::open(h5, args::name(name)?, flags, fapl)?.handle()))
+}
+
+unsafe extern "C" fn get<const N: usize>(
+    pointer: *mut c_void, what: *mut FileGetArgs, _: hid_t, _: *mut *mut c_void,
+) -> herr_t {
+    status::<N>("file_get", |h5| {
+        // SAFETY: HDF5 passes valid arguments; `op` says which member of the union is in use.
+        let what = unsafe { what.as_mut() }.ok_or_else(|| unknown_op("file_get", -1))?;
+        if what.op == FILE_GET_CONT_INFO {
+            let info = ContainerInfo {
+                version: 1,
+                feature_flags: 0,
+                token_size: TOKEN_BYTES,
+                blob_id_size: crate::blob::ID_BYTES,
+            };
+            // SAFETY: as above.
+            return args::put(unsafe { what.args.info }, info);
+        }
+        let handle = Handle::at(pointer)?;
+        let file = handle.file()?;
+        // SAFETY: as above.
+        unsafe {
+            match what.op {
+                FILE_GET_FAPL => what.args.id = h5_id(h5, "H5Pcopy", (h5.H5Pcopy)(file.fapl.get()))?.release(),
+                FILE_GET_FCPL => what.args.id = fcpl(h5, &file)?,
+                FILE_GET_FILENO => args::put(what.args.fileno, file.fileno())?,
+                FILE_GET_INTENT => args::put(what.args.flags, if file.writable { H5F_ACC_RDWR } else { 0 })?,
+                FILE_GET_NAME => {
+                    let g = what.args.name;
+                    args::give_name(&file.name, g.buf, g.buf_size, g.len)?;
+                }
+                FILE_GET_OBJ_COUNT => {
+                    let g = what.args.obj_count;
+                    args::put(g.count, ids_of(h5, &file, g.types).len())?;
+                }
+                FILE_GET_OBJ_IDS => {
+                    let g = what.args.obj_ids;
+                    let ids = ids_of(h5, &file, g.types);
+                    let n = ids.len().min(g.max_objs);
+                    if n > 0 {
+                        std::ptr::copy_nonoverlapping(ids.as_ptr(), g.list, n);
+                    }
+                    args::put(g.count, n)?;
+                }
+                other => return Err(unknown_op("file_get", other)),
+            }
+        }
+        Ok(())
+    })
+}
+
+fn fcpl(h5: &'static Api, file: &Arc<File>) -> Result<hid_t> {
+    if let Some(kept) = &file.fcpl {
+        // SAFETY: a plain call.
+        return Ok(h5_id(h5, "H5Pcopy", unsafe { (h5.H5Pcopy)(kept.get()) })?.release());
+    }
+    match header::get(file, keys::ROOT)?.body {
+        header::Body::Group(props) => Ok(props.plist(h5, h5.H5P_CLS_FILE_CREATE_ID_g())?.release()),
+        _ => Err(Error::new(ErrorKind::Corrupt, format!("root group of file {}", file.path)).because("not a group")),
+    }
+}
+
+/// Ids of what this libhdf5 has open in a file, by `H5F_OBJ_*` bits. With `H5F_OBJ_LOCAL`, only through this open call.
+fn ids_of(h5: &'static Api, file: &Arc<File>, types: c_uint) -> Vec<hid_t> {
+    struct Ask<'a> {
+        h5: &'static Api,
+        file: &'a Arc<File>,
+        local: bool,
+        datatypes: bool,
+        found: Vec<hid_t>,
+    }
+    unsafe extern "C" fn each(id: hid_t, data: *mut c_void) -> herr_t {
+        // SAFETY: it is the `Ask` given below; HDF5 calls back on this thread during the call.
+        let ask = unsafe { &mut *data.cast::<Ask<'_>>() };
+        // SAFETY: plain queries. Only committed datatypes have an object behind them.
+        let pointer = unsafe {
+            if ask.datatypes && (ask.h5.H5Tcommitted)(id) <= 0 {
+                return 0;
+            }
+            (ask.h5.H5VLobject)(id)
+        };
+        if let Ok(other) = Handle::at(pointer).and_then(Handle::file) {
+            let mine = if ask.local { Arc::ptr_eq(&other, ask.file) } else { other.is_same(ask.file) };
+            if mine {
+                ask.found.push(id);
+            }
+        }
+        0
+    }
+    let mut ask = Ask { h5, file, local: types & H5F_OBJ_LOCAL != 0, datatypes: false, found: Vec::new() };
+    for (bit, id_type) in [
+        (H5F_OBJ_FILE, H5I_FILE),
+        (H5F_OBJ_DATASET, H5I_DATASET),
+        (H5F_OBJ_GROUP, H5I_GROUP),
+        (H5F_OBJ_DATATYPE, H5I_DATATYPE),
+        (H5F_OBJ_ATTR, H5I_ATTR),
+    ] {
+        if types & bit != 0 {
+            ask.datatypes = id_type == H5I_DATATYPE;
+            // SAFETY: the callback gets back the pointer to `ask`, which outlives the call.
+            unsafe { (h5.H5Iiterate)(id_type, Some(each), (&raw mut ask).cast()) };
+        }
+    }
+    ask.found
+}
+
+unsafe extern "C" fn specific<const N: usize>(
+    pointer: *mut c_void, what: *mut FileSpecificArgs, _: hid_t, _: *mut *mut c_void,
+) -> herr_t {
+    status::<N>("file_specific", |h5| {
+        let what = args::of(what)?;
+        // SAFETY: `op` says which member of the union HDF5 has filled.
+        unsafe {
+            match what.op {
+                FILE_FLUSH => flush(&Handle::at(pointer)?.file()?),
+                FILE_REOPEN => {
+                    let again = open::reopen(&Handle::at(pointer)?.file()?)?;
+                    args::put(what.args.reopen, again.handle().cast())
+                }
+                FILE_IS_ACCESSIBLE => {
+                    let a = what.args.is_accessible;
+                    args::put(a.accessible, open::is_accessible(h5, args::name(a.name)?, a.fapl_id)?)
+                }
+                FILE_DELETE => open::delete(h5, args::name(what.args.del.name)?, what.args.del.fapl_id),
+                FILE_IS_EQUAL => {
+                    let e = what.args.is_equal;
+                    let mine = Handle::at(pointer)?.file()?;
+                    let same = Handle::at(e.obj2).and_then(Handle::file).is_ok_and(|other| other.is_same(&mine));
+                    args::put(e.same, same)
+                }
+                other => Err(unknown_op("file_specific", other)),
+            }
+        }
+    })
+}
+
+/// Everything acknowledged so far survives power loss.
+pub fn flush(file: &Arc<File>) -> Result<()> {
+    if file.writable { file.container.flush() } else { Ok(()) }
+}
+
+unsafe extern "C" fn optional<const N: usize>(
+    pointer: *mut c_void, what: *mut OptionalArgs, _: hid_t, _: *mut *mut c_void,
+) -> herr_t {
+    status::<N>("file_optional", |_| {
+        let what = args::of(what)?;
+        let file = Handle::at(pointer)?.file()?;
+        match what.op_type {
+            // Every reader sees every write at once here, so single-writer-multiple-reader needs nothing more.
+            NATIVE_FILE_START_SWMR_WRITE => file.need_writable("SWMR writing"),
+            NATIVE_FILE_POST_OPEN | NATIVE_FILE_SET_LIBVER_BOUNDS => Ok(()),
+            // SAFETY: these operations' arguments begin with the pointer to the result.
+            NATIVE_FILE_GET_SIZE | NATIVE_FILE_GET_EOA => unsafe {
+                args::put(*what.args.cast::<*mut u64>(), file.container.info()?.stored_bytes)
+            },
+            // SAFETY: as above. There is no free space inside a file here.
+            NATIVE_FILE_GET_FREE_SPACE => unsafe { args::put(*what.args.cast::<*mut u64>(), 0) },
+            // SAFETY: as above.
+            NATIVE_FILE_GET_MIN_DSET_OHDR_FLAG => unsafe { args::put(*what.args.cast::<*mut bool>(), false) },
+            other => Err(unknown_op("file_optional", other)),
+        }
+    })
+}
+
+unsafe extern "C" fn close<const N: usize>(pointer: *mut c_void, _: hid_t, _: *mut *mut c_void) -> herr_t {
+    status::<N>("file_close", |h5| {
+        let handle = Handle::at(pointer)?;
+        let Body::File(file) = &handle.body else { return Handle::close(pointer) };
+        let file = file.clone();
+        let mut degree: c_int = 0;
+        // SAFETY: a plain query of our own list.
+        unsafe { (h5.H5Pget_fclose_degree)(file.fapl.get(), &raw mut degree) };
+        Handle::close(pointer)?;
+        if degree == H5F_CLOSE_STRONG {
+            close_objects(h5, &file);
+        }
+        Ok(())
+    })
+}
+
+/// Closes all objects of a file that is closed with the degree "strong".
+fn close_objects(h5: &'static Api, file: &Arc<File>) {
+    for id in ids_of(h5, file, H5F_OBJ_LOCAL | H5F_OBJ_ATTR | H5F_OBJ_DATASET | H5F_OBJ_GROUP | H5F_OBJ_DATATYPE) {
+        // SAFETY: the ids are valid until their count is zero.
+        unsafe {
+            while (h5.H5Iis_valid)(id) > 0 && (h5.H5Idec_ref)(id) > 0 {}
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! What the connector says about itself.
+
+use std::ffi::{c_int, c_void};
+
+use crate::ffi::class::{
+    ConnectorClass, IntrospectClass, NATIVE_ATTR_ITERATE_OLD, NATIVE_DATASET_CHUNK_ITER, NATIVE_DATASET_CHUNK_READ,
+    NATIVE_DATASET_CHUNK_WRITE, NATIVE_DATASET_GET_CHUNK_INDEX_TYPE, NATIVE_GROUP_GET_OBJINFO, NATIVE_GROUP_ITERATE_OLD,
+    NATIVE_OBJECT_GET_COMMENT, NATIVE_OBJECT_GET_NATIVE_INFO, NATIVE_OBJECT_SET_COMMENT,
+};
+use crate::ffi::types::herr_t;
+use crate::error::h5_id;
+use crate::ffi::{Api, Hid, entry};
+use crate::object::{Body, Handle};
+use crate::Result;
+
+use super::{args, status};
+
+/// `H5VL_CAP_FLAG_*`: basic and more of attributes, datasets, files, groups, links, objects, references; object
+/// references, stored datatypes, creation order, iteration, storage size, by index, property lists, flush and refresh,
+/// external, hard and soft links, times, filters, fill values.
+pub const CAPABILITIES: u64 = {
+    let basic_and_more = 0x8 | 0x10 | 0x20 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800 | 0x1000 | 0x8000 | 0x1_0000;
+    let references = 0x2_0000 | 0x4_0000 | 0x8_0000;
+    let stored_types_order_iterate_storage_idx_plist_flush =
+        0x40_0000 | 0x80_0000 | 0x100_0000 | 0x200_0000 | 0x400_0000 | 0x800_0000 | 0x1000_0000;
+    let links = 0x2000_0000 | 0x4000_0000 | 0x8000_0000;
+    let times_filters_fill = 0x2_0000_0000 | 0x8_0000_0000 | 0x10_0000_0000;
+    basic_and_more | references | stored_types_order_iterate_storage_idx_plist_flush | links | times_filters_fill
+};
+
+const LEVEL_CURRENT: c_int = 0;
+const SUPPORTED: u64 = 1;
+
+pub fn class<const N: usize>() -> IntrospectClass {
+    IntrospectClass {
+        get_conn_cls: Some(get_conn_cls::<N>),
+        get_cap_flags: Some(get_cap_flags::<N>),
+        opt_query: Some(opt_query::<N>),
+    }
+}
+
+/// The native connector's class in this libhdf5.
+fn native_class(h5: &'static Api, object: *mut c_void) -> Result<*const ConnectorClass> {
+    let mut class = std::ptr::null();
+    // Before HDF5 2.0 the global id is not visible.
+    // SAFETY: a plain query.
+    let native = match h5.H5VL_NATIVE_g() {
+        id if id > 0 => None,
+        _ => Some(h5_id(h5, "H5VLget_connector_id_by_name", unsafe {
+            (h5.H5VLget_connector_id_by_name)(c"native".as_ptr())
+        })?),
+    };
+    let id = native.as_ref().map_or_else(|| h5.H5VL_NATIVE_g(), Hid::get);
+    // SAFETY: the native connector answers without looking at the object; the place is valid.
+    let status = unsafe { (h5.H5VLintrospect_get_conn_cls)(object, id, LEVEL_CURRENT, &raw mut class) };
+    crate::error::h5_check("H5VLintrospect_get_conn_cls", status)?;
+    Ok(class.cast())
+}
+
+unsafe extern "C" fn get_conn_cls<const N: usize>(
+    object: *mut c_void, level: c_int, out: *mut *const ConnectorClass,
+) -> herr_t {
+    status::<N>("introspect_get_conn_cls", |h5| {
+        let own = entry::class_of(N).map_or(std::ptr::null(), std::ptr::from_ref);
+        // See `facade`. The file inside stored types tells the truth, because there libhdf5 would go on to use it.
+        let is_object = matches!(Handle::at(object), Ok(handle) if !matches!(handle.body, Body::Anchor(_)));
+        let class = if is_object && level != LEVEL_CURRENT { native_class(h5, object)? } else { own };
+        args::put(out, class)
+    })
+}
+
+unsafe extern "C" fn get_cap_flags<const N: usize>(_: *const c_void, out: *mut u64) -> herr_t {
+    status::<N>("introspect_get_cap_flags", |_| args::put(out, CAPABILITIES))
+}
+
+unsafe extern "C" fn opt_query<const N: usize>(_: *mut c_void, class: c_int, op: c_int, out: *mut u64) -> herr_t {
+    status::<N>("introspect_opt_query", |_| args::put(out, if is_supported(class, op) { SUPPORTED } else { 0 }))
+}
+
+fn is_supported(class: c_int, op: c_int) -> bool {
+    match class {
+        3 => op == NATIVE_ATTR_ITERATE_OLD,
+        4 => {
+            (NATIVE_DATASET_GET_CHUNK_INDEX_TYPE..=NATIVE_DATASET_CHUNK_ITER).contains(&op)
+                || op == NATIVE_DATASET_CHUNK_READ
+                || op == NATIVE_DATASET_CHUNK_WRITE
+        }
+        7 => op == NATIVE_GROUP_GET_OBJINFO || op == NATIVE_GROUP_ITERATE_OLD,
+        9 => matches!(op, NATIVE_OBJECT_GET_COMMENT | NATIVE_OBJECT_SET_COMMENT | NATIVE_OBJECT_GET_NATIVE_INFO),
+        _ => false,
+    }
+}

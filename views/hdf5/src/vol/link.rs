@@ -1,0 +1,281 @@
+//! Links.
+
+use std::ffi::{c_int, c_void};
+
+use cenote::{Error, ErrorKind};
+
+use crate::Result;
+use crate::error::unsupported;
+use crate::ffi::Api;
+use crate::ffi::class::{
+    LINK_CREATE_HARD, LINK_CREATE_SOFT, LINK_CREATE_UD, LINK_DELETE, LINK_EXISTS, LINK_GET_INFO, LINK_GET_NAME,
+    LINK_GET_VAL, LINK_ITER, LinkClass, LinkCreateArgs, LinkGetArgs, LinkIterate, LinkSpecificArgs,
+};
+use crate::ffi::types::{H5L_TYPE_EXTERNAL, H5VL_OBJECT_BY_NAME, LocParams, OptionalArgs, herr_t, hid_t};
+use crate::meta::links::{self, Link, Target};
+use crate::meta::resolve::{self, Found, Place};
+use crate::meta::{objects, transact};
+use crate::object::Handle;
+
+use super::group::link_new;
+use super::visit::{self, Step};
+use super::{args, status, unknown_op};
+
+pub fn class<const N: usize>() -> LinkClass {
+    LinkClass {
+        create: Some(create::<N>),
+        copy: Some(copy::<N>),
+        move_: Some(move_link::<N>),
+        get: Some(get::<N>),
+        specific: Some(specific::<N>),
+        optional: Some(optional::<N>),
+    }
+}
+
+/// Where a new link goes, and its name.
+fn target<'a>(pointer: *mut c_void, loc: &LocParams) -> Result<(Place, &'a [u8])> {
+    if loc.kind != H5VL_OBJECT_BY_NAME {
+        return Err(Error::new(ErrorKind::InvalidInput, "link").because("a new link needs a name"));
+    }
+    // SAFETY: `kind` says which member of the union is in use.
+    Ok((Handle::at(pointer)?.place()?, args::name(unsafe { loc.data.by_name.name })?))
+}
+
+unsafe extern "C" fn create<const N: usize>(
+    what: *mut LinkCreateArgs, pointer: *mut c_void, loc: *const LocParams, lcpl: hid_t, _: hid_t, _: hid_t,
+    _: *mut *mut c_void,
+) -> herr_t {
+    status::<N>("link_create", |h5| {
+        let what = args::of(what)?;
+        let loc = args::of(loc)?;
+        let options = args::link_create(h5, lcpl);
+        let cset = options.1;
+        // SAFETY: `op` says which member of the union is in use; a value has the size that it says.
+        unsafe {
+            match what.op {
+                LINK_CREATE_HARD => {
+                    let hard = what.args.hard;
+                    let pointer = if pointer.is_null() { hard.obj } else { pointer };
+                    let object = if hard.obj.is_null() { pointer } else { hard.obj };
+                    let existing = args::at(&Handle::at(object)?.place()?, &hard.loc)?;
+                    let (base, name) = target(pointer, loc)?;
+                    create_hard(&base, name, &existing, options)
+                }
+                LINK_CREATE_SOFT => {
+                    let (base, name) = target(pointer, loc)?;
+                    let value = args::name(what.args.soft)?.to_vec();
+                    create_other(&base, name, options, &Link { target: Target::Soft(value), order: None, cset })
+                }
+                LINK_CREATE_UD => {
+                    let ud = what.args.ud;
+                    if ud.kind != H5L_TYPE_EXTERNAL {
+                        return Err(unsupported(
+                            format!("user-defined links of class {}", ud.kind),
+                            "use hard, soft or external links",
+                        ));
+                    }
+                    let (base, name) = target(pointer, loc)?;
+                    let value = std::slice::from_raw_parts(ud.buf.cast::<u8>(), ud.size).to_vec();
+                    resolve::external_parts(&value)?;
+                    let link = Link { target: Target::User(ud.kind as u8, value), order: None, cset };
+                    create_other(&base, name, options, &link)
+                }
+                other => Err(unknown_op("link_create", other)),
+            }
+        }
+    })
+}
+
+fn create_hard(base: &Place, name: &[u8], existing: &Place, options: (bool, u8)) -> Result<()> {
+    base.file.need_writable("creating a link")?;
+    if !existing.file.is_same(&base.file) {
+        return Err(Error::new(ErrorKind::InvalidInput, format!("link `{}`", String::from_utf8_lossy(name)))
+            .because("source and destination should be in the same file"));
+    }
+    link_new(base, name, options, |tx, file, group, last| {
+        objects::link_hard(tx, file, group, last, existing.oid, options.1)?;
+        Ok(existing.oid)
+    })
+    .map(|_| ())
+}
+
+fn create_other(base: &Place, name: &[u8], options: (bool, u8), link: &Link) -> Result<()> {
+    base.file.need_writable("creating a link")?;
+    link_new(base, name, options, |tx, file, group, last| {
+        links::insert(tx, file, group, last, link.clone())?;
+        Ok(0)
+    })
+    .map(|_| ())
+}
+
+/// Source link and destination of a copy or move; either object pointer may be null for "the same".
+fn ends<'a>(
+    src: *mut c_void, src_loc: *const LocParams, dst: *mut c_void, dst_loc: *const LocParams,
+) -> Result<(Found, Link, Place, &'a [u8])> {
+    let (a, b) = (if src.is_null() { dst } else { src }, if dst.is_null() { src } else { dst });
+    let from = args::link(a, src_loc)?;
+    let Some(link) = from.link.clone() else {
+        return Err(Error::new(ErrorKind::NotFound, format!("link `{}`", String::from_utf8_lossy(&from.path)))
+            .because("name doesn't exist"));
+    };
+    let (base, name) = target(b, args::of(dst_loc)?)?;
+    base.file.need_writable("changing links")?;
+    if matches!(link.target, Target::Hard(_)) && !from.file.is_same(&base.file) {
+        return Err(Error::new(ErrorKind::InvalidInput, format!("link `{}`", String::from_utf8_lossy(name)))
+            .because("moving or copying a hard link to another file is not possible")
+            .try_next("copy the object with H5Ocopy"));
+    }
+    Ok((from, link, base, name))
+}
+
+unsafe extern "C" fn copy<const N: usize>(
+    src: *mut c_void, src_loc: *const LocParams, dst: *mut c_void, dst_loc: *const LocParams, lcpl: hid_t, _: hid_t,
+    _: hid_t, _: *mut *mut c_void,
+) -> herr_t {
+    status::<N>("link_copy", |h5| {
+        let (_, link, base, name) = ends(src, src_loc, dst, dst_loc)?;
+        let options = args::link_create(h5, lcpl);
+        link_new(&base, name, options, |tx, file, group, last| match &link.target {
+            Target::Hard(oid) => objects::link_hard(tx, file, group, last, *oid, options.1).map(|()| *oid),
+            _ => links::insert(tx, file, group, last, Link { cset: options.1, ..link.clone() }).map(|()| 0),
+        })
+        .map(|_| ())
+    })
+}
+
+unsafe extern "C" fn move_link<const N: usize>(
+    src: *mut c_void, src_loc: *const LocParams, dst: *mut c_void, dst_loc: *const LocParams, lcpl: hid_t, _: hid_t,
+    _: hid_t, _: *mut *mut c_void,
+) -> herr_t {
+    status::<N>("link_move", |h5| {
+        let (from, link, base, name) = ends(src, src_loc, dst, dst_loc)?;
+        let options = args::link_create(h5, lcpl);
+        link_new(&base, name, options, |tx, file, group, last| {
+            links::insert(tx, file, group, last, Link { cset: options.1, ..link.clone() })?;
+            if from.file.is_same(file) {
+                // Read again in the transaction: another process may have been faster.
+                let now = links::get_in(tx, file, from.group, &from.name)?;
+                if now.as_ref() != Some(&link) {
+                    return Err(resolve::not_found(file, &from.path, &from.name));
+                }
+                links::remove(tx, file, from.group, &from.name, &link)?;
+            }
+            Ok(0)
+        })?;
+        if !from.file.is_same(&base.file) {
+            transact(&from.file, |tx| objects::unlink(tx, &from.file, from.group, &from.name))?;
+        }
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn get<const N: usize>(
+    pointer: *mut c_void, loc: *const LocParams, what: *mut LinkGetArgs, _: hid_t, _: *mut *mut c_void,
+) -> herr_t {
+    status::<N>("link_get", |_| {
+        let what = args::of(what)?;
+        let found = args::link(pointer, loc)?;
+        let Some(link) = &found.link else {
+            return Err(resolve::not_found(&found.file, &found.path, &found.name));
+        };
+        // SAFETY: `op` says which member of the union is in use.
+        unsafe {
+            match what.op {
+                LINK_GET_INFO => args::put(what.args.info, visit::link_info(&found.file, found.group, link)?),
+                LINK_GET_NAME => {
+                    let g = what.args.name;
+                    args::give_name(&found.name, g.name, g.size, g.len)
+                }
+                LINK_GET_VAL => {
+                    let g = what.args.val;
+                    let value = match &link.target {
+                        Target::Hard(_) => {
+                            return Err(Error::new(ErrorKind::InvalidInput, "link value").because("a hard link has none"));
+                        }
+                        Target::Soft(value) => [value.as_slice(), &[0]].concat(),
+                        Target::User(_, value) => value.clone(),
+                    };
+                    let n = value.len().min(g.size);
+                    if !g.buf.is_null() {
+                        std::ptr::copy_nonoverlapping(value.as_ptr(), g.buf.cast::<u8>(), n);
+                    }
+                    Ok(())
+                }
+                other => Err(unknown_op("link_get", other)),
+            }
+        }
+    })
+}
+
+unsafe extern "C" fn specific<const N: usize>(
+    pointer: *mut c_void, loc: *const LocParams, what: *mut LinkSpecificArgs, _: hid_t, _: *mut *mut c_void,
+) -> herr_t {
+    super::run::<N, herr_t>("link_specific", -1, |h5| {
+        let what = args::of(what)?;
+        match what.op {
+            LINK_DELETE => {
+                let found = args::link(pointer, loc)?;
+                found.file.need_writable("deleting a link")?;
+                if found.name.is_empty() {
+                    return Err(Error::new(ErrorKind::InvalidInput, "link").because("can't delete self"));
+                }
+                transact(&found.file, |tx| objects::unlink(tx, &found.file, found.group, &found.name))?;
+                Ok(0)
+            }
+            LINK_EXISTS => {
+                let found = args::link(pointer, loc)?;
+                // SAFETY: `op` says which member of the union is in use.
+                args::put(unsafe { what.args.exists }, found.link.is_some() || found.name.is_empty())?;
+                Ok(0)
+            }
+            LINK_ITER => {
+                let group = args::place(pointer, loc)?;
+                // SAFETY: as above.
+                iterate(h5, &group, unsafe { &what.args.iterate })
+            }
+            other => Err(unknown_op("link_specific", other)),
+        }
+    })
+}
+
+fn iterate(h5: &'static Api, group: &Place, it: &LinkIterate) -> Result<herr_t> {
+    let op = it.op.ok_or_else(|| unknown_op("link_specific", LINK_ITER))?;
+    let id = visit::GroupId::new(h5, group)?;
+    let file = &group.file;
+    let call = |name: &[u8], holder: u64, link: &Link| -> Result<herr_t> {
+        let name = visit::c_name(name)?;
+        let info = visit::link_info(file, holder, link)?;
+        // SAFETY: the program's function gets a valid id, name and description.
+        Ok(unsafe { op(id.get(), name.as_ptr(), &raw const info, it.op_data) })
+    };
+    if it.recursive {
+        let step = visit::links_below(file, group.oid, it.idx_type, it.order, &mut |met| {
+            Ok(Step::of(call(met.path, met.group, met.link)?))
+        })?;
+        return step.status();
+    }
+    let all = links::list_in(file, group.oid, it.idx_type, it.order)?;
+    // SAFETY: the index is a valid place or null.
+    let start = unsafe { it.idx.as_ref() }.copied().unwrap_or(0);
+    if start > 0 && start >= all.len() as u64 {
+        return Err(Error::new(ErrorKind::InvalidInput, "iteration over links").because("index out of bound"));
+    }
+    let mut done = start;
+    for (name, link) in all.into_iter().skip(start as usize) {
+        let result = call(&name, group.oid, &link)?;
+        done += 1;
+        if !it.idx.is_null() {
+            args::put(it.idx, done)?;
+        }
+        if Step::of(result) != Step::Go {
+            return Ok(result);
+        }
+    }
+    Ok(0)
+}
+
+unsafe extern "C" fn optional<const N: usize>(
+    _: *mut c_void, _: *const LocParams, what: *mut OptionalArgs, _: hid_t, _: *mut *mut c_void,
+) -> herr_t {
+    status::<N>("link_optional", |_| Err(unknown_op("link_optional", args::of(what)?.op_type as c_int)))
+}

@@ -1,0 +1,248 @@
+//! Objects of whatever kind.
+
+use std::collections::HashSet;
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+use crate::Result;
+use crate::ffi::Api;
+use crate::ffi::class::{
+    NATIVE_OBJECT_GET_COMMENT, NATIVE_OBJECT_GET_NATIVE_INFO, NATIVE_OBJECT_SET_COMMENT, OBJECT_CHANGE_REF_COUNT,
+    OBJECT_EXISTS, OBJECT_FLUSH, OBJECT_GET_FILE, OBJECT_GET_INFO, OBJECT_GET_NAME, OBJECT_GET_TYPE, OBJECT_LOOKUP,
+    OBJECT_REFRESH, OBJECT_VISIT, ObjectClass, ObjectGetArgs, ObjectSpecificArgs, ObjectVisit,
+};
+use crate::ffi::types::{
+    H5O_INFO_NUM_ATTRS, H5O_TYPE_DATASET, H5O_TYPE_GROUP, H5O_TYPE_NAMED_DATATYPE, H5O_info2_t, H5VL_OBJECT_BY_NAME,
+    LocParams, OptionalArgs, herr_t, hid_t,
+};
+use crate::meta::header::{self, Body as HeaderBody, Header};
+use crate::meta::links::Target;
+use crate::meta::resolve::{self, Place};
+use crate::meta::{attrs, keys, objects, transact};
+use crate::object::{self as objects_open, Handle};
+
+use super::visit::{self, Step};
+use super::{args, object, status, unknown_op};
+
+pub fn class<const N: usize>() -> ObjectClass {
+    ObjectClass {
+        open: Some(open::<N>),
+        copy: Some(copy::<N>),
+        get: Some(get::<N>),
+        specific: Some(specific::<N>),
+        optional: Some(optional::<N>),
+    }
+}
+
+/// `H5O_type_t`.
+pub fn kind_of(header: &Header) -> c_int {
+    match header.body {
+        HeaderBody::Group(_) => H5O_TYPE_GROUP,
+        HeaderBody::Dataset { .. } => H5O_TYPE_DATASET,
+        HeaderBody::Datatype { .. } => H5O_TYPE_NAMED_DATATYPE,
+    }
+}
+
+unsafe extern "C" fn open<const N: usize>(
+    pointer: *mut c_void, loc: *const LocParams, opened: *mut c_int, _: hid_t, _: *mut *mut c_void,
+) -> *mut c_void {
+    object::<N>("object_open", |h5| {
+        let place = args::place(pointer, loc)?;
+        let handle = Handle::new(h5, objects_open::open(&place)?);
+        if !opened.is_null() {
+            args::put(opened, Handle::at(handle.cast())?.id_type())?;
+        }
+        Ok(handle)
+    })
+}
+
+#[expect(clippy::too_many_arguments, reason = "the interface is HDF5's")]
+unsafe extern "C" fn copy<const N: usize>(
+    src: *mut c_void, src_loc: *const LocParams, src_name: *const c_char, dst: *mut c_void, dst_loc: *const LocParams,
+    dst_name: *const c_char, ocpypl: hid_t, lcpl: hid_t, _: hid_t, _: *mut *mut c_void,
+) -> herr_t {
+    status::<N>("object_copy", |h5| {
+        let from = resolve::resolve(&args::place(src, src_loc)?, args::name(src_name)?, true)?.place()?;
+        let to = args::place(dst, dst_loc)?;
+        let mut flags: c_uint = 0;
+        // SAFETY: the place is valid; failure leaves the default.
+        unsafe { (h5.H5Pget_copy_object)(ocpypl, &raw mut flags) };
+        super::copy::object(&from, &to, args::name(dst_name)?, flags, args::link_create(h5, lcpl))
+    })
+}
+
+/// An object as HDF5 describes it.
+pub fn info(place: &Place, fields: c_uint) -> Result<H5O_info2_t> {
+    let header = header::get(&place.file, place.oid)?;
+    let t = header.born_unix_s;
+    Ok(H5O_info2_t {
+        fileno: place.file.fileno(),
+        token: args::token_of(place.oid),
+        kind: kind_of(&header),
+        rc: objects::link_count(&place.file, place.oid)?,
+        atime: t,
+        mtime: t,
+        ctime: t,
+        btime: t,
+        num_attrs: if fields & H5O_INFO_NUM_ATTRS != 0 { attrs::count(&place.file, place.oid)? } else { 0 },
+    })
+}
+
+/// A path to an object that is right now: the one by which it was opened if it still leads there, else another; empty
+/// if there is none.
+fn path_now(place: &Place) -> Result<Vec<u8>> {
+    if !place.path.is_empty() {
+        let root = Place { file: place.file.clone(), oid: keys::ROOT, path: b"/".to_vec() };
+        if let Ok(found) = resolve::resolve(&root, &place.path, true)
+            && found.oid == Some(place.oid)
+            && found.file.is_same(&place.file)
+        {
+            return Ok(place.path.clone());
+        }
+        // Behind an external link the path is one of the other file already; or the object was moved or unlinked.
+    }
+    Ok(resolve::search_path(&place.file, place.oid)?.unwrap_or_default())
+}
+
+unsafe extern "C" fn get<const N: usize>(
+    pointer: *mut c_void, loc: *const LocParams, what: *mut ObjectGetArgs, _: hid_t, _: *mut *mut c_void,
+) -> herr_t {
+    status::<N>("object_get", |_| {
+        let what = args::of(what)?;
+        // SAFETY: `op` says which member of the union is in use.
+        unsafe {
+            match what.op {
+                OBJECT_GET_FILE => args::put(what.args.file, Handle::at(pointer)?.file()?.handle().cast()),
+                OBJECT_GET_NAME => {
+                    let g = what.args.name;
+                    args::give_name(&path_now(&args::place(pointer, loc)?)?, g.buf, g.size, g.len)
+                }
+                OBJECT_GET_TYPE => {
+                    let place = args::place(pointer, loc)?;
+                    args::put(what.args.kind, kind_of(&header::get(&place.file, place.oid)?))
+                }
+                OBJECT_GET_INFO => {
+                    let g = what.args.info;
+                    args::put(g.info, info(&args::place(pointer, loc)?, g.fields)?)
+                }
+                other => Err(unknown_op("object_get", other)),
+            }
+        }
+    })
+}
+
+unsafe extern "C" fn specific<const N: usize>(
+    pointer: *mut c_void, loc: *const LocParams, what: *mut ObjectSpecificArgs, _: hid_t, _: *mut *mut c_void,
+) -> herr_t {
+    super::run::<N, herr_t>("object_specific", -1, |h5| {
+        let what = args::of(what)?;
+        // SAFETY: `op` says which member of the union is in use.
+        unsafe {
+            match what.op {
+                OBJECT_CHANGE_REF_COUNT => {
+                    let place = args::place(pointer, loc)?;
+                    place.file.need_writable("changing a link count")?;
+                    let delta = i64::from(what.args.delta);
+                    transact(&place.file, |tx| objects::link_count_add(tx, &place.file, place.oid, delta))?;
+                }
+                OBJECT_EXISTS => args::put(what.args.exists, exists(pointer, args::of(loc)?)?)?,
+                OBJECT_LOOKUP => args::put(what.args.token, args::token_of(args::place(pointer, loc)?.oid))?,
+                OBJECT_VISIT => return visit_objects(h5, &args::place(pointer, loc)?, &what.args.visit),
+                OBJECT_FLUSH => super::file::flush(&Handle::at(pointer)?.file()?)?,
+                OBJECT_REFRESH => {}
+                other => return Err(unknown_op("object_specific", other)),
+            }
+        }
+        Ok(0)
+    })
+}
+
+fn exists(pointer: *mut c_void, loc: &LocParams) -> Result<bool> {
+    if loc.kind != H5VL_OBJECT_BY_NAME {
+        return Ok(args::at(&Handle::at(pointer)?.place()?, loc).is_ok());
+    }
+    // SAFETY: `kind` says which member of the union is in use.
+    let name = args::name(unsafe { loc.data.by_name.name })?;
+    match resolve::resolve(&Handle::at(pointer)?.place()?, name, true) {
+        Ok(found) => Ok(found.oid.is_some()),
+        Err(error) if error.kind() == cenote::ErrorKind::NotFound => {
+            // A missing group on the way is an error, a dangling link at the end is not there.
+            let last = resolve::resolve(&Handle::at(pointer)?.place()?, name, false)?;
+            if last.link.is_some() { Ok(false) } else { Err(error) }
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn visit_objects(h5: &'static Api, top: &Place, v: &ObjectVisit) -> Result<herr_t> {
+    let op = v.op.ok_or_else(|| unknown_op("object_specific", OBJECT_VISIT))?;
+    let id = visit::GroupId::new(h5, top)?;
+    let call = |name: &[u8], place: &Place| -> Result<herr_t> {
+        let name = visit::c_name(name)?;
+        let info = info(place, v.fields)?;
+        // SAFETY: the program's function gets a valid id, name and description.
+        Ok(unsafe { op(id.get(), name.as_ptr(), &raw const info, v.op_data) })
+    };
+    let first = call(b".", top)?;
+    if first != 0 || !matches!(header::get(&top.file, top.oid)?.body, HeaderBody::Group(_)) {
+        return Ok(first);
+    }
+    let mut seen = HashSet::from([top.oid]);
+    let step = visit::links_below(&top.file, top.oid, v.idx_type, v.order, &mut |met| {
+        let Target::Hard(oid) = met.link.target else { return Ok(Step::Go) };
+        if !seen.insert(oid) {
+            return Ok(Step::Go);
+        }
+        let place = Place { file: top.file.clone(), oid, path: resolve::join(&top.path, met.path) };
+        Ok(Step::of(call(met.path, &place)?))
+    })?;
+    step.status()
+}
+
+unsafe extern "C" fn optional<const N: usize>(
+    pointer: *mut c_void, loc: *const LocParams, what: *mut OptionalArgs, _: hid_t, _: *mut *mut c_void,
+) -> herr_t {
+    status::<N>("object_optional", |_| {
+        let what = args::of(what)?;
+        let place = args::place(pointer, loc)?;
+        let key = keys::of(keys::TAG_COMMENT, place.oid);
+        match what.op_type {
+            NATIVE_OBJECT_GET_COMMENT => {
+                let a = args::of(what.args.cast::<GetComment>())?;
+                let comment = place.file.meta.get_one(&key)?.unwrap_or_default();
+                args::give_name(&comment, a.buf, a.size, a.len)
+            }
+            NATIVE_OBJECT_SET_COMMENT => {
+                place.file.need_writable("setting a comment")?;
+                let comment = args::name_or_none(*args::of(what.args.cast::<*const c_char>())?)?.unwrap_or_default();
+                transact(&place.file, |tx| {
+                    if comment.is_empty() {
+                        tx.del(&place.file.meta, &key)
+                    } else {
+                        tx.put(&place.file.meta, &key, comment)
+                    }
+                })
+            }
+            NATIVE_OBJECT_GET_NATIVE_INFO => {
+                let a = args::of(what.args.cast::<GetNativeInfo>())?;
+                // There is no native object header: all its counts are zero.
+                args::put(a.info, [0; NATIVE_INFO_BYTES])
+            }
+            other => Err(unknown_op("object_optional", other)),
+        }
+    })
+}
+
+/// Size of `H5O_native_info_t`.
+const NATIVE_INFO_BYTES: usize = 96;
+
+#[repr(C)]
+struct GetComment {
+    size: usize,
+    buf: *mut c_char,
+    len: *mut usize,
+}
+#[repr(C)]
+struct GetNativeInfo {
+    fields: c_uint,
+    info: *mut [u8; NATIVE_INFO_BYTES],
+}

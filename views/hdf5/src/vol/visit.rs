@@ -1,0 +1,142 @@
+//! Iteration: calling a program's function for links, objects and attributes.
+
+use std::collections::HashSet;
+use std::ffi::{CString, c_int};
+use std::sync::Arc;
+
+use cenote::{Error, ErrorKind};
+
+use crate::Result;
+use crate::ffi::types::{H5L_info2_t, LinkInfoU, herr_t, hid_t};
+use crate::ffi::{Api, Hid};
+use crate::file::File;
+use crate::meta::links::{self, Link, Target};
+use crate::meta::resolve::Place;
+use crate::object::{self, Handle};
+
+use super::args;
+
+/// What a program's function wants next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// The next one.
+    Go,
+    /// An end, with this value as the result of the call.
+    Stop(herr_t),
+    /// An end with an error that is already on the stack.
+    Fail(herr_t),
+}
+
+impl Step {
+    /// From the function's result.
+    pub fn of(result: herr_t) -> Self {
+        match result {
+            0 => Self::Go,
+            n if n > 0 => Self::Stop(n),
+            n => Self::Fail(n),
+        }
+    }
+    /// As the result of the callback.
+    pub fn status(self) -> Result<herr_t> {
+        match self {
+            Self::Go => Ok(0),
+            Self::Stop(n) | Self::Fail(n) => Ok(n),
+        }
+    }
+}
+
+/// An id for a program's function, closed afterwards.
+pub struct GroupId(Hid);
+
+impl GroupId {
+    /// An id of the object at `place`.
+    pub fn new(h5: &'static Api, place: &Place) -> Result<Self> {
+        register(h5, Handle::new(h5, object::open(place)?)).map(Self)
+    }
+    /// The id.
+    pub fn get(&self) -> hid_t {
+        self.0.get()
+    }
+}
+
+/// Registers a handle with HDF5: an id that belongs to the caller.
+pub fn register(h5: &'static Api, handle: *mut Handle) -> Result<Hid> {
+    let id_type = Handle::at(handle.cast())?.id_type();
+    // SAFETY: the handle is live; HDF5 closes it when the id is closed.
+    let id = unsafe { (h5.H5VLwrap_register)(handle.cast(), id_type) };
+    if id > 0
+        && let Some(hid) = Hid::new(h5, id)
+    {
+        return Ok(hid);
+    }
+    Handle::close(handle.cast())?;
+    Err(crate::error::h5_failed("H5VLwrap_register"))
+}
+
+/// A name for C.
+pub fn c_name(name: &[u8]) -> Result<CString> {
+    CString::new(name).map_err(|_| Error::new(ErrorKind::Corrupt, "name").because("it contains a NUL"))
+}
+
+/// A link as HDF5 describes it.
+pub fn link_info(file: &File, group: u64, link: &Link) -> Result<H5L_info2_t> {
+    let u = match &link.target {
+        Target::Hard(oid) => LinkInfoU { token: args::token_of(*oid) },
+        Target::Soft(value) => LinkInfoU { val_size: value.len() + 1 },
+        Target::User(_, value) => LinkInfoU { val_size: value.len() },
+    };
+    let _ = (file, group);
+    Ok(H5L_info2_t {
+        kind: link.kind() as c_int,
+        corder_valid: link.order.is_some(),
+        corder: link.order.unwrap_or(0) as i64,
+        cset: c_int::from(link.cset),
+        u,
+    })
+}
+
+/// One link met on a recursive visit.
+pub struct Met<'a> {
+    /// Path relative to where the visit began.
+    pub path: &'a [u8],
+    /// The group that holds it.
+    pub group: u64,
+    /// The link.
+    pub link: &'a Link,
+}
+
+/// Visits all links below a group, each group once, calling `f`; HDF5's order: a group's links follow its own link.
+pub fn links_below(
+    file: &Arc<File>, top: u64, index: c_int, order: c_int, f: &mut dyn FnMut(&Met<'_>) -> Result<Step>,
+) -> Result<Step> {
+    let mut seen = HashSet::from([top]);
+    // A stack of what is left of each group on the way down: no recursion, so that depth has no limit.
+    let mut stack = vec![(Vec::new(), top, links::list_in(file, top, index, order)?.into_iter())];
+    while let Some((prefix, group, rest)) = stack.last_mut() {
+        let Some((name, link)) = rest.next() else {
+            stack.pop();
+            continue;
+        };
+        let mut path = prefix.clone();
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(&name);
+        let group = *group;
+        let step = f(&Met { path: &path, group, link: &link })?;
+        if step != Step::Go {
+            return Ok(step);
+        }
+        if let Target::Hard(child) = link.target
+            && seen.insert(child)
+            && let Some(header) = crate::meta::header::find(file, child)?
+            && matches!(header.body, crate::meta::header::Body::Group(_))
+        {
+            // Groups that do not track creation order are visited by name, as HDF5 does.
+            let by = if links::is_ordered(file, child)? { index } else { crate::ffi::types::H5_INDEX_NAME };
+            let below = links::list_in(file, child, by, order)?.into_iter();
+            stack.push((path, child, below));
+        }
+    }
+    Ok(Step::Go)
+}
