@@ -12,9 +12,7 @@ use cenote::{Error, ErrorKind};
 
 use crate::Result;
 use crate::error::{h5_check, h5_failed, h5_id, unsupported};
-use crate::ffi::types::{
-    H5P_DEFAULT, H5T_ARRAY, H5T_COMPOUND, H5T_REFERENCE, H5T_STRING, H5T_VLEN, hid_t, hsize_t,
-};
+use crate::ffi::types::{H5P_DEFAULT, H5T_ARRAY, H5T_COMPOUND, H5T_REFERENCE, H5T_STRING, H5T_VLEN, hid_t, hsize_t};
 use crate::ffi::{Api, Hid};
 use crate::file::File;
 
@@ -119,7 +117,12 @@ pub fn decode(h5: &'static Api, bytes: &[u8]) -> Result<Hid> {
 
 /// `H5Tconvert` in place: `work` holds `count` elements of `from` and has room for as many of `to`.
 pub fn convert(
-    h5: &'static Api, from: hid_t, to: hid_t, count: usize, work: &mut [u8], background: &mut [u8],
+    h5: &'static Api,
+    from: hid_t,
+    to: hid_t,
+    count: usize,
+    work: &mut [u8],
+    background: &mut [u8],
 ) -> Result<()> {
     // SAFETY: the caller sized both buffers for the larger of the two types.
     let status = unsafe {
@@ -146,9 +149,10 @@ pub fn look(h5: &'static Api, dtype: hid_t) -> Result<Inside> {
     // SAFETY: plain queries; ids that they return are owned here.
     unsafe {
         match (h5.H5Tget_class)(dtype) {
-            H5T_STRING => {
-                Ok(Inside { blobs: h5_check("H5Tis_variable_str", (h5.H5Tis_variable_str)(dtype))? > 0, old_refs: false })
-            }
+            H5T_STRING => Ok(Inside {
+                blobs: h5_check("H5Tis_variable_str", (h5.H5Tis_variable_str)(dtype))? > 0,
+                old_refs: false,
+            }),
             H5T_VLEN => {
                 let base = h5_id(h5, "H5Tget_super", (h5.H5Tget_super)(dtype))?;
                 Ok(Inside { blobs: true, old_refs: look(h5, base.get())?.old_refs })

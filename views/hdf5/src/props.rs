@@ -353,7 +353,9 @@ fn layout_of(h5: &'static Api, plist: hid_t) -> Result<(Layout, u32)> {
                 Ok((Layout::Chunked(dims), opts))
             }
             H5D_VIRTUAL => Err(unsupported("virtual datasets", "copy the data into one dataset")),
-            other => Err(Error::new(ErrorKind::InvalidInput, "dataset layout").because(format!("layout {other} is unknown"))),
+            other => {
+                Err(Error::new(ErrorKind::InvalidInput, "dataset layout").because(format!("layout {other} is unknown")))
+            }
         }
     }
 }
@@ -421,8 +423,7 @@ mod tests {
         let mut w = Writer::default();
         props.encode(&mut w);
         assert_eq!(DatasetProps::decode(&mut Reader::new("test", &w.0)).unwrap(), props);
-        let group =
-            GroupProps { object, link_order: 3, link_phase: (8, 6), est_link_info: (4, 8), heap_size_hint: 0 };
+        let group = GroupProps { object, link_order: 3, link_phase: (8, 6), est_link_info: (4, 8), heap_size_hint: 0 };
         let mut w = Writer::default();
         group.encode(&mut w);
         assert_eq!(GroupProps::decode(&mut Reader::new("test", &w.0)).unwrap(), group);

@@ -60,7 +60,12 @@ pub fn store(file: &Arc<File>, dtype: hid_t, count: usize, mem_type: hid_t, buf:
 
 /// Converts `count` stored elements of `dtype` into `mem_type` at `buf`.
 pub fn load(
-    file: &Arc<File>, dtype: hid_t, stored: &Stored, count: usize, mem_type: hid_t, buf: *mut c_void,
+    file: &Arc<File>,
+    dtype: hid_t,
+    stored: &Stored,
+    count: usize,
+    mem_type: hid_t,
+    buf: *mut c_void,
 ) -> Result<()> {
     let h5 = file.h5;
     let pair = dtype::pair(file, dtype, mem_type)?;

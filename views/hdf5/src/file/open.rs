@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 
 use crate::Result;
 use crate::error::h5_id;
-use crate::ffi::types::{H5F_ACC_EXCL, H5F_ACC_RDWR, H5F_ACC_TRUNC, hid_t};
 use crate::ffi::Api;
+use crate::ffi::types::{H5F_ACC_EXCL, H5F_ACC_RDWR, H5F_ACC_TRUNC, hid_t};
 use crate::meta::bytes::{Reader, Writer};
 use crate::meta::header::{Body, Header};
 use crate::meta::{keys, objects};
@@ -187,9 +187,12 @@ fn find(store: &Store, store_path: &Path, path: &Path, stub: &Stub) -> Result<(C
     {
         let original = Path::new(&stub.path);
         if matches!(stub::look(original), Ok(Seen::Stub(other)) if other.uuid == stub.uuid) {
-            return Err(Error::new(ErrorKind::InvalidInput, format!("unable to open file: name = '{}'", path.display()))
-                .because(format!("it is a copy of the stub of {}, not of the file", stub.path))
-                .try_next("open the original, or copy its contents with an HDF5 program"));
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                format!("unable to open file: name = '{}'", path.display()),
+            )
+            .because(format!("it is a copy of the stub of {}, not of the file", stub.path))
+            .try_next("open the original, or copy its contents with an HDF5 program"));
         }
         return adopt(store, store_path, path, stub, &old_label);
     }
@@ -331,7 +334,9 @@ pub fn delete(h5: &'static Api, name: &[u8], fapl: hid_t) -> Result<()> {
     let (store, store_path) = store_of(h5, fapl)?;
     let (container, _) = find(&store, &store_path, &path, &stub)?;
     if Shared::is_open(&store_path, container.id()) {
-        return Err(Error::new(ErrorKind::Busy, format!("file {}", path.display())).because("it is open in this process"));
+        return Err(
+            Error::new(ErrorKind::Busy, format!("file {}", path.display())).because("it is open in this process")
+        );
     }
     std::fs::remove_file(&path).map_err(|e| Error::io(format!("file {}", path.display()), &e))?;
     store.delete_container(&label_of(&path))

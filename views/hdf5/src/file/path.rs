@@ -49,7 +49,10 @@ pub fn label(path: &Path) -> String {
     let bytes = path.as_os_str().as_bytes();
     match std::str::from_utf8(bytes) {
         Ok(text) => text.to_owned(),
-        Err(_) => bytes.iter().map(|b| if b.is_ascii_graphic() { char::from(*b).to_string() } else { format!("%{b:02x}") }).collect(),
+        Err(_) => bytes
+            .iter()
+            .map(|b| if b.is_ascii_graphic() { char::from(*b).to_string() } else { format!("%{b:02x}") })
+            .collect(),
     }
 }
 

@@ -71,7 +71,11 @@ impl Stub {
     pub fn write(&self, path: &Path, new: bool) -> Result<()> {
         let mut options = fs::OpenOptions::new();
         options.write(true).mode(0o666);
-        if new { options.create_new(true) } else { options.create(true).truncate(true) };
+        if new {
+            options.create_new(true)
+        } else {
+            options.create(true).truncate(true)
+        };
         let wrap = |e: std::io::Error| create_error(path, &e);
         let mut file = options.open(path).map_err(wrap)?;
         file.write_all(&self.text()).map_err(wrap)
@@ -92,10 +96,8 @@ fn os_error(what: &str, path: &Path, e: &std::io::Error) -> Error {
     let message = e.to_string();
     let message = message.split(" (os error").next().unwrap_or_default();
     let base = Error::io(String::new(), e);
-    Error::new(base.kind(), format!("{what}: name = '{}'", path.display())).because(format!(
-        "errno = {}, error message = '{message}'",
-        e.raw_os_error().unwrap_or(0)
-    ))
+    Error::new(base.kind(), format!("{what}: name = '{}'", path.display()))
+        .because(format!("errno = {}, error message = '{message}'", e.raw_os_error().unwrap_or(0)))
 }
 
 /// Looks at what is at `path`.

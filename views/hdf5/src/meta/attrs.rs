@@ -145,7 +145,12 @@ pub fn create(tx: &mut Transaction, file: &File, oid: u64, name: &[u8], attr: &m
 
 /// Changes an attribute (found by name, or by uid if it was renamed) with `change`.
 pub fn update(
-    tx: &mut Transaction, file: &File, oid: u64, name: &[u8], uid: u64, change: impl FnOnce(&mut Attr),
+    tx: &mut Transaction,
+    file: &File,
+    oid: u64,
+    name: &[u8],
+    uid: u64,
+    change: impl FnOnce(&mut Attr),
 ) -> Result<()> {
     let mut key = keys::named(keys::TAG_ATTR, oid, name);
     let mut record = tx.get(&file.meta, &key)?.map(|r| Attr::decode(&r)).transpose()?;

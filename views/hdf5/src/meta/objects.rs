@@ -103,9 +103,7 @@ pub fn delete_if_unlinked(file: &Arc<File>, oid: u64) -> Result<()> {
 }
 
 /// Adds a hard link to an existing object.
-pub fn link_hard(
-    tx: &mut Transaction, file: &Arc<File>, group: u64, name: &[u8], oid: u64, cset: u8,
-) -> Result<()> {
+pub fn link_hard(tx: &mut Transaction, file: &Arc<File>, group: u64, name: &[u8], oid: u64, cset: u8) -> Result<()> {
     link_count_add(tx, file, oid, 1)?;
     links::insert(tx, file, group, name, Link { target: Target::Hard(oid), order: None, cset })
 }

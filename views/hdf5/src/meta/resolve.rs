@@ -53,10 +53,8 @@ impl Found {
 /// The error for a path that leads nowhere.
 pub fn not_found(file: &File, path: &[u8], name: &[u8]) -> Error {
     let path = if path.is_empty() { name } else { path };
-    Error::new(ErrorKind::NotFound, format!("`{}` in file {}", String::from_utf8_lossy(path), file.path)).because(format!(
-        "object '{}' doesn't exist",
-        String::from_utf8_lossy(name)
-    ))
+    Error::new(ErrorKind::NotFound, format!("`{}` in file {}", String::from_utf8_lossy(path), file.path))
+        .because(format!("object '{}' doesn't exist", String::from_utf8_lossy(name)))
 }
 
 /// `base/name`, absolute; empty if the base is unknown.
@@ -123,7 +121,9 @@ fn step(at: &Place, name: &[u8], follow: bool, links_left: &mut u32) -> Result<F
         _ if !follow => {}
         _ if *links_left == 0 => {
             return Err(Error::new(ErrorKind::LimitExceeded, format!("`{}`", String::from_utf8_lossy(&found.path)))
-                .because(format!("too many links: more than {LINKS_MAX} soft or external links on the way (a cycle?)")));
+                .because(format!(
+                    "too many links: more than {LINKS_MAX} soft or external links on the way (a cycle?)"
+                )));
         }
         Target::Soft(target) => {
             *links_left -= 1;

@@ -58,8 +58,15 @@ fn handle(h5: &'static Api, place: Place, name: Vec<u8>, record: &Record) -> Res
 }
 
 unsafe extern "C" fn create<const N: usize>(
-    pointer: *mut c_void, loc: *const LocParams, name: *const c_char, type_id: hid_t, space_id: hid_t, acpl: hid_t,
-    _: hid_t, _: hid_t, _: *mut *mut c_void,
+    pointer: *mut c_void,
+    loc: *const LocParams,
+    name: *const c_char,
+    type_id: hid_t,
+    space_id: hid_t,
+    acpl: hid_t,
+    _: hid_t,
+    _: hid_t,
+    _: *mut *mut c_void,
 ) -> *mut c_void {
     object::<N>("attr_create", |h5| {
         let place = args::place(pointer, loc)?;
@@ -102,7 +109,12 @@ fn find(pointer: *mut c_void, loc: &LocParams, name: Option<&[u8]>) -> Result<(P
 }
 
 unsafe extern "C" fn open<const N: usize>(
-    pointer: *mut c_void, loc: *const LocParams, name: *const c_char, _: hid_t, _: hid_t, _: *mut *mut c_void,
+    pointer: *mut c_void,
+    loc: *const LocParams,
+    name: *const c_char,
+    _: hid_t,
+    _: hid_t,
+    _: *mut *mut c_void,
 ) -> *mut c_void {
     object::<N>("attr_open", |h5| {
         let (place, name, record) = find(pointer, args::of(loc)?, args::name_or_none(name)?)?;
@@ -111,7 +123,11 @@ unsafe extern "C" fn open<const N: usize>(
 }
 
 unsafe extern "C" fn read<const N: usize>(
-    pointer: *mut c_void, mem_type: hid_t, buf: *mut c_void, _: hid_t, _: *mut *mut c_void,
+    pointer: *mut c_void,
+    mem_type: hid_t,
+    buf: *mut c_void,
+    _: hid_t,
+    _: *mut *mut c_void,
 ) -> herr_t {
     status::<N>("attr_read", |h5| {
         let a = attr(pointer)?;
@@ -125,7 +141,11 @@ unsafe extern "C" fn read<const N: usize>(
 }
 
 unsafe extern "C" fn write<const N: usize>(
-    pointer: *mut c_void, mem_type: hid_t, buf: *const c_void, _: hid_t, _: *mut *mut c_void,
+    pointer: *mut c_void,
+    mem_type: hid_t,
+    buf: *const c_void,
+    _: hid_t,
+    _: *mut *mut c_void,
 ) -> herr_t {
     status::<N>("attr_write", |_| {
         let a = attr(pointer)?;
@@ -157,7 +177,10 @@ fn data_size(place: &Place, dtype: hid_t, extent: &Extent) -> Result<u64> {
 }
 
 unsafe extern "C" fn get<const N: usize>(
-    pointer: *mut c_void, what: *mut AttrGetArgs, _: hid_t, _: *mut *mut c_void,
+    pointer: *mut c_void,
+    what: *mut AttrGetArgs,
+    _: hid_t,
+    _: *mut *mut c_void,
 ) -> herr_t {
     status::<N>("attr_get", |h5| {
         // SAFETY: HDF5 passes valid arguments; `op` says which member of the union is in use.
@@ -214,7 +237,11 @@ unsafe extern "C" fn get<const N: usize>(
 }
 
 unsafe extern "C" fn specific<const N: usize>(
-    pointer: *mut c_void, loc: *const LocParams, what: *mut AttrSpecificArgs, _: hid_t, _: *mut *mut c_void,
+    pointer: *mut c_void,
+    loc: *const LocParams,
+    what: *mut AttrSpecificArgs,
+    _: hid_t,
+    _: *mut *mut c_void,
 ) -> herr_t {
     super::run::<N, herr_t>("attr_specific", -1, |h5| {
         let what = args::of(what)?;
@@ -279,7 +306,10 @@ fn iterate(h5: &'static Api, place: &Place, it: &AttrIterate) -> Result<herr_t> 
 }
 
 unsafe extern "C" fn optional<const N: usize>(
-    pointer: *mut c_void, what: *mut OptionalArgs, _: hid_t, _: *mut *mut c_void,
+    pointer: *mut c_void,
+    what: *mut OptionalArgs,
+    _: hid_t,
+    _: *mut *mut c_void,
 ) -> herr_t {
     super::run::<N, herr_t>("attr_optional", -1, |_| {
         let what = args::of(what)?;

@@ -4,12 +4,12 @@ use std::ffi::c_void;
 
 use cenote::{Error, ErrorKind};
 
+use crate::Result;
 use crate::blob::{ID_BYTES, heap};
 use crate::data;
 use crate::ffi::class::{BLOB_DELETE, BLOB_ISNULL, BLOB_SETNULL, BlobClass, BlobSpecificArgs};
 use crate::ffi::types::herr_t;
 use crate::object::Handle;
-use crate::Result;
 
 use super::{args, status, unknown_op};
 
@@ -22,7 +22,11 @@ type Id = [u8; ID_BYTES];
 const HEAP_MARK: u8 = 1;
 
 unsafe extern "C" fn put<const N: usize>(
-    object: *mut c_void, bytes: *const c_void, size: usize, id: *mut c_void, _: *mut c_void,
+    object: *mut c_void,
+    bytes: *const c_void,
+    size: usize,
+    id: *mut c_void,
+    _: *mut c_void,
 ) -> herr_t {
     status::<N>("blob_put", |_| {
         // SAFETY: HDF5 passes `size` bytes (possibly none at a null address).
@@ -61,7 +65,11 @@ fn get_from_heap(heap: &[u8], id: &Id, out: &mut [u8]) -> Result<()> {
 }
 
 unsafe extern "C" fn get<const N: usize>(
-    object: *mut c_void, id: *const c_void, buf: *mut c_void, size: usize, _: *mut c_void,
+    object: *mut c_void,
+    id: *const c_void,
+    buf: *mut c_void,
+    size: usize,
+    _: *mut c_void,
 ) -> herr_t {
     status::<N>("blob_get", |_| {
         let id = *args::of(id.cast::<Id>())?;
@@ -76,7 +84,9 @@ unsafe extern "C" fn get<const N: usize>(
 }
 
 unsafe extern "C" fn specific<const N: usize>(
-    object: *mut c_void, id: *mut c_void, what: *mut BlobSpecificArgs,
+    object: *mut c_void,
+    id: *mut c_void,
+    what: *mut BlobSpecificArgs,
 ) -> herr_t {
     status::<N>("blob_specific", |_| {
         let what = args::of(what)?;

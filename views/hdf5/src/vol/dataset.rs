@@ -52,8 +52,16 @@ fn keep_dapl(h5: &'static Api, dapl: hid_t) -> Result<Option<Hid>> {
 }
 
 unsafe extern "C" fn create<const N: usize>(
-    pointer: *mut c_void, loc: *const LocParams, name: *const c_char, lcpl: hid_t, type_id: hid_t, space_id: hid_t,
-    dcpl: hid_t, dapl: hid_t, _: hid_t, _: *mut *mut c_void,
+    pointer: *mut c_void,
+    loc: *const LocParams,
+    name: *const c_char,
+    lcpl: hid_t,
+    type_id: hid_t,
+    space_id: hid_t,
+    dcpl: hid_t,
+    dapl: hid_t,
+    _: hid_t,
+    _: *mut *mut c_void,
 ) -> *mut c_void {
     object::<N>("dataset_create", |h5| {
         let base = args::place(pointer, loc)?;
@@ -114,15 +122,23 @@ fn check(fixed: &DatasetHeader) -> Result<()> {
 }
 
 unsafe extern "C" fn open<const N: usize>(
-    pointer: *mut c_void, loc: *const LocParams, name: *const c_char, dapl: hid_t, _: hid_t, _: *mut *mut c_void,
+    pointer: *mut c_void,
+    loc: *const LocParams,
+    name: *const c_char,
+    dapl: hid_t,
+    _: hid_t,
+    _: *mut *mut c_void,
 ) -> *mut c_void {
     object::<N>("dataset_open", |h5| {
         let base = args::place(pointer, loc)?;
         let place = resolve::resolve(&base, args::name(name)?, true)?.place()?;
         let kind = header::get(&place.file, place.oid)?;
         if !matches!(kind.body, HeaderBody::Dataset { .. }) {
-            return Err(Error::new(ErrorKind::InvalidInput, format!("object {:016x} of file {}", place.oid, place.file.path))
-                .because("not a dataset"));
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                format!("object {:016x} of file {}", place.oid, place.file.path),
+            )
+            .because("not a dataset"));
         }
         let mut body = objects_open::open(&place)?;
         if let Body::Dataset(d) = &mut body {
@@ -134,8 +150,12 @@ unsafe extern "C" fn open<const N: usize>(
 
 /// The parts of a read or write call.
 fn parts<'a>(
-    count: usize, dsets: *const *mut c_void, mem_types: *const hid_t, mem_spaces: *const hid_t,
-    file_spaces: *const hid_t, bufs: *const *mut c_void,
+    count: usize,
+    dsets: *const *mut c_void,
+    mem_types: *const hid_t,
+    mem_spaces: *const hid_t,
+    file_spaces: *const hid_t,
+    bufs: *const *mut c_void,
 ) -> Result<Vec<Io<'a>>> {
     (0..count)
         .map(|i| {
@@ -154,17 +174,27 @@ fn parts<'a>(
 }
 
 unsafe extern "C" fn read<const N: usize>(
-    count: usize, dsets: *const *mut c_void, mem_types: *const hid_t, mem_spaces: *const hid_t,
-    file_spaces: *const hid_t, dxpl: hid_t, bufs: *const *mut c_void, _: *mut *mut c_void,
+    count: usize,
+    dsets: *const *mut c_void,
+    mem_types: *const hid_t,
+    mem_spaces: *const hid_t,
+    file_spaces: *const hid_t,
+    dxpl: hid_t,
+    bufs: *const *mut c_void,
+    _: *mut *mut c_void,
 ) -> herr_t {
-    status::<N>("dataset_read", |_| {
-        data::read(&parts(count, dsets, mem_types, mem_spaces, file_spaces, bufs)?, dxpl)
-    })
+    status::<N>("dataset_read", |_| data::read(&parts(count, dsets, mem_types, mem_spaces, file_spaces, bufs)?, dxpl))
 }
 
 unsafe extern "C" fn write<const N: usize>(
-    count: usize, dsets: *const *mut c_void, mem_types: *const hid_t, mem_spaces: *const hid_t,
-    file_spaces: *const hid_t, dxpl: hid_t, bufs: *const *const c_void, _: *mut *mut c_void,
+    count: usize,
+    dsets: *const *mut c_void,
+    mem_types: *const hid_t,
+    mem_spaces: *const hid_t,
+    file_spaces: *const hid_t,
+    dxpl: hid_t,
+    bufs: *const *const c_void,
+    _: *mut *mut c_void,
 ) -> herr_t {
     status::<N>("dataset_write", |_| {
         // The buffers are only read; one type serves both directions.
@@ -177,7 +207,10 @@ unsafe extern "C" fn write<const N: usize>(
 }
 
 unsafe extern "C" fn get<const N: usize>(
-    pointer: *mut c_void, what: *mut DatasetGetArgs, _: hid_t, _: *mut *mut c_void,
+    pointer: *mut c_void,
+    what: *mut DatasetGetArgs,
+    _: hid_t,
+    _: *mut *mut c_void,
 ) -> herr_t {
     status::<N>("dataset_get", |h5| {
         let d = dataset(pointer)?;
@@ -220,7 +253,10 @@ pub fn type_id(h5: &'static Api, owner: &Place, committed: u64, dtype: hid_t) ->
 }
 
 unsafe extern "C" fn specific<const N: usize>(
-    pointer: *mut c_void, what: *mut DatasetSpecificArgs, _: hid_t, _: *mut *mut c_void,
+    pointer: *mut c_void,
+    what: *mut DatasetSpecificArgs,
+    _: hid_t,
+    _: *mut *mut c_void,
 ) -> herr_t {
     status::<N>("dataset_specific", |_| {
         let d = dataset(pointer)?;
@@ -245,7 +281,10 @@ unsafe extern "C" fn specific<const N: usize>(
 }
 
 unsafe extern "C" fn optional<const N: usize>(
-    pointer: *mut c_void, what: *mut OptionalArgs, dxpl: hid_t, _: *mut *mut c_void,
+    pointer: *mut c_void,
+    what: *mut OptionalArgs,
+    dxpl: hid_t,
+    _: *mut *mut c_void,
 ) -> herr_t {
     status::<N>("dataset_optional", |_| {
         let what = args::of(what)?;

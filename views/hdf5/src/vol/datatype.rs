@@ -29,8 +29,15 @@ pub fn class<const N: usize>() -> DatatypeClass {
 }
 
 unsafe extern "C" fn commit<const N: usize>(
-    pointer: *mut c_void, loc: *const LocParams, name: *const c_char, type_id: hid_t, lcpl: hid_t, tcpl: hid_t,
-    _: hid_t, _: hid_t, _: *mut *mut c_void,
+    pointer: *mut c_void,
+    loc: *const LocParams,
+    name: *const c_char,
+    type_id: hid_t,
+    lcpl: hid_t,
+    tcpl: hid_t,
+    _: hid_t,
+    _: hid_t,
+    _: *mut *mut c_void,
 ) -> *mut c_void {
     object::<N>("datatype_commit", |h5| {
         let base = args::place(pointer, loc)?;
@@ -48,7 +55,12 @@ unsafe extern "C" fn commit<const N: usize>(
 }
 
 unsafe extern "C" fn open<const N: usize>(
-    pointer: *mut c_void, loc: *const LocParams, name: *const c_char, _: hid_t, _: hid_t, _: *mut *mut c_void,
+    pointer: *mut c_void,
+    loc: *const LocParams,
+    name: *const c_char,
+    _: hid_t,
+    _: hid_t,
+    _: *mut *mut c_void,
 ) -> *mut c_void {
     object::<N>("datatype_open", |h5| {
         let base = args::place(pointer, loc)?;
@@ -72,7 +84,10 @@ fn datatype<'a>(pointer: *mut c_void) -> Result<&'a Datatype> {
 }
 
 unsafe extern "C" fn get<const N: usize>(
-    pointer: *mut c_void, what: *mut DatatypeGetArgs, _: hid_t, _: *mut *mut c_void,
+    pointer: *mut c_void,
+    what: *mut DatatypeGetArgs,
+    _: hid_t,
+    _: *mut *mut c_void,
 ) -> herr_t {
     status::<N>("datatype_get", |h5| {
         let t = datatype(pointer)?;
@@ -101,7 +116,10 @@ unsafe extern "C" fn get<const N: usize>(
 }
 
 unsafe extern "C" fn specific<const N: usize>(
-    pointer: *mut c_void, what: *mut DatatypeSpecificArgs, _: hid_t, _: *mut *mut c_void,
+    pointer: *mut c_void,
+    what: *mut DatatypeSpecificArgs,
+    _: hid_t,
+    _: *mut *mut c_void,
 ) -> herr_t {
     status::<N>("datatype_specific", |_| match args::of(what)?.op {
         DATATYPE_FLUSH => super::file::flush(&datatype(pointer)?.place.file),
@@ -111,7 +129,10 @@ unsafe extern "C" fn specific<const N: usize>(
 }
 
 unsafe extern "C" fn optional<const N: usize>(
-    _: *mut c_void, what: *mut OptionalArgs, _: hid_t, _: *mut *mut c_void,
+    _: *mut c_void,
+    what: *mut OptionalArgs,
+    _: hid_t,
+    _: *mut *mut c_void,
 ) -> herr_t {
     status::<N>("datatype_optional", |_| Err(unknown_op("datatype_optional", args::of(what)?.op_type)))
 }

@@ -18,12 +18,11 @@ static SHARED: Shared = Shared([8; 16_384]);
 
 /// A block that stands for libhdf5's file structure: whichever word is followed leads to [`SHARED`].
 struct FilePart(Facade);
-static FILE: std::sync::LazyLock<FilePart> =
-    std::sync::LazyLock::new(|| FilePart([(&raw const SHARED) as usize; 16]));
+static FILE: std::sync::LazyLock<FilePart> = std::sync::LazyLock::new(|| FilePart([SHARED.0.as_ptr() as usize; 16]));
 
 /// The words of a file's handle: it is itself taken for a file structure.
 pub fn of_file() -> Facade {
-    [(&raw const SHARED) as usize; 16]
+    [SHARED.0.as_ptr() as usize; 16]
 }
 
 /// The words of any other handle: one of them is taken for a pointer to a file structure.

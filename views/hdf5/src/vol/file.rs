@@ -7,6 +7,7 @@ use cenote::{Error, ErrorKind};
 
 use crate::Result;
 use crate::error::h5_id;
+use crate::ffi::Api;
 use crate::ffi::class::{
     FILE_DELETE, FILE_FLUSH, FILE_GET_CONT_INFO, FILE_GET_FAPL, FILE_GET_FCPL, FILE_GET_FILENO, FILE_GET_INTENT,
     FILE_GET_NAME, FILE_GET_OBJ_COUNT, FILE_GET_OBJ_IDS, FILE_IS_ACCESSIBLE, FILE_IS_EQUAL, FILE_REOPEN, FileClass,
@@ -14,9 +15,9 @@ use crate::ffi::class::{
 };
 use crate::ffi::types::{
     ContainerInfo, H5F_ACC_RDWR, H5F_CLOSE_STRONG, H5F_OBJ_ATTR, H5F_OBJ_DATASET, H5F_OBJ_DATATYPE, H5F_OBJ_FILE,
-    H5F_OBJ_GROUP, H5F_OBJ_LOCAL, H5I_ATTR, H5I_DATASET, H5I_DATATYPE, H5I_FILE, H5I_GROUP, OptionalArgs, herr_t, hid_t,
+    H5F_OBJ_GROUP, H5F_OBJ_LOCAL, H5I_ATTR, H5I_DATASET, H5I_DATATYPE, H5I_FILE, H5I_GROUP, OptionalArgs, herr_t,
+    hid_t,
 };
-use crate::ffi::Api;
 use crate::file::{File, open};
 use crate::meta::{header, keys};
 use crate::object::{Body, Handle};
@@ -46,19 +47,31 @@ pub fn class<const N: usize>() -> FileClass {
 }
 
 unsafe extern "C" fn create<const N: usize>(
-    name: *const c_char, flags: c_uint, fcpl: hid_t, fapl: hid_t, _: hid_t, _: *mut *mut c_void,
+    name: *const c_char,
+    flags: c_uint,
+    fcpl: hid_t,
+    fapl: hid_t,
+    _: hid_t,
+    _: *mut *mut c_void,
 ) -> *mut c_void {
     object::<N>("file_create", |h5| Ok(open::create(h5, args::name(name)?, flags, fcpl, fapl)?.handle()))
 }
 
 unsafe extern "C" fn open_file<const N: usize>(
-    name: *const c_char, flags: c_uint, fapl: hid_t, _: hid_t, _: *mut *mut c_void,
+    name: *const c_char,
+    flags: c_uint,
+    fapl: hid_t,
+    _: hid_t,
+    _: *mut *mut c_void,
 ) -> *mut c_void {
     object::<N>("file_open", |h5| Ok(open::open(h5, args::name(name)?, flags, fapl)?.handle()))
 }
 
 unsafe extern "C" fn get<const N: usize>(
-    pointer: *mut c_void, what: *mut FileGetArgs, _: hid_t, _: *mut *mut c_void,
+    pointer: *mut c_void,
+    what: *mut FileGetArgs,
+    _: hid_t,
+    _: *mut *mut c_void,
 ) -> herr_t {
     status::<N>("file_get", |h5| {
         // SAFETY: HDF5 passes valid arguments; `op` says which member of the union is in use.
@@ -162,7 +175,10 @@ fn ids_of(h5: &'static Api, file: &Arc<File>, types: c_uint) -> Vec<hid_t> {
 }
 
 unsafe extern "C" fn specific<const N: usize>(
-    pointer: *mut c_void, what: *mut FileSpecificArgs, _: hid_t, _: *mut *mut c_void,
+    pointer: *mut c_void,
+    what: *mut FileSpecificArgs,
+    _: hid_t,
+    _: *mut *mut c_void,
 ) -> herr_t {
     status::<N>("file_specific", |h5| {
         let what = args::of(what)?;
@@ -197,7 +213,10 @@ pub fn flush(file: &Arc<File>) -> Result<()> {
 }
 
 unsafe extern "C" fn optional<const N: usize>(
-    pointer: *mut c_void, what: *mut OptionalArgs, _: hid_t, _: *mut *mut c_void,
+    pointer: *mut c_void,
+    what: *mut OptionalArgs,
+    _: hid_t,
+    _: *mut *mut c_void,
 ) -> herr_t {
     status::<N>("file_optional", |_| {
         let what = args::of(what)?;
@@ -239,8 +258,6 @@ unsafe extern "C" fn close<const N: usize>(pointer: *mut c_void, _: hid_t, _: *m
 fn close_objects(h5: &'static Api, file: &Arc<File>) {
     for id in ids_of(h5, file, H5F_OBJ_LOCAL | H5F_OBJ_ATTR | H5F_OBJ_DATASET | H5F_OBJ_GROUP | H5F_OBJ_DATATYPE) {
         // SAFETY: the ids are valid until their count is zero.
-        unsafe {
-            while (h5.H5Iis_valid)(id) > 0 && (h5.H5Idec_ref)(id) > 0 {}
-        }
+        unsafe { while (h5.H5Iis_valid)(id) > 0 && (h5.H5Idec_ref)(id) > 0 {} }
     }
 }

@@ -36,7 +36,13 @@ pub fn class<const N: usize>() -> GroupClass {
 }
 
 unsafe extern "C" fn create<const N: usize>(
-    pointer: *mut c_void, loc: *const LocParams, name: *const c_char, lcpl: hid_t, gcpl: hid_t, _: hid_t, _: hid_t,
+    pointer: *mut c_void,
+    loc: *const LocParams,
+    name: *const c_char,
+    lcpl: hid_t,
+    gcpl: hid_t,
+    _: hid_t,
+    _: hid_t,
     _: *mut *mut c_void,
 ) -> *mut c_void {
     object::<N>("group_create", |h5| {
@@ -44,7 +50,8 @@ unsafe extern "C" fn create<const N: usize>(
         let props = GroupProps::of(h5, gcpl)?;
         let header =
             Header { born_unix_s: objects::born(props.object.track_times), body: HeaderBody::Group(props.clone()) };
-        let place = create_object(&base, args::name_or_none(name)?, args::link_create(h5, lcpl), &header, |_, _, _| Ok(()))?;
+        let place =
+            create_object(&base, args::name_or_none(name)?, args::link_create(h5, lcpl), &header, |_, _, _| Ok(()))?;
         Ok(Handle::new(h5, Body::Group(Group { place, props })))
     })
 }
@@ -52,7 +59,10 @@ unsafe extern "C" fn create<const N: usize>(
 /// Makes an object and the link to it (none if `name` is `None`), with intermediate groups if asked for, in one
 /// transaction that `more` may add to. The new object counts as open.
 pub fn create_object(
-    base: &Place, name: Option<&[u8]>, (intermediate, cset): (bool, u8), header: &Header,
+    base: &Place,
+    name: Option<&[u8]>,
+    (intermediate, cset): (bool, u8),
+    header: &Header,
     more: impl Fn(&mut cenote::Transaction, &std::sync::Arc<crate::file::File>, u64) -> Result<()>,
 ) -> Result<Place> {
     base.file.need_writable("creating an object")?;
@@ -80,7 +90,9 @@ pub fn create_object(
 /// Finds the group that a new link goes into, making intermediate ones if asked for, and calls `make` with it and the
 /// last component of the path, in one transaction.
 pub fn link_new(
-    base: &Place, name: &[u8], (intermediate, cset): (bool, u8),
+    base: &Place,
+    name: &[u8],
+    (intermediate, cset): (bool, u8),
     make: impl Fn(&mut cenote::Transaction, &std::sync::Arc<crate::file::File>, u64, &[u8]) -> Result<u64>,
 ) -> Result<(Place, Vec<u8>)> {
     let parts = resolve::components(name);
@@ -129,7 +141,9 @@ pub fn link_new(
 
 /// Properties of an intermediate group: those of HDF5's defaults.
 fn default_group_props(
-    file: &std::sync::Arc<crate::file::File>, _group: u64, _tx: &mut cenote::Transaction,
+    file: &std::sync::Arc<crate::file::File>,
+    _group: u64,
+    _tx: &mut cenote::Transaction,
 ) -> Result<GroupProps> {
     let h5 = file.h5;
     // SAFETY: a plain call.
@@ -138,7 +152,12 @@ fn default_group_props(
 }
 
 unsafe extern "C" fn open<const N: usize>(
-    pointer: *mut c_void, loc: *const LocParams, name: *const c_char, _: hid_t, _: hid_t, _: *mut *mut c_void,
+    pointer: *mut c_void,
+    loc: *const LocParams,
+    name: *const c_char,
+    _: hid_t,
+    _: hid_t,
+    _: *mut *mut c_void,
 ) -> *mut c_void {
     object::<N>("group_open", |h5| {
         let base = args::place(pointer, loc)?;
@@ -154,7 +173,10 @@ unsafe extern "C" fn open<const N: usize>(
 }
 
 unsafe extern "C" fn get<const N: usize>(
-    pointer: *mut c_void, what: *mut GroupGetArgs, _: hid_t, _: *mut *mut c_void,
+    pointer: *mut c_void,
+    what: *mut GroupGetArgs,
+    _: hid_t,
+    _: *mut *mut c_void,
 ) -> herr_t {
     status::<N>("group_get", |h5| {
         // SAFETY: HDF5 passes valid arguments; `op` says which member of the union is in use.
@@ -197,7 +219,10 @@ fn info(place: &Place) -> Result<H5G_info_t> {
 }
 
 unsafe extern "C" fn specific<const N: usize>(
-    pointer: *mut c_void, what: *mut GroupSpecificArgs, _: hid_t, _: *mut *mut c_void,
+    pointer: *mut c_void,
+    what: *mut GroupSpecificArgs,
+    _: hid_t,
+    _: *mut *mut c_void,
 ) -> herr_t {
     status::<N>("group_specific", |_| match args::of(what)?.op {
         GROUP_MOUNT | GROUP_UNMOUNT => {
@@ -211,7 +236,10 @@ unsafe extern "C" fn specific<const N: usize>(
 }
 
 unsafe extern "C" fn optional<const N: usize>(
-    pointer: *mut c_void, what: *mut OptionalArgs, _: hid_t, _: *mut *mut c_void,
+    pointer: *mut c_void,
+    what: *mut OptionalArgs,
+    _: hid_t,
+    _: *mut *mut c_void,
 ) -> herr_t {
     super::run::<N, herr_t>("group_optional", -1, |h5| {
         let what = args::of(what)?;

@@ -2,16 +2,16 @@
 
 use std::ffi::{c_int, c_void};
 
+use crate::Result;
+use crate::error::h5_id;
 use crate::ffi::class::{
     ConnectorClass, IntrospectClass, NATIVE_ATTR_ITERATE_OLD, NATIVE_DATASET_CHUNK_ITER, NATIVE_DATASET_CHUNK_READ,
-    NATIVE_DATASET_CHUNK_WRITE, NATIVE_DATASET_GET_CHUNK_INDEX_TYPE, NATIVE_GROUP_GET_OBJINFO, NATIVE_GROUP_ITERATE_OLD,
-    NATIVE_OBJECT_GET_COMMENT, NATIVE_OBJECT_GET_NATIVE_INFO, NATIVE_OBJECT_SET_COMMENT,
+    NATIVE_DATASET_CHUNK_WRITE, NATIVE_DATASET_GET_CHUNK_INDEX_TYPE, NATIVE_GROUP_GET_OBJINFO,
+    NATIVE_GROUP_ITERATE_OLD, NATIVE_OBJECT_GET_COMMENT, NATIVE_OBJECT_GET_NATIVE_INFO, NATIVE_OBJECT_SET_COMMENT,
 };
 use crate::ffi::types::herr_t;
-use crate::error::h5_id;
 use crate::ffi::{Api, Hid, entry};
 use crate::object::{Body, Handle};
-use crate::Result;
 
 use super::{args, status};
 
@@ -58,7 +58,9 @@ fn native_class(h5: &'static Api, object: *mut c_void) -> Result<*const Connecto
 }
 
 unsafe extern "C" fn get_conn_cls<const N: usize>(
-    object: *mut c_void, level: c_int, out: *mut *const ConnectorClass,
+    object: *mut c_void,
+    level: c_int,
+    out: *mut *const ConnectorClass,
 ) -> herr_t {
     status::<N>("introspect_get_conn_cls", |h5| {
         let own = entry::class_of(N).map_or(std::ptr::null(), std::ptr::from_ref);

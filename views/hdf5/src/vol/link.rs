@@ -42,7 +42,12 @@ fn target<'a>(pointer: *mut c_void, loc: &LocParams) -> Result<(Place, &'a [u8])
 }
 
 unsafe extern "C" fn create<const N: usize>(
-    what: *mut LinkCreateArgs, pointer: *mut c_void, loc: *const LocParams, lcpl: hid_t, _: hid_t, _: hid_t,
+    what: *mut LinkCreateArgs,
+    pointer: *mut c_void,
+    loc: *const LocParams,
+    lcpl: hid_t,
+    _: hid_t,
+    _: hid_t,
     _: *mut *mut c_void,
 ) -> herr_t {
     status::<N>("link_create", |h5| {
@@ -110,7 +115,10 @@ fn create_other(base: &Place, name: &[u8], options: (bool, u8), link: &Link) -> 
 
 /// Source link and destination of a copy or move; either object pointer may be null for "the same".
 fn ends<'a>(
-    src: *mut c_void, src_loc: *const LocParams, dst: *mut c_void, dst_loc: *const LocParams,
+    src: *mut c_void,
+    src_loc: *const LocParams,
+    dst: *mut c_void,
+    dst_loc: *const LocParams,
 ) -> Result<(Found, Link, Place, &'a [u8])> {
     let (a, b) = (if src.is_null() { dst } else { src }, if dst.is_null() { src } else { dst });
     let from = args::link(a, src_loc)?;
@@ -129,8 +137,14 @@ fn ends<'a>(
 }
 
 unsafe extern "C" fn copy<const N: usize>(
-    src: *mut c_void, src_loc: *const LocParams, dst: *mut c_void, dst_loc: *const LocParams, lcpl: hid_t, _: hid_t,
-    _: hid_t, _: *mut *mut c_void,
+    src: *mut c_void,
+    src_loc: *const LocParams,
+    dst: *mut c_void,
+    dst_loc: *const LocParams,
+    lcpl: hid_t,
+    _: hid_t,
+    _: hid_t,
+    _: *mut *mut c_void,
 ) -> herr_t {
     status::<N>("link_copy", |h5| {
         let (_, link, base, name) = ends(src, src_loc, dst, dst_loc)?;
@@ -144,8 +158,14 @@ unsafe extern "C" fn copy<const N: usize>(
 }
 
 unsafe extern "C" fn move_link<const N: usize>(
-    src: *mut c_void, src_loc: *const LocParams, dst: *mut c_void, dst_loc: *const LocParams, lcpl: hid_t, _: hid_t,
-    _: hid_t, _: *mut *mut c_void,
+    src: *mut c_void,
+    src_loc: *const LocParams,
+    dst: *mut c_void,
+    dst_loc: *const LocParams,
+    lcpl: hid_t,
+    _: hid_t,
+    _: hid_t,
+    _: *mut *mut c_void,
 ) -> herr_t {
     status::<N>("link_move", |h5| {
         let (from, link, base, name) = ends(src, src_loc, dst, dst_loc)?;
@@ -170,7 +190,11 @@ unsafe extern "C" fn move_link<const N: usize>(
 }
 
 unsafe extern "C" fn get<const N: usize>(
-    pointer: *mut c_void, loc: *const LocParams, what: *mut LinkGetArgs, _: hid_t, _: *mut *mut c_void,
+    pointer: *mut c_void,
+    loc: *const LocParams,
+    what: *mut LinkGetArgs,
+    _: hid_t,
+    _: *mut *mut c_void,
 ) -> herr_t {
     status::<N>("link_get", |_| {
         let what = args::of(what)?;
@@ -190,7 +214,9 @@ unsafe extern "C" fn get<const N: usize>(
                     let g = what.args.val;
                     let value = match &link.target {
                         Target::Hard(_) => {
-                            return Err(Error::new(ErrorKind::InvalidInput, "link value").because("a hard link has none"));
+                            return Err(
+                                Error::new(ErrorKind::InvalidInput, "link value").because("a hard link has none")
+                            );
                         }
                         Target::Soft(value) => [value.as_slice(), &[0]].concat(),
                         Target::User(_, value) => value.clone(),
@@ -208,7 +234,11 @@ unsafe extern "C" fn get<const N: usize>(
 }
 
 unsafe extern "C" fn specific<const N: usize>(
-    pointer: *mut c_void, loc: *const LocParams, what: *mut LinkSpecificArgs, _: hid_t, _: *mut *mut c_void,
+    pointer: *mut c_void,
+    loc: *const LocParams,
+    what: *mut LinkSpecificArgs,
+    _: hid_t,
+    _: *mut *mut c_void,
 ) -> herr_t {
     super::run::<N, herr_t>("link_specific", -1, |h5| {
         let what = args::of(what)?;
@@ -275,7 +305,11 @@ fn iterate(h5: &'static Api, group: &Place, it: &LinkIterate) -> Result<herr_t> 
 }
 
 unsafe extern "C" fn optional<const N: usize>(
-    _: *mut c_void, _: *const LocParams, what: *mut OptionalArgs, _: hid_t, _: *mut *mut c_void,
+    _: *mut c_void,
+    _: *const LocParams,
+    what: *mut OptionalArgs,
+    _: hid_t,
+    _: *mut *mut c_void,
 ) -> herr_t {
     status::<N>("link_optional", |_| Err(unknown_op("link_optional", args::of(what)?.op_type as c_int)))
 }

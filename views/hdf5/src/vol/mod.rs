@@ -59,7 +59,13 @@ fn class_for<const N: usize>() -> ConnectorClass {
         initialize: None,
         terminate: None,
         info: info::CLASS,
-        wrap: WrapClass { get_object: None, get_wrap_ctx: None, wrap_object: None, unwrap_object: None, free_wrap_ctx: None },
+        wrap: WrapClass {
+            get_object: None,
+            get_wrap_ctx: None,
+            wrap_object: None,
+            unwrap_object: None,
+            free_wrap_ctx: None,
+        },
         attr: attr::class::<N>(),
         dataset: dataset::class::<N>(),
         datatype: datatype::class::<N>(),
@@ -102,7 +108,8 @@ fn status<const N: usize>(callback: &'static str, work: impl FnOnce(&'static Api
 
 /// Runs a callback that returns an object.
 fn object<const N: usize>(
-    callback: &'static str, work: impl FnOnce(&'static Api) -> Result<*mut Handle>,
+    callback: &'static str,
+    work: impl FnOnce(&'static Api) -> Result<*mut Handle>,
 ) -> *mut c_void {
     run::<N, *mut c_void>(callback, std::ptr::null_mut(), |h5| work(h5).map(<*mut Handle>::cast))
 }
@@ -118,7 +125,10 @@ fn unknown_op(callback: &'static str, op: c_int) -> Error {
 }
 
 unsafe extern "C" fn optional<const N: usize>(
-    _: *mut c_void, args: *mut OptionalArgs, _: hid_t, _: *mut *mut c_void,
+    _: *mut c_void,
+    args: *mut OptionalArgs,
+    _: hid_t,
+    _: *mut *mut c_void,
 ) -> herr_t {
     status::<N>("optional", |_| Err(unknown_op("optional", args::of(args)?.op_type)))
 }

@@ -43,7 +43,11 @@ pub fn kind_of(header: &Header) -> c_int {
 }
 
 unsafe extern "C" fn open<const N: usize>(
-    pointer: *mut c_void, loc: *const LocParams, opened: *mut c_int, _: hid_t, _: *mut *mut c_void,
+    pointer: *mut c_void,
+    loc: *const LocParams,
+    opened: *mut c_int,
+    _: hid_t,
+    _: *mut *mut c_void,
 ) -> *mut c_void {
     object::<N>("object_open", |h5| {
         let place = args::place(pointer, loc)?;
@@ -57,8 +61,16 @@ unsafe extern "C" fn open<const N: usize>(
 
 #[expect(clippy::too_many_arguments, reason = "the interface is HDF5's")]
 unsafe extern "C" fn copy<const N: usize>(
-    src: *mut c_void, src_loc: *const LocParams, src_name: *const c_char, dst: *mut c_void, dst_loc: *const LocParams,
-    dst_name: *const c_char, ocpypl: hid_t, lcpl: hid_t, _: hid_t, _: *mut *mut c_void,
+    src: *mut c_void,
+    src_loc: *const LocParams,
+    src_name: *const c_char,
+    dst: *mut c_void,
+    dst_loc: *const LocParams,
+    dst_name: *const c_char,
+    ocpypl: hid_t,
+    lcpl: hid_t,
+    _: hid_t,
+    _: *mut *mut c_void,
 ) -> herr_t {
     status::<N>("object_copy", |h5| {
         let from = resolve::resolve(&args::place(src, src_loc)?, args::name(src_name)?, true)?.place()?;
@@ -104,7 +116,11 @@ fn path_now(place: &Place) -> Result<Vec<u8>> {
 }
 
 unsafe extern "C" fn get<const N: usize>(
-    pointer: *mut c_void, loc: *const LocParams, what: *mut ObjectGetArgs, _: hid_t, _: *mut *mut c_void,
+    pointer: *mut c_void,
+    loc: *const LocParams,
+    what: *mut ObjectGetArgs,
+    _: hid_t,
+    _: *mut *mut c_void,
 ) -> herr_t {
     status::<N>("object_get", |_| {
         let what = args::of(what)?;
@@ -131,7 +147,11 @@ unsafe extern "C" fn get<const N: usize>(
 }
 
 unsafe extern "C" fn specific<const N: usize>(
-    pointer: *mut c_void, loc: *const LocParams, what: *mut ObjectSpecificArgs, _: hid_t, _: *mut *mut c_void,
+    pointer: *mut c_void,
+    loc: *const LocParams,
+    what: *mut ObjectSpecificArgs,
+    _: hid_t,
+    _: *mut *mut c_void,
 ) -> herr_t {
     super::run::<N, herr_t>("object_specific", -1, |h5| {
         let what = args::of(what)?;
@@ -199,7 +219,11 @@ fn visit_objects(h5: &'static Api, top: &Place, v: &ObjectVisit) -> Result<herr_
 }
 
 unsafe extern "C" fn optional<const N: usize>(
-    pointer: *mut c_void, loc: *const LocParams, what: *mut OptionalArgs, _: hid_t, _: *mut *mut c_void,
+    pointer: *mut c_void,
+    loc: *const LocParams,
+    what: *mut OptionalArgs,
+    _: hid_t,
+    _: *mut *mut c_void,
 ) -> herr_t {
     status::<N>("object_optional", |_| {
         let what = args::of(what)?;

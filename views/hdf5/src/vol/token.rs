@@ -14,7 +14,10 @@ pub fn class<const N: usize>() -> TokenClass {
 }
 
 unsafe extern "C" fn cmp<const N: usize>(
-    _: *mut c_void, a: *const H5O_token_t, b: *const H5O_token_t, out: *mut c_int,
+    _: *mut c_void,
+    a: *const H5O_token_t,
+    b: *const H5O_token_t,
+    out: *mut c_int,
 ) -> herr_t {
     status::<N>("token_cmp", |_| {
         let (a, b) = (args::oid_of(args::of(a)?), args::oid_of(args::of(b)?));
@@ -23,7 +26,10 @@ unsafe extern "C" fn cmp<const N: usize>(
 }
 
 unsafe extern "C" fn to_str<const N: usize>(
-    _: *mut c_void, _: c_int, token: *const H5O_token_t, out: *mut *mut c_char,
+    _: *mut c_void,
+    _: c_int,
+    token: *const H5O_token_t,
+    out: *mut *mut c_char,
 ) -> herr_t {
     status::<N>("token_to_str", |h5| {
         let text = CString::new(format!("{:016x}", args::oid_of(args::of(token)?))).unwrap_or_default();
@@ -40,7 +46,10 @@ unsafe extern "C" fn to_str<const N: usize>(
 }
 
 unsafe extern "C" fn from_str<const N: usize>(
-    _: *mut c_void, _: c_int, text: *const c_char, out: *mut H5O_token_t,
+    _: *mut c_void,
+    _: c_int,
+    text: *const c_char,
+    out: *mut H5O_token_t,
 ) -> herr_t {
     status::<N>("token_from_str", |_| {
         let text = String::from_utf8_lossy(args::name(text)?).into_owned();

@@ -107,7 +107,11 @@ pub struct Met<'a> {
 
 /// Visits all links below a group, each group once, calling `f`; HDF5's order: a group's links follow its own link.
 pub fn links_below(
-    file: &Arc<File>, top: u64, index: c_int, order: c_int, f: &mut dyn FnMut(&Met<'_>) -> Result<Step>,
+    file: &Arc<File>,
+    top: u64,
+    index: c_int,
+    order: c_int,
+    f: &mut dyn FnMut(&Met<'_>) -> Result<Step>,
 ) -> Result<Step> {
     let mut seen = HashSet::from([top]);
     // A stack of what is left of each group on the way down: no recursion, so that depth has no limit.
