@@ -6,8 +6,8 @@ cd "$(dirname "$0")/.."
 . scripts/env.sh
 
 parts=()
-for part in crates/cli:cenote-cli views/hdf5:cenote-hdf5 bindings/c:cenote-c; do
-  if [ -f "${part%%:*}/Cargo.toml" ]; then parts+=(-p "${part##*:}"); else echo "build: ${part%%:*} is not there yet"; fi
+for package in cenote-cli cenote-hdf5 cenote-c; do
+  if cargo pkgid --quiet --locked -p $package >/dev/null 2>&1; then parts+=(-p $package); else echo "build: $package is not there yet"; fi
 done
 if [ ${#parts[@]} -gt 0 ]; then
   cargo build --release --locked "${parts[@]}"
@@ -22,7 +22,7 @@ fi
 [ ! -x target/release/cenote ] || ln -sfn ../../target/release/cenote .venv/bin/cenote
 
 # maturin asks cargo each time, which is quick, but then packs and installs, which is not: only when sources changed.
-if [ -f bindings/python/Cargo.toml ]; then
+if cargo pkgid --quiet --locked -p cenote-python >/dev/null 2>&1; then
   stamp=.venv/.cenote-module
   if [ ! -e $stamp ] || [ -n "$(find Cargo.lock crates bindings/python -newer $stamp -type f \
       \( -name '*.rs' -o -name '*.toml' -o -name '*.lock' -o -name '*.py' -o -name '*.pyi' \) -print -quit)" ]; then
