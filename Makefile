@@ -1,6 +1,6 @@
 # Cenote. `make run` is all that a newcomer needs; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test verify fix bench simulate soak fuzz clean
+.PHONY: help setup build run test verify fix bench simulate crash faults soak clean
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 export PYTHON ?= python3
 
@@ -31,8 +31,14 @@ bench: build ## measure against references in the same run (target/bench.jsonl)
 simulate: setup ## 100,000 seeds of the deterministic simulation
 	@scripts/testkit.sh simulate $(or $(ARGS),--seeds 100000)
 
-soak: build ## random workload with kills, until stopped or for SOAK_MINUTES
-	@scripts/testkit.sh soak $(ARGS)
+crash: setup ## 500 kills of daemon and clients under a random workload, checked against an oracle
+	@scripts/testkit.sh crash $(ARGS)
+
+faults: setup ## every device I/O failing in turn, every class of byte damaged
+	@scripts/testkit.sh faults $(ARGS)
+
+soak: setup ## the crash test for SOAK_MINUTES (preset 60)
+	@scripts/testkit.sh crash --kills 100000000 --seconds $$((60 * $(or $(SOAK_MINUTES),60))) $(ARGS)
 
 clean: ## remove what was built (.venv and target)
 	rm -rf target build .venv .pytest_cache .ruff_cache

@@ -6,5 +6,5 @@ cd "$(dirname "$0")/.."
 cargo fmt --all
 .venv/bin/ruff check --quiet --fix . || true
 .venv/bin/ruff format --quiet .
-[ ! -x bindings/c/generate-header.sh ] || bindings/c/generate-header.sh
+[ ! -x bindings/c/check-header.sh ] || bindings/c/check-header.sh --fix
 git status --short
