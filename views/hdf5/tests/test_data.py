@@ -71,8 +71,11 @@ def compare(native, cenote):
             assert got[0][:2] == expected[0][:2], hint
             continue
         assert got[0][0] != "program failed", f"{hint}\n{got[0]}\nprogram: {expected[0]}"
+        # HDF5 makes chunks of nothing but fill when it shrinks a dataset that it has read from.
+        resized = any(entry[0].startswith("resize") for entry in expected)
         for i, (want, have) in enumerate(zip(expected, got, strict=False)):
-            assert have == want, f"{hint}, step {i} of {[e[:2] for e in expected[: i + 1]]}"
+            same = have[1] <= want[1] if resized and want[0] == have[0] == "chunks" else have == want
+            assert same, f"{hint}, step {i}: expected {want}, got {have}, after {[e[0] for e in expected[:i]]}"
         assert len(got) == len(expected), hint
 
 

@@ -41,6 +41,8 @@ pub struct Facts {
     pub chunk_bytes: u64,
 }
 
+/// Records that are asked for or made by one call.
+const KEYS_MAX: usize = 4096;
 /// Most slots that are leased at a time.
 const LEASE_MAX: u64 = 4096;
 
@@ -314,10 +316,15 @@ impl Chunked {
 
     /// The records of chunks, straight from the index.
     pub(super) fn records(&self, geometry: &Geometry, numbers: &[u64]) -> Result<Vec<Option<ChunkRecord>>> {
-        let keys: Vec<Vec<u8>> = numbers.iter().map(|n| self.place.chunk_key(&geometry.coords(*n))).collect();
-        let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
-        let values = self.place.index().get(&keys)?;
-        values.into_iter().map(|value| value.map(|bytes| self.record(&bytes)).transpose()).collect()
+        let mut found = Vec::with_capacity(numbers.len());
+        for numbers in numbers.chunks(KEYS_MAX) {
+            let keys: Vec<Vec<u8>> = numbers.iter().map(|n| self.place.chunk_key(&geometry.coords(*n))).collect();
+            let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+            for value in self.place.index().get(&keys)? {
+                found.push(value.map(|bytes| self.record(&bytes)).transpose()?);
+            }
+        }
+        Ok(found)
     }
 
     pub(super) fn record(&self, bytes: &[u8]) -> Result<ChunkRecord> {
@@ -367,18 +374,19 @@ impl Chunked {
 
     /// Makes chunks that are all zeros; where another process was first, its slots.
     fn make_zero_chunks(&self, geometry: &Geometry, numbers: &[u64]) -> Result<Vec<u64>> {
-        let mut records = Vec::with_capacity(numbers.len());
-        for number in numbers {
-            let slot = self.new_slot(geometry, *number)?;
-            self.slot_offset(slot)?;
-            let record = ChunkRecord { slot, bytes: self.facts.chunk_bytes, mask: 0, edit: 0 };
-            records.push((self.place.chunk_key(&geometry.coords(*number)), record.encode()));
-        }
-        let puts: Vec<(&[u8], &[u8])> = records.iter().map(|(key, value)| (&key[..], &value[..])).collect();
-        for (code, number) in self.place.index().put_new(&puts)?.into_iter().zip(numbers) {
-            if !matches!(code, KeyCode::Ok | KeyCode::Exists) {
+        for numbers in numbers.chunks(KEYS_MAX) {
+            let mut records = Vec::with_capacity(numbers.len());
+            for number in numbers {
+                let slot = self.new_slot(geometry, *number)?;
+                self.slot_offset(slot)?;
+                let record = ChunkRecord { slot, bytes: self.facts.chunk_bytes, mask: 0, edit: 0 };
+                records.push((self.place.chunk_key(&geometry.coords(*number)), record.encode()));
+            }
+            let puts: Vec<(&[u8], &[u8])> = records.iter().map(|(key, value)| (&key[..], &value[..])).collect();
+            let codes = self.place.index().put_new(&puts)?;
+            if let Some(code) = codes.into_iter().find(|code| !matches!(code, KeyCode::Ok | KeyCode::Exists)) {
                 return Err(Error::new(ErrorKind::LimitExceeded, self.place.name())
-                    .because(format!("the record of chunk {number} was refused: {code:?}")));
+                    .because(format!("the record of a chunk was refused: {code:?}")));
             }
         }
         self.find_slots(geometry, numbers)?.into_iter().map(|slot| slot.ok_or_else(|| self.vanished())).collect()
