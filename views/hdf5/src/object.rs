@@ -161,11 +161,13 @@ impl Handle {
             file.handle_closed(pointer.cast());
             return Ok(());
         }
-        let Ok(place) = handle.place() else { return Ok(()) };
+        // What is still held back is stored, and a failure told, but the handle goes in any case.
+        let stored = if let Body::Dataset(d) = &handle.body { data::close(d) } else { Ok(()) };
+        let Ok(place) = handle.place() else { return stored };
         if !matches!(handle.body, Body::Attr(_)) && place.file.shared.closed(place.oid) && place.file.writable {
             objects::delete_if_unlinked(&place.file, place.oid)?;
         }
-        Ok(())
+        stored
     }
     /// The file that it is in.
     pub fn file(&self) -> Result<Arc<File>> {

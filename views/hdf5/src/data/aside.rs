@@ -55,8 +55,9 @@ fn insert(ranges: &mut Vec<Range<u64>>, new: Range<u64>) {
     ranges.splice(from..to, [joined]);
 }
 
-/// The datasets with filters that this process has open, by generation of the file and number.
-type Open = HashMap<(u64, u64), Weak<Chunked>>;
+/// The datasets with filters that this process has open, by what it shares of the file (an address: it lives as long as
+/// the dataset is open) and number.
+type Open = HashMap<(usize, u64), Weak<Chunked>>;
 static OPEN: Mutex<Option<Open>> = Mutex::new(None);
 
 fn open_datasets<T>(body: impl FnOnce(&mut Open) -> T) -> T {
@@ -68,7 +69,7 @@ pub fn shared(place: Place, facts: Facts, dims: &[u64]) -> Result<Arc<Chunked>> 
     if facts.pipeline.is_empty() {
         return Chunked::new(place, facts, dims).map(Arc::new);
     }
-    let key = (place.file.generation, place.oid);
+    let key = (Arc::as_ptr(&place.file.shared) as usize, place.oid);
     open_datasets(|open| {
         if let Some(chunks) = open.get(&key).and_then(Weak::upgrade)
             && chunks.place.file.writable >= place.file.writable
@@ -85,7 +86,8 @@ pub fn shared(place: Place, facts: Facts, dims: &[u64]) -> Result<Arc<Chunked>> 
 /// Stores what is put aside of all datasets of a file.
 pub fn flush_file(file: &File) -> Result<()> {
     let mine: Vec<Arc<Chunked>> = open_datasets(|open| {
-        open.iter().filter(|(key, _)| key.0 == file.generation).filter_map(|(_, chunks)| chunks.upgrade()).collect()
+        let of_file = |key: &(usize, u64)| key.0 == Arc::as_ptr(&file.shared) as usize;
+        open.iter().filter(|(key, _)| of_file(key)).filter_map(|(_, chunks)| chunks.upgrade()).collect()
     });
     mine.iter().try_for_each(|chunks| chunks.flush_aside())
 }

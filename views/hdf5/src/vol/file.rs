@@ -209,6 +209,7 @@ unsafe extern "C" fn specific<const N: usize>(
 
 /// Everything acknowledged so far survives power loss.
 pub fn flush(file: &Arc<File>) -> Result<()> {
+    crate::data::flush_file(file)?;
     if file.writable { file.container.flush() } else { Ok(()) }
 }
 
@@ -246,11 +247,12 @@ unsafe extern "C" fn close<const N: usize>(pointer: *mut c_void, _: hid_t, _: *m
         let mut degree: c_int = 0;
         // SAFETY: a plain query of our own list.
         unsafe { (h5.H5Pget_fclose_degree)(file.fapl.get(), &raw mut degree) };
+        let stored = crate::data::flush_file(&file);
         Handle::close(pointer)?;
         if degree == H5F_CLOSE_STRONG {
             close_objects(h5, &file);
         }
-        Ok(())
+        stored
     })
 }
 
