@@ -23,6 +23,8 @@ pub struct Decision {
     pub device: DeviceId,
     /// A sentence.
     pub reason: String,
+    /// True if every tier is above its high watermark: only to be followed by what must be placed at all costs.
+    pub past_watermarks: bool,
 }
 
 /// No device can take it; each that might have, with its use.
@@ -69,12 +71,13 @@ fn choose(order: &[&DeviceView], bytes: u64) -> Option<Decision> {
         } else {
             format!("`{}` is the first tier below its high watermark; before it: {}", device.name, uses(&order[..i]))
         };
-        return Some(Decision { device: device.id, reason });
+        return Some(Decision { device: device.id, reason, past_watermarks: false });
     }
     let device = order.iter().find(fits)?;
     Some(Decision {
         device: device.id,
         reason: format!("every tier is above its high watermark; `{}` is the first that still has room", device.name),
+        past_watermarks: true,
     })
 }
 

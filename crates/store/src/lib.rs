@@ -4,7 +4,28 @@
 //! It owns every encoding on media. This room must not know sockets, processes or threads.
 
 mod api;
+mod apply;
+mod checkpoint;
+mod codec;
+mod container;
 mod engine;
+mod index;
+mod journal;
+mod map;
+mod objects;
+mod persist;
+mod placing;
+mod rebuild;
+mod reclaim;
+mod replay;
+mod rollback;
+mod session;
+mod space;
+mod state;
+mod sums;
+mod superblock;
+mod undo;
+mod work;
 
 pub use api::{Outcome, RecoveryReport, RolledBack, Seams, SessionId, SessionInfo, StoreSummary, Ticket};
 pub use engine::{Engine, Job, JobDone};

@@ -1,0 +1,213 @@
+//! Makes a transaction final: what it replaced goes to the undo lists, or its space is retired.
+
+use cenote_device::Control;
+use cenote_model::ContainerId;
+
+use super::{RangeStep, Step, Txn};
+use crate::map::{NO_DEVICE, Pieces};
+use crate::container::Fresh;
+use crate::persist::DrainItem;
+use crate::space::Tag;
+use crate::state::{Reclaim, State};
+use crate::undo::{Change, Undo};
+
+impl State {
+    /// Raises the version words of the objects that the transaction touched; their values before and after, in
+    /// order of first appearance. To be called before [`State::commit`].
+    pub fn raise_words(&mut self, txn: &Txn, control: &dyn Control) -> Vec<(u64, u64)> {
+        let mut words = Vec::new();
+        self.request_mark = self.request_mark.wrapping_add(1);
+        for step in &txn.steps {
+            let (Step::Range(RangeStep { slot, .. }) | Step::ObjectDeleted { slot }) = step else { continue };
+            let object = self.objects.get_mut(*slot);
+            if object.word_mark == self.request_mark {
+                continue;
+            }
+            object.word_mark = self.request_mark;
+            let after = control.word_raise(self.key_of(*slot).word_hash());
+            words.push((after.wrapping_sub(1), after));
+        }
+        words
+    }
+
+    /// Makes it final. `tag` is for the space that it gave up.
+    pub fn commit(&mut self, txn: &mut Txn, tag: Tag) {
+        let mut steps = std::mem::take(&mut txn.steps);
+        let mut containers: Vec<u32> = Vec::new();
+        txn.touched.clear();
+        for step in steps.drain(..) {
+            let at = self.commit_step(txn.epoch, step, tag);
+            if containers.last() != Some(&at) && !containers.contains(&at) {
+                containers.push(at);
+            }
+        }
+        txn.steps = steps; // keeps the room
+        self.epoch = txn.epoch;
+        for at in &containers {
+            if !self.containers.is_taken(*at) {
+                continue;
+            }
+            let now_ns = self.now_ns;
+            let container = self.containers.at_mut(*at);
+            if container.epoch <= container.cut_epoch {
+                container.dirty_since_ns = now_ns;
+            }
+            container.epoch = txn.epoch;
+            txn.touched.push(container.id);
+            if container.is_tracked() {
+                let id = container.id;
+                self.cuts.dirty.insert(id);
+            }
+        }
+        self.link(txn.epoch, &containers);
+    }
+
+    /// Remembers which containers a transaction couples.
+    fn link(&mut self, epoch: u64, containers: &[u32]) {
+        if containers.len() < 2 {
+            return;
+        }
+        let tracked = |at: &u32| self.containers.is_taken(*at) && self.containers.at(*at).is_tracked();
+        let members: Vec<(u32, ContainerId)> =
+            containers.iter().copied().filter(tracked).map(|at| (at, self.containers.at(at).id)).collect();
+        for (i, (at, _)) in members.iter().enumerate() {
+            // A chain is enough: the closure follows it.
+            let next = members[(i + 1) % members.len()].1;
+            let links = &mut self.containers.at_mut(*at).links;
+            match links.iter_mut().find(|(_, other)| *other == next) {
+                Some(link) => link.0 = epoch,
+                None if members.len() > 1 => links.push((epoch, next)),
+                None => {}
+            }
+        }
+    }
+
+    /// Gives the slot of the container that was changed.
+    fn commit_step(&mut self, epoch: u64, step: Step, tag: Tag) -> u32 {
+        match step {
+            Step::Range(step) => self.commit_range(epoch, step, tag),
+            Step::ObjectCreated { slot } => {
+                let object = self.objects.get(slot);
+                let (at, object) = (object.container, object.id());
+                self.note(at, epoch, Change::ObjectCreated { object });
+                at
+            }
+            Step::ObjectDeleted { slot } => self.commit_object_delete(epoch, slot),
+            Step::IndexCreated { container, index } => {
+                self.note(container, epoch, Change::IndexCreated { index });
+                container
+            }
+            Step::IndexDeleted { container, index, was } => {
+                let it = self.containers.at(container);
+                if it.is_tracked() && was.created != it.cuts {
+                    self.note(container, epoch, Change::IndexDeleted { index, was });
+                } else {
+                    self.reclaim.push_back(Reclaim::Index(was));
+                }
+                container
+            }
+            Step::Record { container, index, key, was } => {
+                let it = self.containers.at(container);
+                let in_new_index = it.indices.get(&index).is_none_or(|i| i.created == it.cuts);
+                let changed_since_cut = was.as_ref().is_some_and(|was| was.epoch > it.cut_epoch);
+                if it.is_tracked() && !in_new_index && !changed_since_cut {
+                    self.note(container, epoch, Change::Record { index, key, was });
+                }
+                container
+            }
+            Step::ContainerDeleted { slot } => {
+                self.reclaim.push_back(Reclaim::Container(slot));
+                slot
+            }
+            Step::ContainerCreated { slot } | Step::ContainerRenamed { slot, .. } | Step::ContainerSet { slot, .. } => slot,
+        }
+    }
+
+    /// Adds to a container's undo list, if it has one; the entry's number.
+    fn note(&mut self, at: u32, epoch: u64, change: Change) -> Option<u64> {
+        let container = self.containers.at_mut(at);
+        if !container.is_tracked() {
+            return None;
+        }
+        container.undo.push_back(Undo { epoch, change });
+        Some(container.undo_next() - 1)
+    }
+
+    fn commit_object_delete(&mut self, epoch: u64, slot: u32) -> u32 {
+        let object = self.objects.get(slot);
+        let (at, created) = (object.container, object.created);
+        let container = self.containers.at(at);
+        if container.is_tracked() && created != container.cuts {
+            if let Some(number) = self.note(at, epoch, Change::ObjectDeleted { slot }) {
+                self.detached.insert(slot, (number, epoch));
+            }
+        } else {
+            self.reclaim.push_back(Reclaim::Object(slot));
+        }
+        at
+    }
+
+    fn commit_range(&mut self, epoch: u64, step: RangeStep, tag: Tag) -> u32 {
+        let RangeStep { slot, from, to, pieces, size_before, written, .. } = step;
+        let object = self.objects.get(slot);
+        let (at, id, generation) = (object.container, object.id(), object.generation);
+        let (resized, created) = (object.size != size_before, object.created);
+        let container = self.containers.at(at);
+        let (tracked, cuts) = (container.is_tracked(), container.cuts);
+        let replaced_new = match &pieces {
+            Pieces::One(offset, ext) => {
+                *offset == from && from + u64::from(ext.len) == to && ext.born == cuts && self.space.at_risk(ext)
+            }
+            _ => false,
+        };
+        if let Some(written) = written.filter(|_| tracked) {
+            let volatile = self.space.is_volatile(written.dev);
+            let container = self.containers.at_mut(at);
+            if !volatile {
+                container.data_epoch = epoch;
+            } else if !replaced_new {
+                container.add_fresh(Fresh { slot, generation, offset: from, len: to - from });
+            }
+        }
+        if !tracked || created == cuts {
+            for (_, ext) in pieces {
+                self.space.drop_ext(&ext, tag);
+            }
+            return at;
+        }
+        let covered = Self::bytes_of(&pieces) == to - from && pieces.iter().all(|(_, ext)| ext.born == cuts);
+        let was_empty = pieces.is_empty();
+        let kept = self.keep_old(pieces, cuts, tag);
+        // A punch or truncate that changed nothing needs no undo; a write into a hole does.
+        if (covered && !resized) || (was_empty && !resized && written.is_none()) {
+            return at;
+        }
+        let at_risk: Vec<usize> =
+            kept.iter().enumerate().filter(|(_, (_, ext))| self.space.at_risk(ext)).map(|(i, _)| i).collect();
+        let change = Change::Range { object: id, from, to, pieces: kept, size: size_before };
+        if let Some(number) = self.note(at, epoch, change).filter(|_| !at_risk.is_empty()) {
+            let container = self.containers.at(at);
+            if let Some(cut) = container.pending_cut.and_then(|cut| self.cuts.get_mut(cut)) {
+                let id = container.id;
+                cut.queue.extend(at_risk.into_iter().map(|piece| DrainItem::Undo { container: id, number, piece }));
+            }
+        }
+        at
+    }
+
+    /// Drops the pieces that were written after the last cut, and of the others the volatile place if there is a copy.
+    fn keep_old(&mut self, pieces: Pieces, cuts: u32, tag: Tag) -> Pieces {
+        let mut kept = Pieces::None;
+        for (offset, ext) in pieces {
+            if ext.born == cuts {
+                self.space.drop_ext(&ext, tag);
+            } else if ext.copy != NO_DEVICE && self.space.is_volatile(ext.dev) {
+                self.space.drop_place(&ext, ext.dev, ext.run_offset, tag);
+                kept.push(offset, ext.at_copy());
+            } else {
+                kept.push(offset, ext);
+            }
+        }
+        kept
+    }
+}

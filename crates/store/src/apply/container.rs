@@ -1,0 +1,90 @@
+//! Container updates. They follow the journal itself: power loss takes them back only with the end of the journal.
+
+use cenote_model::{
+    BLOCK_SHIFT_MAX, BLOCK_SHIFT_MIN, ContainerId, ContainerSpec, Durability, KeyCode, LABEL_BYTES_MAX,
+};
+
+use super::{NO_CONTAINER, Refusal, Step, Txn, refuse};
+use crate::container::Container;
+use crate::state::State;
+
+/// Longest name of a placement policy, in bytes.
+const POLICY_BYTES_MAX: usize = 255;
+
+fn check_label(label: &str) -> Result<(), Refusal> {
+    match label.len() {
+        0 => Err(refuse(KeyCode::Invalid, "a label must not be empty")),
+        len if len > LABEL_BYTES_MAX => Err(refuse(KeyCode::Invalid, "a label has at most 4096 bytes")),
+        _ => Ok(()),
+    }
+}
+
+fn check_spec(spec: &ContainerSpec) -> Result<(), Refusal> {
+    if !(BLOCK_SHIFT_MIN..=BLOCK_SHIFT_MAX).contains(&spec.block_shift) {
+        return Err(refuse(KeyCode::Invalid, "the block size must be 2^6 to 2^24 bytes"));
+    }
+    if !spec.policy.is_empty() && spec.policy != "fast-first" {
+        return Err(refuse(KeyCode::Invalid, "no such placement policy: there is only `fast-first`"));
+    }
+    debug_assert!(spec.policy.len() <= POLICY_BYTES_MAX);
+    Ok(())
+}
+
+impl State {
+    pub(super) fn container_create(
+        &mut self,
+        txn: &mut Txn,
+        id: ContainerId,
+        label: String,
+        spec: ContainerSpec,
+    ) -> Result<(), Refusal> {
+        check_label(&label)?;
+        check_spec(&spec)?;
+        if self.containers.by_label(&label).is_some() {
+            return Err(refuse(KeyCode::Exists, "the label is taken"));
+        }
+        let id = if id.0 == 0 { ContainerId(self.containers.next_id) } else { id };
+        if id.0 < self.containers.next_id || id.0 > u64::MAX / 2 {
+            return Err(refuse(KeyCode::Invalid, "container ids are never reused: give 0, or one that was not used yet"));
+        }
+        let slot = self.containers.add(Container::new(id, label, spec, txn.epoch));
+        txn.created = Some(id);
+        txn.steps.push(Step::ContainerCreated { slot });
+        Ok(())
+    }
+
+    pub(super) fn container_rename(&mut self, txn: &mut Txn, id: ContainerId, label: String) -> Result<(), Refusal> {
+        check_label(&label)?;
+        let slot = self.containers.slot_of(id).ok_or(NO_CONTAINER)?;
+        if self.containers.at(slot).label == label {
+            return Ok(());
+        }
+        if self.containers.by_label(&label).is_some() {
+            return Err(refuse(KeyCode::Exists, "the label is taken"));
+        }
+        let was = self.containers.rename(slot, label);
+        txn.steps.push(Step::ContainerRenamed { slot, was });
+        Ok(())
+    }
+
+    pub(super) fn container_set(&mut self, txn: &mut Txn, id: ContainerId, spec: ContainerSpec) -> Result<(), Refusal> {
+        check_spec(&spec)?;
+        let slot = self.containers.slot_of(id).ok_or(NO_CONTAINER)?;
+        let container = self.containers.at_mut(slot);
+        let scratch = |spec: &ContainerSpec| spec.durability == Durability::Scratch;
+        let holds = !container.objects.is_empty() || !container.indices.is_empty() || !container.undo.is_empty();
+        if scratch(&spec) != scratch(&container.spec) && holds {
+            return Err(refuse(KeyCode::Invalid, "durability turns from or to `scratch` only while the container is empty"));
+        }
+        let was = std::mem::replace(&mut container.spec, spec);
+        txn.steps.push(Step::ContainerSet { slot, was });
+        Ok(())
+    }
+
+    pub(super) fn container_delete(&mut self, txn: &mut Txn, id: ContainerId) -> Result<(), Refusal> {
+        let slot = self.containers.slot_of(id).ok_or(NO_CONTAINER)?;
+        self.containers.hide(slot);
+        txn.steps.push(Step::ContainerDeleted { slot });
+        Ok(())
+    }
+}

@@ -1,0 +1,151 @@
+//! Applies updates: one file for each kind of thing that changes.
+//!
+//! Every step can be reverted until [`State::commit`], so that a transaction leaves nothing when a later update of it
+//! fails or the journal does not take it.
+
+mod commit;
+mod container;
+mod object;
+mod range;
+mod record;
+mod revert;
+mod write;
+
+use cenote_model::{ContainerId, ContainerSpec, Error, ErrorKind, IndexId, KeyCode, Update};
+
+use crate::SessionId;
+use crate::index::{Index, Key, Record};
+use crate::map::{Pieces, Splits};
+use crate::state::State;
+
+/// Why an update was refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Refusal {
+    pub code: KeyCode,
+    pub why: &'static str,
+}
+
+pub(crate) const fn refuse(code: KeyCode, why: &'static str) -> Refusal {
+    Refusal { code, why }
+}
+pub(crate) const NO_CONTAINER: Refusal = refuse(KeyCode::NotFound, "no such container");
+pub(crate) const NO_OBJECT: Refusal = refuse(KeyCode::NotFound, "no such object");
+pub(crate) const NO_KEY: Refusal = refuse(KeyCode::NotFound, "no such key");
+pub(crate) const NO_INDEX: Refusal = refuse(KeyCode::NotFound, "no such index");
+
+/// A request's updates on their way.
+#[derive(Default)]
+pub(crate) struct Txn {
+    pub epoch: u64,
+    pub session: SessionId,
+    pub steps: Vec<Step>,
+    /// The container that a `ContainerCreate` made.
+    pub created: Option<ContainerId>,
+    /// The containers that were changed, known after the commit.
+    pub touched: Vec<ContainerId>,
+}
+
+/// What one update did, and how it was before.
+pub(crate) enum Step {
+    Range(RangeStep),
+    ObjectCreated { slot: u32 },
+    ObjectDeleted { slot: u32 },
+    IndexCreated { container: u32, index: IndexId },
+    IndexDeleted { container: u32, index: IndexId, was: Box<Index> },
+    Record { container: u32, index: IndexId, key: Key, was: Option<Record> },
+    ContainerCreated { slot: u32 },
+    ContainerRenamed { slot: u32, was: String },
+    ContainerSet { slot: u32, was: ContainerSpec },
+    ContainerDeleted { slot: u32 },
+}
+
+/// A change of an object's map.
+pub(crate) struct RangeStep {
+    pub slot: u32,
+    pub from: u64,
+    pub to: u64,
+    pub pieces: Pieces,
+    pub splits: Splits,
+    pub size_before: u64,
+    pub epoch_before: u64,
+    pub written: Option<Written>,
+}
+
+/// The extent that a write brought.
+#[derive(Clone, Copy)]
+pub(crate) struct Written {
+    pub dev: u8,
+    pub run_offset: u64,
+    pub padded: u64,
+    pub merged: Option<Merged>,
+}
+
+/// The left neighbour that a write was merged into, as it was.
+#[derive(Clone, Copy)]
+pub(crate) struct Merged {
+    pub offset: u64,
+    pub len: u32,
+    pub run_len: u32,
+    pub units: u32,
+    pub last_sum: u32,
+}
+
+impl State {
+    /// Applies one update; changes nothing if it is refused.
+    pub fn apply(&mut self, txn: &mut Txn, update: Update) -> Result<(), Refusal> {
+        match update {
+            Update::ContainerCreate { id, label, spec } => self.container_create(txn, id, label, spec),
+            Update::ContainerRename { id, label } => self.container_rename(txn, id, label),
+            Update::ContainerSet { id, spec } => self.container_set(txn, id, spec),
+            Update::ContainerDelete { id } => self.container_delete(txn, id),
+            Update::ObjectCreate { key, block_shift } => self.object_create(txn, key, block_shift),
+            Update::ObjectDelete { key } => self.object_delete(txn, key),
+            Update::Write { key, offset, extent } => self.write(txn, key, offset, &extent),
+            Update::Punch { key, offset, len } => self.punch(txn, key, offset, len),
+            Update::Truncate { key, size } => self.truncate(txn, key, size),
+            Update::IndexCreate { key } => self.index_create(txn, key),
+            Update::IndexDelete { key } => self.index_delete(txn, key),
+            Update::Put { index, key, value, only_new } => self.put(txn, index, key, value, only_new),
+            Update::Del { index, key } => self.del(txn, index, &key),
+        }
+    }
+}
+
+/// The error that tells a person about a refused update.
+#[cold]
+pub(crate) fn refusal_error(refusal: Refusal, subject: String) -> Error {
+    let (kind, next) = match refusal.code {
+        KeyCode::NotFound => (ErrorKind::NotFound, "check the name, or create it first"),
+        KeyCode::Exists => (ErrorKind::Exists, "use the existing one, or another name"),
+        KeyCode::Limit => (ErrorKind::LimitExceeded, "stay within the limit, or raise the quota"),
+        KeyCode::Invalid | KeyCode::Ok => (ErrorKind::InvalidInput, ""),
+    };
+    Error::new(kind, subject).because(refusal.why).try_next(next)
+}
+
+/// What an update is about, in words.
+#[cold]
+pub(crate) fn subject_of(update: &Update) -> String {
+    match update {
+        Update::ContainerCreate { label, .. } => format!("creating container `{}`", shortened(label)),
+        Update::ContainerRename { id, label } => format!("renaming container {id} to `{}`", shortened(label)),
+        Update::ContainerSet { id, .. } => format!("changing container {id}"),
+        Update::ContainerDelete { id } => format!("deleting container {id}"),
+        Update::ObjectCreate { key, .. } => format!("creating object {key}"),
+        Update::ObjectDelete { key } => format!("deleting object {key}"),
+        Update::Write { key, offset, extent } => format!("writing {} bytes at {offset} of object {key}", extent.len),
+        Update::Punch { key, offset, len } => format!("punching {len} bytes at {offset} of object {key}"),
+        Update::Truncate { key, size } => format!("truncating object {key} to {size} bytes"),
+        Update::IndexCreate { key } => format!("creating index {key}"),
+        Update::IndexDelete { key } => format!("deleting index {key}"),
+        Update::Put { index, key, .. } => format!("putting key `{}` into index {index}", shortened_bytes(key)),
+        Update::Del { index, key } => format!("deleting key `{}` from index {index}", shortened_bytes(key)),
+    }
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(80).collect()
+}
+fn shortened_bytes(bytes: &[u8]) -> String {
+    bytes[..bytes.len().min(40)].escape_ascii().to_string()
+}

@@ -1,0 +1,42 @@
+//! Objects come and go.
+
+use cenote_model::{BLOCK_SHIFT_MAX, BLOCK_SHIFT_MIN, KeyCode, ObjectKey};
+use std::collections::btree_map::Entry;
+
+use super::{NO_CONTAINER, NO_OBJECT, Refusal, Step, Txn, refuse};
+use crate::objects::Presence;
+use crate::state::State;
+
+impl State {
+    pub(super) fn object_create(&mut self, txn: &mut Txn, key: ObjectKey, block_shift: u8) -> Result<(), Refusal> {
+        if !(BLOCK_SHIFT_MIN..=BLOCK_SHIFT_MAX).contains(&block_shift) {
+            return Err(refuse(KeyCode::Invalid, "the block size must be 2^6 to 2^24 bytes"));
+        }
+        let at = self.containers.slot_of(key.container).ok_or(NO_CONTAINER)?;
+        let container = self.containers.at_mut(at);
+        let cuts = container.cuts;
+        let Entry::Vacant(entry) = container.objects.entry(key.object) else {
+            return Err(refuse(KeyCode::Exists, "the object exists already"));
+        };
+        let Some(slot) = self.objects.add(at, key.object, block_shift, txn.epoch, cuts) else {
+            return Err(refuse(KeyCode::Limit, "a store holds at most 2^32 objects"));
+        };
+        entry.insert(slot);
+        self.objects.get_mut(slot).touched = self.now_s;
+        txn.steps.push(Step::ObjectCreated { slot });
+        Ok(())
+    }
+
+    pub(super) fn object_delete(&mut self, txn: &mut Txn, key: ObjectKey) -> Result<(), Refusal> {
+        let slot = self.find_object(key).ok_or(NO_OBJECT)?;
+        let object = self.objects.get_mut(slot);
+        object.presence = Presence::Detached;
+        let mapped = object.map.mapped_bytes();
+        self.extents -= object.map.extents();
+        let container = self.containers.at_mut(self.objects.get(slot).container);
+        container.objects.remove(&key.object);
+        container.stored_bytes -= mapped;
+        txn.steps.push(Step::ObjectDeleted { slot });
+        Ok(())
+    }
+}

@@ -1,0 +1,69 @@
+//! Indices and their records.
+
+use std::collections::btree_map::Entry;
+
+use cenote_model::{IndexKey, KEY_BYTES_MAX, KeyCode, VALUE_BYTES_MAX};
+
+use super::{NO_CONTAINER, NO_INDEX, NO_KEY, Refusal, Step, Txn, refuse};
+use crate::index::{Index, Key, Record};
+use crate::state::State;
+
+impl State {
+    pub(super) fn index_create(&mut self, txn: &mut Txn, key: IndexKey) -> Result<(), Refusal> {
+        let at = self.containers.slot_of(key.container).ok_or(NO_CONTAINER)?;
+        let container = self.containers.at_mut(at);
+        let created = container.cuts;
+        let Entry::Vacant(entry) = container.indices.entry(key.index) else {
+            return Err(refuse(KeyCode::Exists, "the index exists already"));
+        };
+        entry.insert(Index::new(created));
+        txn.steps.push(Step::IndexCreated { container: at, index: key.index });
+        Ok(())
+    }
+
+    pub(super) fn index_delete(&mut self, txn: &mut Txn, key: IndexKey) -> Result<(), Refusal> {
+        let at = self.containers.slot_of(key.container).ok_or(NO_CONTAINER)?;
+        let container = self.containers.at_mut(at);
+        let was = container.indices.remove(&key.index).ok_or(NO_INDEX)?;
+        container.records -= was.len();
+        txn.steps.push(Step::IndexDeleted { container: at, index: key.index, was: Box::new(was) });
+        Ok(())
+    }
+
+    pub(super) fn put(
+        &mut self,
+        txn: &mut Txn,
+        index: IndexKey,
+        key: Vec<u8>,
+        value: Vec<u8>,
+        only_new: bool,
+    ) -> Result<(), Refusal> {
+        if key.len() > KEY_BYTES_MAX {
+            return Err(refuse(KeyCode::Invalid, "a key has at most 64 KiB"));
+        }
+        if value.len() > VALUE_BYTES_MAX {
+            return Err(refuse(KeyCode::Invalid, "a value has at most 16 MiB"));
+        }
+        let at = self.containers.slot_of(index.container).ok_or(NO_CONTAINER)?;
+        let container = self.containers.at_mut(at);
+        let records = container.indices.get_mut(&index.index).ok_or(NO_INDEX)?;
+        if only_new && records.get(&key).is_some() {
+            return Err(refuse(KeyCode::Exists, "the key is there already"));
+        }
+        let key = Key::new(&key);
+        let was = records.put(key.clone(), Record { epoch: txn.epoch, value: value.into_boxed_slice() });
+        container.records += u64::from(was.is_none());
+        txn.steps.push(Step::Record { container: at, index: index.index, key, was });
+        Ok(())
+    }
+
+    pub(super) fn del(&mut self, txn: &mut Txn, index: IndexKey, key: &[u8]) -> Result<(), Refusal> {
+        let at = self.containers.slot_of(index.container).ok_or(NO_CONTAINER)?;
+        let container = self.containers.at_mut(at);
+        let records = container.indices.get_mut(&index.index).ok_or(NO_INDEX)?;
+        let was = records.del(key).ok_or(NO_KEY)?;
+        container.records -= 1;
+        txn.steps.push(Step::Record { container: at, index: index.index, key: Key::new(key), was: Some(was) });
+        Ok(())
+    }
+}

@@ -1,0 +1,96 @@
+//! Takes back what a transaction did, step by step from the last.
+
+use super::write::unmerge;
+use super::{RangeStep, Step, Txn};
+use crate::map::Pieces;
+use crate::objects::Presence;
+use crate::state::State;
+
+impl State {
+    /// Leaves the state exactly as it was before the transaction, down to how extents are split: the journal knows
+    /// nothing of it, and replay must come to the same maps.
+    pub fn revert(&mut self, txn: &mut Txn) {
+        while let Some(step) = txn.steps.pop() {
+            self.revert_step(txn, step);
+        }
+    }
+
+    fn revert_step(&mut self, txn: &Txn, step: Step) {
+        match step {
+            Step::Range(step) => self.revert_range(txn, step),
+            Step::ObjectCreated { slot } => {
+                let object = self.objects.get(slot);
+                let (id, container) = (object.id(), object.container);
+                self.containers.at_mut(container).objects.remove(&id);
+                self.objects.remove(slot);
+            }
+            Step::ObjectDeleted { slot } => self.attach(slot),
+            Step::IndexCreated { container, index } => {
+                self.containers.at_mut(container).indices.remove(&index);
+            }
+            Step::IndexDeleted { container, index, was } => {
+                let container = self.containers.at_mut(container);
+                container.records += was.len();
+                container.indices.insert(index, *was);
+            }
+            Step::Record { container, index, key, was } => {
+                let container = self.containers.at_mut(container);
+                let Some(records) = container.indices.get_mut(&index) else { return };
+                let before = records.len();
+                match was {
+                    Some(record) => drop(records.put(key, record)),
+                    None => drop(records.del(key.bytes())),
+                }
+                container.records = container.records + records.len() - before;
+            }
+            Step::ContainerCreated { slot } => {
+                self.containers.next_id = self.containers.at(slot).id.0;
+                self.containers.hide(slot);
+                self.containers.vacate(slot);
+            }
+            Step::ContainerRenamed { slot, was } => {
+                self.containers.rename(slot, was);
+            }
+            Step::ContainerSet { slot, was } => self.containers.at_mut(slot).spec = was,
+            Step::ContainerDeleted { slot } => self.containers.show(slot),
+        }
+    }
+
+    fn revert_range(&mut self, txn: &Txn, step: RangeStep) {
+        let RangeStep { slot, from, to, pieces, splits, size_before, epoch_before, written } = step;
+        let object = self.objects.get_mut(slot);
+        let (extents, mapped) = (object.map.extents(), object.map.mapped_bytes());
+        if let Some(written) = written {
+            match &written.merged {
+                Some(merged) => unmerge(&mut object.map, merged),
+                None => drop(object.map.remove(from)),
+            }
+            if let Some(session) = self.sessions.open.get_mut(&txn.session) {
+                session.lease(written.dev, written.run_offset, written.padded);
+            }
+            self.space.get_mut(written.dev).reserved_bytes += written.padded;
+        }
+        object.map.put_back(from, to, pieces, splits, &mut self.space.shared);
+        object.size = size_before;
+        object.epoch = epoch_before;
+        self.extents = self.extents - extents + object.map.extents();
+        let container = self.containers.at_mut(object.container);
+        container.stored_bytes = container.stored_bytes - mapped + object.map.mapped_bytes();
+    }
+
+    /// Puts a detached object back into its container.
+    pub(crate) fn attach(&mut self, slot: u32) {
+        let object = self.objects.get_mut(slot);
+        object.presence = Presence::Live;
+        self.extents += object.map.extents();
+        let (id, mapped) = (object.id(), object.map.mapped_bytes());
+        let container = self.containers.at_mut(object.container);
+        container.stored_bytes += mapped;
+        container.objects.insert(id, slot);
+    }
+
+    /// The bytes of pieces.
+    pub(super) fn bytes_of(pieces: &Pieces) -> u64 {
+        pieces.iter().map(|(_, ext)| u64::from(ext.len)).sum()
+    }
+}

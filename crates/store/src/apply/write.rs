@@ -1,0 +1,154 @@
+//! A range of an object points at new bytes.
+
+use std::sync::Arc;
+
+use cenote_model::{Encoding, Extent, KeyCode, OBJECT_BYTES_MAX, ObjectKey, RUN_BYTES_MAX};
+
+use super::{Merged, NO_OBJECT, RangeStep, Refusal, Step, Txn, Written, refuse};
+use crate::map::{Ext, ExtentMap, NO_DEVICE, Pieces, Splits};
+use crate::space::{DeviceSlot, Shared, unit_at};
+use crate::state::State;
+use crate::sums::{UNIT, combine};
+
+impl State {
+    pub(super) fn write(&mut self, txn: &mut Txn, key: ObjectKey, offset: u64, extent: &Extent) -> Result<(), Refusal> {
+        let len = u64::from(extent.len);
+        let to = offset.checked_add(len).filter(|end| *end <= OBJECT_BYTES_MAX);
+        let to = to.ok_or(refuse(KeyCode::Invalid, "objects end below 2^63 bytes"))?;
+        let dev = self.space.slot_of(extent.device).ok_or(refuse(KeyCode::Invalid, "no such device"))?;
+        check_extent(extent, self.space.get(dev))?;
+        let slot = self.find_object(key).ok_or(NO_OBJECT)?;
+        let container = self.containers.at(self.objects.get(slot).container);
+        let quota = container.spec.quota_bytes;
+        if quota != 0 && container.stored_bytes.saturating_add(len) > quota {
+            let replaced = self.objects.get(slot).map.overlapping(offset, to);
+            let replaced: u64 = replaced.map(|(at, ext)| (at + u64::from(ext.len)).min(to) - at.max(offset)).sum();
+            if container.stored_bytes + len - replaced > quota {
+                return Err(refuse(KeyCode::Limit, "the container's quota is used up"));
+            }
+        }
+        let born = container.cuts;
+        let padded = self.space.get(dev).padded(u64::from(extent.run_len));
+        let leased = self.sessions.open.get_mut(&txn.session);
+        if !leased.is_some_and(|session| session.consume(dev, extent.run_offset, padded)) {
+            return Err(refuse(KeyCode::Invalid, "the extent is not in space leased by this session"));
+        }
+        let device = self.space.get_mut(dev);
+        device.reserved_bytes = device.reserved_bytes.saturating_sub(padded);
+        device.unsynced |= !device.is_volatile();
+        let written = Written { dev, run_offset: extent.run_offset, padded, merged: None };
+        self.point(txn, slot, (offset, to), Ext::from_model(extent, dev, born), written);
+        Ok(())
+    }
+
+    fn point(&mut self, txn: &mut Txn, slot: u32, (from, to): (u64, u64), ext: Ext, mut written: Written) {
+        let same_len = |old: &&mut Ext| old.len == ext.len;
+        let object = self.objects.get_mut(slot);
+        let (pieces, splits) = if let Some(old) = object.map.get_mut(from).filter(same_len) {
+            (Pieces::One(from, std::mem::replace(old, ext)), Splits::default())
+        } else {
+            let segment_bytes = self.space.get(written.dev).segment_bytes;
+            let (pieces, splits) = self.cut(slot, from, to);
+            let object = self.objects.get_mut(slot);
+            let before = object.map.extents();
+            written.merged = merge_left(&mut object.map, from, &ext, &self.space.shared, segment_bytes);
+            if written.merged.is_none() {
+                object.map.insert(from, ext);
+            }
+            self.extents = self.extents - before + object.map.extents();
+            self.containers.at_mut(object.container).stored_bytes += to - from;
+            (pieces, splits)
+        };
+        let object = self.objects.get_mut(slot);
+        let (size_before, epoch_before) = (object.size, object.epoch);
+        object.size = object.size.max(to);
+        object.epoch = txn.epoch;
+        object.touched = self.now_s;
+        let written = Some(written);
+        txn.steps.push(Step::Range(RangeStep { slot, from, to, pieces, splits, size_before, epoch_before, written }));
+    }
+}
+
+/// What of an extent can be checked by looking at it.
+fn check_extent(extent: &Extent, device: &DeviceSlot) -> Result<(), Refusal> {
+    let invalid = |why| Err(refuse(KeyCode::Invalid, why));
+    if extent.node.0 != 0 || extent.encoding != Encoding::Plain {
+        return invalid("extents are on node 0 and plain");
+    }
+    if extent.len == 0 || extent.len > RUN_BYTES_MAX {
+        return invalid("an extent has 1 byte to 64 MiB");
+    }
+    if extent.skip != 0 || extent.len != extent.run_len {
+        return invalid("a write covers its run from begin to end");
+    }
+    if extent.sums.as_slice().len() != Extent::units(extent.run_len) {
+        return invalid("a checksum for each unit of 64 KiB is needed");
+    }
+    if !extent.run_offset.is_multiple_of(u64::from(device.unit_bytes)) {
+        return invalid("a run begins at a multiple of the device's unit");
+    }
+    Ok(())
+}
+
+/// Makes the left neighbour longer instead of adding an extent, if the two are neighbours on the device too, of one
+/// age, and checksum units work out.
+fn merge_left(map: &mut ExtentMap, from: u64, ext: &Ext, shared: &Shared, segment_bytes: u64) -> Option<Merged> {
+    let (offset, left) = map.before_mut(from)?;
+    let run_end = left.run_offset.wrapping_add(u64::from(left.run_len));
+    let fits = left.run_len.checked_add(ext.run_len).is_some_and(|len| len <= RUN_BYTES_MAX);
+    let in_last_unit = left.run_len & (UNIT - 1);
+    let merges = offset + u64::from(left.len) == from
+        && left.dev == ext.dev
+        && run_end == ext.run_offset
+        && left.end() == left.run_len
+        && left.born == ext.born
+        && left.copy == NO_DEVICE
+        && left.encoding == ext.encoding
+        && fits
+        && left.run_offset / segment_bytes == ext.run_offset / segment_bytes
+        && (in_last_unit == 0 || in_last_unit + ext.run_len <= UNIT)
+        && !shared.is_shared(left.dev, unit_at(left.run_offset, left.run_len - 1));
+    if !merges {
+        return None;
+    }
+    let units = left.sums().len() as u32;
+    let last_sum = *left.sums().last()?;
+    let merged = Merged { offset, len: left.len, run_len: left.run_len, units, last_sum };
+    map.change_len(offset, |left| {
+        if in_last_unit != 0 {
+            let sum = combine(last_sum, ext.sum, ext.run_len);
+            match &mut left.many {
+                None => left.sum = sum,
+                Some(many) => {
+                    if let Some(last) = Arc::make_mut(many).last_mut() {
+                        *last = sum;
+                    }
+                }
+            }
+        } else {
+            let many = left.many.get_or_insert_with(|| Arc::new(vec![left.sum]));
+            Arc::make_mut(many).extend_from_slice(ext.sums());
+            left.sum = 0;
+        }
+        left.len += ext.len;
+        left.run_len += ext.run_len;
+    });
+    Some(merged)
+}
+
+/// Undoes [`merge_left`].
+pub(super) fn unmerge(map: &mut ExtentMap, merged: &Merged) {
+    map.change_len(merged.offset, |left| {
+        left.len = merged.len;
+        left.run_len = merged.run_len;
+        if merged.units == 1 {
+            (left.sum, left.many) = (merged.last_sum, None);
+        } else if let Some(many) = &mut left.many {
+            let sums = Arc::make_mut(many);
+            sums.truncate(merged.units as usize);
+            if let Some(last) = sums.last_mut() {
+                *last = merged.last_sum;
+            }
+        }
+    });
+}

@@ -1,0 +1,360 @@
+//! Bytes as the state. Nothing in them is trusted.
+
+use cenote_model::{ContainerId, DeviceId, Encoding, IndexId, ObjectId, Result, RUN_BYTES_MAX, StoreId};
+
+use super::{
+    HEAD_BYTES, Head, MAGIC, SECTION_CONTAINER, SECTION_END, SECTION_HEAD, SECTION_INDEX, SECTION_META,
+    SECTION_OBJECTS, SECTION_RETIRED, SECTION_SESSIONS, SECTION_UNDO, VERSION, corrupt,
+};
+use crate::SessionId;
+use crate::codec::{Decoded, Decoder, Malformed};
+use crate::container::Container;
+use crate::index::{Index, Key, Record};
+use crate::journal::record::{decode_codes, decode_info, decode_runs, decode_spec};
+use crate::map::{Ext, NO_DEVICE, Pieces};
+use crate::objects::Presence;
+use crate::persist::Cut;
+use crate::session::{Detail, Recorded, Session};
+use crate::state::State;
+use crate::sums::{UNIT, sum_of};
+use crate::undo::{Change, Undo};
+
+/// What does not belong to the state proper.
+#[derive(Debug, Default)]
+pub(crate) struct Beside {
+    /// Incarnation of each device when the checkpoint was made.
+    pub incarnations: Vec<(DeviceId, u64)>,
+    /// Space that readers may have looked at.
+    pub retired: Vec<(DeviceId, u64, u64)>,
+}
+
+struct Reader<'a> {
+    state: &'a mut State,
+    beside: Beside,
+    /// Slot of the container whose sections are being read.
+    container: Option<u32>,
+    /// The index whose sections are being read.
+    index: Option<(IndexId, u32, Vec<(Key, Record)>)>,
+}
+
+/// Reads the head alone.
+pub(crate) fn decode_head(name: &str, bytes: &[u8]) -> Result<Head> {
+    if bytes.len() < HEAD_BYTES || bytes[..8] != MAGIC {
+        return Err(corrupt(name, 0, "it does not begin like a checkpoint"));
+    }
+    let mut plain = bytes[..HEAD_BYTES].to_vec();
+    let sum = u32::from_le_bytes([plain[12], plain[13], plain[14], plain[15]]);
+    plain[12..16].fill(0);
+    if sum_of(&plain) != sum {
+        return Err(corrupt(name, 0, "its head does not match its checksum"));
+    }
+    let mut from = Decoder::new(&plain[8..]);
+    let mut read = || -> Decoded<(u32, Head)> {
+        let version = from.u32()?;
+        from.u32()?;
+        let store = StoreId(from.u128()?);
+        let (sequence, journal_from) = (from.u64()?, from.u64()?);
+        Ok((version, Head { store, sequence, journal_from, position: from.u64()?, epoch: from.u64()? }))
+    };
+    let (version, head) = read().map_err(|malformed| corrupt(name, 0, malformed.0))?;
+    if version != VERSION {
+        return Err(cenote_model::Error::new(cenote_model::ErrorKind::VersionMismatch, format!("checkpoint `{name}`"))
+            .because(format!("its version is {version}, this program reads {VERSION}"))
+            .try_next("use the version of Cenote that wrote it"));
+    }
+    Ok(head)
+}
+
+/// Reads a checkpoint into an empty state that has its devices.
+pub(crate) fn decode(name: &str, bytes: &[u8], state: &mut State) -> Result<(Head, Beside)> {
+    let head = decode_head(name, bytes)?;
+    state.epoch = head.epoch;
+    let mut reader = Reader { state, beside: Beside::default(), container: None, index: None };
+    let mut at = HEAD_BYTES;
+    loop {
+        let Some(section) = bytes.get(at..at + SECTION_HEAD) else {
+            return Err(corrupt(name, at, "it ends early"));
+        };
+        let mut fields = Decoder::new(section);
+        let (kind, sum, len) = (fields.u32(), fields.u32(), fields.u64());
+        let (Ok(kind), Ok(sum), Ok(len)) = (kind, sum, len) else {
+            return Err(corrupt(name, at, "it ends early"));
+        };
+        let end = usize::try_from(len).ok().and_then(|len| (at + SECTION_HEAD).checked_add(len));
+        let Some(body) = end.and_then(|end| bytes.get(at + SECTION_HEAD..end)) else {
+            return Err(corrupt(name, at, "a section is longer than the file"));
+        };
+        let mut plain = [0; SECTION_HEAD];
+        plain.copy_from_slice(section);
+        plain[4..8].fill(0);
+        if crc_of(&plain, body) != sum {
+            return Err(corrupt(name, at, "a section does not match its checksum"));
+        }
+        reader.section(kind, body).map_err(|malformed| corrupt(name, at, malformed.0))?;
+        at += SECTION_HEAD + body.len();
+        if kind == SECTION_END {
+            break;
+        }
+    }
+    if at != bytes.len() {
+        return Err(corrupt(name, at, "bytes left over"));
+    }
+    Ok((head, reader.beside))
+}
+
+fn crc_of(head: &[u8], body: &[u8]) -> u32 {
+    let mut sum = sum_of(head);
+    for part in body.chunks(1 << 30) {
+        sum = crate::sums::combine(sum, sum_of(part), part.len() as u32);
+    }
+    sum
+}
+
+impl Reader<'_> {
+    fn section(&mut self, kind: u32, body: &[u8]) -> Decoded<()> {
+        let mut from = Decoder::new(body);
+        let from = &mut from;
+        if kind != SECTION_INDEX {
+            self.end_index()?;
+        }
+        match kind {
+            SECTION_META => self.meta(from)?,
+            SECTION_SESSIONS => self.sessions(from)?,
+            SECTION_RETIRED => {
+                for _ in 0..from.count(18)? {
+                    self.beside.retired.push((DeviceId(from.u16()?), from.u64()?, from.u64()?));
+                }
+            }
+            SECTION_CONTAINER => self.container(from)?,
+            SECTION_OBJECTS => {
+                let at = self.container.ok_or(Malformed("objects without a container"))?;
+                let mut ids = Vec::new();
+                for _ in 0..from.count(41)? {
+                    let slot = self.object(at, from)?;
+                    ids.push((self.state.objects.get(slot).id(), slot));
+                }
+                let container = self.state.containers.at_mut(at);
+                let mut tree: std::collections::BTreeMap<ObjectId, u32> = ids.into_iter().collect();
+                container.objects.append(&mut tree);
+            }
+            SECTION_INDEX => self.index(from)?,
+            SECTION_UNDO => {
+                let at = self.container.ok_or(Malformed("undo without a container"))?;
+                for _ in 0..from.count(9)? {
+                    let undo = self.undo(at, from)?;
+                    self.state.containers.at_mut(at).undo.push_back(undo);
+                }
+            }
+            SECTION_END => {}
+            _ => return Err(Malformed("an unknown section")),
+        }
+        from.end()
+    }
+
+    fn meta(&mut self, from: &mut Decoder<'_>) -> Decoded<()> {
+        self.state.containers.next_id = from.u64()?;
+        self.state.sessions.next_id = from.u64()?;
+        self.state.cuts.next_id = from.u64()?;
+        for _ in 0..from.count(10)? {
+            self.beside.incarnations.push((DeviceId(from.u16()?), from.u64()?));
+        }
+        for _ in 0..from.count(20)? {
+            let (id, epoch) = (from.u64()?, from.u64()?);
+            let count = from.count(8)?;
+            let members = (0..count).map(|_| Ok(ContainerId(from.u64()?))).collect::<Decoded<_>>()?;
+            self.state.cuts.pending.insert(id, Cut { id, epoch, members, needs_sync: true, ..Cut::default() });
+        }
+        Ok(())
+    }
+
+    fn sessions(&mut self, from: &mut Decoder<'_>) -> Decoded<()> {
+        for _ in 0..from.count(40)? {
+            let id = SessionId(from.u64()?);
+            let mut session = Session::new(decode_info(from)?);
+            for _ in 0..from.count(18)? {
+                let (dev, offset, len) = (self.device(from.u16()?)?, from.u64()?, from.u64()?);
+                session.leases.insert((dev, offset), len);
+            }
+            for _ in 0..from.count(17)? {
+                let (seq, epoch) = (from.u64()?, from.u64()?);
+                let detail = match from.u8()? {
+                    0 => None,
+                    1 => {
+                        let codes = decode_codes(from)?;
+                        let created = Some(ContainerId(from.u64()?)).filter(|id| id.0 != 0);
+                        Some(Box::new(Detail::Applied { codes, created }))
+                    }
+                    2 => Some(Box::new(Detail::Leased { runs: decode_runs(from)? })),
+                    _ => return Err(Malformed("an unknown outcome")),
+                };
+                session.record(Recorded { seq, epoch, detail });
+            }
+            self.state.sessions.open.insert(id, session);
+        }
+        Ok(())
+    }
+
+    fn container(&mut self, from: &mut Decoder<'_>) -> Decoded<()> {
+        let id = ContainerId(from.u64()?);
+        let label = from.text()?;
+        let spec = decode_spec(from)?;
+        if self.state.containers.get(id).is_some() || self.state.containers.by_label(&label).is_some() {
+            return Err(Malformed("a container twice"));
+        }
+        let mut container = Container::new(id, label, spec, from.u64()?);
+        container.persisted = from.u64()?;
+        container.cut_epoch = from.u64()?;
+        container.cuts = from.u32()?;
+        container.pending_cut = from.u64()?.checked_sub(1);
+        container.undo_first = from.u64()?;
+        container.data_epoch = from.u64()?;
+        for _ in 0..from.count(16)? {
+            container.links.push((from.u64()?, ContainerId(from.u64()?)));
+        }
+        let next_id = self.state.containers.next_id;
+        self.container = Some(self.state.containers.add(container));
+        self.state.containers.next_id = next_id;
+        Ok(())
+    }
+
+    /// Reads an object into a slot; it is in no container's tree yet.
+    fn object(&mut self, at: u32, from: &mut Decoder<'_>) -> Decoded<u32> {
+        let id = ObjectId(from.u128()?);
+        let (size, epoch, created, block_shift) = (from.u64()?, from.u64()?, from.u32()?, from.u8()?);
+        let slot = self.state.objects.add(at, id, block_shift, epoch, created).ok_or(Malformed("too many objects"))?;
+        let mut end = 0;
+        for _ in 0..from.count(53)? {
+            let (offset, ext) = self.extent(from)?;
+            if offset < end {
+                return Err(Malformed("extents that overlap"));
+            }
+            end = offset + u64::from(ext.len);
+            self.state.containers.at_mut(at).stored_bytes += u64::from(ext.len);
+            self.state.extents += 1;
+            self.state.objects.get_mut(slot).map.insert(offset, ext);
+        }
+        self.state.objects.get_mut(slot).size = size;
+        Ok(slot)
+    }
+
+    fn device(&self, id: u16) -> Decoded<u8> {
+        let found = self.state.space.slots.iter().position(|slot| slot.id.0 == id);
+        found.map(|slot| slot as u8).ok_or(Malformed("an unknown device"))
+    }
+
+    fn extent(&self, from: &mut Decoder<'_>) -> Decoded<(u64, Ext)> {
+        let offset = from.u64()?;
+        if from.u16()? != 0 {
+            return Err(Malformed("an extent on another node"));
+        }
+        let dev = self.device(from.u16()?)?;
+        if from.u8()? != Encoding::Plain as u8 {
+            return Err(Malformed("an unknown encoding"));
+        }
+        let (run_offset, run_len, skip, len) = (from.u64()?, from.u32()?, from.u32()?, from.u32()?);
+        let born = from.u32()?;
+        let copy = from.u16()?;
+        let copy = if copy == 0 { NO_DEVICE } else { self.device(copy)? };
+        let copy_base = from.u64()?;
+        let count = from.count(4)?;
+        let mut sums = Vec::with_capacity(count);
+        for _ in 0..count {
+            sums.push(from.u32()?);
+        }
+        let fits = skip.checked_add(len).is_some_and(|end| end <= run_len) && len > 0 && run_len <= RUN_BYTES_MAX;
+        if !fits || count != run_len.div_ceil(UNIT) as usize || offset.checked_add(u64::from(len)).is_none() {
+            return Err(Malformed("an extent that contradicts itself"));
+        }
+        let mut ext = Ext {
+            run_offset,
+            copy_base,
+            many: None,
+            sum: 0,
+            run_len,
+            skip,
+            len,
+            born,
+            dev,
+            copy,
+            encoding: Encoding::Plain,
+        };
+        ext.set_sums(&sums);
+        Ok((offset, ext))
+    }
+
+    fn record(from: &mut Decoder<'_>) -> Decoded<Record> {
+        Ok(Record { epoch: from.u64()?, value: from.bytes()?.into() })
+    }
+
+    fn index(&mut self, from: &mut Decoder<'_>) -> Decoded<()> {
+        let (id, created) = (IndexId(from.u128()?), from.u32()?);
+        if self.index.as_ref().is_some_and(|(last, ..)| *last != id) {
+            self.end_index()?;
+        }
+        let (_, _, records) = self.index.get_or_insert_with(|| (id, created, Vec::new()));
+        for _ in 0..from.count(16)? {
+            records.push((Key::new(from.bytes()?), Self::record(from)?));
+        }
+        Ok(())
+    }
+
+    fn end_index(&mut self) -> Decoded<()> {
+        let Some((id, created, records)) = self.index.take() else { return Ok(()) };
+        let at = self.container.ok_or(Malformed("an index without a container"))?;
+        let mut index = Index::new(created);
+        index.load(records);
+        let container = self.state.containers.at_mut(at);
+        container.records += index.len();
+        container.indices.insert(id, index);
+        Ok(())
+    }
+
+    fn undo(&mut self, at: u32, from: &mut Decoder<'_>) -> Decoded<Undo> {
+        let epoch = from.u64()?;
+        let change = match from.u8()? {
+            1 => {
+                let (object, range, size) = (ObjectId(from.u128()?), (from.u64()?, from.u64()?), from.u64()?);
+                let mut pieces = Pieces::None;
+                for _ in 0..from.count(53)? {
+                    let (offset, ext) = self.extent(from)?;
+                    pieces.push(offset, ext);
+                }
+                Change::Range { object, from: range.0, to: range.1, pieces, size }
+            }
+            2 => Change::ObjectCreated { object: ObjectId(from.u128()?) },
+            3 => self.deleted_object(at, epoch, from)?,
+            4 => Change::IndexCreated { index: IndexId(from.u128()?) },
+            5 => {
+                let (index, created) = (IndexId(from.u128()?), from.u32()?);
+                let mut records = Vec::new();
+                for _ in 0..from.count(16)? {
+                    records.push((Key::new(from.bytes()?), Self::record(from)?));
+                }
+                let mut was = Index::new(created);
+                was.load(records);
+                Change::IndexDeleted { index, was: Box::new(was) }
+            }
+            6 => {
+                let index = IndexId(from.u128()?);
+                let key = Key::new(from.bytes()?);
+                let was = if from.flag()? { Some(Self::record(from)?) } else { None };
+                Change::Record { index, key, was }
+            }
+            _ => return Err(Malformed("an unknown undo entry")),
+        };
+        Ok(Undo { epoch, change })
+    }
+
+    fn deleted_object(&mut self, at: u32, epoch: u64, from: &mut Decoder<'_>) -> Decoded<Change> {
+        let slot = self.object(at, from)?;
+        let number = self.state.containers.at(at).undo_next();
+        let object = self.state.objects.get_mut(slot);
+        object.presence = Presence::Detached;
+        let (extents, mapped) = (object.map.extents(), object.map.mapped_bytes());
+        // It was counted as if it were there.
+        self.state.extents -= extents;
+        self.state.containers.at_mut(at).stored_bytes -= mapped;
+        self.state.detached.insert(slot, (number, epoch));
+        Ok(Change::ObjectDeleted { slot })
+    }
+}

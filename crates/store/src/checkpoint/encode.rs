@@ -1,0 +1,289 @@
+//! The state as bytes.
+
+use super::{
+    HEAD_BYTES, Head, MAGIC, SECTION_CONTAINER, SECTION_END, SECTION_HEAD, SECTION_INDEX, SECTION_META,
+    SECTION_OBJECTS, SECTION_RETIRED, SECTION_SESSIONS, SECTION_UNDO, VERSION,
+};
+use crate::codec::Encode;
+use crate::container::Container;
+use crate::index::Record;
+use crate::journal::record::{encode_codes, encode_info, encode_runs, encode_spec};
+use crate::map::{Ext, NO_DEVICE};
+use crate::objects::Object;
+use crate::session::{Detail, Session};
+use crate::state::State;
+use crate::sums::sum_of;
+use crate::undo::{Change, Undo};
+
+/// Things in one section, so that damage is named closely and memory stays bounded when reading.
+const SECTION_BYTES: usize = 4 << 20;
+
+struct Writer<'a> {
+    state: &'a State,
+    bytes: Vec<u8>,
+}
+
+/// Encodes the whole state.
+pub(crate) fn encode(state: &State, head: &Head, size_hint: usize) -> Vec<u8> {
+    let mut writer = Writer { state, bytes: Vec::with_capacity(size_hint) };
+    writer.head(head);
+    writer.section(SECTION_META, Writer::meta);
+    writer.section(SECTION_SESSIONS, Writer::sessions);
+    writer.section(SECTION_RETIRED, Writer::retired);
+    for id in state.containers.ids() {
+        if let Some(container) = state.containers.get(id) {
+            writer.container(container);
+        }
+    }
+    writer.section(SECTION_END, |_| {});
+    writer.bytes
+}
+
+impl Writer<'_> {
+    fn head(&mut self, head: &Head) {
+        self.bytes.extend_from_slice(&MAGIC);
+        self.bytes.put_u32(VERSION);
+        self.bytes.put_u32(0);
+        self.bytes.put_u128(head.store.0);
+        self.bytes.put_u64(head.sequence);
+        self.bytes.put_u64(head.journal_from);
+        self.bytes.put_u64(head.position);
+        self.bytes.put_u64(head.epoch);
+        debug_assert_eq!(self.bytes.len(), HEAD_BYTES);
+        let sum = sum_of(&self.bytes);
+        self.bytes[12..16].copy_from_slice(&sum.to_le_bytes());
+    }
+
+    fn section(&mut self, kind: u32, fill: impl FnOnce(&mut Self)) {
+        let begin = self.begin(kind);
+        fill(self);
+        self.end(begin);
+    }
+    fn begin(&mut self, kind: u32) -> usize {
+        let begin = self.bytes.len();
+        self.bytes.put_u32(kind);
+        self.bytes.put_u32(0);
+        self.bytes.put_u64(0);
+        begin
+    }
+    fn end(&mut self, begin: usize) {
+        let len = (self.bytes.len() - begin - SECTION_HEAD) as u64;
+        self.bytes[begin + 8..begin + 16].copy_from_slice(&len.to_le_bytes());
+        let sum = sum_of(&self.bytes[begin..]);
+        self.bytes[begin + 4..begin + 8].copy_from_slice(&sum.to_le_bytes());
+    }
+
+    fn meta(&mut self) {
+        let state = self.state;
+        self.bytes.put_u64(state.containers.next_id);
+        self.bytes.put_u64(state.sessions.next_id);
+        self.bytes.put_u64(state.cuts.next_id);
+        self.bytes.put_u32(state.space.slots.len() as u32);
+        for slot in &state.space.slots {
+            self.bytes.put_u16(slot.id.0);
+            self.bytes.put_u64(slot.incarnation);
+        }
+        self.bytes.put_u32(state.cuts.pending.len() as u32);
+        for cut in state.cuts.pending.values() {
+            self.bytes.put_u64(cut.id);
+            self.bytes.put_u64(cut.epoch);
+            self.bytes.put_u32(cut.members.len() as u32);
+            cut.members.iter().for_each(|member| self.bytes.put_u64(member.0));
+        }
+    }
+
+    fn sessions(&mut self) {
+        self.bytes.put_u32(self.state.sessions.open.len() as u32);
+        for (id, session) in &self.state.sessions.open {
+            self.bytes.put_u64(id.0);
+            self.session(session);
+        }
+    }
+
+    fn session(&mut self, session: &Session) {
+        encode_info(&mut self.bytes, &session.info);
+        self.bytes.put_u32(session.leases.len() as u32);
+        for ((dev, offset), len) in &session.leases {
+            self.bytes.put_u16(self.state.space.get(*dev).id.0);
+            self.bytes.put_u64(*offset);
+            self.bytes.put_u64(*len);
+        }
+        let outcomes = session.outcomes();
+        self.bytes.put_u32(outcomes.len() as u32);
+        for recorded in outcomes {
+            self.bytes.put_u64(recorded.seq);
+            self.bytes.put_u64(recorded.epoch);
+            match recorded.detail.as_deref() {
+                None => self.bytes.put_u8(0),
+                Some(Detail::Applied { codes, created }) => {
+                    self.bytes.put_u8(1);
+                    encode_codes(&mut self.bytes, codes);
+                    self.bytes.put_u64(created.map_or(0, |id| id.0));
+                }
+                Some(Detail::Leased { runs }) => {
+                    self.bytes.put_u8(2);
+                    encode_runs(&mut self.bytes, runs);
+                }
+            }
+        }
+    }
+
+    fn retired(&mut self) {
+        let count: usize = self.state.space.slots.iter().map(|slot| slot.retired.iter().count()).sum();
+        self.bytes.put_u32(count as u32);
+        for slot in &self.state.space.slots {
+            for retired in slot.retired.iter() {
+                self.bytes.put_u16(slot.id.0);
+                self.bytes.put_u64(retired.offset);
+                self.bytes.put_u64(retired.len);
+            }
+        }
+    }
+
+    fn container(&mut self, container: &Container) {
+        self.section(SECTION_CONTAINER, |w| {
+            w.bytes.put_u64(container.id.0);
+            w.bytes.put_bytes(container.label.as_bytes());
+            encode_spec(&mut w.bytes, &container.spec);
+            w.bytes.put_u64(container.epoch);
+            w.bytes.put_u64(container.persisted);
+            w.bytes.put_u64(container.cut_epoch);
+            w.bytes.put_u32(container.cuts);
+            w.bytes.put_u64(container.pending_cut.map_or(0, |cut| cut + 1));
+            w.bytes.put_u64(container.undo_first);
+            w.bytes.put_u64(container.data_epoch);
+            w.bytes.put_u32(container.links.len() as u32);
+            for (epoch, other) in &container.links {
+                w.bytes.put_u64(*epoch);
+                w.bytes.put_u64(other.0);
+            }
+        });
+        self.many(SECTION_OBJECTS, container.objects.values(), |w, slot| {
+            let object = w.state.objects.get(*slot);
+            w.object(object);
+        });
+        for (id, index) in &container.indices {
+            let mut records = index.range(std::ops::Bound::Unbounded).peekable();
+            loop {
+                // One section at least, so that an empty index is there too.
+                let begin = self.begin(SECTION_INDEX);
+                self.bytes.put_u128(id.0);
+                self.bytes.put_u32(index.created);
+                let count_at = self.bytes.len();
+                self.bytes.put_u32(0);
+                let mut count = 0u32;
+                while self.bytes.len() - begin < SECTION_BYTES {
+                    let Some((key, record)) = records.next() else { break };
+                    self.bytes.put_bytes(key.bytes());
+                    self.record(record);
+                    count += 1;
+                }
+                self.bytes[count_at..count_at + 4].copy_from_slice(&count.to_le_bytes());
+                self.end(begin);
+                if records.peek().is_none() {
+                    break;
+                }
+            }
+        }
+        self.many(SECTION_UNDO, container.undo.iter(), Writer::undo);
+    }
+
+    /// Sections that begin with a count.
+    fn many<T>(&mut self, kind: u32, things: impl Iterator<Item = T>, mut each: impl FnMut(&mut Self, T)) {
+        let mut things = things.peekable();
+        while things.peek().is_some() {
+            let begin = self.begin(kind);
+            let count_at = self.bytes.len();
+            self.bytes.put_u32(0);
+            let mut count = 0u32;
+            while self.bytes.len() - begin < SECTION_BYTES {
+                let Some(thing) = things.next() else { break };
+                each(self, thing);
+                count += 1;
+            }
+            self.bytes[count_at..count_at + 4].copy_from_slice(&count.to_le_bytes());
+            self.end(begin);
+        }
+    }
+
+    fn object(&mut self, object: &Object) {
+        self.bytes.put_u128(object.id().0);
+        self.bytes.put_u64(object.size);
+        self.bytes.put_u64(object.epoch);
+        self.bytes.put_u32(object.created);
+        self.bytes.put_u8(object.block_shift);
+        self.bytes.put_u32(object.map.extents() as u32);
+        for (offset, ext) in object.map.iter() {
+            self.extent(offset, ext);
+        }
+    }
+
+    fn extent(&mut self, offset: u64, ext: &Ext) {
+        self.bytes.put_u64(offset);
+        self.bytes.put_u16(0); // node
+        self.bytes.put_u16(self.state.space.get(ext.dev).id.0);
+        self.bytes.put_u8(ext.encoding as u8);
+        self.bytes.put_u64(ext.run_offset);
+        self.bytes.put_u32(ext.run_len);
+        self.bytes.put_u32(ext.skip);
+        self.bytes.put_u32(ext.len);
+        self.bytes.put_u32(ext.born);
+        let copy = (ext.copy != NO_DEVICE).then(|| self.state.space.get(ext.copy).id.0);
+        self.bytes.put_u16(copy.unwrap_or(0));
+        self.bytes.put_u64(ext.copy_base);
+        self.bytes.put_u32(ext.sums().len() as u32);
+        ext.sums().iter().for_each(|sum| self.bytes.put_u32(*sum));
+    }
+
+    fn record(&mut self, record: &Record) {
+        self.bytes.put_u64(record.epoch);
+        self.bytes.put_bytes(&record.value);
+    }
+
+    fn undo(&mut self, undo: &Undo) {
+        self.bytes.put_u64(undo.epoch);
+        match &undo.change {
+            Change::Range { object, from, to, pieces, size } => {
+                self.bytes.put_u8(1);
+                self.bytes.put_u128(object.0);
+                self.bytes.put_u64(*from);
+                self.bytes.put_u64(*to);
+                self.bytes.put_u64(*size);
+                self.bytes.put_u32(pieces.len() as u32);
+                pieces.iter().for_each(|(offset, ext)| self.extent(offset, ext));
+            }
+            Change::ObjectCreated { object } => {
+                self.bytes.put_u8(2);
+                self.bytes.put_u128(object.0);
+            }
+            Change::ObjectDeleted { slot, .. } => {
+                self.bytes.put_u8(3);
+                let object = self.state.objects.get(*slot);
+                self.object(object);
+            }
+            Change::IndexCreated { index } => {
+                self.bytes.put_u8(4);
+                self.bytes.put_u128(index.0);
+            }
+            Change::IndexDeleted { index, was } => {
+                self.bytes.put_u8(5);
+                self.bytes.put_u128(index.0);
+                self.bytes.put_u32(was.created);
+                self.bytes.put_u32(was.len() as u32);
+                for (key, record) in was.range(std::ops::Bound::Unbounded) {
+                    self.bytes.put_bytes(key.bytes());
+                    self.record(record);
+                }
+            }
+            Change::Record { index, key, was } => {
+                self.bytes.put_u8(6);
+                self.bytes.put_u128(index.0);
+                self.bytes.put_bytes(key.bytes());
+                self.bytes.put_u8(u8::from(was.is_some()));
+                if let Some(record) = was {
+                    self.record(record);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Checkpoints: the whole state in one file, from which recovery begins.
+//!
+//! `docs/format.md` has the bytes. A checkpoint names the first journal file that is to be replayed on top of it.
+
+mod decode;
+mod encode;
+
+use cenote_model::{Error, ErrorKind, StoreId};
+
+pub(crate) use decode::decode;
+pub(crate) use encode::encode;
+
+const MAGIC: [u8; 8] = *b"CENOTEC\0";
+const VERSION: u32 = 1;
+/// Magic, version, checksum of the head, store, sequence, journal file, journal position, epoch.
+const HEAD_BYTES: usize = 64;
+/// Section header: kind, checksum, length.
+const SECTION_HEAD: usize = 16;
+
+const SECTION_META: u32 = 1;
+const SECTION_SESSIONS: u32 = 2;
+const SECTION_RETIRED: u32 = 3;
+const SECTION_CONTAINER: u32 = 4;
+const SECTION_OBJECTS: u32 = 5;
+const SECTION_INDEX: u32 = 6;
+const SECTION_UNDO: u32 = 7;
+const SECTION_END: u32 = 8;
+
+/// What a checkpoint says of itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Head {
+    pub store: StoreId,
+    pub sequence: u64,
+    /// The first journal file to be replayed.
+    pub journal_from: u64,
+    /// Position at which that file's records begin.
+    pub position: u64,
+    pub epoch: u64,
+}
+
+/// The name of a checkpoint's file.
+pub(crate) fn file_name(sequence: u64) -> String {
+    format!("checkpoint-{sequence:06}")
+}
+/// The sequence number in a checkpoint's file name.
+pub(crate) fn sequence_of(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix("checkpoint-")?;
+    (digits.len() >= 6 && digits.bytes().all(|b| b.is_ascii_digit())).then(|| digits.parse().ok())?
+}
+
+/// The error for damage in a checkpoint.
+#[cold]
+fn corrupt(name: &str, offset: usize, why: &str) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("checkpoint `{name}` at byte {offset}"))
+        .because(why)
+        .try_next("restore the store directory from a copy; nothing was changed")
+}

@@ -1,0 +1,228 @@
+//! Containers: what they hold and how far they are persistent.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use cenote_model::{ContainerId, ContainerInfo, ContainerSpec, Durability, IndexId, ObjectId};
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use crate::index::Index;
+use crate::undo::Undo;
+
+/// Bytes of an object that were written to a volatile device and have no copy yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Fresh {
+    pub slot: u32,
+    pub generation: u32,
+    pub offset: u64,
+    pub len: u64,
+}
+
+/// A container.
+#[derive(Debug)]
+pub(crate) struct Container {
+    pub id: ContainerId,
+    pub label: String,
+    pub spec: ContainerSpec,
+    pub objects: BTreeMap<ObjectId, u32>,
+    pub indices: BTreeMap<IndexId, Index>,
+    pub records: u64,
+    pub stored_bytes: u64,
+    /// Epoch of its last update.
+    pub epoch: u64,
+    /// Epoch up to which it survives power loss: what the last persist mark says.
+    pub persisted: u64,
+    /// End of that mark in the journal.
+    pub persisted_at: u64,
+    /// Epoch of the last cut: updates after it need no undo of each other.
+    pub cut_epoch: u64,
+    /// Number of cuts made; extents carry it.
+    pub cuts: u32,
+    /// The cut that waits for copies and syncs.
+    pub pending_cut: Option<u64>,
+    pub undo: VecDeque<Undo>,
+    /// Number of the first entry in `undo`.
+    pub undo_first: u64,
+    /// What the next cut has to copy.
+    pub fresh: Vec<Fresh>,
+    /// When the first update since the last cut came.
+    pub dirty_since_ns: u64,
+    /// Epoch of the last update that brought bytes on a persistent device.
+    pub data_epoch: u64,
+    /// Transactions after `persisted` that other containers took part in.
+    pub links: Vec<(u64, ContainerId)>,
+}
+
+impl Container {
+    pub fn new(id: ContainerId, label: String, spec: ContainerSpec, epoch: u64) -> Self {
+        Self {
+            id,
+            label,
+            spec,
+            objects: BTreeMap::new(),
+            indices: BTreeMap::new(),
+            records: 0,
+            stored_bytes: 0,
+            epoch,
+            persisted: epoch,
+            persisted_at: 0,
+            cut_epoch: epoch,
+            cuts: 0,
+            pending_cut: None,
+            undo: VecDeque::new(),
+            undo_first: 0,
+            fresh: Vec::new(),
+            dirty_since_ns: 0,
+            data_epoch: 0,
+            links: Vec::new(),
+        }
+    }
+    pub fn info(&self) -> ContainerInfo {
+        ContainerInfo {
+            id: self.id,
+            label: self.label.clone(),
+            spec: self.spec.clone(),
+            objects: self.objects.len() as u64,
+            indices: self.indices.len() as u64,
+            records: self.records,
+            stored_bytes: self.stored_bytes,
+        }
+    }
+    /// True if the container goes back to a persisted epoch after power loss.
+    pub fn is_tracked(&self) -> bool {
+        self.spec.durability != Durability::Scratch
+    }
+    /// True if there are updates that would not survive power loss.
+    pub fn is_dirty(&self) -> bool {
+        self.is_tracked() && self.epoch > self.persisted
+    }
+    /// Adds to what the next cut has to copy.
+    pub fn add_fresh(&mut self, fresh: Fresh) {
+        if let Some(last) = self.fresh.last_mut() {
+            let same = last.slot == fresh.slot && last.generation == fresh.generation;
+            if same && last.offset + last.len == fresh.offset {
+                last.len += fresh.len;
+                return;
+            }
+        }
+        self.fresh.push(fresh);
+    }
+    /// Number that the next undo entry will have.
+    pub fn undo_next(&self) -> u64 {
+        self.undo_first + self.undo.len() as u64
+    }
+    /// The undo entry with that number, if it is still there.
+    pub fn undo_mut(&mut self, number: u64) -> Option<&mut Undo> {
+        self.undo.get_mut(usize::try_from(number.checked_sub(self.undo_first)?).ok()?)
+    }
+}
+
+/// All containers, by slot, id and label.
+#[derive(Debug)]
+pub(crate) struct Containers {
+    slots: Vec<Option<Box<Container>>>,
+    free: Vec<u32>,
+    by_id: HashMap<ContainerId, u32, FixedState>,
+    by_label: BTreeMap<String, u32>,
+    last: (ContainerId, u32),
+    pub next_id: u64,
+}
+
+impl Default for Containers {
+    fn default() -> Self {
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            by_id: HashMap::default(),
+            by_label: BTreeMap::new(),
+            last: (ContainerId(0), 0),
+            next_id: 1,
+        }
+    }
+}
+
+impl Containers {
+    pub fn len(&self) -> usize {
+        self.by_id.len()
+    }
+    pub fn slot_of(&mut self, id: ContainerId) -> Option<u32> {
+        if self.last.0 == id && id.0 != 0 {
+            return Some(self.last.1);
+        }
+        let slot = *self.by_id.get(&id)?;
+        self.last = (id, slot);
+        Some(slot)
+    }
+    /// True if there is a container in the slot, be it hidden.
+    pub fn is_taken(&self, slot: u32) -> bool {
+        self.slots.get(slot as usize).is_some_and(Option::is_some)
+    }
+    /// The container in a slot that is known to be taken.
+    pub fn at(&self, slot: u32) -> &Container {
+        self.slots[slot as usize].as_deref().expect("a slot in use")
+    }
+    pub fn at_mut(&mut self, slot: u32) -> &mut Container {
+        self.slots[slot as usize].as_deref_mut().expect("a slot in use")
+    }
+    pub fn get(&self, id: ContainerId) -> Option<&Container> {
+        self.by_id.get(&id).map(|slot| self.at(*slot))
+    }
+    pub fn get_mut(&mut self, id: ContainerId) -> Option<&mut Container> {
+        let slot = self.slot_of(id)?;
+        Some(self.at_mut(slot))
+    }
+    pub fn by_label(&self, label: &str) -> Option<&Container> {
+        self.by_label.get(label).map(|slot| self.at(*slot))
+    }
+    /// Containers whose label is greater than `after`, in label order.
+    pub fn after_label(&self, after: Option<&str>) -> impl Iterator<Item = &Container> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let from = after.map_or(Unbounded, Excluded);
+        self.by_label.range::<str, _>((from, Unbounded)).map(|(_, slot)| self.at(*slot))
+    }
+    pub fn iter(&self) -> impl Iterator<Item = &Container> {
+        self.by_id.values().map(|slot| self.at(*slot))
+    }
+    /// Ids in order.
+    pub fn ids(&self) -> Vec<ContainerId> {
+        let mut ids: Vec<_> = self.by_id.keys().copied().collect();
+        ids.sort_unstable();
+        ids
+    }
+    /// Adds a container whose id and label are free.
+    pub fn add(&mut self, container: Container) -> u32 {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() as u32 - 1
+        });
+        self.next_id = self.next_id.max(container.id.0.saturating_add(1));
+        self.by_id.insert(container.id, slot);
+        self.by_label.insert(container.label.clone(), slot);
+        self.slots[slot as usize] = Some(Box::new(container));
+        slot
+    }
+    pub fn rename(&mut self, slot: u32, label: String) -> String {
+        self.by_label.insert(label.clone(), slot);
+        let old = std::mem::replace(&mut self.at_mut(slot).label, label);
+        self.by_label.remove(&old);
+        old
+    }
+    /// Takes id and label away; the container stays in its slot until [`Containers::vacate`].
+    pub fn hide(&mut self, slot: u32) {
+        let (id, label) = (self.at(slot).id, self.at(slot).label.clone());
+        self.by_id.remove(&id);
+        self.by_label.remove(&label);
+        self.last = (ContainerId(0), 0);
+    }
+    /// The opposite of [`Containers::hide`].
+    pub fn show(&mut self, slot: u32) {
+        let (id, label) = (self.at(slot).id, self.at(slot).label.clone());
+        self.by_id.insert(id, slot);
+        self.by_label.insert(label, slot);
+    }
+    /// Empties a slot.
+    pub fn vacate(&mut self, slot: u32) -> Option<Box<Container>> {
+        self.free.push(slot);
+        self.slots[slot as usize].take()
+    }
+}

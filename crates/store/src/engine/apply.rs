@@ -1,0 +1,183 @@
+//! `Apply`: updates, checks, exactly once.
+
+use cenote_model::{
+    Check, Error, ErrorKind, KeyCode, Response, Result, TRANSACTION_UPDATES_MAX, Update,
+};
+
+use super::{Engine, failed};
+use crate::apply::{NO_KEY, Txn, refusal_error, subject_of};
+use crate::codec::Decoder;
+use crate::journal::Kind;
+use crate::journal::record::{begin_apply, decode_update, encode_update, finish_apply};
+use crate::session::{Detail, Recorded};
+use crate::{Outcome, SessionId};
+
+impl Engine {
+    pub(super) fn apply(
+        &mut self,
+        session: SessionId,
+        seq: u64,
+        checks: &[Check],
+        updates: Vec<Update>,
+        atomic: bool,
+    ) -> Outcome {
+        if let Some(answer) = self.answer_again(session, seq) {
+            return answer;
+        }
+        let mut txn = std::mem::take(&mut self.txn);
+        let outcome = self.apply_new(&mut txn, session, seq, checks, updates, atomic);
+        txn.steps.clear();
+        if txn.steps.capacity() > 65_536 {
+            txn.steps = Vec::new();
+        }
+        self.txn = txn;
+        match outcome {
+            Ok(response) => self.when_durable(response),
+            Err(error) => failed(error),
+        }
+    }
+
+    fn apply_new(
+        &mut self,
+        txn: &mut Txn,
+        session: SessionId,
+        seq: u64,
+        checks: &[Check],
+        updates: Vec<Update>,
+        atomic: bool,
+    ) -> Result<Response> {
+        check_shape(checks, &updates, atomic)?;
+        self.check_all(checks)?;
+        txn.touched.clear();
+        txn.created = None;
+        txn.session = session;
+        txn.epoch = self.state.epoch + 1;
+        if updates.is_empty() {
+            let epoch = self.state.epoch;
+            return Ok(Response::Applied { epoch, codes: Vec::new(), words: Vec::new(), created: None });
+        }
+        let mut draft = self.journal.draft(Kind::Apply);
+        begin_apply(&mut draft, session, seq);
+        let mut codes = Vec::new();
+        let mut applied = 0;
+        let count = updates.len();
+        for (i, mut update) in updates.into_iter().enumerate() {
+            if let Update::ContainerCreate { id, .. } = &mut update {
+                if id.0 == 0 {
+                    id.0 = self.state.containers.next_id;
+                }
+            }
+            let mark = draft.bytes.len();
+            encode_update(&mut draft.bytes, &update);
+            let Err(refusal) = self.state.apply(txn, update) else {
+                applied += 1;
+                if !codes.is_empty() {
+                    codes.push(KeyCode::Ok);
+                }
+                continue;
+            };
+            // Deleting in a transaction what is not there is no failure of it.
+            let nothing_to_delete = refusal == NO_KEY;
+            if atomic && !nothing_to_delete {
+                let subject = decode_update(&mut Decoder::new(&draft.bytes[mark..])).map(|update| subject_of(&update));
+                self.state.revert(txn);
+                self.journal.discard(draft);
+                return Err(refusal_error(refusal, subject.unwrap_or_default()));
+            }
+            draft.bytes.truncate(mark);
+            if !atomic {
+                if codes.is_empty() {
+                    codes.reserve(count);
+                    codes.resize(i, KeyCode::Ok);
+                }
+                codes.push(refusal.code);
+            }
+        }
+        finish_apply(&mut draft, applied, &codes);
+        if let Err(error) = self.journal.append(draft, txn.epoch) {
+            self.state.revert(txn);
+            return Err(error);
+        }
+        Ok(self.commit(txn, seq, codes))
+    }
+
+    fn commit(&mut self, txn: &mut Txn, seq: u64, codes: Vec<KeyCode>) -> Response {
+        let words = self.state.raise_words(txn, self.seams.control.as_ref());
+        let tag = self.tag();
+        self.state.commit(txn, tag);
+        self.seams.control.epoch_raise();
+        self.note_journal_dirty();
+        let (epoch, created) = (txn.epoch, txn.created);
+        if let Some(session) = self.state.sessions.open.get_mut(&txn.session) {
+            let plain = codes.is_empty() && created.is_none();
+            let detail = (!plain).then(|| Box::new(Detail::Applied { codes: codes.clone(), created }));
+            session.record(Recorded { seq, epoch, detail });
+        }
+        Response::Applied { epoch, codes, words, created }
+    }
+
+    /// The answer to a change that was made before.
+    fn answer_again(&mut self, session: SessionId, seq: u64) -> Option<Outcome> {
+        let recorded = self.state.sessions.open.get(&session)?.recorded(seq)?;
+        let epoch = recorded.epoch;
+        let (codes, created) = match recorded.detail.as_deref() {
+            None => (Vec::new(), None),
+            Some(Detail::Applied { codes, created }) => (codes.clone(), *created),
+            Some(Detail::Leased { .. }) => {
+                return Some(failed(Error::new(ErrorKind::InvalidInput, format!("request {seq}"))
+                    .because("a request of another kind had this number")));
+            }
+        };
+        let response = Response::Applied { epoch, codes, words: Vec::new(), created };
+        // Which containers it was about is not remembered: wait for all that promise to be durable.
+        self.txn.touched = self.state.containers.ids();
+        Some(self.when_durable(response))
+    }
+
+    fn check_all(&mut self, checks: &[Check]) -> Result<()> {
+        for check in checks {
+            let (now, expected, subject) = match check {
+                Check::Object { key, epoch } => {
+                    let slot = self.state.find_object(*key);
+                    (slot.map_or(0, |slot| self.state.objects.get(slot).epoch), *epoch, format!("object {key}"))
+                }
+                Check::Record { index, key, epoch } => {
+                    let container = self.state.containers.get(index.container);
+                    let record = container.and_then(|c| c.indices.get(&index.index)).and_then(|i| i.get(key));
+                    (record.map_or(0, |record| record.epoch), *epoch, format!("a record of index {index}"))
+                }
+            };
+            // An object is unchanged after an epoch if its last update is not later; existence must agree too.
+            if now > expected || (now == 0) != (expected == 0) {
+                return Err(Error::new(ErrorKind::Conflict, subject)
+                    .because(format!("it was changed at epoch {now}, the transaction had read epoch {expected}"))
+                    .try_next("begin the transaction again"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What can be refused by looking at the request alone.
+fn check_shape(checks: &[Check], updates: &[Update], atomic: bool) -> Result<()> {
+    if updates.len() > TRANSACTION_UPDATES_MAX || checks.len() > TRANSACTION_UPDATES_MAX {
+        return Err(Error::new(ErrorKind::LimitExceeded, "a transaction")
+            .because(format!("{} updates, the limit is {TRANSACTION_UPDATES_MAX}", updates.len().max(checks.len())))
+            .try_next("split it"));
+    }
+    let about_containers = |update: &Update| {
+        matches!(
+            update,
+            Update::ContainerCreate { .. }
+                | Update::ContainerRename { .. }
+                | Update::ContainerSet { .. }
+                | Update::ContainerDelete { .. }
+        )
+    };
+    if atomic && updates.len() > 1 && updates.iter().any(about_containers) {
+        return Err(Error::new(ErrorKind::InvalidInput, "a transaction")
+            .because("changes of containers stand alone")
+            .try_next("make them one by one, before the transaction"));
+    }
+    Ok(())
+}

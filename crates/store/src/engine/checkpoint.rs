@@ -1,0 +1,139 @@
+//! Checkpoints are planned, written, and make old journal files superfluous.
+
+use std::sync::Arc;
+
+use cenote_model::{Response, Result};
+
+use super::flush::{Wait, Waiter};
+use super::jobs::What;
+use super::Engine;
+use crate::Outcome;
+use crate::checkpoint::{Head, encode, file_name, sequence_of};
+use crate::journal::{self, HEADER_BYTES, Journal};
+use crate::work::{Job, Work, write_checkpoint};
+
+/// Which checkpoints there were, are, and are wanted.
+#[derive(Default)]
+pub(super) struct Checkpoints {
+    /// Sequence number of the last one begun.
+    pub sequence: u64,
+    /// Journal position of the last one begun.
+    pub position: u64,
+    /// Bytes of the last one.
+    pub bytes: usize,
+    wanted: bool,
+    begun: u64,
+    pub finished: u64,
+    /// A job writes one.
+    running: bool,
+    retry_ns: u64,
+}
+
+impl Engine {
+    pub(super) fn checkpoint_begin(&mut self) -> Outcome {
+        self.update_clock();
+        self.checkpoint.wanted = true;
+        self.checkpoint.retry_ns = 0;
+        let number = self.checkpoint.begun + 1;
+        let ticket = self.ticket();
+        self.waiting.push(Waiter { ticket, what: Wait::Checkpoint { number }, response: Response::Done });
+        Outcome::Wait(ticket)
+    }
+
+    pub(super) fn plan_checkpoint(&mut self) {
+        let grown = self.journal.position().saturating_sub(self.checkpoint.position);
+        let limit = self.settings.checkpoint_bytes.max(2 * self.checkpoint.bytes as u64);
+        if grown > limit {
+            self.checkpoint.wanted = true;
+        }
+    }
+
+    pub(super) fn next_checkpoint(&mut self) -> Option<Job> {
+        let now = self.state.now_ns;
+        let busy = self.checkpoint.running || self.journal.is_making();
+        if !self.checkpoint.wanted || busy || self.checkpoint.retry_ns > now {
+            return None;
+        }
+        if !self.reclaim(100_000) {
+            return None; // what is half deleted is not in checkpoints
+        }
+        if let Err(error) = self.journal.rotate(0) {
+            self.checkpoint_failed(&error);
+            return None;
+        }
+        let (name, bytes, remove) = self.encode_checkpoint(self.journal.sequence);
+        self.checkpoint.running = true;
+        self.checkpoint.wanted = false;
+        let meta = Arc::clone(&self.seams.meta);
+        Some(self.start(What::Checkpoint, Work::WriteCheckpoint { meta, name, bytes, remove }))
+    }
+
+    /// The state as a checkpoint after which the journal goes on in file `journal_from`; its name, its bytes, and the
+    /// names of files that it makes superfluous.
+    fn encode_checkpoint(&mut self, journal_from: u64) -> (String, Vec<u8>, Vec<String>) {
+        self.checkpoint.begun += 1;
+        self.checkpoint.sequence += 1;
+        self.checkpoint.position = self.journal.position();
+        let head = Head {
+            store: self.id,
+            sequence: self.checkpoint.sequence,
+            journal_from,
+            position: self.journal.position(),
+            epoch: self.state.epoch,
+        };
+        let hint = self.checkpoint.bytes + self.checkpoint.bytes / 4 + 65_536;
+        let bytes = encode(&self.state, &head, hint);
+        self.checkpoint.bytes = bytes.len();
+        let superfluous = |name: &String| {
+            journal::sequence_of(name).is_some_and(|sequence| sequence < journal_from)
+                || sequence_of(name).is_some_and(|sequence| sequence < head.sequence)
+        };
+        let remove = self.seams.meta.list().unwrap_or_default().into_iter().filter(superfluous).collect();
+        (file_name(head.sequence), bytes, remove)
+    }
+
+    pub(super) fn finish_checkpoint(&mut self, result: Result<()>) {
+        self.checkpoint.running = false;
+        match result {
+            Ok(()) => self.checkpoint.finished = self.checkpoint.begun,
+            Err(error) => {
+                self.checkpoint.wanted = true;
+                self.checkpoint_failed(&error);
+            }
+        }
+    }
+
+    fn checkpoint_failed(&mut self, error: &cenote_model::Error) {
+        self.checkpoint.retry_ns = self.state.now_ns + self.settings.retry_ns;
+        self.fail_waiters(error, |what| matches!(what, Wait::Checkpoint { .. }));
+    }
+
+    /// Writes a checkpoint here and now and begins a new journal file, whatever became of the old one.
+    pub(super) fn checkpoint_now(&mut self) -> Result<()> {
+        while !self.reclaim(1_000_000) {}
+        let next = self.journal.next_sequence();
+        let (name, bytes, remove) = self.encode_checkpoint(next);
+        let position = self.journal.position();
+        let spare = journal::file_name(next);
+        if self.seams.meta.list()?.contains(&spare) {
+            self.seams.meta.remove(&spare)?;
+        }
+        write_checkpoint(self.seams.meta.as_ref(), &name, &bytes, &[])?;
+        self.journal =
+            Journal::begin(Arc::clone(&self.seams.meta), self.id, next, (0, 0), position, self.settings.log_bytes)?;
+        self.journal_dirty_since_ns = None;
+        self.checkpoint.finished = self.checkpoint.begun;
+        for old in &remove {
+            let _ = self.seams.meta.remove(old); // tried again after the next checkpoint
+        }
+        debug_assert_eq!(self.journal.position(), position.max(HEADER_BYTES));
+        Ok(())
+    }
+
+    /// Flushes the journal and writes a checkpoint. No jobs may be running.
+    pub fn close(&mut self) -> Result<()> {
+        self.update_clock();
+        self.journal.sync()?;
+        self.checkpoint_now()
+    }
+}

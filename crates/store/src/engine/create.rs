@@ -1,0 +1,145 @@
+//! A store is made.
+
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+
+use cenote_device::MetaDir;
+use cenote_model::{DeviceId, Error, ErrorKind, Result, StoreConfig, StoreId};
+
+use super::devices::{check_spec, make_device};
+use super::{Engine, Settings};
+use crate::checkpoint::{self, Head, encode};
+use crate::journal::{self, HEADER_BYTES, Journal};
+use crate::space::{DEVICES_MAX, DeviceSlot};
+use crate::state::State;
+use crate::superblock::{SUPERBLOCK, Superblock, SuperblockDevice};
+use crate::{Seams, StoreSummary};
+
+impl Engine {
+    /// Makes a store with an id drawn at random.
+    pub fn create(seams: Seams, config: &StoreConfig) -> Result<Engine> {
+        // Keys of the standard library's hash maps come from the system's source of randomness.
+        let random = |n: u64| {
+            let mut hasher = std::collections::hash_map::RandomState::new().build_hasher();
+            hasher.write_u64(n);
+            hasher.finish()
+        };
+        let time = seams.clock.unix_ms() ^ seams.clock.now_ns().rotate_left(32);
+        let id = StoreId((u128::from(random(time)) << 64) | u128::from(random(!time)));
+        Self::create_with_id(seams, id, config)
+    }
+
+    /// Makes a store with a given id (for simulation, where nothing is random).
+    pub fn create_with_id(seams: Seams, id: StoreId, config: &StoreConfig) -> Result<Engine> {
+        if seams.meta.list()?.iter().any(|name| name == SUPERBLOCK) {
+            return Err(Error::new(ErrorKind::Exists, "a store")
+                .because("the directory holds one already")
+                .try_next("open it, or choose another directory"));
+        }
+        if config.devices.is_empty() || config.devices.len() > DEVICES_MAX {
+            return Err(Error::new(ErrorKind::InvalidInput, "a new store")
+                .because(format!("{} devices", config.devices.len()))
+                .try_next(format!("give it 1 to {DEVICES_MAX}")));
+        }
+        for (i, spec) in config.devices.iter().enumerate() {
+            check_spec(spec, config.devices[..i].iter().map(|other| other.name.as_str()))?;
+        }
+        remove_leftovers(seams.meta.as_ref())?;
+        let mut state = State::default();
+        let incarnation = seams.clock.unix_ms();
+        for (i, spec) in config.devices.iter().enumerate() {
+            match make_device(&seams, id, DeviceId(i as u16 + 1), spec, incarnation) {
+                Ok(slot) => state.space.slots.push(slot),
+                Err(error) => {
+                    unmake(&seams, id, &state.space.slots);
+                    return Err(error);
+                }
+            }
+        }
+        let made = Self::begin(&seams, id, config, state);
+        if made.is_err() {
+            for (i, spec) in config.devices.iter().enumerate() {
+                let _ = seams.devices.remove(id, DeviceId(i as u16 + 1), spec); // the first error is the one to tell
+            }
+        }
+        made
+    }
+
+    fn begin(seams: &Seams, id: StoreId, config: &StoreConfig, state: State) -> Result<Engine> {
+        seams.control.attach(id)?;
+        let head = Head { store: id, sequence: 1, journal_from: 1, position: HEADER_BYTES, epoch: 0 };
+        let bytes = encode(&state, &head, 4096);
+        seams.meta.write_file(&checkpoint::file_name(1), &bytes)?;
+        let settings = Settings::default();
+        let journal = Journal::begin(Arc::clone(&seams.meta), id, 1, (0, 0), HEADER_BYTES, settings.log_bytes)?;
+        // With the superblock the store is there; before it, nothing is.
+        let devices = state.space.slots.iter().map(SuperblockDevice::of).collect();
+        let superblock =
+            Superblock { id, writers: config.writers.clone(), readers: config.readers.clone(), devices };
+        superblock.write(seams.meta.as_ref())?;
+        seams.control.instance_raise();
+        let mut engine = Self::assemble(seams.clone(), &superblock, settings, state, journal);
+        engine.checkpoint.sequence = 1;
+        engine.checkpoint.position = engine.journal.position();
+        Ok(engine)
+    }
+
+    pub(super) fn assemble(
+        seams: Seams,
+        superblock: &Superblock,
+        settings: Settings,
+        state: State,
+        journal: Journal,
+    ) -> Engine {
+        let opened_ns = seams.clock.now_ns();
+        let mut engine = Engine {
+            seams,
+            id: superblock.id,
+            writers: superblock.writers.clone(),
+            readers: superblock.readers.clone(),
+            settings,
+            state,
+            journal,
+            jobs: super::jobs::Jobs::default(),
+            waiting: Vec::new(),
+            finished: Vec::new(),
+            tickets: 0,
+            checkpoint: super::checkpoint::Checkpoints::default(),
+            verify: super::verify::Verify::default(),
+            drain: super::drain::Draining::default(),
+            txn: crate::apply::Txn::default(),
+            opened_ns,
+            journal_dirty_since_ns: None,
+            moved_bytes: 0,
+        };
+        engine.update_clock();
+        engine
+    }
+
+    /// What the superblock says; `NotFound` if there is no store.
+    pub fn peek(meta: &dyn MetaDir) -> Result<StoreSummary> {
+        let superblock = Superblock::read(meta)?;
+        Ok(StoreSummary {
+            id: superblock.id,
+            devices: superblock.devices.into_iter().filter(|device| !device.removed).map(|device| device.spec).collect(),
+            writers: superblock.writers,
+            readers: superblock.readers,
+        })
+    }
+}
+
+/// Removes what a creation that did not come to its end left behind.
+fn remove_leftovers(meta: &dyn MetaDir) -> Result<()> {
+    for name in meta.list()? {
+        if journal::sequence_of(&name).is_some() || checkpoint::sequence_of(&name).is_some() {
+            meta.remove(&name)?;
+        }
+    }
+    Ok(())
+}
+
+fn unmake(seams: &Seams, id: StoreId, slots: &[DeviceSlot]) {
+    for slot in slots {
+        let _ = seams.devices.remove(id, slot.id, &slot.spec); // the first error is the one to tell
+    }
+}

@@ -1,0 +1,175 @@
+//! Devices come and go while the store is open.
+
+use std::sync::Arc;
+
+use cenote_device::{Device, OpenedDevice};
+use cenote_model::{DeviceId, DeviceSpec, DeviceState, Error, ErrorKind, Response, Result, StoreId};
+
+use super::flush::{Wait, Waiter};
+use super::{Engine, failed};
+use crate::map::NO_DEVICE;
+use crate::space::{Bitmap, DEVICES_MAX, DeviceSlot, RetiredQueue, STAMP_BYTES};
+use crate::superblock::{Stamp, Superblock, SuperblockDevice};
+use crate::{Outcome, Seams};
+
+/// Longest name of a device, in bytes.
+const NAME_BYTES_MAX: usize = 255;
+
+/// What of a specification can be checked by looking at it.
+pub(super) fn check_spec<'a>(spec: &DeviceSpec, mut others: impl Iterator<Item = &'a str>) -> Result<()> {
+    let invalid = |why: String| {
+        Err(Error::new(ErrorKind::InvalidInput, format!("device `{}`", spec.name)).because(why))
+    };
+    if spec.name.is_empty() || spec.name.len() > NAME_BYTES_MAX {
+        return invalid(format!("a name has 1 to {NAME_BYTES_MAX} bytes"));
+    }
+    if others.any(|other| other == spec.name) {
+        return Err(Error::new(ErrorKind::Exists, format!("device `{}`", spec.name)).try_next("choose another name"));
+    }
+    let (low, high) = (spec.watermark_low_permille, spec.watermark_high_permille);
+    if high == 0 || high > 1000 || low > high {
+        return invalid(format!("watermarks of {low}‰ and {high}‰: the low one must not be above the high one, nor that above 1000"));
+    }
+    if spec.capacity_bytes <= 2 * STAMP_BYTES || spec.capacity_bytes > 1 << 60 {
+        return invalid(format!("a capacity of {} bytes: from 8 KiB to 1 EiB", spec.capacity_bytes));
+    }
+    Ok(())
+}
+
+/// A device that was opened, as a slot with all its space free.
+pub(super) fn slot_of(id: DeviceId, spec: &DeviceSpec, opened: &OpenedDevice, incarnation: u64) -> DeviceSlot {
+    let device = &opened.device;
+    let (unit, segment) = (device.unit_bytes().max(1), device.segment_bytes().max(1));
+    slot_with(id, spec, Some(Arc::clone(device)), device.capacity_bytes(), (unit, segment), incarnation)
+}
+
+/// A slot with all its space free.
+pub(super) fn slot_with(
+    id: DeviceId,
+    spec: &DeviceSpec,
+    device: Option<Arc<dyn Device>>,
+    capacity: u64,
+    (unit_bytes, segment_bytes): (u32, u64),
+    incarnation: u64,
+) -> DeviceSlot {
+    let unit = u64::from(unit_bytes);
+    let mut map = Bitmap::new(capacity / unit, (segment_bytes / unit).max(1));
+    map.mark(0, STAMP_BYTES.div_ceil(unit));
+    DeviceSlot {
+        id,
+        spec: spec.clone(),
+        state: DeviceState::Online,
+        removed: false,
+        device,
+        failure: String::new(),
+        unit_bytes,
+        segment_bytes,
+        incarnation,
+        map,
+        retired: RetiredQueue::default(),
+        reserved_bytes: 0,
+        unsynced: false,
+        replay_retired: None,
+    }
+}
+
+/// Makes a device and writes its stamp.
+pub(super) fn make_device(
+    seams: &Seams,
+    store: StoreId,
+    id: DeviceId,
+    spec: &DeviceSpec,
+    incarnation: u64,
+) -> Result<DeviceSlot> {
+    let opened = seams.devices.open(store, id, spec, true)?;
+    let slot = slot_of(id, spec, &opened, incarnation);
+    let stamp = Stamp { store, device: id, incarnation };
+    opened.device.write_at(0, &stamp.encode()).and_then(|()| opened.device.sync())?;
+    Ok(slot)
+}
+
+impl Engine {
+    pub(super) fn device_add(&mut self, spec: DeviceSpec) -> Result<Response> {
+        check_spec(&spec, self.state.space.present().map(|slot| slot.spec.name.as_str()))?;
+        if self.state.space.slots.len() >= DEVICES_MAX {
+            return Err(Error::new(ErrorKind::LimitExceeded, format!("device `{}`", spec.name))
+                .because(format!("a store has had at most {DEVICES_MAX} devices in its life"))
+                .try_next("make a new store"));
+        }
+        let id = DeviceId(self.state.space.slots.iter().map(|slot| slot.id.0).max().unwrap_or(0) + 1);
+        let incarnation = self.seams.clock.unix_ms().wrapping_mul(1 << 16) | u64::from(id.0);
+        let slot = make_device(&self.seams, self.id, id, &spec, incarnation)?;
+        self.state.space.slots.push(slot);
+        if let Err(error) = self.write_superblock() {
+            self.state.space.slots.pop();
+            let _ = self.seams.devices.remove(self.id, id, &spec); // as if it had never been asked for
+            return Err(error);
+        }
+        Ok(Response::Device(id))
+    }
+
+    pub(super) fn device_drain(&mut self, name: &str) -> Outcome {
+        self.update_clock();
+        let dev = match self.named(name) {
+            Ok(dev) => dev,
+            Err(error) => return failed(error),
+        };
+        let before = std::mem::replace(&mut self.state.space.get_mut(dev).state, DeviceState::Draining);
+        if let Err(error) = self.write_superblock() {
+            self.state.space.get_mut(dev).state = before;
+            return failed(error);
+        }
+        if self.is_drained(dev) {
+            return Outcome::Ready(Response::Done);
+        }
+        let ticket = self.ticket();
+        self.waiting.push(Waiter { ticket, what: Wait::Drained { dev }, response: Response::Done });
+        Outcome::Wait(ticket)
+    }
+
+    pub(super) fn device_remove(&mut self, name: &str) -> Result<Response> {
+        let dev = self.named(name)?;
+        self.release_space();
+        let busy = |why: String, next: &str| {
+            Err(Error::new(ErrorKind::Busy, format!("device `{name}`")).because(why).try_next(next))
+        };
+        let slot = self.state.space.get(dev);
+        if slot.used_bytes() > 0 {
+            return busy(format!("{} bytes are still on it", slot.used_bytes()), "drain it first");
+        }
+        if self.state.space.present().count() == 1 {
+            return busy("it is the store's only device".to_owned(), "add another device first");
+        }
+        let leased = |session: &crate::session::Session| session.leases.keys().any(|(at, _)| *at == dev);
+        if self.state.sessions.open.values().any(leased) {
+            return busy("a client still has free space leased on it".to_owned(), "try again when its clients have left");
+        }
+        if slot.reserved_bytes > 0 || slot.retired.bytes() > 0 {
+            return busy("readers may still look at it".to_owned(), "try again in a moment");
+        }
+        let (id, spec) = (slot.id, slot.spec.clone());
+        self.state.space.get_mut(dev).removed = true;
+        if let Err(error) = self.write_superblock() {
+            self.state.space.get_mut(dev).removed = false;
+            return Err(error);
+        }
+        self.state.space.get_mut(dev).device = None;
+        self.seams.devices.remove(self.id, id, &spec)?;
+        Ok(Response::Done)
+    }
+
+    fn named(&self, name: &str) -> Result<u8> {
+        let found = self.state.space.slots.iter().position(|slot| !slot.removed && slot.spec.name == name);
+        found.map(|slot| slot as u8).filter(|slot| *slot != NO_DEVICE).ok_or_else(|| {
+            let names: Vec<_> = self.state.space.present().map(|slot| format!("`{}`", slot.spec.name)).collect();
+            Error::new(ErrorKind::NotFound, format!("device `{name}`")).try_next(format!("the store has {}", names.join(", ")))
+        })
+    }
+
+    pub(super) fn write_superblock(&self) -> Result<()> {
+        let devices = self.state.space.slots.iter().map(SuperblockDevice::of).collect();
+        let superblock =
+            Superblock { id: self.id, writers: self.writers.clone(), readers: self.readers.clone(), devices };
+        superblock.write(self.seams.meta.as_ref())
+    }
+}

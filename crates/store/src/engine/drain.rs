@@ -1,0 +1,221 @@
+//! Devices that are too full, or are to be emptied: what leaves them.
+
+use cenote_model::{DeviceId, DeviceState, Durability, Error};
+use cenote_policy::{Candidate, excess_bytes, plan_drain};
+
+use super::Engine;
+use super::flush::Wait;
+use super::jobs::{CopyPart, What};
+use crate::map::{Ext, NO_DEVICE};
+use crate::objects::Presence;
+use crate::placing::{Action, Placing, Target, identity};
+use crate::work::{Copy, Job, Work};
+
+/// Objects looked at in one tick.
+const SAMPLE_OBJECTS: u32 = 4096;
+/// Extents looked at in one tick.
+const SAMPLE_EXTENTS: usize = 16_384;
+/// Extents that fall back to their copy in one journal record.
+const EVICT_MAX: usize = 4096;
+
+/// Where the search for cold objects is, and what was found to move.
+#[derive(Default)]
+pub(super) struct Draining {
+    /// The slot at which the next sample begins.
+    hand: u32,
+    /// Extents to be moved, with the device that they leave.
+    queue: Vec<(Target, u8)>,
+    pub moves_in_flight: u32,
+    retry_ns: u64,
+    /// Why the last plan moved anything.
+    pub reason: String,
+    /// Slots looked at since anything was found, per call of a drain.
+    fruitless: u32,
+}
+
+impl Engine {
+    /// True if a volatile device holds so much that copies should be made at once.
+    pub(super) fn is_under_pressure(&self) -> bool {
+        self.state.space.present().any(|slot| slot.is_volatile() && excess_bytes(&slot.view()) > 0)
+            || self.state.space.present().any(|slot| slot.state == DeviceState::Draining)
+    }
+
+    /// Looks for what is to leave devices that are too full.
+    pub(super) fn plan_moves(&mut self) {
+        let now = self.state.now_ns;
+        if self.drain.moves_in_flight > 0 || !self.drain.queue.is_empty() || self.drain.retry_ns > now {
+            return;
+        }
+        let full: Vec<u8> = (0..self.state.space.slots.len() as u8)
+            .filter(|slot| {
+                let it = self.state.space.get(*slot);
+                !it.removed && it.device.is_some() && excess_bytes(&it.view()) > 0
+            })
+            .collect();
+        for dev in full {
+            self.plan_device(dev);
+        }
+    }
+
+    fn plan_device(&mut self, dev: u8) {
+        let slots = self.state.objects.slots();
+        let mut candidates = Vec::new();
+        let mut found = Vec::new();
+        let mut looked = 0;
+        let mut extents = 0;
+        while looked < SAMPLE_OBJECTS.min(slots) && extents < SAMPLE_EXTENTS {
+            let slot = self.drain.hand % slots;
+            self.drain.hand = (slot + 1) % slots;
+            looked += 1;
+            let object = self.state.objects.get(slot);
+            if object.presence != Presence::Live || !self.is_visible(object.container) {
+                continue;
+            }
+            extents += object.map.extents() as usize;
+            let (mut bytes, mut copied) = (0, true);
+            for (_, ext) in object.map.iter() {
+                if ext.dev == dev || ext.copy == dev {
+                    bytes += u64::from(ext.len);
+                    copied &= ext.copy != NO_DEVICE && ext.dev == dev;
+                }
+            }
+            if bytes == 0 {
+                continue;
+            }
+            let idle_ms = u64::from(self.state.now_s.saturating_sub(object.touched)) * 1000;
+            candidates.push(Candidate { object: self.state.key_of(slot), bytes, idle_ms, copied });
+            found.push(slot);
+        }
+        self.drain.fruitless = if found.is_empty() { self.drain.fruitless.saturating_add(looked) } else { 0 };
+        let view = self.state.space.get(dev).view();
+        let excess = excess_bytes(&view);
+        let plan = plan_drain(&view, &candidates);
+        self.drain.reason = plan.reason;
+        let mut evictions = Vec::new();
+        let mut left = excess;
+        for planned in &plan.moves {
+            if left == 0 {
+                break;
+            }
+            self.plan_object(dev, found[planned.candidate], &mut left, &mut evictions);
+        }
+        for batch in evictions.chunks(EVICT_MAX) {
+            if self.place_all(batch).is_err() {
+                return; // the journal does not take it: at the next tick
+            }
+        }
+    }
+
+    fn is_visible(&self, container: u32) -> bool {
+        self.state.containers.is_taken(container)
+            && self.state.containers.get(self.state.containers.at(container).id).is_some()
+    }
+
+    fn plan_object(&mut self, dev: u8, slot: u32, left: &mut u64, evictions: &mut Vec<Placing>) {
+        let key = self.state.key_of(slot);
+        let object = self.state.objects.get(slot);
+        let tracked = self.state.containers.at(object.container).is_tracked();
+        let leaving = self.state.space.get(dev);
+        for (offset, ext) in object.map.iter() {
+            if *left == 0 {
+                return;
+            }
+            let target = Target::Live { key, offset };
+            if ext.dev == dev && ext.copy != NO_DEVICE {
+                evictions.push(Placing { target, was: identity(ext), action: Action::Evict });
+            } else if ext.copy == dev || (ext.dev == dev && !(tracked && leaving.is_volatile())) {
+                self.drain.queue.push((target, dev));
+            } else {
+                continue; // elsewhere, or a cut will copy it first
+            }
+            *left = left.saturating_sub(u64::from(ext.len));
+        }
+    }
+
+    /// The next batch of moves that no cut waits for.
+    pub(super) fn next_move(&mut self) -> Option<Job> {
+        let busy = self.jobs.count(|what| matches!(what, What::Copy { .. } | What::Move { .. }));
+        if busy >= self.settings.copy_jobs || self.drain.queue.is_empty() {
+            return None;
+        }
+        let mut batch: Vec<(Target, Ext)> = Vec::new();
+        let mut bytes = 0;
+        let mut from = None;
+        while let Some((target, dev)) = self.drain.queue.pop() {
+            let Some(ext) = self.state.target_mut(target).cloned() else { continue };
+            if ext.dev != dev && ext.copy != dev {
+                continue;
+            }
+            let durability = self.durability_of(target);
+            if from.is_some_and(|from| from != (dev, durability)) {
+                self.drain.queue.push((target, dev));
+                break;
+            }
+            from = Some((dev, durability));
+            bytes += u64::from(ext.len);
+            batch.push((target, ext));
+            if bytes >= self.settings.copy_bytes || batch.len() >= 1024 {
+                break;
+            }
+        }
+        let (leaving, durability) = from?;
+        self.move_job(leaving, durability, &batch)
+    }
+
+    fn durability_of(&self, target: Target) -> Durability {
+        match target {
+            Target::Live { key, .. } => {
+                self.state.containers.get(key.container).map_or(Durability::Async, |c| c.spec.durability)
+            }
+            _ => Durability::Async,
+        }
+    }
+
+    fn move_job(&mut self, leaving: u8, durability: Durability, batch: &[(Target, Ext)]) -> Option<Job> {
+        let lens: Vec<u32> = batch.iter().map(|(_, ext)| ext.hull().end - ext.hull().begin).collect();
+        let from: DeviceId = self.state.space.get(leaving).id;
+        let (dev, places) = match self.room_for(&lens, Some((durability, from))) {
+            Ok(found) => found,
+            Err(error) => {
+                self.moves_failed(&error, leaving);
+                return None;
+            }
+        };
+        let device = self.state.space.get(dev).device.clone()?;
+        let mut parts = Vec::new();
+        let mut work = Vec::new();
+        for ((target, ext), at) in batch.iter().zip(places) {
+            let hull = ext.hull();
+            let padded = self.state.space.get(dev).padded(u64::from(hull.end - hull.begin));
+            let Some(part) = self.part_of(ext) else {
+                self.state.space.get_mut(dev).give_back(at, padded);
+                continue;
+            };
+            let base = at.wrapping_sub(u64::from(hull.begin));
+            // What leaves may be the copy alone: then the copy is made anew.
+            let action = if ext.dev == leaving { Action::Move { dev, base } } else { Action::Copy { dev, base } };
+            let placing = Placing { target: *target, was: identity(ext), action };
+            parts.push(CopyPart { placing, reserved: (dev, at, padded), again: None });
+            work.push((part, at));
+        }
+        if parts.is_empty() {
+            return None;
+        }
+        self.drain.moves_in_flight += 1;
+        let sync = !self.state.space.is_volatile(dev);
+        Some(self.start(What::Move { parts, leaving }, Work::Copy(Copy { parts: work, target: device, sync })))
+    }
+
+    /// Moves cannot go on: whoever waits for a device to be emptied is told, and it is tried again later.
+    pub(super) fn moves_failed(&mut self, error: &Error, leaving: u8) {
+        self.drain.retry_ns = self.state.now_ns + self.settings.retry_ns;
+        self.drain.queue.clear();
+        self.fail_waiters(error, |what| matches!(what, Wait::Drained { dev } if *dev == leaving));
+    }
+
+    /// True if no extent is on the device any more.
+    pub(super) fn is_drained(&self, dev: u8) -> bool {
+        let slot = self.state.space.get(dev);
+        slot.removed || slot.used_bytes() == 0
+    }
+}

@@ -1,0 +1,97 @@
+//! Why an object is where it is.
+
+use cenote_model::{Durability, Explanation, ExtentWhy, ObjectKey, Result};
+
+use super::Engine;
+use crate::container::Container;
+use crate::map::{Ext, NO_DEVICE};
+
+const RANGES_MAX: usize = 10_000;
+
+impl Engine {
+    pub(super) fn explain(&mut self, key: ObjectKey) -> Result<Explanation> {
+        self.update_clock();
+        let slot = self.object(key)?;
+        let stat = self.stat(key)?;
+        let object = self.state.objects.get(slot);
+        let container = self.state.containers.at(object.container);
+        let ranges = object
+            .map
+            .iter()
+            .take(RANGES_MAX)
+            .map(|(offset, ext)| {
+                let device = self.state.space.get(ext.dev);
+                let why = self.why(container, ext);
+                ExtentWhy { offset, extent: ext.to_model(device.id), device: device.spec.name.clone(), why }
+            })
+            .collect();
+        let mut notes = vec![format!(
+            "container `{}` is {}: {}",
+            container.label,
+            word(container.spec.durability),
+            promise(container.spec.durability)
+        )];
+        notes.push("placement policy `fast-first`: new data go to the fastest tier below its high watermark".to_owned());
+        notes.push(format!("last read or written {} s ago", self.state.now_s.saturating_sub(object.touched)));
+        if container.is_tracked() {
+            let state = if container.is_dirty() {
+                format!("updates after epoch {} would be lost with the power; flush to prevent that", container.persisted)
+            } else {
+                "everything in it survives power loss".to_owned()
+            };
+            notes.push(format!("its container survives power loss up to epoch {}: {state}", container.persisted));
+        }
+        if let Some(cut) = container.pending_cut.and_then(|cut| self.state.cuts.pending.get(&cut)) {
+            let error = cut.error.as_ref().map(|error| format!("; last error: {error}")).unwrap_or_default();
+            notes.push(format!("a copy of its volatile data up to epoch {} is under way{error}", cut.epoch));
+        }
+        if !self.drain.reason.is_empty() {
+            notes.push(format!("moves are planned: {}", self.drain.reason));
+        }
+        if stat.extents as usize > RANGES_MAX {
+            notes.push(format!("only the first {RANGES_MAX} of {} ranges are listed", stat.extents));
+        }
+        Ok(Explanation { stat, ranges, notes })
+    }
+
+    fn why(&self, container: &Container, ext: &Ext) -> String {
+        let device = self.state.space.get(ext.dev);
+        let copy = (ext.copy != NO_DEVICE).then(|| self.state.space.get(ext.copy).spec.name.clone());
+        match (device.is_volatile(), copy) {
+            (true, Some(copy)) => format!(
+                "in the fast tier with a copy on `{copy}`; leaves without I/O when `{}` passes {}‰",
+                device.spec.name, device.spec.watermark_high_permille
+            ),
+            (true, None) if container.spec.durability == Durability::Scratch => {
+                "in the fast tier, without a copy because its container is scratch".to_owned()
+            }
+            (true, None) if ext.born == container.cuts => {
+                "in the fast tier, newly written; copied to a persistent tier within seconds or at flush".to_owned()
+            }
+            (true, None) => "in the fast tier; its copy to a persistent tier is being made".to_owned(),
+            (false, _) => match container.spec.durability {
+                Durability::Sync => "on a persistent tier because its container is sync".to_owned(),
+                Durability::Bypass => "on a low persistent tier because its container is bypass".to_owned(),
+                _ => "on a persistent tier: it was drained there, or faster tiers were full when it was written".to_owned(),
+            },
+        }
+    }
+}
+
+fn word(durability: Durability) -> &'static str {
+    match durability {
+        Durability::Sync => "sync",
+        Durability::Async => "async",
+        Durability::Scratch => "scratch",
+        Durability::Bypass => "bypass",
+    }
+}
+
+fn promise(durability: Durability) -> &'static str {
+    match durability {
+        Durability::Sync => "acknowledged when on a persistent tier and in the journal on media",
+        Durability::Async => "acknowledged in the fast tier, copied to a persistent tier behind the compute",
+        Durability::Scratch => "never copied for durability's sake; lost with the power",
+        Durability::Bypass => "straight to the lowest persistent tier",
+    }
+}

@@ -1,0 +1,197 @@
+//! Jobs come back.
+
+use std::sync::Arc;
+
+use cenote_device::LogFile;
+use cenote_model::{Error, ErrorKind, Result};
+
+use super::Engine;
+use super::jobs::{CopyPart, What};
+use crate::journal::{Kind, file_name};
+use crate::journal::record::{Placed, encode_places};
+use crate::persist::Stage;
+use crate::placing::{Placing, Target};
+use crate::work::{CopyFailure, Done, JobDone};
+
+impl Engine {
+    /// Takes a job's result. Jobs may come back in any order.
+    pub fn finish_job(&mut self, done: JobDone) {
+        self.update_clock();
+        let Some(running) = self.jobs.running.remove(&done.id) else { return };
+        match (running.what, done.result) {
+            (What::SyncLog { position, sequence }, Done::SyncLog(result)) => {
+                self.finish_sync_log(position, sequence, result);
+            }
+            (What::SyncDevices { slots, cuts }, Done::SyncDevices(result)) => {
+                self.finish_sync_devices(&slots, &cuts, result);
+            }
+            (What::Copy { cut, parts }, Done::Copy(results)) => {
+                if let Some(cut) = self.state.cuts.get_mut(cut) {
+                    cut.in_flight = cut.in_flight.saturating_sub(1);
+                }
+                self.finish_copy(Ok(cut), parts, results);
+                self.advance_cuts();
+            }
+            (What::Move { parts, leaving }, Done::Copy(results)) => {
+                self.drain.moves_in_flight = self.drain.moves_in_flight.saturating_sub(1);
+                self.finish_copy(Err(leaving), parts, results);
+            }
+            (What::MakeLog { sequence }, Done::MakeLog(result)) => self.finish_make_log(sequence, result),
+            (What::Checkpoint, Done::WriteCheckpoint(result)) => self.finish_checkpoint(result),
+            (What::Check(slice), Done::Check(results)) => self.finish_check(slice, results),
+            _ => {}
+        }
+        self.answer_waiters();
+    }
+
+    fn finish_sync_log(&mut self, position: u64, sequence: u64, result: Result<()>) {
+        match result {
+            Ok(()) => self.journal.note_synced(position),
+            Err(_) if sequence != self.journal.sequence => {} // its successor was begun only after it was on media
+            Err(error) => {
+                // Nothing is known of what is on media: a checkpoint makes the file superfluous.
+                if let Err(second) = self.checkpoint_now() {
+                    let error = Error::new(ErrorKind::Io, "the journal")
+                        .because(format!("{}; nor could a checkpoint be written: {second}", error))
+                        .try_next("look after the file system of the store directory");
+                    self.fail_waiters(&error, |what| matches!(what, super::flush::Wait::Durable { .. }));
+                    self.note_journal_dirty();
+                }
+            }
+        }
+    }
+
+    fn finish_sync_devices(&mut self, slots: &[u8], cuts: &[u64], result: Result<()>) {
+        if let Err(error) = result {
+            for slot in slots {
+                self.state.space.get_mut(*slot).unsynced = true;
+            }
+            for id in cuts {
+                if let Some(cut) = self.state.cuts.get_mut(*id) {
+                    cut.stage = Stage::Copied;
+                }
+                self.cut_failed(*id, &error);
+            }
+            return;
+        }
+        for id in cuts {
+            if let Some(cut) = self.state.cuts.get_mut(*id) {
+                // If the journal does not take the mark, the tick tries again from here.
+                (cut.stage, cut.needs_sync) = (Stage::Drain, false);
+            }
+            self.mark(*id);
+        }
+    }
+
+    /// `purpose`: the cut that waits for the copies, or the device that the bytes leave.
+    fn finish_copy(
+        &mut self,
+        purpose: std::result::Result<u64, u8>,
+        parts: Vec<CopyPart>,
+        results: Vec<std::result::Result<(), CopyFailure>>,
+    ) {
+        let cut = purpose.ok();
+        let mut good = Vec::new();
+        let mut failure = None;
+        for (part, result) in parts.into_iter().zip(results) {
+            match result {
+                Ok(()) if self.state.can_place(&part.placing) => good.push(part),
+                Ok(()) => {
+                    self.give_back(&part);
+                    self.again(cut, &part); // it changed meanwhile: look again
+                }
+                Err(what) => {
+                    self.give_back(&part);
+                    self.again(cut, &part);
+                    failure = Some(self.copy_failed(&part, what));
+                }
+            }
+        }
+        if !good.is_empty() {
+            let placings: Vec<Placing> = good.iter().map(|part| part.placing.clone()).collect();
+            match self.place_all(&placings) {
+                Ok(()) => {
+                    for part in &good {
+                        let slot = self.state.space.get_mut(part.reserved.0);
+                        slot.reserved_bytes = slot.reserved_bytes.saturating_sub(part.reserved.2);
+                        self.moved_bytes += u64::from(part.placing.was.3);
+                    }
+                }
+                Err(error) => {
+                    for part in &good {
+                        self.give_back(part);
+                        self.again(cut, part);
+                    }
+                    failure = Some(error);
+                }
+            }
+        }
+        match (failure, purpose) {
+            (Some(error), Ok(cut)) => self.cut_failed(cut, &error),
+            (Some(error), Err(leaving)) => self.moves_failed(&error, leaving),
+            (None, _) => {}
+        }
+    }
+
+    fn give_back(&mut self, part: &CopyPart) {
+        let (dev, offset, bytes) = part.reserved;
+        self.state.space.get_mut(dev).give_back(offset, bytes);
+    }
+
+    fn again(&mut self, cut: Option<u64>, part: &CopyPart) {
+        if let (Some(cut), Some(item)) = (cut, part.again) {
+            self.put_back(cut, std::iter::once(item));
+        }
+    }
+
+    /// Records what went wrong; gives the error for those who wait.
+    fn copy_failed(&mut self, part: &CopyPart, failure: CopyFailure) -> Error {
+        let subject = self.subject(part.placing.target, part.placing.was.3);
+        match failure {
+            CopyFailure::Source(error) => {
+                if let Target::Live { key, offset } = part.placing.target {
+                    self.add_finding(key, offset, part.placing.was.3, part.placing.was.0, error.cause());
+                }
+                let device = self.state.space.get(part.placing.was.0).spec.name.clone();
+                Error::new(error.kind(), subject)
+                    .because(format!("on `{device}`: {}", error.cause()))
+                    .try_next("rewrite or delete that range; the rest of the store is not affected")
+            }
+            CopyFailure::Target(error) => {
+                let device = self.state.space.get(part.reserved.0).spec.name.clone();
+                Error::new(error.kind(), format!("copying {subject} to `{device}`"))
+                    .because(if error.cause().is_empty() { error.to_string() } else { error.cause().to_owned() })
+                    .try_next("look after the device; the bytes stay where they were")
+            }
+        }
+    }
+
+    /// Writes placings to the journal and does them. Each must be possible.
+    pub(super) fn place_all(&mut self, placings: &[Placing]) -> Result<()> {
+        let places: Vec<Placed> =
+            placings.iter().map(|placing| Placed::new(placing, |dev| self.state.space.get(dev).id)).collect();
+        let mut draft = self.journal.draft(Kind::Place);
+        encode_places(&mut draft.bytes, &places);
+        self.journal.append(draft, self.state.epoch)?;
+        self.note_journal_dirty();
+        let tag = self.tag();
+        for placing in placings {
+            self.state.place(placing, tag);
+            if let Target::Live { key, .. } = placing.target {
+                // A copy alone changes nothing for readers.
+                if !matches!(placing.action, crate::placing::Action::Copy { .. }) {
+                    self.seams.control.word_raise(key.word_hash());
+                }
+            }
+        }
+        self.seams.control.epoch_raise();
+        Ok(())
+    }
+
+    fn finish_make_log(&mut self, sequence: u64, result: Result<Arc<dyn LogFile>>) {
+        // If it failed, the journal makes its next file itself, and says so if it cannot.
+        if !self.journal.give_spare(sequence, result.ok()) {
+            let _ = self.seams.meta.remove(&file_name(sequence)); // it has no header, so it does no harm
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Waiting until something survives power loss.
+
+use cenote_model::{ContainerId, Durability, Error, ErrorKind, FlushTarget, Response};
+
+use super::{Engine, failed};
+use crate::{Outcome, Ticket};
+
+/// Who waits for what.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub ticket: Ticket,
+    pub what: Wait,
+    pub response: Response,
+}
+
+/// What is waited for.
+#[derive(Debug)]
+pub(super) enum Wait {
+    /// The journal is on media up to `journal`, and each container survives power loss up to its epoch.
+    Durable { journal: u64, containers: Vec<(ContainerId, u64)> },
+    /// The device is empty.
+    Drained { dev: u8 },
+    /// A checkpoint that began after this many had begun.
+    Checkpoint { number: u64 },
+    /// The verify of this number.
+    Verified { number: u64 },
+}
+
+impl Engine {
+    /// The answer to a change that was just made: at once, or when `Sync` containers that it touched are durable.
+    pub(super) fn when_durable(&mut self, response: Response) -> Outcome {
+        let mut containers = Vec::new();
+        for id in &self.txn.touched {
+            let Some(container) = self.state.containers.get(*id) else { continue };
+            if container.spec.durability == Durability::Sync {
+                containers.push((*id, container.epoch));
+            }
+        }
+        if containers.is_empty() { Outcome::Ready(response) } else { self.wait_durable(containers, response) }
+    }
+
+    /// Returns when everything acknowledged so far within the target would survive power loss.
+    pub(super) fn flush(&mut self, target: FlushTarget) -> Outcome {
+        self.update_clock();
+        let ids = match target {
+            FlushTarget::Store => self.state.containers.ids(),
+            FlushTarget::Container(id) => vec![id],
+            FlushTarget::Object(key) => {
+                if let Err(error) = self.object(key) {
+                    return failed(error);
+                }
+                vec![key.container]
+            }
+        };
+        let mut containers = Vec::new();
+        for id in ids {
+            let Some(container) = self.state.containers.get(id) else {
+                return failed(Error::new(ErrorKind::NotFound, format!("container {id}")));
+            };
+            if container.is_dirty() {
+                containers.push((id, container.epoch));
+            } else if container.is_tracked() && container.persisted_at > self.journal.synced() {
+                containers.push((id, container.persisted));
+            }
+        }
+        self.wait_durable(containers, Response::Done)
+    }
+
+    fn wait_durable(&mut self, containers: Vec<(ContainerId, u64)>, response: Response) -> Outcome {
+        let what = Wait::Durable { journal: self.journal.position(), containers };
+        if self.is_over(&what) {
+            return Outcome::Ready(response);
+        }
+        if let Wait::Durable { containers, .. } = &what {
+            for (id, epoch) in containers {
+                if self.state.containers.get(*id).is_some_and(|c| c.persisted < *epoch) {
+                    self.state.cuts.wanted.insert(*id);
+                }
+            }
+        }
+        let ticket = self.ticket();
+        self.waiting.push(Waiter { ticket, what, response });
+        Outcome::Wait(ticket)
+    }
+
+    /// Journal position that somebody waits for. Who waits for a container too waits for its mark first: one sync is enough.
+    pub(super) fn journal_wanted(&self) -> u64 {
+        let mut wanted = 0;
+        for waiter in &self.waiting {
+            let Wait::Durable { journal, containers } = &waiter.what else { continue };
+            let mut position = *journal;
+            let marked = containers.iter().all(|(id, epoch)| {
+                let Some(container) = self.state.containers.get(*id) else { return true };
+                position = position.max(container.persisted_at);
+                container.persisted >= *epoch
+            });
+            if marked {
+                wanted = wanted.max(position);
+            }
+        }
+        wanted
+    }
+
+    /// Brings the list of wanted containers up to date.
+    pub(super) fn update_wanted(&mut self) {
+        self.state.cuts.wanted.clear();
+        for waiter in &self.waiting {
+            let Wait::Durable { containers, .. } = &waiter.what else { continue };
+            for (id, epoch) in containers {
+                if self.state.containers.get(*id).is_some_and(|c| c.persisted < *epoch) {
+                    self.state.cuts.wanted.insert(*id);
+                }
+            }
+        }
+    }
+
+    fn is_over(&self, what: &Wait) -> bool {
+        match what {
+            Wait::Durable { journal, containers } => {
+                let synced = self.journal.synced();
+                *journal <= synced
+                    && containers.iter().all(|(id, epoch)| {
+                        let container = self.state.containers.get(*id);
+                        container.is_none_or(|c| !c.is_tracked() || (c.persisted >= *epoch && c.persisted_at <= synced))
+                    })
+            }
+            Wait::Drained { dev } => self.is_drained(*dev),
+            Wait::Checkpoint { number } => self.checkpoint.finished >= *number,
+            Wait::Verified { number } => self.verify.finished >= *number,
+        }
+    }
+
+    /// Moves what is over to the finished.
+    pub(super) fn answer_waiters(&mut self) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let waiting = std::mem::take(&mut self.waiting);
+        for waiter in waiting {
+            if self.is_over(&waiter.what) {
+                let response = match waiter.what {
+                    Wait::Verified { number } => self.verify.report_of(number),
+                    _ => waiter.response,
+                };
+                self.finished.push((waiter.ticket, response));
+            } else {
+                self.waiting.push(waiter);
+            }
+        }
+    }
+
+    /// Tells everybody who waits for one of these containers that it failed.
+    pub(super) fn fail_waiters_of(&mut self, members: &[ContainerId], error: &Error) {
+        let waiting = std::mem::take(&mut self.waiting);
+        for waiter in waiting {
+            let about = match &waiter.what {
+                Wait::Durable { containers, .. } => containers.iter().any(|(id, epoch)| {
+                    members.contains(id) && self.state.containers.get(*id).is_some_and(|c| c.persisted < *epoch)
+                }),
+                _ => false,
+            };
+            if about {
+                self.finished.push((waiter.ticket, Response::Failed(error.clone())));
+            } else {
+                self.waiting.push(waiter);
+            }
+        }
+    }
+
+    /// Tells everybody who waits for something that fits.
+    pub(super) fn fail_waiters(&mut self, error: &Error, fits: impl Fn(&Wait) -> bool) {
+        let waiting = std::mem::take(&mut self.waiting);
+        for waiter in waiting {
+            if fits(&waiter.what) {
+                self.finished.push((waiter.ticket, Response::Failed(error.clone())));
+            } else {
+                self.waiting.push(waiter);
+            }
+        }
+    }
+}

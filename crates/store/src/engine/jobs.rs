@@ -1,0 +1,126 @@
+//! Which job is next.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Engine;
+use crate::journal::file_name;
+use crate::persist::{DrainItem, Stage};
+use crate::placing::Placing;
+use crate::work::{Job, Work};
+
+/// Jobs under way.
+#[derive(Default)]
+pub(super) struct Jobs {
+    next_id: u64,
+    pub running: BTreeMap<u64, Running>,
+}
+
+/// What the engine needs to know when a job comes back.
+pub(super) struct Running {
+    /// Reader epoch when it began: space retired since then is not given out before it ends.
+    pub epoch: u64,
+    pub what: What,
+}
+
+pub(super) enum What {
+    SyncLog { position: u64, sequence: u64 },
+    SyncDevices { slots: Vec<u8>, cuts: Vec<u64> },
+    /// Copies for a cut: what to place, what is reserved for it (device slot, offset, bytes), and what to queue again.
+    Copy { cut: u64, parts: Vec<CopyPart> },
+    /// Moves that no cut waits for.
+    Move { parts: Vec<CopyPart>, leaving: u8 },
+    MakeLog { sequence: u64 },
+    Checkpoint,
+    Check(super::verify::Slice),
+}
+
+pub(super) struct CopyPart {
+    pub placing: Placing,
+    pub reserved: (u8, u64, u64),
+    pub again: Option<DrainItem>,
+}
+
+impl Jobs {
+    pub fn min_epoch(&self) -> u64 {
+        self.running.values().map(|running| running.epoch).min().unwrap_or(u64::MAX)
+    }
+    pub fn count(&self, fits: impl Fn(&What) -> bool) -> usize {
+        self.running.values().filter(|running| fits(&running.what)).count()
+    }
+}
+
+impl Engine {
+    /// The next job, to be run on any thread. Several may run at once.
+    pub fn next_job(&mut self) -> Option<Job> {
+        self.update_clock();
+        self.next_sync_devices()
+            .or_else(|| self.next_sync_log())
+            .or_else(|| self.next_copy())
+            .or_else(|| self.next_move())
+            .or_else(|| self.next_checkpoint())
+            .or_else(|| self.next_log())
+            .or_else(|| self.next_check())
+    }
+
+    pub(super) fn start(&mut self, what: What, work: Work) -> Job {
+        self.jobs.next_id += 1;
+        let id = self.jobs.next_id;
+        self.jobs.running.insert(id, Running { epoch: self.seams.control.epoch(), what });
+        Job { id, work }
+    }
+
+    fn next_sync_devices(&mut self) -> Option<Job> {
+        self.advance_cuts();
+        if self.jobs.count(|what| matches!(what, What::SyncDevices { .. })) > 0 {
+            return None;
+        }
+        let now = self.state.now_ns;
+        let mut cuts = Vec::new();
+        for cut in self.state.cuts.pending.values_mut().filter(|cut| cut.stage == Stage::Copied && cut.retry_ns <= now) {
+            cut.stage = Stage::Syncing;
+            cuts.push(cut.id);
+        }
+        if cuts.is_empty() {
+            return None;
+        }
+        let mut slots = Vec::new();
+        let mut devices = Vec::new();
+        for (i, slot) in self.state.space.slots.iter_mut().enumerate() {
+            if let (true, Some(device)) = (std::mem::take(&mut slot.unsynced), &slot.device) {
+                slots.push(i as u8);
+                devices.push(Arc::clone(device));
+            }
+        }
+        Some(self.start(What::SyncDevices { slots, cuts }, Work::SyncDevices { devices }))
+    }
+
+    fn next_sync_log(&mut self) -> Option<Job> {
+        if self.journal.synced() >= self.journal.position() {
+            self.journal_dirty_since_ns = None;
+            return None;
+        }
+        if self.jobs.count(|what| matches!(what, What::SyncLog { .. })) > 0 {
+            return None;
+        }
+        let since = self.journal_dirty_since_ns.unwrap_or(0);
+        let due = self.state.now_ns.saturating_sub(since) >= self.settings.group_commit_ns;
+        if !due && self.journal_wanted() <= self.journal.synced() {
+            return None;
+        }
+        self.journal_dirty_since_ns = None;
+        let (file, position) = self.journal.to_sync();
+        let sequence = self.journal.sequence;
+        Some(self.start(What::SyncLog { position, sequence }, Work::SyncLog { file }))
+    }
+
+    fn next_log(&mut self) -> Option<Job> {
+        let sequence = self.journal.make_spare()?;
+        let work = Work::MakeLog {
+            meta: Arc::clone(&self.seams.meta),
+            name: file_name(sequence),
+            bytes: self.settings.log_bytes,
+        };
+        Some(self.start(What::MakeLog { sequence }, work))
+    }
+}

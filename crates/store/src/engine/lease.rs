@@ -1,0 +1,153 @@
+//! Leases: free space goes to a session, and comes back.
+
+use cenote_model::{ContainerId, DeviceId, Error, ErrorKind, Lease, RUN_BYTES_MAX, Response, Result, Run};
+use cenote_policy::{PlaceRequest, place};
+
+use super::Engine;
+use crate::SessionId;
+use crate::codec::Encode;
+use crate::journal::Kind;
+use crate::journal::record::encode_runs;
+use crate::session::{Detail, Recorded};
+
+/// Most bytes in one lease.
+const LEASE_BYTES_MAX: u64 = 1 << 30;
+
+impl Engine {
+    pub(super) fn lease(
+        &mut self,
+        session: SessionId,
+        seq: u64,
+        container: ContainerId,
+        bytes: u64,
+        run_min: u32,
+        avoid: &[DeviceId],
+    ) -> Result<Response> {
+        self.update_clock();
+        if let Some(runs) = self.leased_before(session, seq) {
+            return Ok(Response::Lease(Lease { runs }));
+        }
+        let subject = || format!("space for container {container}");
+        if bytes == 0 || bytes > LEASE_BYTES_MAX || run_min > RUN_BYTES_MAX || u64::from(run_min) > bytes {
+            return Err(Error::new(ErrorKind::InvalidInput, subject())
+                .because(format!("{bytes} bytes in runs of at least {run_min}"))
+                .try_next(format!("ask for 1 to {LEASE_BYTES_MAX} bytes in runs of at most {RUN_BYTES_MAX}")));
+        }
+        let Some(durability) = self.state.containers.get(container).map(|c| c.spec.durability) else {
+            return Err(Error::new(ErrorKind::NotFound, format!("container {container}")));
+        };
+        self.release_space();
+        let run_min = u64::from(run_min.max(1));
+        let mut refused: Vec<DeviceId> = avoid.to_vec();
+        // First all bytes on the device that placement prefers; else what the smallest useful run needs.
+        for wanted in [bytes, run_min] {
+            refused.truncate(avoid.len());
+            loop {
+                let request = PlaceRequest { durability, bytes: wanted, avoid: &refused };
+                let Ok(decision) = place(&self.state.space.views(), &request) else { break };
+                let Some(dev) = self.state.space.slot_of(decision.device) else { break };
+                let slot = self.state.space.get_mut(dev);
+                let runs = slot.take(bytes, run_min);
+                let got: u64 = runs.iter().map(|(_, len)| len).sum();
+                if got >= wanted {
+                    return self.grant(session, seq, dev, &runs);
+                }
+                for (offset, len) in runs {
+                    self.state.space.get_mut(dev).give_back(offset, len);
+                }
+                refused.push(decision.device); // free, but in pieces too small
+            }
+        }
+        let request = PlaceRequest { durability, bytes: run_min, avoid };
+        let reason = match place(&self.state.space.views(), &request) {
+            Err(refusal) => refusal.reason,
+            Ok(_) => format!("no tier has {run_min} free bytes in one piece: {}", self.uses()),
+        };
+        Err(Error::new(ErrorKind::Full, subject())
+            .because(reason)
+            .try_next("delete something, add a device, or wait for data to drain"))
+    }
+
+    /// The use of each tier, in words.
+    pub(super) fn uses(&self) -> String {
+        let mut views = self.state.space.views();
+        views.sort_by_key(|view| (view.kind, view.id));
+        views.iter().map(cenote_policy::DeviceView::use_words).collect::<Vec<_>>().join(", ")
+    }
+
+    fn leased_before(&self, session: SessionId, seq: u64) -> Option<Vec<Run>> {
+        match self.state.sessions.open.get(&session)?.recorded(seq)?.detail.as_deref() {
+            Some(Detail::Leased { runs }) => Some(runs.clone()),
+            _ => None,
+        }
+    }
+
+    fn grant(&mut self, session: SessionId, seq: u64, dev: u8, taken: &[(u64, u64)]) -> Result<Response> {
+        let device = self.state.space.get(dev).id;
+        let runs: Vec<Run> = taken.iter().map(|(offset, len)| Run { device, offset: *offset, len: *len }).collect();
+        let mut draft = self.journal.draft(Kind::Lease);
+        draft.bytes.put_u64(session.0);
+        draft.bytes.put_u64(seq);
+        encode_runs(&mut draft.bytes, &runs);
+        if let Err(error) = self.journal.append(draft, self.state.epoch) {
+            for (offset, len) in taken {
+                self.state.space.get_mut(dev).give_back(*offset, *len);
+            }
+            return Err(error);
+        }
+        self.note_journal_dirty();
+        if let Some(session) = self.state.sessions.open.get_mut(&session) {
+            for (offset, len) in taken {
+                session.lease(dev, *offset, *len);
+            }
+            if seq != 0 {
+                let detail = Some(Box::new(Detail::Leased { runs: runs.clone() }));
+                session.record(Recorded { seq, epoch: self.state.epoch, detail });
+            }
+        }
+        Ok(Response::Lease(Lease { runs }))
+    }
+
+    pub(super) fn unlease(&mut self, session: SessionId, runs: &[Run]) -> Result<Response> {
+        self.update_clock();
+        let mut taken: Vec<(u8, Run)> = Vec::new();
+        for run in runs {
+            let dev = self.state.space.slot_of(run.device);
+            let owner = self.state.sessions.open.get_mut(&session);
+            let consumed = match (dev, owner) {
+                (Some(dev), Some(owner)) if run.len > 0 => owner.consume(dev, run.offset, run.len),
+                _ => false,
+            };
+            let aligned = dev.is_some_and(|dev| {
+                let unit = u64::from(self.state.space.get(dev).unit_bytes);
+                run.offset.is_multiple_of(unit) && run.len.is_multiple_of(unit)
+            });
+            if let (Some(dev), true) = (dev, consumed) {
+                taken.push((dev, *run));
+            }
+            if !consumed || !aligned {
+                self.lease_again(session, &taken);
+                return Err(Error::new(ErrorKind::InvalidInput, format!("a run at {} of device {}", run.offset, run.device))
+                    .because("this session does not lease it"));
+            }
+        }
+        let mut draft = self.journal.draft(Kind::Unlease);
+        draft.bytes.put_u64(session.0);
+        encode_runs(&mut draft.bytes, runs);
+        if let Err(error) = self.journal.append(draft, self.state.epoch) {
+            self.lease_again(session, &taken);
+            return Err(error);
+        }
+        self.note_journal_dirty();
+        for (dev, run) in taken {
+            self.state.space.get_mut(dev).give_back(run.offset, run.len);
+        }
+        Ok(Response::Done)
+    }
+
+    fn lease_again(&mut self, session: SessionId, taken: &[(u8, Run)]) {
+        if let Some(owner) = self.state.sessions.open.get_mut(&session) {
+            taken.iter().for_each(|(dev, run)| owner.lease(*dev, run.offset, run.len));
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The engine: requests in, answers and jobs out.
+
+mod apply;
+mod checkpoint;
+mod create;
+mod devices;
+mod drain;
+mod explain;
+mod finish;
+mod flush;
+mod jobs;
+mod lease;
+mod open;
+mod persist;
+mod read;
+mod session;
+mod tick;
+mod verify;
+
+use std::sync::Arc;
+
+use cenote_device::Device;
+use cenote_model::{DeviceId, Error, ErrorKind, Request, Response, Result, StoreId};
+
+use crate::apply::Txn;
+use crate::journal::Journal;
+use crate::space::Tag;
+use crate::state::State;
+use crate::{Outcome, Seams, SessionId, StoreSummary, Ticket};
+use jobs::Jobs;
+
+pub use crate::work::{Job, JobDone};
+
+/// What can be tuned. The values are those of a store on a node of two cores and more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    /// The journal is synced when it has been dirty for so long.
+    pub group_commit_ns: u64,
+    /// Asynchronous data are copied to persistent devices when they are so old.
+    pub write_back_ns: u64,
+    /// A copy that failed is tried again after so long.
+    pub retry_ns: u64,
+    /// A checkpoint is written when the journal has grown by so much and by twice the state.
+    pub checkpoint_bytes: u64,
+    /// Bytes in each log file.
+    pub log_bytes: u64,
+    /// Bytes of extents that one job copies, about.
+    pub copy_bytes: u64,
+    /// Copy jobs under way at once.
+    pub copy_jobs: usize,
+    /// The background scrub reads so many bytes a second, when there is nothing else to do.
+    pub scrub_bytes_per_s: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            group_commit_ns: 10_000_000,
+            write_back_ns: 2_000_000_000,
+            retry_ns: 1_000_000_000,
+            checkpoint_bytes: 256 << 20,
+            log_bytes: crate::journal::FILE_BYTES,
+            copy_bytes: 4 << 20,
+            copy_jobs: 4,
+            scrub_bytes_per_s: 16 << 20,
+        }
+    }
+}
+
+/// The engine of one node. See ARCHITECTURE.md.
+pub struct Engine {
+    seams: Seams,
+    id: StoreId,
+    writers: Vec<u32>,
+    readers: Vec<u32>,
+    settings: Settings,
+    state: State,
+    journal: Journal,
+    jobs: Jobs,
+    waiting: Vec<flush::Waiter>,
+    finished: Vec<(Ticket, Response)>,
+    tickets: u64,
+    checkpoint: checkpoint::Checkpoints,
+    verify: verify::Verify,
+    drain: drain::Draining,
+    /// The last request's, for its room.
+    txn: Txn,
+    opened_ns: u64,
+    journal_dirty_since_ns: Option<u64>,
+    moved_bytes: u64,
+}
+
+impl Engine {
+    /// The store's id.
+    pub fn id(&self) -> StoreId {
+        self.id
+    }
+
+    /// Id, devices and rights.
+    pub fn summary(&self) -> StoreSummary {
+        StoreSummary {
+            id: self.id,
+            devices: self.state.space.present().map(|slot| slot.spec.clone()).collect(),
+            writers: self.writers.clone(),
+            readers: self.readers.clone(),
+        }
+    }
+
+    /// A device, for clients to map. None if there is none, or it could not be opened.
+    pub fn device(&self, id: DeviceId) -> Option<Arc<dyn Device>> {
+        let slot = self.state.space.slot_of(id)?;
+        self.state.space.get(slot).device.clone()
+    }
+
+    /// Answers a request. `seq` numbers a session's changes from 1; 0 for what needs no exactly-once.
+    pub fn handle(&mut self, session: SessionId, seq: u64, request: Request) -> Outcome {
+        let Some(info) = self.state.sessions.open.get(&session).map(|session| session.info) else {
+            return failed(Error::new(ErrorKind::Disconnected, format!("session {}", session.0))
+                .because("it is not open here")
+                .try_next("attach again"));
+        };
+        if !info.write && changes(&request) {
+            return failed(Error::new(ErrorKind::PermissionDenied, "this store")
+                .because(format!("user {} may only read it", info.uid))
+                .try_next("ask its owner to name you among the writers"));
+        }
+        match request {
+            Request::Apply { checks, updates, atomic } => self.apply(session, seq, &checks, updates, atomic),
+            Request::Lease { container, bytes, run_min, avoid } => {
+                ready(self.lease(session, seq, container, bytes, run_min, &avoid))
+            }
+            Request::Unlease { runs } => ready(self.unlease(session, &runs)),
+            Request::Flush { target } => self.flush(target),
+            Request::DeviceAdd { spec } => ready(self.device_add(spec)),
+            Request::DeviceDrain { name } => self.device_drain(&name),
+            Request::DeviceRemove { name } => ready(self.device_remove(&name)),
+            Request::Verify { target } => self.verify_begin(target),
+            Request::Checkpoint => self.checkpoint_begin(),
+            Request::Shutdown => Outcome::Ready(Response::Done),
+            other => ready(self.read(other)),
+        }
+    }
+
+    /// Answers to tickets that are ready now.
+    pub fn take_finished(&mut self) -> Vec<(Ticket, Response)> {
+        self.answer_waiters();
+        std::mem::take(&mut self.finished)
+    }
+
+    fn ticket(&mut self) -> Ticket {
+        self.tickets += 1;
+        Ticket(self.tickets)
+    }
+
+    /// The tag for space given up now.
+    fn tag(&self) -> Tag {
+        Tag { epoch: self.seams.control.epoch(), journal: self.journal.position() }
+    }
+
+    /// The journal has something that is not on media.
+    fn note_journal_dirty(&mut self) {
+        if self.journal_dirty_since_ns.is_none() {
+            self.journal_dirty_since_ns = Some(self.state.now_ns);
+        }
+    }
+
+    fn update_clock(&mut self) {
+        let now = self.seams.clock.now_ns();
+        self.state.now_ns = now;
+        self.state.now_s = (now.saturating_sub(self.opened_ns) / 1_000_000_000) as u32;
+    }
+}
+
+fn failed(error: Error) -> Outcome {
+    Outcome::Ready(Response::Failed(error))
+}
+
+fn ready(result: Result<Response>) -> Outcome {
+    Outcome::Ready(result.unwrap_or_else(Response::Failed))
+}
+
+/// True if a request is for those who may write.
+fn changes(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Apply { .. }
+            | Request::Lease { .. }
+            | Request::Unlease { .. }
+            | Request::DeviceAdd { .. }
+            | Request::DeviceDrain { .. }
+            | Request::DeviceRemove { .. }
+            | Request::Checkpoint
+            | Request::Shutdown
+    )
+}

@@ -1,0 +1,260 @@
+//! A store is opened: checkpoint, journal, and after power loss the way back.
+
+use std::sync::Arc;
+
+use cenote_device::MetaDir;
+use cenote_model::{DeviceState, Error, ErrorKind, Result, StoreId};
+
+use super::devices::{slot_of, slot_with};
+use super::{Engine, Settings};
+use crate::checkpoint::{self, Head, decode};
+use crate::journal::record::decode as decode_record;
+use crate::journal::{self, Ended, Journal, corrupt, read_all};
+use crate::space::{Bitmap, DeviceSlot, Tag};
+use crate::state::State;
+use crate::superblock::{Stamp, Superblock, SuperblockDevice};
+use crate::{RecoveryReport, Seams};
+
+impl Engine {
+    /// Opens the store in `seams.meta`.
+    pub fn open(seams: Seams) -> Result<(Engine, RecoveryReport)> {
+        let meta = Arc::clone(&seams.meta);
+        let superblock = Superblock::read(meta.as_ref())?;
+        let (name, bytes) = newest_checkpoint(meta.as_ref())?;
+        let control_survived = seams.control.attach(superblock.id)?;
+        let mut report = RecoveryReport::default();
+        let mut state = State::default();
+        let mut found = Vec::new();
+        for device in &superblock.devices {
+            let (slot, stamp) = open_device(&seams, superblock.id, device, &mut report);
+            state.space.slots.push(slot);
+            found.push(stamp);
+        }
+        let (head, beside) = decode(&name, &bytes, &mut state)?;
+        if head.store != superblock.id {
+            return Err(Error::new(ErrorKind::Corrupt, format!("checkpoint `{name}`"))
+                .because("it belongs to another store")
+                .try_next("put the right file in its place"));
+        }
+        report.checkpoint_epoch = head.epoch;
+        let lost = check_stamps(&mut state, &found, &beside.incarnations, &mut report);
+        let has_volatile = state.space.present().any(DeviceSlot::is_volatile);
+        report.power_lost = !lost.is_empty() || (!has_volatile && !control_survived);
+        begin_replay(&mut state, &beside.retired);
+        let ended = replay(meta.as_ref(), &superblock, &head, &mut state, &mut report)?;
+        report.epoch = state.epoch;
+        if report.power_lost {
+            state.sessions.open.clear();
+            (report.rolled_back, report.lost_objects) = state.roll_back(&lost);
+        }
+        state.space.replaying = false;
+        let now_ns = seams.clock.now_ns();
+        state.rebuild(now_ns)?;
+        let settings = Settings::default();
+        let journal = begin_journal(&seams, &superblock, &head, ended.as_ref(), settings)?;
+        seams.control.instance_raise();
+        let mut engine = Self::assemble(seams, &superblock, settings, state, journal);
+        engine.checkpoint.sequence = head.sequence;
+        engine.checkpoint.position = head.position;
+        engine.checkpoint.bytes = bytes.len();
+        engine.quarantine();
+        if report.power_lost {
+            engine.settle(&lost)?;
+        }
+        Ok((engine, report))
+    }
+
+    /// Space given up shortly before may still be looked at by readers who live on.
+    fn quarantine(&mut self) {
+        let tag = Tag { epoch: self.seams.control.epoch(), journal: 0 };
+        for slot in &mut self.state.space.slots {
+            slot.quarantine(tag);
+        }
+        self.seams.control.epoch_raise();
+    }
+
+    /// What was rolled back is made the truth on media; then lost devices begin a new life.
+    fn settle(&mut self, lost: &[u8]) -> Result<()> {
+        let unix_ms = self.seams.clock.unix_ms();
+        for dev in lost {
+            let slot = self.state.space.get_mut(*dev);
+            slot.incarnation = unix_ms.max(slot.incarnation + 1);
+        }
+        self.checkpoint_now()?;
+        for dev in lost {
+            let slot = self.state.space.get(*dev);
+            let stamp = Stamp { store: self.id, device: slot.id, incarnation: slot.incarnation };
+            if let Some(device) = &slot.device {
+                device.write_at(0, &stamp.encode())?;
+                device.sync()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn newest_checkpoint(meta: &dyn MetaDir) -> Result<(String, Vec<u8>)> {
+    let newest = meta.list()?.iter().filter_map(|name| checkpoint::sequence_of(name)).max();
+    let Some(sequence) = newest else {
+        return Err(Error::new(ErrorKind::Corrupt, "store")
+            .because("the directory has a superblock but no checkpoint")
+            .try_next("restore the store directory from a copy"));
+    };
+    let name = checkpoint::file_name(sequence);
+    let bytes = meta.read_file(&name)?;
+    Ok((name, bytes))
+}
+
+/// Opens a device; its stamp if its bytes survived. What cannot be opened is failed, not fatal.
+fn open_device(
+    seams: &Seams,
+    store: StoreId,
+    device: &SuperblockDevice,
+    report: &mut RecoveryReport,
+) -> (DeviceSlot, Option<Stamp>) {
+    let closed = || {
+        let units = (device.unit_bytes, device.segment_bytes);
+        slot_with(device.id, &device.spec, None, device.spec.capacity_bytes, units, device.incarnation)
+    };
+    if device.removed {
+        return (DeviceSlot { removed: true, ..closed() }, None);
+    }
+    let opened = seams.devices.open(store, device.id, &device.spec, false);
+    let mut stamp = None;
+    let failure = match &opened {
+        Err(error) => error.to_string(),
+        Ok(opened) if opened.survived => match read_stamp(opened.device.as_ref(), store, device) {
+            Ok(found) => {
+                stamp = Some(found);
+                String::new()
+            }
+            Err(error) => error.to_string(),
+        },
+        Ok(_) if device.spec.kind.is_persistent() => "its bytes are gone".to_owned(),
+        Ok(_) => String::new(),
+    };
+    let mut slot = match &opened {
+        Ok(opened) => slot_of(device.id, &device.spec, opened, device.incarnation),
+        Err(_) => closed(),
+    };
+    slot.state = if device.draining { DeviceState::Draining } else { DeviceState::Online };
+    if !failure.is_empty() && device.spec.kind.is_persistent() {
+        slot.state = DeviceState::Failed;
+        slot.device = None;
+        slot.failure.clone_from(&failure);
+        report.failed_devices.push((device.spec.name.clone(), failure));
+    } else if opened.is_err() {
+        slot.state = DeviceState::Failed;
+        slot.failure.clone_from(&failure);
+        report.failed_devices.push((device.spec.name.clone(), failure));
+    }
+    (slot, stamp)
+}
+
+fn read_stamp(device: &dyn cenote_device::Device, store: StoreId, expected: &SuperblockDevice) -> Result<Stamp> {
+    let mut bytes = vec![0; Stamp::LEN];
+    device.read_at(0, &mut bytes)?;
+    let stamp = Stamp::decode(&bytes)?;
+    if stamp.store != store || stamp.device != expected.id {
+        return Err(Error::new(ErrorKind::Corrupt, "the stamp of the device")
+            .because("it belongs to another store or device")
+            .try_next("put the right device in its place"));
+    }
+    Ok(stamp)
+}
+
+/// Which volatile devices lost their bytes.
+fn check_stamps(
+    state: &mut State,
+    found: &[Option<Stamp>],
+    incarnations: &[(cenote_model::DeviceId, u64)],
+    report: &mut RecoveryReport,
+) -> Vec<u8> {
+    let mut lost = Vec::new();
+    for (i, slot) in state.space.slots.iter_mut().enumerate().filter(|(_, slot)| !slot.removed) {
+        if let Some((_, incarnation)) = incarnations.iter().find(|(id, _)| *id == slot.id) {
+            slot.incarnation = *incarnation;
+        }
+        let same = found.get(i).copied().flatten().is_some_and(|stamp| stamp.incarnation == slot.incarnation);
+        if same {
+            continue;
+        }
+        if slot.is_volatile() {
+            lost.push(i as u8);
+        } else if slot.state != DeviceState::Failed {
+            slot.state = DeviceState::Failed;
+            slot.device = None;
+            slot.failure = "it holds another life of this device".to_owned();
+            report.failed_devices.push((slot.spec.name.clone(), slot.failure.clone()));
+        }
+    }
+    lost
+}
+
+fn begin_replay(state: &mut State, retired: &[(cenote_model::DeviceId, u64, u64)]) {
+    state.space.replaying = true;
+    for slot in &mut state.space.slots {
+        let unit = u64::from(slot.unit_bytes);
+        let mut map = Bitmap::new(slot.map.units(), u64::MAX);
+        for (_, offset, len) in retired.iter().filter(|(id, ..)| *id == slot.id) {
+            map.mark(offset / unit, len / unit);
+        }
+        slot.replay_retired = Some(map);
+    }
+    // What the checkpoint's extents share is known only after a rebuild; replay needs it.
+    state.space.replay_shared(&state.objects, &state.containers);
+}
+
+fn replay(
+    meta: &dyn MetaDir,
+    superblock: &Superblock,
+    head: &Head,
+    state: &mut State,
+    report: &mut RecoveryReport,
+) -> Result<Option<Ended>> {
+    let mut sequences: Vec<u64> = meta
+        .list()?
+        .iter()
+        .filter_map(|name| journal::sequence_of(name))
+        .filter(|sequence| *sequence >= head.journal_from)
+        .collect();
+    sequences.sort_unstable();
+    let mut replayed = 0;
+    let ended = read_all(meta, superblock.id, &sequences, report.power_lost, &mut |record| {
+        replayed += 1;
+        let entry = decode_record(record.kind, record.epoch, record.payload)
+            .map_err(|malformed| corrupt(record.name, record.offset, malformed.0))?;
+        state.replay(record.epoch, entry).map_err(|why| corrupt(record.name, record.offset, why))
+    })?;
+    report.records_replayed = replayed;
+    if let Some(ended) = ended.as_ref().filter(|ended| ended.torn) {
+        report.torn_tail = Some((journal::file_name(ended.sequence), ended.offset));
+    }
+    Ok(ended)
+}
+
+/// Goes on in a new file; the last one is on media before, and the new one says where it ends.
+fn begin_journal(
+    seams: &Seams,
+    superblock: &Superblock,
+    head: &Head,
+    ended: Option<&Ended>,
+    settings: Settings,
+) -> Result<Journal> {
+    let meta = &seams.meta;
+    let (sequence, previous, position) = match ended {
+        None => (head.journal_from, (0, 0), head.position),
+        Some(ended) => {
+            meta.open_log(&journal::file_name(ended.sequence))?.sync()?;
+            (ended.sequence + 1, (ended.sequence, ended.offset), ended.position)
+        }
+    };
+    for name in meta.list()? {
+        let useless = journal::sequence_of(&name).is_some_and(|n| n >= sequence || n < head.journal_from)
+            || checkpoint::sequence_of(&name).is_some_and(|n| n < head.sequence);
+        if useless {
+            meta.remove(&name)?;
+        }
+    }
+    Journal::begin(Arc::clone(meta), superblock.id, sequence, previous, position, settings.log_bytes)
+}

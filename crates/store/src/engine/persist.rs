@@ -1,0 +1,390 @@
+//! Cuts are begun, copied and marked.
+
+use cenote_device::Device;
+use std::sync::Arc;
+
+use cenote_model::{ContainerId, DeviceId, Error, ErrorKind};
+use cenote_policy::place_copy;
+
+use super::Engine;
+use super::jobs::{CopyPart, What};
+use crate::journal::Kind;
+use crate::journal::record::encode_cut;
+use crate::map::Ext;
+use crate::objects::Presence;
+use crate::persist::{DrainItem, Stage};
+use crate::placing::{Action, Placing, Target, identity};
+use crate::undo::Change;
+use crate::work::{Copy, Job, Part, Work};
+
+/// Extents in one job.
+const PARTS_MAX: usize = 1024;
+
+/// A volatile extent that a cut wants a copy of.
+struct Source {
+    target: Target,
+    ext: Ext,
+    again: DrainItem,
+}
+
+impl Engine {
+    /// Begins the cuts that are due. `pressure`: a volatile device is too full.
+    pub(super) fn begin_cuts(&mut self, pressure: bool) {
+        let now = self.state.now_ns;
+        let mut due: Vec<Vec<ContainerId>> = Vec::new();
+        let mut trivial_due: Vec<ContainerId> = Vec::new();
+        let mut gone = Vec::new();
+        let mut taken: std::collections::BTreeSet<ContainerId> = std::collections::BTreeSet::new();
+        for id in &self.state.cuts.dirty {
+            let Some(container) = self.state.containers.get(*id).filter(|c| c.is_dirty()) else {
+                gone.push(*id);
+                continue;
+            };
+            if container.pending_cut.is_some() || taken.contains(id) {
+                continue;
+            }
+            let age = now.saturating_sub(container.dirty_since_ns);
+            let wanted = self.state.cuts.wanted.contains(id);
+            if !wanted && !pressure && age < self.settings.group_commit_ns {
+                continue;
+            }
+            let group = self.state.linked(*id);
+            let members = || group.iter().filter_map(|id| self.state.containers.get(*id));
+            if members().any(|c| c.pending_cut.is_some()) {
+                continue;
+            }
+            let trivial = members().all(|c| c.fresh.is_empty() && c.data_epoch <= c.persisted);
+            let with_bytes = wanted || age >= self.settings.write_back_ns || (pressure && !container.fresh.is_empty());
+            if trivial {
+                trivial_due.extend(group.iter().filter(|id| taken.insert(**id)));
+            } else if with_bytes {
+                taken.extend(group.iter().copied());
+                due.push(group);
+            }
+        }
+        for id in gone {
+            self.state.cuts.dirty.remove(&id);
+        }
+        if !trivial_due.is_empty() {
+            due.push(trivial_due);
+        }
+        for members in due {
+            if self.begin_cut(&members).is_err() {
+                return; // the journal does not take it: later
+            }
+        }
+        self.advance_cuts();
+    }
+
+    fn begin_cut(&mut self, members: &[ContainerId]) -> cenote_model::Result<()> {
+        let (id, epoch) = (self.state.cuts.next_id, self.state.epoch);
+        let mut draft = self.journal.draft(Kind::Cut);
+        encode_cut(&mut draft.bytes, id, epoch, members);
+        self.journal.append(draft, epoch)?;
+        self.note_journal_dirty();
+        self.state.begin_cut(id, epoch, members);
+        Ok(())
+    }
+
+    /// Takes cuts whose copies are made a stage further.
+    pub(super) fn advance_cuts(&mut self) {
+        let mut done = Vec::new();
+        for cut in self.state.cuts.pending.values_mut() {
+            cut.urgent = cut.members.iter().any(|member| self.state.cuts.wanted.contains(member));
+            if cut.stage == Stage::Drain && cut.queue.is_empty() && cut.in_flight == 0 {
+                if cut.needs_sync {
+                    cut.stage = Stage::Copied;
+                } else {
+                    done.push(cut.id);
+                }
+            }
+        }
+        for id in done {
+            self.mark(id);
+        }
+    }
+
+    /// All that a cut promises is on media: says so in the journal.
+    pub(super) fn mark(&mut self, id: u64) {
+        let Some(cut) = self.state.cuts.pending.get(&id) else { return };
+        let (epoch, members) = (cut.epoch, cut.members.clone());
+        let mut draft = self.journal.draft(Kind::Mark);
+        encode_cut(&mut draft.bytes, id, epoch, &members);
+        if self.journal.append(draft, self.state.epoch).is_err() {
+            return; // tried again at the next tick
+        }
+        self.note_journal_dirty();
+        let position = self.journal.position();
+        self.state.mark(id, epoch, &members, position);
+    }
+
+    /// The next batch of copies for a cut.
+    pub(super) fn next_copy(&mut self) -> Option<Job> {
+        if self.jobs.count(|what| matches!(what, What::Copy { .. } | What::Move { .. })) >= self.settings.copy_jobs {
+            return None;
+        }
+        let now = self.state.now_ns;
+        let ready = |cut: &&crate::persist::Cut| {
+            cut.stage == Stage::Drain && cut.retry_ns <= now && !cut.queue.is_empty()
+        };
+        let pending = &self.state.cuts.pending;
+        let cut = pending.values().filter(ready).max_by_key(|cut| (cut.urgent, std::cmp::Reverse(cut.id)))?.id;
+        let sources = self.gather(cut);
+        if sources.is_empty() {
+            self.advance_cuts();
+            return None; // all of it was overwritten, or copied already
+        }
+        self.copy_job(cut, sources)
+    }
+
+    /// Takes extents from a cut's queue, some MiB together.
+    fn gather(&mut self, id: u64) -> Vec<Source> {
+        let mut sources = Vec::new();
+        let mut bytes = 0;
+        let Some(cut) = self.state.cuts.pending.get_mut(&id) else { return sources };
+        let epoch = cut.epoch;
+        let mut queue = std::mem::take(&mut cut.queue);
+        let mut looked = 0;
+        while bytes < self.settings.copy_bytes && sources.len() < PARTS_MAX && looked < 16 * PARTS_MAX {
+            let Some(item) = queue.pop_front() else { break };
+            looked += 1;
+            match item {
+                DrainItem::Fresh(mut fresh) => {
+                    let room = PARTS_MAX - sources.len();
+                    let before = sources.len();
+                    if let Some(from) = self.gather_fresh(fresh, epoch, room, &mut bytes, &mut sources) {
+                        fresh.len -= from - fresh.offset;
+                        fresh.offset = from;
+                        queue.push_front(DrainItem::Fresh(fresh));
+                    }
+                    looked += sources.len() - before;
+                }
+                DrainItem::Undo { container, number, piece } => {
+                    let target = Target::Undo { container, number, piece: piece as u32 };
+                    let ext = self.state.target_mut(target).cloned();
+                    if let Some(ext) = ext.filter(|ext| self.state.space.at_risk(ext)) {
+                        bytes += u64::from(ext.len);
+                        sources.push(Source { target, ext, again: item });
+                    }
+                }
+            }
+        }
+        if let Some(cut) = self.state.cuts.pending.get_mut(&id) {
+            cut.queue = queue;
+        }
+        sources
+    }
+
+    /// Gives the offset from which on nothing was taken, if the batch is full.
+    fn gather_fresh(
+        &self,
+        fresh: crate::container::Fresh,
+        cut_epoch: u64,
+        room: usize,
+        bytes: &mut u64,
+        sources: &mut Vec<Source>,
+    ) -> Option<u64> {
+        let object = self.state.objects.get(fresh.slot);
+        if object.generation != fresh.generation || object.presence == Presence::Free {
+            return None;
+        }
+        if !self.state.containers.is_taken(object.container) {
+            return None;
+        }
+        let container = self.state.containers.at(object.container);
+        if self.state.containers.get(container.id).is_none() {
+            return None; // deleted
+        }
+        let undo = match object.presence {
+            Presence::Detached => {
+                let (number, deleted) = *self.state.detached.get(&fresh.slot)?;
+                if deleted <= cut_epoch {
+                    return None; // not there at the cut
+                }
+                Some(number)
+            }
+            _ => None,
+        };
+        let key = self.state.key_of(fresh.slot);
+        for (taken, (at, ext)) in object.map.overlapping(fresh.offset, fresh.offset + fresh.len).enumerate() {
+            if taken >= room || *bytes >= self.settings.copy_bytes {
+                return Some(at.max(fresh.offset));
+            }
+            if !self.state.space.at_risk(ext) || ext.born >= container.cuts {
+                continue;
+            }
+            *bytes += u64::from(ext.len);
+            let target = match undo {
+                Some(number) => Target::Detached { container: key.container, number, offset: at },
+                None => Target::Live { key, offset: at },
+            };
+            let piece = crate::container::Fresh { offset: at, len: u64::from(ext.len), ..fresh };
+            sources.push(Source { target, ext: ext.clone(), again: DrainItem::Fresh(piece) });
+        }
+        None
+    }
+
+    fn copy_job(&mut self, cut: u64, sources: Vec<Source>) -> Option<Job> {
+        let mut wanted = Vec::new();
+        for source in &sources {
+            wanted.push(source.ext.hull().end - source.ext.hull().begin);
+        }
+        let (dev, places) = match self.room_for(&wanted, None) {
+            Ok(found) => found,
+            Err(error) => {
+                self.put_back(cut, sources.into_iter().map(|source| source.again));
+                self.cut_failed(cut, &error);
+                return None;
+            }
+        };
+        let target = self.state.space.get(dev).device.clone()?;
+        let mut parts = Vec::new();
+        let mut work = Vec::new();
+        for (i, source) in sources.into_iter().enumerate() {
+            let Some(at) = places.get(i).copied() else {
+                self.put_back(cut, std::iter::once(source.again));
+                continue;
+            };
+            let hull = source.ext.hull();
+            let padded = self.state.space.get(dev).padded(u64::from(hull.end - hull.begin));
+            let Some(part) = self.part_of(&source.ext) else {
+                self.state.space.get_mut(dev).give_back(at, padded);
+                self.put_back(cut, std::iter::once(source.again));
+                let name = self.state.space.get(source.ext.dev).spec.name.clone();
+                let error = Error::new(ErrorKind::Io, format!("device `{name}`")).because("it is not open");
+                self.cut_failed(cut, &error);
+                continue;
+            };
+            let action = Action::Copy { dev, base: at.wrapping_sub(u64::from(hull.begin)) };
+            let placing = Placing { target: source.target, was: identity(&source.ext), action };
+            parts.push(CopyPart { placing, reserved: (dev, at, padded), again: Some(source.again) });
+            work.push((part, at));
+        }
+        if parts.is_empty() {
+            return None;
+        }
+        if let Some(cut) = self.state.cuts.get_mut(cut) {
+            cut.in_flight += 1;
+        }
+        self.state.space.get_mut(dev).unsynced = true;
+        let work = Work::Copy(Copy { parts: work, target, sync: false });
+        Some(self.start(What::Copy { cut, parts }, work))
+    }
+
+    /// The bytes of an extent, in whole checksum units.
+    pub(super) fn part_of(&self, ext: &Ext) -> Option<Part> {
+        let device: Arc<dyn Device> = self.state.space.get(ext.dev).device.clone()?;
+        let hull = ext.hull();
+        Some(Part {
+            device,
+            offset: ext.run_offset.wrapping_add(u64::from(hull.begin)),
+            len: hull.end - hull.begin,
+            sums: ext.hull_sums(hull).to_vec(),
+        })
+    }
+
+    /// Takes room on a persistent device (or, for moves, where placement says) for stretches of these lengths: on one
+    /// device, for as many as it has room for, at least one.
+    pub(super) fn room_for(
+        &mut self,
+        lens: &[u32],
+        moving: Option<(cenote_model::Durability, DeviceId)>,
+    ) -> cenote_model::Result<(u8, Vec<u64>)> {
+        let mut refused: Vec<DeviceId> = moving.iter().map(|(_, from)| *from).collect();
+        let avoided = refused.len();
+        let total: u64 = lens.iter().map(|len| u64::from(*len).next_multiple_of(4096)).sum();
+        let first = u64::from(lens.first().copied().unwrap_or(1));
+        for wanted in [total, first] {
+            refused.truncate(avoided);
+            loop {
+                let views = self.state.space.views();
+                let decision = match moving {
+                    Some((durability @ cenote_model::Durability::Scratch, _)) => {
+                        let request = cenote_policy::PlaceRequest { durability, bytes: wanted, avoid: &refused };
+                        cenote_policy::place(&views, &request)
+                    }
+                    _ => place_copy(&views, wanted, &refused),
+                };
+                let Ok(decision) = decision else { break };
+                if decision.past_watermarks && moving.is_some_and(|(_, from)| !self.must_leave(from)) {
+                    break; // no better there
+                }
+                let Some(dev) = self.state.space.slot_of(decision.device) else { break };
+                let places = self.take_each(dev, lens);
+                if !places.is_empty() {
+                    return Ok((dev, places));
+                }
+                refused.push(decision.device);
+            }
+        }
+        Err(Error::new(ErrorKind::Full, "the persistent tiers")
+            .because(format!("no room for a copy of {first} bytes: {}", self.uses()))
+            .try_next("delete something or add a device; what was acknowledged stays readable"))
+    }
+
+    /// True if a device is to be emptied, at all costs.
+    fn must_leave(&self, id: DeviceId) -> bool {
+        let slot = self.state.space.slot_of(id);
+        slot.is_some_and(|slot| self.state.space.get(slot).state == cenote_model::DeviceState::Draining)
+    }
+
+    fn take_each(&mut self, dev: u8, lens: &[u32]) -> Vec<u64> {
+        let slot = self.state.space.get_mut(dev);
+        let padded: Vec<u64> = lens.iter().map(|len| slot.padded(u64::from(*len))).collect();
+        let total: u64 = padded.iter().sum();
+        if let [(offset, _)] = slot.take(total, total)[..] {
+            let mut at = offset;
+            let place = |len: &u64| {
+                at += len;
+                at - len
+            };
+            return padded.iter().map(place).collect();
+        }
+        let mut places = Vec::new();
+        for len in padded {
+            match slot.take(len, len)[..] {
+                [(offset, _)] => places.push(offset),
+                _ => break,
+            }
+        }
+        places
+    }
+
+    pub(super) fn put_back(&mut self, cut: u64, items: impl Iterator<Item = DrainItem>) {
+        if let Some(cut) = self.state.cuts.get_mut(cut) {
+            cut.queue.extend(items);
+        }
+    }
+
+    /// Something went wrong with a cut: who waits for it is told, and it is tried again later.
+    pub(super) fn cut_failed(&mut self, id: u64, error: &Error) {
+        let retry_ns = self.state.now_ns + self.settings.retry_ns;
+        let Some(cut) = self.state.cuts.get_mut(id) else { return };
+        cut.error = Some(error.clone());
+        cut.retry_ns = retry_ns;
+        let members = cut.members.clone();
+        self.fail_waiters_of(&members, error);
+    }
+
+    /// What a part is, in words.
+    pub(super) fn subject(&self, target: Target, len: u32) -> String {
+        match target {
+            Target::Live { key, offset } => format!("{len} bytes at {offset} of object {key}"),
+            Target::Undo { container, number, piece } => {
+                let undo = self.state.containers.get(container).and_then(|c| {
+                    c.undo.get(usize::try_from(number.checked_sub(c.undo_first)?).ok()?)
+                });
+                match undo.map(|undo| &undo.change) {
+                    Some(Change::Range { object, pieces, .. }) => {
+                        let offset = pieces.get(piece as usize).map_or(0, |(offset, _)| offset);
+                        format!("{len} bytes at {offset} of object {container}/{object}, as they were")
+                    }
+                    _ => format!("{len} bytes of container {container}, as they were"),
+                }
+            }
+            Target::Detached { container, offset, .. } => {
+                format!("{len} bytes at {offset} of a deleted object of container {container}")
+            }
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Reads and checks what is stored: on request, and in the background when there is nothing else to do.
+
+use std::collections::VecDeque;
+
+use cenote_model::{ContainerId, Error, ErrorKind, Finding, FlushTarget, ObjectKey, Response, VerifyReport};
+
+use super::flush::{Wait, Waiter};
+use super::jobs::What;
+use super::{Engine, failed};
+use crate::Outcome;
+use crate::map::{Ext, NO_DEVICE};
+use crate::objects::Presence;
+use crate::placing::{Target, identity};
+use crate::work::{Job, Part, Work};
+
+const SLICE_BYTES: u64 = 8 << 20;
+const SLICE_PARTS: usize = 512;
+/// Objects looked at for one slice.
+const SLICE_OBJECTS: u32 = 65_536;
+const FINDINGS_MAX: usize = 10_000;
+/// Reports kept for those who have not asked yet.
+const REPORTS_MAX: usize = 16;
+
+/// A walk over all that is stored.
+#[derive(Clone, Debug, Default)]
+struct Walk {
+    container: Option<ContainerId>,
+    object: Option<ObjectKey>,
+    /// Next slot, and offset in its object.
+    slot: u32,
+    offset: u64,
+    report: VerifyReport,
+    in_flight: u32,
+    walked: bool,
+}
+
+/// Walks asked for, and the background one.
+#[derive(Default)]
+pub(super) struct Verify {
+    queue: VecDeque<Walk>,
+    begun: u64,
+    pub finished: u64,
+    reports: VecDeque<(u64, VerifyReport)>,
+    scrub: Walk,
+    scrub_due_ns: u64,
+    pub scrub_findings: u64,
+    pub findings: Vec<Finding>,
+}
+
+/// A part of a walk on its way through a job.
+pub(super) struct Slice {
+    scrub: bool,
+    parts: Vec<(ObjectKey, u64, (u8, u64, u32, u32), u8)>,
+}
+
+impl Verify {
+    /// The report of a walk that ended.
+    pub fn report_of(&mut self, number: u64) -> Response {
+        match self.reports.iter().position(|(n, _)| *n == number) {
+            Some(at) => Response::Verified(self.reports.remove(at).map(|(_, report)| report).unwrap_or_default()),
+            None => Response::Failed(Error::new(ErrorKind::Internal, "a verify").because("its report is gone")),
+        }
+    }
+}
+
+impl Engine {
+    pub(super) fn verify_begin(&mut self, target: FlushTarget) -> Outcome {
+        let mut walk = Walk::default();
+        match target {
+            FlushTarget::Store => {}
+            FlushTarget::Container(id) => {
+                if self.state.containers.get(id).is_none() {
+                    return failed(Error::new(ErrorKind::NotFound, format!("container {id}")));
+                }
+                walk.container = Some(id);
+            }
+            FlushTarget::Object(key) => match self.object(key) {
+                Ok(slot) => (walk.object, walk.slot) = (Some(key), slot),
+                Err(error) => return failed(error),
+            },
+        }
+        self.verify.begun += 1;
+        let number = self.verify.begun;
+        self.verify.queue.push_back(walk);
+        let ticket = self.ticket();
+        let response = Response::Verified(VerifyReport::default());
+        self.waiting.push(Waiter { ticket, what: Wait::Verified { number }, response });
+        Outcome::Wait(ticket)
+    }
+
+    pub(super) fn next_check(&mut self) -> Option<Job> {
+        if self.jobs.count(|what| matches!(what, What::Check(_))) >= 2 {
+            return None;
+        }
+        if let Some(mut walk) = self.verify.queue.pop_front() {
+            let mut parts = Vec::new();
+            while parts.is_empty() && !walk.walked && walk.slot < self.state.objects.slots() {
+                parts = self.walk(&mut walk, SLICE_BYTES);
+            }
+            if parts.is_empty() {
+                walk.walked = true;
+                if walk.in_flight == 0 {
+                    self.end_walk(walk);
+                } else {
+                    self.verify.queue.push_front(walk);
+                }
+                return None;
+            }
+            walk.in_flight += 1;
+            self.verify.queue.push_front(walk);
+            return Some(self.check_job(false, parts));
+        }
+        let idle = self.jobs.running.is_empty() && self.settings.scrub_bytes_per_s > 0;
+        if !idle || self.state.now_ns < self.verify.scrub_due_ns {
+            return None;
+        }
+        let mut walk = std::mem::take(&mut self.verify.scrub);
+        let before = walk.report.bytes;
+        let parts = self.walk(&mut walk, 1 << 20);
+        let read = walk.report.bytes - before;
+        // A slice, then a pause such that the rate comes out; after the last object a longer one.
+        let pause_ns = if parts.is_empty() && walk.slot >= self.state.objects.slots() {
+            walk = Walk::default();
+            60_000_000_000
+        } else {
+            read.saturating_mul(1_000_000_000) / self.settings.scrub_bytes_per_s
+        };
+        self.verify.scrub = walk;
+        self.verify.scrub_due_ns = self.state.now_ns.saturating_add(pause_ns);
+        (!parts.is_empty()).then(|| self.check_job(true, parts))
+    }
+
+    fn end_walk(&mut self, walk: Walk) {
+        self.verify.finished += 1;
+        self.verify.reports.push_back((self.verify.finished, walk.report));
+        if self.verify.reports.len() > REPORTS_MAX {
+            self.verify.reports.pop_front();
+        }
+        self.answer_waiters();
+    }
+
+    fn check_job(&mut self, scrub: bool, parts: Vec<(ObjectKey, u64, Ext, bool)>) -> Job {
+        let mut work: Vec<Part> = Vec::new();
+        let mut about = Vec::new();
+        for (key, offset, ext, at_copy) in parts {
+            let (seen, dev) = if at_copy { (ext.at_copy(), ext.copy) } else { (ext.clone(), ext.dev) };
+            if let Some(part) = self.part_of(&seen) {
+                work.push(part);
+                about.push((key, offset, identity(&ext), dev));
+            } else {
+                self.add_finding(key, offset, ext.len, dev, "the device is not open");
+            }
+        }
+        self.start(What::Check(Slice { scrub, parts: about }), Work::Check { parts: work })
+    }
+
+    /// The next extents of a walk, and whether each is to be read at its copy.
+    fn walk(&mut self, walk: &mut Walk, bytes_max: u64) -> Vec<(ObjectKey, u64, Ext, bool)> {
+        let mut parts = Vec::new();
+        let mut bytes = 0;
+        let mut looked = 0;
+        while walk.slot < self.state.objects.slots() && looked < SLICE_OBJECTS {
+            looked += 1;
+            let object = self.state.objects.get(walk.slot);
+            let visible = object.presence == Presence::Live && self.state.containers.is_taken(object.container);
+            let key = if visible { Some(self.state.key_of(walk.slot)) } else { None };
+            let wanted = key.filter(|key| {
+                walk.object.is_none_or(|object| object == *key)
+                    && walk.container.is_none_or(|container| container == key.container)
+                    && self.state.containers.get(key.container).is_some()
+            });
+            if let Some(key) = wanted {
+                if walk.offset == 0 {
+                    walk.report.objects += 1;
+                }
+                for (at, ext) in object.map.overlapping(walk.offset, u64::MAX) {
+                    if bytes >= bytes_max || parts.len() >= SLICE_PARTS {
+                        walk.offset = at;
+                        walk.report.bytes += bytes;
+                        return parts;
+                    }
+                    bytes += u64::from(ext.len);
+                    parts.push((key, at, ext.clone(), false));
+                    if ext.copy != NO_DEVICE {
+                        parts.push((key, at, ext.clone(), true));
+                    }
+                }
+            }
+            walk.offset = 0;
+            walk.slot = if walk.object.is_some() { self.state.objects.slots() } else { walk.slot + 1 };
+        }
+        walk.report.bytes += bytes;
+        parts
+    }
+
+    pub(super) fn finish_check(&mut self, slice: Slice, results: Vec<Option<String>>) {
+        let mut found = Vec::new();
+        for ((key, offset, was, dev), what) in slice.parts.into_iter().zip(results) {
+            let Some(what) = what else { continue };
+            let current = self.state.target_mut(Target::Live { key, offset }).map(|ext| identity(ext)) == Some(was);
+            if current {
+                let device = self.state.space.get(dev).spec.name.clone();
+                found.push(Finding { key, offset, len: u64::from(was.3), device, what });
+            }
+        }
+        if slice.scrub {
+            self.verify.scrub_findings += found.len() as u64;
+            self.keep_findings(found);
+            return;
+        }
+        if let Some(walk) = self.verify.queue.front_mut() {
+            walk.in_flight = walk.in_flight.saturating_sub(1);
+            let room = FINDINGS_MAX.saturating_sub(walk.report.findings.len());
+            walk.report.findings.extend(found.iter().take(room).cloned());
+        }
+        self.keep_findings(found);
+        if self.verify.queue.front().is_some_and(|walk| walk.walked && walk.in_flight == 0) {
+            if let Some(walk) = self.verify.queue.pop_front() {
+                self.end_walk(walk);
+            }
+        }
+    }
+
+    /// Remembers that stored bytes are bad.
+    pub(super) fn add_finding(&mut self, key: ObjectKey, offset: u64, len: u32, dev: u8, what: &str) {
+        let device = self.state.space.get(dev).spec.name.clone();
+        let finding = Finding { key, offset, len: u64::from(len), device, what: what.to_owned() };
+        if let Some(walk) = self.verify.queue.front_mut() {
+            walk.report.findings.push(finding.clone());
+        }
+        self.keep_findings(vec![finding]);
+    }
+
+    fn keep_findings(&mut self, found: Vec<Finding>) {
+        for finding in found {
+            if self.verify.findings.len() < FINDINGS_MAX && !self.verify.findings.contains(&finding) {
+                self.verify.findings.push(finding);
+            }
+        }
+    }
+}

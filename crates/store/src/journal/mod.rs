@@ -1,0 +1,357 @@
+//! The journal: every applied request and internal change, in order, in preallocated log files.
+//!
+//! `docs/format.md` has the bytes. A record survives the death of the process as soon as it is appended, and power
+//! loss once the file was synced after it.
+
+mod read;
+pub(crate) mod record;
+mod update;
+
+use std::sync::Arc;
+
+use cenote_device::{LogFile, MetaDir};
+use cenote_model::{Error, ErrorKind, Result, StoreId};
+
+use crate::codec::{Decoder, Encode};
+use crate::sums::sum_of;
+
+pub(crate) use read::{Ended, read_all};
+
+/// Bytes of a file's header; records begin after it.
+pub(crate) const HEADER_BYTES: u64 = 4096;
+/// The part of the header that has content: what a disk writes at once.
+const HEADER_USED: usize = 512;
+/// Bytes of a log file unless a record needs more.
+pub(crate) const FILE_BYTES: u64 = 64 << 20;
+/// Bytes before a record's payload: length, checksum, epoch, kind.
+pub(crate) const RECORD_HEADER: usize = 17;
+/// Longest record.
+pub(crate) const RECORD_BYTES_MAX: usize = 1 << 30;
+const MAGIC: [u8; 8] = *b"CENOTEJ\0";
+const VERSION: u32 = 1;
+
+/// The kinds of records.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    Apply = 1,
+    SessionOpen = 2,
+    SessionClose = 3,
+    Lease = 4,
+    Unlease = 5,
+    Cut = 6,
+    Mark = 7,
+    Place = 8,
+    Synced = 9,
+}
+
+impl Kind {
+    pub fn from_code(code: u8) -> Option<Self> {
+        use Kind as K;
+        [K::Apply, K::SessionOpen, K::SessionClose, K::Lease, K::Unlease, K::Cut, K::Mark, K::Place, K::Synced]
+            .into_iter()
+            .find(|kind| *kind as u8 == code)
+    }
+}
+
+/// What a log file's header says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Header {
+    pub store: StoreId,
+    pub sequence: u64,
+    /// Sequence number of the file before this one, and where its records end; zeros if there is none that matters.
+    pub previous: u64,
+    pub previous_end: u64,
+    /// Position in the journal as a whole of this file's first byte.
+    pub base: u64,
+}
+
+impl Header {
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(HEADER_USED);
+        bytes.extend_from_slice(&MAGIC);
+        bytes.put_u32(VERSION);
+        bytes.put_u32(0);
+        bytes.put_u128(self.store.0);
+        bytes.put_u64(self.sequence);
+        bytes.put_u64(self.previous);
+        bytes.put_u64(self.previous_end);
+        bytes.put_u64(self.base);
+        bytes.resize(HEADER_USED, 0);
+        let sum = sum_of(&bytes);
+        bytes[12..16].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+    /// Reads a header; `Ok(None)` if the page was never written.
+    pub(crate) fn decode(name: &str, bytes: &[u8]) -> Result<Option<Self>> {
+        let corrupt = |why: &str| Err(corrupt(name, 0, why));
+        if bytes.iter().all(|byte| *byte == 0) {
+            return Ok(None);
+        }
+        if bytes.len() < HEADER_USED || bytes[..8] != MAGIC {
+            return corrupt("it does not begin like a journal");
+        }
+        let mut plain = bytes[..HEADER_USED].to_vec();
+        let sum = u32::from_le_bytes([plain[12], plain[13], plain[14], plain[15]]);
+        plain[12..16].fill(0);
+        let mut fields = Decoder::new(&plain[8..]);
+        let version = fields.u32().unwrap_or(0);
+        if sum_of(&plain) != sum {
+            return corrupt("its header does not match its checksum");
+        }
+        if version != VERSION {
+            return Err(Error::new(ErrorKind::VersionMismatch, format!("journal file `{name}`"))
+                .because(format!("its version is {version}, this program reads {VERSION}"))
+                .try_next("use the version of Cenote that wrote it"));
+        }
+        let mut read = || -> Result<Self, crate::codec::Malformed> {
+            fields.u32()?;
+            Ok(Self {
+                store: StoreId(fields.u128()?),
+                sequence: fields.u64()?,
+                previous: fields.u64()?,
+                previous_end: fields.u64()?,
+                base: fields.u64()?,
+            })
+        };
+        read().map(Some).or_else(|e| corrupt(e.0))
+    }
+}
+
+/// The error for damage in a journal file.
+#[cold]
+pub(crate) fn corrupt(name: &str, offset: u64, why: &str) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("journal file `{name}` at byte {offset}"))
+        .because(why)
+        .try_next("restore the store directory from a copy; nothing was changed")
+}
+
+/// The name of a log file.
+pub(crate) fn file_name(sequence: u64) -> String {
+    format!("journal-{sequence:06}")
+}
+/// The sequence number in a log file's name.
+pub(crate) fn sequence_of(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix("journal-")?;
+    (digits.len() >= 6 && digits.bytes().all(|b| b.is_ascii_digit())).then(|| digits.parse().ok())?
+}
+
+/// The journal, open for appending.
+pub(crate) struct Journal {
+    meta: Arc<dyn MetaDir>,
+    store: StoreId,
+    file: Arc<dyn LogFile>,
+    pub sequence: u64,
+    /// Where the next record goes in the file.
+    offset: u64,
+    base: u64,
+    /// Journal position up to which everything is on media.
+    synced: u64,
+    /// A sync ended of which no record speaks yet.
+    proof_due: bool,
+    /// A write failed: go on in another file.
+    broken: bool,
+    /// A file made ahead of need.
+    spare: Option<(u64, Arc<dyn LogFile>)>,
+    /// A file that a job is making; its name is not to be used meanwhile.
+    making: Option<u64>,
+    /// The buffer of the last record.
+    buffer: Vec<u8>,
+    pub file_bytes: u64,
+}
+
+/// A record being made.
+pub(crate) struct Draft {
+    pub bytes: Vec<u8>,
+}
+
+impl Journal {
+    /// Begins a journal with the file `sequence`. `base`: position of the file's first byte in the whole.
+    pub fn begin(
+        meta: Arc<dyn MetaDir>,
+        store: StoreId,
+        sequence: u64,
+        (previous, previous_end): (u64, u64),
+        position: u64,
+        file_bytes: u64,
+    ) -> Result<Self> {
+        let file: Arc<dyn LogFile> = meta.create_log(&file_name(sequence), file_bytes)?.into();
+        let base = position.saturating_sub(HEADER_BYTES);
+        let mut journal = Self {
+            meta,
+            store,
+            file,
+            sequence,
+            offset: HEADER_BYTES,
+            base,
+            synced: base + HEADER_BYTES,
+            proof_due: false,
+            broken: false,
+            spare: None,
+            making: None,
+            buffer: Vec::new(),
+            file_bytes,
+        };
+        journal.write_header(previous, previous_end)?;
+        journal.buffer.reserve(64 << 10);
+        Ok(journal)
+    }
+    fn write_header(&self, previous: u64, previous_end: u64) -> Result<()> {
+        let header = Header { store: self.store, sequence: self.sequence, previous, previous_end, base: self.base };
+        self.file.write(0, &header.encode())?;
+        self.file.sync()
+    }
+    /// Position after the last record.
+    pub fn position(&self) -> u64 {
+        self.base + self.offset
+    }
+    /// Position up to which everything is on media.
+    pub fn synced(&self) -> u64 {
+        self.synced
+    }
+    /// A new record.
+    pub fn draft(&mut self, kind: Kind) -> Draft {
+        let mut bytes = std::mem::take(&mut self.buffer);
+        bytes.clear();
+        bytes.resize(RECORD_HEADER, 0);
+        bytes[16] = kind as u8;
+        Draft { bytes }
+    }
+    /// Forgets a record that was not appended.
+    pub fn discard(&mut self, draft: Draft) {
+        self.buffer = draft.bytes;
+    }
+    /// Appends a record. On failure nothing of it will ever be replayed.
+    pub fn append(&mut self, mut draft: Draft, epoch: u64) -> Result<()> {
+        let done = self.append_bytes(&mut draft.bytes, epoch);
+        self.buffer = draft.bytes;
+        if self.buffer.capacity() > 4 << 20 {
+            self.buffer = Vec::with_capacity(64 << 10);
+        }
+        done
+    }
+    fn append_bytes(&mut self, bytes: &mut [u8], epoch: u64) -> Result<()> {
+        if bytes.len() > RECORD_BYTES_MAX {
+            return Err(Error::new(ErrorKind::LimitExceeded, "a transaction")
+                .because(format!("its journal record would take {} bytes, the limit is {RECORD_BYTES_MAX}", bytes.len()))
+                .try_next("split it"));
+        }
+        self.make_room(bytes.len() as u64 + 64)?;
+        if self.proof_due {
+            let mut proof = [0u8; RECORD_HEADER + 8];
+            proof[16] = Kind::Synced as u8;
+            proof[RECORD_HEADER..].copy_from_slice(&self.synced.to_le_bytes());
+            self.write_record(&mut proof, epoch)?;
+            self.proof_due = false;
+        }
+        self.write_record(bytes, epoch)
+    }
+    fn write_record(&mut self, bytes: &mut [u8], epoch: u64) -> Result<()> {
+        seal(bytes, epoch);
+        // The length goes last: a process that dies in between leaves a record of length zero, which is the end.
+        let written = self.file.write(self.offset + 4, &bytes[4..]);
+        if let Err(e) = written.and_then(|()| self.file.write(self.offset, &bytes[..4])) {
+            // What it left behind must not be taken for a damaged record: the next file says where this one ends.
+            self.broken = true;
+            return Err(e);
+        }
+        self.offset = (self.offset + bytes.len() as u64).next_multiple_of(8);
+        Ok(())
+    }
+    fn make_room(&mut self, need: u64) -> Result<()> {
+        if self.offset + need <= self.file.capacity() && !self.broken { Ok(()) } else { self.rotate(need) }
+    }
+    /// Goes on in a new file with room for `need` bytes. The old one is on media before the new one has a header.
+    pub fn rotate(&mut self, need: u64) -> Result<()> {
+        self.file.sync()?;
+        let sequence = self.next_sequence();
+        let capacity = self.file_bytes.max(need + HEADER_BYTES);
+        let spare = self.spare.take().filter(|(spare, file)| *spare == sequence && file.capacity() >= capacity);
+        let file = match spare {
+            Some((_, file)) => file,
+            None => {
+                let name = file_name(sequence);
+                // A spare that was too small, or was left by a crash, has no header and holds nothing.
+                match self.meta.remove(&name) {
+                    Ok(()) => {}
+                    Err(e) if e.kind() == ErrorKind::NotFound => {}
+                    Err(e) => return Err(e),
+                }
+                self.meta.create_log(&name, capacity)?.into()
+            }
+        };
+        let position = self.position();
+        let header = Header {
+            store: self.store,
+            sequence,
+            previous: self.sequence,
+            previous_end: self.offset,
+            base: position - HEADER_BYTES,
+        };
+        file.write(0, &header.encode())?;
+        file.sync()?;
+        self.synced = position;
+        self.proof_due = false;
+        self.broken = false;
+        self.file = file;
+        self.sequence = sequence;
+        self.offset = HEADER_BYTES;
+        self.base = header.base;
+        Ok(())
+    }
+    /// The file to be synced, and the position that is on media then.
+    pub fn to_sync(&self) -> (Arc<dyn LogFile>, u64) {
+        (Arc::clone(&self.file), self.position())
+    }
+    /// A sync that began at `position` ended well.
+    pub fn note_synced(&mut self, position: u64) {
+        if position > self.synced {
+            self.synced = position;
+            self.proof_due = true;
+        }
+    }
+    /// Syncs here and now.
+    pub fn sync(&mut self) -> Result<()> {
+        let position = self.position();
+        self.file.sync()?;
+        self.note_synced(position);
+        Ok(())
+    }
+    /// The sequence number that the next file will have.
+    pub fn next_sequence(&self) -> u64 {
+        let next = self.sequence + 1;
+        if self.making == Some(next) { next + 1 } else { next }
+    }
+    /// The sequence number of a spare file that should be made now; a job makes it and [`Journal::give_spare`] ends that.
+    pub fn make_spare(&mut self) -> Option<u64> {
+        let half_full = self.offset * 2 > self.file.capacity();
+        if !half_full || self.spare.is_some() || self.making.is_some() {
+            return None;
+        }
+        self.making = Some(self.sequence + 1);
+        self.making
+    }
+    /// Takes a spare file, or that it could not be made. False if it is of no use any more.
+    pub fn give_spare(&mut self, sequence: u64, file: Option<Arc<dyn LogFile>>) -> bool {
+        self.making = None;
+        let useful = sequence == self.sequence + 1;
+        if let (true, Some(file)) = (useful, file) {
+            self.spare = Some((sequence, file));
+        }
+        useful
+    }
+    /// True if a job is making a file.
+    pub fn is_making(&self) -> bool {
+        self.making.is_some()
+    }
+}
+
+/// Fills in a record's length, epoch and checksum.
+pub(crate) fn seal(bytes: &mut [u8], epoch: u64) {
+    let len = (bytes.len() - 8) as u32;
+    bytes[..4].copy_from_slice(&len.to_le_bytes());
+    bytes[4..8].fill(0);
+    bytes[8..16].copy_from_slice(&epoch.to_le_bytes());
+    let sum = sum_of(bytes);
+    bytes[4..8].copy_from_slice(&sum.to_le_bytes());
+}

@@ -1,0 +1,200 @@
+//! Reads the journal back, and tells its end from damage.
+
+use cenote_device::{LogFile, MetaDir};
+use cenote_model::{Error, ErrorKind, Result, StoreId};
+
+use super::{HEADER_BYTES, Header, Kind, RECORD_BYTES_MAX, RECORD_HEADER, corrupt, file_name};
+use crate::codec::Decoder;
+use crate::sums::sum_of;
+
+const CHUNK_BYTES: usize = 4 << 20;
+
+/// Where the journal ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Ended {
+    /// The last file.
+    pub sequence: u64,
+    /// End of its last record.
+    pub offset: u64,
+    /// Position of that in the whole.
+    pub position: u64,
+    /// True if an unfinished record follows.
+    pub torn: bool,
+    /// Files after the last one, which hold nothing.
+    pub unused: Vec<u64>,
+}
+
+/// A record as it was read.
+pub(crate) struct Replayed<'a> {
+    pub kind: Kind,
+    pub epoch: u64,
+    pub payload: &'a [u8],
+    /// Where it is.
+    pub name: &'a str,
+    pub offset: u64,
+}
+
+/// What was found at an offset.
+enum Found {
+    Record { kind: Kind, epoch: u64, len: usize },
+    /// No whole record.
+    Nothing,
+}
+
+/// Calls `each` with every record of the files `sequences` (ascending, without gaps), in order.
+///
+/// `power_lost`: what was not synced may be missing or torn in any order. Otherwise nothing that was written is missing,
+/// so that whatever is not a record and not the very end is damage.
+pub(crate) fn read_all(
+    meta: &dyn MetaDir,
+    store: StoreId,
+    sequences: &[u64],
+    power_lost: bool,
+    each: &mut dyn FnMut(Replayed<'_>) -> Result<()>,
+) -> Result<Option<Ended>> {
+    let mut files = Vec::new();
+    let mut unused = Vec::new();
+    for sequence in sequences {
+        let name = file_name(*sequence);
+        let file = meta.open_log(&name)?;
+        let mut page = vec![0; HEADER_BYTES.min(file.capacity()) as usize];
+        file.read(0, &mut page)?;
+        match Header::decode(&name, &page)? {
+            None => unused.push(*sequence),
+            Some(header) => {
+                if header.store != store || header.sequence != *sequence {
+                    return Err(corrupt(&name, 0, "it belongs to another store or place in the journal")
+                        .try_next("put the right file in its place"));
+                }
+                files.push((name, file, header));
+            }
+        }
+    }
+    for pair in files.windows(2) {
+        if pair[1].2.previous != pair[0].2.sequence {
+            let missing = file_name(pair[1].2.previous);
+            return Err(corrupt(&missing, 0, "it is missing, or damaged").try_next("restore it from a copy"));
+        }
+    }
+    let mut ended = None;
+    for i in 0..files.len() {
+        let (name, file, header) = &files[i];
+        let next = files.get(i + 1).map(|(_, _, header)| header);
+        let end = read_file(name, file.as_ref(), header, next, power_lost, each)?;
+        ended = Some(Ended { sequence: header.sequence, unused: unused.clone(), ..end });
+    }
+    Ok(ended)
+}
+
+fn read_file(
+    name: &str,
+    file: &dyn LogFile,
+    header: &Header,
+    next: Option<&Header>,
+    power_lost: bool,
+    each: &mut dyn FnMut(Replayed<'_>) -> Result<()>,
+) -> Result<Ended> {
+    let limit = next.map_or(file.capacity(), |next| next.previous_end);
+    if limit > file.capacity() || limit < HEADER_BYTES {
+        return Err(corrupt(name, 0, "the next file says that this one ends outside of itself"));
+    }
+    let mut window = Window { file, limit, begin: HEADER_BYTES, bytes: Vec::new() };
+    let mut at = HEADER_BYTES;
+    while at < limit {
+        let Found::Record { kind, epoch, len } = window.record_at(at)? else {
+            if next.is_some() {
+                return Err(corrupt(name, at, "a record is damaged"));
+            }
+            let torn = judge_end(name, &mut window, header, at, power_lost)?;
+            return Ok(Ended { sequence: 0, offset: at, position: header.base + at, torn, unused: Vec::new() });
+        };
+        let end = (at + len as u64).next_multiple_of(8);
+        let payload = &window.slice(at, len)?[RECORD_HEADER..];
+        each(Replayed { kind, epoch, payload, name, offset: at })?;
+        at = end;
+    }
+    Ok(Ended { sequence: 0, offset: at, position: header.base + at, torn: false, unused: Vec::new() })
+}
+
+/// There is no record at `at`: the end (true: of an unfinished record), or damage?
+fn judge_end(name: &str, window: &mut Window<'_>, header: &Header, at: u64, power_lost: bool) -> Result<bool> {
+    let mut position = at;
+    let mut any = false;
+    while position + 8 <= window.limit {
+        let take = (window.limit - position).min(CHUNK_BYTES as u64) as usize;
+        if window.slice(position, take)?.iter().all(|byte| *byte == 0) {
+            position += take as u64;
+            continue;
+        }
+        any = true;
+        break;
+    }
+    if !any {
+        return Ok(false);
+    }
+    let len = u32::from_le_bytes(window.slice(at, 4)?.try_into().unwrap_or_default());
+    if !power_lost && len != 0 {
+        // The length is written last, after all else of the record.
+        return Err(corrupt(name, at, "a record is damaged"));
+    }
+    let mut later = at + 8;
+    while later + RECORD_HEADER as u64 <= window.limit {
+        if let Found::Record { kind, len, .. } = window.record_at(later)? {
+            let payload = &window.slice(later, len)?[RECORD_HEADER..];
+            let proven = kind == Kind::Synced && Decoder::new(payload).u64().is_ok_and(|p| p > header.base + at);
+            if proven || !power_lost {
+                return Err(corrupt(name, at, "a record is damaged, and later ones are whole"));
+            }
+        }
+        later += 8;
+    }
+    Ok(true)
+}
+
+/// A part of a log file in memory.
+struct Window<'a> {
+    file: &'a dyn LogFile,
+    limit: u64,
+    begin: u64,
+    bytes: Vec<u8>,
+}
+
+impl Window<'_> {
+    /// `len` bytes from `at`; the caller sees to it that they are within the limit.
+    fn slice(&mut self, at: u64, len: usize) -> Result<&[u8]> {
+        let inside = at >= self.begin && at + len as u64 <= self.begin + self.bytes.len() as u64;
+        if !inside {
+            let take = (len.max(CHUNK_BYTES) as u64).min(self.limit.saturating_sub(at)) as usize;
+            if take < len {
+                return Err(Error::new(ErrorKind::Internal, "reading the journal").because("past the end of a file"));
+            }
+            self.bytes.resize(take, 0);
+            self.begin = at;
+            self.file.read(at, &mut self.bytes)?;
+        }
+        let from = (at - self.begin) as usize;
+        Ok(&self.bytes[from..from + len])
+    }
+    fn record_at(&mut self, at: u64) -> Result<Found> {
+        if at + RECORD_HEADER as u64 > self.limit {
+            return Ok(Found::Nothing);
+        }
+        let head = self.slice(at, RECORD_HEADER)?;
+        let len = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize + 8;
+        let Some(kind) = Kind::from_code(head[16]) else { return Ok(Found::Nothing) };
+        if len < RECORD_HEADER || len > RECORD_BYTES_MAX || at + len as u64 > self.limit {
+            return Ok(Found::Nothing);
+        }
+        let record = self.slice(at, len)?;
+        let sum = u32::from_le_bytes([record[4], record[5], record[6], record[7]]);
+        let epoch = u64::from_le_bytes(record[8..16].try_into().unwrap_or_default());
+        if sum_without_field(record) == sum { Ok(Found::Record { kind, epoch, len }) } else { Ok(Found::Nothing) }
+    }
+}
+
+/// The checksum of a record with its checksum field as zeros.
+fn sum_without_field(record: &[u8]) -> u32 {
+    let mut head = [0; 8];
+    head[..4].copy_from_slice(&record[..4]);
+    crate::sums::combine(sum_of(&head), sum_of(&record[8..]), (record.len() - 8) as u32)
+}

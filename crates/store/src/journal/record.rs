@@ -1,0 +1,234 @@
+//! The payloads of records.
+
+use cenote_model::{ContainerId, DeviceId, KeyCode, Run, Update};
+
+use super::update::decode_object;
+pub(crate) use super::update::{decode_spec, decode_update, encode_spec, encode_update};
+use super::{Draft, Kind};
+use crate::codec::{Decoded, Decoder, Encode, Malformed};
+use crate::placing::{Action, Placing, Target};
+use crate::session::Detail;
+use crate::{SessionId, SessionInfo};
+
+/// A record of the journal.
+#[derive(Debug)]
+pub(crate) enum Entry {
+    Apply { session: SessionId, seq: u64, updates: Vec<Update>, detail: Option<Box<Detail>> },
+    SessionOpen { id: SessionId, info: SessionInfo },
+    SessionClose { id: SessionId },
+    Lease { session: SessionId, seq: u64, runs: Vec<Run> },
+    Unlease { session: SessionId, runs: Vec<Run> },
+    Cut { id: u64, epoch: u64, members: Vec<ContainerId> },
+    Mark { id: u64, epoch: u64, members: Vec<ContainerId> },
+    /// Device slots in it are still device ids.
+    Place(Vec<Placed>),
+    Synced,
+}
+
+/// A [`Placing`] that names devices by their ids.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Placed {
+    pub target: Target,
+    pub was: (DeviceId, u64, u32, u32),
+    /// 1 copy, 2 move, 3 evict.
+    pub action: u8,
+    pub device: DeviceId,
+    pub base: u64,
+}
+
+impl Placed {
+    pub fn new(placing: &Placing, id_of: impl Fn(u8) -> DeviceId) -> Self {
+        let (dev, run_offset, skip, len) = placing.was;
+        let (action, device, base) = match placing.action {
+            Action::Copy { dev, base } => (1, id_of(dev), base),
+            Action::Move { dev, base } => (2, id_of(dev), base),
+            Action::Evict => (3, DeviceId(0), 0),
+        };
+        Self { target: placing.target, was: (id_of(dev), run_offset, skip, len), action, device, base }
+    }
+    pub fn placing(&self, slot_of: impl Fn(DeviceId) -> Option<u8>) -> Option<Placing> {
+        let dev = slot_of(self.was.0)?;
+        let action = match self.action {
+            1 => Action::Copy { dev: slot_of(self.device)?, base: self.base },
+            2 => Action::Move { dev: slot_of(self.device)?, base: self.base },
+            3 => Action::Evict,
+            _ => return None,
+        };
+        Some(Placing { target: self.target, was: (dev, self.was.1, self.was.2, self.was.3), action })
+    }
+}
+
+/// The fixed part of an `Apply` record; updates follow, then [`finish_apply`].
+pub(crate) fn begin_apply(draft: &mut Draft, session: SessionId, seq: u64) {
+    draft.bytes.put_u64(session.0);
+    draft.bytes.put_u64(seq);
+    draft.bytes.put_u32(0);
+}
+
+/// Fills in the number of updates and appends the codes.
+pub(crate) fn finish_apply(draft: &mut Draft, updates: u32, codes: &[KeyCode]) {
+    let at = super::RECORD_HEADER + 16;
+    draft.bytes[at..at + 4].copy_from_slice(&updates.to_le_bytes());
+    draft.bytes.put_u32(codes.len() as u32);
+    codes.iter().for_each(|code| draft.bytes.put_u8(*code as u8));
+}
+
+pub(crate) fn encode_info(bytes: &mut Vec<u8>, info: &SessionInfo) {
+    bytes.put_u128(info.nonce);
+    bytes.put_u32(info.pid);
+    bytes.put_u64(info.started);
+    bytes.put_u32(info.uid);
+    bytes.put_u8(u8::from(info.write));
+}
+pub(crate) fn decode_info(from: &mut Decoder<'_>) -> Decoded<SessionInfo> {
+    Ok(SessionInfo {
+        nonce: from.u128()?,
+        pid: from.u32()?,
+        started: from.u64()?,
+        uid: from.u32()?,
+        write: from.flag()?,
+    })
+}
+
+pub(crate) fn encode_runs(bytes: &mut Vec<u8>, runs: &[Run]) {
+    bytes.put_u32(runs.len() as u32);
+    for run in runs {
+        bytes.put_u16(run.device.0);
+        bytes.put_u64(run.offset);
+        bytes.put_u64(run.len);
+    }
+}
+pub(crate) fn decode_runs(from: &mut Decoder<'_>) -> Decoded<Vec<Run>> {
+    let count = from.count(18)?;
+    (0..count).map(|_| Ok(Run { device: DeviceId(from.u16()?), offset: from.u64()?, len: from.u64()? })).collect()
+}
+
+pub(crate) fn encode_codes(bytes: &mut Vec<u8>, codes: &[KeyCode]) {
+    bytes.put_u32(codes.len() as u32);
+    codes.iter().for_each(|code| bytes.put_u8(*code as u8));
+}
+pub(crate) fn decode_codes(from: &mut Decoder<'_>) -> Decoded<Vec<KeyCode>> {
+    let count = from.count(1)?;
+    (0..count).map(|_| code(from.u8()?)).collect()
+}
+
+fn code(byte: u8) -> Decoded<KeyCode> {
+    Ok(match byte {
+        0 => KeyCode::Ok,
+        1 => KeyCode::NotFound,
+        2 => KeyCode::Exists,
+        3 => KeyCode::Invalid,
+        4 => KeyCode::Limit,
+        _ => return Err(Malformed("an unknown code")),
+    })
+}
+
+/// The payload of a `Cut` or `Mark`.
+pub(crate) fn encode_cut(bytes: &mut Vec<u8>, id: u64, epoch: u64, members: &[ContainerId]) {
+    bytes.put_u64(id);
+    bytes.put_u64(epoch);
+    bytes.put_u32(members.len() as u32);
+    members.iter().for_each(|member| bytes.put_u64(member.0));
+}
+
+fn decode_cut(from: &mut Decoder<'_>) -> Decoded<(u64, u64, Vec<ContainerId>)> {
+    let (id, epoch) = (from.u64()?, from.u64()?);
+    let count = from.count(8)?;
+    let members = (0..count).map(|_| Ok(ContainerId(from.u64()?))).collect::<Decoded<_>>()?;
+    Ok((id, epoch, members))
+}
+
+/// The payload of a `Place`.
+pub(crate) fn encode_places(bytes: &mut Vec<u8>, places: &[Placed]) {
+    bytes.put_u32(places.len() as u32);
+    for place in places {
+        match place.target {
+            Target::Live { key, offset } => {
+                bytes.put_u8(1);
+                bytes.put_u64(key.container.0);
+                bytes.put_u128(key.object.0);
+                bytes.put_u64(offset);
+            }
+            Target::Undo { container, number, piece } => {
+                bytes.put_u8(2);
+                bytes.put_u64(container.0);
+                bytes.put_u64(number);
+                bytes.put_u32(piece);
+            }
+            Target::Detached { container, number, offset } => {
+                bytes.put_u8(3);
+                bytes.put_u64(container.0);
+                bytes.put_u64(number);
+                bytes.put_u64(offset);
+            }
+        }
+        bytes.put_u16(place.was.0.0);
+        bytes.put_u64(place.was.1);
+        bytes.put_u32(place.was.2);
+        bytes.put_u32(place.was.3);
+        bytes.put_u8(place.action);
+        bytes.put_u16(place.device.0);
+        bytes.put_u64(place.base);
+    }
+}
+
+fn decode_place(from: &mut Decoder<'_>) -> Decoded<Placed> {
+    let target = match from.u8()? {
+        1 => Target::Live { key: decode_object(from)?, offset: from.u64()? },
+        2 => Target::Undo { container: ContainerId(from.u64()?), number: from.u64()?, piece: from.u32()? },
+        3 => Target::Detached { container: ContainerId(from.u64()?), number: from.u64()?, offset: from.u64()? },
+        _ => return Err(Malformed("an unknown target")),
+    };
+    let was = (DeviceId(from.u16()?), from.u64()?, from.u32()?, from.u32()?);
+    let action = from.u8()?;
+    Ok(Placed { target, was, action, device: DeviceId(from.u16()?), base: from.u64()? })
+}
+
+/// Reads a record's payload.
+pub(crate) fn decode(kind: Kind, epoch: u64, payload: &[u8]) -> Decoded<Entry> {
+    let mut from = Decoder::new(payload);
+    let from = &mut from;
+    let entry = match kind {
+        Kind::Apply => decode_apply(from, epoch)?,
+        Kind::SessionOpen => Entry::SessionOpen { id: SessionId(from.u64()?), info: decode_info(from)? },
+        Kind::SessionClose => Entry::SessionClose { id: SessionId(from.u64()?) },
+        Kind::Lease => Entry::Lease { session: SessionId(from.u64()?), seq: from.u64()?, runs: decode_runs(from)? },
+        Kind::Unlease => Entry::Unlease { session: SessionId(from.u64()?), runs: decode_runs(from)? },
+        Kind::Cut => {
+            let (id, epoch, members) = decode_cut(from)?;
+            Entry::Cut { id, epoch, members }
+        }
+        Kind::Mark => {
+            let (id, epoch, members) = decode_cut(from)?;
+            Entry::Mark { id, epoch, members }
+        }
+        Kind::Place => {
+            let count = from.count(40)?;
+            Entry::Place((0..count).map(|_| decode_place(from)).collect::<Decoded<_>>()?)
+        }
+        Kind::Synced => {
+            from.u64()?;
+            Entry::Synced
+        }
+    };
+    from.end()?;
+    Ok(entry)
+}
+
+fn decode_apply(from: &mut Decoder<'_>, _epoch: u64) -> Decoded<Entry> {
+    let (session, seq) = (SessionId(from.u64()?), from.u64()?);
+    let count = from.count(9)?;
+    let mut updates = Vec::with_capacity(count);
+    let mut created = None;
+    for _ in 0..count {
+        let update = decode_update(from)?;
+        if let Update::ContainerCreate { id, .. } = &update {
+            created = Some(*id);
+        }
+        updates.push(update);
+    }
+    let codes = decode_codes(from)?;
+    let plain = codes.is_empty() && created.is_none();
+    let detail = (!plain).then(|| Box::new(Detail::Applied { codes, created }));
+    Ok(Entry::Apply { session, seq, updates, detail })
+}

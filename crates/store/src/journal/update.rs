@@ -1,0 +1,176 @@
+//! Updates as they are in the journal.
+
+use cenote_model::{
+    ContainerId, ContainerSpec, DeviceId, Durability, Encoding, Extent, IndexId, IndexKey, NodeId, ObjectId, ObjectKey,
+    Sums, Update,
+};
+
+use crate::codec::{Decoded, Decoder, Encode, Malformed};
+
+pub(crate) fn encode_spec(bytes: &mut Vec<u8>, spec: &ContainerSpec) {
+    bytes.put_u8(spec.block_shift);
+    bytes.put_u8(spec.durability as u8);
+    bytes.put_u64(spec.quota_bytes);
+    bytes.put_bytes(spec.policy.as_bytes());
+    bytes.put_u8(u8::from(spec.owner_uid.is_some()));
+    bytes.put_u32(spec.owner_uid.unwrap_or(0));
+}
+
+pub(crate) fn decode_spec(from: &mut Decoder<'_>) -> Decoded<ContainerSpec> {
+    let block_shift = from.u8()?;
+    let durability = match from.u8()? {
+        0 => Durability::Sync,
+        1 => Durability::Async,
+        2 => Durability::Scratch,
+        3 => Durability::Bypass,
+        _ => return Err(Malformed("an unknown durability")),
+    };
+    let quota_bytes = from.u64()?;
+    let policy = from.text()?;
+    let has_owner = from.flag()?;
+    let owner = from.u32()?;
+    Ok(ContainerSpec { block_shift, durability, quota_bytes, policy, owner_uid: has_owner.then_some(owner) })
+}
+
+fn encode_object(bytes: &mut Vec<u8>, key: ObjectKey) {
+    bytes.put_u64(key.container.0);
+    bytes.put_u128(key.object.0);
+}
+pub(crate) fn decode_object(from: &mut Decoder<'_>) -> Decoded<ObjectKey> {
+    Ok(ObjectKey { container: ContainerId(from.u64()?), object: ObjectId(from.u128()?) })
+}
+fn encode_index(bytes: &mut Vec<u8>, key: IndexKey) {
+    bytes.put_u64(key.container.0);
+    bytes.put_u128(key.index.0);
+}
+fn decode_index(from: &mut Decoder<'_>) -> Decoded<IndexKey> {
+    Ok(IndexKey { container: ContainerId(from.u64()?), index: IndexId(from.u128()?) })
+}
+
+fn encode_extent(bytes: &mut Vec<u8>, extent: &Extent) {
+    bytes.put_u16(extent.node.0);
+    bytes.put_u16(extent.device.0);
+    bytes.put_u8(extent.encoding as u8);
+    bytes.put_u64(extent.run_offset);
+    bytes.put_u32(extent.run_len);
+    let sums = extent.sums.as_slice();
+    bytes.put_u32(sums.len() as u32);
+    sums.iter().for_each(|sum| bytes.put_u32(*sum));
+}
+
+fn decode_extent(from: &mut Decoder<'_>) -> Decoded<Extent> {
+    let node = NodeId(from.u16()?);
+    let device = DeviceId(from.u16()?);
+    if from.u8()? != Encoding::Plain as u8 {
+        return Err(Malformed("an unknown encoding"));
+    }
+    let run_offset = from.u64()?;
+    let run_len = from.u32()?;
+    let count = from.count(4)?;
+    let mut sums = Vec::with_capacity(count);
+    for _ in 0..count {
+        sums.push(from.u32()?);
+    }
+    let sums = Sums::from_slice(&sums);
+    Ok(Extent { node, device, encoding: Encoding::Plain, run_offset, run_len, skip: 0, len: run_len, sums })
+}
+
+/// Appends an update. Extents of writes cover their run (the engine takes no others).
+pub(crate) fn encode_update(bytes: &mut Vec<u8>, update: &Update) {
+    match update {
+        Update::ContainerCreate { id, label, spec } => {
+            bytes.put_u8(1);
+            bytes.put_u64(id.0);
+            bytes.put_bytes(label.as_bytes());
+            encode_spec(bytes, spec);
+        }
+        Update::ContainerRename { id, label } => {
+            bytes.put_u8(2);
+            bytes.put_u64(id.0);
+            bytes.put_bytes(label.as_bytes());
+        }
+        Update::ContainerSet { id, spec } => {
+            bytes.put_u8(3);
+            bytes.put_u64(id.0);
+            encode_spec(bytes, spec);
+        }
+        Update::ContainerDelete { id } => {
+            bytes.put_u8(4);
+            bytes.put_u64(id.0);
+        }
+        Update::ObjectCreate { key, block_shift } => {
+            bytes.put_u8(5);
+            encode_object(bytes, *key);
+            bytes.put_u8(*block_shift);
+        }
+        Update::ObjectDelete { key } => {
+            bytes.put_u8(6);
+            encode_object(bytes, *key);
+        }
+        Update::Write { key, offset, extent } => {
+            bytes.put_u8(7);
+            encode_object(bytes, *key);
+            bytes.put_u64(*offset);
+            encode_extent(bytes, extent);
+        }
+        Update::Punch { key, offset, len } => {
+            bytes.put_u8(8);
+            encode_object(bytes, *key);
+            bytes.put_u64(*offset);
+            bytes.put_u64(*len);
+        }
+        Update::Truncate { key, size } => {
+            bytes.put_u8(9);
+            encode_object(bytes, *key);
+            bytes.put_u64(*size);
+        }
+        Update::IndexCreate { key } => {
+            bytes.put_u8(10);
+            encode_index(bytes, *key);
+        }
+        Update::IndexDelete { key } => {
+            bytes.put_u8(11);
+            encode_index(bytes, *key);
+        }
+        Update::Put { index, key, value, only_new: _ } => {
+            bytes.put_u8(12);
+            encode_index(bytes, *index);
+            bytes.put_bytes(key);
+            bytes.put_bytes(value);
+        }
+        Update::Del { index, key } => {
+            bytes.put_u8(13);
+            encode_index(bytes, *index);
+            bytes.put_bytes(key);
+        }
+    }
+}
+
+/// Reads what [`encode_update`] wrote.
+pub(crate) fn decode_update(from: &mut Decoder<'_>) -> Decoded<Update> {
+    Ok(match from.u8()? {
+        1 => Update::ContainerCreate {
+            id: ContainerId(from.u64()?),
+            label: from.text()?,
+            spec: decode_spec(from)?,
+        },
+        2 => Update::ContainerRename { id: ContainerId(from.u64()?), label: from.text()? },
+        3 => Update::ContainerSet { id: ContainerId(from.u64()?), spec: decode_spec(from)? },
+        4 => Update::ContainerDelete { id: ContainerId(from.u64()?) },
+        5 => Update::ObjectCreate { key: decode_object(from)?, block_shift: from.u8()? },
+        6 => Update::ObjectDelete { key: decode_object(from)? },
+        7 => Update::Write { key: decode_object(from)?, offset: from.u64()?, extent: decode_extent(from)? },
+        8 => Update::Punch { key: decode_object(from)?, offset: from.u64()?, len: from.u64()? },
+        9 => Update::Truncate { key: decode_object(from)?, size: from.u64()? },
+        10 => Update::IndexCreate { key: decode_index(from)? },
+        11 => Update::IndexDelete { key: decode_index(from)? },
+        12 => Update::Put {
+            index: decode_index(from)?,
+            key: from.bytes()?.to_vec(),
+            value: from.bytes()?.to_vec(),
+            only_new: false,
+        },
+        13 => Update::Del { index: decode_index(from)?, key: from.bytes()?.to_vec() },
+        _ => return Err(Malformed("an unknown update")),
+    })
+}

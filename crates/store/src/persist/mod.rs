@@ -1,0 +1,129 @@
+//! How containers become persistent: cuts, persist marks, and what undo lists give up when a mark passes them.
+//!
+//! A *cut* fixes an epoch E for a group of containers. What was volatile at E is copied to persistent devices, devices
+//! are synced, and then a *mark* says that the containers survive power loss up to E. Only states at cuts can be gone
+//! back to, so what was written after a cut needs no undo when it is overwritten before the next one.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use cenote_model::{ContainerId, Error};
+
+use crate::container::Fresh;
+use crate::space::Tag;
+use crate::state::{Reclaim, State};
+use crate::undo::{Change, Undo};
+
+/// Bytes that a pending cut has to copy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum DrainItem {
+    /// A range of an object.
+    Fresh(Fresh),
+    /// A piece in an undo entry.
+    Undo { container: ContainerId, number: u64, piece: usize },
+}
+
+/// How far a cut is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Stage {
+    /// Copies are made.
+    #[default]
+    Drain,
+    /// Waits for a device sync to begin.
+    Copied,
+    /// Waits for a device sync to end.
+    Syncing,
+}
+
+/// A cut that has no mark yet.
+#[derive(Debug, Default)]
+pub(crate) struct Cut {
+    pub id: u64,
+    pub epoch: u64,
+    pub members: Vec<ContainerId>,
+    pub queue: VecDeque<DrainItem>,
+    pub in_flight: u32,
+    pub stage: Stage,
+    /// Bytes were written to persistent devices that may not be on media yet.
+    pub needs_sync: bool,
+    /// Somebody waits for it.
+    pub urgent: bool,
+    /// The last thing that went wrong with it.
+    pub error: Option<Error>,
+    /// Not to be tried again before.
+    pub retry_ns: u64,
+}
+
+/// All cuts under way.
+#[derive(Debug, Default)]
+pub(crate) struct Cuts {
+    pub pending: BTreeMap<u64, Cut>,
+    pub next_id: u64,
+    /// Containers that were changed after their persisted epoch (perhaps; and perhaps gone).
+    pub dirty: BTreeSet<ContainerId>,
+    /// Containers that somebody waits for.
+    pub wanted: BTreeSet<ContainerId>,
+}
+
+impl Cuts {
+    pub fn get_mut(&mut self, id: u64) -> Option<&mut Cut> {
+        self.pending.get_mut(&id)
+    }
+}
+
+impl State {
+    /// Makes a cut at the current epoch.
+    pub fn begin_cut(&mut self, id: u64, epoch: u64, members: &[ContainerId]) {
+        let mut cut = Cut { id, epoch, members: members.to_vec(), ..Cut::default() };
+        for member in members {
+            let Some(container) = self.containers.get_mut(*member) else { continue };
+            cut.needs_sync |= container.data_epoch > container.persisted || !container.fresh.is_empty();
+            container.cuts += 1;
+            container.cut_epoch = epoch;
+            container.pending_cut = Some(id);
+            cut.queue.extend(std::mem::take(&mut container.fresh).into_iter().map(DrainItem::Fresh));
+        }
+        self.cuts.next_id = self.cuts.next_id.max(id + 1);
+        self.cuts.pending.insert(id, cut);
+    }
+
+    /// The containers of a cut survive power loss up to its epoch, once the journal is on media up to `journal`.
+    pub fn mark(&mut self, id: u64, epoch: u64, members: &[ContainerId], journal: u64) {
+        self.cuts.pending.remove(&id);
+        for member in members {
+            let Some(container) = self.containers.get_mut(*member) else { continue };
+            container.persisted = epoch;
+            container.persisted_at = journal;
+            container.pending_cut = None;
+            container.links.retain(|(linked, _)| *linked > epoch);
+            let count = container.undo.partition_point(|undo| undo.epoch <= epoch);
+            let later = container.undo.split_off(count);
+            let done = std::mem::replace(&mut container.undo, later);
+            container.undo_first += count as u64;
+            if container.epoch <= epoch {
+                self.cuts.dirty.remove(member);
+            }
+            if !done.is_empty() {
+                for undo in &done {
+                    if let Change::ObjectDeleted { slot, .. } = undo.change {
+                        self.detached.remove(&slot);
+                    }
+                }
+                self.reclaim.push_back(Reclaim::Undo(done));
+            }
+        }
+    }
+
+    /// Gives up what an undo entry kept.
+    pub(crate) fn drop_undo(&mut self, undo: Undo, tag: Tag) {
+        match undo.change {
+            Change::Range { pieces, .. } => {
+                for (_, ext) in pieces {
+                    self.space.drop_ext(&ext, tag);
+                }
+            }
+            Change::ObjectDeleted { slot, .. } => self.reclaim.push_back(Reclaim::Object(slot)),
+            Change::IndexDeleted { was, .. } => self.reclaim.push_back(Reclaim::Index(was)),
+            Change::ObjectCreated { .. } | Change::IndexCreated { .. } | Change::Record { .. } => {}
+        }
+    }
+}

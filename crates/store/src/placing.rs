@@ -1,0 +1,104 @@
+//! Extents get a copy, move to another device, or fall back to their copy.
+
+use cenote_model::{ContainerId, ObjectKey};
+
+use crate::map::{Ext, NO_DEVICE};
+use crate::space::Tag;
+use crate::state::State;
+use crate::undo::Change;
+
+/// Where an extent is to be found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Target {
+    /// At this offset of a live object.
+    Live { key: ObjectKey, offset: u64 },
+    /// In an undo entry, the piece of this number.
+    Undo { container: ContainerId, number: u64, piece: u32 },
+    /// At this offset of the object whose deletion is this undo entry.
+    Detached { container: ContainerId, number: u64, offset: u64 },
+}
+
+/// What becomes of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Action {
+    /// It gets a copy: device slot and base.
+    Copy { dev: u8, base: u64 },
+    /// It moves there.
+    Move { dev: u8, base: u64 },
+    /// It has a copy, and the copy becomes the only place.
+    Evict,
+}
+
+/// An extent, and what becomes of it if it still is what it was.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Placing {
+    pub target: Target,
+    /// What identifies the extent: device slot, run offset, skip, length.
+    pub was: (u8, u64, u32, u32),
+    pub action: Action,
+}
+
+/// What identifies an extent at a target.
+pub(crate) fn identity(ext: &Ext) -> (u8, u64, u32, u32) {
+    (ext.dev, ext.run_offset, ext.skip, ext.len)
+}
+
+impl State {
+    /// The extent at a target, if it is there.
+    pub fn target_mut(&mut self, target: Target) -> Option<&mut Ext> {
+        match target {
+            Target::Live { key, offset } => {
+                let slot = self.find_object(key)?;
+                self.objects.get_mut(slot).map.get_mut(offset)
+            }
+            Target::Undo { container, number, piece } => {
+                let undo = self.containers.get_mut(container)?.undo_mut(number)?;
+                match &mut undo.change {
+                    Change::Range { pieces, .. } => pieces.get_mut(piece as usize).map(|(_, ext)| ext),
+                    _ => None,
+                }
+            }
+            Target::Detached { container, number, offset } => {
+                let undo = self.containers.get_mut(container)?.undo_mut(number)?;
+                let Change::ObjectDeleted { slot, .. } = undo.change else { return None };
+                self.objects.get_mut(slot).map.get_mut(offset)
+            }
+        }
+    }
+
+    /// True if the extent is still what it was and what is to become of it makes sense.
+    pub fn can_place(&mut self, placing: &Placing) -> bool {
+        let Placing { target, was, action } = *placing;
+        self.target_mut(target).is_some_and(|ext| {
+            let copied = ext.copy != NO_DEVICE;
+            identity(ext) == was
+                && match action {
+                    // A copy may take the place of another one, whose device is being emptied.
+                    Action::Copy { dev, .. } => ext.copy != dev,
+                    Action::Move { .. } => true,
+                    Action::Evict => copied,
+                }
+        })
+    }
+
+    /// Does it; to be called only if [`State::can_place`]. The version word of a live object must be raised by the caller
+    /// between this and retiring: `retire` is called with the places given up.
+    pub fn place(&mut self, placing: &Placing, tag: Tag) {
+        let Some(ext) = self.target_mut(placing.target) else { return };
+        let before = ext.clone();
+        match placing.action {
+            Action::Copy { dev, base } => (ext.copy, ext.copy_base) = (dev, base),
+            Action::Evict => *ext = before.at_copy(),
+            Action::Move { dev, base } => {
+                // A copy that it had stays if the new place is volatile; else it goes with the old place.
+                *ext = Ext { copy: dev, copy_base: base, ..before.clone() }.at_copy();
+            }
+        }
+        match placing.action {
+            Action::Copy { .. } if before.copy == NO_DEVICE => {}
+            Action::Copy { .. } => self.space.drop_place(&before, before.copy, before.copy_base, tag),
+            Action::Evict => self.space.drop_place(&before, before.dev, before.run_offset, tag),
+            Action::Move { .. } => self.space.drop_ext(&before, tag),
+        }
+    }
+}

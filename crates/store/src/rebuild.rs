@@ -1,0 +1,232 @@
+//! After replay: which space is in use, which units are shared, and what is still to be copied.
+
+use cenote_model::{Error, ErrorKind, Result};
+use foldhash::fast::FixedState;
+use hashbrown::HashSet;
+
+use crate::container::{Containers, Fresh};
+use crate::map::Ext;
+use crate::objects::{Objects, Presence};
+use crate::persist::{DrainItem, Stage};
+use crate::space::{Bitmap, STAMP_BYTES, Shared, Space, for_places, unit_at};
+use crate::state::State;
+use crate::sums::UNIT;
+use crate::undo::Change;
+
+/// Units at the edge of an extent that were seen.
+type Edges = HashSet<(u8, u64), FixedState>;
+
+impl State {
+    /// Computes all that the journal and checkpoints do not say. An error means that extents contradict each other.
+    pub fn rebuild(&mut self, now_ns: u64) -> Result<()> {
+        self.space.begin_claims();
+        let mut edges = Edges::default();
+        self.clear_drain_lists(now_ns);
+        for slot in 0..self.objects.slots() {
+            let object = self.objects.get(slot);
+            if object.presence == Presence::Free {
+                continue;
+            }
+            for (offset, ext) in object.map.iter() {
+                if let Err(why) = self.space.claim(ext, &mut edges) {
+                    return Err(Error::new(ErrorKind::Corrupt, format!("{} bytes at {offset} of object {}", ext.len, self.key_of(slot)))
+                        .because(why)
+                        .try_next("restore the store directory from a copy"));
+                }
+            }
+            self.list_fresh(slot);
+        }
+        for id in self.containers.ids() {
+            let Some(container) = self.containers.get(id) else { continue };
+            for undo in &container.undo {
+                let Change::Range { pieces, .. } = &undo.change else { continue };
+                for (_, ext) in pieces.iter() {
+                    if let Err(why) = self.space.claim(ext, &mut edges) {
+                        return Err(Error::new(ErrorKind::Corrupt, format!("the undo list of container {id}")).because(why));
+                    }
+                }
+            }
+            self.list_undo(id);
+        }
+        self.claim_leases()
+    }
+
+    fn claim_leases(&mut self) -> Result<()> {
+        for (id, session) in &self.sessions.open {
+            for ((dev, offset), len) in &session.leases {
+                let slot = self.space.get_mut(*dev);
+                slot.reserved_bytes += len;
+                if slot.mark(*offset, *len) != 0 {
+                    return Err(Error::new(ErrorKind::Corrupt, format!("a lease of session {}", id.0))
+                        .because(format!("{len} bytes at {offset} of device {} are in use", slot.id)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn clear_drain_lists(&mut self, now_ns: u64) {
+        self.cuts.dirty.clear();
+        self.cuts.wanted.clear();
+        for cut in self.cuts.pending.values_mut() {
+            cut.queue.clear();
+            (cut.in_flight, cut.stage, cut.needs_sync) = (0, Stage::Drain, true);
+        }
+        for id in self.containers.ids() {
+            let Some(container) = self.containers.get_mut(id) else { continue };
+            container.fresh.clear();
+            container.dirty_since_ns = now_ns;
+            container.persisted_at = 0;
+            // A cut without a container's mark would never end.
+            let pending = container.pending_cut;
+            if container.is_dirty() {
+                self.cuts.dirty.insert(id);
+            }
+            if let Some(cut) = pending.filter(|cut| !self.cuts.pending.contains_key(cut)) {
+                debug_assert!(false, "cut {cut} of container {id} is not pending");
+            }
+        }
+    }
+
+    /// What of an object has to be copied, by the pending cut or the next one.
+    fn list_fresh(&mut self, slot: u32) {
+        let object = self.objects.get(slot);
+        let (at, generation) = (object.container, object.generation);
+        let container = self.containers.at(at);
+        if !container.is_tracked() {
+            return;
+        }
+        let (cuts, pending) = (container.cuts, container.pending_cut);
+        let at_risk = object.map.iter().filter(|(_, ext)| self.space.at_risk(ext));
+        let ranges: Vec<(u64, u32, u32)> = at_risk.map(|(offset, ext)| (offset, ext.len, ext.born)).collect();
+        for (offset, len, born) in ranges {
+            let fresh = Fresh { slot, generation, offset, len: u64::from(len) };
+            let cut = pending.filter(|_| born != cuts).and_then(|cut| self.cuts.get_mut(cut));
+            match cut {
+                Some(cut) => cut.queue.push_back(DrainItem::Fresh(fresh)),
+                None => self.containers.at_mut(at).add_fresh(fresh),
+            }
+        }
+    }
+
+    fn list_undo(&mut self, id: cenote_model::ContainerId) {
+        let Some(container) = self.containers.get(id) else { return };
+        let Some(cut) = container.pending_cut.and_then(|cut| self.cuts.pending.get_mut(&cut)) else { return };
+        for (number, undo) in (container.undo_first..).zip(&container.undo) {
+            if undo.epoch <= cut.epoch {
+                continue;
+            }
+            let Change::Range { pieces, .. } = &undo.change else { continue };
+            for (piece, (_, ext)) in pieces.iter().enumerate() {
+                if self.space.at_risk(ext) {
+                    cut.queue.push_back(DrainItem::Undo { container: id, number, piece });
+                }
+            }
+        }
+    }
+}
+
+impl Space {
+    /// Counts shared units alone, before replay; whether space is claimed twice is checked after it.
+    pub fn replay_shared(&mut self, objects: &Objects, containers: &Containers) {
+        self.shared = Shared::default();
+        let mut edges = Edges::default();
+        for slot in 0..objects.slots() {
+            let object = objects.get(slot);
+            if object.presence != Presence::Free {
+                object.map.iter().for_each(|(_, ext)| self.count_edges(ext, &mut edges));
+            }
+        }
+        for undo in containers.iter().flat_map(|container| &container.undo) {
+            if let Change::Range { pieces, .. } = &undo.change {
+                pieces.iter().for_each(|(_, ext)| self.count_edges(ext, &mut edges));
+            }
+        }
+    }
+
+    fn count_edges(&mut self, ext: &Ext, edges: &mut Edges) {
+        let (first_inside, last_inside) = (ext.begins_inside(), ext.ends_inside());
+        if !first_inside && !last_inside {
+            return;
+        }
+        let (first, last) = (ext.skip, ext.end() - 1);
+        let single = first / UNIT == last / UNIT;
+        for_places(ext, |dev, base| {
+            let mut count = |at| {
+                if !edges.insert((dev, unit_at(base, at))) {
+                    self.shared.touch_again(dev, unit_at(base, at));
+                }
+            };
+            if first_inside || single {
+                count(first);
+            }
+            if last_inside && !single {
+                count(last);
+            }
+        });
+    }
+
+    fn begin_claims(&mut self) {
+        self.shared = Shared::default();
+        for slot in &mut self.slots {
+            let unit = u64::from(slot.unit_bytes);
+            slot.map = Bitmap::new(slot.map.units(), (slot.segment_bytes / unit).max(1));
+            slot.map.mark(0, STAMP_BYTES.div_ceil(unit));
+            slot.reserved_bytes = 0;
+            slot.unsynced = !slot.is_volatile();
+        }
+    }
+
+    /// Marks the units that an extent touches as in use, at both its places.
+    fn claim(&mut self, ext: &Ext, edges: &mut Edges) -> std::result::Result<(), &'static str> {
+        let mut outcome = Ok(());
+        for_places(ext, |dev, base| {
+            if outcome.is_ok() {
+                outcome = self.claim_place(ext, dev, base, edges);
+            }
+        });
+        outcome
+    }
+
+    fn claim_place(&mut self, ext: &Ext, dev: u8, base: u64, edges: &mut Edges) -> std::result::Result<(), &'static str> {
+        let hull = ext.hull();
+        let (mut begin, mut end) = (hull.begin, hull.end);
+        let last_at = ext.end() - 1;
+        let first_inside = ext.begins_inside();
+        let last_inside = ext.ends_inside();
+        let single = hull.end - hull.begin <= UNIT;
+        if first_inside || (single && last_inside) {
+            self.claim_edge(ext, dev, base, begin, edges)?;
+            begin = begin.saturating_add(UNIT).min(end);
+        }
+        if last_inside && !single {
+            end = last_at & !(UNIT - 1);
+            self.claim_edge(ext, dev, base, end, edges)?;
+        }
+        if begin < end { self.claim_bytes(dev, base, begin, end) } else { Ok(()) }
+    }
+
+    /// A unit that other extents may touch too.
+    fn claim_edge(&mut self, ext: &Ext, dev: u8, base: u64, at: u32, edges: &mut Edges) -> std::result::Result<(), &'static str> {
+        let unit = unit_at(base, at);
+        if edges.insert((dev, unit)) {
+            return self.claim_bytes(dev, base, at, at.saturating_add(UNIT).min(ext.hull().end));
+        }
+        self.shared.touch_again(dev, unit);
+        Ok(())
+    }
+
+    fn claim_bytes(&mut self, dev: u8, base: u64, begin: u32, end: u32) -> std::result::Result<(), &'static str> {
+        let slot = self.get_mut(dev);
+        let from = base.wrapping_add(u64::from(begin));
+        let to = slot.padded(base.wrapping_add(u64::from(end)));
+        let capacity = slot.map.units() * u64::from(slot.unit_bytes);
+        if from >= to || to > capacity || !from.is_multiple_of(u64::from(slot.unit_bytes)) {
+            return Err("it lies outside of its device");
+        }
+        if slot.mark(from, to - from) != 0 {
+            return Err("its space on the device belongs to something else too");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,75 @@
+//! The journal is applied to the state again.
+
+use crate::apply::Txn;
+use crate::journal::record::Entry;
+use crate::session::{Recorded, Session};
+use crate::space::Tag;
+use crate::state::State;
+
+type Replayed = Result<(), &'static str>;
+
+impl State {
+    /// Applies a record. An error means that the journal contradicts the state.
+    pub fn replay(&mut self, epoch: u64, entry: Entry) -> Replayed {
+        if matches!(entry, Entry::Synced) {
+            return Ok(()); // goes before the record that it was written with
+        }
+        let applies = matches!(entry, Entry::Apply { .. });
+        if epoch != self.epoch + u64::from(applies) {
+            return Err("its epoch does not follow that of the record before");
+        }
+        match entry {
+            Entry::Apply { session, seq, updates, detail } => {
+                let mut txn = Txn { epoch, session, ..Txn::default() };
+                for update in updates {
+                    if self.apply(&mut txn, update).is_err() {
+                        return Err("an update cannot be applied");
+                    }
+                }
+                self.commit(&mut txn, Tag::default());
+                if let Some(session) = self.sessions.open.get_mut(&session) {
+                    session.record(Recorded { seq, epoch, detail });
+                }
+            }
+            Entry::SessionOpen { id, info } => {
+                self.sessions.next_id = self.sessions.next_id.max(id.0.saturating_add(1));
+                self.sessions.open.insert(id, Session::new(info));
+            }
+            Entry::SessionClose { id } => drop(self.sessions.open.remove(&id)),
+            Entry::Lease { session, seq, runs } => {
+                let owner = self.sessions.open.get_mut(&session).ok_or("a lease of a session that is not open")?;
+                for run in &runs {
+                    let dev = self.space.slot_of(run.device).ok_or("a lease on an unknown device")?;
+                    owner.lease(dev, run.offset, run.len);
+                }
+                if seq != 0 {
+                    let detail = Some(Box::new(crate::session::Detail::Leased { runs }));
+                    owner.record(Recorded { seq, epoch, detail });
+                }
+            }
+            Entry::Unlease { session, runs } => {
+                let owner = self.sessions.open.get_mut(&session).ok_or("a lease of a session that is not open")?;
+                for run in runs {
+                    let dev = self.space.slot_of(run.device).ok_or("a lease on an unknown device")?;
+                    if !owner.consume(dev, run.offset, run.len) {
+                        return Err("it gives back what was not leased");
+                    }
+                }
+            }
+            Entry::Cut { id, epoch, members } => self.begin_cut(id, epoch, &members),
+            Entry::Mark { id, epoch, members } => self.mark(id, epoch, &members, 0),
+            Entry::Place(places) => {
+                for placed in places {
+                    let placing = placed.placing(|id| self.space.slot_of(id)).ok_or("a move to an unknown device")?;
+                    if !self.can_place(&placing) {
+                        return Err("it moves an extent that is not there");
+                    }
+                    self.place(&placing, Tag::default());
+                }
+            }
+            Entry::Synced => {}
+        }
+        while !self.reclaim(usize::MAX, Tag::default(), &mut |_| {}) {}
+        Ok(())
+    }
+}

@@ -1,0 +1,132 @@
+//! After power loss containers go back to their persisted epochs.
+
+use cenote_model::ObjectKey;
+
+use crate::RolledBack;
+use crate::map::{ExtentMap, NO_DEVICE, Pieces};
+use crate::objects::Presence;
+use crate::state::State;
+use crate::undo::Change;
+
+impl State {
+    /// Takes every container back to its persisted epoch. `lost`: device slots whose bytes are gone. Space is not
+    /// accounted for: [`State::rebuild`] does that afterwards. Gives who went back, and the objects that lost bytes.
+    pub fn roll_back(&mut self, lost: &[u8]) -> (Vec<RolledBack>, Vec<ObjectKey>) {
+        let mut rolled_back = Vec::new();
+        for id in self.containers.ids() {
+            let Some(at) = self.containers.slot_of(id) else { continue };
+            let container = self.containers.at(at);
+            if !container.is_tracked() {
+                continue;
+            }
+            if container.epoch > container.persisted {
+                let (from, to, label) = (container.epoch, container.persisted, container.label.clone());
+                rolled_back.push(RolledBack { container: id, label, from, to });
+            }
+            self.undo_all(at);
+        }
+        self.cuts.pending.clear();
+        self.cuts.dirty.clear();
+        (rolled_back, self.leave_lost_devices(lost))
+    }
+
+    fn undo_all(&mut self, at: u32) {
+        let container = self.containers.at_mut(at);
+        let mut undo = std::mem::take(&mut container.undo);
+        container.undo_first += undo.len() as u64;
+        while let Some(entry) = undo.pop_back() {
+            self.undo_one(at, entry.change);
+        }
+        let container = self.containers.at_mut(at);
+        container.epoch = container.persisted;
+        container.cut_epoch = container.persisted;
+        container.data_epoch = container.data_epoch.min(container.persisted);
+        container.pending_cut = None;
+        container.fresh.clear();
+        container.links.clear();
+    }
+
+    fn undo_one(&mut self, at: u32, change: Change) {
+        let container = self.containers.at_mut(at);
+        match change {
+            Change::Range { object, from, to, pieces, size } => {
+                let Some(slot) = container.objects.get(&object).copied() else { return };
+                let object = self.objects.get_mut(slot);
+                let (extents, mapped) = (object.map.extents(), object.map.mapped_bytes());
+                object.map.cut_out(from, to, &mut self.space.shared, &mut Pieces::None);
+                for (offset, ext) in pieces {
+                    object.map.insert(offset, ext);
+                }
+                object.size = size;
+                self.extents = self.extents + object.map.extents() - extents;
+                container.stored_bytes = container.stored_bytes + object.map.mapped_bytes() - mapped;
+            }
+            Change::ObjectCreated { object } => {
+                if let Some(slot) = container.objects.remove(&object) {
+                    let gone = self.objects.get(slot);
+                    self.extents -= gone.map.extents();
+                    container.stored_bytes -= gone.map.mapped_bytes();
+                    self.objects.remove(slot);
+                }
+            }
+            Change::ObjectDeleted { slot, .. } => {
+                self.detached.remove(&slot);
+                self.attach(slot);
+            }
+            Change::IndexCreated { index } => {
+                if let Some(gone) = container.indices.remove(&index) {
+                    container.records -= gone.len();
+                }
+            }
+            Change::IndexDeleted { index, was } => {
+                container.records += was.len();
+                container.indices.insert(index, *was);
+            }
+            Change::Record { index, key, was } => {
+                let Some(records) = container.indices.get_mut(&index) else { return };
+                let before = records.len();
+                match was {
+                    Some(record) => drop(records.put(key, record)),
+                    None => drop(records.del(key.bytes())),
+                }
+                container.records = container.records + records.len() - before;
+            }
+        }
+    }
+
+    /// Extents on lost devices fall back to their copies; objects that have none are dropped.
+    fn leave_lost_devices(&mut self, lost: &[u8]) -> Vec<ObjectKey> {
+        let mut dropped = Vec::new();
+        for slot in 0..self.objects.slots() {
+            let object = self.objects.get_mut(slot);
+            if object.presence != Presence::Live {
+                continue;
+            }
+            let mut bytes_lost = false;
+            object.map.for_each_mut(|_, ext| {
+                if lost.contains(&ext.dev) {
+                    if ext.copy == NO_DEVICE {
+                        bytes_lost = true;
+                    } else {
+                        *ext = ext.at_copy();
+                    }
+                }
+            });
+            if bytes_lost {
+                let key = self.key_of(slot);
+                let object = self.objects.get_mut(slot);
+                let (extents, mapped) = (object.map.extents(), object.map.mapped_bytes());
+                object.map = ExtentMap::Empty;
+                self.extents -= extents;
+                self.objects.remove(slot);
+                if let Some(container) = self.containers.get_mut(key.container) {
+                    container.objects.remove(&key.object);
+                    container.stored_bytes -= mapped;
+                }
+                dropped.push(key);
+            }
+        }
+        dropped.sort_unstable();
+        dropped
+    }
+}

@@ -1,0 +1,267 @@
+//! Which allocation units of a device are free.
+
+/// Units in a zone: its bits fill a page.
+const ZONE_UNITS: u64 = 32_768;
+const WORDS: usize = (ZONE_UNITS / 64) as usize;
+
+/// A bit per unit, in zones; zones that are all free or all used take no bits.
+#[derive(Debug)]
+pub(crate) struct Bitmap {
+    units: u64,
+    segment_units: u64,
+    zones: Vec<Zone>,
+    free_units: u64,
+    cursor: u64,
+}
+
+#[derive(Debug, Default)]
+struct Zone {
+    /// Free units. The bits are absent when this is 0 or all.
+    free: u32,
+    used_bits: Option<Box<[u64; WORDS]>>,
+}
+
+impl Bitmap {
+    /// All free. Runs never cross a multiple of `segment_units`.
+    pub fn new(units: u64, segment_units: u64) -> Self {
+        let zones = (0..units.div_ceil(ZONE_UNITS))
+            .map(|z| Zone { free: ZONE_UNITS.min(units - z * ZONE_UNITS) as u32, used_bits: None })
+            .collect();
+        Self { units, segment_units: segment_units.max(1), zones, free_units: units, cursor: 0 }
+    }
+    pub fn units(&self) -> u64 {
+        self.units
+    }
+    pub fn free_units(&self) -> u64 {
+        self.free_units
+    }
+    fn zone_units(&self, zone: u64) -> u64 {
+        ZONE_UNITS.min(self.units - zone * ZONE_UNITS)
+    }
+    /// Finds and marks up to `want` units in runs of at least `run_min`, from where the last search ended.
+    /// Gives (first unit, units) of each run; together at most `want`, less if there is no more or after `runs_max` runs.
+    pub fn take(&mut self, want: u64, run_min: u64, runs_max: usize) -> Vec<(u64, u64)> {
+        let mut runs = Vec::new();
+        let run_min = run_min.clamp(1, want.max(1));
+        if run_min > self.segment_units || want == 0 {
+            return runs;
+        }
+        let mut left = want;
+        let mut at = if self.cursor < self.units { self.cursor } else { 0 };
+        let begin = at;
+        let mut wrapped = false;
+        while left >= run_min && runs.len() < runs_max {
+            let Some(first) = self.find_free(at).filter(|first| !wrapped || *first < begin) else {
+                if wrapped {
+                    break;
+                }
+                (wrapped, at) = (true, 0);
+                continue;
+            };
+            let segment_end = (first / self.segment_units + 1) * self.segment_units;
+            let end = self.find_used(first, (first + left).min(segment_end).min(self.units));
+            let len = end - first;
+            if len >= run_min {
+                self.mark(first, len);
+                runs.push((first, len));
+                left -= len;
+            }
+            at = end.max(first + 1);
+            if at >= self.units {
+                if wrapped {
+                    break;
+                }
+                (wrapped, at) = (true, 0);
+            }
+        }
+        if let Some((first, len)) = runs.last() {
+            self.cursor = first + len;
+        }
+        runs
+    }
+    /// The first free unit at or after `from`.
+    fn find_free(&self, from: u64) -> Option<u64> {
+        let mut at = from;
+        while at < self.units {
+            let zone = at / ZONE_UNITS;
+            let zone_end = zone * ZONE_UNITS + self.zone_units(zone);
+            let it = &self.zones[zone as usize];
+            if it.free == 0 {
+                at = zone_end;
+                continue;
+            }
+            let Some(bits) = &it.used_bits else { return Some(at) };
+            match find(bits, at % ZONE_UNITS, |word| !word) {
+                Some(bit) if zone * ZONE_UNITS + bit < zone_end => return Some(zone * ZONE_UNITS + bit),
+                _ => at = zone_end,
+            }
+        }
+        None
+    }
+    /// The first used unit at or after `from`, or `limit`.
+    fn find_used(&self, from: u64, limit: u64) -> u64 {
+        let mut at = from;
+        while at < limit {
+            let zone = at / ZONE_UNITS;
+            let zone_end = zone * ZONE_UNITS + self.zone_units(zone);
+            let it = &self.zones[zone as usize];
+            match &it.used_bits {
+                None if it.free == 0 => return at,
+                None => at = zone_end,
+                Some(bits) => match find(bits, at % ZONE_UNITS, |word| word) {
+                    Some(bit) => return (zone * ZONE_UNITS + bit).min(limit),
+                    None => at = zone_end,
+                },
+            }
+        }
+        limit
+    }
+    /// The first run of used units at or after `from`.
+    pub fn used_run(&self, from: u64) -> Option<(u64, u64)> {
+        let first = self.find_used(from, self.units);
+        (first < self.units).then(|| (first, self.find_free(first).unwrap_or(self.units) - first))
+    }
+    /// The first run of free units within `[from, to)`.
+    pub fn free_run(&self, from: u64, to: u64) -> Option<(u64, u64)> {
+        let first = self.find_free(from).filter(|first| *first < to)?;
+        Some((first, self.find_used(first, to) - first))
+    }
+    /// Marks units used; gives how many were used already.
+    pub fn mark(&mut self, first: u64, len: u64) -> u64 {
+        self.change(first, len, true)
+    }
+    /// Marks units free; gives how many were free already.
+    pub fn clear(&mut self, first: u64, len: u64) -> u64 {
+        self.change(first, len, false)
+    }
+    fn change(&mut self, first: u64, len: u64, used: bool) -> u64 {
+        let end = (first + len).min(self.units);
+        let mut wrong = len - end.saturating_sub(first).min(len);
+        let mut at = first;
+        while at < end {
+            let zone = at / ZONE_UNITS;
+            let zone_units = self.zone_units(zone);
+            let until = end.min(zone * ZONE_UNITS + zone_units);
+            let count = until - at;
+            let changed = self.zones[zone as usize].change(at % ZONE_UNITS, count, zone_units as u32, used);
+            if used {
+                self.free_units -= u64::from(changed);
+            } else {
+                self.free_units += u64::from(changed);
+            }
+            wrong += count - u64::from(changed);
+            at = until;
+        }
+        wrong
+    }
+    /// True if all these units are free.
+    #[cfg(test)]
+    fn is_free(&self, first: u64, len: u64) -> bool {
+        self.find_used(first, first + len) == first + len
+    }
+}
+
+impl Zone {
+    /// Gives how many units changed.
+    fn change(&mut self, first: u64, count: u64, zone_units: u32, used: bool) -> u32 {
+        if self.used_bits.is_none() {
+            let all_used = self.free == 0;
+            if all_used == used {
+                return 0;
+            }
+            if count == u64::from(zone_units) {
+                self.free = if used { 0 } else { zone_units };
+                return zone_units;
+            }
+            self.used_bits = Some(Box::new([if all_used { u64::MAX } else { 0 }; WORDS]));
+        }
+        let Some(bits) = &mut self.used_bits else { return 0 };
+        let mut changed = 0;
+        let mut at = first;
+        let end = first + count;
+        while at < end {
+            let (word, bit) = ((at / 64) as usize, at % 64);
+            let n = (64 - bit).min(end - at);
+            let mask = (u64::MAX >> (64 - n)) << bit;
+            let before = bits[word];
+            bits[word] = if used { before | mask } else { before & !mask };
+            changed += (before ^ bits[word]).count_ones();
+            at += n;
+        }
+        if used {
+            self.free -= changed;
+        } else {
+            self.free += changed;
+        }
+        if self.free == 0 || self.free == zone_units {
+            self.used_bits = None;
+        }
+        changed
+    }
+}
+
+/// The first bit at or after `from` that is set in `of(word)`.
+fn find(bits: &[u64; WORDS], from: u64, of: impl Fn(u64) -> u64) -> Option<u64> {
+    let mut word = (from / 64) as usize;
+    let mut value = of(bits[word]) & (u64::MAX << (from % 64));
+    loop {
+        if value != 0 {
+            return Some(word as u64 * 64 + u64::from(value.trailing_zeros()));
+        }
+        word += 1;
+        if word == WORDS {
+            return None;
+        }
+        value = of(bits[word]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_stay_within_segments_and_minimum() {
+        let mut map = Bitmap::new(1000, 100);
+        let runs = map.take(250, 50, 99);
+        assert_eq!(runs, [(0, 100), (100, 100), (200, 50)]);
+        map.clear(10, 20);
+        map.clear(60, 60);
+        assert_eq!(map.take(40, 40, 99), [(250, 40)]);
+        assert_eq!(map.free_units(), 1000 - 290 + 80);
+        map.mark(290, 710);
+        assert_eq!(map.take(100, 40, 99), [(60, 40)], "20 are too few, 20 after the segment's end too");
+        assert!(map.take(101, 101, 99).is_empty());
+        assert_eq!(map.take(100, 1, 99), [(100, 20), (10, 20)], "next fit");
+        assert!(map.take(1, 1, 99).is_empty());
+        assert_eq!(map.free_units(), 0);
+    }
+
+    #[test]
+    fn zones_agree_with_a_plain_vector() {
+        let units = ZONE_UNITS * 2 + 777;
+        let mut map = Bitmap::new(units, units);
+        let mut plain = vec![false; units as usize];
+        let mut seed = 7u64;
+        let mut random = |bound: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % bound
+        };
+        for _ in 0..600 {
+            let first = random(units);
+            let len = 1 + random(units - first).min(40_000);
+            let used = random(2) == 0;
+            let wrong = plain[first as usize..(first + len) as usize].iter().filter(|u| **u == used).count() as u64;
+            assert_eq!(if used { map.mark(first, len) } else { map.clear(first, len) }, wrong);
+            plain[first as usize..(first + len) as usize].fill(used);
+            let free = plain.iter().filter(|u| !**u).count() as u64;
+            assert_eq!(map.free_units(), free);
+            let expected = plain.iter().skip(first as usize).position(|u| !u).map(|i| first + i as u64);
+            assert_eq!(map.find_free(first), expected);
+        }
+        let free = map.free_units();
+        let taken: u64 = map.take(free, 1, usize::MAX).iter().map(|(_, len)| len).sum();
+        assert_eq!(taken, free);
+        assert!(!map.is_free(0, 1));
+    }
+}

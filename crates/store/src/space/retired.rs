@@ -1,0 +1,81 @@
+//! Space that is no longer in any map but that a reader may still look at.
+
+use std::collections::VecDeque;
+
+/// What must have happened before retired space is given out again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Tag {
+    /// Every reader must have announced a later epoch.
+    pub epoch: u64,
+    /// On persistent devices the journal must be on media up to here: after power loss the record that gave the
+    /// space up might be missing, and the old map must still find its bytes.
+    pub journal: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Retired {
+    pub tag: Tag,
+    pub offset: u64,
+    pub len: u64,
+}
+
+/// Retired space of one device, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct RetiredQueue {
+    queue: VecDeque<Retired>,
+    bytes: u64,
+}
+
+impl RetiredQueue {
+    pub fn push(&mut self, tag: Tag, offset: u64, len: u64) {
+        self.bytes += len;
+        if let Some(last) = self.queue.back_mut().filter(|last| last.tag == tag) {
+            if last.offset + last.len == offset {
+                last.len += len;
+                return;
+            }
+            if offset + len == last.offset {
+                last.offset = offset;
+                last.len += len;
+                return;
+            }
+        }
+        self.queue.push_back(Retired { tag, offset, len });
+    }
+    /// The oldest, if all readers announced more than its epoch and the journal is on media far enough.
+    pub fn pop_free(&mut self, readers_min: u64, journal_synced: u64) -> Option<Retired> {
+        let first = self.queue.front()?;
+        if first.tag.epoch >= readers_min || first.tag.journal > journal_synced {
+            return None;
+        }
+        self.bytes -= first.len;
+        self.queue.pop_front()
+    }
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+    pub fn iter(&self) -> impl Iterator<Item = &Retired> {
+        self.queue.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_for_readers_and_for_the_journal() {
+        let mut queue = RetiredQueue::default();
+        let tag = |epoch, journal| Tag { epoch, journal };
+        queue.push(tag(5, 100), 0, 10);
+        queue.push(tag(5, 100), 10, 10);
+        queue.push(tag(6, 200), 50, 10);
+        assert_eq!(queue.bytes(), 30);
+        assert!(queue.pop_free(5, 1000).is_none(), "a reader of epoch 5 may hold it");
+        assert!(queue.pop_free(u64::MAX, 99).is_none());
+        assert_eq!(queue.pop_free(6, 100).map(|r| (r.offset, r.len)), Some((0, 20)));
+        assert!(queue.pop_free(6, u64::MAX).is_none());
+        assert_eq!(queue.pop_free(7, 200).map(|r| r.len), Some(10));
+        assert_eq!(queue.bytes(), 0);
+    }
+}

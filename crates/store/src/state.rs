@@ -1,0 +1,77 @@
+//! What the journal is about: everything that replaying it must bring back.
+
+use std::collections::VecDeque;
+
+use cenote_model::{ContainerId, ObjectKey};
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use crate::container::Containers;
+use crate::index::Index;
+use crate::objects::Objects;
+use crate::persist::Cuts;
+use crate::session::Sessions;
+use crate::space::Space;
+use crate::undo::Undo;
+
+/// The state of a store. Changed only by what is in the journal, in its order.
+#[derive(Default)]
+pub(crate) struct State {
+    /// Epoch of the last applied request.
+    pub epoch: u64,
+    pub space: Space,
+    pub objects: Objects,
+    pub containers: Containers,
+    pub sessions: Sessions,
+    pub cuts: Cuts,
+    /// Undo number and epoch of the deletion of each detached object, by slot.
+    pub detached: HashMap<u32, (u64, u64), FixedState>,
+    /// What was deleted and is given up bit by bit.
+    pub reclaim: VecDeque<Reclaim>,
+    /// Extents in all maps.
+    pub extents: u64,
+    /// Seconds since the engine was opened.
+    pub now_s: u32,
+    /// The clock when the current request came.
+    pub now_ns: u64,
+    /// Counts requests, for [`crate::objects::Object::word_mark`].
+    pub request_mark: u32,
+}
+
+/// Something deleted whose parts are still to be given up.
+pub(crate) enum Reclaim {
+    Object(u32),
+    Container(u32),
+    Index(Box<Index>),
+    Undo(VecDeque<Undo>),
+}
+
+impl State {
+    /// The slot of a live object.
+    pub fn find_object(&mut self, key: ObjectKey) -> Option<u32> {
+        let container = self.containers.slot_of(key.container)?;
+        self.objects.find(container, &self.containers.at(container).objects, key)
+    }
+    /// The key of the object in a slot.
+    pub fn key_of(&self, slot: u32) -> ObjectKey {
+        let object = self.objects.get(slot);
+        ObjectKey { container: self.containers.at(object.container).id, object: object.id() }
+    }
+    /// The containers that share transactions after their persisted epoch with `id`, itself included, in order of ids.
+    pub fn linked(&self, id: ContainerId) -> Vec<ContainerId> {
+        let mut members = vec![id];
+        let mut next = 0;
+        while let Some(member) = members.get(next) {
+            next += 1;
+            let Some(container) = self.containers.get(*member) else { continue };
+            for (epoch, other) in &container.links {
+                if *epoch > container.persisted && !members.contains(other) {
+                    members.push(*other);
+                }
+            }
+        }
+        members.retain(|id| self.containers.get(*id).is_some_and(|c| c.is_tracked()));
+        members.sort_unstable();
+        members
+    }
+}

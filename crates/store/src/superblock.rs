@@ -1,0 +1,258 @@
+//! What is known of a store before anything else: its id, devices and rights. And the stamp on each device.
+
+use cenote_device::MetaDir;
+use cenote_model::{DeviceId, DeviceKind, DeviceSpec, DeviceState, Error, ErrorKind, Result, StoreId};
+
+use crate::codec::{Decoded, Decoder, Encode, Malformed};
+use crate::space::DeviceSlot;
+use crate::sums::sum_of;
+
+/// Name of the superblock's file.
+pub(crate) const SUPERBLOCK: &str = "superblock";
+const MAGIC: [u8; 8] = *b"CENOTE\0\0";
+const STAMP_MAGIC: [u8; 8] = *b"CENOTED\0";
+const VERSION: u32 = 1;
+/// Magic, version, checksum.
+const HEAD: usize = 16;
+/// Bytes of a device's stamp.
+const STAMP_LEN: usize = 512;
+
+/// The superblock.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Superblock {
+    pub id: StoreId,
+    pub writers: Vec<u32>,
+    pub readers: Vec<u32>,
+    pub devices: Vec<SuperblockDevice>,
+}
+
+/// A device as the superblock knows it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct SuperblockDevice {
+    pub id: DeviceId,
+    pub spec: DeviceSpec,
+    pub removed: bool,
+    pub draining: bool,
+    /// As it was when it was made; used when it cannot be opened.
+    pub unit_bytes: u32,
+    pub segment_bytes: u64,
+    /// Of persistent devices. That of volatile ones is in the checkpoint.
+    pub incarnation: u64,
+}
+
+impl SuperblockDevice {
+    pub fn of(slot: &DeviceSlot) -> Self {
+        Self {
+            id: slot.id,
+            spec: slot.spec.clone(),
+            removed: slot.removed,
+            draining: slot.state == DeviceState::Draining,
+            unit_bytes: slot.unit_bytes,
+            segment_bytes: slot.segment_bytes,
+            incarnation: slot.incarnation,
+        }
+    }
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        bytes.put_u16(self.id.0);
+        bytes.put_u8(u8::from(self.removed) | u8::from(self.draining) << 1);
+        bytes.put_u8(self.spec.kind as u8);
+        bytes.put_bytes(self.spec.name.as_bytes());
+        bytes.put_bytes(self.spec.path.as_os_str().as_encoded_bytes());
+        bytes.put_u64(self.spec.capacity_bytes);
+        bytes.put_u16(self.spec.watermark_high_permille);
+        bytes.put_u16(self.spec.watermark_low_permille);
+        bytes.put_u32(self.unit_bytes);
+        bytes.put_u64(self.segment_bytes);
+        bytes.put_u64(self.incarnation);
+    }
+    fn decode(from: &mut Decoder<'_>) -> Decoded<Self> {
+        let id = DeviceId(from.u16()?);
+        let flags = from.u8()?;
+        let kind = match from.u8()? {
+            0 => DeviceKind::SharedMemory,
+            1 => DeviceKind::File,
+            2 => DeviceKind::Directory,
+            _ => return Err(Malformed("an unknown kind of device")),
+        };
+        let name = from.text()?;
+        let path = path_of(from.bytes()?);
+        let spec = DeviceSpec {
+            name,
+            kind,
+            path,
+            capacity_bytes: from.u64()?,
+            watermark_high_permille: from.u16()?,
+            watermark_low_permille: from.u16()?,
+        };
+        let (unit_bytes, segment_bytes, incarnation) = (from.u32()?, from.u64()?, from.u64()?);
+        if unit_bytes == 0 || segment_bytes == 0 {
+            return Err(Malformed("a device without units"));
+        }
+        let (removed, draining) = (flags & 1 != 0, flags & 2 != 0);
+        Ok(Self { id, spec, removed, draining, unit_bytes, segment_bytes, incarnation })
+    }
+}
+
+#[cfg(unix)]
+fn path_of(bytes: &[u8]) -> std::path::PathBuf {
+    use std::os::unix::ffi::OsStrExt;
+    std::ffi::OsStr::from_bytes(bytes).into()
+}
+
+impl Superblock {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        bytes.put_u32(VERSION);
+        bytes.put_u32(0);
+        bytes.put_u128(self.id.0);
+        for users in [&self.writers, &self.readers] {
+            bytes.put_u32(users.len() as u32);
+            users.iter().for_each(|user| bytes.put_u32(*user));
+        }
+        bytes.put_u32(self.devices.len() as u32);
+        self.devices.iter().for_each(|device| device.encode(&mut bytes));
+        seal(&mut bytes);
+        bytes
+    }
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let body = open(bytes, MAGIC, "superblock")?;
+        let read = |from: &mut Decoder<'_>| -> Decoded<Self> {
+            let id = StoreId(from.u128()?);
+            let mut users = || -> Decoded<Vec<u32>> {
+                let count = from.count(4)?;
+                (0..count).map(|_| from.u32()).collect()
+            };
+            let (writers, readers) = (users()?, users()?);
+            let count = from.count(40)?;
+            let devices = (0..count).map(|_| SuperblockDevice::decode(from)).collect::<Decoded<_>>()?;
+            from.end()?;
+            Ok(Self { id, writers, readers, devices })
+        };
+        read(&mut Decoder::new(&body)).map_err(|malformed| damaged("superblock", malformed.0))
+    }
+    pub fn read(meta: &dyn MetaDir) -> Result<Self> {
+        let bytes = meta.read_file(SUPERBLOCK).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => Error::new(ErrorKind::NotFound, "store")
+                .because("the directory holds no superblock")
+                .try_next("check the path, or create the store"),
+            _ => error,
+        })?;
+        Self::decode(&bytes)
+    }
+    pub fn write(&self, meta: &dyn MetaDir) -> Result<()> {
+        meta.write_file(SUPERBLOCK, &self.encode())
+    }
+}
+
+fn seal(bytes: &mut [u8]) {
+    bytes[12..16].fill(0);
+    let sum = sum_of(bytes);
+    bytes[12..16].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Checks magic, version and checksum; gives what follows them.
+fn open(bytes: &[u8], magic: [u8; 8], what: &str) -> Result<Vec<u8>> {
+    if bytes.len() < HEAD || bytes[..8] != magic {
+        return Err(damaged(what, "it does not begin like one"));
+    }
+    let mut plain = bytes.to_vec();
+    let number = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    plain[12..16].fill(0);
+    if sum_of(&plain) != number(12) {
+        return Err(damaged(what, "its checksum does not match"));
+    }
+    if number(8) != VERSION {
+        return Err(Error::new(ErrorKind::VersionMismatch, what)
+            .because(format!("its version is {}, this program reads {VERSION}", number(8)))
+            .try_next("use the version of Cenote that wrote it"));
+    }
+    Ok(plain.split_off(HEAD))
+}
+
+#[cold]
+fn damaged(what: &str, why: &str) -> Error {
+    Error::new(ErrorKind::Corrupt, what)
+        .because(why)
+        .try_next("restore the store directory from a copy; nothing was changed")
+}
+
+/// What the engine writes at the begin of each device: whose it is, and which of its lives this is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Stamp {
+    pub store: StoreId,
+    pub device: DeviceId,
+    pub incarnation: u64,
+}
+
+impl Stamp {
+    pub const LEN: usize = STAMP_LEN;
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = STAMP_MAGIC.to_vec();
+        bytes.put_u32(VERSION);
+        bytes.put_u32(0);
+        bytes.put_u128(self.store.0);
+        bytes.put_u16(self.device.0);
+        bytes.put_u64(self.incarnation);
+        bytes.resize(STAMP_LEN, 0);
+        seal(&mut bytes);
+        bytes
+    }
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let body = open(bytes, STAMP_MAGIC, "the stamp of a device")?;
+        let read = |from: &mut Decoder<'_>| -> Decoded<Self> {
+            Ok(Self { store: StoreId(from.u128()?), device: DeviceId(from.u16()?), incarnation: from.u64()? })
+        };
+        read(&mut Decoder::new(&body)).map_err(|malformed| damaged("the stamp of a device", malformed.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example() -> Superblock {
+        let spec = DeviceSpec {
+            name: "fast".into(),
+            kind: DeviceKind::File,
+            path: "/somewhere/file".into(),
+            capacity_bytes: 1 << 30,
+            watermark_high_permille: 900,
+            watermark_low_permille: 700,
+        };
+        let device = SuperblockDevice {
+            id: DeviceId(7),
+            spec,
+            removed: false,
+            draining: true,
+            unit_bytes: 4096,
+            segment_bytes: 1 << 20,
+            incarnation: 99,
+        };
+        Superblock { id: StoreId(5), writers: vec![1, 2], readers: vec![], devices: vec![device.clone(), device] }
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_length_is_an_error() {
+        let superblock = example();
+        let bytes = superblock.encode();
+        assert_eq!(Superblock::decode(&bytes), Ok(superblock));
+        for at in 0..bytes.len() {
+            let mut bad = bytes.clone();
+            bad[at] ^= 1 << (at % 8);
+            let error = Superblock::decode(&bad).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corrupt);
+            assert!(Superblock::decode(&bytes[..at]).is_err());
+        }
+        let stamp = Stamp { store: StoreId(1), device: DeviceId(2), incarnation: 3 };
+        assert_eq!(Stamp::decode(&stamp.encode()), Ok(stamp));
+        assert!(Stamp::decode(&[0; STAMP_LEN]).is_err());
+    }
+
+    #[test]
+    fn a_newer_version_is_named() {
+        let mut bytes = example().encode();
+        bytes[8] = 2;
+        seal(&mut bytes);
+        assert_eq!(Superblock::decode(&bytes).unwrap_err().kind(), ErrorKind::VersionMismatch);
+    }
+}

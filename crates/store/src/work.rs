@@ -1,0 +1,160 @@
+//! Jobs: I/O that runs without the engine, on any thread.
+
+use std::sync::Arc;
+
+use cenote_device::{Device, LogFile, MetaDir};
+use cenote_model::{Error, ErrorKind, Result};
+
+use crate::sums::{UNIT, sum_of};
+
+/// I/O to be done without the engine.
+pub struct Job {
+    pub(crate) id: u64,
+    pub(crate) work: Work,
+}
+
+/// A job that was run, to be given to [`crate::Engine::finish_job`].
+pub struct JobDone {
+    pub(crate) id: u64,
+    pub(crate) result: Done,
+}
+
+/// What a job does.
+pub(crate) enum Work {
+    SyncLog { file: Arc<dyn LogFile> },
+    SyncDevices { devices: Vec<Arc<dyn Device>> },
+    Copy(Copy),
+    MakeLog { meta: Arc<dyn MetaDir>, name: String, bytes: u64 },
+    WriteCheckpoint { meta: Arc<dyn MetaDir>, name: String, bytes: Vec<u8>, remove: Vec<String> },
+    Check { parts: Vec<Part> },
+}
+
+/// How it ended.
+pub(crate) enum Done {
+    SyncLog(Result<()>),
+    SyncDevices(Result<()>),
+    /// The outcome for each part.
+    Copy(Vec<std::result::Result<(), CopyFailure>>),
+    MakeLog(Result<Arc<dyn LogFile>>),
+    WriteCheckpoint(Result<()>),
+    /// What is wrong with each part.
+    Check(Vec<Option<String>>),
+}
+
+/// Whole checksum units of a run.
+pub(crate) struct Part {
+    pub device: Arc<dyn Device>,
+    pub offset: u64,
+    pub len: u32,
+    pub sums: Vec<u32>,
+}
+
+/// Reads parts, checks them and writes them elsewhere.
+pub(crate) struct Copy {
+    pub parts: Vec<(Part, u64)>,
+    pub target: Arc<dyn Device>,
+    pub sync: bool,
+}
+
+/// Why a part was not copied.
+#[derive(Clone, Debug)]
+pub(crate) enum CopyFailure {
+    /// The source cannot be read, or its bytes do not match their checksums.
+    Source(Error),
+    /// The target did not take it.
+    Target(Error),
+}
+
+impl Job {
+    /// Does the I/O.
+    pub fn run(self) -> JobDone {
+        let result = match self.work {
+            Work::SyncLog { file } => Done::SyncLog(file.sync()),
+            Work::SyncDevices { devices } => Done::SyncDevices(devices.iter().try_for_each(|device| device.sync())),
+            Work::Copy(copy) => Done::Copy(copy.run()),
+            Work::MakeLog { meta, name, bytes } => Done::MakeLog(make_log(meta.as_ref(), &name, bytes)),
+            Work::WriteCheckpoint { meta, name, bytes, remove } => {
+                Done::WriteCheckpoint(write_checkpoint(meta.as_ref(), &name, &bytes, &remove))
+            }
+            Work::Check { parts } => {
+                let mut buffer = Vec::new();
+                Done::Check(parts.iter().map(|part| part.read(&mut buffer).err().map(|e| e.cause().to_owned())).collect())
+            }
+        };
+        JobDone { id: self.id, result }
+    }
+}
+
+fn make_log(meta: &dyn MetaDir, name: &str, bytes: u64) -> Result<Arc<dyn LogFile>> {
+    match meta.remove(name) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(meta.create_log(name, bytes)?.into()),
+    }
+}
+
+/// Writes a checkpoint and then removes what it makes superfluous.
+pub(crate) fn write_checkpoint(meta: &dyn MetaDir, name: &str, bytes: &[u8], remove: &[String]) -> Result<()> {
+    meta.write_file(name, bytes)?;
+    for old in remove {
+        // What cannot be removed now is removed after the next checkpoint, or at the next opening.
+        let _ = meta.remove(old);
+    }
+    Ok(())
+}
+
+impl Part {
+    /// Reads the part into `buffer` and checks it.
+    pub fn read(&self, buffer: &mut Vec<u8>) -> Result<()> {
+        buffer.resize(self.len as usize, 0);
+        self.device.read_at(self.offset, buffer)?;
+        let bad = buffer.chunks(UNIT as usize).zip(&self.sums).position(|(unit, sum)| sum_of(unit) != *sum);
+        match bad {
+            None => Ok(()),
+            Some(unit) => Err(Error::new(ErrorKind::Corrupt, "stored bytes").because(format!(
+                "the checksum of 64 KiB at {} of the device does not match",
+                self.offset + unit as u64 * u64::from(UNIT)
+            ))),
+        }
+    }
+}
+
+impl Copy {
+    fn run(self) -> Vec<std::result::Result<(), CopyFailure>> {
+        let mut results = Vec::with_capacity(self.parts.len());
+        let mut buffer = Vec::new();
+        let mut gathered: Vec<u8> = Vec::new();
+        let mut gathered_at = 0;
+        let mut gathered_from = 0;
+        for (i, (part, target_at)) in self.parts.iter().enumerate() {
+            if gathered_at + gathered.len() as u64 != *target_at && !gathered.is_empty() {
+                self.write(gathered_at, &mut gathered, &mut results[gathered_from..i]);
+            }
+            if gathered.is_empty() {
+                (gathered_at, gathered_from) = (*target_at, i);
+            }
+            let read = part.read(&mut buffer).map_err(CopyFailure::Source);
+            if read.is_err() {
+                buffer.fill(0);
+            }
+            results.push(read);
+            gathered.extend_from_slice(&buffer);
+            let padded = gathered.len().next_multiple_of(self.target.unit_bytes() as usize);
+            gathered.resize(padded, 0);
+        }
+        self.write(gathered_at, &mut gathered, &mut results[gathered_from..]);
+        if self.sync {
+            if let Err(error) = self.target.sync() {
+                results.iter_mut().filter(|r| r.is_ok()).for_each(|r| *r = Err(CopyFailure::Target(error.clone())));
+            }
+        }
+        results
+    }
+    fn write(&self, at: u64, bytes: &mut Vec<u8>, results: &mut [std::result::Result<(), CopyFailure>]) {
+        if !bytes.is_empty() {
+            if let Err(error) = self.target.write_at(at, bytes) {
+                results.iter_mut().filter(|r| r.is_ok()).for_each(|r| *r = Err(CopyFailure::Target(error.clone())));
+            }
+        }
+        bytes.clear();
+    }
+}
