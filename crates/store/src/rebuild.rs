@@ -29,9 +29,12 @@ impl State {
             }
             for (offset, ext) in object.map.iter() {
                 if let Err(why) = self.space.claim(ext, &mut edges) {
-                    return Err(Error::new(ErrorKind::Corrupt, format!("{} bytes at {offset} of object {}", ext.len, self.key_of(slot)))
-                        .because(why)
-                        .try_next("restore the store directory from a copy"));
+                    return Err(Error::new(
+                        ErrorKind::Corrupt,
+                        format!("{} bytes at {offset} of object {}", ext.len, self.key_of(slot)),
+                    )
+                    .because(why)
+                    .try_next("restore the store directory from a copy"));
                 }
             }
             self.list_fresh(slot);
@@ -42,7 +45,9 @@ impl State {
                 let Change::Range { pieces, .. } = &undo.change else { continue };
                 for (_, ext) in pieces.iter() {
                     if let Err(why) = self.space.claim(ext, &mut edges) {
-                        return Err(Error::new(ErrorKind::Corrupt, format!("the undo list of container {id}")).because(why));
+                        return Err(
+                            Error::new(ErrorKind::Corrupt, format!("the undo list of container {id}")).because(why)
+                        );
                     }
                 }
             }
@@ -188,7 +193,13 @@ impl Space {
         outcome
     }
 
-    fn claim_place(&mut self, ext: &Ext, dev: u8, base: u64, edges: &mut Edges) -> std::result::Result<(), &'static str> {
+    fn claim_place(
+        &mut self,
+        ext: &Ext,
+        dev: u8,
+        base: u64,
+        edges: &mut Edges,
+    ) -> std::result::Result<(), &'static str> {
         let hull = ext.hull();
         let (mut begin, mut end) = (hull.begin, hull.end);
         let last_at = ext.end() - 1;
@@ -207,7 +218,14 @@ impl Space {
     }
 
     /// A unit that other extents may touch too.
-    fn claim_edge(&mut self, ext: &Ext, dev: u8, base: u64, at: u32, edges: &mut Edges) -> std::result::Result<(), &'static str> {
+    fn claim_edge(
+        &mut self,
+        ext: &Ext,
+        dev: u8,
+        base: u64,
+        at: u32,
+        edges: &mut Edges,
+    ) -> std::result::Result<(), &'static str> {
         let unit = unit_at(base, at);
         if edges.insert((dev, unit)) {
             return self.claim_bytes(dev, base, at, at.saturating_add(UNIT).min(ext.hull().end));

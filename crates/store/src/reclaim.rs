@@ -51,13 +51,7 @@ impl State {
         false
     }
 
-    fn reclaim_container(
-        &mut self,
-        at: u32,
-        budget: &mut usize,
-        tag: Tag,
-        each_object: &mut dyn FnMut(u64),
-    ) -> bool {
+    fn reclaim_container(&mut self, at: u32, budget: &mut usize, tag: Tag, each_object: &mut dyn FnMut(u64)) -> bool {
         let container = self.containers.at_mut(at);
         if !container.undo.is_empty() {
             let undo = std::mem::take(&mut container.undo);

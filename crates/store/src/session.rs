@@ -41,7 +41,8 @@ impl Session {
     }
     /// Takes a range out of the leases; false if the session does not lease all of it.
     pub fn consume(&mut self, dev: u8, offset: u64, len: u64) -> bool {
-        let Some((key, lease_len)) = self.leases.range(..=(dev, offset)).next_back().map(|(key, len)| (*key, *len)) else {
+        let Some((key, lease_len)) = self.leases.range(..=(dev, offset)).next_back().map(|(key, len)| (*key, *len))
+        else {
             return false;
         };
         let Some(end) = offset.checked_add(len) else { return false };

@@ -78,7 +78,9 @@ impl Job {
             }
             Work::Check { parts } => {
                 let mut buffer = Vec::new();
-                Done::Check(parts.iter().map(|part| part.read(&mut buffer).err().map(|e| e.cause().to_owned())).collect())
+                Done::Check(
+                    parts.iter().map(|part| part.read(&mut buffer).err().map(|e| e.cause().to_owned())).collect(),
+                )
             }
         };
         JobDone { id: self.id, result }

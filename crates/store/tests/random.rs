@@ -18,7 +18,12 @@ struct Model {
 impl Model {
     fn of(&self, container: ContainerId) -> Model {
         Model {
-            objects: self.objects.iter().filter(|(k, _)| k.container == container).map(|(k, v)| (*k, v.clone())).collect(),
+            objects: self
+                .objects
+                .iter()
+                .filter(|(k, _)| k.container == container)
+                .map(|(k, v)| (*k, v.clone()))
+                .collect(),
             records: self
                 .records
                 .iter()
@@ -31,14 +36,17 @@ impl Model {
 
 fn actual(world: &mut World, container: ContainerId, indices: &[IndexKey]) -> Model {
     let mut model = Model::default();
-    let Response::Objects(ids) = world.ask(Request::ObjectList { container, after: None, limit: 10_000 }) else { panic!() };
+    let Response::Objects(ids) = world.ask(Request::ObjectList { container, after: None, limit: 10_000 }) else {
+        panic!()
+    };
     for id in ids {
         let key = ObjectKey { container, object: id };
         let bytes = world.read(key).unwrap();
         model.objects.insert(key, bytes);
     }
     for key in indices.iter().filter(|key| key.container == container) {
-        let request = Request::Next { index: *key, from: NextFrom::Start, prefix: vec![], limit: 60_000, bytes_max: 1 << 30 };
+        let request =
+            Request::Next { index: *key, from: NextFrom::Start, prefix: vec![], limit: 60_000, bytes_max: 1 << 30 };
         if let Response::Records { records, .. } = world.ask(request) {
             model.records.extend(records.into_iter().map(|(k, v)| ((*key, k), v)));
         }
@@ -62,7 +70,9 @@ impl Run {
         let memory = [256 << 10, 1 << 20, 8 << 20][rng.below(3) as usize];
         let mut world = World::new(&three_tiers(memory, 24 << 20, 48 << 20));
         let mut containers = Vec::new();
-        for (i, durability) in [Durability::Async, Durability::Async, Durability::Sync, Durability::Bypass].into_iter().enumerate() {
+        for (i, durability) in
+            [Durability::Async, Durability::Async, Durability::Sync, Durability::Bypass].into_iter().enumerate()
+        {
             containers.push((world.container(&format!("c{i}"), durability), durability));
         }
         let indices: Vec<_> = containers.iter().map(|(c, _)| index(*c, 1)).collect();

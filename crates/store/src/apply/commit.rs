@@ -4,8 +4,8 @@ use cenote_device::Control;
 use cenote_model::ContainerId;
 
 use super::{RangeStep, Step, Txn};
-use crate::map::{NO_DEVICE, Pieces};
 use crate::container::Fresh;
+use crate::map::{NO_DEVICE, Pieces};
 use crate::persist::DrainItem;
 use crate::space::Tag;
 use crate::state::{Reclaim, State};
@@ -119,7 +119,9 @@ impl State {
                 self.reclaim.push_back(Reclaim::Container(slot));
                 slot
             }
-            Step::ContainerCreated { slot } | Step::ContainerRenamed { slot, .. } | Step::ContainerSet { slot, .. } => slot,
+            Step::ContainerCreated { slot } | Step::ContainerRenamed { slot, .. } | Step::ContainerSet { slot, .. } => {
+                slot
+            }
         }
     }
 

@@ -45,7 +45,10 @@ impl State {
         }
         let id = if id.0 == 0 { ContainerId(self.containers.next_id) } else { id };
         if id.0 < self.containers.next_id || id.0 > u64::MAX / 2 {
-            return Err(refuse(KeyCode::Invalid, "container ids are never reused: give 0, or one that was not used yet"));
+            return Err(refuse(
+                KeyCode::Invalid,
+                "container ids are never reused: give 0, or one that was not used yet",
+            ));
         }
         let slot = self.containers.add(Container::new(id, label, spec, txn.epoch));
         txn.created = Some(id);
@@ -74,7 +77,10 @@ impl State {
         let scratch = |spec: &ContainerSpec| spec.durability == Durability::Scratch;
         let holds = !container.objects.is_empty() || !container.indices.is_empty() || !container.undo.is_empty();
         if scratch(&spec) != scratch(&container.spec) && holds {
-            return Err(refuse(KeyCode::Invalid, "durability turns from or to `scratch` only while the container is empty"));
+            return Err(refuse(
+                KeyCode::Invalid,
+                "durability turns from or to `scratch` only while the container is empty",
+            ));
         }
         let was = std::mem::replace(&mut container.spec, spec);
         txn.steps.push(Step::ContainerSet { slot, was });

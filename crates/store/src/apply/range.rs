@@ -31,7 +31,16 @@ impl State {
         object.size = size.unwrap_or(object.size);
         object.epoch = txn.epoch;
         object.touched = self.now_s;
-        txn.steps.push(Step::Range(RangeStep { slot, from, to, pieces, splits, size_before, epoch_before, written: None }));
+        txn.steps.push(Step::Range(RangeStep {
+            slot,
+            from,
+            to,
+            pieces,
+            splits,
+            size_before,
+            epoch_before,
+            written: None,
+        }));
     }
 
     /// Takes a range out of an object's map, keeping the counters.

@@ -1,6 +1,6 @@
 //! Bytes as the state. Nothing in them is trusted.
 
-use cenote_model::{ContainerId, DeviceId, Encoding, IndexId, ObjectId, Result, RUN_BYTES_MAX, StoreId};
+use cenote_model::{ContainerId, DeviceId, Encoding, IndexId, ObjectId, RUN_BYTES_MAX, Result, StoreId};
 
 use super::{
     HEAD_BYTES, Head, MAGIC, SECTION_CONTAINER, SECTION_END, SECTION_HEAD, SECTION_INDEX, SECTION_META,

@@ -1,8 +1,6 @@
 //! `Apply`: updates, checks, exactly once.
 
-use cenote_model::{
-    Check, Error, ErrorKind, KeyCode, Response, Result, TRANSACTION_UPDATES_MAX, Update,
-};
+use cenote_model::{Check, Error, ErrorKind, KeyCode, Response, Result, TRANSACTION_UPDATES_MAX, Update};
 
 use super::{Engine, failed};
 use crate::apply::{NO_KEY, Txn, refusal_error, subject_of};
@@ -124,8 +122,10 @@ impl Engine {
             None => (Vec::new(), None),
             Some(Detail::Applied { codes, created }) => (codes.clone(), *created),
             Some(Detail::Leased { .. }) => {
-                return Some(failed(Error::new(ErrorKind::InvalidInput, format!("request {seq}"))
-                    .because("a request of another kind had this number")));
+                return Some(failed(
+                    Error::new(ErrorKind::InvalidInput, format!("request {seq}"))
+                        .because("a request of another kind had this number"),
+                ));
             }
         };
         let response = Response::Applied { epoch, codes, words: Vec::new(), created };

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use cenote_model::{Response, Result};
 
+use super::Engine;
 use super::flush::{Wait, Waiter};
 use super::jobs::What;
-use super::Engine;
 use crate::Outcome;
 use crate::checkpoint::{Head, encode, file_name, sequence_of};
 use crate::journal::{self, HEADER_BYTES, Journal};

@@ -74,8 +74,7 @@ impl Engine {
         let journal = Journal::begin(Arc::clone(&seams.meta), id, 1, (0, 0), HEADER_BYTES, settings.log_bytes)?;
         // With the superblock the store is there; before it, nothing is.
         let devices = state.space.slots.iter().map(SuperblockDevice::of).collect();
-        let superblock =
-            Superblock { id, writers: config.writers.clone(), readers: config.readers.clone(), devices };
+        let superblock = Superblock { id, writers: config.writers.clone(), readers: config.readers.clone(), devices };
         superblock.write(seams.meta.as_ref())?;
         seams.control.instance_raise();
         let mut engine = Self::assemble(seams.clone(), &superblock, settings, state, journal);
@@ -121,7 +120,12 @@ impl Engine {
         let superblock = Superblock::read(meta)?;
         Ok(StoreSummary {
             id: superblock.id,
-            devices: superblock.devices.into_iter().filter(|device| !device.removed).map(|device| device.spec).collect(),
+            devices: superblock
+                .devices
+                .into_iter()
+                .filter(|device| !device.removed)
+                .map(|device| device.spec)
+                .collect(),
             writers: superblock.writers,
             readers: superblock.readers,
         })

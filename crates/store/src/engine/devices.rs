@@ -17,9 +17,8 @@ const NAME_BYTES_MAX: usize = 255;
 
 /// What of a specification can be checked by looking at it.
 pub(super) fn check_spec<'a>(spec: &DeviceSpec, mut others: impl Iterator<Item = &'a str>) -> Result<()> {
-    let invalid = |why: String| {
-        Err(Error::new(ErrorKind::InvalidInput, format!("device `{}`", spec.name)).because(why))
-    };
+    let invalid =
+        |why: String| Err(Error::new(ErrorKind::InvalidInput, format!("device `{}`", spec.name)).because(why));
     if spec.name.is_empty() || spec.name.len() > NAME_BYTES_MAX {
         return invalid(format!("a name has 1 to {NAME_BYTES_MAX} bytes"));
     }
@@ -28,7 +27,9 @@ pub(super) fn check_spec<'a>(spec: &DeviceSpec, mut others: impl Iterator<Item =
     }
     let (low, high) = (spec.watermark_low_permille, spec.watermark_high_permille);
     if high == 0 || high > 1000 || low > high {
-        return invalid(format!("watermarks of {low}‰ and {high}‰: the low one must not be above the high one, nor that above 1000"));
+        return invalid(format!(
+            "watermarks of {low}‰ and {high}‰: the low one must not be above the high one, nor that above 1000"
+        ));
     }
     if spec.capacity_bytes <= 2 * STAMP_BYTES || spec.capacity_bytes > 1 << 60 {
         return invalid(format!("a capacity of {} bytes: from 8 KiB to 1 EiB", spec.capacity_bytes));
@@ -142,7 +143,10 @@ impl Engine {
         }
         let leased = |session: &crate::session::Session| session.leases.keys().any(|(at, _)| *at == dev);
         if self.state.sessions.open.values().any(leased) {
-            return busy("a client still has free space leased on it".to_owned(), "try again when its clients have left");
+            return busy(
+                "a client still has free space leased on it".to_owned(),
+                "try again when its clients have left",
+            );
         }
         if slot.reserved_bytes > 0 || slot.retired.bytes() > 0 {
             return busy("readers may still look at it".to_owned(), "try again in a moment");
@@ -162,7 +166,8 @@ impl Engine {
         let found = self.state.space.slots.iter().position(|slot| !slot.removed && slot.spec.name == name);
         found.map(|slot| slot as u8).filter(|slot| *slot != NO_DEVICE).ok_or_else(|| {
             let names: Vec<_> = self.state.space.present().map(|slot| format!("`{}`", slot.spec.name)).collect();
-            Error::new(ErrorKind::NotFound, format!("device `{name}`")).try_next(format!("the store has {}", names.join(", ")))
+            Error::new(ErrorKind::NotFound, format!("device `{name}`"))
+                .try_next(format!("the store has {}", names.join(", ")))
         })
     }
 

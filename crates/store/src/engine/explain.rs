@@ -31,11 +31,15 @@ impl Engine {
             word(container.spec.durability),
             promise(container.spec.durability)
         )];
-        notes.push("placement policy `fast-first`: new data go to the fastest tier below its high watermark".to_owned());
+        notes
+            .push("placement policy `fast-first`: new data go to the fastest tier below its high watermark".to_owned());
         notes.push(format!("last read or written {} s ago", self.state.now_s.saturating_sub(object.touched)));
         if container.is_tracked() {
             let state = if container.is_dirty() {
-                format!("updates after epoch {} would be lost with the power; flush to prevent that", container.persisted)
+                format!(
+                    "updates after epoch {} would be lost with the power; flush to prevent that",
+                    container.persisted
+                )
             } else {
                 "everything in it survives power loss".to_owned()
             };
@@ -72,7 +76,8 @@ impl Engine {
             (false, _) => match container.spec.durability {
                 Durability::Sync => "on a persistent tier because its container is sync".to_owned(),
                 Durability::Bypass => "on a low persistent tier because its container is bypass".to_owned(),
-                _ => "on a persistent tier: it was drained there, or faster tiers were full when it was written".to_owned(),
+                _ => "on a persistent tier: it was drained there, or faster tiers were full when it was written"
+                    .to_owned(),
             },
         }
     }

@@ -7,8 +7,8 @@ use cenote_model::{Error, ErrorKind, Result};
 
 use super::Engine;
 use super::jobs::{CopyPart, What};
-use crate::journal::{Kind, file_name};
 use crate::journal::record::{Placed, encode_places};
+use crate::journal::{Kind, file_name};
 use crate::persist::Stage;
 use crate::placing::{Placing, Target};
 use crate::work::{CopyFailure, Done, JobDone};

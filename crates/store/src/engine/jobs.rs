@@ -24,13 +24,27 @@ pub(super) struct Running {
 }
 
 pub(super) enum What {
-    SyncLog { position: u64, sequence: u64 },
-    SyncDevices { slots: Vec<u8>, cuts: Vec<u64> },
+    SyncLog {
+        position: u64,
+        sequence: u64,
+    },
+    SyncDevices {
+        slots: Vec<u8>,
+        cuts: Vec<u64>,
+    },
     /// Copies for a cut: what to place, what is reserved for it (device slot, offset, bytes), and what to queue again.
-    Copy { cut: u64, parts: Vec<CopyPart> },
+    Copy {
+        cut: u64,
+        parts: Vec<CopyPart>,
+    },
     /// Moves that no cut waits for.
-    Move { parts: Vec<CopyPart>, leaving: u8 },
-    MakeLog { sequence: u64 },
+    Move {
+        parts: Vec<CopyPart>,
+        leaving: u8,
+    },
+    MakeLog {
+        sequence: u64,
+    },
     Checkpoint,
     Check(super::verify::Slice),
 }
@@ -77,7 +91,8 @@ impl Engine {
         }
         let now = self.state.now_ns;
         let mut cuts = Vec::new();
-        for cut in self.state.cuts.pending.values_mut().filter(|cut| cut.stage == Stage::Copied && cut.retry_ns <= now) {
+        for cut in self.state.cuts.pending.values_mut().filter(|cut| cut.stage == Stage::Copied && cut.retry_ns <= now)
+        {
             cut.stage = Stage::Syncing;
             cuts.push(cut.id);
         }

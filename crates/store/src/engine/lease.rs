@@ -127,8 +127,11 @@ impl Engine {
             }
             if !consumed || !aligned {
                 self.lease_again(session, &taken);
-                return Err(Error::new(ErrorKind::InvalidInput, format!("a run at {} of device {}", run.offset, run.device))
-                    .because("this session does not lease it"));
+                return Err(Error::new(
+                    ErrorKind::InvalidInput,
+                    format!("a run at {} of device {}", run.offset, run.device),
+                )
+                .because("this session does not lease it"));
             }
         }
         let mut draft = self.journal.draft(Kind::Unlease);

@@ -115,14 +115,18 @@ impl Engine {
     /// Answers a request. `seq` numbers a session's changes from 1; 0 for what needs no exactly-once.
     pub fn handle(&mut self, session: SessionId, seq: u64, request: Request) -> Outcome {
         let Some(info) = self.state.sessions.open.get(&session).map(|session| session.info) else {
-            return failed(Error::new(ErrorKind::Disconnected, format!("session {}", session.0))
-                .because("it is not open here")
-                .try_next("attach again"));
+            return failed(
+                Error::new(ErrorKind::Disconnected, format!("session {}", session.0))
+                    .because("it is not open here")
+                    .try_next("attach again"),
+            );
         };
         if !info.write && changes(&request) {
-            return failed(Error::new(ErrorKind::PermissionDenied, "this store")
-                .because(format!("user {} may only read it", info.uid))
-                .try_next("ask its owner to name you among the writers"));
+            return failed(
+                Error::new(ErrorKind::PermissionDenied, "this store")
+                    .because(format!("user {} may only read it", info.uid))
+                    .try_next("ask its owner to name you among the writers"),
+            );
         }
         match request {
             Request::Apply { checks, updates, atomic } => self.apply(session, seq, &checks, updates, atomic),

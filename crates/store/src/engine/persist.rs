@@ -124,9 +124,8 @@ impl Engine {
             return None;
         }
         let now = self.state.now_ns;
-        let ready = |cut: &&crate::persist::Cut| {
-            cut.stage == Stage::Drain && cut.retry_ns <= now && !cut.queue.is_empty()
-        };
+        let ready =
+            |cut: &&crate::persist::Cut| cut.stage == Stage::Drain && cut.retry_ns <= now && !cut.queue.is_empty();
         let pending = &self.state.cuts.pending;
         let cut = pending.values().filter(ready).max_by_key(|cut| (cut.urgent, std::cmp::Reverse(cut.id)))?.id;
         let sources = self.gather(cut);
@@ -371,9 +370,11 @@ impl Engine {
         match target {
             Target::Live { key, offset } => format!("{len} bytes at {offset} of object {key}"),
             Target::Undo { container, number, piece } => {
-                let undo = self.state.containers.get(container).and_then(|c| {
-                    c.undo.get(usize::try_from(number.checked_sub(c.undo_first)?).ok()?)
-                });
+                let undo = self
+                    .state
+                    .containers
+                    .get(container)
+                    .and_then(|c| c.undo.get(usize::try_from(number.checked_sub(c.undo_first)?).ok()?));
                 match undo.map(|undo| &undo.change) {
                     Some(Change::Range { object, pieces, .. }) => {
                         let offset = pieces.get(piece as usize).map_or(0, |(offset, _)| offset);

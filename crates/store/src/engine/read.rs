@@ -51,7 +51,8 @@ impl Engine {
             Request::ContainerById { id } => Ok(Response::Container(self.container(id)?.info())),
             Request::ContainerList { after, limit } => {
                 let found = self.state.containers.after_label(after.as_deref());
-                let infos: Vec<ContainerInfo> = found.take(limit.min(LIMIT_MAX) as usize).map(Container::info).collect();
+                let infos: Vec<ContainerInfo> =
+                    found.take(limit.min(LIMIT_MAX) as usize).map(Container::info).collect();
                 Ok(Response::Containers(infos))
             }
             Request::Devices => {
@@ -66,24 +67,22 @@ impl Engine {
     }
 
     fn container(&self, id: ContainerId) -> Result<&Container> {
-        self.state
-            .containers
-            .get(id)
-            .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("container {id}")).because("it was deleted, or never was"))
+        self.state.containers.get(id).ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, format!("container {id}")).because("it was deleted, or never was")
+        })
     }
 
     fn index(&self, key: IndexKey) -> Result<&Index> {
-        self.container(key.container)?
-            .indices
-            .get(&key.index)
-            .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("index {key}")).try_next("check its id, or create it"))
+        self.container(key.container)?.indices.get(&key.index).ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, format!("index {key}")).try_next("check its id, or create it")
+        })
     }
 
     /// The slot of an object that must be there.
     pub(super) fn object(&mut self, key: ObjectKey) -> Result<u32> {
-        self.state
-            .find_object(key)
-            .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("object {key}")).try_next("check its id, or create it"))
+        self.state.find_object(key).ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, format!("object {key}")).try_next("check its id, or create it")
+        })
     }
 
     fn lookup(&mut self, key: ObjectKey, offset: u64, len: u64, limit: u32) -> Result<Lookup> {

@@ -233,7 +233,10 @@ impl Journal {
     fn append_bytes(&mut self, bytes: &mut [u8], epoch: u64) -> Result<()> {
         if bytes.len() > RECORD_BYTES_MAX {
             return Err(Error::new(ErrorKind::LimitExceeded, "a transaction")
-                .because(format!("its journal record would take {} bytes, the limit is {RECORD_BYTES_MAX}", bytes.len()))
+                .because(format!(
+                    "its journal record would take {} bytes, the limit is {RECORD_BYTES_MAX}",
+                    bytes.len()
+                ))
                 .try_next("split it"));
         }
         self.make_room(bytes.len() as u64 + 64)?;

@@ -36,7 +36,11 @@ pub(crate) struct Replayed<'a> {
 
 /// What was found at an offset.
 enum Found {
-    Record { kind: Kind, epoch: u64, len: usize },
+    Record {
+        kind: Kind,
+        epoch: u64,
+        len: usize,
+    },
     /// No whole record.
     Nothing,
 }

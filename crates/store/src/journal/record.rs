@@ -13,13 +13,38 @@ use crate::{SessionId, SessionInfo};
 /// A record of the journal.
 #[derive(Debug)]
 pub(crate) enum Entry {
-    Apply { session: SessionId, seq: u64, updates: Vec<Update>, detail: Option<Box<Detail>> },
-    SessionOpen { id: SessionId, info: SessionInfo },
-    SessionClose { id: SessionId },
-    Lease { session: SessionId, seq: u64, runs: Vec<Run> },
-    Unlease { session: SessionId, runs: Vec<Run> },
-    Cut { id: u64, epoch: u64, members: Vec<ContainerId> },
-    Mark { id: u64, epoch: u64, members: Vec<ContainerId> },
+    Apply {
+        session: SessionId,
+        seq: u64,
+        updates: Vec<Update>,
+        detail: Option<Box<Detail>>,
+    },
+    SessionOpen {
+        id: SessionId,
+        info: SessionInfo,
+    },
+    SessionClose {
+        id: SessionId,
+    },
+    Lease {
+        session: SessionId,
+        seq: u64,
+        runs: Vec<Run>,
+    },
+    Unlease {
+        session: SessionId,
+        runs: Vec<Run>,
+    },
+    Cut {
+        id: u64,
+        epoch: u64,
+        members: Vec<ContainerId>,
+    },
+    Mark {
+        id: u64,
+        epoch: u64,
+        members: Vec<ContainerId>,
+    },
     /// Device slots in it are still device ids.
     Place(Vec<Placed>),
     Synced,

@@ -149,11 +149,7 @@ pub(crate) fn encode_update(bytes: &mut Vec<u8>, update: &Update) {
 /// Reads what [`encode_update`] wrote.
 pub(crate) fn decode_update(from: &mut Decoder<'_>) -> Decoded<Update> {
     Ok(match from.u8()? {
-        1 => Update::ContainerCreate {
-            id: ContainerId(from.u64()?),
-            label: from.text()?,
-            spec: decode_spec(from)?,
-        },
+        1 => Update::ContainerCreate { id: ContainerId(from.u64()?), label: from.text()?, spec: decode_spec(from)? },
         2 => Update::ContainerRename { id: ContainerId(from.u64()?), label: from.text()? },
         3 => Update::ContainerSet { id: ContainerId(from.u64()?), spec: decode_spec(from)? },
         4 => Update::ContainerDelete { id: ContainerId(from.u64()?) },
