@@ -77,7 +77,7 @@ impl Mapping {
     pub fn copy_out(&self, offset: u64, buf: &mut [u8]) -> bool {
         let Some(from) = self.at(offset, buf.len()) else { return false };
         // SAFETY: `at` checked the source's bounds; `buf` is ours alone and cannot overlap a mapping made here.
-        unsafe { std::ptr::copy_nonoverlapping(from, buf.as_mut_ptr(), buf.len()) };
+        unsafe { crate::sums::copy_raw(buf.as_mut_ptr(), from, buf.len()) };
         true
     }
     /// Copies bytes in; false if they do not all fit or the mapping is read-only.

@@ -1,13 +1,20 @@
 //! CRC-32C per checksum unit, alone and in one pass with the copy.
 #![allow(unsafe_code, reason = "copies to mapped memory go through raw pointers")]
 
+#[cfg(target_arch = "x86_64")]
+mod fused;
+
 use cenote_model::SUM_UNIT_SHIFT;
 use crc_fast::{CrcAlgorithm::Crc32Iscsi, Digest};
 
 /// Bytes that one checksum covers.
 pub const SUM_UNIT_BYTES: usize = 1 << SUM_UNIT_SHIFT;
-/// Bytes summed and copied at a time: source and target of a piece fit the first level cache together.
+/// Bytes summed and copied at a time where there is no better way: source and target of a piece fit the first level cache together.
 const PIECE_BYTES: usize = 8 << 10;
+
+/// Below this a plain copy is as good.
+#[cfg(target_arch = "x86_64")]
+const COPY_LANES_MIN: usize = 128 << 10;
 
 /// The CRC-32C of bytes.
 #[inline]
@@ -55,6 +62,15 @@ pub fn copy_and_sum(dst: &mut [u8], src: &[u8], sums: &mut Vec<u32>) {
 /// `dst` must be valid for writes of `src.len()` bytes and must not overlap `src`.
 pub unsafe fn copy_and_sum_raw(dst: *mut u8, src: &[u8], sums: &mut Vec<u32>) {
     let mut done = 0;
+    #[cfg(target_arch = "x86_64")]
+    if fused::is_available() {
+        for unit in src.chunks(SUM_UNIT_BYTES) {
+            // SAFETY: available, and the units tile `src`, whose length `dst` is valid for.
+            sums.push(unsafe { fused::copy_and_sum(dst.add(done), unit) });
+            done += unit.len();
+        }
+        return;
+    }
     for unit in src.chunks(SUM_UNIT_BYTES) {
         let mut digest = Digest::new(Crc32Iscsi);
         for piece in unit.chunks(PIECE_BYTES) {
@@ -65,6 +81,22 @@ pub unsafe fn copy_and_sum_raw(dst: *mut u8, src: &[u8], sums: &mut Vec<u32>) {
         }
         sums.push(digest.finalize() as u32);
     }
+}
+
+/// `copy_nonoverlapping` that is faster for stretches that are not in the caches.
+///
+/// # Safety
+/// Both must be valid for `len` bytes and must not overlap.
+#[inline]
+pub unsafe fn copy_raw(dst: *mut u8, src: *const u8, len: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if len >= COPY_LANES_MIN && fused::is_available() {
+        // SAFETY: available; the rest is the caller's promise.
+        unsafe { fused::copy_in_lanes(dst, src, len) };
+        return;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { std::ptr::copy_nonoverlapping(src, dst, len) };
 }
 
 #[cfg(test)]
@@ -84,13 +116,29 @@ mod tests {
 
     #[test]
     fn copying_sums_like_summing() {
-        for len in [0, 1, 7, 4096, 8191, 65_535, 65_536, 65_537, 200_000] {
+        for len in [0, 1, 7, 63, 64, 200, 4031, 4096, 8191, 16_384, 65_279, 65_535, 65_536, 65_537, 200_000, 1 << 20] {
             let src = bytes(len);
             let (mut dst, mut sums) = (vec![0; len], Vec::new());
             copy_and_sum(&mut dst, &src, &mut sums);
             assert_eq!(dst, src);
             assert_eq!(sums, sums_of(&src), "{len} bytes");
             assert_eq!(verify(&dst, &sums), None);
+            dst.fill(1);
+            // SAFETY: two buffers of that length.
+            unsafe { copy_raw(dst.as_mut_ptr(), src.as_ptr(), len) };
+            assert_eq!(dst, src);
+        }
+    }
+
+    #[test]
+    fn copying_sums_at_every_alignment() {
+        let src = bytes(70_000);
+        for skew in 0..70 {
+            let part = &src[skew..skew + 66_000 - skew * 13];
+            let (mut dst, mut sums) = (vec![0; part.len() + skew], Vec::new());
+            copy_and_sum(&mut dst[skew / 2..skew / 2 + part.len()], part, &mut sums);
+            assert_eq!(&dst[skew / 2..skew / 2 + part.len()], part);
+            assert_eq!(sums, sums_of(part), "skew {skew}");
         }
     }
 
