@@ -27,6 +27,9 @@ pub struct Index {
 /// A record: key and value.
 pub type Record = (Vec<u8>, Vec<u8>);
 
+/// A value and the epoch that it is from.
+pub(crate) type Versioned = (Vec<u8>, u64);
+
 impl Index {
     pub(crate) fn new(container: &Container, id: IndexId) -> Self {
         Self { container: container.clone(), id }
@@ -116,7 +119,7 @@ impl Index {
     pub fn get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
         Ok(self.get_with_epochs(keys)?.into_iter().map(|found| found.map(|(value, _)| value)).collect())
     }
-    pub(crate) fn get_with_epochs(&self, keys: &[&[u8]]) -> Result<Vec<Option<(Vec<u8>, u64)>>> {
+    pub(crate) fn get_with_epochs(&self, keys: &[&[u8]]) -> Result<Vec<Option<Versioned>>> {
         let session = self.container.store().session()?;
         for key in keys {
             check_key(key)?;

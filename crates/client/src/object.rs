@@ -195,7 +195,7 @@ impl Object {
     /// Starts a read of `len` bytes; [`Op::wait_read`] gives them.
     pub fn launch_read(&self, offset: u64, len: usize) -> Result<Op> {
         let session = self.container.store().session()?;
-        Op::read(&session, &self.cache(&session), offset, len)
+        Ok(Op::read(&session, &self.cache(&session), offset, len))
     }
     /// Sets the recorded size; what lies beyond is dropped.
     pub fn truncate(&self, size: u64) -> Result<()> {

@@ -40,7 +40,7 @@ impl Op {
         Self { session: session.clone(), kind: ticket.map_or(Kind::Done, Kind::Queued) }
     }
     /// Starts a read: at once if it is a copy from memory, else on a worker thread.
-    pub(crate) fn read(session: &Arc<Session>, object: &Arc<ObjectCache>, offset: u64, len: usize) -> Result<Self> {
+    pub(crate) fn read(session: &Arc<Session>, object: &Arc<ObjectCache>, offset: u64, len: usize) -> Self {
         // Before the thread starts: it must see what this thread launched before.
         read::settle_own_writes(session, object);
         let reading = Arc::new(Reading::default());
@@ -62,7 +62,7 @@ impl Op {
                 session.arrivals.note();
             }));
         }
-        Ok(Self { session: session.clone(), kind: Kind::Read(reading) })
+        Self { session: session.clone(), kind: Kind::Read(reading) }
     }
     /// Waits until it is acknowledged.
     pub fn wait(self) -> Result<()> {

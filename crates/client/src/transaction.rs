@@ -199,7 +199,7 @@ impl Transaction {
     /// Turns a range into a hole.
     pub fn punch(&mut self, object: &Object, offset: u64, len: u64) -> Result<()> {
         let session = self.changing(object.container().store())?;
-        write::check_range(&session, &*object.cache(&session), offset, len)?;
+        write::check_range(&session, &object.cache(&session), offset, len)?;
         self.overlay(object)?.pieces.set(offset, len, Place::Hole);
         self.updates.push(Update::Punch { key: object.key(), offset, len });
         Ok(())

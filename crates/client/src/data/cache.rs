@@ -65,10 +65,6 @@ impl ObjectCache {
         let bytes = state.pieces.parts(offset, len, base, parts);
         Some(Planned { size: known.size, bytes })
     }
-    /// The size, if what is cached holds at `version`.
-    pub fn size(&self, version: u64) -> Option<u64> {
-        read(&self.state).known.filter(|known| known.version == version).map(|known| known.size)
-    }
     /// Takes in an answer of the engine: all of `[from, to)`; what `pieces` leave out are holes.
     pub fn learn(&self, version: u64, size: u64, from: u64, to: u64, pieces: Vec<(u64, u64, Place)>) {
         let mut state = write(&self.state);
@@ -123,7 +119,9 @@ impl ObjectCache {
 }
 
 /// All cached objects of a session.
-pub(crate) struct Objects([Mutex<HashMap<ObjectKey, Arc<ObjectCache>>>; SHARDS]);
+pub(crate) struct Objects([Mutex<Shard>; SHARDS]);
+
+type Shard = HashMap<ObjectKey, Arc<ObjectCache>, foldhash::fast::RandomState>;
 
 impl Default for Objects {
     fn default() -> Self {

@@ -306,17 +306,18 @@ impl Queue {
             Request::Apply { checks: Vec::new(), updates, atomic },
             Box::new(move |response| {
                 if let Some(session) = weak.upgrade() {
-                    session.queue.complete(&session, &batch, sent, response);
+                    session.queue.complete(&session, &batch, sent.as_deref(), response);
                 }
             }),
         );
     }
     /// Takes in the response to a batch. `sent`: indices of the updates in the message, if not all.
-    fn complete(&self, session: &Session, batch: &Arc<Batch>, sent: Option<Vec<usize>>, response: Response) {
+    fn complete(&self, session: &Session, batch: &Arc<Batch>, sent: Option<&[usize]>, response: Response) {
         let (callbacks, has_failed) = {
             let mut state = lock(&batch.state);
             let state = &mut *state;
-            let index_of = |position: usize| sent.as_ref().map_or(position, |sent| sent[position]);
+            let index_of =
+                |position: usize| sent.map_or(position, |sent| sent.get(position).copied().unwrap_or(usize::MAX));
             match response {
                 Response::Applied { codes, words, .. } => {
                     for (position, code) in codes.iter().enumerate().filter(|(_, code)| **code != KeyCode::Ok) {

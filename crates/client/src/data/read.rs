@@ -306,8 +306,8 @@ pub(crate) fn address_of(
 ) -> Result<Option<usize>> {
     let mut parts = Parts::new();
     let version = attachment.readers.word(object.hash);
-    let enough = |planned: &Planned| planned.bytes >= wanted(planned.size, offset, len);
-    if object.plan(version, offset, len, 0, &mut parts).filter(enough).is_none() {
+    let enough = |planned: Planned| planned.bytes >= wanted(planned.size, offset, len);
+    if !object.plan(version, offset, len, 0, &mut parts).is_some_and(enough) {
         parts.clear();
         look_up(session, object, offset, len, 0, version, &mut parts)?;
     }

@@ -88,8 +88,7 @@ pub(super) fn report(error: Option<&Error>) {
 fn encode_report(error: &Error) -> String {
     let mut bytes = Vec::new();
     encode_greeting(&Greeting::Refused(error.clone()), &mut bytes);
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("!{hex}")
+    bytes.iter().fold(String::from("!"), |text, byte| text + &format!("{byte:02x}"))
 }
 
 /// The error in a report, if it is one.

@@ -24,9 +24,9 @@ pub(super) fn block() {
 /// Calls `stop` at the first such signal, from a thread of its own.
 pub(super) fn on_stop(stop: impl FnOnce() + Send + 'static) {
     let wait = move || {
-        let mut signal = 0;
+        let (set, mut signal) = (set(), 0);
         // SAFETY: the set is initialised and its signals are blocked; `signal` is ours.
-        while unsafe { libc::sigwait(&set(), &mut signal) } != 0 {}
+        while unsafe { libc::sigwait(&raw const set, &raw mut signal) } != 0 {}
         stop();
     };
     if let Err(error) = std::thread::Builder::new().name("cenote-signals".into()).spawn(wait) {

@@ -1,0 +1,120 @@
+//! The client's API in both modes, and what happens when several processes share a store and some of them die.
+//!
+//! This program plays all the parts: run with `serve DIR` it is a daemon, with `child ROLE …` another client, and
+//! otherwise the tests, one after the other. `CENOTE_SEED` replays a run, a name as argument runs the tests that have it.
+#![allow(unsafe_code, reason = "fork, and signals to processes that this one started")]
+
+mod api;
+mod child;
+mod lives;
+mod others;
+mod tools;
+
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use cenote_server::daemon::{self, DaemonOptions};
+
+/// Set in the process that runs the tests, and inherited by all that it starts.
+const BASE_VARIABLE: &str = "CENOTE_TEST_BASE";
+
+type Test = (&'static str, fn());
+
+const TESTS: &[Test] = &[
+    ("api_in_process", api::in_process),
+    ("api_through_a_daemon", api::through_a_daemon),
+    ("random_writes_in_process", api::random_in_process),
+    ("random_writes_through_a_daemon", api::random_through_a_daemon),
+    ("bad_input_is_refused", api::bad_input),
+    ("opening_wrongly", api::opening_wrongly),
+    ("a_full_store_says_so", api::full_store),
+    ("flipped_bits_on_a_file_tier_are_found", api::flipped_bits),
+    ("two_processes_see_each_other", others::visibility),
+    ("a_store_is_handed_over", others::handover),
+    ("a_second_store_in_one_process", others::twice_in_one_process),
+    ("starters_race", others::starters_race),
+    ("readers_cannot_write", others::readers),
+    ("hostile_bytes_on_socket_and_ring", others::hostile),
+    ("a_stopped_client_harms_nobody", others::stopped_client),
+    ("stop_and_idle_exit", others::stop_and_idle),
+    ("a_daemon_dies_in_the_middle", lives::daemon_dies),
+    ("clients_die", lives::clients_die),
+    ("fork_with_a_daemon", lives::fork_with_a_daemon),
+    ("fork_in_process", lives::fork_in_process),
+    ("closing", lives::closing),
+];
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.first().map(String::as_str) {
+        Some("serve") => serve(&args[1..]),
+        Some("child") => child::run(&args[1], &args[2..]),
+        _ if std::env::var_os(BASE_VARIABLE).is_some() => run_tests(&args),
+        _ => with_a_place(&args),
+    }
+}
+
+fn serve(args: &[String]) -> ExitCode {
+    let mut options = DaemonOptions::default();
+    let mut rest = args[1..].iter();
+    while let Some(arg) = rest.next() {
+        match arg.as_str() {
+            "--background" => options.background = true,
+            "--create" => options.create = true,
+            _ => options.idle_exit = rest.next().and_then(|text| text.parse().ok()).map(Duration::from_secs),
+        }
+    }
+    match daemon::run(args[0].as_ref(), &options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("daemon: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs this program again with directories of its own, and clears up after it.
+fn with_a_place(args: &[String]) -> ExitCode {
+    if args.iter().any(|arg| arg == "--list") {
+        for (name, _) in TESTS {
+            println!("{name}: test");
+        }
+        return ExitCode::SUCCESS;
+    }
+    let me = std::env::current_exe().unwrap();
+    let base = std::env::temp_dir().join(format!("cenote-client-{}", std::process::id()));
+    let shm = std::path::Path::new("/dev/shm").join(base.file_name().unwrap());
+    std::fs::create_dir_all(&base).unwrap();
+    std::fs::create_dir_all(&shm).unwrap();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&base, open).unwrap();
+    let status = Command::new(&me)
+        .args(args)
+        .env(BASE_VARIABLE, &base)
+        .env("CENOTE_SHM_DIR", &shm)
+        .env("CENOTE_BIN", &me)
+        .env("CENOTE_IDLE_EXIT", "2")
+        .status()
+        .unwrap();
+    let _ = std::fs::remove_dir_all(&base);
+    let _ = std::fs::remove_dir_all(&shm);
+    if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn run_tests(args: &[String]) -> ExitCode {
+    println!("CENOTE_SEED={}", tools::seed());
+    let wanted: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
+    let mut failed = 0;
+    for (name, test) in TESTS {
+        if !wanted.is_empty() && !wanted.iter().any(|part| name.contains(part.as_str())) {
+            continue;
+        }
+        let begin = Instant::now();
+        let outcome = std::panic::catch_unwind(test);
+        let word = if outcome.is_ok() { "ok" } else { "FAILED" };
+        println!("test {name} ... {word} ({:.2} s)", begin.elapsed().as_secs_f64());
+        failed += usize::from(outcome.is_err());
+    }
+    println!("{failed} failed");
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
