@@ -127,15 +127,21 @@ impl Index {
         let mut all = Vec::with_capacity(keys.len());
         for keys in keys.chunks(MESSAGE_RECORDS) {
             let mut rest = keys;
-            // The engine may leave out what would make the answer too large; then the rest is asked for again.
+            let mut at_once = rest.len();
             while !rest.is_empty() {
-                let request = Request::Get { index: self.key(), keys: rest.iter().map(|key| key.to_vec()).collect() };
-                match session.request(request)? {
-                    Response::Values(mut values) if !values.is_empty() && values.len() <= rest.len() => {
-                        rest = &rest[values.len()..];
+                let some = &rest[..at_once.min(rest.len())];
+                let request = Request::Get { index: self.key(), keys: some.iter().map(|key| key.to_vec()).collect() };
+                match session.request(request) {
+                    Ok(Response::Values(mut values)) if values.len() == some.len() => {
+                        rest = &rest[some.len()..];
                         all.append(&mut values);
                     }
-                    other => return Err(surprise("values", &other)),
+                    Ok(other) => return Err(surprise("values", &other)),
+                    // The values are too large for one answer.
+                    Err(error) if error.kind() == ErrorKind::LimitExceeded && some.len() > 1 => {
+                        at_once = some.len() / 2;
+                    }
+                    Err(error) => return Err(error),
                 }
             }
         }

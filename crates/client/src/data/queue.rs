@@ -427,11 +427,11 @@ pub(crate) fn code_error(code: KeyCode, subject: String) -> Error {
     }
 }
 
-/// Keeps cached maps of written objects current, if the engine's answer shows that nobody else wrote meanwhile.
+/// Keeps cached maps of written objects current (creations raise no word), if the engine's answer shows that nobody else wrote meanwhile.
 fn apply_to_caches(subjects: &[Subject], words: &[(u64, u64)]) {
     let mut objects: Vec<&Arc<ObjectCache>> = Vec::new();
     for subject in subjects {
-        if let Subject::Write { object, .. } | Subject::Create(object) = subject
+        if let Subject::Write { object, .. } = subject
             && !objects.iter().rev().any(|known| Arc::ptr_eq(known, object))
         {
             objects.push(object);

@@ -9,11 +9,13 @@ use std::time::Duration;
 use cenote_device::control::ClientFile;
 use cenote_device::fork::CloseInChild;
 use cenote_device::{SegmentFile, SegmentMode};
-use cenote_model::{DeviceId, Error, ErrorKind, Request, Result};
+use cenote_model::{DeviceId, Error, ErrorKind, Request, Response, Result};
 use cenote_rpc::{Connection, Consumer, Doorbell, Frame, Producer, Waker};
 use cenote_server::Host;
 use cenote_server::daemon::{SOCKET, ring_memories};
-use cenote_wire::{Assembly, Greeting, decode_greeting, decode_response, encode_greeting, encode_request, parts};
+use cenote_wire::{
+    Assembly, Greeting, MESSAGE_BYTES_MAX, decode_greeting, decode_response, encode_greeting, encode_request, parts,
+};
 
 use super::Attachment;
 use super::readers::Readers;
@@ -254,6 +256,15 @@ impl Transport for Remote {
         let seq = self.seq.fetch_add(1, Ordering::Relaxed);
         let mut message = lock(&self.pending).buffer();
         encode_request(seq, &request, &mut message);
+        if message.len() > MESSAGE_BYTES_MAX {
+            drop(ring);
+            done(Response::Failed(
+                Error::new(ErrorKind::LimitExceeded, "request")
+                    .because(format!("it has {} bytes; a message has at most {MESSAGE_BYTES_MAX}", message.len()))
+                    .try_next("split it"),
+            ));
+            return Ok(());
+        }
         if message.len() < ring.frame_max() {
             // The usual case: one frame, copied into the ring before the message is put away.
             if let Ok(true) = ring.try_push(&[&[cenote_wire::PART_LAST], &message]) {

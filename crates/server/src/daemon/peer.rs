@@ -10,7 +10,7 @@ use cenote_device::control::ClientFile;
 use cenote_model::{Error, ErrorKind, Request, Response, Result};
 use cenote_rpc::{Consumer, Producer, RingMemory, Waker};
 use cenote_store::SessionId;
-use cenote_wire::{Assembly, decode_request, encode_response, parts};
+use cenote_wire::{Assembly, MESSAGE_BYTES_MAX, decode_request, encode_response, parts};
 
 use super::Daemon;
 use crate::Client;
@@ -171,6 +171,13 @@ impl Peer {
     fn respond(&mut self, seq: u64, response: &Response) -> Result<()> {
         self.buffer.clear();
         encode_response(seq, response, &mut self.buffer);
+        if self.buffer.len() > MESSAGE_BYTES_MAX {
+            let error = Error::new(ErrorKind::LimitExceeded, "answer")
+                .because(format!("it has {} bytes; a message has at most {MESSAGE_BYTES_MAX}", self.buffer.len()))
+                .try_next("ask for less at a time");
+            self.buffer.clear();
+            encode_response(seq, &Response::Failed(error), &mut self.buffer);
+        }
         if self.waiting.is_empty() {
             let (sent, whole) = send(&mut self.responses, &self.buffer, 0)?;
             if whole {
