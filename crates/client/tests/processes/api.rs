@@ -283,7 +283,7 @@ fn references(store: &Store) {
     let view = object.view(1000, 500_000).unwrap().expect("one extent in memory");
     assert!(view[..] == bytes[1000..501_000]);
     // A view stays as it was, whatever is written over it, again and again.
-    for round in 0..40 {
+    for round in 0..10 {
         object.write_at(0, &vec![round; 1 << 20]).unwrap();
     }
     assert!(view[..] == bytes[1000..501_000]);
@@ -291,7 +291,7 @@ fn references(store: &Store) {
     assert!(object.view(0, 2 << 20).unwrap().is_none(), "past the end");
     assert_eq!(object.view(0, 0).unwrap().expect("nothing").len(), 0);
     let views: Vec<_> = (0..500).map(|i| object.view(i, 100).unwrap().expect("memory")).collect();
-    assert!(views.iter().all(|view| view[..] == [39; 100]));
+    assert!(views.iter().all(|view| view[..] == [9; 100]));
 }
 
 fn launched(store: &Store) {
@@ -527,7 +527,6 @@ pub fn full_store() {
     for (object, _) in written.drain(..8) {
         container.delete_object(object.key().object).unwrap();
     }
-    store.flush().unwrap();
     container.create_object(None, None).unwrap().write_at(0, &back).unwrap();
 }
 

@@ -24,19 +24,13 @@ const DYING: Duration = Duration::from_millis(500);
 /// Serves a connection on a thread of its own.
 pub(super) fn start(daemon: &Arc<Daemon>, connection: Connection) {
     let daemon = daemon.clone();
-    daemon.connected.fetch_add(1, Ordering::SeqCst);
-    let serve = {
-        let daemon = daemon.clone();
-        move || {
-            if let Err(error) = converse(&daemon, &connection) {
-                tracing::debug!(%error, "a connection ended");
-            }
-            daemon.connected.fetch_sub(1, Ordering::SeqCst);
+    let serve = move || {
+        if let Err(error) = converse(&daemon, &connection) {
+            tracing::debug!(%error, "a connection ended");
         }
     };
     if let Err(error) = std::thread::Builder::new().name("cenote-client".into()).spawn(serve) {
         tracing::warn!(%error, "no thread for a client");
-        daemon.connected.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -58,14 +52,22 @@ fn converse(daemon: &Arc<Daemon>, connection: &Connection) -> Result<()> {
         Ok(admitted) => admitted,
         Err(error) => return say(connection, &Greeting::Refused(error), &[]),
     };
+    daemon.connected.fetch_add(1, Ordering::SeqCst);
+    let result = serve(daemon, connection, &client, who);
+    daemon.connected.fetch_sub(1, Ordering::SeqCst);
+    result
+}
+
+/// Serves an admitted client until it leaves or is lost.
+fn serve(daemon: &Arc<Daemon>, connection: &Connection, client: &Client, who: SessionInfo) -> Result<()> {
     let standing = Arc::new(Standing::new(client.session, who.write));
-    lock(&daemon.fresh).push(Peer::new(&client, standing.clone())?);
+    lock(&daemon.fresh).push(Peer::new(client, standing.clone())?);
     daemon.bell.ring();
-    let result = welcome(daemon, connection, &client, who.write).and_then(|()| attend(daemon, connection, who.write));
+    let result = welcome(daemon, connection, client, who.write).and_then(|()| attend(daemon, connection, who.write));
     standing.leave();
     daemon.bell.ring();
     let is_done = result.as_ref().is_ok_and(|bye| *bye);
-    part(daemon, &client, who, is_done);
+    part(daemon, client, who, is_done);
     result.map(drop)
 }
 

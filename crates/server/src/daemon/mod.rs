@@ -50,6 +50,7 @@ struct Daemon {
     /// Clients that the ring thread has not seen yet.
     fresh: Mutex<Vec<Peer>>,
     bell: Doorbell,
+    /// Clients that were admitted and have not left.
     connected: AtomicUsize,
     stop: AtomicBool,
 }
@@ -125,10 +126,7 @@ fn accept(daemon: &Arc<Daemon>, listener: &Listener, idle_exit: Option<Duration>
     let mut reaped_at = Instant::now();
     while !daemon.is_stopping() {
         match listener.accept(ACCEPT_PATIENCE) {
-            Ok(Some(connection)) => {
-                alone_since = Instant::now();
-                greet::start(daemon, connection);
-            }
+            Ok(Some(connection)) => greet::start(daemon, connection),
             Ok(None) => {}
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
