@@ -117,7 +117,7 @@ pub enum Command {
         #[arg(short, long)]
         recursive: bool,
     },
-    /// Copy a file in; prints the object's name
+    /// Copy a file in, whole or not at all; prints the object's name
     Put(PutArgs),
     /// Copy an object out into a file
     Get {
@@ -322,7 +322,7 @@ pub struct PutArgs {
     /// Make the container if it is not there
     #[arg(short, long)]
     pub parents: bool,
-    /// Replace the object's content if it is there (readers may see a mixture meanwhile)
+    /// Replace the object's content if it is there; readers see the old or the new
     #[arg(short, long)]
     pub force: bool,
     /// Block size [default: the container's]

@@ -5,11 +5,13 @@ use std::io::{self, IsTerminal, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use cenote::{Error, Object, Result};
+use cenote::{Container, Error, Object, ObjectId, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Bytes copied at once: large enough for every tier's bandwidth, small enough to be forgotten.
 pub const PIECE_BYTES: usize = 4 << 20;
+/// Bytes that one transaction takes at most.
+const TRANSACTION_BYTES: u64 = 16 << 30;
 /// Below this nobody has time to look at a progress bar.
 const SHOWN_FROM_BYTES: u64 = 64 << 20;
 
@@ -50,29 +52,72 @@ impl Progress {
     }
 }
 
-/// Copies all that `from` gives into `object`, and makes that its whole content. Pieces of zeros become holes.
-pub fn into_object(object: &Object, from: &mut dyn Read, progress: &Progress, name: &str) -> Result<u64> {
+/// Where a copy goes.
+pub struct Destination<'a> {
+    /// The container.
+    pub container: &'a Container,
+    /// The object's id; drawn at random if `None`.
+    pub id: Option<ObjectId>,
+    /// log2 of its block size; the container's if `None`.
+    pub block_shift: Option<u8>,
+    /// True if an object of that id is there, and its content is to be replaced.
+    pub replace: bool,
+}
+
+/// Copies all that `from` gives into an object, and makes that its whole content. Pieces of zeros become holes.
+///
+/// One transaction: the copy is there whole or not at all, whatever happens on the way. Very long copies take several,
+/// one for each [`TRANSACTION_BYTES`]; if a later one fails, a new object is deleted again.
+pub fn into_store(to: &Destination<'_>, from: &mut dyn Read, progress: &Progress, name: &str) -> Result<(Object, u64)> {
+    let mut committed = None;
+    let copied = copy_in(to, from, progress, name, &mut committed);
+    if let (Err(_), Some(half), false) = (&copied, committed, to.replace) {
+        // Half a copy is no use to anybody; the first error is the one to tell.
+        let _ = to.container.delete_object(half);
+    }
+    copied
+}
+
+fn copy_in(
+    to: &Destination<'_>,
+    from: &mut dyn Read,
+    progress: &Progress,
+    name: &str,
+    committed: &mut Option<ObjectId>,
+) -> Result<(Object, u64)> {
+    let store = to.container.store();
+    let mut transaction = store.begin();
+    let object = match to.id.filter(|_| to.replace) {
+        Some(id) => {
+            let object = to.container.object(id);
+            transaction.truncate(&object, 0)?;
+            object
+        }
+        None => transaction.create_object(to.container, to.id, to.block_shift)?,
+    };
     let mut piece = vec![0; PIECE_BYTES];
-    let mut at = 0;
-    let old_size = object.stat()?.size;
+    let (mut at, mut gathered) = (0, 0);
     loop {
         let got = fill(from, &mut piece).map_err(|error| Error::io(format!("file {name}"), &error))?;
         if got == 0 {
             break;
         }
-        let bytes = &piece[..got];
-        if !is_zero(bytes) {
-            object.write_at(at, bytes)?;
-        } else if at < old_size {
-            object.punch(at, got as u64)?;
+        if !is_zero(&piece[..got]) {
+            transaction.write(&object, at, &piece[..got])?;
+            gathered += got as u64;
         }
         at += got as u64;
         progress.add(got as u64);
+        if gathered >= TRANSACTION_BYTES {
+            transaction.commit()?;
+            *committed = Some(object.key().object);
+            transaction = store.begin();
+            gathered = 0;
+        }
     }
-    if object.stat()?.size != at {
-        object.truncate(at)?;
-    }
-    Ok(at)
+    transaction.truncate(&object, at)?;
+    transaction.commit()?;
+    Ok((object, at))
 }
 
 /// Reads until `buf` is full or there is no more.

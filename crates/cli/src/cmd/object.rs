@@ -5,11 +5,11 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use cenote::{Container, ContainerSpec, Error, ErrorKind, Object, ObjectId};
+use cenote::{Container, ContainerSpec, Error, ErrorKind, ObjectId};
 
 use super::{Access, Context};
 use crate::args::PutArgs;
-use crate::copy::{self, Progress};
+use crate::copy::{self, Destination, Progress};
 use crate::failure::Done;
 use crate::target::{self, Target};
 
@@ -29,19 +29,10 @@ pub fn put(context: &mut Context<'_>, args: &PutArgs) -> Done {
             _ => error,
         })?
     };
-    let (object, is_new) = destination(&container, id, args)?;
-    let progress = Progress::bytes(context.progress(), &format!("{}", args.file.display()), len);
-    let copied = copy::into_object(&object, from.as_mut(), &progress, &args.file.display().to_string());
-    let bytes = match copied {
-        Ok(bytes) => bytes,
-        Err(error) => {
-            if is_new {
-                // Half a copy is no use to anybody; the first error is the one to tell.
-                let _ = container.delete_object(object.key().object);
-            }
-            return Err(error.into());
-        }
-    };
+    let progress = Progress::bytes(context.progress(), &args.file.display().to_string(), len);
+    let destination = destination(&container, id, args)?;
+    let name = args.file.display().to_string();
+    let (object, bytes) = copy::into_store(&destination, from.as_mut(), &progress, &name)?;
     progress.done();
     if args.flush {
         object.flush()?;
@@ -68,16 +59,21 @@ fn source(file: &Path) -> cenote::Result<(Box<dyn Read>, Option<u64>)> {
     Ok((Box::new(opened), meta.is_file().then_some(meta.len())))
 }
 
-/// The object to write to, and whether it was made for it.
-fn destination(container: &Container, id: Option<ObjectId>, args: &PutArgs) -> cenote::Result<(Object, bool)> {
-    match container.create_object(id, args.block_size) {
-        Ok(object) => Ok((object, true)),
-        Err(error) if error.kind() == ErrorKind::Exists => match id {
-            Some(id) if args.force => Ok((container.object(id), false)),
-            _ => Err(error.try_next("replace its content with -f, or leave the id out to make another object")),
-        },
-        Err(error) => Err(error),
+/// Where to copy to: an object that is not there, or one that the user wants replaced.
+fn destination<'a>(container: &'a Container, id: Option<ObjectId>, args: &PutArgs) -> cenote::Result<Destination<'a>> {
+    let mut destination = Destination { container, id, block_shift: args.block_size, replace: false };
+    if let Some(id) = id {
+        match container.object(id).stat() {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Ok(_) if args.force => destination.replace = true,
+            Ok(_) => {
+                return Err(Error::new(ErrorKind::Exists, format!("object {id}"))
+                    .try_next("replace its content with -f, or leave the id out to make another object"));
+            }
+            Err(error) => return Err(error),
+        }
     }
+    Ok(destination)
 }
 
 pub fn get(context: &mut Context<'_>, name: &OsStr, file: &Path, force: bool) -> Done {
