@@ -8,7 +8,7 @@
 
 mod abi;
 mod container;
-mod error;
+pub mod error;
 mod handle;
 mod index;
 mod inspect;
@@ -16,5 +16,5 @@ mod object;
 mod op;
 mod store;
 mod transaction;
-mod types;
+pub mod types;
 mod version;

@@ -33,7 +33,7 @@ pub unsafe extern "C" fn cenote_options_init(options: *mut cenote_options_t) {
 
 unsafe fn options_of(options: *const cenote_options_t) -> cenote::Result<OpenOptions> {
     // SAFETY: the caller vouches for it.
-    let Some(options) = (unsafe { sized(options, "options") }?) else {
+    let Some(options) = unsafe { sized(options, "options") }? else {
         return Ok(OpenOptions { create: true, ..OpenOptions::default() });
     };
     // SAFETY: the caller vouches for it.

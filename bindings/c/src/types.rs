@@ -188,7 +188,7 @@ fn durability(number: i32) -> Result<Durability> {
 /// `spec` is null, or points to a structure of at least `spec->size` bytes whose texts end in NUL bytes.
 pub unsafe fn container_spec(spec: *const cenote_container_spec_t) -> Result<ContainerSpec> {
     // SAFETY: the caller vouches for it.
-    let Some(spec) = (unsafe { sized(spec, "spec") }?) else {
+    let Some(spec) = unsafe { sized(spec, "spec") }? else {
         return Ok(ContainerSpec::default());
     };
     let defaults = ContainerSpec::default();

@@ -136,7 +136,7 @@ pub fn read(file: &Path) -> cenote::Result<StoreConfig> {
 
 /// The number of the line that holds byte `at`.
 fn line_of(text: &str, at: usize) -> usize {
-    text.as_bytes()[..at.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1
+    text.char_indices().take_while(|(place, _)| *place < at).filter(|(_, c)| *c == '\n').count() + 1
 }
 
 /// Paths in the file are meant from where the file is.
