@@ -17,7 +17,7 @@ pub const LOCK_FILE: &str = "lock";
 #[derive(Debug)]
 pub struct StoreLock {
     _in_child: Option<CloseInChild>, // before the descriptor: fields drop in order
-    _file: OwnedFd,
+    file: OwnedFd,
 }
 
 impl StoreLock {
@@ -31,9 +31,16 @@ impl StoreLock {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).map_err(fail)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(Self { _in_child: CloseInChild::new(&file), _file: file })),
+            Ok(()) => Ok(Some(Self { _in_child: CloseInChild::new(&file), file })),
             Err(Errno::WOULDBLOCK) => Ok(None),
             Err(errno) => Err(fail(errno)),
         }
+    }
+}
+
+impl Drop for StoreLock {
+    fn drop(&mut self) {
+        // Closing would do but for a child forked a moment ago that has not yet let go of its copy.
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
 }

@@ -251,6 +251,11 @@ pub(crate) fn write_header(fd: impl AsFd, header: &SegmentHeader) -> Result<(), 
 /// Gives a file of persistent data all its blocks, so that later writes cannot meet a full file system; on file systems
 /// that cannot, only its size.
 pub(crate) fn reserve(fd: impl AsFd, bytes: u64) -> Result<(), Errno> {
+    // Asked first, since trying would fill the file system before it failed, and others write there too.
+    let stat = rustix::fs::fstatvfs(&fd)?;
+    if stat.f_blocks > 0 && bytes > stat.f_bavail.saturating_mul(stat.f_frsize) {
+        return Err(Errno::NOSPC);
+    }
     match rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, bytes) {
         Err(Errno::OPNOTSUPP) => rustix::fs::ftruncate(&fd, bytes),
         other => other,

@@ -173,7 +173,11 @@ fn readers_never_see_reused_space() {
         let (mut free, mut retired, mut current): (Vec<usize>, Vec<(usize, u64)>, _) = ((1..RUNS).collect(), vec![], 0);
         let begin = Instant::now();
         let mut version = 0;
-        while begin.elapsed() < Duration::from_millis(400) {
+        let enough = |version: u64| version > 300 && reads.load(Ordering::Relaxed) > 300;
+        while begin.elapsed() < Duration::from_millis(300) || !enough(version) {
+            if begin.elapsed() > Duration::from_secs(20) {
+                break; // judged below
+            }
             let min = control.slots_min();
             retired.retain(|(run, tag)| {
                 let is_free = min > *tag;
@@ -190,7 +194,6 @@ fn readers_never_see_reused_space() {
             current = run;
         }
         stop.store(true, Ordering::Relaxed);
-        assert!(version > 100, "{version} versions");
+        assert!(enough(version), "only {version} versions, {} reads", reads.load(Ordering::Relaxed));
     });
-    assert!(reads.load(Ordering::Relaxed) > 100);
 }
