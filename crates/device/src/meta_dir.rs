@@ -34,18 +34,22 @@ impl FsMetaDir {
     /// Opens an existing directory and deletes what unfinished `write_file` and `create_log` calls left.
     /// The caller holds the [`crate::StoreLock`].
     pub fn open(path: &Path) -> Result<Self> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| {
-            Error::io(format!("store directory {}", path.display()), &errno.into())
-                .try_next("check the path, or make the store first")
-        })?;
-        let this = Self { dir, path: path.to_owned() };
+        let this = Self::open_to_look(path)?;
         for name in this.names()? {
             if name.starts_with(TEMPORARY) {
                 let _ = rustix::fs::unlinkat(&this.dir, &name, AtFlags::empty());
             }
         }
         Ok(this)
+    }
+    /// Opens an existing directory to read files in it, whoever holds the lock: leaves what it finds as it is.
+    pub fn open_to_look(path: &Path) -> Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| {
+            Error::io(format!("store directory {}", path.display()), &errno.into())
+                .try_next("check the path, or make the store first")
+        })?;
+        Ok(Self { dir, path: path.to_owned() })
     }
     fn fail(&self, name: &str, errno: Errno) -> Error {
         let error = Error::io(self.path.join(name).display().to_string(), &errno.into());

@@ -55,11 +55,12 @@ impl Host {
             }
             std::fs::create_dir_all(dir).map_err(|error| Error::io(subject(), &error))?;
         }
-        let meta = Arc::new(FsMetaDir::open(dir)?);
         if how.create.is_none() {
-            Engine::peek(&*meta)?; // before the lock file is made: no change to what is no store
+            // Before the lock file is made: no change to what is no store.
+            Engine::peek(&FsMetaDir::open_to_look(dir)?)?;
         }
         let Some(store_lock) = StoreLock::acquire(dir)? else { return Ok(None) };
+        let meta = Arc::new(FsMetaDir::open(dir)?);
         let found = Engine::peek(&*meta);
         let exists = match &found {
             Ok(_) => true,
@@ -129,8 +130,12 @@ impl Host {
     /// Closes the engine and lets go of the directory.
     pub fn close(&self) -> Result<()> {
         let result = self.service.close();
-        drop(lock(&self.store_lock).take());
+        self.unlock();
         result
+    }
+    /// Lets go of the directory, once the engine is closed.
+    pub(crate) fn unlock(&self) {
+        drop(lock(&self.store_lock).take());
     }
 }
 
@@ -139,7 +144,7 @@ pub fn holds_store(dir: &Path) -> Result<bool> {
     if !dir.exists() {
         return Ok(false);
     }
-    match Engine::peek(&FsMetaDir::open(dir)?) {
+    match Engine::peek(&FsMetaDir::open_to_look(dir)?) {
         Ok(_) => Ok(true),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),

@@ -20,8 +20,10 @@ const LEASE_BYTES_MAX: u64 = 32 << 20;
 const PIECE_BYTES: u64 = 1 << 20;
 /// Free runs that an arena keeps before it gives the smallest back.
 const RUNS_MAX: usize = 64;
-/// How long a writer waits for tiers to drain before it is told that they are full.
-const FULL_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a writer waits for full tiers while nothing drains, before it is told…
+const FULL_PATIENCE: Duration = Duration::from_secs(2);
+/// …and how long while something does.
+const DRAIN_PATIENCE: Duration = Duration::from_secs(60);
 /// Memory is made present this much at a time.
 const POPULATE_BYTES: u64 = 2 << 20;
 
@@ -192,6 +194,7 @@ impl State {
         let mut bytes = self.lease_bytes.max(LEASE_BYTES_FIRST).min(most).max(want);
         self.lease_bytes = (bytes * 2).min(most);
         let begin = Instant::now();
+        let (mut moved, mut moved_at) = (0, begin);
         let mut pause = Duration::from_millis(1);
         loop {
             let run_min = want.min(PIECE_BYTES) as u32;
@@ -205,7 +208,11 @@ impl State {
                         self.lease_bytes = LEASE_BYTES_FIRST;
                         continue;
                     }
-                    if begin.elapsed() > FULL_PATIENCE {
+                    let now = moved_bytes(session);
+                    if now != moved {
+                        (moved, moved_at) = (now, Instant::now());
+                    }
+                    if moved_at.elapsed() > FULL_PATIENCE || begin.elapsed() > DRAIN_PATIENCE {
                         return Err(error);
                     }
                     // Space that this session keeps for other classes may be what is missing.
@@ -252,5 +259,13 @@ impl State {
         let surplus = self.free.len() - keep;
         let runs = self.free.drain(..surplus).map(|free| free.run()).collect();
         session.unlease(runs);
+    }
+}
+
+/// What the engine has moved between tiers: rises while they drain.
+fn moved_bytes(session: &Session) -> u64 {
+    match session.ask(Request::Stats) {
+        Ok(Response::Stats(stats)) => stats.moved_bytes,
+        _ => 0,
     }
 }

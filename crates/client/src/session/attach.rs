@@ -22,6 +22,8 @@ use crate::{Mode, OpenOptions};
 const BUSY_PATIENCE: Duration = Duration::from_secs(10);
 /// How long to try when the daemon is gone, before what is in flight fails.
 const AGAIN_PATIENCE: Duration = Duration::from_secs(30);
+/// From the moment that nobody answers any more until the lock is free.
+const LETTING_GO: Duration = Duration::from_millis(200);
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The way that is tried.
@@ -47,10 +49,7 @@ pub(crate) fn attach(
             .try_next("open it, or choose another directory"));
     }
     match options.mode {
-        Mode::InProcess => match way.host()? {
-            Some(host) => Ok((way.local(host)?, None)),
-            None => Err(busy(dir)),
-        },
+        Mode::InProcess => way.in_process().map(|attachment| (attachment, None)),
         Mode::Auto => way.auto(),
         Mode::Daemon => way.daemon(BUSY_PATIENCE).map(|attachment| (attachment, None)),
     }
@@ -84,6 +83,20 @@ impl Way<'_> {
         let (store, instance) = (host.id(), host.instance);
         let local = Arc::new(Local::new(host, client, self.seq.clone(), self.arrivals.clone()));
         Ok(Attachment { store, transport: local, readers, instance, write })
+    }
+    fn in_process(&self) -> Result<Attachment> {
+        let begin = Instant::now();
+        loop {
+            if let Some(host) = self.host()? {
+                return self.local(host);
+            }
+            // A daemon that leaves says so, until just before it lets go.
+            let patience = if remote::is_moving(self.dir) { BUSY_PATIENCE } else { LETTING_GO };
+            if begin.elapsed() > patience {
+                return Err(busy(self.dir));
+            }
+            std::thread::sleep(PAUSE);
+        }
     }
     fn auto(&self) -> Result<(Attachment, Option<Waiting>)> {
         let begin = Instant::now();

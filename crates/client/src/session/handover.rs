@@ -76,7 +76,9 @@ fn say(connection: &Connection, greeting: &Greeting) -> Result<()> {
 fn take_in(session: &Arc<Session>, connection: &Connection) -> Result<()> {
     let peer = connection.peer()?;
     let Some(frame) = connection.receive(PATIENCE)? else { return Ok(()) };
-    decode_greeting(&frame.bytes)?;
+    if !matches!(decode_greeting(&frame.bytes)?, Greeting::Hello { .. }) {
+        return Err(Error::new(ErrorKind::Busy, session.name()).because("another process has it"));
+    }
     let attachment = session.attachment().clone();
     let Some(host) = attachment.transport.host() else {
         return say(connection, &Greeting::Moving); // passed on already

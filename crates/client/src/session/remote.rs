@@ -134,6 +134,16 @@ pub(crate) fn connect(
     Ok(Reached::Daemon(Box::new(Attachment { store, transport: Arc::new(remote), readers, instance, write })))
 }
 
+/// True if whoever listens in `dir` is just letting go of the store. Asks for nothing.
+pub(crate) fn is_moving(dir: &Path) -> bool {
+    let ask = || {
+        let connection = Connection::connect(dir, SOCKET, PATIENCE)?;
+        say(&connection, &Greeting::Bye)?;
+        hear(&connection)
+    };
+    matches!(ask(), Ok((Greeting::Moving, _)))
+}
+
 fn say(connection: &Connection, greeting: &Greeting) -> Result<()> {
     let mut bytes = Vec::new();
     encode_greeting(greeting, &mut bytes);

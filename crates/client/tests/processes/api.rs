@@ -503,7 +503,9 @@ pub fn full_store() {
     let config = place.config(16 << 20, 32 << 20);
     let options = OpenOptions { mode: Mode::InProcess, create: true, config, ..OpenOptions::default() };
     let store = Store::open_with(place.dir(), &options).unwrap();
-    let container = store.create_container("c", &ContainerSpec::default()).unwrap();
+    let container = store
+        .create_container("c", &ContainerSpec { durability: Durability::Scratch, ..ContainerSpec::default() })
+        .unwrap();
     let mut random = Random::new(7);
     let mut written = Vec::new();
     let error = loop {

@@ -34,7 +34,7 @@ pub(super) fn start(daemon: &Arc<Daemon>, connection: Connection) {
     }
 }
 
-fn say(connection: &Connection, greeting: &Greeting, fds: &[std::os::fd::BorrowedFd<'_>]) -> Result<()> {
+pub(super) fn say(connection: &Connection, greeting: &Greeting, fds: &[std::os::fd::BorrowedFd<'_>]) -> Result<()> {
     let mut bytes = Vec::new();
     encode_greeting(greeting, &mut bytes);
     connection.send(&[&bytes], fds, PATIENCE)

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use cenote_model::{Error, ErrorKind, Result, StoreConfig};
 use cenote_rpc::{Doorbell, Listener};
+use cenote_wire::Greeting;
 
 use crate::{Host, OpenHow};
 use peer::Peer;
@@ -112,12 +113,25 @@ fn serve(dir: &Path, options: &DaemonOptions, in_background: bool) -> Result<()>
         background::report(None);
     }
     accept(&daemon, &listener, options.idle_exit);
-    // Nobody finds the daemon any more; then its clients are let go; then the store is closed.
-    listener.unlink();
-    drop(listener);
+    // Its clients are let go, the store is closed; whoever comes meanwhile is asked to come again.
     daemon.stop();
-    let _ = rings.join();
-    daemon.host.close()
+    let is_closed = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_closed.load(Ordering::SeqCst) {
+                if let Ok(Some(connection)) = listener.accept(Duration::from_millis(10)) {
+                    let _ = greet::say(&connection, &Greeting::Moving, &[]);
+                }
+            }
+        });
+        let _ = rings.join();
+        let result = daemon.host.service.close();
+        is_closed.store(true, Ordering::SeqCst);
+        // While the lock is held: from then on the socket may be another daemon's.
+        listener.unlink();
+        daemon.host.unlock();
+        result
+    })
 }
 
 /// Takes in clients until it is time to leave.
