@@ -1,11 +1,12 @@
 //! The end of a run: everybody leaves, the store comes to rest, and nothing may be lost, hang or leak.
 
-use cenote_model::{FlushTarget, Request, Response};
+use cenote_model::{FlushTarget, Request, Response, Update};
 
 use cenote_store::Outcome;
 
 use super::client::Goal;
 use super::{Check, Sim, trace};
+use crate::oracle::Change;
 use crate::survey::used_bytes;
 
 const ROUNDS_MAX: usize = 400;
@@ -33,20 +34,19 @@ impl Sim {
             self.client_bury(0);
         }
         self.client_open()?;
-        let upto = self.oracle.len();
-        self.ask(0, &Request::Flush { target: FlushTarget::Store }, &Goal::Flush { container: None, upto })?;
-        self.rest()?;
-        if let (Some(sent), 0) = (self.clients[0].sent.first(), self.flips) {
-            return Err(format!("HANG: {:?} never gets its answer", sent.request));
-        }
+        self.flush_all()?;
         self.look_at_everything()?;
         if self.flips == 0 {
-            self.check_space()?;
+            self.check_space(false)?;
         }
         let power = self.rng.chance(500);
         trace!(self.trace, "and once more after a crash");
         self.crash(power)?;
-        self.look_at_everything()
+        self.look_at_everything()?;
+        if self.flips == 0 && self.rng.chance(300) {
+            self.delete_everything()?;
+        }
+        Ok(())
     }
     /// Background work until there is none left.
     pub(super) fn rest(&mut self) -> Check {
@@ -73,8 +73,9 @@ impl Sim {
         }
         Err(format!("HANG: still busy after {ROUNDS_MAX} rounds"))
     }
-    /// With nobody there and everything flushed, the space in use is that of the extents.
-    fn check_space(&mut self) -> Check {
+    /// With nobody there and everything flushed, the space in use is that of the extents; what lies in volatile memory
+    /// may have a copy on a persistent device. With all containers deleted, nothing is in use.
+    fn check_space(&mut self, empty: bool) -> Check {
         while !self.clients.is_empty() {
             self.client_bury(0);
         }
@@ -83,18 +84,48 @@ impl Sim {
         let session = self.observer()?;
         let engine = self.engine();
         let expected = used_bytes(&found, engine);
+        let copies: u64 = found.used.iter().map(|used| used.len.next_multiple_of(4096) + 4096).sum();
         let Outcome::Ready(Response::Devices(devices)) = engine.handle(session, 0, Request::Devices) else {
             return Err("Devices must answer at once".into());
         };
         for device in devices {
             let live = expected.get(&device.id).copied().unwrap_or(0);
-            if device.used_bytes != live || device.reserved_bytes != 0 {
+            let most = if device.spec.kind.is_persistent() { live + copies } else { live };
+            if !(live..=most).contains(&device.used_bytes) || device.reserved_bytes != 0 {
                 return Err(format!(
-                    "device {} `{}`: {} bytes used and {} reserved at rest, but extents take {live}",
+                    "LEAK: device {} `{}`: {} bytes used and {} reserved at rest, but extents take {live}, copies {copies}",
                     device.id, device.spec.name, device.used_bytes, device.reserved_bytes
                 ));
             }
+            if empty && device.used_bytes != 0 {
+                return Err(format!("LEAK: device {} has {} bytes in use, and the store is empty", device.id, device.used_bytes));
+            }
         }
         self.client_open()
+    }
+    /// Deletes everything and looks whether all space comes back.
+    fn delete_everything(&mut self) -> Check {
+        let ids: Vec<_> = self.oracle.current().containers.keys().copied().collect();
+        for id in ids {
+            let at = self.any_client().ok_or("nobody is there")?;
+            let (update, change) = (Update::ContainerDelete { id }, Change::ContainerDelete { id });
+            self.send_updates(at, Vec::new(), vec![update], &[change], true)?;
+            self.rest()?;
+        }
+        while !self.clients.is_empty() {
+            self.client_bury(0);
+        }
+        self.client_open()?;
+        self.flush_all()?;
+        self.check_space(true)
+    }
+    fn flush_all(&mut self) -> Check {
+        let upto = self.oracle.len();
+        self.ask(0, &Request::Flush { target: FlushTarget::Store }, &Goal::Flush { container: None, upto })?;
+        self.rest()?;
+        match self.clients[0].sent.first() {
+            Some(sent) if self.flips == 0 => Err(format!("HANG: {:?} never gets its answer", sent.request)),
+            _ => Ok(()),
+        }
     }
 }
