@@ -8,7 +8,7 @@ use crate::state::State;
 use crate::undo::Change;
 
 /// Where an extent is to be found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Target {
     /// At this offset of a live object.
     Live { key: ObjectKey, offset: u64 },

@@ -1,5 +1,6 @@
 //! Jobs come back.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use cenote_device::LogFile;
@@ -91,11 +92,17 @@ impl Engine {
         results: Vec<std::result::Result<(), CopyFailure>>,
     ) {
         let cut = purpose.ok();
-        let mut good = Vec::new();
+        let mut good: Vec<CopyPart> = Vec::new();
+        // An extent can be listed twice; what the first one did is not done yet when the second one is looked at.
+        let mut targets = HashSet::new();
         let mut failure = None;
         for (part, result) in parts.into_iter().zip(results) {
             match result {
-                Ok(()) if self.state.can_place(&part.placing) => good.push(part),
+                Ok(()) if targets.contains(&part.placing.target) => self.give_back(&part),
+                Ok(()) if self.state.can_place(&part.placing) => {
+                    targets.insert(part.placing.target);
+                    good.push(part);
+                }
                 Ok(()) => {
                     self.give_back(&part);
                     self.again(cut, &part); // it changed meanwhile: look again
