@@ -96,3 +96,39 @@ pub struct StoreSummary {
     /// Users who may read only.
     pub readers: Vec<u32>,
 }
+
+/// What can differ from one opening to the next. The default is for a node of two cores and more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tuning {
+    /// The journal is synced when it has been dirty for so long.
+    pub group_commit_ns: u64,
+    /// Asynchronous data are copied to persistent devices when they are so old.
+    pub write_back_ns: u64,
+    /// What failed is tried again after so long.
+    pub retry_ns: u64,
+    /// A checkpoint is written when the journal has grown by so much (and by twice the last checkpoint).
+    pub checkpoint_bytes: u64,
+    /// Bytes in each journal file.
+    pub log_bytes: u64,
+    /// Bytes that one job copies, about.
+    pub copy_bytes: u64,
+    /// Copy jobs under way at once.
+    pub copy_jobs: usize,
+    /// The background scrub reads so many bytes a second when there is nothing else to do; 0 for none.
+    pub scrub_bytes_per_s: u64,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            group_commit_ns: 10_000_000,
+            write_back_ns: 2_000_000_000,
+            retry_ns: 1_000_000_000,
+            checkpoint_bytes: 256 << 20,
+            log_bytes: 64 << 20,
+            copy_bytes: 4 << 20,
+            copy_jobs: 4,
+            scrub_bytes_per_s: 16 << 20,
+        }
+    }
+}

@@ -27,5 +27,5 @@ mod superblock;
 mod undo;
 mod work;
 
-pub use api::{Outcome, RecoveryReport, RolledBack, Seams, SessionId, SessionInfo, StoreSummary, Ticket};
+pub use api::{Outcome, RecoveryReport, RolledBack, Seams, SessionId, SessionInfo, StoreSummary, Ticket, Tuning};
 pub use engine::{Engine, Job, JobDone};

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use cenote_device::MetaDir;
 use cenote_model::{DeviceId, Error, ErrorKind, Result, StoreConfig, StoreId};
 
+use super::Engine;
 use super::devices::{check_spec, make_device};
-use super::{Engine, Settings};
 use crate::checkpoint::{self, Head, encode};
 use crate::journal::{self, HEADER_BYTES, Journal};
 use crate::space::{DEVICES_MAX, DeviceSlot};
 use crate::state::State;
 use crate::superblock::{SUPERBLOCK, Superblock, SuperblockDevice};
-use crate::{Seams, StoreSummary};
+use crate::{Seams, StoreSummary, Tuning};
 
 impl Engine {
     /// Makes a store with an id drawn at random.
@@ -31,6 +31,11 @@ impl Engine {
 
     /// Makes a store with a given id (for simulation, where nothing is random).
     pub fn create_with_id(seams: Seams, id: StoreId, config: &StoreConfig) -> Result<Engine> {
+        Self::create_tuned(seams, id, config, Tuning::default())
+    }
+
+    /// Makes a store with a given id and tuning.
+    pub fn create_tuned(seams: Seams, id: StoreId, config: &StoreConfig, tuning: Tuning) -> Result<Engine> {
         if seams.meta.list()?.iter().any(|name| name == SUPERBLOCK) {
             return Err(Error::new(ErrorKind::Exists, "a store")
                 .because("the directory holds one already")
@@ -56,7 +61,7 @@ impl Engine {
                 }
             }
         }
-        let made = Self::begin(&seams, id, config, state);
+        let made = Self::begin(&seams, id, config, state, tuning);
         if made.is_err() {
             for (i, spec) in config.devices.iter().enumerate() {
                 let _ = seams.devices.remove(id, DeviceId(i as u16 + 1), spec); // the first error is the one to tell
@@ -65,12 +70,11 @@ impl Engine {
         made
     }
 
-    fn begin(seams: &Seams, id: StoreId, config: &StoreConfig, state: State) -> Result<Engine> {
+    fn begin(seams: &Seams, id: StoreId, config: &StoreConfig, state: State, settings: Tuning) -> Result<Engine> {
         seams.control.attach(id)?;
         let head = Head { store: id, sequence: 1, journal_from: 1, position: HEADER_BYTES, epoch: 0 };
         let bytes = encode(&state, &head, 4096);
         seams.meta.write_file(&checkpoint::file_name(1), &bytes)?;
-        let settings = Settings::default();
         let journal = Journal::begin(Arc::clone(&seams.meta), id, 1, (0, 0), HEADER_BYTES, settings.log_bytes)?;
         // With the superblock the store is there; before it, nothing is.
         let devices = state.space.slots.iter().map(SuperblockDevice::of).collect();
@@ -86,7 +90,7 @@ impl Engine {
     pub(super) fn assemble(
         seams: Seams,
         superblock: &Superblock,
-        settings: Settings,
+        settings: Tuning,
         state: State,
         journal: Journal,
     ) -> Engine {

@@ -26,46 +26,10 @@ use crate::apply::Txn;
 use crate::journal::Journal;
 use crate::space::Tag;
 use crate::state::State;
-use crate::{Outcome, Seams, SessionId, StoreSummary, Ticket};
+use crate::{Outcome, Seams, SessionId, StoreSummary, Ticket, Tuning};
 use jobs::Jobs;
 
 pub use crate::work::{Job, JobDone};
-
-/// What can be tuned. The values are those of a store on a node of two cores and more.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Settings {
-    /// The journal is synced when it has been dirty for so long.
-    pub group_commit_ns: u64,
-    /// Asynchronous data are copied to persistent devices when they are so old.
-    pub write_back_ns: u64,
-    /// A copy that failed is tried again after so long.
-    pub retry_ns: u64,
-    /// A checkpoint is written when the journal has grown by so much and by twice the state.
-    pub checkpoint_bytes: u64,
-    /// Bytes in each log file.
-    pub log_bytes: u64,
-    /// Bytes of extents that one job copies, about.
-    pub copy_bytes: u64,
-    /// Copy jobs under way at once.
-    pub copy_jobs: usize,
-    /// The background scrub reads so many bytes a second, when there is nothing else to do.
-    pub scrub_bytes_per_s: u64,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            group_commit_ns: 10_000_000,
-            write_back_ns: 2_000_000_000,
-            retry_ns: 1_000_000_000,
-            checkpoint_bytes: 256 << 20,
-            log_bytes: crate::journal::FILE_BYTES,
-            copy_bytes: 4 << 20,
-            copy_jobs: 4,
-            scrub_bytes_per_s: 16 << 20,
-        }
-    }
-}
 
 /// The engine of one node. See ARCHITECTURE.md.
 pub struct Engine {
@@ -73,7 +37,7 @@ pub struct Engine {
     id: StoreId,
     writers: Vec<u32>,
     readers: Vec<u32>,
-    settings: Settings,
+    settings: Tuning,
     state: State,
     journal: Journal,
     jobs: Jobs,

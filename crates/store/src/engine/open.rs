@@ -5,19 +5,24 @@ use std::sync::Arc;
 use cenote_device::MetaDir;
 use cenote_model::{DeviceState, Error, ErrorKind, Result, StoreId};
 
+use super::Engine;
 use super::devices::{slot_of, slot_with};
-use super::{Engine, Settings};
 use crate::checkpoint::{self, Head, decode};
 use crate::journal::record::decode as decode_record;
 use crate::journal::{self, Ended, Journal, corrupt, read_all};
 use crate::space::{Bitmap, DeviceSlot, Tag};
 use crate::state::State;
 use crate::superblock::{Stamp, Superblock, SuperblockDevice};
-use crate::{RecoveryReport, Seams};
+use crate::{RecoveryReport, Seams, Tuning};
 
 impl Engine {
     /// Opens the store in `seams.meta`.
     pub fn open(seams: Seams) -> Result<(Engine, RecoveryReport)> {
+        Self::open_tuned(seams, Tuning::default())
+    }
+
+    /// Opens the store in `seams.meta` with a tuning of its own.
+    pub fn open_tuned(seams: Seams, settings: Tuning) -> Result<(Engine, RecoveryReport)> {
         let meta = Arc::clone(&seams.meta);
         let superblock = Superblock::read(meta.as_ref())?;
         let (name, bytes) = newest_checkpoint(meta.as_ref())?;
@@ -50,7 +55,6 @@ impl Engine {
         state.space.replaying = false;
         let now_ns = seams.clock.now_ns();
         state.rebuild(now_ns)?;
-        let settings = Settings::default();
         let journal = begin_journal(&seams, &superblock, &head, ended.as_ref(), settings)?;
         seams.control.instance_raise();
         let mut engine = Self::assemble(seams, &superblock, settings, state, journal);
@@ -239,7 +243,7 @@ fn begin_journal(
     superblock: &Superblock,
     head: &Head,
     ended: Option<&Ended>,
-    settings: Settings,
+    settings: Tuning,
 ) -> Result<Journal> {
     let meta = &seams.meta;
     let (sequence, previous, position) = match ended {

@@ -21,8 +21,6 @@ pub(crate) use read::{Ended, read_all};
 pub(crate) const HEADER_BYTES: u64 = 4096;
 /// The part of the header that has content: what a disk writes at once.
 const HEADER_USED: usize = 512;
-/// Bytes of a log file unless a record needs more.
-pub(crate) const FILE_BYTES: u64 = 64 << 20;
 /// Bytes before a record's payload: length, checksum, epoch, kind.
 pub(crate) const RECORD_HEADER: usize = 17;
 /// Longest record.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cenote_device::Clock;
 use cenote_device::mem::{Keep, MemClock, MemControl, MemDevices, MemMetaDir};
 use cenote_model::*;
-use cenote_store::{Engine, Outcome, RecoveryReport, Seams, SessionId, SessionInfo};
+use cenote_store::{Engine, Outcome, RecoveryReport, Seams, SessionId, SessionInfo, Tuning};
 
 pub struct Rng(u64);
 impl Rng {
@@ -62,6 +62,11 @@ pub struct World {
     pub report: RecoveryReport,
 }
 
+/// Small files, so that the journal turns over often and opening is quick.
+pub fn tuning() -> Tuning {
+    Tuning { log_bytes: 64 << 10, checkpoint_bytes: 512 << 10, copy_bytes: 128 << 10, ..Tuning::default() }
+}
+
 pub const STORE: StoreId = StoreId(0xce);
 
 impl World {
@@ -77,7 +82,7 @@ impl World {
             leases: Vec::new(),
             report: RecoveryReport::default(),
         };
-        world.engine = Some(Engine::create_with_id(world.seams(), STORE, config).unwrap());
+        world.engine = Some(Engine::create_tuned(world.seams(), STORE, config, tuning()).unwrap());
         world.attach();
         world
     }
@@ -97,7 +102,7 @@ impl World {
         self.session = self.engine().session_open(who).unwrap();
     }
     pub fn open(&mut self) -> Result<()> {
-        let (engine, report) = Engine::open(self.seams())?;
+        let (engine, report) = Engine::open_tuned(self.seams(), tuning())?;
         self.engine = Some(engine);
         self.report = report;
         self.attach();
