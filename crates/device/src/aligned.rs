@@ -8,88 +8,107 @@ use parking_lot::Mutex;
 
 /// What direct I/O wants of addresses, offsets and lengths.
 pub const ALIGN_BYTES: usize = 4096;
-/// Size of a pooled buffer, and the largest single direct transfer through one.
+/// The largest single transfer through a buffer on the way.
 pub const BOUNCE_BYTES: usize = 1 << 20;
-const POOLED_MAX: usize = 16;
+/// Freed buffers kept for reuse take at most so many bytes: fresh memory costs a page fault each 4096 bytes, which is more
+/// than the copy into it.
+const POOLED_BYTES_MAX: usize = 32 << 20;
 
-static POOL: Mutex<Vec<AlignedBuf>> = Mutex::new(Vec::new());
+static POOL: Mutex<Pool> = Mutex::new(Pool { buffers: Vec::new(), bytes: 0 });
 
-/// Bytes at an address that is a multiple of 4096. Begins as zeros.
+struct Pool {
+    buffers: Vec<Block>,
+    bytes: usize,
+}
+
+/// Memory of a buffer, aligned, initialised, owned by whoever holds the value.
 #[derive(Debug)]
-pub struct AlignedBuf {
+struct Block {
     base: *mut u8,
     len: usize,
 }
 
 // SAFETY: it owns its bytes alone, like a `Box<[u8]>`.
-unsafe impl Send for AlignedBuf {}
+unsafe impl Send for Block {}
 // SAFETY: as above; `&self` only reads.
-unsafe impl Sync for AlignedBuf {}
+unsafe impl Sync for Block {}
 
-impl AlignedBuf {
+impl Block {
     fn layout(len: usize) -> Layout {
         Layout::from_size_align(len, ALIGN_BYTES).expect("a buffer's size is sane")
     }
-    /// A buffer of at least `len` bytes, rounded up to a multiple of 4096.
-    pub fn new(len: usize) -> Self {
-        let len = len.max(1).next_multiple_of(ALIGN_BYTES);
-        // SAFETY: the layout's size is not 0.
+    fn new(len: usize) -> Self {
+        // SAFETY: callers round up to at least one page, so the layout's size is not 0.
         let base = unsafe { alloc_zeroed(Self::layout(len)) };
         if base.is_null() {
             handle_alloc_error(Self::layout(len));
         }
         Self { base, len }
     }
+    /// One from the pool that is large enough and not much too large.
+    fn reused(len: usize) -> Option<Self> {
+        // Never waited for: a forked child may find it locked for ever.
+        let mut pool = POOL.try_lock()?;
+        let found = pool.buffers.iter().rposition(|block| (len..=2 * len).contains(&block.len))?;
+        let block = pool.buffers.swap_remove(found);
+        pool.bytes -= block.len;
+        Some(block)
+    }
 }
 
-impl Drop for AlignedBuf {
+impl Drop for Block {
     fn drop(&mut self) {
         // SAFETY: allocated by `new` with the same layout.
         unsafe { dealloc(self.base, Self::layout(self.len)) };
     }
 }
 
+/// Bytes at an address that is a multiple of 4096.
+#[derive(Debug)]
+pub struct AlignedBuf {
+    block: Option<Block>,
+    len: usize,
+}
+
+impl AlignedBuf {
+    /// A buffer of at least `len` bytes, rounded up to a multiple of 4096, all zero.
+    pub fn new(len: usize) -> Self {
+        let len = len.max(1).next_multiple_of(ALIGN_BYTES);
+        Self { block: Some(Block::new(len)), len }
+    }
+    /// The same with whatever bytes it had when this process used it last: quicker, for who overwrites it anyway.
+    pub fn reused(len: usize) -> Self {
+        let len = len.max(1).next_multiple_of(ALIGN_BYTES);
+        Self { block: Some(Block::reused(len).unwrap_or_else(|| Block::new(len))), len }
+    }
+    fn base(&self) -> *mut u8 {
+        self.block.as_ref().expect("there until dropped").base
+    }
+}
+
+impl Drop for AlignedBuf {
+    fn drop(&mut self) {
+        if let Some(mut pool) = POOL.try_lock()
+            && let Some(block) = self.block.take()
+            && pool.bytes + block.len <= POOLED_BYTES_MAX
+        {
+            pool.bytes += block.len;
+            pool.buffers.push(block);
+        }
+    }
+}
+
 impl Deref for AlignedBuf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: `len` bytes, initialised, owned.
-        unsafe { std::slice::from_raw_parts(self.base, self.len) }
+        // SAFETY: the block has at least `len` bytes, initialised, owned.
+        unsafe { std::slice::from_raw_parts(self.base(), self.len) }
     }
 }
 impl DerefMut for AlignedBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and borrowed mutably.
-        unsafe { std::slice::from_raw_parts_mut(self.base, self.len) }
-    }
-}
-
-/// A buffer of [`BOUNCE_BYTES`] from the pool; goes back when dropped. Its content is whatever it was.
-#[derive(Debug)]
-pub struct Bounce(Option<AlignedBuf>);
-
-impl Bounce {
-    /// Takes one, made anew if none is free.
-    pub fn take() -> Self {
-        Self(Some(POOL.lock().pop().unwrap_or_else(|| AlignedBuf::new(BOUNCE_BYTES))))
-    }
-}
-impl Drop for Bounce {
-    fn drop(&mut self) {
-        let mut pool = POOL.lock();
-        if pool.len() < POOLED_MAX {
-            pool.extend(self.0.take());
-        }
-    }
-}
-impl Deref for Bounce {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        self.0.as_deref().expect("there until dropped")
-    }
-}
-impl DerefMut for Bounce {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        self.0.as_deref_mut().expect("there until dropped")
+        unsafe { std::slice::from_raw_parts_mut(self.base(), self.len) }
     }
 }
 

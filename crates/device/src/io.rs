@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use cenote_model::{Error, ErrorKind, Result};
 use rustix::io::Errno;
 
-use crate::aligned::{ALIGN_BYTES, BOUNCE_BYTES, Bounce, is_aligned};
+use crate::aligned::{ALIGN_BYTES, AlignedBuf, BOUNCE_BYTES, is_aligned};
 use crate::map::Mapping;
 use crate::{SegmentFile, SegmentMode};
 
@@ -109,7 +109,7 @@ impl SegmentIo {
         if self.file.mode != SegmentMode::Direct || is_aligned(buf, at) {
             return self.pread(at, buf);
         }
-        let mut bounce = Bounce::take();
+        let mut bounce = AlignedBuf::reused(BOUNCE_BYTES);
         let mut done = 0;
         while done < buf.len() {
             let (first, skip, n) = window(at + done as u64, buf.len() - done);
@@ -139,7 +139,7 @@ impl SegmentIo {
         if self.file.mode != SegmentMode::Direct || is_aligned(bytes, at) {
             return self.pwrite(at, bytes);
         }
-        let mut bounce = Bounce::take();
+        let mut bounce = AlignedBuf::reused(BOUNCE_BYTES);
         let mut done = 0;
         while done < bytes.len() {
             let (first, skip, n) = window(at + done as u64, bytes.len() - done);
@@ -240,7 +240,7 @@ pub(crate) fn open_direct(
     let mode = Mode::RUSR | Mode::WUSR;
     match rustix::fs::openat(&dir, name, flags | OFlags::CLOEXEC | OFlags::DIRECT, mode) {
         Ok(fd) => {
-            let mut probe = Bounce::take();
+            let mut probe = AlignedBuf::reused(ALIGN_BYTES);
             match rustix::io::pread(&fd, &mut probe[..ALIGN_BYTES], 0) {
                 Err(Errno::INVAL) => {}
                 _ => return Ok((fd, SegmentMode::Direct)),

@@ -10,7 +10,7 @@ use parking_lot::{Mutex, RwLock};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
-use crate::aligned::{ALIGN_BYTES, Bounce};
+use crate::aligned::{ALIGN_BYTES, AlignedBuf};
 use crate::header::{HEADER_BYTES, SegmentHeader};
 use crate::io::{SegmentIo, fail};
 use crate::{Device, SegmentFile, SegmentMode};
@@ -215,7 +215,7 @@ impl Device for Segmented {
 
 /// Reads and decodes the header of an open segment file.
 pub(crate) fn read_header(fd: impl AsFd, subject: &str) -> Result<SegmentHeader> {
-    let mut block = Bounce::take();
+    let mut block = AlignedBuf::reused(ALIGN_BYTES);
     let n = read_full(&fd, &mut block[..ALIGN_BYTES]).map_err(|errno| fail(subject, errno))?;
     if n < HEADER_BYTES {
         return Err(Error::new(ErrorKind::Corrupt, subject)
@@ -241,7 +241,7 @@ pub(crate) fn read_full(fd: impl AsFd, buf: &mut [u8]) -> Result<usize, Errno> {
 
 /// Writes a header into the first 4096 bytes of a file, the rest of them zero.
 pub(crate) fn write_header(fd: impl AsFd, header: &SegmentHeader) -> Result<(), Errno> {
-    let mut block = Bounce::take();
+    let mut block = AlignedBuf::reused(ALIGN_BYTES);
     block[..ALIGN_BYTES].fill(0);
     block[..HEADER_BYTES].copy_from_slice(&header.encode());
     let n = rustix::io::pwrite(&fd, &block[..ALIGN_BYTES], 0)?;

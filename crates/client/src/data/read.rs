@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use cenote_device::sums::{SUM_UNIT_BYTES, sum_of};
+use cenote_device::sums::{SUM_UNIT_BYTES, copy_raw, sum_of};
 use cenote_device::{SegmentIo, SegmentMode, aligned::AlignedBuf};
 use cenote_model::{Encoding, Error, ErrorKind, Extent, Lookup, Request, Response, Result};
 use smallvec::SmallVec;
@@ -174,7 +174,7 @@ pub(crate) fn copy_parts(
             // SAFETY: the address was computed from an extent that lies inside a mapped segment (`place_of`, `Chunk`),
             // segments stay mapped while the session lives, and the caller's slot keeps the space from being reused.
             Place::Memory(address) => unsafe {
-                std::ptr::copy_nonoverlapping(*address as *const u8, target.as_mut_ptr(), target.len());
+                copy_raw(target.as_mut_ptr(), *address as *const u8, target.len());
             },
             Place::File { extent, skip } => {
                 read_file(session, object, offset + part.at as u64, extent, *skip, target)?;
@@ -226,7 +226,7 @@ fn read_file(
             io.read_at(inside, into)?;
             check_units(session, object, offset + done as u64, into, units, extent)?;
         } else {
-            let buffer = buffer.get_or_insert_with(|| AlignedBuf::new(STRIDE));
+            let buffer = buffer.get_or_insert_with(|| AlignedBuf::reused(STRIDE));
             let span = (end - begin).next_multiple_of(4096);
             read_padded(&io, inside, &mut buffer[..span], end - begin)?;
             let bytes = &buffer[..end - begin];

@@ -70,8 +70,8 @@ fn copy_in(chunk: Chunk, bytes: &[u8]) -> Stored {
         // no reader has it and `bytes` cannot be in it.
         unsafe { copy_and_sum_raw(address, bytes, &mut sums) };
     } else {
-        let mut buffer = AlignedBuf::new(bytes.len());
-        // SAFETY: the fresh buffer has at least `bytes.len()` bytes and overlaps nothing.
+        let mut buffer = AlignedBuf::reused(bytes.len());
+        // SAFETY: the buffer has at least `bytes.len()` bytes and overlaps nothing.
         unsafe { copy_and_sum_raw(buffer.as_mut_ptr(), bytes, &mut sums) };
         unwritten = Some(buffer);
     }
