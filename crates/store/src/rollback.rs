@@ -94,7 +94,8 @@ impl State {
         }
     }
 
-    /// Extents on lost devices fall back to their copies; objects that have none are dropped.
+    /// Extents on lost devices fall back to their copies; objects that have none are dropped, and so are scratch objects
+    /// with bytes.
     fn leave_lost_devices(&mut self, lost: &[u8]) -> Vec<ObjectKey> {
         let mut dropped = Vec::new();
         for slot in 0..self.objects.slots() {
@@ -102,7 +103,9 @@ impl State {
             if object.presence != Presence::Live {
                 continue;
             }
-            let mut bytes_lost = false;
+            // What is in a scratch container was never synced by anybody, wherever it lies: it may be torn.
+            let scratch = !self.containers.at(object.container).is_tracked();
+            let mut bytes_lost = scratch && object.map.extents() > 0;
             object.map.for_each_mut(|_, ext| {
                 if lost.contains(&ext.dev) {
                     if ext.copy == NO_DEVICE {

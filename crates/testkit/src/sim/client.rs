@@ -175,6 +175,8 @@ impl Sim {
             {
                 Ok(())
             }
+            // Without room on persistent tiers nothing can be flushed.
+            (Goal::Flush { .. }, Response::Failed(error)) if error.kind() == ErrorKind::Full => Ok(()),
             // What was to be flushed may be gone by the time that the request is sent again.
             (Goal::Flush { .. }, Response::Failed(error)) if error.kind() == ErrorKind::NotFound => Ok(()),
             (Goal::Other { may_fail }, Response::Failed(error)) if may_fail.contains(&error.kind()) => Ok(()),

@@ -52,7 +52,8 @@ impl Sim {
     pub(super) fn rest(&mut self) -> Check {
         let mut idle = 0;
         for _ in 0..ROUNDS_MAX {
-            self.world.clock.advance_ns(20_000_000);
+            // First in small steps, then in steps that let what failed be tried again.
+            self.world.clock.advance_ns(if idle < 4 { 20_000_000 } else { 3_000_000_000 });
             self.tick()?;
             let before = self.summary.jobs;
             loop {
@@ -67,7 +68,7 @@ impl Sim {
             }
             self.take_answers()?;
             idle = if before == self.summary.jobs { idle + 1 } else { 0 };
-            if idle > 3 {
+            if idle > 8 {
                 return Ok(());
             }
         }
