@@ -1,6 +1,6 @@
 //! `init`: makes a store.
 
-use std::path::absolute;
+use std::path::{Path, absolute};
 
 use cenote::{Error, ErrorKind, OpenOptions, Store, StoreConfig};
 use serde_json::json;
@@ -18,6 +18,7 @@ pub fn init(context: &mut Context<'_>, args: &InitArgs) -> Done {
     };
     let dir = absolute(&dir).map_err(|error| Error::io(format!("store directory {}", dir.display()), &error))?;
     let store_config = config_of(args)?;
+    refuse_what_is_no_store(&dir)?;
     let options = OpenOptions {
         mode: context.mode(),
         create: true,
@@ -44,6 +45,23 @@ pub fn init(context: &mut Context<'_>, args: &InitArgs) -> Done {
         ))?;
     }
     Ok(())
+}
+
+/// Other people's files are not to be mixed with a store's: a directory must be empty, or hold a store.
+fn refuse_what_is_no_store(dir: &Path) -> cenote::Result<()> {
+    let occupied = std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some());
+    if !occupied {
+        return Ok(());
+    }
+    let options = OpenOptions { read_only: true, ..OpenOptions::default() };
+    match Store::open_with(dir, &options) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Err(Error::new(ErrorKind::Exists, format!("directory {}", dir.display()))
+                .because("it has files in it, and is no store")
+                .try_next("choose an empty directory, or one that is not there yet"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What the arguments ask for. Paths are made absolute: a daemon has another working directory.
