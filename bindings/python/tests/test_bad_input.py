@@ -95,7 +95,7 @@ BAD_CALLS: list[tuple[str, Callable[[cenote.Store, cenote.Container, cenote.Obje
     ("durability", lambda s, c, o: s.create_container("new", durability="forever")),  # type: ignore[arg-type]
     ("label", lambda s, c, o: s.create_container("")),
     ("label", lambda s, c, o: s.create_container("x" * 4097)),
-    ("policy", lambda s, c, o: s.create_container("new", policy="magic")),
+    ("new", lambda s, c, o: s.create_container("new", policy="magic")),
     ("", lambda s, c, o: s.rename_container("runs", "")),
     ("none", lambda s, c, o: s.rename_container("none", "new")),
     ("none", lambda s, c, o: s.delete_container("none")),
