@@ -58,7 +58,7 @@ impl Store {
     pub fn open_with(dir: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
         let dir = std::path::absolute(dir.as_ref())
             .map_err(|error| Error::io(format!("store {}", dir.as_ref().display()), &error))?;
-        let session = Session::open(&dir, options)?;
+        let session = Session::open(&dir, options).map_err(|error| of_store_in(&dir, error))?;
         // What made the store is done with: a session that attaches again must not make it anew.
         let options = OpenOptions { create: false, create_new: false, ..options.clone() };
         let inner = Inner { dir, options, session: ArcSwap::new(session), replacing: AtomicU64::new(0) };
@@ -267,6 +267,21 @@ impl Store {
         session.check_writable()?;
         session.request(request).map(drop)
     }
+}
+
+/// The engine does not know where its store is; whoever opens one wants to be told.
+#[cold]
+fn of_store_in(dir: &Path, error: Error) -> Error {
+    let place = dir.display().to_string();
+    if error.subject().contains(&place) {
+        return error;
+    }
+    let subject = if error.subject() == "store" {
+        format!("store {place}")
+    } else {
+        format!("{} of store {place}", error.subject())
+    };
+    Error::new(error.kind(), subject).because(error.cause()).try_next(error.next_step())
 }
 
 /// The error for a label that no container can have.
