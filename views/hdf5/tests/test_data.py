@@ -23,25 +23,29 @@ BATCH = 40
 
 
 @functools.cache
-def plugin():
-    """A directory with nothing but the connector: HDF5 tries to load every library that it finds there."""
+def connector():
+    """A directory with nothing but the connector (HDF5 tries to load every library that it finds there), and the
+    command that serves as daemon."""
     if where := os.environ.get("CENOTE_HDF5_PLUGIN"):
-        return where
+        return where, os.environ.get("CENOTE_BIN")
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     built = [f for kind in ("release", "debug") if (f := target / kind / "libcenote_hdf5.so").exists()]
     if not built:
-        pytest.skip("the connector is not built: cargo build -p cenote-hdf5")
+        pytest.skip("the connector is not built: cargo build -p cenote-hdf5 -p cenote-cli")
+    newest = max(built, key=lambda f: f.stat().st_mtime)
     where = tempfile.TemporaryDirectory(prefix="cenote-hdf5-")
     atexit.register(where.cleanup)
-    os.symlink(max(built, key=lambda f: f.stat().st_mtime), pathlib.Path(where.name) / "libcenote_hdf5.so")
-    return where.name
+    os.symlink(newest, pathlib.Path(where.name) / newest.name)
+    return where.name, os.environ.get("CENOTE_BIN", str(newest.with_name("cenote")))
 
 
 def environment(store):
     """Environment of a program: on the store, or native if it is None."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("HDF5_", "CENOTE_"))}
     if store:
-        env |= {"HDF5_PLUGIN_PATH": plugin(), "HDF5_VOL_CONNECTOR": f"cenote store={store}"}
+        plugin, program = connector()
+        env |= {"HDF5_PLUGIN_PATH": plugin, "HDF5_VOL_CONNECTOR": f"cenote store={store}"}
+        env |= {"CENOTE_BIN": program} if program else {}
     return env
 
 
