@@ -7,6 +7,9 @@ use cenote::{Error, ErrorKind};
 use crate::ffi::types::{herr_t, hid_t};
 use crate::ffi::{Api, Hid};
 
+/// How the cause begins when a path leads over too many links: h5py tells this case apart by HDF5's number for it.
+pub const TOO_MANY_LINKS: &str = "too many links";
+
 /// The result of everything in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -40,7 +43,10 @@ pub fn h5_failed(call: &'static str) -> Error {
 
 /// Pushes `error` on the calling thread's HDF5 error stack.
 pub fn push(h5: &Api, callback: &'static str, error: &Error) {
-    let (major, minor) = ids(h5, callback, error.kind());
+    let (major, mut minor) = ids(h5, callback, error.kind());
+    if error.cause().starts_with(TOO_MANY_LINKS) {
+        minor = h5.H5E_NLINKS_g();
+    }
     let text = CString::new(format!("cenote {callback}: {error}").replace('\0', "\u{fffd}")).unwrap_or_default();
     let function = CString::new(callback).unwrap_or_default();
     let class = error_class(h5);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use cenote::{Error, ErrorKind};
 
 use crate::Result;
+use crate::error::TOO_MANY_LINKS;
 use crate::file::File;
 
 use super::keys::ROOT;
