@@ -4,9 +4,10 @@
 //! out through the connector like all others, but refuses to unless the connector says that it is the native one, and
 //! then reads one number out of what it takes for its own file structure: how many bytes an object's address has.
 //! So for open objects this connector names the native class as its terminal class ([`super::introspect`]), and each
-//! handle begins with words that, followed as libhdf5 follows them from any kind of object, end at a block in which
-//! every byte is 8: addresses have 8 bytes, and the flags say "no write intent", so that the one older call that would
-//! write to the native file itself (making a region reference) fails with an error. Object numbers are such addresses.
+//! handle begins with words that, followed as libhdf5 follows them from any kind of object, end at a block that begins
+//! with bytes of 8: addresses have 8 bytes, and the flags say "no write intent", so that the one older call that would
+//! write to the native file itself (making a region reference) fails with an error. The rest of the block is zeros:
+//! the lowest format version. Object numbers are such addresses.
 
 /// The first words of a handle.
 pub type Facade = [usize; 16];
@@ -14,7 +15,16 @@ pub type Facade = [usize; 16];
 /// A block that stands for libhdf5's shared file structure.
 #[repr(align(16))]
 struct Shared([u8; 16_384]);
-static SHARED: Shared = Shared([8; 16_384]);
+static SHARED: Shared = Shared({
+    // The size of an address is 64 bytes in, since 1.14 at least; the format versions come after a kilobyte.
+    let mut block = [0; 16_384];
+    let mut i = 0;
+    while i < 256 {
+        block[i] = 8;
+        i += 1;
+    }
+    block
+});
 
 /// A block that stands for libhdf5's file structure: whichever word is followed leads to [`SHARED`].
 struct FilePart(Facade);
