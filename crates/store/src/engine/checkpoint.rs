@@ -9,7 +9,7 @@ use super::flush::{Wait, Waiter};
 use super::jobs::What;
 use crate::Outcome;
 use crate::checkpoint::{Head, encode, file_name, sequence_of};
-use crate::journal::{self, HEADER_BYTES, Journal};
+use crate::journal::{self, HEADER_BYTES};
 use crate::work::{Job, Work, write_checkpoint};
 
 /// Which checkpoints there were, are, and are wanted.
@@ -118,9 +118,12 @@ impl Engine {
         if self.seams.meta.list()?.contains(&spare) {
             self.seams.meta.remove(&spare)?;
         }
-        write_checkpoint(self.seams.meta.as_ref(), &name, &bytes, &[])?;
-        self.journal =
-            Journal::begin(Arc::clone(&self.seams.meta), self.id, next, (0, 0), position, self.settings.log_bytes)?;
+        if let Err(error) = write_checkpoint(self.seams.meta.as_ref(), &name, &bytes, &[]) {
+            // It may be there all the same, and would hide what the journal goes on to say.
+            let _ = self.seams.meta.remove(&name);
+            return Err(error);
+        }
+        self.journal.restart(next)?;
         self.journal_dirty_since_ns = None;
         self.checkpoint.finished = self.checkpoint.begun;
         for old in &remove {

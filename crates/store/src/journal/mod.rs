@@ -149,6 +149,8 @@ pub(crate) struct Journal {
     proof_due: bool,
     /// A write failed: go on in another file.
     broken: bool,
+    /// A checkpoint has all that came before; the journal goes on in this file, which could not be made yet.
+    restart: Option<u64>,
     /// A file made ahead of need.
     spare: Option<(u64, Arc<dyn LogFile>)>,
     /// A file that a job is making; its name is not to be used meanwhile.
@@ -185,6 +187,7 @@ impl Journal {
             synced: base + HEADER_BYTES,
             proof_due: false,
             broken: false,
+            restart: None,
             spare: None,
             making: None,
             buffer: Vec::new(),
@@ -259,11 +262,39 @@ impl Journal {
         self.offset = (self.offset + bytes.len() as u64).next_multiple_of(8);
         Ok(())
     }
+    /// A checkpoint on media has everything so far and says that the journal goes on in file `sequence`: nothing may go
+    /// into the present file any more. If the new one cannot be made now, each append tries again.
+    pub fn restart(&mut self, sequence: u64) -> Result<()> {
+        self.restart = Some(sequence);
+        self.synced = self.position();
+        self.proof_due = false;
+        self.spare = None;
+        self.begin_again()
+    }
+    fn begin_again(&mut self) -> Result<()> {
+        let Some(sequence) = self.restart else { return Ok(()) };
+        let name = file_name(sequence);
+        match self.meta.remove(&name) {
+            Ok(()) => {}
+            Err(e) if e.kind() == ErrorKind::NotFound => {}
+            Err(e) => return Err(e),
+        }
+        let file: Arc<dyn LogFile> = self.meta.create_log(&name, self.file_bytes)?.into();
+        let base = self.position() - HEADER_BYTES;
+        let header = Header { store: self.store, sequence, previous: 0, previous_end: 0, base };
+        file.write(0, &header.encode())?;
+        file.sync()?;
+        (self.file, self.sequence, self.base, self.offset) = (file, sequence, base, HEADER_BYTES);
+        (self.broken, self.restart) = (false, None);
+        Ok(())
+    }
     fn make_room(&mut self, need: u64) -> Result<()> {
+        self.begin_again()?;
         if self.offset + need <= self.file.capacity() && !self.broken { Ok(()) } else { self.rotate(need) }
     }
     /// Goes on in a new file with room for `need` bytes. The old one is on media before the new one has a header.
     pub fn rotate(&mut self, need: u64) -> Result<()> {
+        self.begin_again()?;
         self.file.sync()?;
         let sequence = self.next_sequence();
         let capacity = self.file_bytes.max(need + HEADER_BYTES);
@@ -313,6 +344,7 @@ impl Journal {
     }
     /// Syncs here and now.
     pub fn sync(&mut self) -> Result<()> {
+        self.begin_again()?;
         let position = self.position();
         self.file.sync()?;
         self.note_synced(position);

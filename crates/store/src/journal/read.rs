@@ -63,7 +63,7 @@ pub(crate) fn read_all(
         let file = meta.open_log(&name)?;
         let mut page = vec![0; HEADER_BYTES.min(file.capacity()) as usize];
         file.read(0, &mut page)?;
-        let is_last = sequences.last() == Some(sequence) && sequences.len() > 1;
+        let is_last = sequences.last() == Some(sequence);
         match Header::decode(&name, &page) {
             Ok(None) => unused.push(*sequence),
             // The process died while it wrote the header, or the power went: no record was written yet.

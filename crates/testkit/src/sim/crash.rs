@@ -68,7 +68,10 @@ impl Sim {
                     self.engine = Some(engine);
                     break;
                 }
-                Err(error) => return Err(format!("open after a crash: {error:?}")),
+                Err(error) => {
+                    let files = cenote_device::MetaDir::list(&self.world.meta).unwrap_or_default();
+                    return Err(format!("open after a crash: {error:?} (there are {files:?})"));
+                }
             }
         }
         self.died = false;
