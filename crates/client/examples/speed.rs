@@ -14,6 +14,13 @@ const MIB: usize = 1 << 20;
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
+    if args.first().is_some_and(|arg| arg == "serve") {
+        // As the daemon of the store that this program measures: `serve DIR --idle-exit 60 [--background]`.
+        let background = args.iter().any(|arg| arg == "--background");
+        let idle_exit = Some(Duration::from_secs(60));
+        let options = cenote_server::daemon::DaemonOptions { idle_exit, background, create: false };
+        return cenote_server::daemon::run(args[1].as_ref(), &options);
+    }
     let mode = if args.first().is_some_and(|arg| arg == "daemon") { Mode::Daemon } else { Mode::InProcess };
     let time = Duration::from_secs_f64(args.get(1).and_then(|arg| arg.parse().ok()).unwrap_or(0.5));
     let only = args.get(2).cloned().unwrap_or_default();
@@ -177,7 +184,7 @@ fn order() -> impl FnMut() -> u64 {
 }
 
 fn measure(name: &str, bytes: usize, time: Duration, mut work: impl FnMut() -> Result<()>) -> Result<()> {
-    let begin = Instant::now();
+    let (begin, cpu) = (Instant::now(), cpu_time());
     let mut count = 0u64;
     while begin.elapsed() < time {
         for _ in 0..16 {
@@ -188,6 +195,17 @@ fn measure(name: &str, bytes: usize, time: Duration, mut work: impl FnMut() -> R
     let seconds = begin.elapsed().as_secs_f64();
     let per_second = count as f64 / seconds;
     let bandwidth = per_second * bytes as f64 / 1e9;
-    println!("{name:26} {:10.1} k/s {:8.3} us {bandwidth:7.2} GB/s", per_second / 1e3, 1e6 / per_second);
+    let cpu_us = (cpu_time() - cpu) / count as f64 * 1e6;
+    println!(
+        "{name:26} {:10.1} k/s {:8.3} us {bandwidth:7.2} GB/s {cpu_us:8.3} us cpu",
+        per_second / 1e3,
+        1e6 / per_second
+    );
     Ok(())
+}
+
+/// Seconds of processor time that this process used: comparable on a machine that is busy with other things.
+fn cpu_time() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }

@@ -38,6 +38,10 @@ impl Bitmap {
     fn zone_units(&self, zone: u64) -> u64 {
         ZONE_UNITS.min(self.units - zone * ZONE_UNITS)
     }
+    /// Begins the next search at the first unit.
+    pub fn rewind(&mut self) {
+        self.cursor = 0;
+    }
     /// Finds and marks up to `want` units in runs of at least `run_min`, from where the last search ended.
     /// Gives (first unit, units) of each run; together at most `want`, less if there is no more or after `runs_max` runs.
     pub fn take(&mut self, want: u64, run_min: u64, runs_max: usize) -> Vec<(u64, u64)> {

@@ -97,6 +97,10 @@ impl DeviceSlot {
     /// Takes space: (offset, bytes) of each run.
     pub fn take(&mut self, bytes: u64, run_min: u64) -> Vec<(u64, u64)> {
         let unit = u64::from(self.unit_bytes);
+        if self.is_volatile() {
+            // Memory that was used before is present; what never was has to be zeroed page by page first.
+            self.map.rewind();
+        }
         let runs = self.map.take(bytes.div_ceil(unit), run_min.div_ceil(unit), LEASE_RUNS_MAX);
         let runs: Vec<_> = runs.into_iter().map(|(first, len)| (first * unit, len * unit)).collect();
         self.reserved_bytes += runs.iter().map(|(_, len)| len).sum::<u64>();
