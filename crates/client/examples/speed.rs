@@ -60,6 +60,9 @@ fn main() -> Result<()> {
         store.wait_all()?;
         put(&object, "put 4k pipelined, over", &store, time)?;
         measure("put 4k, one at a time", BLOCK, time, || object.write_at(next() * BLOCK as u64, &pages[..BLOCK]))?;
+        for at in 0..BLOCKS {
+            object.read_at(at * BLOCK as u64, &mut buf)?;
+        }
         measure("get 4k, one object", BLOCK, time, || object.read_at(next() * BLOCK as u64, &mut buf).map(drop))?;
         measure("view 4k", 0, time, || object.view(next() * BLOCK as u64, BLOCK).map(drop))?;
     }
@@ -82,6 +85,9 @@ fn main() -> Result<()> {
             drop(object.launch_write(0, &pages[..BLOCK])?);
         }
         store.wait_all()?;
+        for object in &objects {
+            object.read_at(0, &mut buf)?;
+        }
         measure("get 4k, many objects", BLOCK, time, || objects[next() as usize].read_at(0, &mut buf).map(drop))?;
     }
     if run("index") {

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use cenote_device::{SegmentIo, SegmentMode};
 use cenote_model::{
     ContainerId, DeviceId, Durability, Error, ErrorKind, Lease, RUN_BYTES_MAX, Request, Response, Result, Run,
 };
 
+use super::segments::Segment;
 use crate::session::Session;
 use crate::sync::lock;
 
@@ -17,9 +17,9 @@ const LEASE_BYTES_FIRST: u64 = 1 << 20;
 /// …up to this, or a sixteenth of the memory tier.
 const LEASE_BYTES_MAX: u64 = 32 << 20;
 /// A large write may be cut into pieces of this size when space is in pieces.
-const PIECE_BYTES: u64 = 1 << 20;
+const PIECE_BYTES: u64 = 64 << 10;
 /// Free runs that an arena keeps before it gives the smallest back.
-const RUNS_MAX: usize = 64;
+const RUNS_MAX: usize = 2048;
 /// How long a writer waits for full tiers while nothing drains, before it is told…
 const FULL_PATIENCE: Duration = Duration::from_secs(2);
 /// …and how long while something does.
@@ -43,7 +43,7 @@ pub(crate) struct Chunk {
     pub len: u32,
     /// Bytes taken: `len` rounded up to the device's unit.
     pub padded: u64,
-    pub io: Arc<SegmentIo>,
+    pub io: Arc<Segment>,
     /// Offset in the segment.
     pub inside: u64,
 }
@@ -65,10 +65,8 @@ struct Free {
     offset: u64,
     len: u64,
     unit: u64,
-    io: Arc<SegmentIo>,
+    io: Arc<Segment>,
     inside: u64,
-    /// The first bytes of `len` that were made present.
-    populated: u64,
 }
 
 impl Free {
@@ -86,19 +84,15 @@ impl Free {
         self.offset += padded;
         self.inside += padded;
         self.len -= padded;
-        self.populated = self.populated.saturating_sub(padded);
         chunk
     }
     /// Makes the first `want` bytes present, so that touching them neither faults nor fails.
-    fn populate(&mut self, want: u64) -> Result<()> {
+    fn populate(&self, want: u64) -> Result<()> {
         let want = want.min(self.len);
-        if self.populated >= want || self.io.mode() != SegmentMode::Mapped {
+        if self.io.is_present(self.inside, want) {
             return Ok(());
         }
-        let to = want.max(self.populated + POPULATE_BYTES).min(self.len);
-        self.io.populate(self.inside + self.populated, (to - self.populated) as usize)?;
-        self.populated = to;
-        Ok(())
+        self.io.make_present(self.inside, want.max(POPULATE_BYTES).min(self.len))
     }
     fn run(&self) -> Run {
         Run { device: self.device, offset: self.offset, len: self.len }
@@ -139,12 +133,12 @@ impl Arena {
         let want = want.clamp(1, u64::from(RUN_BYTES_MAX));
         let mut state = lock(&self.state);
         let mut avoid = Vec::new();
-        let mut least = want.min(PIECE_BYTES);
+        let mut has_asked = false;
         loop {
-            if let Some(at) = state.fit(want, least) {
-                let free = &mut state.free[at];
-                match free.populate(want) {
+            if let Some(at) = state.fit(want, has_asked) {
+                match state.free[at].populate(want) {
                     Ok(()) => {
+                        let free = &mut state.free[at];
                         let chunk = free.take(want);
                         if free.len == 0 {
                             state.free.remove(at);
@@ -165,27 +159,22 @@ impl Arena {
                 }
             }
             state.lease(session, container, want, &avoid)?;
-            least = 1; // whatever was given is taken: asking on and on would not help
+            has_asked = true; // whatever was given is taken: asking on and on would not help
         }
     }
 }
 
 impl State {
-    /// A run for `want` bytes, or else for `least` of them; the latest first.
-    fn fit(&self, want: u64, least: u64) -> Option<usize> {
-        self.free
-            .iter()
-            .rposition(|free| free.len >= want)
-            .or_else(|| self.free.iter().rposition(|free| free.len >= least))
+    /// A run for `want` bytes, the latest first; or the longest, if all together have so many, or if `any` will do.
+    fn fit(&self, want: u64, any: bool) -> Option<usize> {
+        if let Some(at) = self.free.iter().rposition(|free| free.len >= want) {
+            return Some(at);
+        }
+        let (at, longest) = self.free.iter().enumerate().max_by_key(|(_, free)| free.len)?;
+        let is_useful = longest.len >= PIECE_BYTES && self.free.iter().map(|free| free.len).sum::<u64>() >= want;
+        (is_useful || any).then_some(at)
     }
     fn put(&mut self, fresh: Free) {
-        // What goes on where another ends joins it: freed chunks come back in order.
-        if let Some(before) = self.free.iter_mut().find(|free| {
-            free.device == fresh.device && free.offset + free.len == fresh.offset && Arc::ptr_eq(&free.io, &fresh.io)
-        }) {
-            before.len += fresh.len;
-            return;
-        }
         self.free.push(fresh);
     }
     /// Asks for more space. While tiers drain, waits a bounded time for them.
@@ -232,15 +221,7 @@ impl State {
             while run.len > 0 {
                 let (io, inside) = session.segments.locate(session, run.device, run.offset)?;
                 let len = run.len.min(shape.segment_bytes - inside);
-                self.put(Free {
-                    device: run.device,
-                    offset: run.offset,
-                    len,
-                    unit: shape.unit_bytes,
-                    io,
-                    inside,
-                    populated: 0,
-                });
+                self.put(Free { device: run.device, offset: run.offset, len, unit: shape.unit_bytes, io, inside });
                 run.offset += len;
                 run.len -= len;
             }

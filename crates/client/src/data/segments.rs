@@ -1,9 +1,10 @@
 //! The devices and segments that a session has open.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 
-use cenote_device::SegmentIo;
+use cenote_device::{SegmentIo, SegmentMode};
 use cenote_model::{DeviceId, DeviceInfo, DeviceKind, Error, ErrorKind, Request, Response, Result};
 
 use crate::session::Session;
@@ -19,11 +20,54 @@ pub(crate) struct DeviceShape {
     pub capacity_bytes: u64,
 }
 
+/// What is made present at once, and remembered to be.
+const GRANULE_BYTES: u64 = 64 << 10;
+
+/// An open segment, and which of its memory is present in this process.
+pub(crate) struct Segment {
+    io: SegmentIo,
+    /// A bit for each granule. Space is never taken from a segment while it is open, so what is present stays so.
+    present: Vec<AtomicU64>,
+}
+
+impl std::ops::Deref for Segment {
+    type Target = SegmentIo;
+    fn deref(&self) -> &SegmentIo {
+        &self.io
+    }
+}
+
+impl Segment {
+    fn new(io: SegmentIo) -> Self {
+        let granules = if io.mode() == SegmentMode::Mapped { io.len().div_ceil(GRANULE_BYTES) } else { 0 };
+        Self { present: (0..granules.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(), io }
+    }
+    /// True if a range is known to be present (always, if it is no memory).
+    #[inline]
+    pub fn is_present(&self, offset: u64, len: u64) -> bool {
+        let is_set = |granule: u64| {
+            let word = &self.present[(granule / 64) as usize];
+            word.load(Ordering::Relaxed) & 1 << (granule % 64) != 0
+        };
+        self.present.is_empty() || (offset / GRANULE_BYTES..=(offset + len.max(1) - 1) / GRANULE_BYTES).all(is_set)
+    }
+    /// Makes a range present, so that touching it neither faults nor fails.
+    pub fn make_present(&self, offset: u64, len: u64) -> Result<()> {
+        let (first, last) = (offset / GRANULE_BYTES, (offset + len.max(1) - 1) / GRANULE_BYTES);
+        let (from, to) = (first * GRANULE_BYTES, ((last + 1) * GRANULE_BYTES).min(self.io.len()));
+        self.io.populate(from, (to - from) as usize)?;
+        for granule in first..=last {
+            self.present[(granule / 64) as usize].fetch_or(1 << (granule % 64), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
 /// Segments stay open as long as the session: addresses in cached maps and views point into them.
 #[derive(Default)]
 pub(crate) struct Segments {
     shapes: RwLock<HashMap<DeviceId, DeviceShape>>,
-    open: RwLock<HashMap<(DeviceId, u64), Arc<SegmentIo>>>,
+    open: RwLock<HashMap<(DeviceId, u64), Arc<Segment>>>,
 }
 
 impl Segments {
@@ -59,7 +103,7 @@ impl Segments {
         read(&self.shapes).values().filter(memory).map(|shape| shape.capacity_bytes).sum()
     }
     /// The segment that holds a device offset, and the offset in it.
-    pub fn locate(&self, session: &Session, device: DeviceId, offset: u64) -> Result<(Arc<SegmentIo>, u64)> {
+    pub fn locate(&self, session: &Session, device: DeviceId, offset: u64) -> Result<(Arc<Segment>, u64)> {
         let shape = self.shape(session, device)?;
         let (number, inside) = (offset / shape.segment_bytes, offset % shape.segment_bytes);
         if let Some(io) = read(&self.open).get(&(device, number)) {
@@ -67,7 +111,7 @@ impl Segments {
         }
         let (file, writable) = session.segment(device, number)?;
         let io = SegmentIo::new(file, writable, format!("segment {number} of device `{}`", shape.name))?;
-        let io = write(&self.open).entry((device, number)).or_insert_with(|| Arc::new(io)).clone();
+        let io = write(&self.open).entry((device, number)).or_insert_with(|| Arc::new(Segment::new(io))).clone();
         Ok((io, inside))
     }
 }

@@ -12,6 +12,12 @@ use crate::session::{Detail, Recorded};
 
 /// Most bytes in one lease.
 const LEASE_BYTES_MAX: u64 = 1 << 30;
+/// A lease of so many bytes will do, however many were asked for.
+const LEASE_BYTES_ENOUGH: u64 = 256 << 10;
+/// Runs of this length are looked for first…
+const RUN_LONG: u64 = 1 << 20;
+/// …then of this.
+const RUN_MIDDLE: u64 = 64 << 10;
 
 impl Engine {
     pub(super) fn lease(
@@ -46,14 +52,17 @@ impl Engine {
                 let request = PlaceRequest { durability, bytes: wanted, avoid: &refused };
                 let Ok(decision) = place(&self.state.space.views(), &request) else { break };
                 let Some(dev) = self.state.space.slot_of(decision.device) else { break };
-                let slot = self.state.space.get_mut(dev);
-                let runs = slot.take(bytes, run_min);
-                let got: u64 = runs.iter().map(|(_, len)| len).sum();
-                if got >= wanted {
-                    return self.grant(session, seq, dev, &runs);
-                }
-                for (offset, len) in runs {
-                    self.state.space.get_mut(dev).give_back(offset, len);
+                // Better less space on the device that placement prefers than more on a slower one, and long runs
+                // rather than short ones.
+                let enough = wanted.min(LEASE_BYTES_ENOUGH.max(run_min));
+                for run_min in [RUN_LONG.clamp(run_min, bytes.max(run_min)), RUN_MIDDLE.max(run_min).min(bytes), run_min] {
+                    let runs = self.state.space.get_mut(dev).take(bytes, run_min);
+                    if runs.iter().map(|(_, len)| len).sum::<u64>() >= enough {
+                        return self.grant(session, seq, dev, &runs);
+                    }
+                    for (offset, len) in runs {
+                        self.state.space.get_mut(dev).give_back(offset, len);
+                    }
                 }
                 refused.push(decision.device); // free, but in pieces too small
             }
