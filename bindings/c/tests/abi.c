@@ -207,7 +207,7 @@ static void objects(cenote_store_t *store, cenote_container_t *runs, cenote_obje
     EXPECT(explained == 10000);
 
     WORKS(cenote_objects(runs, NULL, found, 4, &listed, &error));
-    EXPECT(listed == 2);
+    EXPECT(listed == 3);
     WORKS(cenote_id_format(found[0], digits, &error));
     EXPECT(strlen(digits) == 32);
     WORKS(cenote_id_parse(digits, &same, &error));

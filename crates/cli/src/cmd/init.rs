@@ -49,8 +49,9 @@ pub fn init(context: &mut Context<'_>, args: &InitArgs) -> Done {
 
 /// Other people's files are not to be mixed with a store's: a directory must be empty, or hold a store.
 fn refuse_what_is_no_store(dir: &Path) -> cenote::Result<()> {
-    let occupied = std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some());
-    if !occupied {
+    // An attempt that failed leaves its lock.
+    let foreign = |entry: std::io::Result<std::fs::DirEntry>| entry.is_ok_and(|entry| entry.file_name() != "lock");
+    if !std::fs::read_dir(dir).is_ok_and(|mut entries| entries.any(foreign)) {
         return Ok(());
     }
     let options = OpenOptions { read_only: true, ..OpenOptions::default() };
