@@ -50,7 +50,7 @@ const CASES: [Case; 34] = [
 
 #[test]
 fn each_error_is_clear_and_changes_nothing() {
-    let place = Place::with_store();
+    let place = Place::served();
     fs::write(place.path("present"), b"x").unwrap();
     let state = || {
         let status = place.json(["status"]);
@@ -72,7 +72,7 @@ fn each_error_is_clear_and_changes_nothing() {
 
 #[test]
 fn labels_in_any_encoding() {
-    let place = Place::with_store();
+    let place = Place::served();
     let bad = place.run([OsStr::new("mk"), OsStr::from_bytes(b"caf\xe9")]);
     assert_eq!(bad.code, 1);
     assert!(bad.err.contains("caf\\xe9") && bad.err.contains("UTF-8"), "{}", bad.err);
@@ -170,7 +170,7 @@ fn a_copy_that_does_not_fit_leaves_nothing() {
 
 #[test]
 fn keys_and_values_have_limits() {
-    let place = Place::with_store();
+    let place = Place::served();
     place.ok(["index", "mk", "runs/1"]);
     let long = "k".repeat((64 << 10) + 1);
     let said = place.run(["index", "put", "runs/1", &long, "v"]);

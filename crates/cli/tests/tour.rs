@@ -40,7 +40,7 @@ fn a_file_goes_in_and_comes_out() {
 
 #[test]
 fn objects_may_be_named_replaced_and_read_from_a_pipe() {
-    let place = Place::with_store();
+    let place = Place::served();
     assert_eq!(place.run_with_input(b"first", ["put", "-", "runs/2a"]).code, 0);
     assert_eq!(place.ok(["cat", "runs/2A"]), "first");
     let again = place.run_with_input(b"x", ["put", "-", "runs/2a"]);
@@ -68,7 +68,7 @@ fn zeros_take_no_space() {
 
 #[test]
 fn everything_can_be_had_as_json() {
-    let place = Place::with_store();
+    let place = Place::served();
     let (path, _) = place.file("data", 100_000);
     let put = place.json(["put".as_ref(), path.as_os_str(), "runs/7".as_ref()]);
     assert_eq!((&put["container"], &put["size"]), (&"runs".into(), &100_000.into()));
@@ -92,7 +92,7 @@ fn everything_can_be_had_as_json() {
 
 #[test]
 fn tables_are_for_people() {
-    let place = Place::with_store();
+    let place = Place::served();
     let (path, _) = place.file("data", 8 << 20);
     let name = place.ok(["put".as_ref(), path.as_os_str(), "runs".as_ref()]);
     let status = place.ok(["status"]);
@@ -106,7 +106,7 @@ fn tables_are_for_people() {
 
 #[test]
 fn records_of_indices() {
-    let place = Place::with_store();
+    let place = Place::served();
     let name = place.ok(["index", "mk", "runs/1"]);
     assert_eq!(name, format!("runs/{:032x}", 1));
     for number in 0..5 {
@@ -164,7 +164,7 @@ fn a_store_from_a_file() {
 
 #[test]
 fn containers_have_settings() {
-    let place = Place::with_store();
+    let place = Place::served();
     place.ok(["mk", "safe", "--durability", "sync", "--block-size", "64KiB", "--quota", "1MiB"]);
     let safe = place.json(["stat", "safe"]);
     assert_eq!((&safe["durability"], &safe["block_size"]), (&"sync".into(), &65536.into()));

@@ -37,6 +37,12 @@ impl Place {
         place.ok(["mk", "runs"]);
         place
     }
+    /// The same, with a daemon that serves it: opening a store anew for each command takes its time.
+    pub fn served() -> Self {
+        let place = Self::with_store();
+        place.ok(["serve", "--background", "--idle-exit", "60"]);
+        place
+    }
     pub fn init(&self, memory: &str, disk: &str) {
         let memory = format!("name=memory,kind=memory,size={memory}");
         let disk = format!("name=disk,kind=directory,path={},size={disk}", self.path("disk").display());
