@@ -17,6 +17,8 @@ fi
 if [ -f target/release/libcenote_hdf5.so ]; then
   mkdir -p target/hdf5-plugin
   ln -sfn ../release/libcenote_hdf5.so target/hdf5-plugin/libcenote_hdf5.so
+  # The daemon that the connector starts is looked for beside it.
+  ln -sfn ../release/cenote target/hdf5-plugin/cenote
 fi
 # The command is in PATH for whoever activates .venv.
 [ ! -x target/release/cenote ] || ln -sfn ../../target/release/cenote .venv/bin/cenote
