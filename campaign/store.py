@@ -81,12 +81,13 @@ class Store:
         return found
 
     def kill_daemon(self) -> int | None:
-        """Kills the daemon as a power cut of the process would: no warning, no clean-up. None if there is none."""
-        for pid in self.daemons():
+        """Kills the daemon without warning or clean-up, one that is just starting too. None if there is none."""
+        killed = None
+        for pid in sorted(self.daemons()):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-                return pid
-        return None
+                killed = killed or pid
+        return killed
 
     def stop(self) -> None:
         """Asks the daemon to leave."""
