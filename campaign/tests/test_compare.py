@@ -88,6 +88,7 @@ def test_every_kind_of_value_is_in_the_table_of_a_pp_file(tmp_path):
     rows = h5py_view.table_of(str(tmp_path / "a.h5")).rows
     assert "enum" in rows["/field_000/data@processing:type"]
     assert rows["/last:link"] == "soft to /field_002/data"
+    assert rows["/first:link"] == "hard to /field_000/data"
     assert "compound" in rows["/index:type"] and "array" in rows["/index:type"]
     assert rows["/:links"].startswith("created")
     assert "vlen" in rows["/extra_codes:type"] and "reference" in rows["/fields:type"]

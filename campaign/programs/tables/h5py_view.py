@@ -19,14 +19,38 @@ def table_of(path: str) -> Table:
     """The table of a file."""
     table = Table()
     with h5py.File(path, "r") as file:
-        _group(table, file, file["/"])
+        _group(table, Names(file), file["/"])
     return table
 
 
-def _group(table: Table, file: h5py.File, group: h5py.Group) -> None:
+class Names:
+    """The first name, in alphabetical order, of each object: what has several hard links may be called by any."""
+
+    def __init__(self, file: h5py.File) -> None:
+        self.file = file
+        self._names: dict[h5py.h5g.GroupID | h5d.DatasetID | h5t.TypeID, str] = {}
+        self._walk(file["/"])
+
+    def _walk(self, group: h5py.Group) -> None:
+        self._names.setdefault(group.id, group.name)
+        for name in sorted(group):
+            if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+                continue
+            found = group[name]
+            known = found.id in self._names
+            self._names.setdefault(found.id, f"{group.name.rstrip('/')}/{name}")
+            if isinstance(found, h5py.Group) and not known:
+                self._walk(found)
+
+    def of(self, found: h5py.HLObject | h5py.Reference) -> str:
+        """The name of an object, or of what a reference refers to."""
+        return self._names[(self.file[found] if isinstance(found, h5py.Reference) else found).id]
+
+
+def _group(table: Table, names: Names, group: h5py.Group) -> None:
     base = group.name.rstrip("/")
     table.put(f"{base}/:links", _link_order(group))
-    _attributes(table, file, group)
+    _attributes(table, names, group)
     for name in sorted(group):
         path = f"{base}/{name}"
         link = group.get(name, getlink=True)
@@ -37,13 +61,15 @@ def _group(table: Table, file: h5py.File, group: h5py.Group) -> None:
             table.put(f"{path}:link", f"external to {link.filename} {link.path}")
             continue
         found = group[name]
-        if isinstance(found, h5py.Group):
-            _group(table, file, found)
+        if names.of(found) != path:
+            table.put(f"{path}:link", f"hard to {names.of(found)}")
+        elif isinstance(found, h5py.Group):
+            _group(table, names, found)
         elif isinstance(found, h5py.Dataset):
-            _dataset(table, file, path, found)
+            _dataset(table, names, path, found)
         else:
             table.put(f"{path}:type", describe_type(found.id))
-            _attributes(table, file, found)
+            _attributes(table, names, found)
 
 
 def _link_order(group: h5py.Group) -> str:
@@ -55,16 +81,16 @@ def _link_order(group: h5py.Group) -> str:
     return f"{'created' if tracked else 'named'} {names}"
 
 
-def _dataset(table: Table, file: h5py.File, path: str, dataset: h5py.Dataset) -> None:
+def _dataset(table: Table, names: Names, path: str, dataset: h5py.Dataset) -> None:
     made = dataset.id.get_create_plist()
     table.put(f"{path}:type", describe_type(dataset.id.get_type()))
     table.put(f"{path}:shape", f"{dataset.shape} of at most {dataset.maxshape}")
     table.put(f"{path}:layout", f"{LAYOUTS[made.get_layout()]} {dataset.chunks or ''}".strip())
     table.put(f"{path}:filters", [_filter(made.get_filter(i)) for i in range(made.get_nfilters())])
     table.put(f"{path}:fill", _fill_value(dataset, made))
-    _attributes(table, file, dataset)
+    _attributes(table, names, dataset)
     if dataset.shape is not None:
-        table.put_values(f"{path}:values", _resolved(file, dataset[()]))
+        table.put_values(f"{path}:values", _resolved(names, dataset[()]))
 
 
 def _filter(found: tuple) -> tuple:
@@ -81,7 +107,7 @@ def _fill_value(dataset: h5py.Dataset, made: h5py.h5p.PropDCID) -> str:
     return value.tobytes().hex()
 
 
-def _attributes(table: Table, file: h5py.File, owner: h5py.Group | h5py.Dataset | h5py.Datatype) -> None:
+def _attributes(table: Table, names: Names, owner: h5py.Group | h5py.Dataset | h5py.Datatype) -> None:
     for name in sorted(owner.attrs):
         attribute = h5a.open(owner.id, name.encode())
         table.put(f"{owner.name}@{name}:type", f"{describe_type(attribute.get_type())} {attribute.shape}")
@@ -89,21 +115,21 @@ def _attributes(table: Table, file: h5py.File, owner: h5py.Group | h5py.Dataset 
         if isinstance(value, h5py.Empty):
             table.put(f"{owner.name}@{name}", "empty")
         else:
-            table.put_values(f"{owner.name}@{name}", _resolved(file, value))
+            table.put_values(f"{owner.name}@{name}", _resolved(names, value))
 
 
-def _resolved(file: h5py.File, values: Any) -> Any:
+def _resolved(names: Names, values: Any) -> Any:
     """The values, with each reference replaced by the name of what it refers to: addresses may differ."""
     if isinstance(values, h5py.Reference):
-        return file[values].name if values else "null"
+        return names.of(values) if values else "null"
     if isinstance(values, np.ndarray):
         if values.dtype.kind == "O":
-            flat = [_resolved(file, item) for item in values.reshape(-1)]
+            flat = [_resolved(names, item) for item in values.reshape(-1)]
             found = np.empty(len(flat), dtype=object)
             found[:] = [to_bytes(item) if isinstance(item, np.ndarray) else item for item in flat]
             return found.reshape(values.shape)
         if values.dtype.names and values.dtype.hasobject:
-            columns = [_resolved(file, values[name]) for name in values.dtype.names]
+            columns = [_resolved(names, values[name]) for name in values.dtype.names]
             return np.array(
                 [b"".join(to_bytes(column[i]) for column in columns) for i in np.ndindex(values.shape)], "O"
             )
