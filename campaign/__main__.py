@@ -117,6 +117,8 @@ class Campaign:
                 f"daemon {kill.pid} killed with SIGKILL after {kill.at_s:.1f} s; "
                 f"all ranks wrote on, after a pause of at most {kill.pause_s * 1000:.0f} ms"
             )
+        if assassin.kills:
+            self.console.note("the time to write below includes these pauses")
         if assassin.shares:
             self.result.problems.append(f"{len(assassin.shares)} of the kills found no daemon to kill")
 

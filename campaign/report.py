@@ -132,6 +132,11 @@ def times(result: Result) -> str:
         "acknowledged; reads include nothing but reading. Reading and writing the sample files is mostly Python's own "
         "work, everywhere."
     )
+    if result.kills:
+        pause = sum(kill.pause_s for kill in result.kills)
+        note += (
+            f" Cenote's time to write includes up to {pause:.2f} s of waiting for {len(result.kills)} killed daemons."
+        )
     figure = plots.drawn(plots.bandwidth, result, [task for task in bars if task in tables.tasks(result)])
     return (
         f"<section><h2>Time and bandwidth beside native HDF5</h2><p>{note}</p><figure>{figure}</figure>"

@@ -69,6 +69,7 @@ class Result:
     lost: Lost = field(default_factory=Lost)
     conservation: float = 0.0
     ocean: dict = field(default_factory=dict)
+    flush_s: dict[str, float] = field(default_factory=dict)
     longest_write_s: dict[str, float] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     cenote_ran: bool = False
