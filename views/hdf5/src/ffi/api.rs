@@ -224,6 +224,7 @@ api! {
         fn H5Pget_buffer(hid_t, *mut *mut c_void, *mut *mut c_void) -> usize;
         fn H5Pget_edc_check(hid_t) -> c_int;
         fn H5Pget_data_transform(hid_t, *mut c_char, usize) -> ssize_t;
+        fn H5Pget_driver(hid_t) -> hid_t;
         fn H5Zfilter_avail(c_int) -> htri_t;
         fn H5Zget_filter_info(c_int, *mut c_uint) -> herr_t;
 
@@ -257,13 +258,16 @@ api! {
         fn H5Pget_virtual_count(hid_t, *mut usize) -> herr_t;
         fn H5Pget_dset_no_attrs_hint(hid_t, *mut bool) -> herr_t;
         fn H5Pset_dset_no_attrs_hint(hid_t, bool) -> herr_t;
+        fn H5FD_sec2_init() -> hid_t;
+        fn H5FD_stdio_init() -> hid_t;
+        fn H5FD_log_init() -> hid_t;
         fn H5VLstart_lib_state() -> herr_t;
         fn H5VLfinish_lib_state() -> herr_t;
         fn H5VLopen_lib_context(*mut *mut c_void) -> herr_t;
         fn H5VLclose_lib_context(*mut c_void) -> herr_t;
     }
     data {
-        H5VL_NATIVE_g
+        H5VL_NATIVE_g H5FD_SEC2_id_g H5FD_STDIO_id_g H5FD_LOG_id_g
         H5P_CLS_FILE_CREATE_ID_g H5P_CLS_FILE_ACCESS_ID_g H5P_CLS_DATASET_CREATE_ID_g H5P_CLS_DATASET_ACCESS_ID_g
         H5P_CLS_DATASET_XFER_ID_g H5P_CLS_GROUP_CREATE_ID_g H5P_CLS_GROUP_ACCESS_ID_g H5P_CLS_DATATYPE_CREATE_ID_g
         H5P_CLS_LINK_CREATE_ID_g H5P_CLS_LINK_ACCESS_ID_g H5P_CLS_ATTRIBUTE_CREATE_ID_g

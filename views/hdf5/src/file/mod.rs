@@ -7,6 +7,7 @@ mod stores;
 mod stub;
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Weak};
 
 use cenote::{Container, Error, ErrorKind, Index, Object, ObjectId, Store};
@@ -39,6 +40,8 @@ pub struct File {
     pub name: Vec<u8>,
     /// Opened for writing.
     pub writable: bool,
+    /// `H5F_ACC_*` as `H5Fget_intent` tells them.
+    pub intent: AtomicU32,
     /// What this process shares about the file, however often it has it open.
     pub shared: Arc<Shared>,
     /// Access properties.

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use cenote::{Container, ContainerSpec, Error, ErrorKind, Index, IndexId, ObjectId, Store};
 use parking_lot::Mutex;
@@ -9,7 +10,9 @@ use parking_lot::Mutex;
 use crate::Result;
 use crate::error::h5_id;
 use crate::ffi::Api;
-use crate::ffi::types::{H5F_ACC_EXCL, H5F_ACC_RDWR, H5F_ACC_TRUNC, hid_t};
+use crate::ffi::types::{
+    H5F_ACC_EXCL, H5F_ACC_RDWR, H5F_ACC_SWMR_READ, H5F_ACC_SWMR_WRITE, H5F_ACC_TRUNC, hid_t,
+};
 use crate::meta::bytes::{Reader, Writer};
 use crate::meta::header::{Body, Header};
 use crate::meta::{keys, objects};
@@ -70,8 +73,36 @@ fn label_of(path: &Path) -> String {
     format!("{LABEL_PREFIX}{}", path::label(path))
 }
 
+/// Refuses file drivers that mean something else than a file on a disk: a program that asks for a file in memory, in an
+/// image or spread over several files must not find it in a store.
+fn check_driver(h5: &'static Api, fapl: hid_t) -> Result<()> {
+    // SAFETY: plain queries. In HDF5 1.14 a driver's id comes from its init function.
+    let (driver, plain) = unsafe {
+        let init = |f: Option<unsafe extern "C" fn() -> hid_t>| f.map_or(-1, |f| f());
+        (
+            (h5.H5Pget_driver)(fapl),
+            [
+                h5.H5FD_SEC2_id_g(),
+                h5.H5FD_STDIO_id_g(),
+                h5.H5FD_LOG_id_g(),
+                init(h5.H5FD_sec2_init),
+                init(h5.H5FD_stdio_init),
+                init(h5.H5FD_log_init),
+            ],
+        )
+    };
+    if driver <= 0 || plain.contains(&driver) || plain.iter().all(|id| *id <= 0) {
+        return Ok(());
+    }
+    Err(crate::error::unsupported(
+        "a file driver other than sec2, stdio or log (in-memory, file-like object, image, split, family, MPI-IO, …)",
+        "open such files with HDF5_VOL_CONNECTOR unset; parallel programs need no MPI-IO driver here",
+    ))
+}
+
 /// `H5Fcreate`.
 pub fn create(h5: &'static Api, name: &[u8], flags: u32, fcpl: hid_t, fapl: hid_t) -> Result<Arc<File>> {
+    check_driver(h5, fapl)?;
     let path = path::absolute(path::from_bytes(name)?)?;
     let (props, userblock) = crate::props::file_props(h5, fcpl)?;
     if userblock != 0 {
@@ -111,7 +142,8 @@ pub fn create(h5: &'static Api, name: &[u8], flags: u32, fcpl: hid_t, fapl: hid_
         return Err(error);
     }
     sweep(&store, &container, sup.generation)?;
-    finish(h5, Opening { store, store_path, container, sup, path, name, writable: true, fapl, fcpl: Some(fcpl) })
+    let intent = H5F_ACC_RDWR | flags & H5F_ACC_SWMR_WRITE;
+    finish(h5, Opening { store, store_path, container, sup, path, name, intent, fapl, fcpl: Some(fcpl) })
 }
 
 /// Makes the container a new, empty file in one transaction.
@@ -158,6 +190,7 @@ fn sweep(store: &Store, container: &Container, generation: u64) -> Result<()> {
 
 /// `H5Fopen`.
 pub fn open(h5: &'static Api, name: &[u8], flags: u32, fapl: hid_t) -> Result<Arc<File>> {
+    check_driver(h5, fapl)?;
     let path = path::absolute(path::from_bytes(name)?)?;
     let writable = flags & H5F_ACC_RDWR != 0;
     let stub = match stub::look(&path)? {
@@ -170,7 +203,8 @@ pub fn open(h5: &'static Api, name: &[u8], flags: u32, fapl: hid_t) -> Result<Ar
     }
     let (store, store_path) = store_of(h5, fapl)?;
     let (container, sup) = find(&store, &store_path, &path, &stub)?;
-    finish(h5, Opening { store, store_path, container, sup, path, name, writable, fapl, fcpl: None })
+    let intent = flags & (H5F_ACC_RDWR | H5F_ACC_SWMR_WRITE | H5F_ACC_SWMR_READ);
+    finish(h5, Opening { store, store_path, container, sup, path, name, intent, fapl, fcpl: None })
 }
 
 /// The container that a stub stands for; follows a renamed stub.
@@ -244,7 +278,7 @@ struct Opening<'a> {
     sup: Super,
     path: PathBuf,
     name: &'a [u8],
-    writable: bool,
+    intent: u32,
     fapl: hid_t,
     fcpl: Option<hid_t>,
 }
@@ -269,7 +303,8 @@ fn finish(h5: &'static Api, o: Opening<'_>) -> Result<Arc<File>> {
         uuid: o.sup.uuid,
         path: path::label(&o.path),
         name: o.name.to_vec(),
-        writable: o.writable,
+        writable: o.intent & H5F_ACC_RDWR != 0,
+        intent: AtomicU32::new(o.intent),
         shared,
         fapl,
         fcpl,
@@ -304,7 +339,7 @@ pub fn reopen(file: &Arc<File>) -> Result<Arc<File>> {
             sup: Super { uuid: file.uuid, generation: file.generation },
             path: PathBuf::from(&file.path),
             name: &file.name,
-            writable: file.writable,
+            intent: file.intent.load(Ordering::Relaxed),
             fapl: file.fapl.get(),
             fcpl: file.fcpl.as_ref().map(crate::ffi::Hid::get),
         },

@@ -2,6 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use cenote::{Error, ErrorKind};
 
@@ -14,7 +15,7 @@ use crate::ffi::class::{
     FileGetArgs, FileSpecificArgs,
 };
 use crate::ffi::types::{
-    ContainerInfo, H5F_ACC_RDWR, H5F_CLOSE_STRONG, H5F_OBJ_ATTR, H5F_OBJ_DATASET, H5F_OBJ_DATATYPE, H5F_OBJ_FILE,
+    ContainerInfo, H5F_ACC_SWMR_WRITE, H5F_CLOSE_STRONG, H5F_OBJ_ATTR, H5F_OBJ_DATASET, H5F_OBJ_DATATYPE, H5F_OBJ_FILE,
     H5F_OBJ_GROUP, H5F_OBJ_LOCAL, H5I_ATTR, H5I_DATASET, H5I_DATATYPE, H5I_FILE, H5I_GROUP, OptionalArgs, herr_t,
     hid_t,
 };
@@ -94,7 +95,7 @@ unsafe extern "C" fn get<const N: usize>(
                 FILE_GET_FAPL => what.args.id = h5_id(h5, "H5Pcopy", (h5.H5Pcopy)(file.fapl.get()))?.release(),
                 FILE_GET_FCPL => what.args.id = fcpl(h5, &file)?,
                 FILE_GET_FILENO => args::put(what.args.fileno, file.fileno())?,
-                FILE_GET_INTENT => args::put(what.args.flags, if file.writable { H5F_ACC_RDWR } else { 0 })?,
+                FILE_GET_INTENT => args::put(what.args.flags, file.intent.load(Ordering::Relaxed))?,
                 FILE_GET_NAME => {
                     let g = what.args.name;
                     args::give_name(&file.name, g.buf, g.buf_size, g.len)?;
@@ -224,7 +225,11 @@ unsafe extern "C" fn optional<const N: usize>(
         let file = Handle::at(pointer)?.file()?;
         match what.op_type {
             // Every reader sees every write at once here, so single-writer-multiple-reader needs nothing more.
-            NATIVE_FILE_START_SWMR_WRITE => file.need_writable("SWMR writing"),
+            NATIVE_FILE_START_SWMR_WRITE => {
+                file.need_writable("SWMR writing")?;
+                file.intent.fetch_or(H5F_ACC_SWMR_WRITE, Ordering::Relaxed);
+                Ok(())
+            }
             NATIVE_FILE_POST_OPEN | NATIVE_FILE_SET_LIBVER_BOUNDS => Ok(()),
             // SAFETY: these operations' arguments begin with the pointer to the result.
             NATIVE_FILE_GET_SIZE | NATIVE_FILE_GET_EOA => unsafe {
