@@ -172,3 +172,123 @@ def test_creation_is_all_or_nothing_when_the_program_dies(tmp_path):
     python("import h5py, os\nf = h5py.File('d.h5', 'w')\nf['g/x'] = 1\nf.attrs['a'] = 'b'\nos._exit(0)", store, tmp_path)
     out = python("import h5py\nf = h5py.File('d.h5')\nprint(f['g/x'][()], f.attrs['a'])", store, tmp_path)
     assert out.strip() == "1 b"
+
+
+RACER = """
+import sys, h5py
+rank = int(sys.argv[1])
+won = 0
+with h5py.File("race.h5", "r+") as f:
+    for i in range(40):
+        try:
+            f.create_group(f"g{i}").attrs["winner"] = rank
+            won += 1
+        except ValueError as e:
+            assert "already exists" in str(e), e
+        f[f"tmp{rank}"] = list(range(rank + 1))
+        f.move(f"tmp{rank}", f"moved{rank}")
+        del f[f"moved{rank}"]
+print(won)
+"""
+
+
+def together(code, count, store, cwd):
+    """Runs a program with an argument 0, 1, … in processes at the same time; what they printed."""
+    workers = [subprocess.Popen([sys.executable, "-c", code, str(r)], env=environment(store), cwd=cwd, text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE) for r in range(count)]
+    out = []
+    for w in workers:
+        stdout, stderr = w.communicate(timeout=300)
+        assert w.returncode == 0, stderr[-4000:]
+        out.append(stdout.strip())
+    return out
+
+
+def test_of_all_who_create_one_name_exactly_one_wins(tmp_path):
+    store = tmp_path / "store"
+    python("import h5py; h5py.File('race.h5', 'w').close()", store, tmp_path)
+    won = together(RACER, 4, store, tmp_path)
+    assert sum(map(int, won)) == 40, won
+    out = python("import h5py\nf = h5py.File('race.h5')\nprint(sorted(f) == sorted(f'g{i}' for i in range(40)),"
+                 "all('winner' in g.attrs for g in f.values()))", store, tmp_path)
+    assert out.split() == ["True", "True"]
+
+
+READER = """
+import sys, time, h5py, numpy as np
+with h5py.File("live.h5", "r") as f:
+    seen, end = 0, time.time() + 60
+    while seen < 30 and time.time() < end:
+        n = f["log"].shape[0]
+        assert n >= seen
+        data = f["log"][:n]
+        # The last element may not be written yet.
+        assert (data[:-1] == np.arange(max(n - 1, 0))).all(), (n, data)
+        seen = n
+    print(seen)
+"""
+
+
+def test_readers_see_a_dataset_grow_without_reopening(tmp_path):
+    store = tmp_path / "store"
+    python("import h5py\nwith h5py.File('live.h5', 'w') as f: f.create_dataset('log', (0,), 'i8', maxshape=(None,))",
+           store, tmp_path)
+    reader = subprocess.Popen([sys.executable, "-c", READER], env=environment(store), cwd=tmp_path, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    python("""
+import h5py
+with h5py.File("live.h5", "r+") as f:
+    log = f["log"]
+    for i in range(30):
+        log.resize((i + 1,))
+        log[i] = i
+        f.flush()
+""", store, tmp_path)
+    out, err = reader.communicate(timeout=120)
+    assert reader.returncode == 0, err[-3000:]
+    assert out.strip() == "30"
+
+
+def test_a_deleted_object_that_is_open_lives_until_it_is_closed(tmp_path):
+    out = python("""
+import h5py, numpy as np
+with h5py.File("d.h5", "w") as f:
+    x = f.create_dataset("x", data=np.arange(5))
+    g = f.create_group("g")
+    g["inner"] = 1
+    del f["x"], f["g"]
+    print(list(f), x[:].tolist(), list(g), g["inner"][()], x.name)
+    x[0] = 9
+    f["again"] = x
+    print(f["again"][:].tolist())
+""", tmp_path / "store", tmp_path)
+    assert out.split("\n")[0] == "[] [0, 1, 2, 3, 4] ['inner'] 1 None"
+    assert out.split("\n")[1] == "[9, 1, 2, 3, 4]"
+
+
+def test_what_is_not_supported_is_refused_by_name(tmp_path):
+    out = python("""
+import io, h5py, numpy as np
+def refused(f):
+    try:
+        f()
+    except Exception as e:
+        return str(e)
+    return "no error"
+print(refused(lambda: h5py.File("u.h5", "w", userblock_size=512)))
+print(refused(lambda: h5py.File("c.h5", "w", driver="core", backing_store=False)))
+print(refused(lambda: h5py.File(io.BytesIO(), "w")))
+f = h5py.File("f.h5", "w")
+d = f.create_dataset("d", data=np.arange(9))
+print(refused(lambda: d.regionref[2:4]))
+layout = h5py.VirtualLayout((9,), "i8")
+layout[:] = h5py.VirtualSource(d)
+print(refused(lambda: f.create_virtual_dataset("v", layout)))
+print(refused(lambda: f.create_dataset("e", (4,), "i4", external=[("raw", 0, 16)])))
+print(refused(lambda: f.create_dataset("r", (4,), h5py.regionref_dtype)))
+""", tmp_path / "store", tmp_path).strip().split("\n")
+    words = ["user block", "file driver", "file driver", "no write intent", "virtual", "external", "region references"]
+    assert len(out) == len(words)
+    for line, word in zip(out, words, strict=True):
+        assert word in line
+    assert not (tmp_path / "u.h5").exists() and not (tmp_path / "c.h5").exists()

@@ -225,6 +225,8 @@ api! {
         fn H5Pget_edc_check(hid_t) -> c_int;
         fn H5Pget_data_transform(hid_t, *mut c_char, usize) -> ssize_t;
         fn H5Pget_driver(hid_t) -> hid_t;
+        fn H5Pget_elink_acc_flags(hid_t, *mut c_uint) -> herr_t;
+        fn H5Pget_elink_fapl(hid_t) -> hid_t;
         fn H5Zfilter_avail(c_int) -> htri_t;
         fn H5Zget_filter_info(c_int, *mut c_uint) -> herr_t;
 

@@ -108,12 +108,14 @@ pub const H5F_ACC_EXCL: c_uint = 0x4;
 pub const H5F_ACC_CREAT: c_uint = 0x10;
 pub const H5F_ACC_SWMR_WRITE: c_uint = 0x20;
 pub const H5F_ACC_SWMR_READ: c_uint = 0x40;
+pub const H5F_ACC_DEFAULT: c_uint = 0xffff;
 pub const H5F_OBJ_FILE: c_uint = 0x1;
 pub const H5F_OBJ_DATASET: c_uint = 0x2;
 pub const H5F_OBJ_GROUP: c_uint = 0x4;
 pub const H5F_OBJ_DATATYPE: c_uint = 0x8;
 pub const H5F_OBJ_ATTR: c_uint = 0x10;
 pub const H5F_OBJ_LOCAL: c_uint = 0x20;
+pub const H5F_CLOSE_WEAK: c_int = 1;
 pub const H5F_CLOSE_STRONG: c_int = 3;
 
 // H5O info fields, copy flags

@@ -8,10 +8,10 @@ use cenote::{Container, ContainerSpec, Error, ErrorKind, Index, IndexId, ObjectI
 use parking_lot::Mutex;
 
 use crate::Result;
-use crate::error::h5_id;
-use crate::ffi::Api;
+use crate::error::{h5_check, h5_id};
+use crate::ffi::{Api, Hid};
 use crate::ffi::types::{
-    H5F_ACC_EXCL, H5F_ACC_RDWR, H5F_ACC_SWMR_READ, H5F_ACC_SWMR_WRITE, H5F_ACC_TRUNC, hid_t,
+    H5F_ACC_DEFAULT, H5F_ACC_EXCL, H5F_ACC_RDWR, H5F_ACC_SWMR_READ, H5F_ACC_SWMR_WRITE, H5F_ACC_TRUNC, H5F_CLOSE_WEAK, hid_t,
 };
 use crate::meta::bytes::{Reader, Writer};
 use crate::meta::header::{Body, Header};
@@ -191,6 +191,13 @@ fn sweep(store: &Store, container: &Container, generation: u64) -> Result<()> {
 /// `H5Fopen`.
 pub fn open(h5: &'static Api, name: &[u8], flags: u32, fapl: hid_t) -> Result<Arc<File>> {
     check_driver(h5, fapl)?;
+    open_in(h5, name, flags, fapl, None)
+}
+
+/// Opens a file in the store given, or in that of the access properties.
+fn open_in(
+    h5: &'static Api, name: &[u8], flags: u32, fapl: hid_t, store: Option<(Store, PathBuf)>,
+) -> Result<Arc<File>> {
     let path = path::absolute(path::from_bytes(name)?)?;
     let writable = flags & H5F_ACC_RDWR != 0;
     let stub = match stub::look(&path)? {
@@ -201,7 +208,11 @@ pub fn open(h5: &'static Api, name: &[u8], flags: u32, fapl: hid_t) -> Result<Ar
         // As with a native file, who may not write the stub may not write the file.
         std::fs::OpenOptions::new().write(true).open(&path).map_err(|e| stub::open_error(&path, &e))?;
     }
-    let (store, store_path) = store_of(h5, fapl)?;
+    // Only now: looking for a file that is not there must not make a store.
+    let (store, store_path) = match store {
+        Some(store) => store,
+        None => store_of(h5, fapl)?,
+    };
     let (container, sup) = find(&store, &store_path, &path, &stub)?;
     let intent = flags & (H5F_ACC_RDWR | H5F_ACC_SWMR_WRITE | H5F_ACC_SWMR_READ);
     finish(h5, Opening { store, store_path, container, sup, path, name, intent, fapl, fcpl: None })
@@ -315,17 +326,40 @@ fn finish(h5: &'static Api, o: Opening<'_>) -> Result<Arc<File>> {
     }))
 }
 
-/// The file that an external link in `from` names: beside `from`, or where the name says.
-pub fn open_external(from: &Arc<File>, name: &[u8]) -> Result<Arc<File>> {
+/// The file that an external link in `from` names: beside `from`, or where the name says. The link access properties
+/// may say how to open it; else it is opened as `from` is.
+pub fn open_external(from: &Arc<File>, name: &[u8], lapl: hid_t) -> Result<Arc<File>> {
     let named = path::from_bytes(name)?;
     let beside = Path::new(&from.path).parent().unwrap_or(Path::new("/")).join(named);
     let chosen = if named.is_absolute() || !beside.exists() { named } else { &beside };
     let path = path::absolute(chosen)?;
-    if path == Path::new(&from.path) {
-        return Ok(from.clone());
+    let h5 = from.h5;
+    let mut flags = H5F_ACC_DEFAULT;
+    // SAFETY: plain queries of a list that is valid during the call; the ids that they return are owned here.
+    let fapl = unsafe {
+        let own = if lapl > 0 {
+            (h5.H5Pget_elink_acc_flags)(lapl, &raw mut flags);
+            Hid::new(h5, (h5.H5Pget_elink_fapl)(lapl))
+        } else {
+            None
+        };
+        let fapl = match own {
+            Some(fapl) => fapl,
+            None => h5_id(h5, "H5Pcopy", (h5.H5Pcopy)(from.fapl.get()))?,
+        };
+        // Nobody closes this file by its own id, so its objects must not be closed with one.
+        h5_check("H5Pset_fclose_degree", (h5.H5Pset_fclose_degree)(fapl.get(), H5F_CLOSE_WEAK))?;
+        fapl
+    };
+    if flags == H5F_ACC_DEFAULT {
+        flags = from.intent.load(Ordering::Relaxed);
+        if path == Path::new(&from.path) {
+            return Ok(from.clone());
+        }
     }
     let bytes = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str());
-    open(from.h5, bytes, if from.writable { H5F_ACC_RDWR } else { 0 }, from.fapl.get())
+    let store = (from.store.clone(), from.shared.store_path().to_path_buf());
+    open_in(h5, bytes, flags, fapl.get(), Some(store))
 }
 
 /// The same file once more (`H5Freopen`).

@@ -6,6 +6,7 @@ use cenote::{Error, ErrorKind};
 
 use crate::Result;
 use crate::error::TOO_MANY_LINKS;
+use crate::ffi::types::{H5P_DEFAULT, hid_t};
 use crate::file::File;
 
 use super::keys::ROOT;
@@ -76,13 +77,26 @@ pub fn components(path: &[u8]) -> Vec<&[u8]> {
     path.split(|b| *b == b'/').filter(|c| !c.is_empty() && *c != b".").collect()
 }
 
+/// What a walk carries along.
+struct Walk {
+    /// Soft and external links that may still be followed.
+    links_left: u32,
+    /// Link access properties: how files behind external links are opened.
+    lapl: hid_t,
+}
+
 /// Walks `path` from `from`. `follow_last`: a soft or external link at the end is followed as well.
 /// A missing last component is no error here; a missing one before it is.
 pub fn resolve(from: &Place, path: &[u8], follow_last: bool) -> Result<Found> {
-    walk(from, path, follow_last, &mut LINKS_MAX.clone())
+    resolve_as(from, path, follow_last, H5P_DEFAULT)
 }
 
-fn walk(from: &Place, path: &[u8], follow_last: bool, links_left: &mut u32) -> Result<Found> {
+/// Like [`resolve`], with link access properties.
+pub fn resolve_as(from: &Place, path: &[u8], follow_last: bool, lapl: hid_t) -> Result<Found> {
+    walk(from, path, follow_last, &mut Walk { links_left: LINKS_MAX, lapl })
+}
+
+fn walk(from: &Place, path: &[u8], follow_last: bool, way: &mut Walk) -> Result<Found> {
     let mut at = from.clone();
     if path.first() == Some(&b'/') {
         at.oid = ROOT;
@@ -101,12 +115,12 @@ fn walk(from: &Place, path: &[u8], follow_last: bool, links_left: &mut u32) -> R
         let last = i + 1 == parts.len();
         let Some(oid) = found.oid else { return Err(not_found(&found.file, &found.path, &found.name)) };
         at = Place { file: found.file.clone(), oid, path: found.path.clone() };
-        found = step(&at, part, follow_last || !last, links_left)?;
+        found = step(&at, part, follow_last || !last, way)?;
     }
     Ok(found)
 }
 
-fn step(at: &Place, name: &[u8], follow: bool, links_left: &mut u32) -> Result<Found> {
+fn step(at: &Place, name: &[u8], follow: bool, way: &mut Walk) -> Result<Found> {
     let link = links::get(&at.file, at.oid, name)?;
     let mut found = Found {
         file: at.file.clone(),
@@ -120,24 +134,24 @@ fn step(at: &Place, name: &[u8], follow: bool, links_left: &mut u32) -> Result<F
     match link.target {
         Target::Hard(oid) => found.oid = Some(oid),
         _ if !follow => {}
-        _ if *links_left == 0 => {
+        _ if way.links_left == 0 => {
             return Err(Error::new(ErrorKind::LimitExceeded, format!("`{}`", String::from_utf8_lossy(&found.path)))
                 .because(format!(
-                    "too many links: more than {LINKS_MAX} soft or external links on the way (a cycle?)"
+                    "{TOO_MANY_LINKS}: more than {LINKS_MAX} soft or external links on the way (a cycle?)"
                 )));
         }
         Target::Soft(target) => {
-            *links_left -= 1;
-            let end = walk(at, &target, true, links_left)?;
+            way.links_left -= 1;
+            let end = walk(at, &target, true, way)?;
             found.oid = end.oid;
             found.file = end.file;
         }
         Target::User(64, value) => {
-            *links_left -= 1;
+            way.links_left -= 1;
             let (file, target) = external_parts(&value)?;
-            let other = crate::file::open::open_external(&at.file, file)?;
+            let other = crate::file::open::open_external(&at.file, file, way.lapl)?;
             let root = Place { file: other, oid: ROOT, path: b"/".to_vec() };
-            let end = walk(&root, target, true, links_left)?;
+            let end = walk(&root, target, true, way)?;
             found.path.clone_from(&end.path);
             found.oid = end.oid;
             found.file = end.file;

@@ -86,12 +86,15 @@ pub fn at(base: &Place, loc: &LocParams) -> Result<Place> {
     unsafe {
         match loc.kind {
             H5VL_OBJECT_BY_SELF => Ok(base.clone()),
-            H5VL_OBJECT_BY_NAME => resolve::resolve(base, name(loc.data.by_name.name)?, true)?.place(),
+            H5VL_OBJECT_BY_NAME => {
+                let by = loc.data.by_name;
+                resolve::resolve_as(base, name(by.name)?, true, by.lapl_id)?.place()
+            }
             H5VL_OBJECT_BY_IDX => {
                 let by = loc.data.by_idx;
-                let group = resolve::resolve(base, name(by.name)?, true)?.place()?;
+                let group = resolve::resolve_as(base, name(by.name)?, true, by.lapl_id)?.place()?;
                 let (link_name, _) = links::nth(&group.file, group.oid, by.idx_type, by.order, by.n)?;
-                resolve::resolve(&group, &link_name, true)?.place()
+                resolve::resolve_as(&group, &link_name, true, by.lapl_id)?.place()
             }
             H5VL_OBJECT_BY_TOKEN => {
                 let oid = oid_of(of(loc.data.by_token.token)?);
@@ -112,10 +115,13 @@ pub fn link(object: *mut c_void, loc: *const LocParams) -> Result<Found> {
     // SAFETY: `kind` says which member of the union HDF5 has filled.
     unsafe {
         match loc.kind {
-            H5VL_OBJECT_BY_NAME => resolve::resolve(&base, name(loc.data.by_name.name)?, false),
+            H5VL_OBJECT_BY_NAME => {
+                let by = loc.data.by_name;
+                resolve::resolve_as(&base, name(by.name)?, false, by.lapl_id)
+            }
             H5VL_OBJECT_BY_IDX => {
                 let by = loc.data.by_idx;
-                let group = resolve::resolve(&base, name(by.name)?, true)?.place()?;
+                let group = resolve::resolve_as(&base, name(by.name)?, true, by.lapl_id)?.place()?;
                 let (link_name, link) = links::nth(&group.file, group.oid, by.idx_type, by.order, by.n)?;
                 let oid = if let Target::Hard(oid) = link.target { Some(oid) } else { None };
                 let path = resolve::join(&group.path, &link_name);

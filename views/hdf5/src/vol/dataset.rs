@@ -131,7 +131,7 @@ unsafe extern "C" fn open<const N: usize>(
 ) -> *mut c_void {
     object::<N>("dataset_open", |h5| {
         let base = args::place(pointer, loc)?;
-        let place = resolve::resolve(&base, args::name(name)?, true)?.place()?;
+        let place = resolve::resolve_as(&base, args::name(name)?, true, dapl)?.place()?;
         let kind = header::get(&place.file, place.oid)?;
         if !matches!(kind.body, HeaderBody::Dataset { .. }) {
             return Err(Error::new(

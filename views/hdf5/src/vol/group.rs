@@ -155,13 +155,13 @@ unsafe extern "C" fn open<const N: usize>(
     pointer: *mut c_void,
     loc: *const LocParams,
     name: *const c_char,
-    _: hid_t,
+    gapl: hid_t,
     _: hid_t,
     _: *mut *mut c_void,
 ) -> *mut c_void {
     object::<N>("group_open", |h5| {
         let base = args::place(pointer, loc)?;
-        let place = resolve::resolve(&base, args::name(name)?, true)?.place()?;
+        let place = resolve::resolve_as(&base, args::name(name)?, true, gapl)?.place()?;
         match crate::object::open(&place)? {
             body @ Body::Group(_) => Ok(Handle::new(h5, body)),
             _ => {
