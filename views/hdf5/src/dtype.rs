@@ -44,10 +44,7 @@ pub fn pair(file: &Arc<File>, dtype: hid_t, mem_type: hid_t) -> Result<Pair> {
 pub fn disk(file: &Arc<File>, dtype: hid_t) -> Result<Arc<Hid>> {
     let h5 = file.h5;
     let found = look(h5, dtype)?;
-    let plain = match found.old_refs {
-        true => without_old_refs(h5, dtype)?,
-        false => None,
-    };
+    let plain = if found.old_refs { without_old_refs(h5, dtype)? } else { None };
     let plain = match plain {
         Some(plain) => plain,
         None => copy(h5, dtype)?,

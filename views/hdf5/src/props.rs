@@ -289,7 +289,9 @@ impl DatasetProps {
             Layout::Chunked(dims) => {
                 w.u8(2);
                 w.u8(dims.len() as u8);
-                dims.iter().for_each(|d| w.u64(*d));
+                for d in dims {
+                    w.u64(*d);
+                }
             }
         }
         w.u32(self.chunk_opts);
@@ -298,7 +300,9 @@ impl DatasetProps {
             w.u32(f.id as u32);
             w.u32(f.flags);
             w.u16(f.params.len() as u16);
-            f.params.iter().for_each(|p| w.u32(*p));
+            for p in &f.params {
+                w.u32(*p);
+            }
             w.bytes(f.name.as_bytes());
         }
         w.u32(self.fill_status as u32);

@@ -4,10 +4,24 @@
 //! one would load a second copy whose ids are all foreign.
 
 #![allow(missing_docs, non_snake_case, reason = "the names and meanings are those of HDF5's headers")]
+#![allow(clippy::wildcard_imports, reason = "the types of HDF5 are this file's vocabulary")]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use super::types::*;
+
+/// `H5Epush2`: stack, file, function, line, class, major, minor, format, …
+type PushFn = unsafe extern "C" fn(
+    hid_t,
+    *const c_char,
+    *const c_char,
+    c_uint,
+    hid_t,
+    hid_t,
+    hid_t,
+    *const c_char,
+    ...
+) -> herr_t;
 
 macro_rules! api {
     (
@@ -21,9 +35,7 @@ macro_rules! api {
             $( pub $oname: Option<unsafe extern "C" fn($($oarg),*) -> $oret>, )*
             $( $dname: DataSymbol, )*
             /// Pushes an entry on the error stack (variadic in C).
-            pub H5Epush2: unsafe extern "C" fn(
-                hid_t, *const c_char, *const c_char, c_uint, hid_t, hid_t, hid_t, *const c_char, ...
-            ) -> herr_t,
+            pub H5Epush2: PushFn,
             /// Major, minor, release of the library.
             pub version: (u32, u32, u32),
             /// The slot of callbacks that serves this library.
@@ -56,7 +68,7 @@ macro_rules! api {
                         let p = find(lookup, c"H5Epush2");
                         if p.is_null() { return Err("H5Epush2"); }
                         // SAFETY: as above.
-                        unsafe { std::mem::transmute(p) }
+                        unsafe { std::mem::transmute::<*mut c_void, PushFn>(p) }
                     },
                     version,
                     slot,

@@ -1,6 +1,7 @@
 //! The connector class and the argument structures of its callbacks (`H5VLconnector.h`), declared by hand.
 
 #![allow(missing_docs, reason = "the names and meanings are those of HDF5's headers")]
+#![allow(clippy::wildcard_imports, reason = "the types of HDF5 are this file's vocabulary")]
 
 use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 

@@ -9,10 +9,11 @@ use parking_lot::Mutex;
 
 use crate::Result;
 use crate::error::{h5_check, h5_id};
-use crate::ffi::{Api, Hid};
 use crate::ffi::types::{
-    H5F_ACC_DEFAULT, H5F_ACC_EXCL, H5F_ACC_RDWR, H5F_ACC_SWMR_READ, H5F_ACC_SWMR_WRITE, H5F_ACC_TRUNC, H5F_CLOSE_WEAK, hid_t,
+    H5F_ACC_DEFAULT, H5F_ACC_EXCL, H5F_ACC_RDWR, H5F_ACC_SWMR_READ, H5F_ACC_SWMR_WRITE, H5F_ACC_TRUNC, H5F_CLOSE_WEAK,
+    hid_t,
 };
+use crate::ffi::{Api, Hid};
 use crate::meta::bytes::{Reader, Writer};
 use crate::meta::header::{Body, Header};
 use crate::meta::{keys, objects};
@@ -196,7 +197,11 @@ pub fn open(h5: &'static Api, name: &[u8], flags: u32, fapl: hid_t) -> Result<Ar
 
 /// Opens a file in the store given, or in that of the access properties.
 fn open_in(
-    h5: &'static Api, name: &[u8], flags: u32, fapl: hid_t, store: Option<(Store, PathBuf)>,
+    h5: &'static Api,
+    name: &[u8],
+    flags: u32,
+    fapl: hid_t,
+    store: Option<(Store, PathBuf)>,
 ) -> Result<Arc<File>> {
     let path = path::absolute(path::from_bytes(name)?)?;
     let writable = flags & H5F_ACC_RDWR != 0;

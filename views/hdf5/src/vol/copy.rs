@@ -73,7 +73,7 @@ fn one(job: &mut Job, from: &Place, to: &Place, depth: u32) -> Result<u64> {
         copy_attrs(from, &place)?;
     }
     if matches!(header.body, HeaderBody::Group(_)) && (depth == 0 || job.flags & H5O_COPY_SHALLOW_HIERARCHY_FLAG == 0) {
-        let order = if links::is_ordered(&from.file, from.oid)? { 1 } else { 0 };
+        let order = i32::from(links::is_ordered(&from.file, from.oid)?);
         for (name, link) in links::list_in(&from.file, from.oid, order, 0)? {
             copy_link(job, from, &place, &name, &link, depth)?;
         }

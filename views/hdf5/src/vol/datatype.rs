@@ -65,14 +65,13 @@ unsafe extern "C" fn open<const N: usize>(
     object::<N>("datatype_open", |h5| {
         let base = args::place(pointer, loc)?;
         let place = resolve::resolve(&base, args::name(name)?, true)?.place()?;
-        match objects_open::open(&place)? {
-            body @ Body::Datatype(_) => Ok(Handle::new(h5, body)),
-            _ => {
-                place.file.shared.closed(place.oid);
-                Err(Error::new(ErrorKind::InvalidInput, format!("object of file {}", place.file.path))
-                    .because("not a committed datatype"))
-            }
+        let body = objects_open::open(&place)?;
+        if !matches!(body, Body::Datatype(_)) {
+            place.file.shared.closed(place.oid);
+            return Err(Error::new(ErrorKind::InvalidInput, format!("object of file {}", place.file.path))
+                .because("not a committed datatype"));
         }
+        Ok(Handle::new(h5, body))
     })
 }
 

@@ -162,13 +162,12 @@ unsafe extern "C" fn open<const N: usize>(
     object::<N>("group_open", |h5| {
         let base = args::place(pointer, loc)?;
         let place = resolve::resolve_as(&base, args::name(name)?, true, gapl)?.place()?;
-        match crate::object::open(&place)? {
-            body @ Body::Group(_) => Ok(Handle::new(h5, body)),
-            _ => {
-                place.file.shared.closed(place.oid);
-                Err(links::not_a_group(&place.file, place.oid))
-            }
+        let body = crate::object::open(&place)?;
+        if !matches!(body, Body::Group(_)) {
+            place.file.shared.closed(place.oid);
+            return Err(links::not_a_group(&place.file, place.oid));
         }
+        Ok(Handle::new(h5, body))
     })
 }
 
@@ -273,7 +272,7 @@ unsafe extern "C" fn optional<const N: usize>(
                 if !a.last.is_null() {
                     args::put(a.last, done)?;
                 }
-                Step::of(result).status()
+                Ok(Step::of(result).status())
             }
             other => Err(unknown_op("group_optional", other)),
         }

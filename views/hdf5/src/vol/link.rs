@@ -205,7 +205,7 @@ unsafe extern "C" fn get<const N: usize>(
         // SAFETY: `op` says which member of the union is in use.
         unsafe {
             match what.op {
-                LINK_GET_INFO => args::put(what.args.info, visit::link_info(&found.file, found.group, link)?),
+                LINK_GET_INFO => args::put(what.args.info, visit::link_info(link)),
                 LINK_GET_NAME => {
                     let g = what.args.name;
                     args::give_name(&found.name, g.name, g.size, g.len)
@@ -272,17 +272,17 @@ fn iterate(h5: &'static Api, group: &Place, it: &LinkIterate) -> Result<herr_t> 
     let op = it.op.ok_or_else(|| unknown_op("link_specific", LINK_ITER))?;
     let id = visit::GroupId::new(h5, group)?;
     let file = &group.file;
-    let call = |name: &[u8], holder: u64, link: &Link| -> Result<herr_t> {
+    let call = |name: &[u8], link: &Link| -> Result<herr_t> {
         let name = visit::c_name(name)?;
-        let info = visit::link_info(file, holder, link)?;
+        let info = visit::link_info(link);
         // SAFETY: the program's function gets a valid id, name and description.
         Ok(unsafe { op(id.get(), name.as_ptr(), &raw const info, it.op_data) })
     };
     if it.recursive {
         let step = visit::links_below(file, group.oid, it.idx_type, it.order, &mut |met| {
-            Ok(Step::of(call(met.path, met.group, met.link)?))
+            Ok(Step::of(call(met.path, met.link)?))
         })?;
-        return step.status();
+        return Ok(step.status());
     }
     let all = links::list_in(file, group.oid, it.idx_type, it.order)?;
     // SAFETY: the index is a valid place or null.
@@ -292,7 +292,7 @@ fn iterate(h5: &'static Api, group: &Place, it: &LinkIterate) -> Result<herr_t> 
     }
     let mut done = start;
     for (name, link) in all.into_iter().skip(start as usize) {
-        let result = call(&name, group.oid, &link)?;
+        let result = call(&name, &link)?;
         done += 1;
         if !it.idx.is_null() {
             args::put(it.idx, done)?;

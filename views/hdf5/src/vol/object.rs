@@ -59,7 +59,6 @@ unsafe extern "C" fn open<const N: usize>(
     })
 }
 
-#[expect(clippy::too_many_arguments, reason = "the interface is HDF5's")]
 unsafe extern "C" fn copy<const N: usize>(
     src: *mut c_void,
     src_loc: *const LocParams,
@@ -215,7 +214,7 @@ fn visit_objects(h5: &'static Api, top: &Place, v: &ObjectVisit) -> Result<herr_
         let place = Place { file: top.file.clone(), oid, path: resolve::join(&top.path, met.path) };
         Ok(Step::of(call(met.path, &place)?))
     })?;
-    step.status()
+    Ok(step.status())
 }
 
 unsafe extern "C" fn optional<const N: usize>(

@@ -37,10 +37,10 @@ impl Step {
         }
     }
     /// As the result of the callback.
-    pub fn status(self) -> Result<herr_t> {
+    pub fn status(self) -> herr_t {
         match self {
-            Self::Go => Ok(0),
-            Self::Stop(n) | Self::Fail(n) => Ok(n),
+            Self::Go => 0,
+            Self::Stop(n) | Self::Fail(n) => n,
         }
     }
 }
@@ -79,28 +79,25 @@ pub fn c_name(name: &[u8]) -> Result<CString> {
 }
 
 /// A link as HDF5 describes it.
-pub fn link_info(file: &File, group: u64, link: &Link) -> Result<H5L_info2_t> {
+pub fn link_info(link: &Link) -> H5L_info2_t {
     let u = match &link.target {
         Target::Hard(oid) => LinkInfoU { token: args::token_of(*oid) },
         Target::Soft(value) => LinkInfoU { val_size: value.len() + 1 },
         Target::User(_, value) => LinkInfoU { val_size: value.len() },
     };
-    let _ = (file, group);
-    Ok(H5L_info2_t {
+    H5L_info2_t {
         kind: link.kind() as c_int,
         corder_valid: link.order.is_some(),
         corder: link.order.unwrap_or(0) as i64,
         cset: c_int::from(link.cset),
         u,
-    })
+    }
 }
 
 /// One link met on a recursive visit.
 pub struct Met<'a> {
     /// Path relative to where the visit began.
     pub path: &'a [u8],
-    /// The group that holds it.
-    pub group: u64,
     /// The link.
     pub link: &'a Link,
 }
@@ -115,8 +112,8 @@ pub fn links_below(
 ) -> Result<Step> {
     let mut seen = HashSet::from([top]);
     // A stack of what is left of each group on the way down: no recursion, so that depth has no limit.
-    let mut stack = vec![(Vec::new(), top, links::list_in(file, top, index, order)?.into_iter())];
-    while let Some((prefix, group, rest)) = stack.last_mut() {
+    let mut stack = vec![(Vec::new(), links::list_in(file, top, index, order)?.into_iter())];
+    while let Some((prefix, rest)) = stack.last_mut() {
         let Some((name, link)) = rest.next() else {
             stack.pop();
             continue;
@@ -126,8 +123,7 @@ pub fn links_below(
             path.push(b'/');
         }
         path.extend_from_slice(&name);
-        let group = *group;
-        let step = f(&Met { path: &path, group, link: &link })?;
+        let step = f(&Met { path: &path, link: &link })?;
         if step != Step::Go {
             return Ok(step);
         }
@@ -139,7 +135,7 @@ pub fn links_below(
             // Groups that do not track creation order are visited by name, as HDF5 does.
             let by = if links::is_ordered(file, child)? { index } else { crate::ffi::types::H5_INDEX_NAME };
             let below = links::list_in(file, child, by, order)?.into_iter();
-            stack.push((path, child, below));
+            stack.push((path, below));
         }
     }
     Ok(Step::Go)
