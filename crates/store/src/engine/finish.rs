@@ -107,6 +107,13 @@ impl Engine {
                     self.give_back(&part);
                     self.again(cut, &part); // it changed meanwhile: look again
                 }
+                Err(CopyFailure::Source(_)) if !matches!(part.placing.target, Target::Live { .. }) => {
+                    // Overwritten since, and not to be read: a later cut does not need it.
+                    self.give_back(&part);
+                    if let Some(cut) = cut.and_then(|cut| self.state.cuts.get_mut(cut)) {
+                        cut.renew = true;
+                    }
+                }
                 Err(what) => {
                     self.give_back(&part);
                     self.again(cut, &part);

@@ -76,6 +76,24 @@ impl Engine {
         self.advance_cuts();
     }
 
+    /// Cuts that cannot be completed give way to later ones.
+    pub(super) fn renew_cuts(&mut self) {
+        let to_renew = |cut: &&crate::persist::Cut| cut.renew && cut.in_flight == 0;
+        let due: Vec<(u64, Vec<ContainerId>)> =
+            self.state.cuts.pending.values().filter(to_renew).map(|cut| (cut.id, cut.members.clone())).collect();
+        for (id, members) in due {
+            let mut group: Vec<ContainerId> = members.iter().flat_map(|member| self.state.linked(*member)).collect();
+            group.sort_unstable();
+            group.dedup();
+            let other = |member: &ContainerId| {
+                self.state.containers.get(*member).is_some_and(|c| c.pending_cut.is_some_and(|cut| cut != id))
+            };
+            if !group.iter().any(other) && !group.is_empty() {
+                let _ = self.begin_cut(&group); // if the journal does not take it: at the next tick
+            }
+        }
+    }
+
     fn begin_cut(&mut self, members: &[ContainerId]) -> cenote_model::Result<()> {
         let (id, epoch) = (self.state.cuts.next_id, self.state.epoch);
         let mut draft = self.journal.draft(Kind::Cut);

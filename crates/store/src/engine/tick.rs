@@ -15,6 +15,7 @@ impl Engine {
         self.release_space();
         self.update_wanted();
         let pressure = self.is_under_pressure();
+        self.renew_cuts();
         self.begin_cuts(pressure);
         self.plan_moves();
         self.plan_checkpoint();

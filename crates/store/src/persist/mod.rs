@@ -45,6 +45,8 @@ pub(crate) struct Cut {
     pub stage: Stage,
     /// Bytes were written to persistent devices that may not be on media yet.
     pub needs_sync: bool,
+    /// Something as it was at the cut cannot be read any more: a later cut is to take its place.
+    pub renew: bool,
     /// Somebody waits for it.
     pub urgent: bool,
     /// The last thing that went wrong with it.
@@ -71,9 +73,17 @@ impl Cuts {
 }
 
 impl State {
-    /// Makes a cut at the current epoch.
+    /// Makes a cut at the current epoch. It takes the place of any cut that is pending for a member.
     pub fn begin_cut(&mut self, id: u64, epoch: u64, members: &[ContainerId]) {
         let mut cut = Cut { id, epoch, members: members.to_vec(), ..Cut::default() };
+        for member in members {
+            let pending = self.containers.get(*member).and_then(|container| container.pending_cut);
+            if let Some(earlier) = pending.and_then(|earlier| self.cuts.pending.remove(&earlier)) {
+                // What was overwritten since needs no copy any more: nobody goes back to the earlier cut.
+                cut.queue.extend(earlier.queue.into_iter().filter(|item| matches!(item, DrainItem::Fresh(_))));
+                cut.needs_sync = true;
+            }
+        }
         for member in members {
             let Some(container) = self.containers.get_mut(*member) else { continue };
             cut.needs_sync |= container.data_epoch > container.persisted || !container.fresh.is_empty();

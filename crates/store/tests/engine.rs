@@ -1,0 +1,417 @@
+//! The engine through its requests: space, sessions, tiers, limits.
+
+mod world;
+
+use cenote_model::*;
+use cenote_store::{Outcome, SessionId, SessionInfo};
+use world::*;
+
+const SMALL: u64 = 1 << 20;
+
+#[test]
+fn full_tiers_are_named_and_what_is_there_stays_readable() {
+    let mut world = World::new(&three_tiers(SMALL, SMALL, 2 * SMALL));
+    let container = world.container("c", Durability::Async);
+    let mut written = Vec::new();
+    let error = loop {
+        let key = object(container, written.len() as u128);
+        world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
+        let bytes = vec![written.len() as u8; 60_000];
+        match world.write(key, 0, &bytes) {
+            Ok(_) => written.push((key, bytes)),
+            Err(error) => break error,
+        }
+        world.clock.advance_ns(50_000_000);
+        world.work();
+    };
+    assert_eq!(error.kind(), ErrorKind::Full);
+    for name in ["memory", "file", "capacity", "%"] {
+        assert!(error.cause().contains(name), "{error}");
+    }
+    assert!(written.len() as u64 * 60_000 > 2 * SMALL, "only {} objects fitted", written.len());
+    for (key, bytes) in &written {
+        assert_eq!(&world.read(*key).unwrap(), bytes);
+    }
+    // Deleting makes room again.
+    for (key, _) in written.drain(..10) {
+        world.must(vec![Update::ObjectDelete { key }]);
+    }
+    for _ in 0..5 {
+        world.clock.advance_ns(1_100_000_000);
+        world.work();
+    }
+    let (key, _) = written[0];
+    world.write(key, 0, &[9; 60_000]).unwrap();
+    assert!(world.verify().findings.is_empty());
+}
+
+#[test]
+fn memory_drains_to_lower_tiers_and_reads_go_on() {
+    let mut world = World::new(&three_tiers(SMALL, 8 * SMALL, 8 * SMALL));
+    let container = world.container("c", Durability::Async);
+    let scratch = world.container("s", Durability::Scratch);
+    let mut expected = Vec::new();
+    for i in 0..100u8 {
+        let key = object(if i % 3 == 0 { scratch } else { container }, u128::from(i));
+        world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
+        world.write(key, 0, &vec![i; 40_000]).unwrap();
+        expected.push((key, vec![i; 40_000]));
+        world.clock.advance_ns(100_000_000);
+        world.work();
+    }
+    let used = world.used();
+    assert!(used[0].1 < SMALL * 92 / 100, "{used:?}");
+    for (key, bytes) in expected {
+        assert_eq!(world.read(key).unwrap(), bytes);
+    }
+    let Response::Explanation(why) = world.ask(Request::Explain { key: object(container, 1) }) else { panic!() };
+    assert!(!why.ranges.is_empty() && why.ranges.iter().all(|range| !range.why.is_empty()) && !why.notes.is_empty());
+}
+
+#[test]
+fn space_returns_when_everything_is_deleted() {
+    let mut world = World::new(&three_tiers(SMALL, 4 * SMALL, 4 * SMALL));
+    let container = world.container("c", Durability::Async);
+    let mut rng = Rng::new(5);
+    for i in 0..20 {
+        let key = object(container, i % 4);
+        if i < 4 {
+            world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
+        }
+        for _ in 0..5 {
+            let bytes = vec![i as u8; 1 + rng.below(30_000) as usize];
+            world.write(key, rng.below(100_000), &bytes).unwrap();
+        }
+        world.clock.advance_ns(rng.below(1_000_000_000));
+        world.work();
+    }
+    let Response::Applied { .. } = world.apply(vec![Update::ContainerDelete { id: container }], true) else { panic!() };
+    let session = world.session;
+    world.engine().session_close(session);
+    world.attach();
+    for _ in 0..4 {
+        world.clock.advance_ns(3_000_000_000);
+        world.work();
+    }
+    for (name, used, reserved) in world.used() {
+        assert_eq!((used, reserved), (0, 0), "on {name}");
+    }
+}
+
+#[test]
+fn readers_keep_retired_space_from_being_used() {
+    let mut world = World::new(&three_tiers(SMALL, 4 * SMALL, 4 * SMALL));
+    let container = world.container("c", Durability::Scratch);
+    let key = object(container, 1);
+    world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
+    world.write(key, 0, &[1; 4096]).unwrap();
+    let old = world.lookup(key).unwrap();
+    world.control.announce(3);
+    world.write(key, 0, &[2; 4096]).unwrap();
+    let new = world.lookup(key).unwrap();
+    assert_ne!(old.version, new.version, "a cached map is noticed");
+    let run = old.extents[0].1.run_offset;
+    let freed = |world: &mut World| {
+        world.work();
+        world.used()[0].2
+    };
+    let held = freed(&mut world);
+    let device = world.engine().device(old.extents[0].1.device).unwrap();
+    let mut bytes = [0; 4096];
+    device.read_at(run, &mut bytes).unwrap();
+    assert_eq!(bytes, [1; 4096]);
+    world.control.clear(3);
+    assert_eq!(freed(&mut world), held - 4096);
+}
+
+#[test]
+fn a_write_must_lie_in_space_leased_by_its_session() {
+    let mut world = World::new(&three_tiers(SMALL, 4 * SMALL, 4 * SMALL));
+    let container = world.container("c", Durability::Async);
+    let key = object(container, 1);
+    world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
+    let good = world.stage(key, 0, &[1; 4096]).unwrap();
+    let Update::Write { extent, .. } = good.clone() else { panic!() };
+    let before = world.read(key).unwrap();
+    let other = world.engine().session_open(SessionInfo { nonce: 8, write: true, ..SessionInfo::default() }).unwrap();
+    let refused = |world: &mut World, session: SessionId, extent: Extent| {
+        let updates = vec![Update::Write { key, offset: 0, extent }];
+        match world.engine().handle(session, 0, Request::Apply { checks: vec![], updates, atomic: true }) {
+            Outcome::Ready(Response::Failed(error)) => assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}"),
+            other => panic!("{other:?}"),
+        }
+    };
+    let mine = world.session;
+    refused(&mut world, other, extent.clone());
+    for change in 0..9 {
+        let mut bad = extent.clone();
+        match change {
+            0 => bad.run_offset += 4096,
+            1 => bad.run_offset += 1,
+            2 => bad.device = DeviceId(99),
+            3 => bad.node = NodeId(1),
+            4 => (bad.len, bad.run_len) = (0, 0),
+            5 => (bad.len, bad.run_len) = (u32::MAX, u32::MAX),
+            6 => bad.skip = 1,
+            7 => bad.sums = Sums::Many([1, 2].into()),
+            _ => bad.run_offset = u64::MAX - 4095,
+        }
+        refused(&mut world, mine, bad);
+    }
+    assert_eq!(world.read(key).unwrap(), before);
+    world.must(vec![good.clone()]);
+    refused(&mut world, mine, extent);
+    assert_eq!(world.read(key).unwrap(), [1; 4096]);
+}
+
+#[test]
+fn the_same_request_again_gets_the_same_answer_also_from_the_next_engine() {
+    let mut world = World::new(&three_tiers(SMALL, 4 * SMALL, 4 * SMALL));
+    for durability in [Durability::Async, Durability::Sync] {
+        let container = world.container(&format!("{durability:?}"), durability);
+        let records = index(container, 1);
+        world.must(vec![Update::IndexCreate { key: records }]);
+        let put = |n: u8| Update::Put { index: records, key: vec![n], value: vec![n], only_new: true };
+        let request = Request::Apply { checks: vec![], updates: vec![put(1), put(1), put(2)], atomic: false };
+        let first = world.ask(request.clone());
+        let Response::Applied { epoch, codes, .. } = &first else { panic!("{first:?}") };
+        assert_eq!(codes, &[KeyCode::Ok, KeyCode::Exists, KeyCode::Ok]);
+        let seq = world.seq;
+        for way in 0..4 {
+            let again = world.ask_as(seq, request.clone());
+            let Response::Applied { epoch: epoch_again, codes: codes_again, .. } = &again else { panic!("{again:?}") };
+            assert_eq!((epoch_again, codes_again), (epoch, codes));
+            if way == 1 {
+                world.engine().close().unwrap();
+            }
+            world.kill();
+            world.open().unwrap();
+        }
+        let lease = Request::Lease { container, bytes: 8192, run_min: 4096, avoid: vec![] };
+        let leased = world.ask(lease.clone());
+        let seq = world.seq;
+        world.kill();
+        world.open().unwrap();
+        assert_eq!(world.ask_as(seq, lease), leased);
+    }
+}
+
+#[test]
+fn a_failing_transaction_leaves_nothing() {
+    let mut world = World::new(&three_tiers(SMALL, 4 * SMALL, 4 * SMALL));
+    let container = world.container("c", Durability::Async);
+    let (key, records) = (object(container, 1), index(container, 1));
+    world.must(vec![Update::ObjectCreate { key, block_shift: 12 }, Update::IndexCreate { key: records }]);
+    world.write(key, 0, &[7; 200_000]).unwrap();
+    let before = (world.read(key).unwrap(), world.lookup(key).unwrap(), world.used());
+    let staged = world.stage(key, 70_000, &[8; 10_000]).unwrap();
+    let updates = vec![
+        staged.clone(),
+        Update::Punch { key, offset: 1, len: 5 },
+        Update::Truncate { key, size: 150_000 },
+        Update::ObjectCreate { key: object(container, 2), block_shift: 12 },
+        Update::Put { index: records, key: vec![1], value: vec![1], only_new: false },
+        Update::IndexCreate { key: index(container, 9) },
+        Update::IndexDelete { key: records },
+        Update::ObjectDelete { key },
+        Update::ObjectDelete { key: object(container, 77) },
+    ];
+    let Response::Failed(error) = world.apply(updates, true) else { panic!() };
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert!(error.subject().contains(&object(container, 77).to_string()), "{error}");
+    assert_eq!(world.lookup(key).unwrap(), before.1, "the map is split exactly as before");
+    assert_eq!(world.read(key).unwrap(), before.0);
+    let Response::Exists(false) = world.ask(Request::IndexExists { key: index(container, 9) }) else { panic!() };
+    world.must(vec![staged]);
+    world.kill();
+    world.open().unwrap();
+    assert_eq!(world.read(key).unwrap()[70_000..80_000], [8; 10_000]);
+}
+
+#[test]
+fn conflicts_are_detected() {
+    let mut world = World::new(&three_tiers(SMALL, 4 * SMALL, 4 * SMALL));
+    let container = world.container("c", Durability::Async);
+    let records = index(container, 1);
+    world.must(vec![Update::IndexCreate { key: records }]);
+    let put = Update::Put { index: records, key: vec![1], value: vec![1], only_new: false };
+    let epoch = world.must(vec![put.clone()]);
+    let mut with = |epoch| {
+        let checks = vec![Check::Record { index: records, key: vec![1], epoch }];
+        match world.ask(Request::Apply { checks, updates: vec![put.clone()], atomic: true }) {
+            Response::Applied { epoch, .. } => Ok(epoch),
+            Response::Failed(error) => Err(error.kind()),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(with(0), Err(ErrorKind::Conflict));
+    let second = with(epoch).unwrap();
+    assert_eq!(with(epoch), Err(ErrorKind::Conflict));
+    assert!(with(second).is_ok());
+}
+
+#[test]
+fn devices_come_and_go() {
+    let mut world = World::new(&three_tiers(SMALL, 4 * SMALL, 4 * SMALL));
+    let container = world.container("c", Durability::Async);
+    let scratch = world.container("s", Durability::Scratch);
+    let bypass = world.container("b", Durability::Bypass);
+    let mut expected = Vec::new();
+    for (i, c) in [container, scratch, bypass].into_iter().cycle().take(12).enumerate() {
+        let key = object(c, i as u128);
+        world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
+        world.write(key, 3, &vec![i as u8 + 1; 70_000]).unwrap();
+        let mut bytes = vec![0; 3];
+        bytes.extend(vec![i as u8 + 1; 70_000]);
+        expected.push((key, bytes));
+    }
+    world.flush(FlushTarget::Store).unwrap();
+    let Response::Device(_) = world.ask(Request::DeviceAdd { spec: spec("more", DeviceKind::File, 8 * SMALL) }) else {
+        panic!()
+    };
+    let Response::Failed(error) = world.ask(Request::DeviceAdd { spec: spec("more", DeviceKind::File, SMALL) }) else {
+        panic!()
+    };
+    assert_eq!(error.kind(), ErrorKind::Exists);
+    for name in ["file", "capacity", "memory"] {
+        let Response::Failed(_) = world.ask(Request::DeviceRemove { name: name.into() }) else {
+            panic!("{name} is in use")
+        };
+        let Response::Done = world.ask(Request::DeviceDrain { name: name.into() }) else { panic!("{name}") };
+        for (key, bytes) in &expected {
+            assert_eq!(&world.read(*key).unwrap(), bytes, "while {name} leaves");
+        }
+        let session = world.session;
+        world.engine().session_close(session);
+        world.attach();
+        world.clock.advance_ns(1_000_000_000);
+        world.work();
+        let removed = world.ask(Request::DeviceRemove { name: name.into() });
+        assert_eq!(removed, Response::Done, "{name}");
+        world.kill();
+        world.open().unwrap();
+    }
+    assert_eq!(world.used().len(), 1);
+    for (key, bytes) in &expected {
+        assert_eq!(&world.read(*key).unwrap(), bytes);
+    }
+    assert!(world.verify().findings.is_empty());
+}
+
+#[test]
+fn bad_bytes_are_found_and_never_copied() {
+    let mut world = World::new(&three_tiers(SMALL, 4 * SMALL, 4 * SMALL));
+    let container = world.container("c", Durability::Async);
+    let key = object(container, 1);
+    world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
+    world.write(key, 0, &[5; 100_000]).unwrap();
+    let extent = world.lookup(key).unwrap().extents[0].1.clone();
+    assert!(world.devices.corrupt(STORE, extent.device, extent.run_offset + 70_000, 4));
+    let error = world.flush(FlushTarget::Object(key)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.subject().contains(&key.to_string()), "{error}");
+    let report = world.verify();
+    assert_eq!(report.objects, 1);
+    assert!(report.findings.iter().any(|f| f.key == key && f.device == "memory"), "{report:?}");
+    world.write(key, 0, &[6; 100_000]).unwrap();
+    world.clock.advance_ns(3_000_000_000);
+    world.work();
+    world.flush(FlushTarget::Store).unwrap();
+    assert!(world.verify().findings.is_empty());
+}
+
+#[test]
+fn absurd_requests_are_refused() {
+    let mut world = World::new(&three_tiers(SMALL, 4 * SMALL, 4 * SMALL));
+    let container = world.container("c", Durability::Async);
+    let key = object(container, 1);
+    world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
+    let kind = |response| match response {
+        Response::Failed(error) => error.kind(),
+        other => panic!("{other:?}"),
+    };
+    use ErrorKind::{Exists, InvalidInput, LimitExceeded, NotFound};
+    let spec = ContainerSpec::default();
+    let cases = vec![
+        (Update::ObjectCreate { key: object(container, 2), block_shift: 5 }, InvalidInput),
+        (Update::ObjectCreate { key: object(container, 2), block_shift: 255 }, InvalidInput),
+        (Update::ObjectCreate { key, block_shift: 12 }, Exists),
+        (Update::ObjectCreate { key: object(ContainerId(u64::MAX), 2), block_shift: 12 }, NotFound),
+        (Update::Punch { key, offset: u64::MAX, len: 2 }, InvalidInput),
+        (Update::Punch { key, offset: 1 << 63, len: 1 }, InvalidInput),
+        (Update::Truncate { key, size: u64::MAX }, InvalidInput),
+        (Update::ContainerCreate { id: ContainerId(0), label: String::new(), spec: spec.clone() }, InvalidInput),
+        (Update::ContainerCreate { id: ContainerId(0), label: "c".into(), spec: spec.clone() }, Exists),
+        (Update::ContainerCreate { id: container, label: "d".into(), spec: spec.clone() }, InvalidInput),
+        (Update::ContainerCreate { id: ContainerId(u64::MAX), label: "d".into(), spec: spec.clone() }, InvalidInput),
+        (Update::ContainerCreate { id: ContainerId(0), label: "x".repeat(4097), spec: spec.clone() }, InvalidInput),
+        (Update::ContainerSet { id: container, spec: ContainerSpec { block_shift: 99, ..spec.clone() } }, InvalidInput),
+        (Update::ContainerRename { id: ContainerId(99), label: "d".into() }, NotFound),
+        (Update::Put { index: index(container, 9), key: vec![], value: vec![], only_new: false }, NotFound),
+        (Update::IndexDelete { key: index(container, 9) }, NotFound),
+    ];
+    for (update, expected) in cases {
+        let what = format!("{update:?}");
+        assert_eq!(kind(world.apply(vec![update], true)), expected, "{what}");
+    }
+    let records = index(container, 1);
+    world.must(vec![Update::IndexCreate { key: records }]);
+    let put = |key: usize, value: usize| Update::Put {
+        index: records,
+        key: vec![0; key],
+        value: vec![0; value],
+        only_new: false,
+    };
+    assert_eq!(kind(world.apply(vec![put((64 << 10) + 1, 0)], true)), InvalidInput);
+    assert_eq!(kind(world.apply(vec![put(1, (16 << 20) + 1)], true)), InvalidInput);
+    world.must(vec![put(64 << 10, 16 << 20), put(0, 0)]);
+    world.must(vec![Update::Truncate { key, size: 1 << 63 }, Update::Punch { key, offset: (1 << 63) - 1, len: 1 }]);
+    for (bytes, run_min) in [(0, 0), (1, 2), (u64::MAX, 1), (1 << 29, u32::MAX)] {
+        assert_eq!(kind(world.ask(Request::Lease { container, bytes, run_min, avoid: vec![] })), InvalidInput);
+    }
+    let quota = ContainerSpec { quota_bytes: 10_000, ..ContainerSpec::default() };
+    world.must(vec![Update::ContainerSet { id: container, spec: quota }]);
+    world.write(key, 0, &[1; 9000]).unwrap();
+    world.write(key, 1000, &[1; 9000]).unwrap();
+    assert_eq!(world.write(key, 20_000, &[1; 9000]).unwrap_err().kind(), LimitExceeded);
+    let Response::Lookup(_) = world.ask(Request::Lookup { key, offset: u64::MAX, len: u64::MAX, limit: 0 }) else {
+        panic!()
+    };
+    world.kill();
+    world.open().unwrap();
+    let huge = world.lookup(key).unwrap();
+    assert_eq!(huge.size, 1 << 63);
+}
+
+#[test]
+fn neighbours_merge_and_their_checksums_hold() {
+    let mut world = World::new(&three_tiers(16 * SMALL, 16 * SMALL, 16 * SMALL));
+    let container = world.container("c", Durability::Async);
+    let key = object(container, 1);
+    world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
+    let bytes: Vec<u8> = (0..1_000_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 20) as u8).collect();
+    let Response::Lease(lease) =
+        world.ask(Request::Lease { container, bytes: SMALL, run_min: SMALL as u32, avoid: vec![] })
+    else {
+        panic!()
+    };
+    let run = lease.runs[0];
+    let device = world.engine().device(run.device).unwrap();
+    device.write_at(run.offset, &bytes).unwrap();
+    for (i, block) in bytes.chunks(4096).enumerate() {
+        let offset = i as u64 * 4096;
+        let extent = Extent::whole(run.device, run.offset + offset, block.len() as u32, Sums::One(crc(block)));
+        world.must(vec![Update::Write { key, offset, extent }]);
+    }
+    assert_eq!(world.lookup(key).unwrap().extents.len(), 1);
+    assert_eq!(world.read(key).unwrap(), bytes);
+    world.kill();
+    world.open().unwrap();
+    assert_eq!(world.read(key).unwrap(), bytes);
+    world.flush(FlushTarget::Store).unwrap();
+    world.write(key, 500_001, &[1; 10]).unwrap();
+    assert_eq!(world.lookup(key).unwrap().extents.len(), 3);
+    world.power_loss(cenote_device::mem::Keep::Nothing);
+    world.open().unwrap();
+    assert_eq!(world.read(key).unwrap(), bytes);
+}

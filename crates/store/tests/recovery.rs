@@ -1,0 +1,274 @@
+//! Recovery from every point of the journal, and from damage.
+
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use cenote_device::mem::Keep;
+use cenote_device::{LogFile, MetaDir};
+use cenote_model::*;
+use cenote_store::Engine;
+use world::*;
+
+const SMALL: u64 = 1 << 20;
+
+fn small_world() -> World {
+    World::new(&three_tiers(SMALL, 4 * SMALL, 8 * SMALL))
+}
+
+/// The log file that is written to, and how far.
+fn newest_log(world: &World) -> String {
+    world.meta.list().unwrap().into_iter().filter(|name| name.starts_with("journal-")).max().unwrap()
+}
+
+fn log_bytes(log: &dyn LogFile) -> Vec<u8> {
+    let mut bytes = vec![0; log.capacity() as usize];
+    log.read(0, &mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn a_journal_cut_at_any_byte_is_a_prefix_of_what_was_done() {
+    let mut world = small_world();
+    let container = world.container("c", Durability::Async);
+    let key = index(container, 1);
+    world.must(vec![Update::IndexCreate { key }]);
+    let name = newest_log(&world);
+    let before = log_bytes(world.meta.open_log(&name).unwrap().as_ref());
+    let begin = record_begins(&before, 4096).last().map_or(4096, |at| record_end(&before, *at));
+    for i in 0..4u8 {
+        let put = |n: u8| Update::Put { index: key, key: vec![i, n], value: vec![i; 10], only_new: false };
+        world.must(vec![put(0), put(1)]);
+    }
+    let whole = log_bytes(world.meta.open_log(&name).unwrap().as_ref());
+    let end = record_begins(&whole, 4096).last().map_or(4096, |at| record_end(&whole, *at));
+    let mut seen = 0;
+    world.kill();
+    for cut in begin..=end {
+        let log = world.meta.open_log(&name).unwrap();
+        log.write(0, &whole).unwrap();
+        log.write(cut as u64, &vec![0; whole.len() - cut]).unwrap();
+        // As a process that dies while it appends leaves it: the length of the torn record is not there yet.
+        let last = record_begins(&whole, 4096).into_iter().rfind(|at| *at < cut && record_end(&whole, *at) > cut);
+        if let Some(at) = last {
+            log.write(at as u64, &[0; 4]).unwrap();
+        }
+        drop(log);
+        world.open().unwrap_or_else(|error| panic!("cut at {cut}: {error:?}"));
+        let request =
+            Request::Next { index: key, from: NextFrom::Start, prefix: vec![], limit: 100, bytes_max: 1 << 20 };
+        let Response::Records { records, .. } = world.ask(request) else { panic!() };
+        assert_eq!(records.len() % 2, 0, "half a transaction at {cut}");
+        assert!(records.len() >= seen, "less than before at {cut}");
+        seen = records.len();
+        world.kill();
+        // What the opening added must not stay.
+        for added in
+            world.meta.list().unwrap().into_iter().filter(|other| other.starts_with("journal-") && *other > name)
+        {
+            world.meta.remove(&added).unwrap();
+        }
+    }
+    assert_eq!(seen, 8);
+}
+
+fn record_begins(bytes: &[u8], from: usize) -> Vec<usize> {
+    let mut begins = Vec::new();
+    let mut at = from.next_multiple_of(8);
+    while record_end(bytes, at) > at {
+        begins.push(at);
+        at = record_end(bytes, at).next_multiple_of(8);
+    }
+    begins
+}
+fn record_end(bytes: &[u8], at: usize) -> usize {
+    let len = u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+    if len == 0 { at } else { at + 8 + len }
+}
+
+/// A store with something of everything in it.
+fn rich_world() -> World {
+    let mut world = small_world();
+    let container = world.container("rich", Durability::Async);
+    let scratch = world.container("scratch", Durability::Scratch);
+    let (a, b, records) = (object(container, 1), object(container, 2), index(container, 1));
+    world.must(vec![
+        Update::ObjectCreate { key: a, block_shift: 12 },
+        Update::ObjectCreate { key: b, block_shift: 6 },
+        Update::ObjectCreate { key: object(scratch, 1), block_shift: 12 },
+        Update::IndexCreate { key: records },
+        Update::Put { index: records, key: b"k".to_vec(), value: vec![1; 99], only_new: false },
+    ]);
+    world.write(a, 0, &[1; 100_000]).unwrap();
+    world.write(object(scratch, 1), 0, &[3; 5000]).unwrap();
+    world.flush(FlushTarget::Store).unwrap();
+    world.write(a, 50_000, &[2; 10_000]).unwrap();
+    world.write(b, 7, &[4; 777]).unwrap();
+    world.must(vec![
+        Update::Punch { key: a, offset: 10, len: 10 },
+        Update::Del { index: records, key: b"k".to_vec() },
+        Update::Put { index: records, key: b"l".to_vec(), value: vec![2; 9], only_new: true },
+    ]);
+    world
+}
+
+/// Turns over every byte of a file in turn: each opening is an error or right, never a panic and never other bytes.
+fn flip_each(file: impl Fn(&World) -> String, offsets: impl Fn(&World, &str) -> Vec<u64>, must_fail: bool) {
+    let key = object(ContainerId(1), 1);
+    let mut reference = rich_world();
+    let expected = reference.read(key).unwrap();
+    let count = {
+        let name = file(&reference);
+        offsets(&reference, &name)
+    };
+    let step = (count.len() / 400).max(1);
+    for offset in count.iter().step_by(step) {
+        let mut world = rich_world();
+        let name = file(&world);
+        world.kill();
+        assert!(world.meta.corrupt(&name, *offset, 1 << (offset % 8)));
+        let opened = catch_unwind(AssertUnwindSafe(|| world.open()));
+        match opened.unwrap_or_else(|_| panic!("a panic for byte {offset} of {name}")) {
+            Ok(()) => {
+                assert!(!must_fail, "byte {offset} of {name} was not noticed");
+                if let Ok(found) = world.read(key) {
+                    assert_eq!(found, expected, "byte {offset} of {name}");
+                }
+            }
+            Err(error) => {
+                let clear = matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::VersionMismatch);
+                assert!(clear && !error.subject().is_empty(), "{error:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_the_journal_is_an_error() {
+    let used = |world: &World, name: &str| -> Vec<u64> {
+        let bytes = log_bytes(world.meta.open_log(name).unwrap().as_ref());
+        let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() as u64;
+        // The unused rest of the header page and padding between records mean nothing.
+        let records = record_begins(&bytes, 4096);
+        let ends = |at: &usize| (*at as u64, record_end(&bytes, *at) as u64);
+        (0..512).chain(records.iter().map(ends).flat_map(|(from, to)| from..to)).filter(|at| *at <= end).collect()
+    };
+    flip_each(newest_log, used, true);
+}
+
+#[test]
+fn a_flipped_bit_in_superblock_or_checkpoint_is_an_error() {
+    let all = |world: &World, name: &str| (0..world.meta.size(name).unwrap()).collect();
+    flip_each(|_| "superblock".to_owned(), all, true);
+    let checkpoint = |world: &World| {
+        world.meta.list().unwrap().into_iter().filter(|name| name.starts_with("checkpoint-")).max().unwrap()
+    };
+    flip_each(checkpoint, all, true);
+}
+
+#[test]
+fn a_flipped_bit_in_a_full_checkpoint_is_an_error() {
+    let mut world = rich_world();
+    world.engine().close().unwrap();
+    world.kill();
+    let name = world.meta.list().unwrap().into_iter().filter(|name| name.starts_with("checkpoint-")).max().unwrap();
+    let size = world.meta.size(&name).unwrap();
+    for offset in 0..size {
+        world.meta.corrupt(&name, offset, 1 << (offset % 8));
+        let error = Engine::open_tuned(world.seams(), tuning()).err().unwrap_or_else(|| panic!("byte {offset}"));
+        assert!(matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::VersionMismatch), "{error:?}");
+        world.meta.corrupt(&name, offset, 1 << (offset % 8));
+    }
+    world.open().unwrap();
+    assert_eq!(world.report.records_replayed, 0);
+}
+
+#[test]
+fn power_loss_keeps_what_was_flushed_and_drops_scratch() {
+    for keep in [Keep::Nothing, Keep::Everything, Keep::Random(3)] {
+        let mut world = rich_world();
+        let (a, b) = (object(ContainerId(1), 1), object(ContainerId(1), 2));
+        world.power_loss(keep);
+        world.open().unwrap();
+        assert!(world.report.power_lost);
+        assert_eq!(world.report.lost_objects, [object(ContainerId(2), 1)]);
+        assert_eq!(world.read(a).unwrap(), [1; 100_000], "as it was flushed");
+        assert_eq!(world.read(b).unwrap(), [0; 0], "was there, and empty");
+        assert!(world.verify().findings.is_empty());
+        world.kill();
+        world.open().unwrap();
+        assert!(!world.report.power_lost, "once is enough");
+    }
+}
+
+#[test]
+fn sync_containers_lose_nothing() {
+    for keep in [Keep::Nothing, Keep::Random(1), Keep::Random(2)] {
+        let mut world = small_world();
+        let container = world.container("sync", Durability::Sync);
+        let (key, records) = (object(container, 1), index(container, 1));
+        world.must(vec![Update::ObjectCreate { key, block_shift: 12 }, Update::IndexCreate { key: records }]);
+        for i in 0..10u8 {
+            world.write(key, u64::from(i) * 3000, &[i + 1; 3000]).unwrap();
+            world.must(vec![Update::Put { index: records, key: vec![i], value: vec![i], only_new: true }]);
+        }
+        let expected = world.read(key).unwrap();
+        world.power_loss(keep);
+        world.open().unwrap();
+        assert_eq!(world.read(key).unwrap(), expected);
+        let Response::Values(values) = world.ask(Request::Get { index: records, keys: vec![vec![9]] }) else {
+            panic!()
+        };
+        assert_eq!(values[0].as_ref().unwrap().0, [9]);
+    }
+}
+
+#[test]
+fn transactions_across_containers_go_back_together() {
+    let mut torn = 0;
+    for seed in 0..60 {
+        let mut rng = Rng::new(seed + 1);
+        let mut world = small_world();
+        let pair = [world.container("a", Durability::Async), world.container("b", Durability::Async)];
+        for container in pair {
+            world.must(vec![Update::ObjectCreate { key: object(container, 1), block_shift: 12 }]);
+        }
+        for i in 1..20u8 {
+            let updates = pair.map(|c| world.stage(object(c, 1), 0, &[i; 3000]).unwrap());
+            world.must(updates.to_vec());
+            let only = pair[rng.below(2) as usize];
+            world.write(object(only, 1), 5000, &[i; 100]).unwrap();
+            world.clock.advance_ns(rng.below(1_500_000_000));
+            for _ in 0..rng.below(6) {
+                world.step();
+            }
+        }
+        world.power_loss(if seed % 2 == 0 { Keep::Nothing } else { Keep::Random(seed) });
+        world.open().unwrap();
+        let found = pair.map(|c| world.read(object(c, 1)).unwrap_or_default().first().copied().unwrap_or(0));
+        assert_eq!(found[0], found[1], "seed {seed}: one transaction in two states");
+        torn += u32::from(found[0] != 19);
+    }
+    assert!(torn > 10, "the test lost too little to show anything");
+}
+
+#[test]
+fn missing_and_foreign_files_are_named() {
+    let mut world = rich_world();
+    for _ in 0..2000 {
+        world.must(vec![Update::Put {
+            index: index(ContainerId(1), 1),
+            key: b"x".to_vec(),
+            value: vec![0; 100],
+            only_new: false,
+        }]);
+    }
+    world.kill();
+    let logs: Vec<String> =
+        world.meta.list().unwrap().into_iter().filter(|name| name.starts_with("journal-")).collect();
+    assert!(logs.len() > 2);
+    world.meta.remove(&logs[1]).unwrap();
+    let error = world.open().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.subject().contains(&logs[1]), "{error}");
+}
