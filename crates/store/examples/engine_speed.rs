@@ -82,7 +82,7 @@ fn main() {
     let seams = Seams {
         meta: Arc::new(FsMetaDir::open(&dir).expect("a store directory")),
         devices: Arc::new(MemDevices::new(1 << 40)),
-        clock: Arc::new(SystemClock::default()),
+        clock: Arc::new(SystemClock),
         control: Arc::new(MemControl::new(1 << 17)),
     };
     run(seams.clone(), objects);

@@ -97,19 +97,18 @@ impl Objects {
     }
     /// Makes an object; `None` if there are 2^32 already.
     pub fn add(&mut self, container: u32, id: ObjectId, block_shift: u8, epoch: u64, created: u32) -> Option<u32> {
-        let slot = match self.free.pop() {
-            Some(slot) => slot,
-            None => {
-                let slot = self.used;
-                if slot == NO_SLOT {
-                    return None;
-                }
-                if slot as usize == self.chunks.len() * CHUNK {
-                    self.chunks.push((0..CHUNK).map(|_| Object::default()).collect());
-                }
-                self.used += 1;
-                slot
+        let slot = if let Some(slot) = self.free.pop() {
+            slot
+        } else {
+            let slot = self.used;
+            if slot == NO_SLOT {
+                return None;
             }
+            if slot as usize == self.chunks.len() * CHUNK {
+                self.chunks.push((0..CHUNK).map(|_| Object::default()).collect());
+            }
+            self.used += 1;
+            slot
         };
         let object = self.get_mut(slot);
         let generation = object.generation;

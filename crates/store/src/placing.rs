@@ -29,17 +29,20 @@ pub(crate) enum Action {
     Evict,
 }
 
+/// What identifies an extent at its place: device slot, run offset, skip, length.
+pub(crate) type Identity = (u8, u64, u32, u32);
+
 /// An extent, and what becomes of it if it still is what it was.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Placing {
     pub target: Target,
-    /// What identifies the extent: device slot, run offset, skip, length.
-    pub was: (u8, u64, u32, u32),
+    /// What the extent was.
+    pub was: Identity,
     pub action: Action,
 }
 
 /// What identifies an extent at a target.
-pub(crate) fn identity(ext: &Ext) -> (u8, u64, u32, u32) {
+pub(crate) fn identity(ext: &Ext) -> Identity {
     (ext.dev, ext.run_offset, ext.skip, ext.len)
 }
 

@@ -39,8 +39,7 @@ impl State {
     /// True if there is more to do.
     fn reclaim_object(&mut self, slot: u32, budget: &mut usize, tag: Tag) -> bool {
         *budget = budget.saturating_sub(1);
-        loop {
-            let Some((_, ext)) = self.objects.get_mut(slot).map.pop() else { break };
+        while let Some((_, ext)) = self.objects.get_mut(slot).map.pop() {
             self.space.drop_ext(&ext, tag);
             *budget = budget.saturating_sub(1);
             if *budget == 0 && self.objects.get(slot).map.extents() > 0 {

@@ -62,12 +62,13 @@ impl Session {
     }
     /// Adds a range to the leases.
     pub fn lease(&mut self, dev: u8, mut offset: u64, mut len: u64) {
-        if let Some((key, before)) = self.leases.range(..(dev, offset)).next_back().map(|(key, len)| (*key, *len)) {
-            if key.0 == dev && key.1 + before == offset {
-                self.leases.remove(&key);
-                offset = key.1;
-                len += before;
-            }
+        if let Some((key, before)) = self.leases.range(..(dev, offset)).next_back().map(|(key, len)| (*key, *len))
+            && key.0 == dev
+            && key.1 + before == offset
+        {
+            self.leases.remove(&key);
+            offset = key.1;
+            len += before;
         }
         if let Some(after) = self.leases.remove(&(dev, offset + len)) {
             len += after;

@@ -6,7 +6,7 @@ use cenote_model::{ContainerId, ObjectKey};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-use crate::container::Containers;
+use crate::container::{Container, Containers};
 use crate::index::Index;
 use crate::objects::Objects;
 use crate::persist::Cuts;
@@ -70,7 +70,7 @@ impl State {
                 }
             }
         }
-        members.retain(|id| self.containers.get(*id).is_some_and(|c| c.is_tracked()));
+        members.retain(|id| self.containers.get(*id).is_some_and(Container::is_tracked));
         members.sort_unstable();
         members
     }

@@ -107,7 +107,9 @@ impl Superblock {
         bytes.put_u128(self.id.0);
         for users in [&self.writers, &self.readers] {
             bytes.put_u32(users.len() as u32);
-            users.iter().for_each(|user| bytes.put_u32(*user));
+            for user in users {
+                bytes.put_u32(*user);
+            }
         }
         bytes.put_u32(self.devices.len() as u32);
         self.devices.iter().for_each(|device| device.encode(&mut bytes));

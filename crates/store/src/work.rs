@@ -144,19 +144,26 @@ impl Copy {
             gathered.resize(padded, 0);
         }
         self.write(gathered_at, &mut gathered, &mut results[gathered_from..]);
-        if self.sync {
-            if let Err(error) = self.target.sync() {
-                results.iter_mut().filter(|r| r.is_ok()).for_each(|r| *r = Err(CopyFailure::Target(error.clone())));
-            }
+        if self.sync
+            && let Err(error) = self.target.sync()
+        {
+            fail_all(&mut results, &error);
         }
         results
     }
     fn write(&self, at: u64, bytes: &mut Vec<u8>, results: &mut [std::result::Result<(), CopyFailure>]) {
-        if !bytes.is_empty() {
-            if let Err(error) = self.target.write_at(at, bytes) {
-                results.iter_mut().filter(|r| r.is_ok()).for_each(|r| *r = Err(CopyFailure::Target(error.clone())));
-            }
+        if !bytes.is_empty()
+            && let Err(error) = self.target.write_at(at, bytes)
+        {
+            fail_all(results, &error);
         }
         bytes.clear();
+    }
+}
+
+/// The target failed: so did all that were well so far.
+fn fail_all(results: &mut [std::result::Result<(), CopyFailure>], error: &Error) {
+    for result in results.iter_mut().filter(|result| result.is_ok()) {
+        *result = Err(CopyFailure::Target(error.clone()));
     }
 }

@@ -149,7 +149,7 @@ impl Run {
         let mut touched = Vec::new();
         let across = self.rng.below(5) == 0;
         let one = self.rng.below(self.containers.len() as u64) as usize;
-        for _ in 0..1 + self.rng.below(5) {
+        for _ in 0..=self.rng.below(5) {
             let pick = if across { self.rng.below(2) as usize } else { one };
             let container = self.containers[pick].0;
             if let Some(update) = self.some_update(container, &mut model) {
@@ -172,7 +172,7 @@ impl Run {
                 for container in touched {
                     let now = self.model.of(container);
                     let states = self.history.get_mut(&container).unwrap();
-                    let sync = self.containers.iter().any(|c| *c == (container, Durability::Sync));
+                    let sync = self.containers.contains(&(container, Durability::Sync));
                     if sync {
                         states.clear();
                     }

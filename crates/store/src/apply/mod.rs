@@ -105,7 +105,7 @@ impl State {
             Update::Truncate { key, size } => self.truncate(txn, key, size),
             Update::IndexCreate { key } => self.index_create(txn, key),
             Update::IndexDelete { key } => self.index_delete(txn, key),
-            Update::Put { index, key, value, only_new } => self.put(txn, index, key, value, only_new),
+            Update::Put { index, key, value, only_new } => self.put(txn, index, &key, value, only_new),
             Update::Del { index, key } => self.del(txn, index, &key),
         }
     }

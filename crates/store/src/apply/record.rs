@@ -34,7 +34,7 @@ impl State {
         &mut self,
         txn: &mut Txn,
         index: IndexKey,
-        key: Vec<u8>,
+        key: &[u8],
         value: Vec<u8>,
         only_new: bool,
     ) -> Result<(), Refusal> {
@@ -47,10 +47,10 @@ impl State {
         let at = self.containers.slot_of(index.container).ok_or(NO_CONTAINER)?;
         let container = self.containers.at_mut(at);
         let records = container.indices.get_mut(&index.index).ok_or(NO_INDEX)?;
-        if only_new && records.get(&key).is_some() {
+        if only_new && records.get(key).is_some() {
             return Err(refuse(KeyCode::Exists, "the key is there already"));
         }
-        let key = Key::new(&key);
+        let key = Key::new(key);
         let was = records.put(key.clone(), Record { epoch: txn.epoch, value: value.into_boxed_slice() });
         container.records += u64::from(was.is_none());
         txn.steps.push(Step::Record { container: at, index: index.index, key, was });

@@ -28,13 +28,16 @@ pub(crate) struct Beside {
     pub retired: Vec<(DeviceId, u64, u64)>,
 }
 
+/// An index with the records read so far.
+type Unfinished = (IndexId, u32, Vec<(Key, Record)>);
+
 struct Reader<'a> {
     state: &'a mut State,
     beside: Beside,
     /// Slot of the container whose sections are being read.
     container: Option<u32>,
     /// The index whose sections are being read.
-    index: Option<(IndexId, u32, Vec<(Key, Record)>)>,
+    index: Option<Unfinished>,
 }
 
 /// Reads the head alone.

@@ -60,10 +60,10 @@ impl Engine {
         let mut applied = 0;
         let count = updates.len();
         for (i, mut update) in updates.into_iter().enumerate() {
-            if let Update::ContainerCreate { id, .. } = &mut update {
-                if id.0 == 0 {
-                    id.0 = self.state.containers.next_id;
-                }
+            if let Update::ContainerCreate { id, .. } = &mut update
+                && id.0 == 0
+            {
+                id.0 = self.state.containers.next_id;
             }
             let mark = draft.bytes.len();
             encode_update(&mut draft.bytes, &update);

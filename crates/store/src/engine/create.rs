@@ -35,6 +35,7 @@ impl Engine {
     }
 
     /// Makes a store with a given id and tuning.
+    #[allow(clippy::needless_pass_by_value, reason = "the seams are the engine's, as in every other way to make one")]
     pub fn create_tuned(seams: Seams, id: StoreId, config: &StoreConfig, tuning: Tuning) -> Result<Engine> {
         if seams.meta.list()?.iter().any(|name| name == SUPERBLOCK) {
             return Err(Error::new(ErrorKind::Exists, "a store")

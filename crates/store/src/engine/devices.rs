@@ -90,8 +90,8 @@ pub(super) fn make_device(
 }
 
 impl Engine {
-    pub(super) fn device_add(&mut self, spec: DeviceSpec) -> Result<Response> {
-        check_spec(&spec, self.state.space.present().map(|slot| slot.spec.name.as_str()))?;
+    pub(super) fn device_add(&mut self, spec: &DeviceSpec) -> Result<Response> {
+        check_spec(spec, self.state.space.present().map(|slot| slot.spec.name.as_str()))?;
         if self.state.space.slots.len() >= DEVICES_MAX {
             return Err(Error::new(ErrorKind::LimitExceeded, format!("device `{}`", spec.name))
                 .because(format!("a store has had at most {DEVICES_MAX} devices in its life"))
@@ -99,11 +99,11 @@ impl Engine {
         }
         let id = DeviceId(self.state.space.slots.iter().map(|slot| slot.id.0).max().unwrap_or(0) + 1);
         let incarnation = self.seams.clock.unix_ms().wrapping_mul(1 << 16) | u64::from(id.0);
-        let slot = make_device(&self.seams, self.id, id, &spec, incarnation)?;
+        let slot = make_device(&self.seams, self.id, id, spec, incarnation)?;
         self.state.space.slots.push(slot);
         if let Err(error) = self.write_superblock() {
             self.state.space.slots.pop();
-            let _ = self.seams.devices.remove(self.id, id, &spec); // as if it had never been asked for
+            let _ = self.seams.devices.remove(self.id, id, spec); // as if it had never been asked for
             return Err(error);
         }
         Ok(Response::Device(id))

@@ -53,7 +53,7 @@ impl Engine {
                 // Nothing is known of what is on media: a checkpoint makes the file superfluous.
                 if let Err(second) = self.checkpoint_now() {
                     let error = Error::new(ErrorKind::Io, "the journal")
-                        .because(format!("{}; nor could a checkpoint be written: {second}", error))
+                        .because(format!("{error}; nor could a checkpoint be written: {second}"))
                         .try_next("look after the file system of the store directory");
                     self.fail_waiters(&error, |what| matches!(what, super::flush::Wait::Durable { .. }));
                     self.note_journal_dirty();

@@ -159,7 +159,9 @@ impl Engine {
 
     fn lease_again(&mut self, session: SessionId, taken: &[(u8, Run)]) {
         if let Some(owner) = self.state.sessions.open.get_mut(&session) {
-            taken.iter().for_each(|(dev, run)| owner.lease(*dev, run.offset, run.len));
+            for (dev, run) in taken {
+                owner.lease(*dev, run.offset, run.len);
+            }
         }
     }
 }

@@ -99,7 +99,7 @@ impl Engine {
             }
             Request::Unlease { runs } => ready(self.unlease(session, &runs)),
             Request::Flush { target } => self.flush(target),
-            Request::DeviceAdd { spec } => ready(self.device_add(spec)),
+            Request::DeviceAdd { spec } => ready(self.device_add(&spec)),
             Request::DeviceDrain { name } => self.device_drain(&name),
             Request::DeviceRemove { name } => ready(self.device_remove(&name)),
             Request::Verify { target } => self.verify_begin(target),

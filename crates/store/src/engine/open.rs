@@ -188,7 +188,7 @@ fn check_stamps(
         } else if slot.state != DeviceState::Failed {
             slot.state = DeviceState::Failed;
             slot.device = None;
-            slot.failure = "it holds another life of this device".to_owned();
+            "it holds another life of this device".clone_into(&mut slot.failure);
             report.failed_devices.push((slot.spec.name.clone(), slot.failure.clone()));
         }
     }

@@ -209,9 +209,7 @@ impl Engine {
             return None;
         }
         let container = self.state.containers.at(object.container);
-        if self.state.containers.get(container.id).is_none() {
-            return None; // deleted
-        }
+        self.state.containers.get(container.id)?; // else deleted
         let undo = match object.presence {
             Presence::Detached => {
                 let (number, deleted) = *self.state.detached.get(&fresh.slot)?;

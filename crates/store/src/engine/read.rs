@@ -10,6 +10,7 @@ use cenote_model::{
 use super::Engine;
 use crate::container::Container;
 use crate::index::Index;
+use crate::space::DeviceSlot;
 
 /// Most things in one answer.
 const LIMIT_MAX: u32 = 65_536;
@@ -56,7 +57,7 @@ impl Engine {
                 Ok(Response::Containers(infos))
             }
             Request::Devices => {
-                let mut infos: Vec<_> = self.state.space.present().map(|slot| slot.info()).collect();
+                let mut infos: Vec<_> = self.state.space.present().map(DeviceSlot::info).collect();
                 infos.sort_by_key(|info| (info.spec.kind, info.id));
                 Ok(Response::Devices(infos))
             }
@@ -157,10 +158,9 @@ impl Engine {
 
 fn next(index: &Index, from: &NextFrom, prefix: &[u8], limit: u32, bytes_max: u32) -> Response {
     let begin = match from {
-        NextFrom::Start => Bound::Included(prefix),
         NextFrom::At(key) => Bound::Included(key.as_slice().max(prefix)),
         NextFrom::After(key) if key.as_slice() >= prefix => Bound::Excluded(key.as_slice()),
-        NextFrom::After(_) => Bound::Included(prefix),
+        NextFrom::Start | NextFrom::After(_) => Bound::Included(prefix),
     };
     let mut records = Vec::new();
     let mut bytes = 0;

@@ -10,7 +10,7 @@ use super::{Engine, failed};
 use crate::Outcome;
 use crate::map::{Ext, NO_DEVICE};
 use crate::objects::Presence;
-use crate::placing::{Target, identity};
+use crate::placing::{Identity, Target, identity};
 use crate::work::{Job, Part, Work};
 
 const SLICE_BYTES: u64 = 8 << 20;
@@ -50,7 +50,8 @@ pub(super) struct Verify {
 /// A part of a walk on its way through a job.
 pub(super) struct Slice {
     scrub: bool,
-    parts: Vec<(ObjectKey, u64, (u8, u64, u32, u32), u8)>,
+    /// Object, offset, identity of the extent, and the device that was read.
+    parts: Vec<(ObjectKey, u64, Identity, u8)>,
 }
 
 impl Verify {
@@ -214,10 +215,10 @@ impl Engine {
             walk.report.findings.extend(found.iter().take(room).cloned());
         }
         self.keep_findings(found);
-        if self.verify.queue.front().is_some_and(|walk| walk.walked && walk.in_flight == 0) {
-            if let Some(walk) = self.verify.queue.pop_front() {
-                self.end_walk(walk);
-            }
+        if self.verify.queue.front().is_some_and(|walk| walk.walked && walk.in_flight == 0)
+            && let Some(walk) = self.verify.queue.pop_front()
+        {
+            self.end_walk(walk);
         }
     }
 

@@ -299,18 +299,17 @@ impl Journal {
         let sequence = self.next_sequence();
         let capacity = self.file_bytes.max(need + HEADER_BYTES);
         let spare = self.spare.take().filter(|(spare, file)| *spare == sequence && file.capacity() >= capacity);
-        let file = match spare {
-            Some((_, file)) => file,
-            None => {
-                let name = file_name(sequence);
-                // A spare that was too small, or was left by a crash, has no header and holds nothing.
-                match self.meta.remove(&name) {
-                    Ok(()) => {}
-                    Err(e) if e.kind() == ErrorKind::NotFound => {}
-                    Err(e) => return Err(e),
-                }
-                self.meta.create_log(&name, capacity)?.into()
+        let file = if let Some((_, file)) = spare {
+            file
+        } else {
+            let name = file_name(sequence);
+            // A spare that was too small, or was left by a crash, has no header and holds nothing.
+            match self.meta.remove(&name) {
+                Ok(()) => {}
+                Err(e) if e.kind() == ErrorKind::NotFound => {}
+                Err(e) => return Err(e),
             }
+            self.meta.create_log(&name, capacity)?.into()
         };
         let position = self.position();
         let header = Header {

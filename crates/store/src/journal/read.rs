@@ -206,7 +206,7 @@ impl Window<'_> {
         let head = self.slice(at, RECORD_HEADER)?;
         let len = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize + 8;
         let Some(kind) = Kind::from_code(head[16]) else { return Ok(Found::Nothing) };
-        if len < RECORD_HEADER || len > RECORD_BYTES_MAX || at + len as u64 > self.limit {
+        if !(RECORD_HEADER..=RECORD_BYTES_MAX).contains(&len) || at + len as u64 > self.limit {
             return Ok(Found::Nothing);
         }
         let record = self.slice(at, len)?;

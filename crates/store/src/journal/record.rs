@@ -95,7 +95,9 @@ pub(crate) fn finish_apply(draft: &mut Draft, updates: u32, codes: &[KeyCode]) {
     let at = super::RECORD_HEADER + 16;
     draft.bytes[at..at + 4].copy_from_slice(&updates.to_le_bytes());
     draft.bytes.put_u32(codes.len() as u32);
-    codes.iter().for_each(|code| draft.bytes.put_u8(*code as u8));
+    for code in codes {
+        draft.bytes.put_u8(*code as u8);
+    }
 }
 
 pub(crate) fn encode_info(bytes: &mut Vec<u8>, info: &SessionInfo) {
@@ -130,7 +132,9 @@ pub(crate) fn decode_runs(from: &mut Decoder<'_>) -> Decoded<Vec<Run>> {
 
 pub(crate) fn encode_codes(bytes: &mut Vec<u8>, codes: &[KeyCode]) {
     bytes.put_u32(codes.len() as u32);
-    codes.iter().for_each(|code| bytes.put_u8(*code as u8));
+    for code in codes {
+        bytes.put_u8(*code as u8);
+    }
 }
 pub(crate) fn decode_codes(from: &mut Decoder<'_>) -> Decoded<Vec<KeyCode>> {
     let count = from.count(1)?;
@@ -153,7 +157,9 @@ pub(crate) fn encode_cut(bytes: &mut Vec<u8>, id: u64, epoch: u64, members: &[Co
     bytes.put_u64(id);
     bytes.put_u64(epoch);
     bytes.put_u32(members.len() as u32);
-    members.iter().for_each(|member| bytes.put_u64(member.0));
+    for member in members {
+        bytes.put_u64(member.0);
+    }
 }
 
 fn decode_cut(from: &mut Decoder<'_>) -> Decoded<(u64, u64, Vec<ContainerId>)> {

@@ -55,7 +55,9 @@ fn encode_extent(bytes: &mut Vec<u8>, extent: &Extent) {
     bytes.put_u32(extent.run_len);
     let sums = extent.sums.as_slice();
     bytes.put_u32(sums.len() as u32);
-    sums.iter().for_each(|sum| bytes.put_u32(*sum));
+    for sum in sums {
+        bytes.put_u32(*sum);
+    }
 }
 
 fn decode_extent(from: &mut Decoder<'_>) -> Decoded<Extent> {

@@ -89,10 +89,7 @@ impl Ext {
         }
     }
     pub fn set_sums(&mut self, sums: &[u32]) {
-        match sums {
-            [one] => (self.sum, self.many) = (*one, None),
-            _ => (self.sum, self.many) = (0, Some(Arc::new(sums.to_vec()))),
-        }
+        (self.sum, self.many) = if let [one] = sums { (*one, None) } else { (0, Some(Arc::new(sums.to_vec()))) };
     }
     /// End of the extent in its run.
     pub fn end(&self) -> u32 {
