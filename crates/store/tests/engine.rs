@@ -1,7 +1,9 @@
 //! The engine through its requests: space, sessions, tiers, limits.
+#![allow(clippy::large_stack_arrays, reason = "bytes to write, by the ten thousand")]
 
 mod world;
 
+use cenote_model::ErrorKind::{Exists, InvalidInput, LimitExceeded, NotFound};
 use cenote_model::*;
 use cenote_store::{Outcome, SessionId, SessionInfo};
 use world::*;
@@ -330,7 +332,6 @@ fn absurd_requests_are_refused() {
         Response::Failed(error) => error.kind(),
         other => panic!("{other:?}"),
     };
-    use ErrorKind::{Exists, InvalidInput, LimitExceeded, NotFound};
     let spec = ContainerSpec::default();
     let cases = vec![
         (Update::ObjectCreate { key: object(container, 2), block_shift: 5 }, InvalidInput),

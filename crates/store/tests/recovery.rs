@@ -1,4 +1,5 @@
 //! Recovery from every point of the journal, and from damage.
+#![allow(clippy::large_stack_arrays, reason = "bytes to write, by the ten thousand")]
 
 mod world;
 

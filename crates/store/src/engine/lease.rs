@@ -55,7 +55,9 @@ impl Engine {
                 // Better less space on the device that placement prefers than more on a slower one, and long runs
                 // rather than short ones.
                 let enough = wanted.min(LEASE_BYTES_ENOUGH.max(run_min));
-                for run_min in [RUN_LONG.clamp(run_min, bytes.max(run_min)), RUN_MIDDLE.max(run_min).min(bytes), run_min] {
+                for run_min in
+                    [RUN_LONG.clamp(run_min, bytes.max(run_min)), RUN_MIDDLE.max(run_min).min(bytes), run_min]
+                {
                     let runs = self.state.space.get_mut(dev).take(bytes, run_min);
                     if runs.iter().map(|(_, len)| len).sum::<u64>() >= enough {
                         return self.grant(session, seq, dev, &runs);
