@@ -172,7 +172,7 @@ impl Snapshot {
     }
     /// `true`: the store said that something is wrong. `false`: all is right.
     fn open_and_look(&self, world: &World) -> Result<bool, String> {
-        let (mut engine, report) = match Engine::open(world.seams()) {
+        let (mut engine, report) = match Engine::open_tuned(world.seams(), self.prepared.tuning) {
             Ok(opened) => opened,
             Err(error) if error.kind() == ErrorKind::Internal => return Err(format!("{error:?}")),
             Err(_) => return Ok(true),

@@ -379,6 +379,12 @@ impl Engine {
         cut.retry_ns = retry_ns;
         let members = cut.members.clone();
         self.fail_waiters_of(&members, error);
+        // What is to leave a volatile device waits for cuts.
+        let volatile: Vec<bool> = self.state.space.slots.iter().map(crate::space::DeviceSlot::is_volatile).collect();
+        self.fail_waiters(
+            error,
+            |what| matches!(what, super::flush::Wait::Drained { dev } if volatile.get(*dev as usize) == Some(&true)),
+        );
     }
 
     /// What a part is, in words.

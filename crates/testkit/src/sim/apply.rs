@@ -154,7 +154,9 @@ impl Sim {
             (Outcome::Refused(code), Response::Failed(error)) if Some(error.kind()) == kind_of(*code) => Ok(()),
             (Outcome::Conflict, Response::Failed(error)) if error.kind() == ErrorKind::Conflict => Ok(()),
             // Done, but it cannot be made durable: there is no room on persistent tiers.
-            (Outcome::Applied(_), Response::Failed(error)) if entry.is_some() && error.kind() == ErrorKind::Full => Ok(()),
+            (Outcome::Applied(_), Response::Failed(error)) if entry.is_some() && error.kind() == ErrorKind::Full => {
+                Ok(())
+            }
             (_, Response::Failed(error)) if self.hurt && matches!(error.kind(), ErrorKind::Io | ErrorKind::Busy) => {
                 Ok(())
             }

@@ -54,7 +54,7 @@ impl Sim {
                 trace!(self.trace, "and will die again within {ahead} I/Os");
                 self.world.faults.die_at(self.world.faults.count() + ahead, rng);
             }
-            let opened = Engine::open(self.world.seams());
+            let opened = Engine::open_tuned(self.world.seams(), self.profile.tuning);
             self.openings += 1;
             let dead = self.world.faults.is_dead();
             self.world.faults.heal();

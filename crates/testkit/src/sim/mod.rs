@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cenote_model::{DeviceKind, DeviceSpec, StoreConfig, StoreId};
-use cenote_store::{Engine, Job, JobDone};
+use cenote_store::{Engine, Job, JobDone, Tuning};
 
 use crate::oracle::Oracle;
 use crate::rng::Rng;
@@ -45,6 +45,7 @@ struct Profile {
     /// Steps that do background work, as a weight.
     background: u32,
     ids: u64,
+    tuning: Tuning,
 }
 
 impl Profile {
@@ -58,6 +59,14 @@ impl Profile {
             flips: rng.chance(150),
             background: *rng.pick(&[4, 20, 60]),
             ids: rng.between(1, 10),
+            // Small files, so that rotation and checkpoints happen, and opening has little to read.
+            tuning: Tuning {
+                log_bytes: *rng.pick(&[8 << 10, 16 << 10, 64 << 10, 256 << 10]),
+                checkpoint_bytes: *rng.pick(&[4 << 10, 32 << 10, 1 << 20]),
+                copy_bytes: *rng.pick(&[4 << 10, 64 << 10, 4 << 20]),
+                copy_jobs: rng.between(1, 4) as usize,
+                ..Tuning::default()
+            },
         }
     }
 }
@@ -207,7 +216,7 @@ impl Sim {
             Inject::Die(at) | Inject::Power(at) => faults.die_at(at, rng.fork()),
         }
         let id = StoreId(0xCE40_7E00 + u128::from(seed));
-        let engine = match Engine::create_with_id(world.seams(), id, &config) {
+        let engine = match Engine::create_tuned(world.seams(), id, &config, profile.tuning) {
             Ok(engine) => engine,
             Err(_) if faults.is_dead() || faults.injected() > 0 => return Ok(None),
             Err(error) => return Err(format!("create: {error:?}")),

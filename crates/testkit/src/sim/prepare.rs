@@ -1,7 +1,7 @@
 //! A store with content and history, left as a crash or a clean close leaves it, for sweeps over its bytes.
 
 use cenote_model::{DeviceInfo, FlushTarget, Request, Response, StoreId};
-use cenote_store::Outcome;
+use cenote_store::{Outcome, Tuning};
 
 use super::client::Goal;
 use super::trace::Trace;
@@ -20,6 +20,8 @@ pub struct Prepared {
     pub oracle: Oracle,
     /// Its devices.
     pub devices: Vec<DeviceInfo>,
+    /// How it was opened.
+    pub tuning: Tuning,
     /// The bytes of its devices that extents use.
     pub used: Vec<Used>,
 }
@@ -58,6 +60,7 @@ impl Sim {
         }
         self.engine = None;
         self.world.kill();
-        Ok(Prepared { world: self.world.clone(), id, oracle: self.oracle.clone(), devices, used })
+        let tuning = self.profile.tuning;
+        Ok(Prepared { world: self.world.clone(), id, oracle: self.oracle.clone(), devices, tuning, used })
     }
 }
