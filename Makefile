@@ -26,7 +26,7 @@ fix: setup ## format, and mend what linters can mend
 	@scripts/fix.sh
 
 bench: build ## measure against references in the same run (target/bench.jsonl)
-	@scripts/testkit.sh bench $(ARGS)
+	@scripts/bench.sh $(ARGS)
 
 simulate: setup ## 100,000 seeds of the deterministic simulation
 	@scripts/testkit.sh simulate $(or $(ARGS),--seeds 100000)

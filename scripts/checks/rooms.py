@@ -30,7 +30,7 @@ def parse_table(text: str) -> tuple[dict[str, Room], list[str]]:
     findings = []
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-        named = re.fullmatch(r"`((?:crates|views|bindings|mpi)/?[\w/]*)`", cells[0])
+        named = re.fullmatch(r"`((?:crates|views|bindings|mpi|benches)/?[\w/]*)`", cells[0])
         if not line.startswith("|") or not named or len(cells) != 5:
             continue
         path, package, allowed = named[1], cells[1].strip("`"), cells[4]

@@ -1,0 +1,81 @@
+//! Where the benches keep their stores and files, and how they open a store.
+
+use std::path::{Path, PathBuf};
+
+use cenote::{Container, ContainerSpec, DeviceKind, DeviceSpec, Durability, Mode, OpenOptions, Store, StoreConfig};
+
+use crate::Outcome;
+
+/// A directory that goes when this does.
+pub struct Place {
+    path: PathBuf,
+    stores: Vec<PathBuf>,
+}
+
+impl Place {
+    /// In shared memory, where files are as fast as they get.
+    pub fn in_memory(name: &str) -> Outcome<Self> {
+        Self::make(Path::new("/dev/shm"), name)
+    }
+    /// On the file system of `dir`.
+    pub fn on_disk(dir: &Path, name: &str) -> Outcome<Self> {
+        Self::make(dir, name)
+    }
+    fn make(parent: &Path, name: &str) -> Outcome<Self> {
+        let path = parent.join(format!("cenote-bench-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path)?;
+        Ok(Self { path: path.canonicalize()?, stores: Vec::new() })
+    }
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+    /// Makes a store in it.
+    pub fn store(&mut self, name: &str, mode: Mode, devices: Vec<DeviceSpec>) -> Outcome<Store> {
+        let dir = self.path.join(name);
+        let config = StoreConfig { devices, ..StoreConfig::default() };
+        let options = OpenOptions { mode, create: true, config, ..OpenOptions::default() };
+        let store = Store::open_with(&dir, &options)?;
+        self.stores.push(dir);
+        Ok(store)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        for store in &self.stores {
+            let _ = Store::stop_daemon(store);
+        }
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+/// A memory tier.
+pub fn memory(mib: u64) -> DeviceSpec {
+    DeviceSpec {
+        name: "memory".into(),
+        kind: DeviceKind::SharedMemory,
+        path: PathBuf::new(),
+        capacity_bytes: mib << 20,
+        watermark_high_permille: 980,
+        watermark_low_permille: 960,
+    }
+}
+
+/// A tier of one preallocated file.
+pub fn file(path: PathBuf, mib: u64) -> DeviceSpec {
+    DeviceSpec {
+        name: "file".into(),
+        kind: DeviceKind::File,
+        path,
+        capacity_bytes: mib << 20,
+        watermark_high_permille: 980,
+        watermark_low_permille: 960,
+    }
+}
+
+/// A container for what is measured.
+pub fn container(store: &Store, label: &str, durability: Durability) -> Outcome<Container> {
+    let spec = ContainerSpec { durability, ..ContainerSpec::default() };
+    Ok(store.create_container(label, &spec)?)
+}
