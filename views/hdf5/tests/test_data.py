@@ -10,6 +10,7 @@ import os
 import pathlib
 import pickle
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -200,3 +201,60 @@ with h5py.File(sys.argv[1], "w") as f:
     assert (d[7::4099] == data[7::4099]).all()
 """
     finish(script(code, tmp_path / "store", tmp_path / "x.h5"))
+
+
+STEADY = """
+import h5py, sys, numpy as np
+path, rows = sys.argv[1], int(sys.argv[2])
+with h5py.File(path, "w") as f:
+    plain = f.create_dataset("plain", (rows, 5000), "f8", fillvalue=2.5)
+    grown = f.create_dataset("grown", (0, 5000), "f4", maxshape=(None, None), chunks=(3, 700))
+    zipped = f.create_dataset("zipped", (rows, 1000), "i4", chunks=(4, 300), compression="gzip", shuffle=True)
+    words = f.create_dataset("words", (rows,), h5py.string_dtype())
+    for i in range(rows):
+        plain[i] = np.arange(5000) + i
+        grown.resize(i + 1, axis=0)
+        grown[i] = np.arange(5000) * i
+        zipped[i] = np.arange(1000) ^ i
+        words[i] = f"word {i}" * (i % 7)
+        print(i, flush=True)
+"""
+
+STEADY_CHECK = """
+import h5py, sys, numpy as np
+path, rows = sys.argv[1], int(sys.argv[2])
+with h5py.File(path, "r") as f:
+    i = np.arange(rows)[:, None]
+    assert (f["plain"][()] == np.arange(5000.0) + i).all()
+    assert (f["grown"][()] == (np.arange(5000) * i).astype("f4")).all()
+    assert (f["zipped"][()] == (np.arange(1000) ^ i)).all()
+    assert f["words"].asstr()[()].tolist() == [f"word {k}" * (k % 7) for k in range(rows)]
+"""
+
+
+def daemons(store):
+    """Process ids of the daemons of a store."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"serve" in command and os.fsencode(store) in command:
+                found.append(int(entry.name))
+    return found
+
+
+def test_a_killed_daemon_costs_nothing(tmp_path):
+    store, path, rows = tmp_path / "store", tmp_path / "steady.h5", 120
+    writer = script(STEADY, store, path, rows)
+    killed = 0
+    for line in writer.stdout:
+        if int(line) % 30 == 20:
+            for pid in daemons(store):
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
+    finish(writer)
+    assert killed, "there was no daemon to kill"
+    finish(script(STEADY_CHECK, store, path, rows))
