@@ -148,7 +148,7 @@ class Log(list):
     def see(self, label, call):
         try:
             self.append((label, norm(call())))
-        except Exception as error:
+        except Exception as error:  # the kind of failure is part of what is compared
             self.append((label, "error", type(error).__name__))
 
     def do(self, label, call):
@@ -279,7 +279,7 @@ def main():
             else:
                 with h5py.File(name, "r") as f:
                     results[seed] = list(look(f))
-        except Exception as error:
+        except Exception as error:  # reported with its seed by the test
             import traceback
 
             results[seed] = [("program failed", repr(error), traceback.format_exc())]
