@@ -10,6 +10,7 @@ import os
 import pathlib
 import pickle
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -48,6 +49,22 @@ def environment(store):
         env |= {"HDF5_PLUGIN_PATH": plugin, "HDF5_VOL_CONNECTOR": f"cenote store={store}"}
         env |= {"CENOTE_BIN": program} if program else {}
     return env
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays(tmp_path):
+    """Stops the daemons of a test's stores and gives their memory back."""
+    yield
+    for superblock in tmp_path.glob("*/superblock"):
+        store = superblock.parent
+        if program := connector()[1]:
+            subprocess.run([program, "--store", store, "stop"], capture_output=True, timeout=60, check=False)
+        content = superblock.read_bytes()
+        for memory in pathlib.Path("/dev/shm").glob("cenote-" + "[0-9a-f]" * 32):
+            store_id = bytes.fromhex(memory.name.removeprefix("cenote-"))
+            if store_id in content or store_id[::-1] in content:
+                shutil.rmtree(memory, ignore_errors=True)
+        shutil.rmtree(store, ignore_errors=True)
 
 
 def programs(mode, store, prefix, seeds):

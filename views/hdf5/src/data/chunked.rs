@@ -425,13 +425,6 @@ impl Chunked {
             to.copy_from_slice(&image[at..at + to.len()]);
         }
     }
-
-    /// Forgets everything that another process may have changed.
-    pub fn forget(&self) {
-        let mut state = self.state.lock();
-        state.slots.clear();
-        state.decoded.clear();
-    }
 }
 
 /// Fills `bytes` with copies of an element, or with zeros.
