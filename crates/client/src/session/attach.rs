@@ -154,7 +154,7 @@ pub(crate) fn again(session: &Session, pending: Vec<Pending>) -> Result<Attachme
     let result = reconnect(session);
     match &result {
         Ok(attachment) => attachment.transport.resend(pending),
-        Err(error) => pending.into_iter().for_each(|pending| (pending.done)(Response::Failed(error.clone()))),
+        Err(error) => super::fail_all(pending, error),
     }
     result
 }

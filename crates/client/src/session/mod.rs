@@ -30,7 +30,7 @@ use crate::data::segments::Segments;
 use crate::data::workers::Workers;
 use crate::sync::lock;
 use readers::Readers;
-use transport::{Arrivals, Done, Transport, Unsent};
+use transport::{Arrivals, Done, Pending, Transport, Unsent};
 
 /// How long a waiting thread sleeps at most before it looks whether the other end still lives.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -131,8 +131,11 @@ impl Session {
         if !Arc::ptr_eq(&self.attachment.load(), seen) {
             return Ok(()); // another thread was faster
         }
-        self.check_open()?;
         let pending = seen.transport.retire();
+        if let Err(error) = self.check_open() {
+            fail_all(pending, &error);
+            return Err(error);
+        }
         let result = attach::again(self, pending);
         self.arrivals.note(); // those who wait look again: at what failed, or for the new attachment
         self.replace_attachment(seen, result?);
@@ -296,6 +299,8 @@ impl Session {
             let _ = attachment.transport.submit(Request::Unlease { runs }, Box::new(|_| {}));
         }
         let left = attachment.transport.close();
+        fail_all(attachment.transport.retire(), &closed_error());
+        self.arrivals.note();
         self.keeper.stop();
         result.and(left)
     }
@@ -303,10 +308,20 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        if self.generation != fork::generation() {
+            return; // a forked child's copy: the session is the parent's
+        }
         // The last handle went without `close`: errors have nobody to go to but the log.
         if let Err(error) = self.close() {
             tracing::warn!(%error, "leaving the store");
         }
+    }
+}
+
+/// Answers requests that no engine will.
+fn fail_all(pending: Vec<Pending>, error: &Error) {
+    for pending in pending {
+        (pending.done)(Response::Failed(error.clone()));
     }
 }
 

@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 use cenote_device::control::{ClientFile, ControlView};
+use cenote_device::fork;
 use cenote_model::Result;
 
 use crate::sync::lock;
@@ -46,10 +47,14 @@ impl Drop for Reading<'_> {
 pub(crate) struct Held {
     attachment: Arc<super::Attachment>,
     slot: usize,
+    generation: u64,
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
+        if self.generation != fork::generation() {
+            return; // a forked child's copy of a view: the announcement is the parent's, who may still look
+        }
         let readers = &self.attachment.readers;
         let mut groups = lock(&readers.groups);
         if let Some(at) = groups.iter().position(|group| group.slot == self.slot) {
@@ -107,7 +112,7 @@ impl Readers {
             }
         };
         drop(groups);
-        Held { attachment: attachment.clone(), slot }
+        Held { attachment: attachment.clone(), slot, generation: fork::generation() }
     }
     /// True if both look at one table, so that cached versions go on holding.
     pub fn same_table(&self, other: &Self) -> bool {

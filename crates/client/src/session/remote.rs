@@ -317,7 +317,7 @@ impl Transport for Remote {
         lock(&self.pending).take_all()
     }
     fn close(&self) -> Result<()> {
-        drop(self.retire());
+        self.is_retired.store(true, Ordering::Release);
         // Requests in the ring come first: the daemon may see the farewell before them.
         for _ in 0..100 {
             if lock(&self.outbox).is_drained().unwrap_or(true) {

@@ -106,7 +106,7 @@ fn forks(store: &Store) {
     let container = store.create_container("c", &ContainerSpec::default()).unwrap();
     let object = container.create_object(None, None).unwrap();
     object.write_at(0, &[1; 10_000]).unwrap();
-    let view = object.view(0, 10).unwrap();
+    let mut view = object.view(0, 10).unwrap();
     // A transaction begun before belongs to the parent.
     let mut transaction = store.begin();
     transaction.write(&object, 20_000, b"parent").unwrap();
@@ -119,7 +119,12 @@ fn forks(store: &Store) {
             let mut buf = [0; 100];
             object.read_at(0, &mut buf).unwrap();
             assert_eq!(buf, [1; 100]);
-            assert!(view.as_ref().is_none_or(|view| view[..] == [1; 10]));
+            // The child's copy of the view goes; the parent's goes on holding what it shows.
+            let copy = view.take();
+            assert!(copy.is_none_or(|view| view[..] == [1; 10]));
+            for _ in 0..300 {
+                object.write_at(0, &[1; 100]).unwrap();
+            }
             fresh.write_at(0, b"child").unwrap();
             for i in 0..500u64 {
                 object.launch_write(20_100 + i * 8, &i.to_le_bytes()).unwrap();
@@ -142,6 +147,10 @@ fn forks(store: &Store) {
         object.read_at(100, &mut buf).unwrap();
         assert_eq!(buf, [round; 50]);
     }
+    for i in 0..200u8 {
+        object.write_at(0, &vec![i; 10_000]).unwrap();
+    }
+    assert!(view.is_none_or(|view| view[..] == [1; 10]));
     transaction.commit().unwrap();
     let mut buf = [0; 6];
     object.read_at(20_000, &mut buf).unwrap();

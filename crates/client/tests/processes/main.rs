@@ -5,6 +5,7 @@
 #![allow(unsafe_code, reason = "fork, and signals to processes that this one started")]
 
 mod api;
+mod bad;
 mod child;
 mod lives;
 mod others;
@@ -25,10 +26,10 @@ const TESTS: &[Test] = &[
     ("api_through_a_daemon", api::through_a_daemon),
     ("random_writes_in_process", api::random_in_process),
     ("random_writes_through_a_daemon", api::random_through_a_daemon),
-    ("bad_input_is_refused", api::bad_input),
-    ("opening_wrongly", api::opening_wrongly),
-    ("a_full_store_says_so", api::full_store),
-    ("flipped_bits_on_a_file_tier_are_found", api::flipped_bits),
+    ("bad_input_is_refused", bad::bad_input),
+    ("opening_wrongly", bad::opening_wrongly),
+    ("a_full_store_says_so", bad::full_store),
+    ("flipped_bits_on_a_file_tier_are_found", bad::flipped_bits),
     ("two_processes_see_each_other", others::visibility),
     ("a_store_is_handed_over", others::handover),
     ("a_second_store_in_one_process", others::twice_in_one_process),
