@@ -113,10 +113,9 @@ class Campaign:
     def _say_kills(self, assassin: Assassin) -> None:
         phase_dump.pauses(self.settings, self.cenote, self.logs, assassin)
         for kill in assassin.kills:
-            self.console.good(
-                f"daemon {kill.pid} killed with SIGKILL after {kill.at_s:.1f} s; "
-                f"all ranks wrote on, after a pause of at most {kill.pause_s * 1000:.0f} ms"
-            )
+            went_on = f"the ranks wrote on, after a pause of at most {kill.pause_s * 1000:.0f} ms"
+            then = went_on if kill.pause_s else "every rank had just written its last step"
+            self.console.good(f"daemon {kill.pid} killed with SIGKILL after {kill.at_s:.1f} s; {then}")
         if assassin.kills:
             self.console.note("the time to write below includes these pauses")
         if assassin.shares:
@@ -169,6 +168,18 @@ def machine() -> dict:
     }
 
 
+def remove_earlier(chosen: Settings, store: Store) -> None:
+    """Removes the store of an earlier campaign. Nothing else is ever removed: a store of somebody's is an error."""
+    mark = chosen.out / "campaign-store"
+    ours = mark.exists() and mark.read_text() == str(chosen.store)
+    if chosen.store.exists() and any(chosen.store.iterdir()) and not ours:
+        print(f"{chosen.store}: there is something there that no campaign made; name another --store", file=sys.stderr)
+        sys.exit(2)
+    if ours:
+        store.destroy(chosen.tiers)
+    mark.write_text(str(chosen.store))
+
+
 def make(chosen: Settings, console: Console) -> Campaign:
     """Places for everything."""
     logs = chosen.out / "logs"
@@ -177,8 +188,7 @@ def make(chosen: Settings, console: Console) -> Campaign:
     memory = Path("/dev/shm")
     fast = (memory if os.access(memory, os.W_OK) else chosen.out) / f"cenote-campaign-{os.getpid()}"
     store = Store(BINARY, chosen.store)
-    if (chosen.store / "superblock").exists() or chosen.store.exists():
-        store.destroy(chosen.tiers)
+    remove_earlier(chosen, store)
     described = {key: str(value) if isinstance(value, Path) else value for key, value in vars(chosen).items()}
     described |= {"steps": chosen.steps, "particles": chosen.particles}
     return Campaign(

@@ -20,7 +20,7 @@ class Settings:
     dump_bytes: int = 1024 * MIB
     ranks: int = 4
     particles_per_rank: int = 200_000
-    substeps: int = 3
+    substeps: int = 2
     kills: int = 2
     seed: int = 20
     keep: bool = False

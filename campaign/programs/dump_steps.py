@@ -19,7 +19,7 @@ import numpy as np
 from campaign import boris
 from campaign.programs import say
 
-DT = 0.2
+DT = 0.3
 
 
 class Acknowledged:
