@@ -5,16 +5,20 @@
 //! (`H5T_STD_REF_OBJ`, 8 bytes: the object's number) are replaced by 64-bit integers in both the memory and the stored
 //! type before conversion, because HDF5 takes any file that holds them for a native one.
 
+use std::collections::HashMap;
 use std::ffi::{CStr, c_int};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use cenote::{Error, ErrorKind};
+use parking_lot::Mutex;
 
 use crate::Result;
 use crate::error::{h5_check, h5_failed, h5_id, unsupported};
+use crate::ffi::entry::SLOTS_MAX;
 use crate::ffi::types::{H5P_DEFAULT, H5T_ARRAY, H5T_COMPOUND, H5T_REFERENCE, H5T_STRING, H5T_VLEN, hid_t, hsize_t};
 use crate::ffi::{Api, Hid};
 use crate::file::File;
+use crate::object::{Body, Handle};
 
 /// Size in memory of the old object reference, the old region reference.
 const REF_OBJECT_BYTES: usize = 8;
@@ -52,16 +56,35 @@ pub fn disk(file: &Arc<File>, dtype: hid_t) -> Result<Arc<Hid>> {
     if !found.blobs {
         return Ok(Arc::new(plain));
     }
-    let key = encode(h5, dtype)?;
-    let mut types = file.types.lock();
-    if let Some(known) = types.get(&key) {
+    let key = (h5.slot, encode(h5, dtype)?);
+    let mut types = TYPES.lock();
+    // The library may have been closed and opened again since: its ids are gone then.
+    // SAFETY: a plain query of any number.
+    if let Some(known) = types.get(&key).filter(|id| unsafe { (h5.H5Iis_valid)(id.get()) } > 0) {
         return Ok(known.clone());
     }
     // SAFETY: the anchor is a handle of ours that is never freed; the ids are valid.
-    let id = unsafe { (h5.H5VLget_file_type)(file.anchor().cast(), file.connector.get(), plain.get()) };
+    let id = unsafe { (h5.H5VLget_file_type)(anchor(h5).cast(), file.connector.get(), plain.get()) };
     let made = Arc::new(h5_id(h5, "H5VLget_file_type", id)?);
-    types.insert(key, made.clone());
+    if let Some(stale) = types.insert(key, made.clone()).and_then(Arc::into_inner) {
+        let _ = stale.release();
+    }
     Ok(made)
+}
+
+/// Stored forms of datatypes with blobs, by slot and encoded type: HDF5 keeps every file type that ever took part in a
+/// conversion, so that each must be made once only.
+static TYPES: LazyLock<Mutex<HashMap<(usize, Vec<u8>), Arc<Hid>>>> = LazyLock::new(Mutex::default);
+
+/// What HDF5 takes for the file inside stored types, one for each libhdf5; lives as long as the process.
+static ANCHORS: Mutex<[usize; SLOTS_MAX]> = Mutex::new([0; SLOTS_MAX]);
+
+fn anchor(h5: &'static Api) -> *mut Handle {
+    let mut anchors = ANCHORS.lock();
+    if anchors[h5.slot] == 0 {
+        anchors[h5.slot] = Handle::new(h5, Body::Anchor) as usize;
+    }
+    anchors[h5.slot] as *mut Handle
 }
 
 /// A transient copy of a datatype.

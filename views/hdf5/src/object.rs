@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::ffi::{c_int, c_void};
-use std::sync::{Arc, LazyLock, Weak};
+use std::sync::{Arc, LazyLock};
 
 use cenote::{Error, ErrorKind};
 use parking_lot::Mutex;
@@ -43,8 +43,8 @@ pub enum Body {
     Datatype(Datatype),
     /// An open attribute.
     Attr(Attr),
-    /// The file inside stored datatypes.
-    Anchor(Weak<File>),
+    /// The file inside stored datatypes: whichever a conversion on this thread is about.
+    Anchor,
 }
 
 /// An open group.
@@ -177,8 +177,9 @@ impl Handle {
             Body::Dataset(d) => Ok(d.file.clone()),
             Body::Datatype(t) => Ok(t.place.file.clone()),
             Body::Attr(a) => Ok(a.place.file.clone()),
-            Body::Anchor(weak) => weak.upgrade().ok_or_else(|| {
-                Error::new(ErrorKind::NotFound, "file of a stored datatype").because("the file was closed meanwhile")
+            Body::Anchor => crate::blob::current_file().ok_or_else(|| {
+                Error::new(ErrorKind::InvalidInput, "stored datatype")
+                    .because("it is used outside of reading and writing through the connector")
             }),
         }
     }
@@ -189,13 +190,13 @@ impl Handle {
             Body::Dataset(d) => d.place(),
             Body::Datatype(t) => t.place.clone(),
             Body::Attr(a) => a.place.clone(),
-            Body::File(_) | Body::Anchor(_) => Place { file: self.file()?, oid: keys::ROOT, path: b"/".to_vec() },
+            Body::File(_) | Body::Anchor => Place { file: self.file()?, oid: keys::ROOT, path: b"/".to_vec() },
         })
     }
     /// `H5I_type_t`.
     pub fn id_type(&self) -> c_int {
         match self.body {
-            Body::File(_) | Body::Anchor(_) => H5I_FILE,
+            Body::File(_) | Body::Anchor => H5I_FILE,
             Body::Group(_) => H5I_GROUP,
             Body::Dataset(_) => H5I_DATASET,
             Body::Datatype(_) => H5I_DATATYPE,

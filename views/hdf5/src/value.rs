@@ -37,6 +37,11 @@ fn too_large() -> Error {
         .because("it is larger than this machine's memory allows")
 }
 
+/// Runs a conversion of elements of `file` whose blobs are in `heap`.
+fn in_file<T>(file: &Arc<File>, heap: Vec<u8>, f: impl FnOnce() -> T) -> (T, Vec<u8>) {
+    blob::with_file(file, || blob::with_heap(heap, f))
+}
+
 /// Converts `count` elements from memory (`mem_type` at `buf`) into stored form of `dtype`.
 pub fn store(file: &Arc<File>, dtype: hid_t, count: usize, mem_type: hid_t, buf: *const c_void) -> Result<Stored> {
     let h5 = file.h5;
@@ -50,7 +55,7 @@ pub fn store(file: &Arc<File>, dtype: hid_t, count: usize, mem_type: hid_t, buf:
     // SAFETY: HDF5 vouches that the program's buffer holds `count` elements of the memory type.
     work[..count * from].copy_from_slice(unsafe { std::slice::from_raw_parts(buf.cast::<u8>(), count * from) });
     let mut background = vec![0u8; bytes];
-    let (converted, heap) = blob::with_heap(Vec::new(), || {
+    let (converted, heap) = in_file(file, Vec::new(), || {
         dtype::convert(h5, pair.memory.get(), pair.stored.get(), count, &mut work, &mut background)
     });
     converted?;
@@ -82,7 +87,7 @@ pub fn load(
     let mut work = vec![0u8; bytes];
     work[..count * from].copy_from_slice(&stored.elements);
     let mut background = vec![0u8; bytes];
-    let (converted, _) = blob::with_heap(stored.heap.clone(), || {
+    let (converted, _) = in_file(file, stored.heap.clone(), || {
         dtype::convert(h5, pair.stored.get(), pair.memory.get(), count, &mut work, &mut background)
     });
     converted?;

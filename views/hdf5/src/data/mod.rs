@@ -107,18 +107,10 @@ pub fn copy(from: &Dataset, to: &Dataset) -> Result<()> {
     life::copy(from, to)
 }
 /// Keeps a blob and writes its id (16 bytes, not all zero).
-pub fn blob_put(file: &Arc<File>, bytes: &[u8]) -> Result<[u8; crate::blob::ID_BYTES]> {
-    let _ = file;
+pub fn blob_put(bytes: &[u8]) -> Result<[u8; crate::blob::ID_BYTES]> {
     heap::put(bytes)
 }
 /// Gives a blob's bytes into `buf`.
-pub fn blob_get(file: &Arc<File>, id: [u8; crate::blob::ID_BYTES], buf: &mut [u8]) -> Result<()> {
-    let _ = file;
+pub fn blob_get(id: [u8; crate::blob::ID_BYTES], buf: &mut [u8]) -> Result<()> {
     heap::get(id, buf)
-}
-/// Forgets a blob.
-pub fn blob_delete(file: &Arc<File>, id: [u8; crate::blob::ID_BYTES]) -> Result<()> {
-    // Space in the heap is not used again before the dataset is deleted: another process may be reading it.
-    let _ = (file, id);
-    Ok(())
 }

@@ -6,9 +6,8 @@ pub mod shared;
 mod stores;
 mod stub;
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Weak};
 
 use cenote::{Container, Error, ErrorKind, Index, Object, ObjectId, Store};
 use parking_lot::Mutex;
@@ -50,13 +49,8 @@ pub struct File {
     pub fcpl: Option<Hid>,
     /// This connector's id in `h5`.
     pub connector: Hid,
-    /// Stored forms of datatypes with blobs, by encoded type: HDF5 remembers every file type that ever took part in a
-    /// conversion, so that each must be made once only.
-    pub types: Mutex<HashMap<Vec<u8>, Arc<Hid>>>,
     /// Handles of this file that HDF5 has, as addresses.
     handles: Mutex<Vec<usize>>,
-    /// What HDF5 takes for the file inside stored types; lives as long as the process (see [`File::anchor`]).
-    anchor: usize,
 }
 
 impl File {
@@ -90,11 +84,6 @@ impl File {
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
-    /// The pointer that stands for this file in stored datatypes. It is never freed, because HDF5 keeps such types in
-    /// its table of conversions for ever; a conversion after the file was closed finds that it is gone.
-    pub fn anchor(&self) -> *mut Handle {
-        self.anchor as *mut Handle
-    }
     /// A handle of this file for HDF5: one that it has already, or a new one.
     pub fn handle(self: &Arc<Self>) -> *mut Handle {
         let mut handles = self.handles.lock();
@@ -109,10 +98,6 @@ impl File {
     pub fn handle_closed(&self, handle: *mut Handle) {
         self.handles.lock().retain(|address| *address != handle as usize);
     }
-}
-
-fn new_anchor(h5: &'static Api, file: Weak<File>) -> usize {
-    Handle::new(h5, Body::Anchor(file)) as usize
 }
 
 impl Drop for File {

@@ -310,7 +310,7 @@ fn finish(h5: &'static Api, o: Opening<'_>) -> Result<Arc<File>> {
     };
     let meta: Index = o.container.index(index_id(o.sup.generation));
     let shared = Shared::join(o.store_path, o.container.id(), o.sup.generation);
-    Ok(Arc::new_cyclic(|weak| File {
+    Ok(Arc::new(File {
         h5,
         store: o.store,
         container: o.container,
@@ -325,9 +325,7 @@ fn finish(h5: &'static Api, o: Opening<'_>) -> Result<Arc<File>> {
         fapl,
         fcpl,
         connector,
-        types: Mutex::default(),
         handles: Mutex::default(),
-        anchor: super::new_anchor(h5, weak.clone()),
     }))
 }
 

@@ -9,7 +9,6 @@ use crate::blob::{ID_BYTES, heap};
 use crate::data;
 use crate::ffi::class::{BLOB_DELETE, BLOB_ISNULL, BLOB_SETNULL, BlobClass, BlobSpecificArgs};
 use crate::ffi::types::herr_t;
-use crate::object::Handle;
 
 use super::{args, status, unknown_op};
 
@@ -22,7 +21,7 @@ type Id = [u8; ID_BYTES];
 const HEAP_MARK: u8 = 1;
 
 unsafe extern "C" fn put<const N: usize>(
-    object: *mut c_void,
+    _: *mut c_void,
     bytes: *const c_void,
     size: usize,
     id: *mut c_void,
@@ -33,7 +32,7 @@ unsafe extern "C" fn put<const N: usize>(
         let bytes = if size == 0 { &[][..] } else { unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), size) } };
         let new = match heap(|heap| put_in_heap(heap, bytes)) {
             Some(id) => id?,
-            None => data::blob_put(&Handle::at(object)?.file()?, bytes)?,
+            None => data::blob_put(bytes)?,
         };
         args::put(id.cast::<Id>(), new)
     })
@@ -65,7 +64,7 @@ fn get_from_heap(heap: &[u8], id: &Id, out: &mut [u8]) -> Result<()> {
 }
 
 unsafe extern "C" fn get<const N: usize>(
-    object: *mut c_void,
+    _: *mut c_void,
     id: *const c_void,
     buf: *mut c_void,
     size: usize,
@@ -78,29 +77,20 @@ unsafe extern "C" fn get<const N: usize>(
             if size == 0 { &mut [][..] } else { unsafe { std::slice::from_raw_parts_mut(buf.cast::<u8>(), size) } };
         match heap(|heap| get_from_heap(heap, &id, out)) {
             Some(done) => done,
-            None => data::blob_get(&Handle::at(object)?.file()?, id, out),
+            None => data::blob_get(id, out),
         }
     })
 }
 
-unsafe extern "C" fn specific<const N: usize>(
-    object: *mut c_void,
-    id: *mut c_void,
-    what: *mut BlobSpecificArgs,
-) -> herr_t {
+unsafe extern "C" fn specific<const N: usize>(_: *mut c_void, id: *mut c_void, what: *mut BlobSpecificArgs) -> herr_t {
     status::<N>("blob_specific", |_| {
         let what = args::of(what)?;
         let id = id.cast::<Id>();
         match what.op {
             BLOB_ISNULL => args::put(what.is_null, *args::of(id)? == [0; ID_BYTES]),
             BLOB_SETNULL => args::put(id, [0; ID_BYTES]),
-            BLOB_DELETE => {
-                let old = *args::of(id)?;
-                if old == [0; ID_BYTES] || heap(|_| ()).is_some() {
-                    return Ok(());
-                }
-                data::blob_delete(&Handle::at(object)?.file()?, old)
-            }
+            // Space of old blobs is not used again before the dataset is deleted: another process may be reading it.
+            BLOB_DELETE => Ok(()),
             other => Err(unknown_op("blob_specific", other)),
         }
     })

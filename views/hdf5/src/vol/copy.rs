@@ -143,7 +143,7 @@ fn copy_dataset(from: &Place, to: &Place, header: &header::Header) -> Result<()>
         let Body::Dataset(copy) = objects_open::open(to)? else {
             return Err(Error::new(ErrorKind::Internal, "copy").because("the copy is not a dataset"));
         };
-        let copied = data::copy(&source, &copy);
+        let copied = crate::blob::with_file(&to.file, || data::copy(&source, &copy));
         to.file.shared.closed(to.oid);
         copied
     })();

@@ -1,6 +1,7 @@
 //! Datasets: making, opening and describing them. Their raw data are [`crate::data`]'s.
 
 use std::ffi::{c_char, c_int, c_void};
+use std::sync::Arc;
 
 use cenote::{Error, ErrorKind};
 
@@ -19,7 +20,7 @@ use crate::meta::{self, objects};
 use crate::object::{self as objects_open, Body, Dataset, DatasetHeader, Handle};
 use crate::props::{DatasetProps, Layout};
 use crate::space::Extent;
-use crate::{Result, dtype};
+use crate::{Result, blob, dtype};
 
 use super::{args, close, group, object, status, unknown_op, visit};
 
@@ -173,6 +174,13 @@ fn parts<'a>(
         .collect()
 }
 
+/// Does the parts of one file after those of another, since a conversion knows one file.
+fn by_file(parts: &[Io<'_>], f: impl Fn(&[Io<'_>]) -> Result<()>) -> Result<()> {
+    parts
+        .chunk_by(|a, b| Arc::ptr_eq(&a.dataset.file, &b.dataset.file))
+        .try_for_each(|part| blob::with_file(&part[0].dataset.file, || f(part)))
+}
+
 unsafe extern "C" fn read<const N: usize>(
     count: usize,
     dsets: *const *mut c_void,
@@ -183,7 +191,10 @@ unsafe extern "C" fn read<const N: usize>(
     bufs: *const *mut c_void,
     _: *mut *mut c_void,
 ) -> herr_t {
-    status::<N>("dataset_read", |_| data::read(&parts(count, dsets, mem_types, mem_spaces, file_spaces, bufs)?, dxpl))
+    status::<N>("dataset_read", |_| {
+        let parts = parts(count, dsets, mem_types, mem_spaces, file_spaces, bufs)?;
+        by_file(&parts, |part| data::read(part, dxpl))
+    })
 }
 
 unsafe extern "C" fn write<const N: usize>(
@@ -202,7 +213,7 @@ unsafe extern "C" fn write<const N: usize>(
         for part in &parts {
             part.dataset.file.need_writable("writing a dataset")?;
         }
-        data::write(&parts, dxpl)
+        by_file(&parts, |part| data::write(part, dxpl))
     })
 }
 

@@ -65,7 +65,7 @@ unsafe extern "C" fn get_conn_cls<const N: usize>(
     status::<N>("introspect_get_conn_cls", |h5| {
         let own = entry::class_of(N).map_or(std::ptr::null(), std::ptr::from_ref);
         // See `facade`. The file inside stored types tells the truth, because there libhdf5 would go on to use it.
-        let is_object = matches!(Handle::at(object), Ok(handle) if !matches!(handle.body, Body::Anchor(_)));
+        let is_object = matches!(Handle::at(object), Ok(handle) if !matches!(handle.body, Body::Anchor));
         let class = if is_object && level != LEVEL_CURRENT { native_class(h5, object)? } else { own };
         args::put(out, class)
     })
