@@ -230,7 +230,9 @@ impl Session {
     pub fn unlease_now(&self) {
         let runs = std::mem::take(&mut *lock(&self.to_unlease));
         // One by one: a run that the engine did take after all must not keep the others from going back.
-        runs.into_iter().for_each(|run| self.unlease(vec![run]));
+        for run in runs {
+            self.unlease(vec![run]);
+        }
     }
     /// Bytes of memory tiers.
     pub fn memory_bytes(&self) -> u64 {
