@@ -217,6 +217,7 @@ fn records(bench: &mut Bench) {
         key[16..].copy_from_slice(&i.to_be_bytes());
         key
     };
+    reference(records, key);
     let before = bench_memory(bench);
     timed("index put, 24+120 bytes, one at a time", records, || {
         for i in 0..records {
@@ -253,4 +254,21 @@ fn records(bench: &mut Bench) {
             from = NextFrom::After(records.last().expect("a record").0.clone());
         }
     });
+}
+
+/// The same keys in a plain ordered map, to compare with in the same minute.
+fn reference(records: u64, key: impl Fn(u64) -> Vec<u8>) {
+    let mut map = std::collections::BTreeMap::new();
+    timed("  reference: insert into a plain ordered map", records, || {
+        for i in 0..records {
+            map.insert(key(i), vec![i as u8; 120]);
+        }
+    });
+    let mut found = 0;
+    timed("  reference: get from a plain ordered map", records, || {
+        for i in 0..records {
+            found += map.get(&key(i.wrapping_mul(2_654_435_761) % records)).map_or(0, |value| value.clone().len());
+        }
+    });
+    assert_eq!(found as u64, records * 120);
 }
