@@ -74,7 +74,8 @@ pub fn disk(file: &Arc<File>, dtype: hid_t) -> Result<Arc<Hid>> {
 
 /// Stored forms of datatypes with blobs, by slot and encoded type: HDF5 keeps every file type that ever took part in a
 /// conversion, so that each must be made once only.
-static TYPES: LazyLock<Mutex<HashMap<(usize, Vec<u8>), Arc<Hid>>>> = LazyLock::new(Mutex::default);
+static TYPES: LazyLock<Mutex<Types>> = LazyLock::new(Mutex::default);
+type Types = HashMap<(usize, Vec<u8>), Arc<Hid>>;
 
 /// What HDF5 takes for the file inside stored types, one for each libhdf5; lives as long as the process.
 static ANCHORS: Mutex<[usize; SLOTS_MAX]> = Mutex::new([0; SLOTS_MAX]);
