@@ -3,7 +3,6 @@ each process its half) or `hdf5_pair.py own DIR MIB` (a file for each). Prints M
 Plain h5py: what the file is made of is decided by HDF5's own environment variables."""
 
 import multiprocessing
-import os
 import sys
 import time
 
@@ -18,7 +17,7 @@ def bounds(rank, pieces):
 
 
 def target(kind, path, rank):
-    return path if kind == "shared" else os.path.join(path, f"rank{rank}.h5")
+    return path if kind == "shared" else f"{path}/rank{rank}.h5"
 
 
 def make(kind, path, pieces):

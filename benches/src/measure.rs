@@ -100,7 +100,7 @@ impl Report {
     }
     /// Says what comes next.
     pub fn begin(&mut self, name: &str) {
-        self.now = name.to_owned();
+        name.clone_into(&mut self.now);
         eprintln!("… {name}");
     }
     /// It could not be measured.
