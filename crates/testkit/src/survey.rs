@@ -27,6 +27,16 @@ pub struct Used {
     pub run_len: u64,
 }
 
+impl Used {
+    /// Begin and end of what must be kept on the device: whole checksum units, or nothing could be verified.
+    fn kept(&self) -> (u64, u64) {
+        let unit = 1 << cenote_model::SUM_UNIT_SHIFT;
+        let skip = self.offset - self.run_offset;
+        let end = (skip + self.len).next_multiple_of(unit).min(self.run_len);
+        (self.run_offset + skip / unit * unit, self.run_offset + end)
+    }
+}
+
 /// All that a store holds.
 #[derive(Clone, Debug, Default)]
 pub struct Survey {
@@ -74,7 +84,7 @@ fn disjoint(used: &[Used]) -> Result<(), String> {
 /// Bytes of each device that extents take, in the device's units.
 pub fn used_bytes(survey: &Survey, engine: &Engine) -> BTreeMap<DeviceId, u64> {
     let mut sorted: Vec<(DeviceId, u64, u64)> =
-        survey.used.iter().map(|used| (used.device, used.offset, used.offset + used.len)).collect();
+        survey.used.iter().map(|used| (used.device, used.kept().0, used.kept().1)).collect();
     sorted.sort_unstable();
     let mut sums = BTreeMap::new();
     let mut reached: Option<(DeviceId, u64)> = None;

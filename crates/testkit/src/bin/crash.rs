@@ -13,6 +13,8 @@ fn main() -> ExitCode {
     let result = match words.first().map(String::as_str) {
         Some("client") => client_main(&words[1..]),
         Some("serve") => cenote_testkit::crash::serve_main(&words[1..]),
+        // Clients start the daemon from this program.
+        _ if std::env::var_os("CENOTE_BIN").is_none() => again(&words),
         _ => test(&words),
     };
     match result {
@@ -22,6 +24,13 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Runs itself with the daemon's program in the environment.
+fn again(words: &[String]) -> Result<(), String> {
+    let program = std::env::current_exe().map_err(|e| e.to_string())?;
+    let status = std::process::Command::new(&program).args(words).env("CENOTE_BIN", &program).status();
+    if status.map_err(|e| e.to_string())?.success() { Ok(()) } else { Err("see above".into()) }
 }
 
 fn test(words: &[String]) -> Result<(), String> {

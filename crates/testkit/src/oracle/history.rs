@@ -167,15 +167,20 @@ impl Oracle {
         };
         let acked = self.entries.iter().rposition(|e| e.acked).map_or(0, |at| at + 1);
         let mut state = self.base.clone();
+        // The longest one, since updates that change nothing leave their epoch.
+        let mut longest = None;
         for (at, entry) in self.entries.iter().enumerate() {
             if at >= acked && observed.compare(&state).is_ok() {
-                let survived = self.cut(at, state);
-                self.adopt_epochs(observed, true)?;
-                return Ok(survived);
+                longest = Some((at, state.clone()));
             }
             for change in &entry.changes {
                 state.change(change, entry.epoch);
             }
+        }
+        if let Some((at, state)) = longest {
+            let survived = self.cut(at, state);
+            self.adopt_epochs(observed, true)?;
+            return Ok(survived);
         }
         let first = self.first;
         Err(format!(
@@ -270,7 +275,7 @@ impl Oracle {
             state.containers.insert(id, container.clone());
         }
         let mut allowed = BTreeMap::new();
-        let mut last = String::new();
+        let mut differences: Vec<String> = Vec::new();
         let mut verdict = None;
         for at in 0..=journal {
             if at > 0 && self.entries[at - 1].containers.contains(&id) {
@@ -282,7 +287,8 @@ impl Oracle {
             }
             let Some(expected) = state.containers.get(&id).filter(|_| at >= floor) else { continue };
             let matches = verdict.get_or_insert_with(|| {
-                found.compare_content(expected, lenience).map_err(|difference| last = difference).is_ok()
+                let difference = found.compare_content(expected, lenience);
+                difference.map_err(|why| differences.push(format!("{}: {why}", self.first + at))).is_ok()
             });
             if *matches {
                 let mut container = ContainerState::clone(expected);
@@ -293,7 +299,8 @@ impl Oracle {
         if allowed.is_empty() {
             let (low, high) = (self.first + floor, self.first + journal);
             return Err(format!(
-                "after power loss: container {id}: no prefix of {low}..={high} entries matches; newest: {last}"
+                "after power loss: container {id}: no prefix of {low}..={high} entries matches: {}",
+                differences.join("; ")
             ));
         }
         Ok(allowed)

@@ -319,6 +319,8 @@ impl Sim {
                     Change::ContainerCreate { id, label, spec },
                 )
             }
+            // A rename to the same label is none, and waits for nothing.
+            (5 | 6, Some(id)) if self.oracle.current().containers[&id].label == label => return Ok(()),
             (5 | 6, Some(id)) => {
                 (Update::ContainerRename { id, label: label.clone() }, Change::ContainerRename { id, label })
             }
