@@ -113,9 +113,9 @@ impl State {
                 }
                 container
             }
-            Step::Record { container, index, key, was } => {
+            // Whether the index is new is known from when it was changed: the same transaction may delete it later.
+            Step::Record { container, index, key, was, in_new_index } => {
                 let it = self.containers.at(container);
-                let in_new_index = it.indices.get(&index).is_none_or(|i| i.created == it.cuts);
                 let changed_since_cut = was.as_ref().is_some_and(|was| was.epoch > it.cut_epoch);
                 if it.is_tracked() && !in_new_index && !changed_since_cut {
                     self.note(container, epoch, Change::Record { index, key, was });

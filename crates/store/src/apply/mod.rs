@@ -48,15 +48,43 @@ pub(crate) struct Txn {
 /// What one update did, and how it was before.
 pub(crate) enum Step {
     Range(RangeStep),
-    ObjectCreated { slot: u32 },
-    ObjectDeleted { slot: u32 },
-    IndexCreated { container: u32, index: IndexId },
-    IndexDeleted { container: u32, index: IndexId, was: Box<Index> },
-    Record { container: u32, index: IndexId, key: Key, was: Option<Record> },
-    ContainerCreated { slot: u32 },
-    ContainerRenamed { slot: u32, was: String },
-    ContainerSet { slot: u32, was: ContainerSpec },
-    ContainerDeleted { slot: u32 },
+    ObjectCreated {
+        slot: u32,
+    },
+    ObjectDeleted {
+        slot: u32,
+    },
+    IndexCreated {
+        container: u32,
+        index: IndexId,
+    },
+    IndexDeleted {
+        container: u32,
+        index: IndexId,
+        was: Box<Index>,
+    },
+    /// `in_new_index`: the index was made after the last cut.
+    Record {
+        container: u32,
+        index: IndexId,
+        key: Key,
+        was: Option<Record>,
+        in_new_index: bool,
+    },
+    ContainerCreated {
+        slot: u32,
+    },
+    ContainerRenamed {
+        slot: u32,
+        was: String,
+    },
+    ContainerSet {
+        slot: u32,
+        was: ContainerSpec,
+    },
+    ContainerDeleted {
+        slot: u32,
+    },
 }
 
 /// A change of an object's map.

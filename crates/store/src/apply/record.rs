@@ -46,24 +46,34 @@ impl State {
         }
         let at = self.containers.slot_of(index.container).ok_or(NO_CONTAINER)?;
         let container = self.containers.at_mut(at);
+        let cuts = container.cuts;
         let records = container.indices.get_mut(&index.index).ok_or(NO_INDEX)?;
+        let in_new_index = records.created == cuts;
         if only_new && records.get(key).is_some() {
             return Err(refuse(KeyCode::Exists, "the key is there already"));
         }
         let key = Key::new(key);
         let was = records.put(key.clone(), Record { epoch: txn.epoch, value: value.into_boxed_slice() });
         container.records += u64::from(was.is_none());
-        txn.steps.push(Step::Record { container: at, index: index.index, key, was });
+        txn.steps.push(Step::Record { container: at, index: index.index, key, was, in_new_index });
         Ok(())
     }
 
     pub(super) fn del(&mut self, txn: &mut Txn, index: IndexKey, key: &[u8]) -> Result<(), Refusal> {
         let at = self.containers.slot_of(index.container).ok_or(NO_CONTAINER)?;
         let container = self.containers.at_mut(at);
+        let cuts = container.cuts;
         let records = container.indices.get_mut(&index.index).ok_or(NO_INDEX)?;
+        let in_new_index = records.created == cuts;
         let was = records.del(key).ok_or(NO_KEY)?;
         container.records -= 1;
-        txn.steps.push(Step::Record { container: at, index: index.index, key: Key::new(key), was: Some(was) });
+        txn.steps.push(Step::Record {
+            container: at,
+            index: index.index,
+            key: Key::new(key),
+            was: Some(was),
+            in_new_index,
+        });
         Ok(())
     }
 }

@@ -33,7 +33,7 @@ impl State {
                 container.records += was.len();
                 container.indices.insert(index, *was);
             }
-            Step::Record { container, index, key, was } => {
+            Step::Record { container, index, key, was, .. } => {
                 let container = self.containers.at_mut(container);
                 let Some(records) = container.indices.get_mut(&index) else { return };
                 let before = records.len();
