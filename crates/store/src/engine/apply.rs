@@ -3,7 +3,7 @@
 use cenote_model::{Check, Error, ErrorKind, KeyCode, Response, Result, TRANSACTION_UPDATES_MAX, Update};
 
 use super::{Engine, failed};
-use crate::apply::{NO_KEY, Txn, refusal_error, subject_of};
+use crate::apply::{NO_KEY, Step, Txn, refusal_error, subject_of};
 use crate::codec::Decoder;
 use crate::journal::Kind;
 use crate::journal::record::{begin_apply, decode_update, encode_update, finish_apply};
@@ -102,6 +102,9 @@ impl Engine {
     fn commit(&mut self, txn: &mut Txn, seq: u64, codes: Vec<KeyCode>) -> Response {
         let words = self.state.raise_words(txn, self.seams.control.as_ref());
         let tag = self.tag();
+        if txn.steps.iter().any(|step| matches!(step, Step::ContainerDeleted { .. })) {
+            self.container_deleted_at = self.journal.position();
+        }
         self.state.commit(txn, tag);
         self.seams.control.epoch_raise();
         self.note_journal_dirty();

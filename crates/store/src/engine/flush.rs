@@ -121,7 +121,9 @@ impl Engine {
                 *journal <= synced
                     && containers.iter().all(|(id, epoch)| {
                         let container = self.state.containers.get(*id);
-                        container.is_none_or(|c| !c.is_tracked() || (c.persisted >= *epoch && c.persisted_at <= synced))
+                        // A container that is gone could come back with what was not synced of the journal.
+                        let Some(c) = container else { return self.container_deleted_at <= synced };
+                        !c.is_tracked() || (c.persisted >= *epoch && c.persisted_at <= synced)
                     })
             }
             Wait::Drained { dev } => self.is_drained(*dev),
