@@ -30,15 +30,20 @@ impl Engine {
         Ok(id)
     }
 
-    /// Ends a session: its process is dead or done. What it leased returns.
+    /// Ends a session: its process is dead or done. What it leased returns. If the journal does not take it the session
+    /// stays open, to be closed again later: what the journal says is leased must not be given to others.
     pub fn session_close(&mut self, session: SessionId) {
         self.update_clock();
-        let Some(closed) = self.state.sessions.open.remove(&session) else { return };
+        if !self.state.sessions.open.contains_key(&session) {
+            return;
+        }
         let mut draft = self.journal.draft(Kind::SessionClose);
         draft.bytes.put_u64(session.0);
-        // If the journal does not take it, the next engine finds a session whose process is dead, and closes it.
-        let _ = self.journal.append(draft, self.state.epoch);
+        if self.journal.append(draft, self.state.epoch).is_err() {
+            return;
+        }
         self.note_journal_dirty();
+        let Some(closed) = self.state.sessions.open.remove(&session) else { return };
         // The process may be gone while a view of the bytes in another one is not: leases were never visible, so
         // nobody can be reading them.
         for ((dev, offset), len) in closed.leases {

@@ -120,6 +120,12 @@ impl Sim {
                 self.client_bury(at);
             }
         }
+        // Sessions of processes that are gone, whose end the journal did not take.
+        for (session, info) in self.engine().sessions() {
+            if !self.clients.iter().any(|client| client.info.nonce == info.nonce) {
+                self.engine().session_close(session);
+            }
+        }
         let found = self.survey()?;
         let survived = self.oracle.after_process_death(&found.observed)?;
         trace!(self.trace, "{survived} entries survived");
