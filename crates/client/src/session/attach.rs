@@ -139,8 +139,8 @@ impl Way<'_> {
                 }
                 Err(error) => error,
             };
-            // Busy: another process starts one, or has the store for itself.
-            if !matches!(error.kind(), ErrorKind::Busy) || begin.elapsed() > patience {
+            // Busy: another process starts one, or has the store for itself. Disconnected: it died on the way.
+            if !matches!(error.kind(), ErrorKind::Busy | ErrorKind::Disconnected) || begin.elapsed() > patience {
                 return Err(error);
             }
             std::thread::sleep(PAUSE);

@@ -59,7 +59,8 @@ fn start_child(dir: &Path, options: &DaemonOptions) -> Result<()> {
         READY => Ok(()),
         "" => {
             let _ = child.wait();
-            Err(Error::new(ErrorKind::Internal, subject())
+            // Killed, perhaps: another attempt may go better.
+            Err(Error::new(ErrorKind::Disconnected, subject())
                 .because("it ended before it served")
                 .try_next(format!("see {}", dir.join(LOG_FILE).display())))
         }

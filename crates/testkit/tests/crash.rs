@@ -1,0 +1,18 @@
+//! A short crash test; `make crash` is the long one.
+#![cfg(feature = "crash")]
+
+use std::process::Command;
+
+#[test]
+fn nothing_acknowledged_is_lost_when_processes_are_killed() {
+    let seed = std::env::var("CENOTE_SEED").unwrap_or_else(|_| "1".into());
+    let dir = std::env::temp_dir().join(format!("cenote-crash-test-{}", std::process::id()));
+    let output = Command::new(env!("CARGO_BIN_EXE_crash"))
+        .args(["--kills", "30", "--seconds", "8", "--clients", "2", "--quiet", "--seed", &seed, "--dir"])
+        .arg(&dir)
+        .output()
+        .expect("the crash test starts");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "CENOTE_SEED={seed}: {said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("0 failures"), "CENOTE_SEED={seed}: {said}");
+}
