@@ -139,6 +139,11 @@ pub fn put_4k(report: &mut Report) -> Outcome {
     )
 }
 
+/// MiB per second of a pass over the span, MiB after MiB.
+fn mib_rate(each: impl FnMut(usize) -> Outcome) -> Outcome<f64> {
+    rate((SPAN / MIB) as u64, || (0..SPAN).step_by(MIB).try_for_each(each))
+}
+
 /// 1 MiB puts in order, over what is there.
 pub fn put_1m(report: &mut Report) -> Outcome {
     let bench = bench("put1m")?;
@@ -149,10 +154,8 @@ pub fn put_1m(report: &mut Report) -> Outcome {
         "store.put_1m",
         "MiB/s",
         &mut || {
-            rate((SPAN / MIB) as u64, || {
-                for at in (0..SPAN).step_by(MIB) {
-                    bench.object.write_at(at as u64, &data)?;
-                }
+            mib_rate(|at| {
+                bench.object.write_at(at as u64, &data)?;
                 Ok(())
             })
         },
@@ -161,10 +164,8 @@ pub fn put_1m(report: &mut Report) -> Outcome {
                 name: "memcpy",
                 wanted: Some(0.8),
                 run: &mut || {
-                    rate((SPAN / MIB) as u64, || {
-                        for at in (0..SPAN).step_by(MIB) {
-                            mapped.bytes()[at..at + MIB].copy_from_slice(&data);
-                        }
+                    mib_rate(|at| {
+                        mapped.bytes()[at..at + MIB].copy_from_slice(&data);
                         Ok(())
                     })
                 },
@@ -173,10 +174,8 @@ pub fn put_1m(report: &mut Report) -> Outcome {
                 name: "tmpfs write",
                 wanted: Some(1.5),
                 run: &mut || {
-                    rate((SPAN / MIB) as u64, || {
-                        for at in (0..SPAN).step_by(MIB) {
-                            file.write_all_at(&data, at as u64)?;
-                        }
+                    mib_rate(|at| {
+                        file.write_all_at(&data, at as u64)?;
                         Ok(())
                     })
                 },
@@ -195,11 +194,9 @@ pub fn get_1m(report: &mut Report) -> Outcome {
         "store.get_1m",
         "MiB/s",
         &mut || {
-            rate((SPAN / MIB) as u64, || {
-                for at in (0..SPAN).step_by(MIB) {
-                    bench.object.read_at(at as u64, &mut a)?;
-                    black_box(&mut a);
-                }
+            mib_rate(|at| {
+                bench.object.read_at(at as u64, &mut a)?;
+                black_box(&mut a);
                 Ok(())
             })
         },
@@ -208,11 +205,9 @@ pub fn get_1m(report: &mut Report) -> Outcome {
                 name: "memcpy",
                 wanted: Some(0.8),
                 run: &mut || {
-                    rate((SPAN / MIB) as u64, || {
-                        for at in (0..SPAN).step_by(MIB) {
-                            b.copy_from_slice(&mapped.bytes()[at..at + MIB]);
-                            black_box(&mut b);
-                        }
+                    mib_rate(|at| {
+                        b.copy_from_slice(&mapped.bytes()[at..at + MIB]);
+                        black_box(&mut b);
                         Ok(())
                     })
                 },
@@ -221,11 +216,9 @@ pub fn get_1m(report: &mut Report) -> Outcome {
                 name: "tmpfs read",
                 wanted: Some(1.0),
                 run: &mut || {
-                    rate((SPAN / MIB) as u64, || {
-                        for at in (0..SPAN).step_by(MIB) {
-                            file.read_exact_at(&mut c, at as u64)?;
-                            black_box(&mut c);
-                        }
+                    mib_rate(|at| {
+                        file.read_exact_at(&mut c, at as u64)?;
+                        black_box(&mut c);
                         Ok(())
                     })
                 },
