@@ -9,7 +9,7 @@ use crate::Outcome;
 /// A directory that goes when this does.
 pub struct Place {
     path: PathBuf,
-    stores: Vec<PathBuf>,
+    stores: Vec<(PathBuf, String)>,
 }
 
 impl Place {
@@ -36,15 +36,17 @@ impl Place {
         let config = StoreConfig { devices, ..StoreConfig::default() };
         let options = OpenOptions { mode, create: true, config, ..OpenOptions::default() };
         let store = Store::open_with(&dir, &options)?;
-        self.stores.push(dir);
+        self.stores.push((dir, format!("/dev/shm/cenote-{}", store.id())));
         Ok(store)
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        for store in &self.stores {
+        for (store, segments) in &self.stores {
             let _ = Store::stop_daemon(store);
+            // They outlive processes by design; clients that are still open keep what they have mapped.
+            let _ = std::fs::remove_dir_all(segments);
         }
         let _ = std::fs::remove_dir_all(&self.path);
     }

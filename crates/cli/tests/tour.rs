@@ -206,6 +206,20 @@ fn a_daemon_serves_and_stops() {
 }
 
 #[test]
+fn a_daemon_in_the_background_keeps_no_pipe_of_its_starter() {
+    use std::process::Command;
+    use std::time::{Duration, Instant};
+    let place = Place::with_store();
+    let begin = Instant::now();
+    // Descriptor 9 is another name of the pipe that is read here: it ends when nobody holds it any more.
+    let script = format!("exec 9>&1; {} serve --background --idle-exit 60", env!("CARGO_BIN_EXE_cenote"));
+    let output = Command::new("sh").args(["-c", &script]).env("CENOTE_STORE", place.store()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(begin.elapsed() < Duration::from_secs(30), "the daemon holds what it inherited");
+    assert_eq!(place.json(["stop"])["stopped"], true);
+}
+
+#[test]
 fn every_command_has_help() {
     let place = Place::new();
     let help = place.ok(["--help"]);

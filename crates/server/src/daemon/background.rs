@@ -1,4 +1,5 @@
 //! A daemon in the background: a process of its own session, which says when it serves or why it cannot.
+#![allow(unsafe_code, reason = "no safe interface marks all descriptors at once")]
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
@@ -22,6 +23,26 @@ const READY: &str = "ready";
 /// True in the process that is to serve.
 pub(super) fn is_child() -> bool {
     std::env::var_os(CHILD_VARIABLE).is_some()
+}
+
+/// Whatever this process inherited is not for the daemon: a pipe of the program that started us would look open for as
+/// long as the daemon lives, and whoever waits for its end would wait that long.
+fn keep_descriptors_from_child() {
+    const FIRST: libc::c_uint = 3;
+    // SAFETY: marks descriptors to be closed by exec; none is closed here.
+    let done = unsafe {
+        libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC as libc::c_uint)
+    };
+    if done == 0 {
+        return;
+    }
+    // Kernels before 5.11: one by one.
+    let names = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let open: Vec<i32> = names.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    for fd in open.into_iter().filter(|fd| *fd >= FIRST as i32) {
+        // SAFETY: as above; a number that is no descriptor any more is an error that changes nothing.
+        unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
 }
 
 /// Starts this program again as the daemon, and returns when it serves.
@@ -50,6 +71,7 @@ fn start_child(dir: &Path, options: &DaemonOptions) -> Result<()> {
     let log = log.map_or_else(|_| Stdio::null(), Stdio::from);
     command.env(CHILD_VARIABLE, "1").env_remove(REPORT_VARIABLE);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).process_group(0).current_dir("/");
+    keep_descriptors_from_child();
     let mut child = command.spawn().map_err(|error| Error::io(subject(), &error))?;
     let mut line = String::new();
     if let Some(output) = child.stdout.take() {
