@@ -29,7 +29,7 @@ pub struct Used {
 
 impl Used {
     /// Begin and end of what must be kept on the device: whole checksum units, or nothing could be verified.
-    fn kept(&self) -> (u64, u64) {
+    pub fn kept(&self) -> (u64, u64) {
         let unit = 1 << cenote_model::SUM_UNIT_SHIFT;
         let skip = self.offset - self.run_offset;
         let end = (skip + self.len).next_multiple_of(unit).min(self.run_len);
@@ -51,6 +51,8 @@ pub struct Survey {
 /// Takes a survey, `page` entries at a time. `Err`: the store answered what it must not.
 pub fn survey(engine: &mut Engine, session: SessionId, page: u32) -> Result<Survey, String> {
     let mut surveyor = Surveyor { engine, session, page, survey: Survey::default() };
+    let Response::Stats(stats) = surveyor.ask(Request::Stats)? else { return Err("no stats".into()) };
+    surveyor.survey.observed.epoch = stats.epoch;
     let mut after: Option<String> = None;
     loop {
         let request = Request::ContainerList { after: after.clone(), limit: page };

@@ -9,7 +9,7 @@ use super::flush::{Wait, Waiter};
 use super::jobs::What;
 use crate::Outcome;
 use crate::checkpoint::{Head, encode, file_name, sequence_of};
-use crate::journal::{self, HEADER_BYTES};
+use crate::journal;
 use crate::work::{Job, Work, write_checkpoint};
 
 /// Which checkpoints there were, are, and are wanted.
@@ -24,8 +24,8 @@ pub(super) struct Checkpoints {
     wanted: bool,
     begun: u64,
     pub finished: u64,
-    /// A job writes one.
-    running: bool,
+    /// A job writes the one of this number.
+    running: Option<u64>,
     retry_ns: u64,
 }
 
@@ -50,7 +50,7 @@ impl Engine {
 
     pub(super) fn next_checkpoint(&mut self) -> Option<Job> {
         let now = self.state.now_ns;
-        let busy = self.checkpoint.running || self.journal.is_making();
+        let busy = self.checkpoint.running.is_some() || self.journal.is_making();
         if !self.checkpoint.wanted || busy || self.checkpoint.retry_ns > now {
             return None;
         }
@@ -62,7 +62,7 @@ impl Engine {
             return None;
         }
         let (name, bytes, remove) = self.encode_checkpoint(self.journal.sequence);
-        self.checkpoint.running = true;
+        self.checkpoint.running = Some(self.checkpoint.begun);
         self.checkpoint.wanted = false;
         let meta = Arc::clone(&self.seams.meta);
         Some(self.start(What::Checkpoint, Work::WriteCheckpoint { meta, name, bytes, remove }))
@@ -93,9 +93,9 @@ impl Engine {
     }
 
     pub(super) fn finish_checkpoint(&mut self, result: Result<()>) {
-        self.checkpoint.running = false;
+        let number = self.checkpoint.running.take().unwrap_or(0);
         match result {
-            Ok(()) => self.checkpoint.finished = self.checkpoint.begun,
+            Ok(()) => self.checkpoint.finished = self.checkpoint.finished.max(number),
             Err(error) => {
                 self.checkpoint.wanted = true;
                 self.checkpoint_failed(&error);
@@ -111,32 +111,27 @@ impl Engine {
     /// Writes a checkpoint here and now and begins a new journal file, whatever became of the old one.
     pub(super) fn checkpoint_now(&mut self) -> Result<()> {
         while !self.reclaim(1_000_000) {}
-        let next = self.journal.next_sequence();
-        let (name, bytes, remove) = self.encode_checkpoint(next);
-        let position = self.journal.position();
-        let spare = journal::file_name(next);
-        if self.seams.meta.list()?.contains(&spare) {
-            self.seams.meta.remove(&spare)?;
-        }
+        let (header, file) = self.journal.prepare_restart()?;
+        let (name, bytes, remove) = self.encode_checkpoint(header.sequence);
+        let number = self.checkpoint.begun;
         if let Err(error) = write_checkpoint(self.seams.meta.as_ref(), &name, &bytes, &[]) {
-            // It may be there all the same, and would hide what the journal goes on to say.
-            let _ = self.seams.meta.remove(&name);
+            self.journal.doubt(name);
             return Err(error);
         }
-        self.journal.restart(next)?;
+        self.journal.restart(&header, file);
         self.journal_dirty_since_ns = None;
-        self.checkpoint.finished = self.checkpoint.begun;
+        self.checkpoint.finished = self.checkpoint.finished.max(number);
         for old in &remove {
             let _ = self.seams.meta.remove(old); // tried again after the next checkpoint
         }
-        debug_assert_eq!(self.journal.position(), position.max(HEADER_BYTES));
         Ok(())
     }
 
     /// Flushes the journal and writes a checkpoint. No jobs may be running.
     pub fn close(&mut self) -> Result<()> {
         self.update_clock();
-        self.journal.sync()?;
-        self.checkpoint_now()
+        // If it cannot be synced, the checkpoint brings on media what it says; and the other way round.
+        let synced = self.journal.sync();
+        self.checkpoint_now().and(if self.journal.is_tainted() { synced } else { Ok(()) })
     }
 }

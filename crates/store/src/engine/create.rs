@@ -114,6 +114,7 @@ impl Engine {
             txn: crate::apply::Txn::default(),
             opened_ns,
             journal_dirty_since_ns: None,
+            journal_retry_ns: 0,
             container_deleted_at: 0,
             moved_bytes: 0,
         };

@@ -29,8 +29,8 @@ pub(super) struct Draining {
     retry_ns: u64,
     /// Why the last plan moved anything.
     pub reason: String,
-    /// Slots looked at since anything was found, per call of a drain.
-    fruitless: u32,
+    /// Object slots looked at since anything was found that is to leave, for each device.
+    fruitless: Vec<u32>,
 }
 
 impl Engine {
@@ -86,7 +86,9 @@ impl Engine {
             candidates.push(Candidate { object: self.state.key_of(slot), bytes, idle_ms, copied });
             found.push(slot);
         }
-        self.drain.fruitless = if found.is_empty() { self.drain.fruitless.saturating_add(looked) } else { 0 };
+        self.drain.fruitless.resize(self.state.space.slots.len(), 0);
+        let fruitless = &mut self.drain.fruitless[dev as usize];
+        *fruitless = if found.is_empty() { fruitless.saturating_add(looked) } else { 0 };
         let view = self.state.space.get(dev).view();
         let excess = excess_bytes(&view);
         let plan = plan_drain(&view, &candidates);
@@ -104,6 +106,11 @@ impl Engine {
                 return; // the journal does not take it: at the next tick
             }
         }
+    }
+
+    /// True if all objects were looked at and none has anything on the device that could be moved.
+    pub(super) fn holds_nothing_live(&self, dev: u8) -> bool {
+        self.drain.fruitless.get(dev as usize).is_some_and(|looked| *looked >= self.state.objects.slots())
     }
 
     fn is_visible(&self, container: u32) -> bool {
@@ -209,7 +216,10 @@ impl Engine {
     /// Moves cannot go on: whoever waits for a device to be emptied is told, and it is tried again later.
     pub(super) fn moves_failed(&mut self, error: &Error, leaving: u8) {
         self.drain.retry_ns = self.state.now_ns + self.settings.retry_ns;
-        self.drain.queue.clear();
+        // What is only too full is looked at anew: it may have become less, or the other devices fuller.
+        let emptied = |slot: &crate::space::DeviceSlot| slot.state == DeviceState::Draining;
+        let slots = &self.state.space.slots;
+        self.drain.queue.retain(|(_, dev)| *dev != leaving && slots.get(*dev as usize).is_some_and(emptied));
         self.fail_waiters(error, |what| matches!(what, Wait::Drained { dev } if *dev == leaving));
     }
 

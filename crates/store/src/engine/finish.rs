@@ -50,15 +50,27 @@ impl Engine {
             Ok(()) => self.journal.note_synced(position),
             Err(_) if sequence != self.journal.sequence => {} // its successor was begun only after it was on media
             Err(error) => {
-                // Nothing is known of what is on media: a checkpoint makes the file superfluous.
-                if let Err(second) = self.checkpoint_now() {
-                    let error = Error::new(ErrorKind::Io, "the journal")
-                        .because(format!("{error}; nor could a checkpoint be written: {second}"))
-                        .try_next("look after the file system of the store directory");
-                    self.fail_waiters(&error, |what| matches!(what, super::flush::Wait::Durable { .. }));
-                    self.note_journal_dirty();
-                }
+                self.journal.note_sync_failed(sequence);
+                self.mend_journal(&error);
             }
+        }
+    }
+
+    /// Nothing is known of what of the journal is on media, and a later sync would not tell: a checkpoint makes the
+    /// file superfluous.
+    fn mend_journal(&mut self, error: &Error) {
+        let Err(second) = self.checkpoint_now() else { return };
+        self.journal_retry_ns = self.state.now_ns + self.settings.retry_ns;
+        let error = Error::new(ErrorKind::Io, "the journal")
+            .because(format!("{error}; nor could a checkpoint be written: {second}"))
+            .try_next("look after the file system of the store directory");
+        self.fail_waiters(&error, |what| matches!(what, super::flush::Wait::Durable { .. }));
+    }
+
+    /// Tries again to get rid of a journal file that cannot be synced.
+    pub(super) fn mend_journal_if_due(&mut self) {
+        if self.journal.is_tainted() && self.journal_retry_ns <= self.state.now_ns {
+            self.mend_journal(&Error::new(ErrorKind::Io, "the journal").because("a sync failed"));
         }
     }
 

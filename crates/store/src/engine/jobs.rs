@@ -68,6 +68,7 @@ impl Engine {
     /// The next job, to be run on any thread. Several may run at once.
     pub fn next_job(&mut self) -> Option<Job> {
         self.update_clock();
+        self.mend_journal_if_due();
         self.next_sync_devices()
             .or_else(|| self.next_sync_log())
             .or_else(|| self.next_copy())
@@ -111,7 +112,7 @@ impl Engine {
     }
 
     fn next_sync_log(&mut self) -> Option<Job> {
-        if self.journal.synced() >= self.journal.position() {
+        if self.journal.is_tainted() || self.journal.synced() >= self.journal.position() {
             self.journal_dirty_since_ns = None;
             return None;
         }

@@ -51,6 +51,8 @@ pub struct Engine {
     txn: Txn,
     opened_ns: u64,
     journal_dirty_since_ns: Option<u64>,
+    /// A journal that cannot be synced: when a checkpoint is tried again.
+    journal_retry_ns: u64,
     /// Journal position after the last deletion of a container: who waits for one that is gone waits for that.
     container_deleted_at: u64,
     moved_bytes: u64,

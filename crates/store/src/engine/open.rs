@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cenote_device::MetaDir;
+use cenote_device::{LogFile, MetaDir};
 use cenote_model::{DeviceState, Error, ErrorKind, Result, StoreId};
 
 use super::Engine;
@@ -55,7 +55,7 @@ impl Engine {
         state.space.replaying = false;
         let now_ns = seams.clock.now_ns();
         state.rebuild(now_ns)?;
-        let journal = begin_journal(&seams, &superblock, &head, ended.as_ref(), settings)?;
+        let journal = begin_journal(&seams, &superblock, &head, &ended, report.power_lost, settings)?;
         seams.control.instance_raise();
         let mut engine = Self::assemble(seams, &superblock, settings, state, journal);
         engine.checkpoint.sequence = head.sequence;
@@ -215,23 +215,18 @@ fn replay(
     head: &Head,
     state: &mut State,
     report: &mut RecoveryReport,
-) -> Result<Option<Ended>> {
-    let mut sequences: Vec<u64> = meta
-        .list()?
-        .iter()
-        .filter_map(|name| journal::sequence_of(name))
-        .filter(|sequence| *sequence >= head.journal_from)
-        .collect();
+) -> Result<Ended> {
+    let mut sequences: Vec<u64> = meta.list()?.iter().filter_map(|name| journal::sequence_of(name)).collect();
     sequences.sort_unstable();
     let mut replayed = 0;
-    let ended = read_all(meta, superblock.id, &sequences, report.power_lost, &mut |record| {
+    let ended = read_all(meta, superblock.id, &sequences, head.journal_from, report.power_lost, &mut |record| {
         replayed += 1;
         let entry = decode_record(record.kind, record.epoch, record.payload)
             .map_err(|malformed| corrupt(record.name, record.offset, malformed.0))?;
         state.replay(record.epoch, entry).map_err(|why| corrupt(record.name, record.offset, why))
     })?;
     report.records_replayed = replayed;
-    if let Some(ended) = ended.as_ref().filter(|ended| ended.torn) {
+    if ended.torn {
         report.torn_tail = Some((journal::file_name(ended.sequence), ended.offset));
     }
     Ok(ended)
@@ -242,23 +237,39 @@ fn begin_journal(
     seams: &Seams,
     superblock: &Superblock,
     head: &Head,
-    ended: Option<&Ended>,
+    ended: &Ended,
+    power_lost: bool,
     settings: Tuning,
 ) -> Result<Journal> {
     let meta = &seams.meta;
-    let (sequence, previous, position) = match ended {
-        None => (head.journal_from, (0, 0), head.position),
-        Some(ended) => {
-            meta.open_log(&journal::file_name(ended.sequence))?.sync()?;
-            (ended.sequence + 1, (ended.sequence, ended.offset), ended.position)
-        }
-    };
-    for name in meta.list()? {
-        let useless = journal::sequence_of(&name).is_some_and(|n| n >= sequence || n < head.journal_from)
-            || checkpoint::sequence_of(&name).is_some_and(|n| n < head.sequence);
+    let last = meta.open_log(&journal::file_name(ended.sequence))?;
+    if !power_lost {
+        write_again(last.as_ref(), ended.proven, ended.offset)?;
+    }
+    last.sync()?;
+    let names = meta.list()?;
+    for name in &names {
+        let useless = journal::sequence_of(name).is_some_and(|n| n > ended.sequence || n < head.journal_from)
+            || checkpoint::sequence_of(name).is_some_and(|n| n < head.sequence);
         if useless {
-            meta.remove(&name)?;
+            let _ = meta.remove(name); // it does no harm, and is removed after a later checkpoint
         }
     }
-    Journal::begin(Arc::clone(meta), superblock.id, sequence, previous, position, settings.log_bytes)
+    let newest = names.iter().filter_map(|name| journal::sequence_of(name)).max().unwrap_or(0);
+    let sequence = newest.max(ended.sequence) + 1;
+    let previous = (ended.sequence, ended.offset);
+    Journal::begin(Arc::clone(meta), superblock.id, sequence, previous, ended.position, settings.log_bytes)
+}
+
+/// Writes what a log has in `[from, to)` once more. A sync that failed under an earlier process may have left it clean
+/// in memory but not on media, and the next sync would not say so.
+fn write_again(log: &dyn LogFile, mut from: u64, to: u64) -> Result<()> {
+    let mut bytes = vec![0; (1 << 20).min(to.saturating_sub(from)) as usize];
+    while from < to {
+        let part = &mut bytes[..(1 << 20).min(to - from) as usize];
+        log.read(from, part)?;
+        log.write(from, part)?;
+        from += part.len() as u64;
+    }
+    Ok(())
 }

@@ -307,8 +307,9 @@ impl Engine {
     ) -> cenote_model::Result<(u8, Vec<u64>)> {
         let mut refused: Vec<DeviceId> = moving.iter().map(|(_, from)| *from).collect();
         let avoided = refused.len();
-        let total: u64 = lens.iter().map(|len| u64::from(*len).next_multiple_of(4096)).sum();
-        let first = u64::from(lens.first().copied().unwrap_or(1));
+        let padded = |len: &u32| u64::from(*len).next_multiple_of(4096);
+        let total: u64 = lens.iter().map(padded).sum();
+        let first = lens.first().map_or(4096, padded);
         for wanted in [total, first] {
             refused.truncate(avoided);
             loop {
@@ -321,11 +322,14 @@ impl Engine {
                     _ => place_copy(&views, wanted, &refused),
                 };
                 let Ok(decision) = decision else { break };
-                if decision.past_watermarks && moving.is_some_and(|(_, from)| !self.must_leave(from)) {
+                let may_stay = moving.is_some_and(|(_, from)| !self.must_leave(from));
+                if decision.past_watermarks && may_stay {
                     break; // no better there
                 }
                 let Some(dev) = self.state.space.slot_of(decision.device) else { break };
-                let places = self.take_each(dev, lens);
+                // What may stay must not fill the other device past its watermark, or it would come back.
+                let fitting = if may_stay && wanted < total { &lens[..1] } else { lens };
+                let places = self.take_each(dev, fitting);
                 if !places.is_empty() {
                     return Ok((dev, places));
                 }
@@ -378,12 +382,18 @@ impl Engine {
         cut.error = Some(error.clone());
         cut.retry_ns = retry_ns;
         let members = cut.members.clone();
-        self.fail_waiters_of(&members, error);
-        // What is to leave a volatile device waits for cuts.
-        let volatile: Vec<bool> = self.state.space.slots.iter().map(crate::space::DeviceSlot::is_volatile).collect();
+        // Who shares a transaction with a member is cut together with it, and so waits for this cut too.
+        let held_up: Vec<ContainerId> = (self.state.containers.ids().into_iter())
+            .filter(|id| members.contains(id) || self.state.linked(*id).iter().any(|other| members.contains(other)))
+            .collect();
+        self.fail_waiters_of(&held_up, error);
+        // What is to leave a volatile device waits for cuts, and so does what is kept only to go back to.
+        let waits_for_cuts: Vec<bool> = (0..self.state.space.slots.len() as u8)
+            .map(|dev| self.state.space.is_volatile(dev) || self.holds_nothing_live(dev))
+            .collect();
         self.fail_waiters(
             error,
-            |what| matches!(what, super::flush::Wait::Drained { dev } if volatile.get(*dev as usize) == Some(&true)),
+            |what| matches!(what, super::flush::Wait::Drained { dev } if waits_for_cuts.get(*dev as usize) == Some(&true)),
         );
     }
 

@@ -5,6 +5,8 @@
 
 mod read;
 pub(crate) mod record;
+#[cfg(test)]
+mod tests;
 mod update;
 
 use std::sync::Arc;
@@ -147,13 +149,18 @@ pub(crate) struct Journal {
     synced: u64,
     /// A sync ended of which no record speaks yet.
     proof_due: bool,
-    /// A write failed: go on in another file.
+    /// The file takes no more records: a write failed, or a successor may be there already.
     broken: bool,
-    /// A checkpoint has all that came before; the journal goes on in this file, which could not be made yet.
-    restart: Option<u64>,
+    /// A sync of the file failed. What it was to bring on media may be gone even if a later sync ends well: only a
+    /// checkpoint helps.
+    tainted: bool,
+    /// Checkpoints whose writing failed, but that may be there: they would hide what the journal goes on to say.
+    doubtful: Vec<String>,
+    /// Highest number that a file was given, be it one that came to nothing.
+    last_number: u64,
     /// A file made ahead of need.
     spare: Option<(u64, Arc<dyn LogFile>)>,
-    /// A file that a job is making; its name is not to be used meanwhile.
+    /// A file that a job is making.
     making: Option<u64>,
     /// The buffer of the last record.
     buffer: Vec<u8>,
@@ -175,9 +182,11 @@ impl Journal {
         position: u64,
         file_bytes: u64,
     ) -> Result<Self> {
-        let file: Arc<dyn LogFile> = meta.create_log(&file_name(sequence), file_bytes)?.into();
         let base = position.saturating_sub(HEADER_BYTES);
-        let mut journal = Self {
+        let header = Header { store, sequence, previous, previous_end, base };
+        let file: Arc<dyn LogFile> = meta.create_log(&file_name(sequence), file_bytes)?.into();
+        write_header(file.as_ref(), &header)?;
+        Ok(Self {
             meta,
             store,
             file,
@@ -187,20 +196,14 @@ impl Journal {
             synced: base + HEADER_BYTES,
             proof_due: false,
             broken: false,
-            restart: None,
+            tainted: false,
+            doubtful: Vec::new(),
+            last_number: sequence,
             spare: None,
             making: None,
-            buffer: Vec::new(),
+            buffer: Vec::with_capacity(64 << 10),
             file_bytes,
-        };
-        journal.write_header(previous, previous_end)?;
-        journal.buffer.reserve(64 << 10);
-        Ok(journal)
-    }
-    fn write_header(&self, previous: u64, previous_end: u64) -> Result<()> {
-        let header = Header { store: self.store, sequence: self.sequence, previous, previous_end, base: self.base };
-        self.file.write(0, &header.encode())?;
-        self.file.sync()
+        })
     }
     /// Position after the last record.
     pub fn position(&self) -> u64 {
@@ -262,54 +265,61 @@ impl Journal {
         self.offset = (self.offset + bytes.len() as u64).next_multiple_of(8);
         Ok(())
     }
-    /// A checkpoint on media has everything so far and says that the journal goes on in file `sequence`: nothing may go
-    /// into the present file any more. If the new one cannot be made now, each append tries again.
-    pub fn restart(&mut self, sequence: u64) -> Result<()> {
-        self.restart = Some(sequence);
-        self.synced = self.position();
-        self.proof_due = false;
-        self.spare = None;
-        self.begin_again()
-    }
-    fn begin_again(&mut self) -> Result<()> {
-        let Some(sequence) = self.restart else { return Ok(()) };
-        let name = file_name(sequence);
-        match self.meta.remove(&name) {
-            Ok(()) => {}
-            Err(e) if e.kind() == ErrorKind::NotFound => {}
-            Err(e) => return Err(e),
-        }
-        let file: Arc<dyn LogFile> = self.meta.create_log(&name, self.file_bytes)?.into();
+    /// Makes the file in which the journal goes on once a checkpoint has everything so far: it has no predecessor.
+    /// Nothing goes into it before [`Journal::restart`]; if it comes to nothing, readers pass over it.
+    pub fn prepare_restart(&mut self) -> Result<(Header, Arc<dyn LogFile>)> {
+        let sequence = self.next_number();
+        let file: Arc<dyn LogFile> = self.meta.create_log(&file_name(sequence), self.file_bytes)?.into();
         let base = self.position() - HEADER_BYTES;
         let header = Header { store: self.store, sequence, previous: 0, previous_end: 0, base };
-        file.write(0, &header.encode())?;
-        file.sync()?;
-        (self.file, self.sequence, self.base, self.offset) = (file, sequence, base, HEADER_BYTES);
-        (self.broken, self.restart) = (false, None);
+        write_header(file.as_ref(), &header)?;
+        Ok((header, file))
+    }
+    /// A checkpoint on media has everything so far and says that the journal goes on in this file.
+    pub fn restart(&mut self, header: &Header, file: Arc<dyn LogFile>) {
+        self.synced = self.position();
+        self.doubtful.clear();
+        self.spare = None;
+        self.go_on_in(header, file);
+    }
+    /// A checkpoint that the journal was to restart after could not be written, but may be there all the same. It is
+    /// removed before anything else is appended.
+    pub fn doubt(&mut self, checkpoint: String) {
+        self.doubtful.push(checkpoint);
+    }
+    fn clear_doubt(&mut self) -> Result<()> {
+        while let Some(name) = self.doubtful.last() {
+            match self.meta.remove(name) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                _ => self.doubtful.pop(),
+            };
+        }
         Ok(())
     }
+    fn go_on_in(&mut self, header: &Header, file: Arc<dyn LogFile>) {
+        (self.file, self.sequence, self.base, self.offset) = (file, header.sequence, header.base, HEADER_BYTES);
+        (self.proof_due, self.broken, self.tainted) = (false, false, false);
+    }
     fn make_room(&mut self, need: u64) -> Result<()> {
-        self.begin_again()?;
-        if self.offset + need <= self.file.capacity() && !self.broken { Ok(()) } else { self.rotate(need) }
+        self.clear_doubt()?;
+        if self.offset + need <= self.file.capacity() && !self.broken && !self.tainted {
+            return Ok(());
+        }
+        self.rotate(need)
     }
     /// Goes on in a new file with room for `need` bytes. The old one is on media before the new one has a header.
     pub fn rotate(&mut self, need: u64) -> Result<()> {
-        self.begin_again()?;
-        self.file.sync()?;
-        let sequence = self.next_sequence();
+        self.clear_doubt()?;
+        self.sync_file()?;
         let capacity = self.file_bytes.max(need + HEADER_BYTES);
-        let spare = self.spare.take().filter(|(spare, file)| *spare == sequence && file.capacity() >= capacity);
-        let file = if let Some((_, file)) = spare {
-            file
+        // Readers take the file of the highest number that was begun for the last one.
+        let last = self.last_number;
+        let spare = self.spare.take().filter(|(number, file)| *number == last && file.capacity() >= capacity);
+        let (sequence, file) = if let Some(spare) = spare {
+            spare
         } else {
-            let name = file_name(sequence);
-            // A spare that was too small, or was left by a crash, has no header and holds nothing.
-            match self.meta.remove(&name) {
-                Ok(()) => {}
-                Err(e) if e.kind() == ErrorKind::NotFound => {}
-                Err(e) => return Err(e),
-            }
-            self.meta.create_log(&name, capacity)?.into()
+            let sequence = self.next_number();
+            (sequence, self.meta.create_log(&file_name(sequence), capacity)?.into())
         };
         let position = self.position();
         let header = Header {
@@ -319,16 +329,30 @@ impl Journal {
             previous_end: self.offset,
             base: position - HEADER_BYTES,
         };
-        file.write(0, &header.encode())?;
-        file.sync()?;
+        // From here on a successor may be there that says where this file ends.
+        self.broken = true;
+        write_header(file.as_ref(), &header)?;
         self.synced = position;
-        self.proof_due = false;
-        self.broken = false;
-        self.file = file;
-        self.sequence = sequence;
-        self.offset = HEADER_BYTES;
-        self.base = header.base;
+        self.go_on_in(&header, file);
         Ok(())
+    }
+    fn sync_file(&mut self) -> Result<()> {
+        if self.tainted {
+            return Err(Error::new(ErrorKind::Io, "the journal")
+                .because("it could not be synced, and no checkpoint could be written since")
+                .try_next("look after the file system of the store directory"));
+        }
+        let done = self.file.sync();
+        self.tainted = done.is_err();
+        done
+    }
+    /// A sync of the file that was the journal's then failed.
+    pub fn note_sync_failed(&mut self, sequence: u64) {
+        self.tainted |= sequence == self.sequence;
+    }
+    /// True if only a checkpoint can bring on media what was appended.
+    pub fn is_tainted(&self) -> bool {
+        self.tainted
     }
     /// The file to be synced, and the position that is on media then.
     pub fn to_sync(&self) -> (Arc<dyn LogFile>, u64) {
@@ -336,23 +360,22 @@ impl Journal {
     }
     /// A sync that began at `position` ended well.
     pub fn note_synced(&mut self, position: u64) {
-        if position > self.synced {
+        if position > self.synced && !self.tainted {
             self.synced = position;
             self.proof_due = true;
         }
     }
     /// Syncs here and now.
     pub fn sync(&mut self) -> Result<()> {
-        self.begin_again()?;
         let position = self.position();
-        self.file.sync()?;
+        self.sync_file()?;
         self.note_synced(position);
         Ok(())
     }
-    /// The sequence number that the next file will have.
-    pub fn next_sequence(&self) -> u64 {
-        let next = self.sequence + 1;
-        if self.making == Some(next) { next + 1 } else { next }
+    /// A number that no file ever had.
+    fn next_number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
     }
     /// The sequence number of a spare file that should be made now; a job makes it and [`Journal::give_spare`] ends that.
     pub fn make_spare(&mut self) -> Option<u64> {
@@ -360,13 +383,13 @@ impl Journal {
         if !half_full || self.spare.is_some() || self.making.is_some() {
             return None;
         }
-        self.making = Some(self.sequence + 1);
+        self.making = Some(self.next_number());
         self.making
     }
     /// Takes a spare file, or that it could not be made. False if it is of no use any more.
     pub fn give_spare(&mut self, sequence: u64, file: Option<Arc<dyn LogFile>>) -> bool {
         self.making = None;
-        let useful = sequence == self.sequence + 1;
+        let useful = sequence == self.last_number && sequence > self.sequence;
         if let (true, Some(file)) = (useful, file) {
             self.spare = Some((sequence, file));
         }
@@ -376,6 +399,11 @@ impl Journal {
     pub fn is_making(&self) -> bool {
         self.making.is_some()
     }
+}
+
+fn write_header(file: &dyn LogFile, header: &Header) -> Result<()> {
+    file.write(0, &header.encode())?;
+    file.sync()
 }
 
 /// Fills in a record's length, epoch and checksum.

@@ -20,8 +20,8 @@ pub(crate) struct Ended {
     pub position: u64,
     /// True if an unfinished record follows.
     pub torn: bool,
-    /// Files after the last one, which hold nothing.
-    pub unused: Vec<u64>,
+    /// Up to here, a record says, the file was on media.
+    pub proven: u64,
 }
 
 /// A record as it was read.
@@ -45,7 +45,11 @@ enum Found {
     Nothing,
 }
 
-/// Calls `each` with every record of the files `sequences` (ascending, without gaps), in order.
+/// Calls `each` with every record of the journal, in order. `sequences`: of all files that are there; `first`: the one
+/// that the checkpoint says the journal goes on in.
+///
+/// Each file names its predecessor, and a file gets records only when nothing goes into its predecessor any more: so the
+/// newest one is the last, and what no chain from it leads to came to nothing and is passed over.
 ///
 /// `power_lost`: what was not synced may be missing or torn in any order. Otherwise nothing that was written is missing,
 /// so that whatever is not a record and not the very end is damage.
@@ -53,47 +57,77 @@ pub(crate) fn read_all(
     meta: &dyn MetaDir,
     store: StoreId,
     sequences: &[u64],
+    first: u64,
     power_lost: bool,
     each: &mut dyn FnMut(Replayed<'_>) -> Result<()>,
-) -> Result<Option<Ended>> {
-    let mut files = Vec::new();
-    let mut unused = Vec::new();
-    for sequence in sequences {
-        let name = file_name(*sequence);
-        let file = meta.open_log(&name)?;
-        let mut page = vec![0; HEADER_BYTES.min(file.capacity()) as usize];
-        file.read(0, &mut page)?;
-        let is_last = sequences.last() == Some(sequence);
-        match Header::decode(&name, &page) {
-            Ok(None) => unused.push(*sequence),
-            // The process died while it wrote the header, or the power went: no record was written yet.
-            Err(error) if is_last && error.kind() == ErrorKind::Corrupt && holds_nothing(file.as_ref())? => {
-                unused.push(*sequence);
+) -> Result<Ended> {
+    let missing =
+        |sequence| corrupt(&file_name(sequence), 0, "it is missing, or damaged").try_next("restore it from a copy");
+    let mut chain: Vec<LogRead> = Vec::new();
+    for sequence in sequences.iter().rev().copied().filter(|sequence| *sequence >= first) {
+        let wanted = chain.last().map(|log: &LogRead| log.header.previous);
+        if wanted.is_some_and(|wanted| sequence > wanted) {
+            continue; // it came to nothing
+        }
+        if let Some(wanted) = wanted.filter(|wanted| sequence < *wanted) {
+            return Err(missing(wanted));
+        }
+        if let Some(log) = open_file(meta, store, sequence, first, wanted.is_some())? {
+            chain.push(log);
+            if sequence == first {
+                break;
             }
-            Err(error) => return Err(error),
-            Ok(Some(header)) => {
-                if header.store != store || header.sequence != *sequence {
-                    return Err(corrupt(&name, 0, "it belongs to another store or place in the journal")
-                        .try_next("put the right file in its place"));
-                }
-                files.push((name, file, header));
-            }
+        } else if let Some(wanted) = wanted {
+            return Err(missing(wanted));
         }
     }
-    for pair in files.windows(2) {
-        if pair[1].2.previous != pair[0].2.sequence {
-            let missing = file_name(pair[1].2.previous);
-            return Err(corrupt(&missing, 0, "it is missing, or damaged").try_next("restore it from a copy"));
-        }
+    match chain.last() {
+        None => return Err(missing(first)),
+        Some(log) if log.header.sequence != first => return Err(missing(log.header.previous.max(first))),
+        Some(_) => chain.reverse(),
     }
     let mut ended = None;
-    for i in 0..files.len() {
-        let (name, file, header) = &files[i];
-        let next = files.get(i + 1).map(|(_, _, header)| header);
-        let end = read_file(name, file.as_ref(), header, next, power_lost, each)?;
-        ended = Some(Ended { sequence: header.sequence, unused: unused.clone(), ..end });
+    for (i, log) in chain.iter().enumerate() {
+        let next = chain.get(i + 1).map(|log| &log.header);
+        ended = Some(read_file(&log.name, log.file.as_ref(), &log.header, next, power_lost, each)?);
     }
-    Ok(ended)
+    ended.ok_or_else(|| missing(first))
+}
+
+/// A file of the journal, opened for reading.
+struct LogRead {
+    name: String,
+    file: Box<dyn LogFile>,
+    header: Header,
+}
+
+/// Opens a file of the journal. `None`: nothing ever went into it, and it is not `named` by a successor.
+fn open_file(meta: &dyn MetaDir, store: StoreId, sequence: u64, first: u64, named: bool) -> Result<Option<LogRead>> {
+    let name = file_name(sequence);
+    let file = meta.open_log(&name)?;
+    let mut page = vec![0; HEADER_BYTES.min(file.capacity()) as usize];
+    file.read(0, &mut page)?;
+    let header = match Header::decode(&name, &page) {
+        Ok(Some(header)) => header,
+        // It was made and not begun; or the process died, or the power went, while the header was written.
+        Ok(None) if holds_nothing(file.as_ref())? => return Ok(None),
+        Ok(None) => return Err(corrupt(&name, 0, "its header is gone")),
+        Err(error) if !named && error.kind() == ErrorKind::Corrupt && holds_nothing(file.as_ref())? => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if header.store != store || header.sequence != sequence {
+        return Err(corrupt(&name, 0, "it belongs to another store or place in the journal")
+            .try_next("put the right file in its place"));
+    }
+    if header.previous == 0 && sequence != first {
+        // It was to follow a checkpoint that came to nothing.
+        return if holds_nothing(file.as_ref())? {
+            Ok(None)
+        } else {
+            Err(corrupt(&name, 0, "it follows a checkpoint that is not there"))
+        };
+    }
+    Ok(Some(LogRead { name, file, header }))
 }
 
 fn read_file(
@@ -110,20 +144,24 @@ fn read_file(
     }
     let mut window = Window { file, limit, begin: HEADER_BYTES, bytes: Vec::new() };
     let mut at = HEADER_BYTES;
+    let mut proven = HEADER_BYTES;
     while at < limit {
         let Found::Record { kind, epoch, len } = window.record_at(at)? else {
             if next.is_some() {
                 return Err(corrupt(name, at, "a record is damaged"));
             }
             let torn = judge_end(name, &mut window, header, at, power_lost)?;
-            return Ok(Ended { sequence: 0, offset: at, position: header.base + at, torn, unused: Vec::new() });
+            return Ok(Ended { sequence: header.sequence, offset: at, position: header.base + at, torn, proven });
         };
         let end = (at + len as u64).next_multiple_of(8);
         let payload = &window.slice(at, len)?[RECORD_HEADER..];
+        if kind == Kind::Synced {
+            proven = proven.max(Decoder::new(payload).u64().unwrap_or(0).saturating_sub(header.base));
+        }
         each(Replayed { kind, epoch, payload, name, offset: at })?;
         at = end;
     }
-    Ok(Ended { sequence: 0, offset: at, position: header.base + at, torn: false, unused: Vec::new() })
+    Ok(Ended { sequence: header.sequence, offset: at, position: header.base + at, torn: false, proven })
 }
 
 /// True if nothing was ever written behind the header.

@@ -157,24 +157,28 @@ impl Oracle {
     }
 
     /// The store's processes died and it was opened again. Returns how many entries of the history are in it.
+    ///
+    /// How many is what the store's epoch says: updates that change nothing can be told from updates that are lost by
+    /// it alone.
     pub fn after_process_death(&mut self, observed: &Observed) -> Result<usize, String> {
-        let newest = match observed.compare(&self.current) {
-            Ok(()) => {
-                self.adopt_epochs(observed, true)?;
-                return Ok(self.len());
-            }
-            Err(difference) => difference,
-        };
         let acked = self.entries.iter().rposition(|e| e.acked).map_or(0, |at| at + 1);
+        let reached = match observed.epoch {
+            0 => None,
+            epoch => Some(self.entries.partition_point(|entry| entry.epoch <= epoch)),
+        };
         let mut state = self.base.clone();
-        // The longest one, since updates that change nothing leave their epoch.
-        let mut longest = None;
-        for (at, entry) in self.entries.iter().enumerate() {
-            if at >= acked && observed.compare(&state).is_ok() {
-                longest = Some((at, state.clone()));
+        let (mut longest, mut difference) = (None, String::new());
+        for at in 0..=self.entries.len() {
+            if let Some(entry) = at.checked_sub(1).map(|before| &self.entries[before]) {
+                for change in &entry.changes {
+                    state.change(change, entry.epoch);
+                }
             }
-            for change in &entry.changes {
-                state.change(change, entry.epoch);
+            if at >= acked && reached.is_none_or(|reached| reached == at) {
+                match observed.compare(&state) {
+                    Ok(()) => longest = Some((at, state.clone())),
+                    Err(why) => difference = why,
+                }
             }
         }
         if let Some((at, state)) = longest {
@@ -184,9 +188,11 @@ impl Oracle {
         }
         let first = self.first;
         Err(format!(
-            "after process death: no prefix with the {} acknowledged of {} entries matches; newest: {newest}",
+            "after process death: no prefix with the {} acknowledged of {} entries matches (its epoch {} makes {}): {difference}",
             first + acked,
-            self.len()
+            self.len(),
+            observed.epoch,
+            first + reached.unwrap_or(0),
         ))
     }
     fn cut(&mut self, at: usize, state: State) -> usize {

@@ -41,6 +41,8 @@ pub struct ObservedContainer {
 /// A store as it was read.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Observed {
+    /// The epoch of its last update; 0 if that is not known.
+    pub epoch: u64,
     /// Its containers.
     pub containers: BTreeMap<ContainerId, ObservedContainer>,
 }

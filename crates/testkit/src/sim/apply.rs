@@ -96,6 +96,7 @@ impl Sim {
                     if !words.iter().all(|(before, after)| before < after) {
                         return Err(format!("version words {words:?} did not rise"));
                     }
+                    self.last_epoch = self.last_epoch.max(epoch);
                     let entry = self.oracle.applied(epoch, effective, atomic);
                     self.summary.updates += 1;
                     return self.judge_applied(
@@ -113,8 +114,9 @@ impl Sim {
                     sent.changes = changes.to_vec();
                 }
                 // It may or may not survive; if it does, then as the next entry.
+                self.last_epoch = if self.died { self.last_epoch + 1 } else { self.epoch_now()? };
                 if !effective.is_empty() {
-                    let epoch = if self.died { 0 } else { self.epoch_now()? };
+                    let epoch = self.last_epoch;
                     let entry = self.oracle.applied(epoch, effective, atomic);
                     if let Some(sent) = self.clients[at].sent.iter_mut().find(|sent| sent.seq == seq) {
                         sent.goal = Goal::Apply { entry: Some(entry), predicted };

@@ -104,6 +104,7 @@ impl Sim {
             self.engine().session_close(session);
         }
         let found = self.survey()?;
+        self.last_epoch = found.observed.epoch;
         self.oracle.after_power_loss(&found.observed)?;
         self.client_open()
     }
@@ -127,6 +128,7 @@ impl Sim {
             }
         }
         let found = self.survey()?;
+        self.last_epoch = found.observed.epoch;
         let survived = self.oracle.after_process_death(&found.observed)?;
         trace!(self.trace, "{survived} entries survived");
         self.send_rest(survived)

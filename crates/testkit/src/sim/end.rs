@@ -87,7 +87,8 @@ impl Sim {
         let session = self.observer()?;
         let engine = self.engine();
         let expected = used_bytes(&found, engine);
-        let copies: u64 = found.used.iter().map(|used| used.len.next_multiple_of(4096) + 4096).sum();
+        // Each copy is made of whole checksum units, whatever its neighbours share with it.
+        let copies: u64 = found.used.iter().map(|used| (used.kept().1 - used.kept().0).next_multiple_of(4096)).sum();
         let Outcome::Ready(Response::Devices(devices)) = engine.handle(session, 0, Request::Devices) else {
             return Err("Devices must answer at once".into());
         };

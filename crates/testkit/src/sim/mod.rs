@@ -112,6 +112,8 @@ struct Sim {
     next_container: u64,
     next_device: u64,
     next_nonce: u128,
+    /// Epoch of the last update, as far as it is known.
+    last_epoch: u64,
     /// The engine's process died within the last call.
     died: bool,
     /// Errors were injected since the engine was opened: it may refuse work.
@@ -237,6 +239,7 @@ impl Sim {
             next_container: 1000,
             next_device,
             next_nonce: 1,
+            last_epoch: 0,
             died: false,
             hurt: false,
             injected_seen: 0,

@@ -1,0 +1,186 @@
+//! Files change while I/O fails: whatever happens, what was appended is read again, in order.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cenote_device::mem::MemMetaDir;
+
+use super::*;
+
+const STORE: StoreId = StoreId(7);
+
+/// A directory that does a thing and then says that it failed.
+#[derive(Clone, Default)]
+struct Failing {
+    inner: MemMetaDir,
+    sync_fails: Arc<AtomicBool>,
+    remove_fails: Arc<AtomicBool>,
+    removed: Arc<Mutex<Vec<String>>>,
+}
+
+fn refused() -> Error {
+    Error::new(ErrorKind::Io, "a test").because("it was told to fail")
+}
+
+impl MetaDir for Failing {
+    fn create_log(&self, name: &str, capacity: u64) -> Result<Box<dyn LogFile>> {
+        let inner = self.inner.create_log(name, capacity)?;
+        Ok(Box::new(FailingLog { inner, fails: Arc::clone(&self.sync_fails) }))
+    }
+    fn open_log(&self, name: &str) -> Result<Box<dyn LogFile>> {
+        self.inner.open_log(name)
+    }
+    fn write_file(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        self.inner.write_file(name, bytes)
+    }
+    fn read_file(&self, name: &str) -> Result<Vec<u8>> {
+        self.inner.read_file(name)
+    }
+    fn list(&self) -> Result<Vec<String>> {
+        self.inner.list()
+    }
+    fn remove(&self, name: &str) -> Result<()> {
+        if self.remove_fails.load(Ordering::Relaxed) {
+            return Err(refused());
+        }
+        self.removed.lock().unwrap().push(name.to_owned());
+        self.inner.remove(name)
+    }
+}
+
+struct FailingLog {
+    inner: Box<dyn LogFile>,
+    fails: Arc<AtomicBool>,
+}
+
+impl LogFile for FailingLog {
+    fn capacity(&self) -> u64 {
+        self.inner.capacity()
+    }
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.inner.write(offset, bytes)
+    }
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.inner.read(offset, buf)
+    }
+    fn sync(&self) -> Result<()> {
+        if self.fails.load(Ordering::Relaxed) { Err(refused()) } else { self.inner.sync() }
+    }
+}
+
+fn journal(meta: &Failing) -> Journal {
+    Journal::begin(Arc::new(meta.clone()), STORE, 1, (0, 0), HEADER_BYTES, 8192).unwrap()
+}
+
+fn append(journal: &mut Journal, n: u64) -> Result<()> {
+    let mut draft = journal.draft(Kind::SessionClose);
+    draft.bytes.put_u64(n);
+    journal.append(draft, 0)
+}
+
+/// The numbers that were appended.
+fn replayed(meta: &Failing, first: u64) -> Result<Vec<u64>> {
+    let mut sequences: Vec<u64> = meta.list()?.iter().filter_map(|name| sequence_of(name)).collect();
+    sequences.sort_unstable();
+    let mut found = Vec::new();
+    read_all(meta, STORE, &sequences, first, false, &mut |record| {
+        if record.kind == Kind::SessionClose {
+            found.push(Decoder::new(record.payload).u64().unwrap());
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+#[test]
+fn a_new_file_that_came_to_nothing_hides_no_later_record() {
+    let meta = Failing::default();
+    let mut journal = journal(&meta);
+    append(&mut journal, 1).unwrap();
+    // The new file gets its header, and then its sync fails: it says where the first file ends.
+    let position = journal.position();
+    let old = journal.to_sync().0;
+    old.sync().unwrap();
+    journal.broken = true;
+    meta.sync_fails.store(true, Ordering::Relaxed);
+    let header =
+        Header { store: STORE, sequence: 2, previous: 1, previous_end: position, base: position - HEADER_BYTES };
+    journal.last_number = 2;
+    let file = meta.create_log(&file_name(2), 8192).unwrap();
+    assert!(write_header(file.as_ref(), &header).is_err());
+    meta.sync_fails.store(false, Ordering::Relaxed);
+    for n in 2..5 {
+        append(&mut journal, n).unwrap();
+    }
+    assert_eq!(journal.sequence, 3, "neither the old file nor the one that came to nothing");
+    assert_eq!(replayed(&meta, 1).unwrap(), [1, 2, 3, 4]);
+}
+
+#[test]
+fn a_spare_file_is_not_used_after_one_of_a_higher_number() {
+    let meta = Failing::default();
+    let mut journal = journal(&meta);
+    for n in 0..80 {
+        append(&mut journal, n).unwrap();
+    }
+    let spare = journal.make_spare().unwrap();
+    journal.rotate(0).unwrap();
+    assert!(journal.sequence > spare, "the spare was not there yet");
+    let file: Arc<dyn LogFile> = meta.create_log(&file_name(spare), 8192).unwrap().into();
+    assert!(!journal.give_spare(spare, Some(file)));
+    append(&mut journal, 80).unwrap();
+    assert_eq!(replayed(&meta, 1).unwrap(), (0..=80).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_file_whose_sync_failed_is_never_trusted_again() {
+    let meta = Failing::default();
+    let mut journal = journal(&meta);
+    append(&mut journal, 1).unwrap();
+    let synced = journal.synced();
+    meta.sync_fails.store(true, Ordering::Relaxed);
+    assert!(journal.sync().is_err());
+    meta.sync_fails.store(false, Ordering::Relaxed);
+    assert!(journal.is_tainted());
+    assert!(journal.sync().is_err() && journal.rotate(0).is_err() && append(&mut journal, 2).is_err());
+    journal.note_synced(journal.position());
+    assert_eq!(journal.synced(), synced, "a sync that ended well says nothing of what an earlier one dropped");
+    // A checkpoint helps.
+    let (header, file) = journal.prepare_restart().unwrap();
+    journal.restart(&header, file);
+    append(&mut journal, 2).unwrap();
+    assert_eq!(replayed(&meta, header.sequence).unwrap(), [2]);
+}
+
+#[test]
+fn a_restart_that_came_to_nothing_is_passed_over_and_its_checkpoint_removed_first() {
+    let meta = Failing::default();
+    let mut journal = journal(&meta);
+    append(&mut journal, 1).unwrap();
+    let _ = journal.prepare_restart().unwrap();
+    meta.write_file("checkpoint-000009", b"perhaps").unwrap();
+    journal.doubt("checkpoint-000009".to_owned());
+    meta.remove_fails.store(true, Ordering::Relaxed);
+    assert!(append(&mut journal, 2).is_err(), "the checkpoint would hide it");
+    meta.remove_fails.store(false, Ordering::Relaxed);
+    append(&mut journal, 2).unwrap();
+    assert_eq!(meta.removed.lock().unwrap().as_slice(), ["checkpoint-000009"]);
+    assert_eq!(replayed(&meta, 1).unwrap(), [1, 2]);
+    journal.rotate(0).unwrap();
+    append(&mut journal, 3).unwrap();
+    assert_eq!(replayed(&meta, 1).unwrap(), [1, 2, 3]);
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let meta = Failing::default();
+    let mut journal = journal(&meta);
+    for n in 1..4 {
+        append(&mut journal, n).unwrap();
+        journal.rotate(0).unwrap();
+    }
+    meta.remove(&file_name(2)).unwrap();
+    assert!(replayed(&meta, 1).unwrap_err().to_string().contains(&file_name(2)));
+    meta.remove(&file_name(1)).unwrap();
+    assert!(replayed(&meta, 1).is_err() && replayed(&meta, 3).is_ok());
+}
