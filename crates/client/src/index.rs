@@ -1,5 +1,7 @@
 //! An index: ordered records.
 
+use std::sync::Arc;
+
 use cenote_model::{
     Error, ErrorKind, IndexId, IndexKey, KEY_BYTES_MAX, KeyCode, NextFrom, Request, Response, Result, Update,
     VALUE_BYTES_MAX,
@@ -8,6 +10,8 @@ use cenote_model::{
 use crate::container::Container;
 use crate::data::queue::Subject;
 use crate::op::Op;
+use crate::records::{Answer, LOAD_BYTES, LOAD_RECORDS, RecordCache, Stamp};
+use crate::session::Session;
 use crate::store::{Store, surprise};
 
 /// Bytes of records in one message.
@@ -22,6 +26,8 @@ const PAGE: u32 = 512;
 pub struct Index {
     container: Container,
     id: IndexId,
+    /// What this process knows of it, if it is to remember.
+    cache: Option<Arc<RecordCache>>,
 }
 
 /// A record: key and value.
@@ -32,7 +38,18 @@ pub(crate) type Versioned = (Vec<u8>, u64);
 
 impl Index {
     pub(crate) fn new(container: &Container, id: IndexId) -> Self {
-        Self { container: container.clone(), id }
+        Self { container: container.clone(), id, cache: None }
+    }
+    /// The same index, whose records this handle, its clones and transactions that read through them remember: a read of
+    /// what they know is no message. What others change is seen as without it. For indices that are read more often than
+    /// others change them; a change by others makes all that is known unknown.
+    #[must_use]
+    pub fn remembering(mut self) -> Self {
+        self.cache = Some(Arc::default());
+        self
+    }
+    pub(crate) fn cache(&self) -> Option<&Arc<RecordCache>> {
+        self.cache.as_ref()
     }
     /// Its full name.
     pub fn key(&self) -> IndexKey {
@@ -77,6 +94,7 @@ impl Index {
     ) -> Result<Vec<KeyCode>> {
         let session = self.container.store().session()?;
         session.check_writable()?;
+        let stamp = self.cache.as_ref().map(|_| Stamp::now(&session, self.key()));
         let mut codes = vec![KeyCode::Invalid; all.len()];
         let mut next = 0;
         loop {
@@ -92,8 +110,16 @@ impl Index {
             if updates.is_empty() {
                 return Ok(codes);
             }
+            // Worth remembering is what one message can hold.
+            let kept = stamp.filter(|_| updates.len() == all.len()).map(|stamp| (stamp, updates.clone()));
             match session.request(Request::Apply { checks: Vec::new(), updates, atomic: false })? {
                 Response::Applied { codes: answers, .. } => {
+                    if let (Some((before, updates)), Some(cache)) = (&kept, &self.cache)
+                        && answers.iter().all(|code| *code == KeyCode::Ok)
+                    {
+                        let changes = updates.iter().filter_map(record_of);
+                        cache.changed(*before, Stamp::now(&session, self.key()), false, changes);
+                    }
                     for (position, place) in places.into_iter().enumerate() {
                         codes[place] = answers.get(position).copied().unwrap_or(KeyCode::Ok);
                     }
@@ -104,7 +130,7 @@ impl Index {
         }
     }
     /// A change of a record finds no index: an error of its own, so that it is not taken for a missing record.
-    fn check_there(&self, session: &crate::session::Session, codes: &[KeyCode]) -> Result<()> {
+    fn check_there(&self, session: &Session, codes: &[KeyCode]) -> Result<()> {
         if !codes.contains(&KeyCode::NotFound) {
             return Ok(());
         }
@@ -117,14 +143,53 @@ impl Index {
     }
     /// Values by key.
     pub fn get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+        if let Some(known) = self.get_known(keys)? {
+            return Ok(known);
+        }
         Ok(self.get_with_epochs(keys)?.into_iter().map(|found| found.map(|(value, _)| value)).collect())
+    }
+    /// Values that this process knows, all or none.
+    #[allow(clippy::type_complexity, reason = "that they are known, and that they are there, are two questions")]
+    pub(crate) fn get_known(&self, keys: &[&[u8]]) -> Result<Option<Vec<Option<Vec<u8>>>>> {
+        let Some(cache) = &self.cache else { return Ok(None) };
+        let session = self.container.store().session()?;
+        for key in keys {
+            check_key(key)?;
+        }
+        let mut answer = cache.get(Stamp::now(&session, self.key()), keys);
+        if let Answer::Load = answer {
+            self.load(&session, cache)?;
+            answer = cache.get(Stamp::now(&session, self.key()), keys);
+        }
+        match answer {
+            Answer::Known(values) => Ok(Some(values)),
+            _ => Ok(None),
+        }
+    }
+    /// Asks for the first records, most likely all, of an index that this process is to know.
+    fn load(&self, session: &Session, cache: &RecordCache) -> Result<()> {
+        let asked = Stamp::now(session, self.key());
+        let request = Request::Next {
+            index: self.key(),
+            from: NextFrom::Start,
+            prefix: Vec::new(),
+            limit: LOAD_RECORDS,
+            bytes_max: LOAD_BYTES,
+        };
+        match session.request(request)? {
+            Response::Records { records, more } => cache.learn_first(asked, records, more),
+            other => return Err(surprise("records", &other)),
+        }
+        Ok(())
     }
     pub(crate) fn get_with_epochs(&self, keys: &[&[u8]]) -> Result<Vec<Option<Versioned>>> {
         let session = self.container.store().session()?;
         for key in keys {
             check_key(key)?;
         }
+        let asked = self.cache.as_ref().map(|cache| (cache, Stamp::now(&session, self.key())));
         let mut all = Vec::with_capacity(keys.len());
+        let every_key = keys;
         for keys in keys.chunks(MESSAGE_RECORDS) {
             let mut rest = keys;
             let mut at_once = rest.len();
@@ -144,6 +209,10 @@ impl Index {
                     Err(error) => return Err(error),
                 }
             }
+        }
+        if let Some((cache, asked)) = asked {
+            let pairs = every_key.iter().zip(&all);
+            cache.learn(asked, pairs.map(|(key, found)| (*key, found.as_ref().map(|(value, _)| &value[..]))));
         }
         Ok(all)
     }
@@ -175,10 +244,30 @@ impl Index {
             check_key(key)?;
         }
         let session = self.container.store().session()?;
+        let mut asked = None;
+        if let Some(cache) = &self.cache {
+            let mut answer = cache.next(Stamp::now(&session, self.key()), prefix, &from, limit as usize);
+            if let Answer::Load = answer {
+                self.load(&session, cache)?;
+                answer = cache.next(Stamp::now(&session, self.key()), prefix, &from, limit as usize);
+            }
+            if let Answer::Known(found) = answer {
+                return Ok(found);
+            }
+            let whole = matches!(from, NextFrom::Start).then(|| Stamp::now(&session, self.key()));
+            asked = whole.map(|asked| (cache, asked));
+        }
         let bytes_max = MESSAGE_BYTES as u32;
         let request = Request::Next { index: self.key(), from, prefix: prefix.to_vec(), limit, bytes_max };
         match session.request(request)? {
-            Response::Records { records, more } => Ok((records, more)),
+            Response::Records { records, more } => {
+                if let Some((cache, asked)) = asked
+                    && !more
+                {
+                    cache.learn_prefix(asked, prefix, &records);
+                }
+                Ok((records, more))
+            }
             other => Err(surprise("records", &other)),
         }
     }
@@ -215,6 +304,15 @@ impl Index {
         let ticket = session.queue.push(&session, vec![update], vec![subject], 0, false);
         session.keep();
         Ok(Op::of(&session, Some(ticket)))
+    }
+}
+
+/// The record that an update sets or takes away.
+fn record_of(update: &Update) -> Option<(&[u8], Option<&[u8]>)> {
+    match update {
+        Update::Put { key, value, .. } => Some((key, Some(value))),
+        Update::Del { key, .. } => Some((key, None)),
+        _ => None,
     }
 }
 

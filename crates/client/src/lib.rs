@@ -11,6 +11,7 @@ mod index;
 mod object;
 mod op;
 mod options;
+mod records;
 mod session;
 mod staged;
 mod store;

@@ -14,6 +14,7 @@ use crate::data::pieces::{Pieces, Place};
 use crate::data::{read, write};
 use crate::index::{Index, check_key};
 use crate::object::Object;
+use crate::records::{self, RecordCache, Stamp};
 use crate::session::Session;
 use crate::store::{Store, surprise};
 
@@ -50,6 +51,8 @@ struct Records {
     fresh: bool,
     deleted: bool,
     changed: HashMap<Vec<u8>, Option<Vec<u8>>>,
+    /// Where what was changed is remembered.
+    cache: Option<Arc<RecordCache>>,
 }
 
 impl std::fmt::Debug for Transaction {
@@ -118,6 +121,9 @@ impl Transaction {
     }
     fn records(&mut self, index: &Index) -> Result<&mut Records> {
         let records = self.indices.entry(index.key()).or_default();
+        if let Some(cache) = index.cache() {
+            records.cache = Some(cache.clone());
+        }
         if records.deleted { Err(deleted(index.name())) } else { Ok(records) }
     }
     /// Writes a byte range.
@@ -273,6 +279,14 @@ impl Transaction {
                 return Ok(None);
             }
         }
+        if let Some(known) = index.get_known(&[key])?.and_then(|mut values| values.pop())
+            && (!self.detect || records::is_checkable(known.as_deref()))
+        {
+            if self.detect {
+                self.checks.push(Check::Value { index: index.key(), key: key.to_vec(), value: known.clone() });
+            }
+            return Ok(known);
+        }
         let found = index.get_with_epochs(&[key])?.pop().flatten();
         if self.detect {
             let epoch = found.as_ref().map_or(0, |(_, epoch)| *epoch);
@@ -307,10 +321,19 @@ impl Transaction {
         }
         let updates = std::mem::take(&mut self.updates);
         let checks = std::mem::take(&mut self.checks);
+        let stamp = |index: &IndexKey, records: &Records| records.cache.as_ref().map(|_| Stamp::now(&session, *index));
+        let before: Vec<_> = self.indices.iter().map(|(index, records)| stamp(index, records)).collect();
         // On failure dropping `self` gives the space back.
         match session.request(Request::Apply { checks, updates, atomic: true })? {
             Response::Applied { epoch, .. } => {
                 self.runs.clear();
+                for ((index, records), before) in self.indices.iter().zip(before) {
+                    // A deleted index has another word now, so nothing is known of it any more.
+                    if let (Some(cache), Some(before), false) = (&records.cache, before, records.deleted) {
+                        let changes = records.changed.iter().map(|(key, value)| (&key[..], value.as_deref()));
+                        cache.changed(before, Stamp::now(&session, *index), records.fresh, changes);
+                    }
+                }
                 Ok(epoch)
             }
             other => Err(surprise("an epoch", &other)),

@@ -91,17 +91,34 @@ impl fmt::Display for IndexKey {
     }
 }
 
+/// Spreads the bits of a number.
+#[inline]
+fn mix(value: u64) -> u64 {
+    let value = (value ^ (value >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    let value = (value ^ (value >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    value ^ (value >> 32)
+}
+
+#[inline]
+fn word_hash(container: ContainerId, id: u128) -> u64 {
+    let id = mix(id as u64 ^ mix((id >> 64) as u64));
+    mix(id ^ container.0.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
 impl ObjectKey {
     /// Chooses the object's version word in the shared control table. The same in every process and version that may
     /// meet in one table: part of that table's format, so never change it without raising the table's version.
     #[inline]
     pub fn word_hash(self) -> u64 {
-        let mix = |value: u64| {
-            let value = (value ^ (value >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
-            let value = (value ^ (value >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
-            value ^ (value >> 32)
-        };
-        let object = mix(self.object.0 as u64 ^ mix((self.object.0 >> 64) as u64));
-        mix(object ^ self.container.0.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        word_hash(self.container, self.object.0)
+    }
+}
+
+impl IndexKey {
+    /// Chooses the index's version word, which is raised with every change of its records; as for objects.
+    #[inline]
+    pub fn word_hash(self) -> u64 {
+        // Not the word of the object with the same id: programs may well give both the same number.
+        word_hash(self.container, !self.index.0)
     }
 }

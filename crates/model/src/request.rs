@@ -85,6 +85,8 @@ pub enum Check {
     Object { key: ObjectKey, epoch: u64 },
     /// The record was not changed after `epoch` (0: does not exist).
     Record { index: IndexKey, key: Vec<u8>, epoch: u64 },
+    /// The record has this value (none: does not exist), whoever set it when.
+    Value { index: IndexKey, key: Vec<u8>, value: Option<Vec<u8>> },
 }
 
 /// Where [`Request::Next`] begins.

@@ -124,9 +124,10 @@ wire_enum!(Update, 9, "update", {
     12 => Put { index, key, value, only_new },
     13 => Del { index, key },
 });
-wire_enum!(Check, 33, "check", {
+wire_enum!(Check, 30, "check", {
     1 => Object { key, epoch },
     2 => Record { index, key, epoch },
+    3 => Value { index, key, value },
 });
 wire_enum!(NextFrom, 1, "place to begin", { 1 => Start, 2 => At(key), 3 => After(key) });
 wire_enum!(FlushTarget, 1, "target", { 1 => Store, 2 => Container(id), 3 => Object(key) });

@@ -135,10 +135,13 @@ impl Random {
         }
     }
     fn check(&mut self) -> Check {
-        if self.flag() {
-            Check::Object { key: self.key(), epoch: self.next() }
-        } else {
-            Check::Record { index: self.index(), key: self.bytes(), epoch: self.next() }
+        match self.below(3) {
+            0 => Check::Object { key: self.key(), epoch: self.next() },
+            1 => Check::Record { index: self.index(), key: self.bytes(), epoch: self.next() },
+            _ => {
+                let value = self.flag().then(|| self.bytes());
+                Check::Value { index: self.index(), key: self.bytes(), value }
+            }
         }
     }
     fn request(&mut self) -> Request {

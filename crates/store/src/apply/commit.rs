@@ -1,7 +1,7 @@
 //! Makes a transaction final: what it replaced goes to the undo lists, or its space is retired.
 
 use cenote_device::Control;
-use cenote_model::ContainerId;
+use cenote_model::{ContainerId, IndexKey};
 
 use super::{RangeStep, Step, Txn};
 use crate::container::Fresh;
@@ -12,16 +12,33 @@ use crate::state::{Reclaim, State};
 use crate::undo::{Change, Undo};
 
 impl State {
-    /// Raises the version words of the objects that the transaction touched; their values before and after, in
-    /// order of first appearance. To be called before [`State::commit`].
+    /// Raises the version words of the objects and indices that the transaction touched; those of the objects, before and
+    /// after, in order of first appearance. To be called before [`State::commit`].
     pub fn raise_words(&mut self, txn: &Txn, control: &dyn Control) -> Vec<(u64, u64)> {
         let mut words = Vec::new();
+        let mut indices: Vec<IndexKey> = Vec::new();
         self.request_mark = self.request_mark.wrapping_add(1);
         for step in &txn.steps {
             if let Step::ContainerDeleted { slot } = step {
                 // Their space goes later, but nobody may find them in a cached map from now on.
                 for object in self.containers.at(*slot).objects.values() {
                     control.word_raise(self.key_of(*object).word_hash());
+                }
+                let container = self.containers.at(*slot);
+                for index in container.indices.keys() {
+                    control.word_raise(IndexKey { container: container.id, index: *index }.word_hash());
+                }
+                continue;
+            }
+            if let Step::Record { container, index, .. }
+            | Step::IndexCreated { container, index }
+            | Step::IndexDeleted { container, index, .. } = step
+            {
+                let key = IndexKey { container: self.containers.at(*container).id, index: *index };
+                // Once for each: whoever finds it raised by one after a change of its own knows that nobody else's came.
+                if indices.last() != Some(&key) && !indices.contains(&key) {
+                    control.word_raise(key.word_hash());
+                    indices.push(key);
                 }
                 continue;
             }

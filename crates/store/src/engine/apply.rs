@@ -149,6 +149,16 @@ impl Engine {
                     let record = container.and_then(|c| c.indices.get(&index.index)).and_then(|i| i.get(key));
                     (record.map_or(0, |record| record.epoch), *epoch, format!("a record of index {index}"))
                 }
+                Check::Value { index, key, value } => {
+                    let container = self.state.containers.get(index.container);
+                    let record = container.and_then(|c| c.indices.get(&index.index)).and_then(|i| i.get(key));
+                    if record.map(|record| &record.value[..]) == value.as_deref() {
+                        continue;
+                    }
+                    return Err(Error::new(ErrorKind::Conflict, format!("a record of index {index}"))
+                        .because("it has another value than the transaction had read")
+                        .try_next("begin the transaction again"));
+                }
             };
             // An object is unchanged after an epoch if its last update is not later; existence must agree too.
             if now > expected || (now == 0) != (expected == 0) {

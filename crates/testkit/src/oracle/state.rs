@@ -198,14 +198,19 @@ impl State {
     }
     /// True if the check holds.
     pub fn holds(&self, check: &Check) -> bool {
+        if let Check::Value { index, key, value } = check {
+            let found = self.index(*index).and_then(|i| i.get(key)).map(|r| &r.0[..]);
+            return found == value.as_deref();
+        }
         let found = match check {
+            Check::Value { .. } => None,
             Check::Object { key, .. } => self.object(*key).map(|o| o.epoch),
             Check::Record { index, key, .. } => self.index(*index).and_then(|i| i.get(key)).map(|r| r.1),
         };
         match (check, found) {
             (Check::Object { epoch: 0, .. } | Check::Record { epoch: 0, .. }, found) => found.is_none(),
             (Check::Object { epoch, .. } | Check::Record { epoch, .. }, Some(found)) => found <= *epoch,
-            (_, None) => false,
+            (_, None) | (Check::Value { .. }, _) => false,
         }
     }
     /// Applies a change if it can be; otherwise changes nothing.

@@ -135,7 +135,8 @@ pub fn create(h5: &'static Api, name: &[u8], flags: u32, fcpl: hid_t, fapl: hid_
     };
     stub.write(&path, flags & H5F_ACC_EXCL != 0)?;
     let sup = Super { uuid: stub.uuid, generation: random_u64()? };
-    if let Err(error) = begin_generation(&store, &container, sup, &props) {
+    let meta = metadata(&container, sup.generation);
+    if let Err(error) = begin_generation(&store, &container, sup, &meta, &props) {
         if there == Seen::Nothing {
             // Nothing was made; the reservation must not look like a file. Failing to remove it changes nothing.
             let _ = std::fs::remove_file(&path);
@@ -144,11 +145,16 @@ pub fn create(h5: &'static Api, name: &[u8], flags: u32, fcpl: hid_t, fapl: hid_
     }
     sweep(&store, &container, sup.generation)?;
     let intent = H5F_ACC_RDWR | flags & H5F_ACC_SWMR_WRITE;
-    finish(h5, Opening { store, store_path, container, sup, path, name, intent, fapl, fcpl: Some(fcpl) })
+    finish(h5, Opening { store, store_path, container, sup, meta, path, name, intent, fapl, fcpl: Some(fcpl) })
+}
+
+/// The index of a file's metadata, remembered by whoever reads it.
+fn metadata(container: &Container, generation: u64) -> Index {
+    container.index(index_id(generation)).remembering()
 }
 
 /// Makes the container a new, empty file in one transaction.
-fn begin_generation(store: &Store, container: &Container, sup: Super, root: &GroupProps) -> Result<()> {
+fn begin_generation(store: &Store, container: &Container, sup: Super, meta: &Index, root: &GroupProps) -> Result<()> {
     let supers = container.open_index(SUPER_INDEX)?;
     let mut tx = store.begin();
     if let Some(old) = tx.get(&supers, SUPER_KEY)? {
@@ -157,11 +163,11 @@ fn begin_generation(store: &Store, container: &Container, sup: Super, root: &Gro
             tx.delete_index(&container.index(index_id(old.generation)))?;
         }
     }
-    let meta = tx.create_index(container, Some(index_id(sup.generation)))?;
+    tx.create_index(container, Some(index_id(sup.generation)))?;
     tx.put(&supers, SUPER_KEY, &sup.encode())?;
     let header = Header { born_unix_s: objects::born(root.object.track_times), body: Body::Group(root.clone()) };
-    tx.put(&meta, &keys::of(keys::TAG_HEADER, keys::ROOT), &header.encode())?;
-    tx.put(&meta, &keys::of(keys::TAG_REFCOUNT, keys::ROOT), &1u32.to_le_bytes())?;
+    tx.put(meta, &keys::of(keys::TAG_HEADER, keys::ROOT), &header.encode())?;
+    tx.put(meta, &keys::of(keys::TAG_REFCOUNT, keys::ROOT), &1u32.to_le_bytes())?;
     tx.commit().map(|_| ())
 }
 
@@ -220,7 +226,8 @@ fn open_in(
     };
     let (container, sup) = find(&store, &store_path, &path, &stub)?;
     let intent = flags & (H5F_ACC_RDWR | H5F_ACC_SWMR_WRITE | H5F_ACC_SWMR_READ);
-    finish(h5, Opening { store, store_path, container, sup, path, name, intent, fapl, fcpl: None })
+    let meta = metadata(&container, sup.generation);
+    finish(h5, Opening { store, store_path, container, sup, meta, path, name, intent, fapl, fcpl: None })
 }
 
 /// The container that a stub stands for; follows a renamed stub.
@@ -292,6 +299,7 @@ struct Opening<'a> {
     store_path: PathBuf,
     container: Container,
     sup: Super,
+    meta: Index,
     path: PathBuf,
     name: &'a [u8],
     intent: u32,
@@ -308,8 +316,8 @@ fn finish(h5: &'static Api, o: Opening<'_>) -> Result<Arc<File>> {
             h5_id(h5, "H5VLget_connector_id_by_name", (h5.H5VLget_connector_id_by_name)(c"cenote".as_ptr()))?,
         )
     };
-    let meta: Index = o.container.index(index_id(o.sup.generation));
-    let shared = Shared::join(o.store_path, o.container.id(), o.sup.generation);
+    let shared = Shared::join(o.store_path, &o.container, o.sup.generation, o.meta);
+    let meta = shared.meta().clone();
     Ok(Arc::new(File {
         h5,
         store: o.store,
@@ -374,6 +382,7 @@ pub fn reopen(file: &Arc<File>) -> Result<Arc<File>> {
             store_path: file.shared.store_path().to_path_buf(),
             container: file.container.clone(),
             sup: Super { uuid: file.uuid, generation: file.generation },
+            meta: file.meta.clone(),
             path: PathBuf::from(&file.path),
             name: &file.name,
             intent: file.intent.load(Ordering::Relaxed),

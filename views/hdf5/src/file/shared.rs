@@ -1,12 +1,11 @@
-//! What one process knows about a file that it has open, however many times: which objects are open.
-//!
-//! Deliberately nothing else: metadata are read from the store each time, so that processes see each other's changes.
+//! What one process knows about a file that it has open, however many times: which objects are open, and the handle of
+//! its metadata, which remembers what was read while nobody changes it (see [`cenote::Index::remembering`]).
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Weak};
 
-use cenote::ContainerId;
+use cenote::{Container, ContainerId, Index};
 use parking_lot::Mutex;
 
 /// Store directory, container, generation.
@@ -17,6 +16,7 @@ static FILES: LazyLock<Mutex<HashMap<FileKey, Weak<Shared>>>> = LazyLock::new(Mu
 /// See the module.
 pub struct Shared {
     key: FileKey,
+    meta: Index,
     state: Mutex<State>,
 }
 
@@ -34,13 +34,13 @@ struct OpenObject {
 }
 
 impl Shared {
-    /// What this process shares about that file; counts one more open file.
-    pub fn join(store: PathBuf, container: ContainerId, generation: u64) -> Arc<Self> {
-        let key = (store, container, generation);
+    /// What this process shares about that file; counts one more open file. `meta`: its metadata, if this is the first.
+    pub fn join(store: PathBuf, container: &Container, generation: u64, meta: Index) -> Arc<Self> {
+        let key = (store, container.id(), generation);
         let mut files = FILES.lock();
         files.retain(|_, weak| weak.strong_count() > 0);
         let shared = files.get(&key).and_then(Weak::upgrade).unwrap_or_else(|| {
-            let shared = Arc::new(Self { key: key.clone(), state: Mutex::default() });
+            let shared = Arc::new(Self { key: key.clone(), meta, state: Mutex::default() });
             files.insert(key, Arc::downgrade(&shared));
             shared
         });
@@ -51,6 +51,10 @@ impl Shared {
     pub fn is_open(store: &std::path::Path, container: ContainerId) -> bool {
         let files = FILES.lock();
         files.iter().any(|((s, c, _), weak)| s == store && *c == container && weak.strong_count() > 0)
+    }
+    /// The file's metadata.
+    pub fn meta(&self) -> &Index {
+        &self.meta
     }
     /// The store's directory.
     pub fn store_path(&self) -> &std::path::Path {

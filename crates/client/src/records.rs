@@ -1,0 +1,311 @@
+//! Records of an index that this process knows, and how it knows that they still hold.
+//!
+//! A read looks at the index's *version word* in the shared control table, as reads of objects do: as long as it has the
+//! value that it had before the records were asked for, they are what the engine would answer. So a hit is no message,
+//! and what others change is seen by the next read that begins after the change was acknowledged.
+//!
+//! After a change of its own this process applies that change to what it knows, if the word says that nobody else's came
+//! between. This room must not know who uses an index, nor what records mean.
+
+use std::collections::{BTreeMap, HashSet};
+use std::ops::Bound;
+use std::sync::{Mutex, MutexGuard};
+
+use cenote_model::{IndexKey, NextFrom};
+
+use crate::index::Record;
+use crate::session::Session;
+
+/// Records of the first message that asks for all of them: most indices that are read like this are small.
+pub(crate) const LOAD_RECORDS: u32 = 2048;
+/// And their bytes.
+pub(crate) const LOAD_BYTES: u32 = 128 << 10;
+/// A value up to this size is worth sending back to have it checked.
+const CHECKED_BYTES_MAX: usize = 4096;
+/// A miss costs about as much as so many records in a message of many.
+const RECORDS_PER_MISS: usize = 64;
+/// What is kept at most.
+const KEPT_BYTES_MAX: usize = 32 << 20;
+
+/// Instance and version word: equal stamps, equal records.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Stamp {
+    instance: u64,
+    word: u64,
+}
+
+impl Stamp {
+    /// As it is now.
+    pub fn now(session: &Session, index: IndexKey) -> Self {
+        let attachment = session.attachment();
+        let readers = &attachment.readers;
+        // The instance first: a word of a later instance must not pass for one of an earlier.
+        let instance = readers.instance();
+        Self { instance, word: readers.word(index.word_hash()) }
+    }
+    /// True if exactly one change came after `self`.
+    fn is_before(self, next: Self) -> bool {
+        self.instance == next.instance && self.word.wrapping_add(1) == next.word
+    }
+}
+
+/// What is known of one index. Shared by the clones of a handle.
+#[derive(Debug, Default)]
+pub(crate) struct RecordCache {
+    state: Mutex<State>,
+}
+
+/// How far, in key order, every record is known.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum KnownTo {
+    #[default]
+    Nothing,
+    Key(Vec<u8>),
+    All,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    stamp: Option<Stamp>,
+    /// None: known not to be there.
+    records: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    known_to: KnownTo,
+    /// Every record with one of these prefixes is known.
+    prefixes: HashSet<Vec<u8>>,
+    bytes: usize,
+    /// Reads since the records were dropped last that had to ask the engine.
+    misses: usize,
+    /// Records that the last load brought; none: never loaded.
+    loaded: Option<usize>,
+}
+
+/// What the cache says to a read.
+pub(crate) enum Answer<T> {
+    /// This.
+    Known(T),
+    /// Ask the engine for this.
+    Ask,
+    /// Ask the engine for the first records, tell [`RecordCache::learn_first`], and try again.
+    Load,
+}
+
+impl RecordCache {
+    /// The state, as far as it holds at `now`. None while another thread looks (or looked, when this process was forked).
+    fn state(&self, now: Stamp) -> Option<MutexGuard<'_, State>> {
+        let mut state = self.state.try_lock().ok()?;
+        if state.stamp != Some(now) {
+            state.forget();
+            state.stamp = Some(now);
+        }
+        Some(state)
+    }
+    /// The values of all keys, if all are known.
+    pub fn get(&self, now: Stamp, keys: &[&[u8]]) -> Answer<Vec<Option<Vec<u8>>>> {
+        let Some(mut state) = self.state(now) else { return Answer::Ask };
+        let mut values = Vec::with_capacity(keys.len());
+        for key in keys {
+            match state.find(key) {
+                Some(value) => values.push(value.map(<[u8]>::to_vec)),
+                None => return state.missed(),
+            }
+        }
+        Answer::Known(values)
+    }
+    /// Up to `limit` records whose keys begin with `prefix`, from a key on, and whether there are more.
+    pub fn next(&self, now: Stamp, prefix: &[u8], from: &NextFrom, limit: usize) -> Answer<(Vec<Record>, bool)> {
+        let Some(mut state) = self.state(now) else { return Answer::Ask };
+        if !state.knows_prefix(prefix) {
+            return state.missed();
+        }
+        let begin = match from {
+            NextFrom::At(key) => Bound::Included(key.as_slice().max(prefix)),
+            NextFrom::After(key) if key.as_slice() >= prefix => Bound::Excluded(key.as_slice()),
+            NextFrom::Start | NextFrom::After(_) => Bound::Included(prefix),
+        };
+        let mut found = Vec::new();
+        for (key, value) in state.records.range::<[u8], _>((begin, Bound::Unbounded)) {
+            if !key.starts_with(prefix) {
+                break;
+            }
+            let Some(value) = value else { continue };
+            if found.len() >= limit.max(1) {
+                return Answer::Known((found, true));
+            }
+            found.push((key.clone(), value.clone()));
+        }
+        Answer::Known((found, false))
+    }
+    /// The engine's answer to [`Answer::Load`], asked for when the stamp was `asked`.
+    pub fn learn_first(&self, asked: Stamp, records: Vec<Record>, more: bool) {
+        let Some(mut state) = self.state_at(asked) else { return };
+        state.loaded = Some(records.len());
+        state.known_to = match records.last() {
+            Some((last, _)) if more => KnownTo::Key(last.clone()),
+            _ => KnownTo::All,
+        };
+        for (key, value) in records {
+            state.set(key, Some(value));
+        }
+    }
+    /// All records with a prefix, asked for when the stamp was `asked`.
+    pub fn learn_prefix(&self, asked: Stamp, prefix: &[u8], records: &[Record]) {
+        let Some(mut state) = self.state_at(asked) else { return };
+        for (key, value) in records {
+            state.set(key.clone(), Some(value.clone()));
+        }
+        state.prefixes.insert(prefix.to_vec());
+    }
+    /// Values of keys, asked for when the stamp was `asked`.
+    pub fn learn<'a>(&self, asked: Stamp, values: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>) {
+        let Some(mut state) = self.state_at(asked) else { return };
+        for (key, value) in values {
+            state.set(key.to_vec(), value.map(<[u8]>::to_vec));
+        }
+    }
+    /// Changes that this process made, which were acknowledged. `before`: the stamp before they were sent. `fresh`: they
+    /// are all that there is, in an index that was made with them.
+    pub fn changed<'a>(
+        &self,
+        before: Stamp,
+        now: Stamp,
+        fresh: bool,
+        changes: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>,
+    ) {
+        let Ok(mut state) = self.state.try_lock() else { return };
+        if !before.is_before(now) || !(fresh || state.stamp == Some(before)) {
+            return;
+        }
+        if fresh {
+            state.forget();
+            state.known_to = KnownTo::All;
+            state.loaded = Some(0);
+        }
+        for (key, value) in changes {
+            state.set(key.to_vec(), value.map(<[u8]>::to_vec));
+        }
+        state.stamp = Some(now);
+        if state.bytes > KEPT_BYTES_MAX {
+            state.forget();
+        }
+    }
+    fn state_at(&self, stamp: Stamp) -> Option<MutexGuard<'_, State>> {
+        self.state.try_lock().ok().filter(|state| state.stamp == Some(stamp))
+    }
+}
+
+/// A value that can be sent back to be checked.
+pub(crate) fn is_checkable(value: Option<&[u8]>) -> bool {
+    value.is_none_or(|value| value.len() <= CHECKED_BYTES_MAX)
+}
+
+impl State {
+    fn forget(&mut self) {
+        self.records.clear();
+        self.prefixes.clear();
+        self.known_to = KnownTo::Nothing;
+        self.bytes = 0;
+        self.misses = 0;
+    }
+    fn set(&mut self, key: Vec<u8>, value: Option<Vec<u8>>) {
+        let size = |key: &[u8], value: Option<&Vec<u8>>| key.len() + value.map_or(0, Vec::len) + 64;
+        self.bytes += size(&key, value.as_ref());
+        let key_bytes = key.len();
+        if let Some(old) = self.records.insert(key, value) {
+            self.bytes -= key_bytes + old.as_ref().map_or(0, Vec::len) + 64;
+        }
+    }
+    /// The outer option: whether it is known.
+    #[allow(clippy::option_option, reason = "whether it is known, and whether it is there, are two questions")]
+    fn find(&self, key: &[u8]) -> Option<Option<&[u8]>> {
+        if let Some(value) = self.records.get(key) {
+            return Some(value.as_deref());
+        }
+        let is_absent = match &self.known_to {
+            KnownTo::All => true,
+            KnownTo::Key(last) => key <= last.as_slice(),
+            KnownTo::Nothing => false,
+        };
+        is_absent.then_some(None)
+    }
+    fn knows_prefix(&self, prefix: &[u8]) -> bool {
+        match &self.known_to {
+            KnownTo::All => true,
+            KnownTo::Key(last) if last.as_slice() > prefix && !last.starts_with(prefix) => true,
+            _ => self.prefixes.contains(prefix),
+        }
+    }
+    /// Asking for everything pays once as many reads had to ask as that costs, and at the beginning, when what it costs
+    /// is not known. It is bounded in any case.
+    fn missed<T>(&mut self) -> Answer<T> {
+        self.misses += 1;
+        let pays = self.loaded.is_none_or(|records| self.misses > records / RECORDS_PER_MISS);
+        if self.known_to == KnownTo::Nothing && pays { Answer::Load } else { Answer::Ask }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: Stamp = Stamp { instance: 1, word: 7 };
+    const TWO: Stamp = Stamp { instance: 1, word: 8 };
+
+    fn get(cache: &RecordCache, now: Stamp, key: &[u8]) -> Option<Option<Vec<u8>>> {
+        match cache.get(now, &[key]) {
+            Answer::Known(mut values) => values.pop(),
+            _ => None,
+        }
+    }
+    fn loaded(more: bool) -> RecordCache {
+        let cache = RecordCache::default();
+        assert!(matches!(cache.get(ONE, &[b"a"]), Answer::Load));
+        cache.learn_first(ONE, vec![(b"a".to_vec(), b"1".to_vec()), (b"c".to_vec(), b"3".to_vec())], more);
+        cache
+    }
+
+    #[test]
+    fn what_is_loaded_is_known_until_the_word_changes() {
+        let cache = loaded(false);
+        assert_eq!(get(&cache, ONE, b"a"), Some(Some(b"1".to_vec())));
+        assert_eq!(get(&cache, ONE, b"z"), Some(None));
+        assert_eq!(get(&cache, TWO, b"a"), None);
+        assert_eq!(get(&cache, ONE, b"a"), None, "the word never goes back, but if it did");
+    }
+
+    #[test]
+    fn a_part_answers_for_that_part_only() {
+        let cache = loaded(true);
+        assert_eq!(get(&cache, ONE, b"b"), Some(None));
+        assert_eq!(get(&cache, ONE, b"d"), None);
+        assert!(matches!(cache.next(ONE, b"c", &NextFrom::Start, 9), Answer::Ask));
+        assert!(
+            matches!(cache.next(ONE, b"b", &NextFrom::Start, 9), Answer::Known((found, false)) if found.is_empty())
+        );
+        cache.learn_prefix(ONE, b"c", &[(b"c".to_vec(), b"3".to_vec()), (b"cc".to_vec(), b"4".to_vec())]);
+        assert!(
+            matches!(cache.next(ONE, b"c", &NextFrom::After(b"c".to_vec()), 9), Answer::Known((found, false)) if found.len() == 1)
+        );
+    }
+
+    #[test]
+    fn own_changes_are_applied_only_if_nobody_elses_came_between() {
+        let cache = loaded(false);
+        cache.changed(ONE, TWO, false, [(&b"a"[..], None), (b"b", Some(&b"2"[..]))].into_iter());
+        assert_eq!(get(&cache, TWO, b"a"), Some(None));
+        assert_eq!(get(&cache, TWO, b"b"), Some(Some(b"2".to_vec())));
+        let three = Stamp { word: 9, ..TWO };
+        cache.changed(ONE, three, false, [(&b"a"[..], Some(&b"x"[..]))].into_iter());
+        assert_eq!(get(&cache, three, b"a"), None);
+        let cache = loaded(false);
+        cache.changed(ONE, Stamp { instance: 2, ..TWO }, false, [(&b"a"[..], None)].into_iter());
+        assert_eq!(get(&cache, ONE, b"a"), Some(Some(b"1".to_vec())));
+    }
+
+    #[test]
+    fn an_answer_from_before_a_change_is_not_learnt() {
+        let cache = loaded(false);
+        assert_eq!(get(&cache, TWO, b"a"), None);
+        cache.learn(ONE, [(&b"a"[..], Some(&b"old"[..]))].into_iter());
+        assert_eq!(get(&cache, TWO, b"a"), None);
+    }
+}
