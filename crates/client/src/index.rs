@@ -157,8 +157,8 @@ impl Index {
             check_key(key)?;
         }
         let mut answer = cache.get(Stamp::now(&session, self.key()), keys);
-        if let Answer::Load = answer {
-            self.load(&session, cache)?;
+        if let Answer::Load(from) = answer {
+            self.load(&session, cache, from)?;
             answer = cache.get(Stamp::now(&session, self.key()), keys);
         }
         match answer {
@@ -166,18 +166,18 @@ impl Index {
             _ => Ok(None),
         }
     }
-    /// Asks for the first records, most likely all, of an index that this process is to know.
-    fn load(&self, session: &Session, cache: &RecordCache) -> Result<()> {
+    /// Asks for many records, most likely all, of an index that this process is to know.
+    fn load(&self, session: &Session, cache: &RecordCache, from: NextFrom) -> Result<()> {
         let asked = Stamp::now(session, self.key());
         let request = Request::Next {
             index: self.key(),
-            from: NextFrom::Start,
+            from: from.clone(),
             prefix: Vec::new(),
             limit: LOAD_RECORDS,
             bytes_max: LOAD_BYTES,
         };
         match session.request(request)? {
-            Response::Records { records, more } => cache.learn_first(asked, records, more),
+            Response::Records { records, more } => cache.learn_many(asked, &from, records, more),
             other => return Err(surprise("records", &other)),
         }
         Ok(())
@@ -247,8 +247,8 @@ impl Index {
         let mut asked = None;
         if let Some(cache) = &self.cache {
             let mut answer = cache.next(Stamp::now(&session, self.key()), prefix, &from, limit as usize);
-            if let Answer::Load = answer {
-                self.load(&session, cache)?;
+            if let Answer::Load(end) = answer {
+                self.load(&session, cache, end)?;
                 answer = cache.next(Stamp::now(&session, self.key()), prefix, &from, limit as usize);
             }
             if let Answer::Known(found) = answer {

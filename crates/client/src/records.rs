@@ -16,7 +16,7 @@ use cenote_model::{IndexKey, NextFrom};
 use crate::index::Record;
 use crate::session::Session;
 
-/// Records of the first message that asks for all of them: most indices that are read like this are small.
+/// Records of a message that asks for many: most indices that are read like this have fewer.
 pub(crate) const LOAD_RECORDS: u32 = 2048;
 /// And their bytes.
 pub(crate) const LOAD_BYTES: u32 = 128 << 10;
@@ -64,6 +64,16 @@ enum KnownTo {
     All,
 }
 
+impl KnownTo {
+    /// Where what is not known begins.
+    fn end(&self) -> NextFrom {
+        match self {
+            Self::Key(last) => NextFrom::After(last.clone()),
+            Self::Nothing | Self::All => NextFrom::Start,
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct State {
     stamp: Option<Stamp>,
@@ -85,8 +95,8 @@ pub(crate) enum Answer<T> {
     Known(T),
     /// Ask the engine for this.
     Ask,
-    /// Ask the engine for the first records, tell [`RecordCache::learn_first`], and try again.
-    Load,
+    /// Ask the engine for many records from here on, tell [`RecordCache::learn_many`], and try again.
+    Load(NextFrom),
 }
 
 impl RecordCache {
@@ -136,9 +146,10 @@ impl RecordCache {
         Answer::Known((found, false))
     }
     /// The engine's answer to [`Answer::Load`], asked for when the stamp was `asked`.
-    pub fn learn_first(&self, asked: Stamp, records: Vec<Record>, more: bool) {
-        let Some(mut state) = self.state_at(asked) else { return };
+    pub fn learn_many(&self, asked: Stamp, from: &NextFrom, records: Vec<Record>, more: bool) {
+        let Some(mut state) = self.state_at(asked).filter(|state| state.known_to.end() == *from) else { return };
         state.loaded = Some(records.len());
+        state.misses = 0;
         state.known_to = match records.last() {
             Some((last, _)) if more => KnownTo::Key(last.clone()),
             _ => KnownTo::All,
@@ -234,12 +245,12 @@ impl State {
             _ => self.prefixes.contains(prefix),
         }
     }
-    /// Asking for everything pays once as many reads had to ask as that costs, and at the beginning, when what it costs
-    /// is not known. It is bounded in any case.
+    /// Asking for many pays once as many reads had to ask as that costs, and at the beginning, when what it costs is not
+    /// known. It is bounded in any case.
     fn missed<T>(&mut self) -> Answer<T> {
         self.misses += 1;
         let pays = self.loaded.is_none_or(|records| self.misses > records / RECORDS_PER_MISS);
-        if self.known_to == KnownTo::Nothing && pays { Answer::Load } else { Answer::Ask }
+        if pays && self.bytes < KEPT_BYTES_MAX { Answer::Load(self.known_to.end()) } else { Answer::Ask }
     }
 }
 
@@ -258,8 +269,13 @@ mod tests {
     }
     fn loaded(more: bool) -> RecordCache {
         let cache = RecordCache::default();
-        assert!(matches!(cache.get(ONE, &[b"a"]), Answer::Load));
-        cache.learn_first(ONE, vec![(b"a".to_vec(), b"1".to_vec()), (b"c".to_vec(), b"3".to_vec())], more);
+        assert!(matches!(cache.get(ONE, &[b"a"]), Answer::Load(NextFrom::Start)));
+        cache.learn_many(
+            ONE,
+            &NextFrom::Start,
+            vec![(b"a".to_vec(), b"1".to_vec()), (b"c".to_vec(), b"3".to_vec())],
+            more,
+        );
         cache
     }
 
@@ -277,7 +293,7 @@ mod tests {
         let cache = loaded(true);
         assert_eq!(get(&cache, ONE, b"b"), Some(None));
         assert_eq!(get(&cache, ONE, b"d"), None);
-        assert!(matches!(cache.next(ONE, b"c", &NextFrom::Start, 9), Answer::Ask));
+        assert!(matches!(cache.next(ONE, b"c", &NextFrom::Start, 9), Answer::Load(NextFrom::After(_))));
         assert!(
             matches!(cache.next(ONE, b"b", &NextFrom::Start, 9), Answer::Known((found, false)) if found.is_empty())
         );
