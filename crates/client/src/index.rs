@@ -158,7 +158,7 @@ impl Index {
         }
         let mut answer = cache.get(Stamp::now(&session, self.key()), keys);
         if let Answer::Load(from) = answer {
-            self.load(&session, cache, from)?;
+            self.load(&session, cache, &from)?;
             answer = cache.get(Stamp::now(&session, self.key()), keys);
         }
         match answer {
@@ -167,7 +167,7 @@ impl Index {
         }
     }
     /// Asks for many records, most likely all, of an index that this process is to know.
-    fn load(&self, session: &Session, cache: &RecordCache, from: NextFrom) -> Result<()> {
+    fn load(&self, session: &Session, cache: &RecordCache, from: &NextFrom) -> Result<()> {
         let asked = Stamp::now(session, self.key());
         let request = Request::Next {
             index: self.key(),
@@ -177,7 +177,7 @@ impl Index {
             bytes_max: LOAD_BYTES,
         };
         match session.request(request)? {
-            Response::Records { records, more } => cache.learn_many(asked, &from, records, more),
+            Response::Records { records, more } => cache.learn_many(asked, from, records, more),
             other => return Err(surprise("records", &other)),
         }
         Ok(())
@@ -248,7 +248,7 @@ impl Index {
         if let Some(cache) = &self.cache {
             let mut answer = cache.next(Stamp::now(&session, self.key()), prefix, &from, limit as usize);
             if let Answer::Load(end) = answer {
-                self.load(&session, cache, end)?;
+                self.load(&session, cache, &end)?;
                 answer = cache.next(Stamp::now(&session, self.key()), prefix, &from, limit as usize);
             }
             if let Answer::Known(found) = answer {

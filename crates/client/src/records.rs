@@ -261,6 +261,7 @@ mod tests {
     const ONE: Stamp = Stamp { instance: 1, word: 7 };
     const TWO: Stamp = Stamp { instance: 1, word: 8 };
 
+    #[allow(clippy::option_option, reason = "whether it is known, and whether it is there, are two questions")]
     fn get(cache: &RecordCache, now: Stamp, key: &[u8]) -> Option<Option<Vec<u8>>> {
         match cache.get(now, &[key]) {
             Answer::Known(mut values) => values.pop(),

@@ -9,6 +9,7 @@ mod bad;
 mod child;
 mod lives;
 mod others;
+mod remember;
 mod tools;
 
 use std::process::{Command, ExitCode};
@@ -33,6 +34,8 @@ const TESTS: &[Test] = &[
     ("two_processes_see_each_other", others::visibility),
     ("a_store_is_handed_over", others::handover),
     ("a_second_store_in_one_process", others::twice_in_one_process),
+    ("what_is_remembered_is_never_old", remember::never_old),
+    ("what_is_remembered_is_checked", remember::conflicts),
     ("starters_race", others::starters_race),
     ("readers_cannot_write", others::readers),
     ("hostile_bytes_on_socket_and_ring", others::hostile),
