@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cenote_model::{Extent, RUN_BYTES_MAX, Result, Update};
 
-use crate::data::arena::Chunk;
+use crate::data::arena::{Chunk, Filling};
 use crate::data::pieces::Place;
 use crate::data::queue::Subject;
 use crate::data::write;
@@ -38,7 +38,8 @@ impl Staged {
         session.check_writable()?;
         let mut space = Space::Heap(Vec::new());
         if len > 0 && len <= RUN_BYTES_MAX as usize {
-            let chunk = object.arena(&session).take(&session, object.container().id(), len as u64)?;
+            let (container, mut avoid) = (object.container().id(), Vec::new());
+            let chunk = object.arena(&session).take(&session, container, len as u64, Filling::InPlace, &mut avoid)?;
             if chunk.len as usize == len && write::is_memory(&chunk) {
                 space = Space::Memory(chunk);
             } else {

@@ -103,6 +103,32 @@ impl Mapping {
         // SAFETY: in bounds; populating changes no bytes.
         unsafe { rustix::mm::madvise(from, len, Advice::LinuxPopulateWrite) }
     }
+    /// Makes pages present by reading them: several times quicker than [`Mapping::populate`] where they exist already.
+    /// On tmpfs a page that is not there is made; elsewhere a first write may still meet a full file system.
+    pub fn populate_read(&self, offset: u64, len: usize) -> Result<(), Errno> {
+        let (from, len) = self.pages(offset, len)?;
+        // SAFETY: in bounds; populating changes no bytes.
+        unsafe { rustix::mm::madvise(from, len, Advice::LinuxPopulateRead) }
+    }
+    /// True if all pages are in memory, in whichever process. False if the kernel does not say.
+    pub fn is_resident(&self, offset: u64, len: usize) -> bool {
+        let Ok((mut from, mut left)) = self.pages(offset, len) else { return false };
+        let mut pages = [0u8; 1024];
+        while left > 0 {
+            let n = left.min(pages.len() * 4096);
+            // SAFETY: `n` bytes from the page-aligned `from` are mapped, and `pages` has a byte for each page of them.
+            if unsafe { libc::mincore(from, n, pages.as_mut_ptr()) } != 0 {
+                return false;
+            }
+            if pages[..n.div_ceil(4096)].iter().any(|page| page & 1 == 0) {
+                return false;
+            }
+            // SAFETY: at most one past the mapping's last page.
+            from = unsafe { from.byte_add(n) };
+            left -= n;
+        }
+        true
+    }
     /// Asks for huge pages. A wish: errors mean that there will be none.
     pub fn advise_huge(&self) -> Result<(), Errno> {
         // SAFETY: the whole mapping; advice changes no bytes.

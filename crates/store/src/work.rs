@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
+use cenote_device::aligned::AlignedBuf;
 use cenote_device::{Device, LogFile, MetaDir};
 use cenote_model::{Error, ErrorKind, Result};
 
 use crate::sums::{UNIT, sum_of};
+
+/// What a copy writes at once, at most; a multiple of the checksum unit.
+const GATHERED_BYTES: usize = 4 << 20;
 
 /// I/O to be done without the engine.
 pub struct Job {
@@ -108,42 +112,69 @@ impl Part {
     /// Reads the part into `buffer` and checks it.
     pub fn read(&self, buffer: &mut Vec<u8>) -> Result<()> {
         buffer.resize(self.len as usize, 0);
-        self.device.read_at(self.offset, buffer)?;
-        let bad = buffer.chunks(UNIT as usize).zip(&self.sums).position(|(unit, sum)| sum_of(unit) != *sum);
+        self.read_units(0, buffer)
+    }
+    /// Reads what begins at `from`, a multiple of the checksum unit, and checks it.
+    fn read_units(&self, from: u32, into: &mut [u8]) -> Result<()> {
+        self.device.read_at(self.offset + u64::from(from), into)?;
+        let sums = self.sums.get((from / UNIT) as usize..).unwrap_or_default();
+        let bad = into.chunks(UNIT as usize).zip(sums).position(|(unit, sum)| sum_of(unit) != *sum);
         match bad {
             None => Ok(()),
             Some(unit) => Err(Error::new(ErrorKind::Corrupt, "stored bytes").because(format!(
                 "the checksum of 64 KiB at {} of the device does not match",
-                self.offset + unit as u64 * u64::from(UNIT)
+                self.offset + u64::from(from) + unit as u64 * u64::from(UNIT)
             ))),
         }
     }
 }
 
+/// Bytes on their way: what lies side by side at the target is written at once.
+struct Gathered {
+    /// Aligned, so that direct I/O takes it as it is.
+    buffer: AlignedBuf,
+    len: usize,
+    /// Where on the target it goes.
+    at: u64,
+    /// First part with bytes in it.
+    first: usize,
+}
+
 impl Copy {
     fn run(self) -> Vec<std::result::Result<(), CopyFailure>> {
         let mut results = Vec::with_capacity(self.parts.len());
-        let mut buffer = Vec::new();
-        let mut gathered: Vec<u8> = Vec::new();
-        let mut gathered_at = 0;
-        let mut gathered_from = 0;
+        let mut gathered = Gathered { buffer: AlignedBuf::reused(GATHERED_BYTES), len: 0, at: 0, first: 0 };
         for (i, (part, target_at)) in self.parts.iter().enumerate() {
-            if gathered_at + gathered.len() as u64 != *target_at && !gathered.is_empty() {
-                self.write(gathered_at, &mut gathered, &mut results[gathered_from..i]);
+            results.push(Ok(()));
+            let mut done = 0;
+            while done < part.len {
+                let at = target_at + u64::from(done);
+                if gathered.at + gathered.len as u64 != at || gathered.len == GATHERED_BYTES {
+                    self.write(&mut gathered, &mut results);
+                    (gathered.at, gathered.first) = (at, i);
+                }
+                let room = (GATHERED_BYTES - gathered.len) as u32;
+                let n = (part.len - done).min(room);
+                // A checksum needs its whole unit.
+                let n = if done + n < part.len { n - n % UNIT } else { n };
+                if n == 0 {
+                    self.write(&mut gathered, &mut results);
+                    (gathered.at, gathered.first) = (at, i);
+                    continue;
+                }
+                let end = gathered.len + n as usize;
+                let into = &mut gathered.buffer[gathered.len..end];
+                if let Err(error) = part.read_units(done, into) {
+                    into.fill(0);
+                    results[i] = Err(CopyFailure::Source(error));
+                }
+                let padded = end.next_multiple_of(self.target.unit_bytes() as usize).min(GATHERED_BYTES);
+                gathered.buffer[end..padded].fill(0);
+                gathered.len = padded;
+                done += n;
             }
-            if gathered.is_empty() {
-                (gathered_at, gathered_from) = (*target_at, i);
-            }
-            let read = part.read(&mut buffer).map_err(CopyFailure::Source);
-            if read.is_err() {
-                buffer.fill(0);
-            }
-            results.push(read);
-            gathered.extend_from_slice(&buffer);
-            let padded = gathered.len().next_multiple_of(self.target.unit_bytes() as usize);
-            gathered.resize(padded, 0);
         }
-        self.write(gathered_at, &mut gathered, &mut results[gathered_from..]);
+        self.write(&mut gathered, &mut results);
         if self.sync
             && let Err(error) = self.target.sync()
         {
@@ -151,13 +182,13 @@ impl Copy {
         }
         results
     }
-    fn write(&self, at: u64, bytes: &mut Vec<u8>, results: &mut [std::result::Result<(), CopyFailure>]) {
-        if !bytes.is_empty()
-            && let Err(error) = self.target.write_at(at, bytes)
+    fn write(&self, gathered: &mut Gathered, results: &mut [std::result::Result<(), CopyFailure>]) {
+        if gathered.len > 0
+            && let Err(error) = self.target.write_at(gathered.at, &gathered.buffer[..gathered.len])
         {
-            fail_all(results, &error);
+            fail_all(&mut results[gathered.first..], &error);
         }
-        bytes.clear();
+        gathered.len = 0;
     }
 }
 

@@ -168,7 +168,9 @@ def make(r, f, log):
         for name, value in [("compression", "gzip"), ("shuffle", True), ("fletcher32", True)]:
             if r.random() < 0.4 and not ("vlen" in kind and name == "fletcher32"):
                 options[name] = value
-        if "compression" in options:
+        if "compression" in options and r.random() < 0.3:
+            options["compression"] = "lzf"
+        elif "compression" in options:
             options["compression_opts"] = int(r.integers(0, 10))
     if r.random() < 0.4 and kind in ("int", "float", "half", "other_endian", "string", "compound", "nested"):
         options["fillvalue"] = values(r, kind, dtype, (1,))[0]

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 import pytest
 
@@ -184,12 +185,123 @@ def test_processes_write_one_dataset_together(tmp_path, writers):
     finish(script(CHECK, store, path, writers))
 
 
+TOGETHER = """
+import h5py, sys, time, numpy as np
+path, rank, of, rounds, start = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5])
+names = ["zipped", "summed", "shuffled", "plain", "filled"]
+with h5py.File(path, "r+") as f:
+    for turn in range(rounds):
+        # All at the same moment, and each with its own elements of the same chunk.
+        time.sleep(max(0, start + 0.02 * turn - time.time()))
+        for name in names:
+            d = f[name]
+            d[turn, rank::of] = np.arange(rank, d.shape[1], of) + 1000 * turn + 1
+        f.flush()
+        for name in names:          # what was flushed is there, whoever wrote beside it meanwhile
+            got = f[name][turn, rank::of]
+            want = np.arange(rank, f[name].shape[1], of) + 1000 * turn + 1
+            assert (got == want).all(), (name, turn, rank)
+"""
+
+TOGETHER_MAKE = """
+import h5py, sys
+with h5py.File(sys.argv[1], "w") as f:
+    shape, chunks = (64, 900), (32, 900)
+    f.create_dataset("zipped", shape, "i8", chunks=chunks, compression="gzip", shuffle=True)
+    f.create_dataset("summed", shape, "i4", chunks=chunks, fletcher32=True)
+    f.create_dataset("shuffled", shape, "i4", chunks=chunks, shuffle=True, fillvalue=-3)
+    f.create_dataset("plain", shape, "i8", chunks=chunks)
+    f.create_dataset("filled", shape, "i4", chunks=chunks, fillvalue=-3)
+"""
+
+TOGETHER_CHECK = """
+import h5py, sys, numpy as np
+path, rounds = sys.argv[1], int(sys.argv[2])
+with h5py.File(path, "r") as f:
+    for name in ["zipped", "summed", "shuffled", "plain", "filled"]:
+        got = f[name][()]
+        want = np.full(got.shape, f[name].fillvalue, got.dtype)
+        want[:rounds] = np.arange(got.shape[1]) + 1000 * np.arange(rounds)[:, None] + 1
+        bad = np.argwhere(got != want)
+        assert not len(bad), (name, len(bad), bad[:5])
+"""
+
+
+@pytest.mark.parametrize("writers", [2, 3])
+def test_parts_of_one_chunk_written_at_the_same_moment_all_survive(tmp_path, writers):
+    store, path, rounds = tmp_path / "store", tmp_path / "shared.h5", 40
+    finish(script(TOGETHER_MAKE, store, path))
+    start = time.time() + 2
+    finish(*[script(TOGETHER, store, path, rank, writers, rounds, start) for rank in range(writers)])
+    finish(script(TOGETHER_CHECK, store, path, rounds))
+
+
+GROWING = """
+import h5py, sys, numpy as np
+path, rank, of, total = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+names = ["plain", "filled", "zipped", "summed", "wide"]
+with h5py.File(path, "r+") as f:
+    todo = {name: rank for name in names}
+    size = 0
+    while min(todo.values()) < total:
+        if rank == 0 and size < total:
+            size = min(total, size + 5)
+            for name in names:
+                f[name].resize((size, 3 + size % 2) if name == "wide" else (size,))
+        for name in names:
+            d = f[name]
+            d.id.refresh()
+            end = d.shape[0]
+            if todo[name] < end:
+                rows = np.arange(todo[name], end, of)
+                if name == "wide":
+                    d[todo[name] : end : of, 0] = rows + 1
+                else:
+                    d[todo[name] : end : of] = rows + 1
+                todo[name] = int(rows[-1]) + of
+        f.flush() if size % 3 == 0 else None
+"""
+
+GROWING_MAKE = """
+import h5py, sys
+with h5py.File(sys.argv[1], "w") as f:
+    f.create_dataset("plain", (0,), "i8", chunks=(16,), maxshape=(None,))
+    f.create_dataset("filled", (0,), "i8", chunks=(16,), maxshape=(None,), fillvalue=-1)
+    f.create_dataset("zipped", (0,), "i8", chunks=(16,), maxshape=(None,), compression="gzip")
+    f.create_dataset("summed", (0,), "i4", chunks=(64,), maxshape=(None,), fletcher32=True, fillvalue=9)
+    f.create_dataset("wide", (0, 3), "i4", chunks=(16, 2), maxshape=(None, None))
+"""
+
+GROWING_CHECK = """
+import h5py, sys, numpy as np
+path, total = sys.argv[1], int(sys.argv[2])
+with h5py.File(path, "r") as f:
+    for name in ["plain", "filled", "zipped", "summed"]:
+        got = f[name][()]
+        assert got.shape == (total,), (name, got.shape)
+        bad = np.flatnonzero(got != np.arange(total) + 1)
+        assert not len(bad), (name, len(bad), bad[:10], got[bad[:10]])
+    got = f["wide"][()]
+    assert (got[:, 0] == np.arange(total) + 1).all() and (got[:, 1:] == 0).all()
+"""
+
+
+@pytest.mark.parametrize("writers", [2, 4])
+def test_one_process_extends_what_others_write(tmp_path, writers):
+    store, path, total = tmp_path / "store", tmp_path / "grown.h5", 400
+    finish(script(GROWING_MAKE, store, path))
+    finish(*[script(GROWING, store, path, rank, writers, total) for rank in range(writers)])
+    finish(script(GROWING_CHECK, store, path, total))
+
+
 def test_what_is_not_supported_is_named(tmp_path):
     code = """
 import h5py, sys
 f = h5py.File(sys.argv[1], "w")
+nbit = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+nbit.set_filter(h5py.h5z.FILTER_NBIT)
 for name, make in {
-    "lzf": lambda: f.create_dataset("a", (10,), "f4", chunks=(5,), compression="lzf"),
+    "nbit": lambda: f.create_dataset("a", (10,), "i4", chunks=(5,), dcpl=nbit),
     "scaleoffset": lambda: f.create_dataset("b", (10,), "i4", chunks=(5,), scaleoffset=4),
 }.items():
     try:

@@ -26,6 +26,17 @@ const FULL_PATIENCE: Duration = Duration::from_secs(2);
 const DRAIN_PATIENCE: Duration = Duration::from_secs(60);
 /// Memory is made present this much at a time.
 const POPULATE_BYTES: u64 = 2 << 20;
+/// Writes of at least this size go through the file where memory was never touched.
+const UNTOUCHED_BYTES: u64 = 128 << 10;
+
+/// How space is going to be filled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Filling {
+    /// Through its mapping: memory must be present.
+    InPlace,
+    /// By one copy: as [`Chunk::through_file`] says.
+    Copied,
+}
 
 /// Containers whose data may share leased space: placement treats them alike.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -46,6 +57,8 @@ pub(crate) struct Chunk {
     pub io: Arc<Segment>,
     /// Offset in the segment.
     pub inside: u64,
+    /// Memory that nobody has touched: write it with the segment's `write_at`, which may say `Full`.
+    pub through_file: bool,
 }
 
 impl Chunk {
@@ -80,19 +93,29 @@ impl Free {
             padded,
             io: self.io.clone(),
             inside: self.inside,
+            through_file: false,
         };
         self.offset += padded;
         self.inside += padded;
         self.len -= padded;
         chunk
     }
-    /// Makes the first `want` bytes present, so that touching them neither faults nor fails.
-    fn populate(&self, want: u64) -> Result<()> {
+    /// Makes the first `want` bytes present, so that touching them neither faults nor fails. True if they are better
+    /// written through the file.
+    fn populate(&self, want: u64, filling: Filling) -> Result<bool> {
         let want = want.min(self.len);
         if self.io.is_present(self.inside, want) {
-            return Ok(());
+            return Ok(false);
         }
-        self.io.make_present(self.inside, want.max(POPULATE_BYTES).min(self.len))
+        if want < UNTOUCHED_BYTES {
+            self.io.make_present(self.inside, want.max(POPULATE_BYTES).min(self.len))?;
+            return Ok(false);
+        }
+        if filling == Filling::Copied && !self.io.is_resident(self.inside, want as usize) {
+            return Ok(true);
+        }
+        self.io.make_present(self.inside, want)?;
+        Ok(false)
     }
     fn run(&self) -> Run {
         Run { device: self.device, offset: self.offset, len: self.len }
@@ -129,17 +152,24 @@ impl Arenas {
 
 impl Arena {
     /// Space for up to `want` bytes. Several calls may be needed for many: each chunk has at least 1 MiB or all.
-    pub fn take(&self, session: &Session, container: ContainerId, want: u64) -> Result<Chunk> {
+    /// `avoid`: devices found to be without memory.
+    pub fn take(
+        &self,
+        session: &Session,
+        container: ContainerId,
+        want: u64,
+        filling: Filling,
+        avoid: &mut Vec<DeviceId>,
+    ) -> Result<Chunk> {
         let want = want.clamp(1, u64::from(RUN_BYTES_MAX));
         let mut state = lock(&self.state);
-        let mut avoid = Vec::new();
         let mut has_asked = false;
         loop {
-            if let Some(at) = state.fit(want, has_asked) {
-                match state.free[at].populate(want) {
-                    Ok(()) => {
+            if let Some(at) = state.fit(want, has_asked, avoid) {
+                match state.free[at].populate(want, filling) {
+                    Ok(through_file) => {
                         let free = &mut state.free[at];
-                        let chunk = free.take(want);
+                        let chunk = Chunk { through_file, ..free.take(want) };
                         if free.len == 0 {
                             state.free.remove(at);
                         }
@@ -158,7 +188,7 @@ impl Arena {
                     Err(error) => return Err(error),
                 }
             }
-            state.lease(session, container, want, &avoid)?;
+            state.lease(session, container, want, avoid)?;
             has_asked = true; // whatever was given is taken: asking on and on would not help
         }
     }
@@ -166,12 +196,14 @@ impl Arena {
 
 impl State {
     /// A run for `want` bytes, the latest first; or the longest, if all together have so many, or if `any` will do.
-    fn fit(&self, want: u64, any: bool) -> Option<usize> {
-        if let Some(at) = self.free.iter().rposition(|free| free.len >= want) {
+    fn fit(&self, want: u64, any: bool, avoid: &[DeviceId]) -> Option<usize> {
+        let usable = |free: &Free| avoid.is_empty() || !avoid.contains(&free.device);
+        if let Some(at) = self.free.iter().rposition(|free| free.len >= want && usable(free)) {
             return Some(at);
         }
-        let (at, longest) = self.free.iter().enumerate().max_by_key(|(_, free)| free.len)?;
-        let is_useful = longest.len >= PIECE_BYTES && self.free.iter().map(|free| free.len).sum::<u64>() >= want;
+        let all = || self.free.iter().enumerate().filter(|(_, free)| usable(free));
+        let (at, longest) = all().max_by_key(|(_, free)| free.len)?;
+        let is_useful = longest.len >= PIECE_BYTES && all().map(|(_, free)| free.len).sum::<u64>() >= want;
         (is_useful || any).then_some(at)
     }
     fn put(&mut self, fresh: Free) {

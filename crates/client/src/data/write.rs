@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use cenote_device::sums::copy_and_sum_raw;
 use cenote_device::{SegmentMode, aligned::AlignedBuf};
-use cenote_model::{ContainerId, Error, ErrorKind, Extent, OBJECT_BYTES_MAX, Result, SUM_UNIT_SHIFT, Sums, Update};
+use cenote_model::{
+    ContainerId, DeviceId, Error, ErrorKind, Extent, OBJECT_BYTES_MAX, Result, SUM_UNIT_SHIFT, Sums, Update,
+};
 
-use super::arena::{Arena, Chunk};
+use super::arena::{Arena, Chunk, Filling};
 use super::cache::ObjectCache;
 use super::pieces::Place;
 use super::queue::{Subject, Ticket};
@@ -44,14 +46,19 @@ impl Stored {
 
 /// Copies bytes into as many chunks as it takes.
 pub(crate) fn store(session: &Session, target: &Target<'_>, mut bytes: &[u8]) -> Result<Vec<Stored>> {
-    let mut all = Vec::with_capacity(1);
+    let mut all: Vec<Stored> = Vec::with_capacity(1);
+    let mut avoid = Vec::new();
     while !bytes.is_empty() {
-        match target.arena.take(session, target.container, bytes.len() as u64) {
-            Ok(chunk) => {
-                let (head, rest) = bytes.split_at(chunk.len as usize);
-                all.push(copy_in(chunk, head));
-                bytes = rest;
+        let stored = target
+            .arena
+            .take(session, target.container, bytes.len() as u64, Filling::Copied, &mut avoid)
+            .and_then(|chunk| copy_in(session, chunk, bytes, &mut avoid));
+        match stored {
+            Ok(Some(stored)) => {
+                bytes = &bytes[stored.chunk.len as usize..];
+                all.push(stored);
             }
+            Ok(None) => {} // its device is to be avoided
             Err(error) => {
                 session.unlease(all.iter().map(|stored| stored.chunk.run()).collect());
                 return Err(error);
@@ -61,8 +68,32 @@ pub(crate) fn store(session: &Session, target: &Target<'_>, mut bytes: &[u8]) ->
     Ok(all)
 }
 
+/// Fills a chunk with the first of `bytes`. `None` if the machine has no memory left for its device, which from then on
+/// is among those to avoid.
+fn copy_in(session: &Session, chunk: Chunk, bytes: &[u8], avoid: &mut Vec<DeviceId>) -> Result<Option<Stored>> {
+    let bytes = &bytes[..chunk.len as usize];
+    if !chunk.through_file {
+        return Ok(Some(copy_mapped(chunk, bytes)));
+    }
+    // Not through the mapping: the kernel fills fresh pages with these bytes rather than with zeros first.
+    match chunk.io.write_at(chunk.inside, bytes) {
+        Ok(()) => {
+            let extent = Extent::whole(chunk.device, chunk.offset, chunk.len, sums_in_place(bytes));
+            Ok(Some(Stored { chunk, extent, unwritten: None }))
+        }
+        Err(error) => {
+            session.unlease(vec![chunk.run()]);
+            if error.kind() != ErrorKind::Full || avoid.contains(&chunk.device) {
+                return Err(error);
+            }
+            avoid.push(chunk.device);
+            Ok(None)
+        }
+    }
+}
+
 /// One pass: copy and checksums.
-fn copy_in(chunk: Chunk, bytes: &[u8]) -> Stored {
+fn copy_mapped(chunk: Chunk, bytes: &[u8]) -> Stored {
     let mut sums = Vec::with_capacity(Extent::units(chunk.len));
     let mut unwritten = None;
     if let Some(address) = chunk.address() {

@@ -125,7 +125,7 @@ impl Chunked {
             return Ok(()); // the dataset was shrunk meanwhile
         };
         let count: u64 = part.written.iter().map(|r| r.end - r.start).sum();
-        let whole = count == geometry.elements_inside(number);
+        let whole = count == geometry.elements_inside(number) && self.is_final(geometry, number);
         self.store_image(geometry, number, part.image.clone(), (!whole).then_some(&part.written[..]))
     }
 

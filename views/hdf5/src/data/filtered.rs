@@ -32,7 +32,8 @@ impl Chunked {
             let pieces = &pieces[g.first..g.end];
             let inside = geometry.elements_inside(g.number);
             let ascending = pieces.windows(2).all(|w| w[0].at + w[0].count <= w[1].at);
-            if !ascending || pieces.iter().map(|p| p.count).sum::<u64>() < inside {
+            let all = pieces.iter().map(|p| p.count).sum::<u64>() >= inside;
+            if !ascending || !all || !self.is_final(geometry, g.number) {
                 self.put_aside(geometry, g.number, pieces, mem)?;
                 continue;
             }
@@ -46,6 +47,12 @@ impl Chunked {
             self.store_image(geometry, g.number, image, None)?;
         }
         Ok(())
+    }
+
+    /// True if no other process can come to write more of the chunk than what is inside of the extent now: only then may
+    /// all that is inside replace what is stored. Else it is merged: the extent may grow meanwhile.
+    pub(super) fn is_final(&self, geometry: &Geometry, number: u64) -> bool {
+        geometry.elements_inside(number) == geometry.elements_per_chunk() || geometry.dims() == self.facts.max_dims
     }
 
     /// Stores a chunk: all of `image`, or only the elements in `written`, merged with what the store has.

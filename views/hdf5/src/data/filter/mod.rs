@@ -5,6 +5,7 @@
 
 mod deflate;
 mod fletcher32;
+mod lzf;
 mod shuffle;
 
 use cenote::{Error, ErrorKind, Result};
@@ -15,6 +16,8 @@ pub const DEFLATE: u32 = 1;
 pub const SHUFFLE: u32 = 2;
 /// `H5Z_FILTER_FLETCHER32`.
 pub const FLETCHER32: u32 = 3;
+/// The number that h5py registered for LZF.
+pub const LZF: u32 = 32000;
 /// `H5Z_FLAG_OPTIONAL`: the filter may fail, and is then left out of that chunk.
 pub const FLAG_OPTIONAL: u32 = 1;
 /// Most filters in a pipeline: the bits of a mask.
@@ -43,6 +46,7 @@ pub fn codec(id: u32) -> Option<&'static dyn Codec> {
         DEFLATE => Some(&deflate::Deflate),
         SHUFFLE => Some(&shuffle::Shuffle),
         FLETCHER32 => Some(&fletcher32::Fletcher32),
+        LZF => Some(&lzf::Lzf),
         _ => None,
     }
 }
@@ -57,7 +61,7 @@ pub fn name(id: u32) -> String {
         5 => "nbit".into(),
         6 => "scaleoffset".into(),
         307 => "bzip2 (307)".into(),
-        32000 => "lzf (32000)".into(),
+        LZF => "lzf".into(),
         32001 => "blosc (32001)".into(),
         32004 => "lz4 (32004)".into(),
         32008 => "bitshuffle (32008)".into(),
@@ -101,7 +105,7 @@ impl Pipeline {
             if codec(filter.id).is_none() {
                 return Err(Error::new(ErrorKind::Unsupported, subject)
                     .because(format!("filter {} is not available in the cenote connector", name(filter.id)))
-                    .try_next("use deflate, shuffle or fletcher32"));
+                    .try_next("use deflate, lzf, shuffle or fletcher32"));
             }
         }
         Ok(())
