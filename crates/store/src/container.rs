@@ -38,6 +38,10 @@ pub(crate) struct Container {
     pub cut_epoch: u64,
     /// Number of cuts made; extents carry it.
     pub cuts: u32,
+    /// Number of cuts made when the last mark was: what was written before needs no sync any more.
+    pub marked_cuts: u32,
+    /// Devices of which a sync failed, so that what no mark covers is to be written again (see `engine/rewrite.rs`).
+    pub suspect: Vec<u8>,
     /// The cut that waits for copies and syncs.
     pub pending_cut: Option<u64>,
     pub undo: VecDeque<Undo>,
@@ -68,6 +72,8 @@ impl Container {
             persisted_at: 0,
             cut_epoch: epoch,
             cuts: 0,
+            marked_cuts: 0,
+            suspect: Vec::new(),
             pending_cut: None,
             undo: VecDeque::new(),
             undo_first: 0,
@@ -95,6 +101,10 @@ impl Container {
     /// True if there are updates that would not survive power loss.
     pub fn is_dirty(&self) -> bool {
         self.is_tracked() && self.epoch > self.persisted
+    }
+    /// True if something of it must be written again before it can be marked.
+    pub fn is_suspect(&self) -> bool {
+        !self.suspect.is_empty()
     }
     /// Adds to what the next cut has to copy.
     pub fn add_fresh(&mut self, fresh: Fresh) {

@@ -24,6 +24,7 @@ mod space;
 mod state;
 mod sums;
 mod superblock;
+mod syncs;
 mod undo;
 mod work;
 

@@ -42,6 +42,7 @@ impl State {
         container.cut_epoch = container.persisted;
         container.data_epoch = container.data_epoch.min(container.persisted);
         container.pending_cut = None;
+        container.marked_cuts = container.cuts;
         container.fresh.clear();
         container.links.clear();
     }

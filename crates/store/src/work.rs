@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use cenote_device::aligned::AlignedBuf;
-use cenote_device::{Device, LogFile, MetaDir};
+use cenote_device::{Device, MetaDir};
 use cenote_model::{Error, ErrorKind, Result};
 
 use crate::sums::{UNIT, sum_of};
+use crate::syncs::{Log, Syncs};
 
 /// What a copy writes at once, at most; a multiple of the checksum unit.
 const GATHERED_BYTES: usize = 4 << 20;
@@ -25,8 +26,8 @@ pub struct JobDone {
 
 /// What a job does.
 pub(crate) enum Work {
-    SyncLog { file: Arc<dyn LogFile> },
-    SyncDevices { devices: Vec<Arc<dyn Device>> },
+    SyncLog { file: Arc<Log> },
+    SyncDevices { devices: Vec<(Arc<dyn Device>, Arc<Syncs>)> },
     Copy(Copy),
     MakeLog { meta: Arc<dyn MetaDir>, name: String, bytes: u64 },
     WriteCheckpoint { meta: Arc<dyn MetaDir>, name: String, bytes: Vec<u8>, remove: Vec<String> },
@@ -36,10 +37,11 @@ pub(crate) enum Work {
 /// How it ended.
 pub(crate) enum Done {
     SyncLog(Result<()>),
-    SyncDevices(Result<()>),
-    /// The outcome for each part.
-    Copy(Vec<std::result::Result<(), CopyFailure>>),
-    MakeLog(Result<Arc<dyn LogFile>>),
+    /// The outcome for each device.
+    SyncDevices(Vec<Result<()>>),
+    /// The outcome for each part, and whether the target could not be synced.
+    Copy(Vec<std::result::Result<(), CopyFailure>>, bool),
+    MakeLog(Result<Arc<Log>>),
     WriteCheckpoint(Result<()>),
     /// What is wrong with each part.
     Check(Vec<Option<String>>),
@@ -57,7 +59,8 @@ pub(crate) struct Part {
 pub(crate) struct Copy {
     pub parts: Vec<(Part, u64)>,
     pub target: Arc<dyn Device>,
-    pub sync: bool,
+    /// To be synced before it counts.
+    pub syncs: Option<Arc<Syncs>>,
 }
 
 /// Why a part was not copied.
@@ -74,8 +77,13 @@ impl Job {
     pub fn run(self) -> JobDone {
         let result = match self.work {
             Work::SyncLog { file } => Done::SyncLog(file.sync()),
-            Work::SyncDevices { devices } => Done::SyncDevices(devices.iter().try_for_each(|device| device.sync())),
-            Work::Copy(copy) => Done::Copy(copy.run()),
+            Work::SyncDevices { devices } => {
+                Done::SyncDevices(devices.iter().map(|(device, syncs)| syncs.sync(device.as_ref())).collect())
+            }
+            Work::Copy(copy) => {
+                let (results, sync_failed) = copy.run();
+                Done::Copy(results, sync_failed)
+            }
             Work::MakeLog { meta, name, bytes } => Done::MakeLog(make_log(meta.as_ref(), &name, bytes)),
             Work::WriteCheckpoint { meta, name, bytes, remove } => {
                 Done::WriteCheckpoint(write_checkpoint(meta.as_ref(), &name, &bytes, &remove))
@@ -91,10 +99,10 @@ impl Job {
     }
 }
 
-fn make_log(meta: &dyn MetaDir, name: &str, bytes: u64) -> Result<Arc<dyn LogFile>> {
+fn make_log(meta: &dyn MetaDir, name: &str, bytes: u64) -> Result<Arc<Log>> {
     match meta.remove(name) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-        _ => Ok(meta.create_log(name, bytes)?.into()),
+        _ => Ok(Arc::new(Log::new(meta.create_log(name, bytes)?))),
     }
 }
 
@@ -141,9 +149,10 @@ struct Gathered {
 }
 
 impl Copy {
-    fn run(self) -> Vec<std::result::Result<(), CopyFailure>> {
+    fn run(self) -> (Vec<std::result::Result<(), CopyFailure>>, bool) {
         let mut results = Vec::with_capacity(self.parts.len());
         let mut gathered = Gathered { buffer: AlignedBuf::reused(GATHERED_BYTES), len: 0, at: 0, first: 0 };
+        let failed_before = self.syncs.as_ref().map_or(0, |syncs| syncs.failed());
         for (i, (part, target_at)) in self.parts.iter().enumerate() {
             results.push(Ok(()));
             let mut done = 0;
@@ -165,8 +174,9 @@ impl Copy {
                 let end = gathered.len + n as usize;
                 let into = &mut gathered.buffer[gathered.len..end];
                 if let Err(error) = part.read_units(done, into) {
-                    into.fill(0);
+                    // Nothing in its place is written: the target may be where the only good bytes are.
                     results[i] = Err(CopyFailure::Source(error));
+                    break;
                 }
                 let padded = end.next_multiple_of(self.target.unit_bytes() as usize).min(GATHERED_BYTES);
                 gathered.buffer[end..padded].fill(0);
@@ -175,12 +185,16 @@ impl Copy {
             }
         }
         self.write(&mut gathered, &mut results);
-        if self.sync
-            && let Err(error) = self.target.sync()
-        {
-            fail_all(&mut results, &error);
+        let Some(syncs) = &self.syncs else { return (results, false) };
+        let synced = syncs.sync(self.target.as_ref());
+        // One of another job that failed in between may have dropped these bytes.
+        let trusted = syncs.failed() == failed_before;
+        if synced.is_err() || !trusted {
+            let meanwhile = || Error::new(ErrorKind::Io, "a device").because("a sync of it failed meanwhile");
+            fail_all(&mut results, &synced.err().unwrap_or_else(meanwhile));
+            return (results, true);
         }
-        results
+        (results, false)
     }
     fn write(&self, gathered: &mut Gathered, results: &mut [std::result::Result<(), CopyFailure>]) {
         if gathered.len > 0

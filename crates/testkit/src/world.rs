@@ -168,6 +168,30 @@ impl Faults {
             Verdict::Fail(error, _) => Err(error),
         }
     }
+    /// A change that takes effect whole or not at all; what fails may have taken effect.
+    fn change<T>(&self, io: Io, subject: &str, change: impl FnOnce() -> Result<T>) -> Result<T> {
+        match self.enter(io, subject) {
+            Verdict::Go => change(),
+            Verdict::Fail(error, permille) => {
+                if permille > 500 {
+                    let _ = change(); // nobody learns of it
+                }
+                Err(error)
+            }
+        }
+    }
+    /// A sync; what fails may have dropped what it was to bring on media.
+    fn sync(&self, io: Io, subject: &str, sync: impl FnOnce() -> Result<()>, drop: impl FnOnce()) -> Result<()> {
+        match self.enter(io, subject) {
+            Verdict::Go => sync(),
+            Verdict::Fail(error, permille) => {
+                if permille > 0 {
+                    drop();
+                }
+                Err(error)
+            }
+        }
+    }
     /// A write that may be torn: what fails may have written a prefix.
     fn write(&self, io: Io, subject: &str, bytes: &[u8], write: impl Fn(&[u8]) -> Result<()>) -> Result<()> {
         match self.enter(io, subject) {
@@ -246,7 +270,8 @@ impl Devices for FaultyDevices {
         self.faults.gate(Io::DeviceOpen, &spec.name)?;
         let opened = self.inner.open(store, id, spec, create)?;
         let name = format!("simulated device `{}`", spec.name);
-        let device = FaultyDevice { inner: opened.device, faults: Arc::clone(&self.faults), name };
+        let (media, faults) = (self.inner.clone(), Arc::clone(&self.faults));
+        let device = FaultyDevice { inner: opened.device, media, of: (store, id), faults, name };
         Ok(OpenedDevice { device: Arc::new(device), survived: opened.survived })
     }
     fn remove(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<()> {
@@ -257,6 +282,8 @@ impl Devices for FaultyDevices {
 
 struct FaultyDevice {
     inner: Arc<dyn Device>,
+    media: MemDevices,
+    of: (StoreId, DeviceId),
     faults: Arc<Faults>,
     name: String,
 }
@@ -279,8 +306,8 @@ impl Device for FaultyDevice {
         self.faults.write(Io::DeviceWrite, &self.name, bytes, |part| self.inner.write_at(offset, part))
     }
     fn sync(&self) -> Result<()> {
-        self.faults.gate(Io::DeviceSync, &self.name)?;
-        self.inner.sync()
+        let drop = || self.media.forget_unsynced(self.of.0, self.of.1);
+        self.faults.sync(Io::DeviceSync, &self.name, || self.inner.sync(), drop)
     }
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
         self.faults.gate(Io::DeviceDiscard, &self.name)?;
@@ -300,22 +327,23 @@ struct FaultyMeta {
 
 impl FaultyMeta {
     fn wrap(&self, inner: Box<dyn LogFile>, name: &str) -> Box<dyn LogFile> {
-        Box::new(FaultyLog { inner, faults: Arc::clone(&self.faults), name: format!("simulated log `{name}`") })
+        let (meta, faults) = (self.inner.clone(), Arc::clone(&self.faults));
+        let subject = format!("simulated log `{name}`");
+        Box::new(FaultyLog { inner, meta, file: name.to_owned(), faults, name: subject })
     }
 }
 
 impl MetaDir for FaultyMeta {
     fn create_log(&self, name: &str, capacity: u64) -> Result<Box<dyn LogFile>> {
-        self.faults.gate(Io::LogCreate, name)?;
-        Ok(self.wrap(self.inner.create_log(name, capacity)?, name))
+        let made = self.faults.change(Io::LogCreate, name, || self.inner.create_log(name, capacity))?;
+        Ok(self.wrap(made, name))
     }
     fn open_log(&self, name: &str) -> Result<Box<dyn LogFile>> {
         self.faults.gate(Io::LogOpen, name)?;
         Ok(self.wrap(self.inner.open_log(name)?, name))
     }
     fn write_file(&self, name: &str, bytes: &[u8]) -> Result<()> {
-        self.faults.gate(Io::FileWrite, name)?;
-        self.inner.write_file(name, bytes)
+        self.faults.change(Io::FileWrite, name, || self.inner.write_file(name, bytes))
     }
     fn read_file(&self, name: &str) -> Result<Vec<u8>> {
         self.faults.gate(Io::FileRead, name)?;
@@ -326,13 +354,14 @@ impl MetaDir for FaultyMeta {
         self.inner.list()
     }
     fn remove(&self, name: &str) -> Result<()> {
-        self.faults.gate(Io::FileRemove, name)?;
-        self.inner.remove(name)
+        self.faults.change(Io::FileRemove, name, || self.inner.remove(name))
     }
 }
 
 struct FaultyLog {
     inner: Box<dyn LogFile>,
+    meta: MemMetaDir,
+    file: String,
     faults: Arc<Faults>,
     name: String,
 }
@@ -349,7 +378,7 @@ impl LogFile for FaultyLog {
         self.inner.read(offset, buf)
     }
     fn sync(&self) -> Result<()> {
-        self.faults.gate(Io::LogSync, &self.name)?;
-        self.inner.sync()
+        let drop = || self.meta.forget_unsynced(&self.file);
+        self.faults.sync(Io::LogSync, &self.name, || self.inner.sync(), drop)
     }
 }

@@ -52,6 +52,13 @@ impl MemDevices {
             medium.lock().generation += 1;
         }
     }
+    /// As after a failed sync: what was written and not synced is readable until the power goes, and then lost, whatever
+    /// later syncs say.
+    pub fn forget_unsynced(&self, store: StoreId, id: DeviceId) {
+        if let Some(medium) = self.media.lock().get(&(store, id)) {
+            medium.lock().forget_unsynced();
+        }
+    }
     /// Turns over the bits of `xor` in one byte on the medium; false if there is no such device.
     pub fn corrupt(&self, store: StoreId, id: DeviceId, offset: u64, xor: u8) -> bool {
         let media = self.media.lock();

@@ -123,6 +123,11 @@ impl Medium {
             self.durable.write(offset, &bytes);
         }
     }
+    /// A sync failed: what was to become durable can be read until the power goes, but no later sync brings it there.
+    /// So do operating systems that count a page as clean once its writing was tried.
+    pub(super) fn forget_unsynced(&mut self) {
+        self.unsynced.clear();
+    }
     /// Turns over bits on the medium, as decay would: synced and unsynced copies alike.
     pub(super) fn corrupt(&mut self, offset: u64, xor: u8) {
         for pages in [&mut self.current, &mut self.durable] {

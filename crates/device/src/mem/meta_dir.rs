@@ -48,6 +48,13 @@ impl MemMetaDir {
             }
         }
     }
+    /// As after a failed sync of a log: what was written and not synced is readable until the power goes, and then lost,
+    /// whatever later syncs say.
+    pub fn forget_unsynced(&self, name: &str) {
+        if let Some(Entry::Log(medium)) = self.inner.lock().entries.get(name) {
+            medium.lock().forget_unsynced();
+        }
+    }
     /// Turns over the bits of `xor` in one byte of a file or log; false if there is no such byte.
     pub fn corrupt(&self, name: &str, offset: u64, xor: u8) -> bool {
         match self.inner.lock().entries.get_mut(name) {

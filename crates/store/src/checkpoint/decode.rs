@@ -209,6 +209,8 @@ impl Reader<'_> {
         container.cut_epoch = from.u64()?;
         container.cuts = from.u32()?;
         container.pending_cut = from.u64()?.checked_sub(1);
+        // Which cut was the last one to be marked is not written down if another one is pending: then none, to be safe.
+        container.marked_cuts = if container.pending_cut.is_none() { container.cuts } else { 0 };
         container.undo_first = from.u64()?;
         container.data_epoch = from.u64()?;
         for _ in 0..from.count(16)? {

@@ -132,6 +132,11 @@ impl Engine {
         self.update_clock();
         // If it cannot be synced, the checkpoint brings on media what it says; and the other way round.
         let synced = self.journal.sync();
-        self.checkpoint_now().and(if self.journal.is_tainted() { synced } else { Ok(()) })
+        self.checkpoint_now().and(if self.journal.is_tainted() { synced } else { Ok(()) })?;
+        if !self.is_suspect() {
+            // Else, and if this fails, the next engine takes what no mark covers for suspect.
+            let _ = self.journal.append_closed(self.state.epoch);
+        }
+        Ok(())
     }
 }

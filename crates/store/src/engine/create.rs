@@ -111,6 +111,7 @@ impl Engine {
             checkpoint: super::checkpoint::Checkpoints::default(),
             verify: super::verify::Verify::default(),
             drain: super::drain::Draining::default(),
+            rewrites: super::rewrite::Rewrites::default(),
             txn: crate::apply::Txn::default(),
             opened_ns,
             journal_dirty_since_ns: None,

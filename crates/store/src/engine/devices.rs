@@ -70,6 +70,8 @@ pub(super) fn slot_with(
         retired: RetiredQueue::default(),
         reserved_bytes: 0,
         unsynced: false,
+        syncs: Arc::default(),
+        failed_syncs: 0,
         replay_retired: None,
     }
 }

@@ -1,5 +1,7 @@
 //! Devices that are too full, or are to be emptied: what leaves them.
 
+use std::sync::Arc;
+
 use cenote_model::{DeviceId, DeviceState, Durability, Error};
 use cenote_policy::{Candidate, excess_bytes, plan_drain};
 
@@ -209,8 +211,9 @@ impl Engine {
             return None;
         }
         self.drain.moves_in_flight += 1;
-        let sync = !self.state.space.is_volatile(dev);
-        Some(self.start(What::Move { parts, leaving }, Work::Copy(Copy { parts: work, target: device, sync })))
+        let slot = self.state.space.get(dev);
+        let syncs = (!slot.is_volatile()).then(|| Arc::clone(&slot.syncs));
+        Some(self.start(What::Move { parts, leaving }, Work::Copy(Copy { parts: work, target: device, syncs })))
     }
 
     /// Moves cannot go on: whoever waits for a device to be emptied is told, and it is tried again later.

@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use cenote_device::LogFile;
 use cenote_model::{Error, ErrorKind, Result};
 
 use super::Engine;
@@ -12,6 +11,7 @@ use crate::journal::record::{Placed, encode_places};
 use crate::journal::{Kind, file_name};
 use crate::persist::Stage;
 use crate::placing::{Placing, Target};
+use crate::syncs::Log;
 use crate::work::{CopyFailure, Done, JobDone};
 
 impl Engine {
@@ -23,17 +23,23 @@ impl Engine {
             (What::SyncLog { position, sequence }, Done::SyncLog(result)) => {
                 self.finish_sync_log(position, sequence, result);
             }
-            (What::SyncDevices { slots, cuts }, Done::SyncDevices(result)) => {
-                self.finish_sync_devices(&slots, &cuts, result);
+            (What::SyncDevices { slots, cuts }, Done::SyncDevices(results)) => {
+                self.finish_sync_devices(&slots, &cuts, results);
             }
-            (What::Copy { cut, parts }, Done::Copy(results)) => {
+            (What::Copy { cut, parts }, Done::Copy(results, _)) => {
                 if let Some(cut) = self.state.cuts.get_mut(cut) {
                     cut.in_flight = cut.in_flight.saturating_sub(1);
                 }
                 self.finish_copy(Ok(cut), parts, results);
                 self.advance_cuts();
             }
-            (What::Move { parts, leaving }, Done::Copy(results)) => {
+            (What::Rewrite { cut, container, targets }, Done::Copy(results, _)) => {
+                self.finish_rewrite(cut, container, targets, results);
+            }
+            (What::Move { parts, leaving }, Done::Copy(results, sync_failed)) => {
+                if let (true, Some(part)) = (sync_failed, parts.first()) {
+                    self.look_at_syncs(part.reserved.0);
+                }
                 self.drain.moves_in_flight = self.drain.moves_in_flight.saturating_sub(1);
                 self.finish_copy(Err(leaving), parts, results);
             }
@@ -50,7 +56,6 @@ impl Engine {
             Ok(()) => self.journal.note_synced(position),
             Err(_) if sequence != self.journal.sequence => {} // its successor was begun only after it was on media
             Err(error) => {
-                self.journal.note_sync_failed(sequence);
                 self.mend_journal(&error);
             }
         }
@@ -74,25 +79,34 @@ impl Engine {
         }
     }
 
-    fn finish_sync_devices(&mut self, slots: &[u8], cuts: &[u64], result: Result<()>) {
-        if let Err(error) = result {
-            for slot in slots {
-                self.state.space.get_mut(*slot).unsynced = true;
+    fn finish_sync_devices(&mut self, slots: &[(u8, u64)], cuts: &[u64], results: Vec<Result<()>>) {
+        let mut failure = None;
+        let mut trusted = true;
+        for ((dev, failed_before), result) in slots.iter().zip(results) {
+            // Another sync may have failed before, and have dropped what this one then did not see.
+            self.look_at_syncs(*dev);
+            trusted &= self.state.space.get(*dev).failed_syncs == *failed_before;
+            if let Err(error) = result {
+                let name = &self.state.space.get(*dev).spec.name;
+                failure = Some(
+                    Error::new(error.kind(), format!("syncing device `{name}`"))
+                        .because(if error.cause().is_empty() { error.to_string() } else { error.cause().to_owned() })
+                        .try_next("look after the device; what was written is written again and tried again"),
+                );
             }
-            for id in cuts {
-                if let Some(cut) = self.state.cuts.get_mut(*id) {
-                    cut.stage = Stage::Copied;
-                }
-                self.cut_failed(*id, &error);
-            }
-            return;
         }
         for id in cuts {
-            if let Some(cut) = self.state.cuts.get_mut(*id) {
+            let Some(cut) = self.state.cuts.get_mut(*id) else { continue };
+            if failure.is_none() && trusted {
                 // If the journal does not take the mark, the tick tries again from here.
                 (cut.stage, cut.needs_sync) = (Stage::Drain, false);
+                self.mark(*id);
+            } else {
+                cut.stage = Stage::Copied;
+                if let Some(error) = &failure {
+                    self.cut_failed(*id, error);
+                }
             }
-            self.mark(*id);
         }
     }
 
@@ -214,7 +228,7 @@ impl Engine {
         Ok(())
     }
 
-    fn finish_make_log(&mut self, sequence: u64, result: Result<Arc<dyn LogFile>>) {
+    fn finish_make_log(&mut self, sequence: u64, result: Result<Arc<Log>>) {
         // If it failed, the journal makes its next file itself, and says so if it cannot.
         if !self.journal.give_spare(sequence, result.ok()) {
             let _ = self.seams.meta.remove(&file_name(sequence)); // it has no header, so it does no harm

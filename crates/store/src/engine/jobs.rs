@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use cenote_model::ContainerId;
+
 use super::Engine;
 use crate::journal::file_name;
-use crate::persist::{DrainItem, Stage};
-use crate::placing::Placing;
+use crate::persist::{Cut, DrainItem, Stage};
+use crate::placing::{Placing, Target};
 use crate::work::{Job, Work};
 
 /// Jobs under way.
@@ -29,7 +31,8 @@ pub(super) enum What {
         sequence: u64,
     },
     SyncDevices {
-        slots: Vec<u8>,
+        /// Each with the number of syncs of it that had failed before.
+        slots: Vec<(u8, u64)>,
         cuts: Vec<u64>,
     },
     /// Copies for a cut: what to place, what is reserved for it (device slot, offset, bytes), and what to queue again.
@@ -41,6 +44,12 @@ pub(super) enum What {
     Move {
         parts: Vec<CopyPart>,
         leaving: u8,
+    },
+    /// What is written again in place for a cut, and the device slot of each place.
+    Rewrite {
+        cut: u64,
+        container: ContainerId,
+        targets: Vec<(Target, u8)>,
     },
     MakeLog {
         sequence: u64,
@@ -71,6 +80,7 @@ impl Engine {
         self.mend_journal_if_due();
         self.next_sync_devices()
             .or_else(|| self.next_sync_log())
+            .or_else(|| self.next_rewrite())
             .or_else(|| self.next_copy())
             .or_else(|| self.next_move())
             .or_else(|| self.next_checkpoint())
@@ -91,11 +101,12 @@ impl Engine {
             return None;
         }
         let now = self.state.now_ns;
-        let mut cuts = Vec::new();
-        for cut in self.state.cuts.pending.values_mut().filter(|cut| cut.stage == Stage::Copied && cut.retry_ns <= now)
-        {
-            cut.stage = Stage::Syncing;
-            cuts.push(cut.id);
+        let ready = |cut: &&Cut| cut.stage == Stage::Copied && cut.retry_ns <= now && !self.state.has_suspect(cut);
+        let cuts: Vec<u64> = self.state.cuts.pending.values().filter(ready).map(|cut| cut.id).collect();
+        for cut in &cuts {
+            if let Some(cut) = self.state.cuts.get_mut(*cut) {
+                cut.stage = Stage::Syncing;
+            }
         }
         if cuts.is_empty() {
             return None;
@@ -104,8 +115,8 @@ impl Engine {
         let mut devices = Vec::new();
         for (i, slot) in self.state.space.slots.iter_mut().enumerate() {
             if let (true, Some(device)) = (std::mem::take(&mut slot.unsynced), &slot.device) {
-                slots.push(i as u8);
-                devices.push(Arc::clone(device));
+                slots.push((i as u8, slot.failed_syncs));
+                devices.push((Arc::clone(device), Arc::clone(&slot.syncs)));
             }
         }
         Some(self.start(What::SyncDevices { slots, cuts }, Work::SyncDevices { devices }))

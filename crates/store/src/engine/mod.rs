@@ -13,6 +13,7 @@ mod lease;
 mod open;
 mod persist;
 mod read;
+mod rewrite;
 mod session;
 mod tick;
 mod verify;
@@ -47,6 +48,7 @@ pub struct Engine {
     checkpoint: checkpoint::Checkpoints,
     verify: verify::Verify,
     drain: drain::Draining,
+    rewrites: rewrite::Rewrites,
     /// The last request's, for its room.
     txn: Txn,
     opened_ns: u64,

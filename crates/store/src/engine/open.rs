@@ -9,7 +9,7 @@ use super::Engine;
 use super::devices::{slot_of, slot_with};
 use crate::checkpoint::{self, Head, decode};
 use crate::journal::record::decode as decode_record;
-use crate::journal::{self, Ended, Journal, corrupt, read_all};
+use crate::journal::{self, CLOSED, Ended, Journal, Kind, corrupt, read_all};
 use crate::space::{Bitmap, DeviceSlot, Tag};
 use crate::state::State;
 use crate::superblock::{Stamp, Superblock, SuperblockDevice};
@@ -46,7 +46,7 @@ impl Engine {
         let has_volatile = state.space.present().any(DeviceSlot::is_volatile);
         report.power_lost = !lost.is_empty() || (!has_volatile && !control_survived);
         begin_replay(&mut state, &beside.retired);
-        let ended = replay(meta.as_ref(), &superblock, &head, &mut state, &mut report)?;
+        let (ended, closed) = replay(meta.as_ref(), &superblock, &head, &mut state, &mut report)?;
         report.epoch = state.epoch;
         if report.power_lost {
             state.sessions.open.clear();
@@ -64,6 +64,8 @@ impl Engine {
         engine.quarantine();
         if report.power_lost {
             engine.settle(&lost)?;
+        } else if !closed {
+            engine.suspect_all();
         }
         Ok((engine, report))
     }
@@ -209,17 +211,22 @@ fn begin_replay(state: &mut State, retired: &[(cenote_model::DeviceId, u64, u64)
     state.space.replay_shared(&state.objects, &state.containers);
 }
 
+/// Where the journal ended, and whether all that it says is that the store was closed in good order.
 fn replay(
     meta: &dyn MetaDir,
     superblock: &Superblock,
     head: &Head,
     state: &mut State,
     report: &mut RecoveryReport,
-) -> Result<Ended> {
+) -> Result<(Ended, bool)> {
     let mut sequences: Vec<u64> = meta.list()?.iter().filter_map(|name| journal::sequence_of(name)).collect();
     sequences.sort_unstable();
-    let mut replayed = 0;
+    let (mut replayed, mut closed) = (0, false);
     let ended = read_all(meta, superblock.id, &sequences, head.journal_from, report.power_lost, &mut |record| {
+        if record.kind == Kind::Synced && record.payload == CLOSED.to_le_bytes() {
+            closed = true;
+            return Ok(());
+        }
         replayed += 1;
         let entry = decode_record(record.kind, record.epoch, record.payload)
             .map_err(|malformed| corrupt(record.name, record.offset, malformed.0))?;
@@ -229,7 +236,7 @@ fn replay(
     if ended.torn {
         report.torn_tail = Some((journal::file_name(ended.sequence), ended.offset));
     }
-    Ok(ended)
+    Ok((ended, closed && replayed == 0))
 }
 
 /// Goes on in a new file; the last one is on media before, and the new one says where it ends.
@@ -244,6 +251,7 @@ fn begin_journal(
     let meta = &seams.meta;
     let last = meta.open_log(&journal::file_name(ended.sequence))?;
     if !power_lost {
+        write_again(last.as_ref(), 0, journal::HEADER_BYTES)?;
         write_again(last.as_ref(), ended.proven, ended.offset)?;
     }
     last.sync()?;

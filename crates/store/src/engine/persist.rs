@@ -282,7 +282,7 @@ impl Engine {
             cut.in_flight += 1;
         }
         self.state.space.get_mut(dev).unsynced = true;
-        let work = Work::Copy(Copy { parts: work, target, sync: false });
+        let work = Work::Copy(Copy { parts: work, target, syncs: None });
         Some(self.start(What::Copy { cut, parts }, work))
     }
 

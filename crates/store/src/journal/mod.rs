@@ -11,11 +11,12 @@ mod update;
 
 use std::sync::Arc;
 
-use cenote_device::{LogFile, MetaDir};
+use cenote_device::MetaDir;
 use cenote_model::{Error, ErrorKind, Result, StoreId};
 
 use crate::codec::{Decoder, Encode};
 use crate::sums::sum_of;
+use crate::syncs::Log;
 
 pub(crate) use read::{Ended, read_all};
 
@@ -53,6 +54,9 @@ impl Kind {
             .find(|kind| *kind as u8 == code)
     }
 }
+
+/// The position in a `Synced` record that says that the store was closed in good order.
+pub(crate) const CLOSED: u64 = u64::MAX;
 
 /// What a log file's header says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -140,7 +144,7 @@ pub(crate) fn sequence_of(name: &str) -> Option<u64> {
 pub(crate) struct Journal {
     meta: Arc<dyn MetaDir>,
     store: StoreId,
-    file: Arc<dyn LogFile>,
+    file: Arc<Log>,
     pub sequence: u64,
     /// Where the next record goes in the file.
     offset: u64,
@@ -151,15 +155,12 @@ pub(crate) struct Journal {
     proof_due: bool,
     /// The file takes no more records: a write failed, or a successor may be there already.
     broken: bool,
-    /// A sync of the file failed. What it was to bring on media may be gone even if a later sync ends well: only a
-    /// checkpoint helps.
-    tainted: bool,
     /// Checkpoints whose writing failed, but that may be there: they would hide what the journal goes on to say.
     doubtful: Vec<String>,
     /// Highest number that a file was given, be it one that came to nothing.
     last_number: u64,
     /// A file made ahead of need.
-    spare: Option<(u64, Arc<dyn LogFile>)>,
+    spare: Option<(u64, Arc<Log>)>,
     /// A file that a job is making.
     making: Option<u64>,
     /// The buffer of the last record.
@@ -184,8 +185,8 @@ impl Journal {
     ) -> Result<Self> {
         let base = position.saturating_sub(HEADER_BYTES);
         let header = Header { store, sequence, previous, previous_end, base };
-        let file: Arc<dyn LogFile> = meta.create_log(&file_name(sequence), file_bytes)?.into();
-        write_header(file.as_ref(), &header)?;
+        let file = Arc::new(Log::new(meta.create_log(&file_name(sequence), file_bytes)?));
+        write_header(&file, &header)?;
         Ok(Self {
             meta,
             store,
@@ -196,7 +197,6 @@ impl Journal {
             synced: base + HEADER_BYTES,
             proof_due: false,
             broken: false,
-            tainted: false,
             doubtful: Vec::new(),
             last_number: sequence,
             spare: None,
@@ -267,16 +267,16 @@ impl Journal {
     }
     /// Makes the file in which the journal goes on once a checkpoint has everything so far: it has no predecessor.
     /// Nothing goes into it before [`Journal::restart`]; if it comes to nothing, readers pass over it.
-    pub fn prepare_restart(&mut self) -> Result<(Header, Arc<dyn LogFile>)> {
+    pub fn prepare_restart(&mut self) -> Result<(Header, Arc<Log>)> {
         let sequence = self.next_number();
-        let file: Arc<dyn LogFile> = self.meta.create_log(&file_name(sequence), self.file_bytes)?.into();
+        let file = Arc::new(Log::new(self.meta.create_log(&file_name(sequence), self.file_bytes)?));
         let base = self.position() - HEADER_BYTES;
         let header = Header { store: self.store, sequence, previous: 0, previous_end: 0, base };
-        write_header(file.as_ref(), &header)?;
+        write_header(&file, &header)?;
         Ok((header, file))
     }
     /// A checkpoint on media has everything so far and says that the journal goes on in this file.
-    pub fn restart(&mut self, header: &Header, file: Arc<dyn LogFile>) {
+    pub fn restart(&mut self, header: &Header, file: Arc<Log>) {
         self.synced = self.position();
         self.doubtful.clear();
         self.spare = None;
@@ -296,13 +296,13 @@ impl Journal {
         }
         Ok(())
     }
-    fn go_on_in(&mut self, header: &Header, file: Arc<dyn LogFile>) {
+    fn go_on_in(&mut self, header: &Header, file: Arc<Log>) {
         (self.file, self.sequence, self.base, self.offset) = (file, header.sequence, header.base, HEADER_BYTES);
-        (self.proof_due, self.broken, self.tainted) = (false, false, false);
+        (self.proof_due, self.broken) = (false, false);
     }
     fn make_room(&mut self, need: u64) -> Result<()> {
         self.clear_doubt()?;
-        if self.offset + need <= self.file.capacity() && !self.broken && !self.tainted {
+        if self.offset + need <= self.file.capacity() && !self.broken && !self.is_tainted() {
             return Ok(());
         }
         self.rotate(need)
@@ -310,7 +310,7 @@ impl Journal {
     /// Goes on in a new file with room for `need` bytes. The old one is on media before the new one has a header.
     pub fn rotate(&mut self, need: u64) -> Result<()> {
         self.clear_doubt()?;
-        self.sync_file()?;
+        self.file.sync()?;
         let capacity = self.file_bytes.max(need + HEADER_BYTES);
         // Readers take the file of the highest number that was begun for the last one.
         let last = self.last_number;
@@ -319,7 +319,7 @@ impl Journal {
             spare
         } else {
             let sequence = self.next_number();
-            (sequence, self.meta.create_log(&file_name(sequence), capacity)?.into())
+            (sequence, Arc::new(Log::new(self.meta.create_log(&file_name(sequence), capacity)?)))
         };
         let position = self.position();
         let header = Header {
@@ -331,44 +331,36 @@ impl Journal {
         };
         // From here on a successor may be there that says where this file ends.
         self.broken = true;
-        write_header(file.as_ref(), &header)?;
+        write_header(&file, &header)?;
         self.synced = position;
         self.go_on_in(&header, file);
         Ok(())
     }
-    fn sync_file(&mut self) -> Result<()> {
-        if self.tainted {
-            return Err(Error::new(ErrorKind::Io, "the journal")
-                .because("it could not be synced, and no checkpoint could be written since")
-                .try_next("look after the file system of the store directory"));
-        }
-        let done = self.file.sync();
-        self.tainted = done.is_err();
-        done
-    }
-    /// A sync of the file that was the journal's then failed.
-    pub fn note_sync_failed(&mut self, sequence: u64) {
-        self.tainted |= sequence == self.sequence;
-    }
     /// True if only a checkpoint can bring on media what was appended.
     pub fn is_tainted(&self) -> bool {
-        self.tainted
+        self.file.has_failed()
     }
     /// The file to be synced, and the position that is on media then.
-    pub fn to_sync(&self) -> (Arc<dyn LogFile>, u64) {
+    pub fn to_sync(&self) -> (Arc<Log>, u64) {
         (Arc::clone(&self.file), self.position())
     }
     /// A sync that began at `position` ended well.
     pub fn note_synced(&mut self, position: u64) {
-        if position > self.synced && !self.tainted {
+        if position > self.synced && !self.is_tainted() {
             self.synced = position;
             self.proof_due = true;
         }
     }
+    /// Says that the store was closed in good order, with nothing whose sync failed.
+    pub fn append_closed(&mut self, epoch: u64) -> Result<()> {
+        let mut draft = self.draft(Kind::Synced);
+        draft.bytes.extend_from_slice(&CLOSED.to_le_bytes());
+        self.append(draft, epoch)
+    }
     /// Syncs here and now.
     pub fn sync(&mut self) -> Result<()> {
         let position = self.position();
-        self.sync_file()?;
+        self.file.sync()?;
         self.note_synced(position);
         Ok(())
     }
@@ -387,7 +379,7 @@ impl Journal {
         self.making
     }
     /// Takes a spare file, or that it could not be made. False if it is of no use any more.
-    pub fn give_spare(&mut self, sequence: u64, file: Option<Arc<dyn LogFile>>) -> bool {
+    pub fn give_spare(&mut self, sequence: u64, file: Option<Arc<Log>>) -> bool {
         self.making = None;
         let useful = sequence == self.last_number && sequence > self.sequence;
         if let (true, Some(file)) = (useful, file) {
@@ -401,7 +393,7 @@ impl Journal {
     }
 }
 
-fn write_header(file: &dyn LogFile, header: &Header) -> Result<()> {
+fn write_header(file: &Log, header: &Header) -> Result<()> {
     file.write(0, &header.encode())?;
     file.sync()
 }

@@ -3,7 +3,7 @@
 use cenote_device::{LogFile, MetaDir};
 use cenote_model::{Error, ErrorKind, Result, StoreId};
 
-use super::{HEADER_BYTES, Header, Kind, RECORD_BYTES_MAX, RECORD_HEADER, corrupt, file_name};
+use super::{CLOSED, HEADER_BYTES, Header, Kind, RECORD_BYTES_MAX, RECORD_HEADER, corrupt, file_name};
 use crate::codec::Decoder;
 use crate::sums::sum_of;
 
@@ -156,7 +156,10 @@ fn read_file(
         let end = (at + len as u64).next_multiple_of(8);
         let payload = &window.slice(at, len)?[RECORD_HEADER..];
         if kind == Kind::Synced {
-            proven = proven.max(Decoder::new(payload).u64().unwrap_or(0).saturating_sub(header.base));
+            let position = Decoder::new(payload).u64().unwrap_or(CLOSED);
+            if position != CLOSED {
+                proven = proven.max(position.saturating_sub(header.base));
+            }
         }
         each(Replayed { kind, epoch, payload, name, offset: at })?;
         at = end;

@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use cenote_device::LogFile;
 use cenote_device::mem::MemMetaDir;
 
 use super::*;
@@ -106,8 +107,8 @@ fn a_new_file_that_came_to_nothing_hides_no_later_record() {
     let header =
         Header { store: STORE, sequence: 2, previous: 1, previous_end: position, base: position - HEADER_BYTES };
     journal.last_number = 2;
-    let file = meta.create_log(&file_name(2), 8192).unwrap();
-    assert!(write_header(file.as_ref(), &header).is_err());
+    let file = Log::new(meta.create_log(&file_name(2), 8192).unwrap());
+    assert!(write_header(&file, &header).is_err());
     meta.sync_fails.store(false, Ordering::Relaxed);
     for n in 2..5 {
         append(&mut journal, n).unwrap();
@@ -126,7 +127,7 @@ fn a_spare_file_is_not_used_after_one_of_a_higher_number() {
     let spare = journal.make_spare().unwrap();
     journal.rotate(0).unwrap();
     assert!(journal.sequence > spare, "the spare was not there yet");
-    let file: Arc<dyn LogFile> = meta.create_log(&file_name(spare), 8192).unwrap().into();
+    let file = Arc::new(Log::new(meta.create_log(&file_name(spare), 8192).unwrap()));
     assert!(!journal.give_spare(spare, Some(file)));
     append(&mut journal, 80).unwrap();
     assert_eq!(replayed(&meta, 1).unwrap(), (0..=80).collect::<Vec<_>>());

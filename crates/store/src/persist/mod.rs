@@ -103,6 +103,7 @@ impl State {
             let Some(container) = self.containers.get_mut(*member) else { continue };
             container.persisted = epoch;
             container.persisted_at = journal;
+            container.marked_cuts = container.cuts;
             container.pending_cut = None;
             container.links.retain(|(linked, _)| *linked > epoch);
             let count = container.undo.partition_point(|undo| undo.epoch <= epoch);

@@ -10,6 +10,7 @@ use super::retired::Tag;
 use super::{Bitmap, RetiredQueue, Shared, unit_at};
 use crate::map::{Ext, NO_DEVICE};
 use crate::sums::UNIT;
+use crate::syncs::Syncs;
 
 /// Bytes at the begin of every device that belong to the engine: its stamp.
 pub(crate) const STAMP_BYTES: u64 = 4096;
@@ -39,6 +40,10 @@ pub(crate) struct DeviceSlot {
     pub reserved_bytes: u64,
     /// Something was written since the last sync began.
     pub unsynced: bool,
+    /// Through which it is synced.
+    pub syncs: Arc<Syncs>,
+    /// Syncs that had failed when the engine last looked.
+    pub failed_syncs: u64,
     /// During replay: what was given up and may still be looked at.
     pub replay_retired: Option<Bitmap>,
 }

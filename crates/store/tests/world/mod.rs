@@ -2,9 +2,10 @@
 #![allow(dead_code, reason = "each test uses its part")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use cenote_device::Clock;
 use cenote_device::mem::{Keep, MemClock, MemControl, MemDevices, MemMetaDir};
+use cenote_device::{Clock, Device, Devices, OpenedDevice, SegmentFile};
 use cenote_model::*;
 use cenote_store::{Engine, Outcome, RecoveryReport, Seams, SessionId, SessionInfo, Tuning};
 
@@ -59,6 +60,8 @@ pub struct World {
     pub session: SessionId,
     pub seq: u64,
     pub leases: Vec<Run>,
+    /// Syncs of persistent devices fail, and drop what was not synced as operating systems do.
+    pub sync_fails: Arc<AtomicBool>,
     pub report: RecoveryReport,
 }
 
@@ -80,6 +83,7 @@ impl World {
             session: SessionId(0),
             seq: 0,
             leases: Vec::new(),
+            sync_fails: Arc::default(),
             report: RecoveryReport::default(),
         };
         world.engine = Some(Engine::create_tuned(world.seams(), STORE, config, tuning()).unwrap());
@@ -89,7 +93,7 @@ impl World {
     pub fn seams(&self) -> Seams {
         Seams {
             meta: Arc::new(self.meta.clone()),
-            devices: Arc::new(self.devices.clone()),
+            devices: Arc::new(Dropping { inner: self.devices.clone(), fails: Arc::clone(&self.sync_fails) }),
             clock: Arc::clone(&self.clock) as _,
             control: Arc::clone(&self.control) as _,
         }
@@ -261,4 +265,59 @@ pub fn object(container: ContainerId, n: u128) -> ObjectKey {
 }
 pub fn index(container: ContainerId, n: u128) -> IndexKey {
     IndexKey { container, index: IndexId(n) }
+}
+
+/// Devices whose syncs can be told to fail.
+struct Dropping {
+    inner: MemDevices,
+    fails: Arc<AtomicBool>,
+}
+
+impl Devices for Dropping {
+    fn open(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec, create: bool) -> Result<OpenedDevice> {
+        let OpenedDevice { device, survived } = self.inner.open(store, id, spec, create)?;
+        let (media, fails) = (self.inner.clone(), Arc::clone(&self.fails));
+        Ok(OpenedDevice { device: Arc::new(DroppingDevice { device, media, of: (store, id), fails }), survived })
+    }
+    fn remove(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<()> {
+        self.inner.remove(store, id, spec)
+    }
+}
+
+struct DroppingDevice {
+    device: Arc<dyn Device>,
+    media: MemDevices,
+    of: (StoreId, DeviceId),
+    fails: Arc<AtomicBool>,
+}
+
+impl Device for DroppingDevice {
+    fn capacity_bytes(&self) -> u64 {
+        self.device.capacity_bytes()
+    }
+    fn unit_bytes(&self) -> u32 {
+        self.device.unit_bytes()
+    }
+    fn segment_bytes(&self) -> u64 {
+        self.device.segment_bytes()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.device.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.device.write_at(offset, bytes)
+    }
+    fn sync(&self) -> Result<()> {
+        if self.fails.load(Ordering::Relaxed) {
+            self.media.forget_unsynced(self.of.0, self.of.1);
+            return Err(Error::new(ErrorKind::Io, "a test").because("this sync was told to fail"));
+        }
+        self.device.sync()
+    }
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        self.device.discard(offset, len)
+    }
+    fn segment(&self, number: u64) -> Result<Option<SegmentFile>> {
+        self.device.segment(number)
+    }
 }

@@ -1,0 +1,230 @@
+//! After a sync that failed: what no mark covers is written once more before any sync is trusted.
+//!
+//! An operating system that could not write a page may count it as clean all the same, so that the next sync ends well
+//! and the bytes are nowhere. What marks cover was synced well; the rest is read, checked and written again in place.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cenote_model::{ContainerId, Error, ErrorKind};
+
+use super::Engine;
+use super::jobs::What;
+use crate::container::Container;
+use crate::map::{Ext, NO_DEVICE};
+use crate::persist::{Cut, Stage};
+use crate::placing::Target;
+use crate::state::State;
+use crate::undo::Change;
+use crate::work::{Copy, CopyFailure, Job, Work};
+
+/// Extents in one job.
+const PARTS_MAX: usize = 1024;
+
+/// What is still to be written again, by container: extents, and the device slot of the place in question.
+#[derive(Default)]
+pub(super) struct Rewrites {
+    queues: BTreeMap<ContainerId, Vec<(Target, u8)>>,
+}
+
+impl State {
+    /// Lists what of a container is on its suspect devices and no mark covers.
+    fn list_suspect(&self, id: ContainerId) -> Vec<(Target, u8)> {
+        let mut found = Vec::new();
+        let Some(container) = self.containers.get(id) else { return found };
+        let mut look = |target: Target, ext: &Ext| {
+            let places = [ext.dev, ext.copy].into_iter().filter(|dev| *dev != NO_DEVICE);
+            for dev in places.filter(|dev| ext.born >= container.marked_cuts && container.suspect.contains(dev)) {
+                found.push((target, dev));
+            }
+        };
+        for (object, slot) in &container.objects {
+            let it = self.objects.get(*slot);
+            if it.epoch > container.persisted {
+                let key = cenote_model::ObjectKey { container: id, object: *object };
+                it.map.iter().for_each(|(offset, ext)| look(Target::Live { key, offset }, ext));
+            }
+        }
+        // What was replaced is needed only to go back to the cut under way.
+        let Some(cut) = container.pending_cut.and_then(|cut| self.cuts.pending.get(&cut)) else { return found };
+        for (number, undo) in (container.undo_first..).zip(&container.undo).filter(|(_, undo)| undo.epoch > cut.epoch) {
+            match &undo.change {
+                Change::Range { pieces, .. } => {
+                    for (piece, (_, ext)) in pieces.iter().enumerate() {
+                        look(Target::Undo { container: id, number, piece: piece as u32 }, ext);
+                    }
+                }
+                Change::ObjectDeleted { slot } => {
+                    let map = &self.objects.get(*slot).map;
+                    map.iter().for_each(|(offset, ext)| {
+                        look(Target::Detached { container: id, number, offset }, ext);
+                    });
+                }
+                _ => {}
+            }
+        }
+        found
+    }
+
+    /// True if something of a cut must be written again before its sync.
+    pub(super) fn has_suspect(&self, cut: &Cut) -> bool {
+        let suspect = |id: &ContainerId| self.containers.get(*id).is_some_and(|c| !c.suspect.is_empty());
+        cut.members.iter().any(suspect)
+    }
+}
+
+impl Engine {
+    /// If a sync of a device failed, nothing that was written to it since the last good one can be trusted.
+    pub(super) fn look_at_syncs(&mut self, dev: u8) {
+        let slot = self.state.space.get_mut(dev);
+        let failed = slot.syncs.failed();
+        if failed != slot.failed_syncs {
+            (slot.unsynced, slot.failed_syncs) = (true, failed);
+            self.suspect(&[dev]);
+        }
+    }
+
+    /// An earlier process died, and a sync may have failed under it.
+    pub(super) fn suspect_all(&mut self) {
+        let persistent = |dev: &u8| {
+            let slot = self.state.space.get(*dev);
+            !slot.removed && !slot.is_volatile() && slot.device.is_some()
+        };
+        let devs: Vec<u8> = (0..self.state.space.slots.len() as u8).filter(persistent).collect();
+        self.suspect(&devs);
+    }
+
+    fn suspect(&mut self, devs: &[u8]) {
+        for id in self.state.cuts.dirty.clone() {
+            let Some(container) = self.state.containers.get_mut(id).filter(|c| c.is_dirty()) else { continue };
+            for dev in devs {
+                if !container.suspect.contains(dev) {
+                    container.suspect.push(*dev);
+                }
+            }
+            self.rewrites.queues.remove(&id); // from the beginning
+        }
+    }
+
+    /// True if something is still to be written again. The journal must not look like that of a store at rest then.
+    pub(super) fn is_suspect(&self) -> bool {
+        self.state.cuts.dirty.iter().any(|id| self.state.containers.get(*id).is_some_and(Container::is_suspect))
+    }
+
+    /// The next batch to be written again, for a cut that waits for its sync.
+    pub(super) fn next_rewrite(&mut self) -> Option<Job> {
+        if self.jobs.count(|what| matches!(what, What::Rewrite { .. })) > 0 {
+            return None;
+        }
+        loop {
+            let now = self.state.now_ns;
+            let waits = |cut: &&Cut| cut.stage == Stage::Copied && cut.retry_ns <= now && self.state.has_suspect(cut);
+            let cut = self.state.cuts.pending.values().find(waits)?;
+            let (cut, members) = (cut.id, cut.members.clone());
+            let suspect = |id: &ContainerId| self.state.containers.get(*id).is_some_and(Container::is_suspect);
+            let member = members.into_iter().find(suspect)?;
+            if !self.rewrites.queues.contains_key(&member) {
+                let list = self.state.list_suspect(member);
+                self.rewrites.queues.insert(member, list);
+            }
+            if let Some(job) = self.rewrite_job(cut, member) {
+                return Some(job);
+            }
+            if self.state.cuts.pending.get(&cut).is_some_and(|cut| cut.retry_ns > now) {
+                return None; // it failed
+            }
+            // Nothing is left: what was written again is synced with the cut.
+            self.rewrites.queues.remove(&member);
+            if let Some(container) = self.state.containers.get_mut(member) {
+                container.suspect.clear();
+            }
+        }
+    }
+
+    fn rewrite_job(&mut self, cut: u64, container: ContainerId) -> Option<Job> {
+        let queue = self.rewrites.queues.get_mut(&container)?;
+        let target_dev = queue.last()?.1;
+        let mut batch = Vec::new();
+        while let Some(entry) = queue.pop_if(|(_, dev)| *dev == target_dev && batch.len() < PARTS_MAX) {
+            batch.push(entry);
+        }
+        let Some(target) = self.state.space.get(target_dev).device.clone() else {
+            return self.cannot_rewrite(cut, container, batch, target_dev);
+        };
+        let (mut parts, mut targets, mut bytes) = (Vec::new(), Vec::new(), 0);
+        for (i, (place, dev)) in batch.iter().enumerate() {
+            if bytes >= self.settings.copy_bytes {
+                let rest = batch[i..].to_vec();
+                self.rewrites.queues.entry(container).or_default().extend(rest);
+                break;
+            }
+            let Some(ext) = self.state.target_mut(*place).cloned() else { continue };
+            let base = match (ext.dev == *dev, ext.copy == *dev) {
+                (true, _) => ext.run_offset,
+                (_, true) => ext.copy_base,
+                _ => continue, // it left
+            };
+            let Some(part) = self.part_of(&ext) else {
+                let rest = batch[i..].to_vec();
+                return self.cannot_rewrite(cut, container, rest, ext.dev);
+            };
+            bytes += u64::from(part.len);
+            parts.push((part, base.wrapping_add(u64::from(ext.hull().begin))));
+            targets.push((*place, *dev));
+        }
+        if parts.is_empty() {
+            // All of these are gone; perhaps there are more.
+            return if self.rewrites.queues.get(&container).is_some_and(|queue| !queue.is_empty()) {
+                self.rewrite_job(cut, container)
+            } else {
+                None
+            };
+        }
+        self.state.space.get_mut(target_dev).unsynced = true;
+        let work = Work::Copy(Copy { parts, target: Arc::clone(&target), syncs: None });
+        Some(self.start(What::Rewrite { cut, container, targets }, work))
+    }
+
+    fn cannot_rewrite(&mut self, cut: u64, id: ContainerId, rest: Vec<(Target, u8)>, dev: u8) -> Option<Job> {
+        self.rewrites.queues.entry(id).or_default().extend(rest);
+        let name = self.state.space.get(dev).spec.name.clone();
+        self.cut_failed(cut, &Error::new(ErrorKind::Io, format!("device `{name}`")).because("it is not open"));
+        None
+    }
+
+    pub(super) fn finish_rewrite(
+        &mut self,
+        cut: u64,
+        container: ContainerId,
+        targets: Vec<(Target, u8)>,
+        results: Vec<std::result::Result<(), CopyFailure>>,
+    ) {
+        let mut failure = None;
+        for ((target, dev), result) in targets.into_iter().zip(results) {
+            let Err(what) = result else { continue };
+            let Some(ext) = self.state.target_mut(target).cloned() else { continue }; // it is not needed any more
+            if matches!(what, CopyFailure::Source(_)) && !matches!(target, Target::Live { .. }) {
+                // Overwritten since, and not to be read: a later cut does not need it.
+                if let Some(cut) = self.state.cuts.get_mut(cut) {
+                    cut.renew = true;
+                }
+                continue;
+            }
+            // If the list was given up meanwhile it is made anew, and has this one.
+            if let Some(queue) = self.rewrites.queues.get_mut(&container) {
+                queue.push((target, dev));
+            }
+            let subject = self.subject(target, ext.len);
+            let device = self.state.space.get(dev).spec.name.clone();
+            let (CopyFailure::Source(error) | CopyFailure::Target(error)) = what;
+            failure = Some(
+                Error::new(error.kind(), subject)
+                    .because(format!("writing it again to `{device}`, a sync of which failed: {}", error.cause()))
+                    .try_next("look after the device, or write or delete that range anew"),
+            );
+        }
+        if let Some(error) = failure {
+            self.cut_failed(cut, &error);
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Syncs that cannot be believed after one has failed.
+//!
+//! An operating system reports that it could not write something once, to one caller, and may then count it as written.
+//! So all syncs of one file or device pass through here, one at a time, and each learns whether any failed before it.
+
+use std::sync::{Mutex, PoisonError};
+
+use cenote_device::{Device, LogFile};
+use cenote_model::{Error, ErrorKind, Result};
+
+/// A log file, and whether a sync of it failed.
+pub(crate) struct Log {
+    file: Box<dyn LogFile>,
+    failed: Mutex<bool>,
+}
+
+impl Log {
+    pub fn new(file: Box<dyn LogFile>) -> Self {
+        Self { file, failed: Mutex::new(false) }
+    }
+    pub fn capacity(&self) -> u64 {
+        self.file.capacity()
+    }
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.file.write(offset, bytes)
+    }
+    /// Syncs it; an error from the first failure on.
+    pub fn sync(&self) -> Result<()> {
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        if *failed {
+            return Err(Error::new(ErrorKind::Io, "the journal")
+                .because("a sync of it failed, and no checkpoint could be written since")
+                .try_next("look after the file system of the store directory"));
+        }
+        let done = self.file.sync();
+        *failed = done.is_err();
+        done
+    }
+    /// True if a sync failed: what it was to bring on media may be nowhere.
+    pub fn has_failed(&self) -> bool {
+        *self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Counts the syncs of one device that failed.
+#[derive(Debug, Default)]
+pub(crate) struct Syncs {
+    failed: Mutex<u64>,
+}
+
+impl Syncs {
+    /// Syncs the device.
+    pub fn sync(&self, device: &dyn Device) -> Result<()> {
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let done = device.sync();
+        *failed += u64::from(done.is_err());
+        done
+    }
+    /// How many failed. What was written before one of them and not synced before it must be written again.
+    pub fn failed(&self) -> u64 {
+        *self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,81 @@
+//! A sync of a device fails and drops what it was to bring on media: no later sync makes that good.
+
+mod world;
+
+use std::sync::atomic::Ordering;
+
+use cenote_device::mem::Keep;
+use cenote_model::*;
+use world::*;
+
+const MIB: u64 = 1 << 20;
+
+/// A store with one object of each durability, of which a flush just failed.
+fn hurt_world() -> (World, Vec<(ObjectKey, Vec<u8>)>) {
+    let mut world = World::new(&three_tiers(MIB, 4 * MIB, 8 * MIB));
+    let mut written = Vec::new();
+    for (n, durability) in [Durability::Async, Durability::Bypass].into_iter().enumerate() {
+        let container = world.container(&format!("c{n}"), durability);
+        let key = object(container, 1);
+        world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
+        written.push((key, vec![n as u8 + 1; 150_000]));
+    }
+    world.flush(FlushTarget::Store).unwrap();
+    for (key, bytes) in &written {
+        world.write(*key, 0, bytes).unwrap();
+    }
+    world.sync_fails.store(true, Ordering::Relaxed);
+    let refused = world.flush(FlushTarget::Store).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Io, "{refused}");
+    world.sync_fails.store(false, Ordering::Relaxed);
+    (world, written)
+}
+
+fn all_is_there(world: &mut World, written: &[(ObjectKey, Vec<u8>)]) {
+    world.power_loss(Keep::Nothing);
+    world.open().unwrap();
+    for (key, bytes) in written {
+        assert_eq!(world.read(*key).unwrap(), *bytes, "{key}");
+    }
+}
+
+#[test]
+fn a_flush_after_a_failed_sync_writes_again() {
+    let (mut world, written) = hurt_world();
+    world.flush(FlushTarget::Store).unwrap();
+    all_is_there(&mut world, &written);
+}
+
+#[test]
+fn so_does_one_of_the_next_process() {
+    let (mut world, written) = hurt_world();
+    world.kill();
+    world.open().unwrap();
+    world.flush(FlushTarget::Store).unwrap();
+    all_is_there(&mut world, &written);
+}
+
+#[test]
+fn so_does_one_after_the_store_was_closed() {
+    let (mut world, written) = hurt_world();
+    world.engine().close().unwrap();
+    world.kill();
+    world.open().unwrap();
+    world.flush(FlushTarget::Store).unwrap();
+    all_is_there(&mut world, &written);
+}
+
+#[test]
+fn bytes_that_cannot_be_read_again_are_never_called_flushed() {
+    let (mut world, written) = hurt_world();
+    let key = written[1].0;
+    let extent = world.lookup(key).unwrap().extents[0].1.clone();
+    assert!(world.devices.corrupt(STORE, extent.device, extent.run_offset, 1));
+    let refused = world.flush(FlushTarget::Container(key.container)).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Corrupt, "{refused}");
+    // The other container is not held up by it, nor is this one once the range is written anew.
+    world.flush(FlushTarget::Container(written[0].0.container)).unwrap();
+    world.write(key, 0, &written[1].1).unwrap();
+    world.flush(FlushTarget::Store).unwrap();
+    all_is_there(&mut world, &written);
+}

@@ -1,0 +1,28 @@
+//! A short run of the simulator; `make simulate` is the long one.
+
+use std::time::{Duration, Instant};
+
+use cenote_testkit::sim::run_seed;
+
+#[test]
+fn seeds_pass() {
+    let only = std::env::var("CENOTE_SEED").ok().and_then(|text| text.parse::<u64>().ok());
+    let (first, last) = only.map_or((0, 800), |seed| (seed, seed + 1));
+    let begin = Instant::now();
+    for seed in first..last {
+        if let Err(failure) = run_seed(seed, false) {
+            panic!("CENOTE_SEED={seed}\n{failure}");
+        }
+        if begin.elapsed() > Duration::from_secs(5) {
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_seed_takes_the_same_steps_twice() {
+    for seed in 0..20 {
+        let (Ok(a), Ok(b)) = (run_seed(seed, false), run_seed(seed, false)) else { panic!("seed {seed} fails") };
+        assert_eq!((a.trace_hash, a.ios, a.jobs), (b.trace_hash, b.ios, b.jobs), "CENOTE_SEED={seed}");
+    }
+}
