@@ -1,6 +1,6 @@
 # Cenote. `make run` is all that a newcomer needs; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test verify fix bench simulate crash faults soak clean
+.PHONY: help setup build run test verify fix bench simulate crash faults fuzz soak clean
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 export PYTHON ?= python3
 
@@ -36,6 +36,9 @@ crash: setup ## 500 kills of daemon and clients under a random workload, checked
 
 faults: setup ## every device I/O failing in turn, every class of byte damaged
 	@scripts/testkit.sh faults $(ARGS)
+
+fuzz: setup ## every decoder of untrusted bytes under libFuzzer (ARGS="SECONDS [TARGET...]", preset 60 each)
+	@scripts/fuzz.sh $(ARGS)
 
 soak: setup ## the crash test for SOAK_MINUTES (preset 60)
 	@scripts/testkit.sh crash --kills 100000000 --seconds $$((60 * $(or $(SOAK_MINUTES),60))) $(ARGS)

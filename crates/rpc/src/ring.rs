@@ -170,7 +170,7 @@ impl Producer {
     }
     fn refresh(&mut self) -> Result<()> {
         let head = self.memory.u64_at(HEAD_AT).load(Ordering::Acquire);
-        if self.tail.wrapping_sub(head) > self.memory.capacity || !head.is_multiple_of(8) {
+        if self.tail.wrapping_sub(head) > self.memory.capacity || !(head | self.tail).is_multiple_of(8) {
             return Err(self.memory.damaged("its head is not where it can be"));
         }
         self.head = head;

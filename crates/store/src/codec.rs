@@ -1,5 +1,8 @@
 //! Integers and byte strings as they are on media: little endian, no padding.
 
+/// Numbers that count what happens stay below this: at one each nanosecond, for more than a hundred years.
+const ORDINALS_END: u64 = 1 << 62;
+
 /// Something on media does not make sense.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Malformed(pub &'static str);
@@ -76,6 +79,12 @@ impl<'a> Decoder<'a> {
     }
     pub fn u64(&mut self) -> Decoded<u64> {
         Ok(u64::from_le_bytes(self.array()?))
+    }
+    /// A number that counts one thing after the other (epochs, sequences, positions): one so large that counting on
+    /// would end is damage, whatever its checksum says.
+    pub fn ordinal(&mut self) -> Decoded<u64> {
+        let number = self.u64()?;
+        if number < ORDINALS_END { Ok(number) } else { Err(Malformed("a number that no counting reaches")) }
     }
     pub fn u128(&mut self) -> Decoded<u128> {
         Ok(u128::from_le_bytes(self.array()?))

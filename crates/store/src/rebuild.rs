@@ -21,7 +21,7 @@ impl State {
     pub fn rebuild(&mut self, now_ns: u64) -> Result<()> {
         self.space.begin_claims();
         let mut edges = Edges::default();
-        self.clear_drain_lists(now_ns);
+        self.clear_drain_lists(now_ns)?;
         for slot in 0..self.objects.slots() {
             let object = self.objects.get(slot);
             if object.presence == Presence::Free {
@@ -70,7 +70,7 @@ impl State {
         Ok(())
     }
 
-    fn clear_drain_lists(&mut self, now_ns: u64) {
+    fn clear_drain_lists(&mut self, now_ns: u64) -> Result<()> {
         self.cuts.dirty.clear();
         self.cuts.wanted.clear();
         for cut in self.cuts.pending.values_mut() {
@@ -88,9 +88,12 @@ impl State {
                 self.cuts.dirty.insert(id);
             }
             if let Some(cut) = pending.filter(|cut| !self.cuts.pending.contains_key(cut)) {
-                debug_assert!(false, "cut {cut} of container {id} is not pending");
+                return Err(Error::new(ErrorKind::Corrupt, format!("container {id}"))
+                    .because(format!("it waits for cut {cut}, which is not pending"))
+                    .try_next("restore the store directory from a copy"));
             }
         }
+        Ok(())
     }
 
     /// What of an object has to be copied, by the pending cut or the next one.

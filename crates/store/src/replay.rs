@@ -40,6 +40,9 @@ impl State {
                 let owner = self.sessions.open.get_mut(&session).ok_or("a lease of a session that is not open")?;
                 for run in &runs {
                     let dev = self.space.slot_of(run.device).ok_or("a lease on an unknown device")?;
+                    if !self.space.get(dev).has_units(run.offset, run.len) {
+                        return Err("a lease past the end of its device");
+                    }
                     owner.lease(dev, run.offset, run.len);
                 }
                 if seq != 0 {
@@ -55,6 +58,9 @@ impl State {
                         return Err("it gives back what was not leased");
                     }
                 }
+            }
+            Entry::Cut { epoch: at, .. } | Entry::Mark { epoch: at, .. } if at > epoch => {
+                return Err("a cut of what is yet to come");
             }
             Entry::Cut { id, epoch, members } => self.begin_cut(id, epoch, &members),
             Entry::Mark { id, epoch, members } => self.mark(id, epoch, &members, 0),

@@ -12,6 +12,8 @@ pub(crate) const SUPERBLOCK: &str = "superblock";
 const MAGIC: [u8; 8] = *b"CENOTE\0\0";
 const STAMP_MAGIC: [u8; 8] = *b"CENOTED\0";
 const VERSION: u32 = 1;
+/// Smallest allocation unit of a device.
+const UNIT_BYTES_MIN: u32 = 512;
 /// Magic, version, checksum.
 const HEAD: usize = 16;
 /// Bytes of a device's stamp.
@@ -38,6 +40,11 @@ pub(crate) struct SuperblockDevice {
     pub segment_bytes: u64,
     /// Of persistent devices. That of volatile ones is in the checkpoint.
     pub incarnation: u64,
+}
+
+/// Most bytes of a device: what is known of its free space has to fit in memory.
+pub(crate) fn capacity_max(kind: DeviceKind) -> u64 {
+    if kind.is_persistent() { 1 << 50 } else { 1 << 46 }
 }
 
 impl SuperblockDevice {
@@ -85,8 +92,11 @@ impl SuperblockDevice {
             watermark_low_permille: from.u16()?,
         };
         let (unit_bytes, segment_bytes, incarnation) = (from.u32()?, from.u64()?, from.u64()?);
-        if unit_bytes == 0 || segment_bytes == 0 {
+        if unit_bytes < UNIT_BYTES_MIN || segment_bytes == 0 {
             return Err(Malformed("a device without units"));
+        }
+        if spec.capacity_bytes > capacity_max(spec.kind) {
+            return Err(Malformed("a device larger than any can be"));
         }
         let (removed, draining) = (flags & 1 != 0, flags & 2 != 0);
         Ok(Self { id, spec, removed, draining, unit_bytes, segment_bytes, incarnation })

@@ -10,6 +10,8 @@ pub mod content;
 #[cfg(feature = "crash")]
 pub mod crash;
 pub mod faults;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 pub mod oracle;
 pub mod rng;
 pub mod sim;

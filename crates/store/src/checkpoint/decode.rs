@@ -56,8 +56,8 @@ pub(crate) fn decode_head(name: &str, bytes: &[u8]) -> Result<Head> {
         let version = from.u32()?;
         from.u32()?;
         let store = StoreId(from.u128()?);
-        let (sequence, journal_from) = (from.u64()?, from.u64()?);
-        Ok((version, Head { store, sequence, journal_from, position: from.u64()?, epoch: from.u64()? }))
+        let (sequence, journal_from) = (from.ordinal()?, from.ordinal()?);
+        Ok((version, Head { store, sequence, journal_from, position: from.ordinal()?, epoch: from.ordinal()? }))
     };
     let (version, head) = read().map_err(|malformed| corrupt(name, 0, malformed.0))?;
     if version != VERSION {
@@ -155,14 +155,14 @@ impl Reader<'_> {
     }
 
     fn meta(&mut self, from: &mut Decoder<'_>) -> Decoded<()> {
-        self.state.containers.next_id = from.u64()?;
-        self.state.sessions.next_id = from.u64()?;
-        self.state.cuts.next_id = from.u64()?;
+        self.state.containers.next_id = from.ordinal()?;
+        self.state.sessions.next_id = from.ordinal()?;
+        self.state.cuts.next_id = from.ordinal()?;
         for _ in 0..from.count(10)? {
             self.beside.incarnations.push((DeviceId(from.u16()?), from.u64()?));
         }
         for _ in 0..from.count(20)? {
-            let (id, epoch) = (from.u64()?, from.u64()?);
+            let (id, epoch) = (from.ordinal()?, from.ordinal()?);
             let count = from.count(8)?;
             let members = (0..count).map(|_| Ok(ContainerId(from.u64()?))).collect::<Decoded<_>>()?;
             self.state.cuts.pending.insert(id, Cut { id, epoch, members, needs_sync: true, ..Cut::default() });
@@ -172,10 +172,13 @@ impl Reader<'_> {
 
     fn sessions(&mut self, from: &mut Decoder<'_>) -> Decoded<()> {
         for _ in 0..from.count(40)? {
-            let id = SessionId(from.u64()?);
+            let id = SessionId(from.ordinal()?);
             let mut session = Session::new(decode_info(from)?);
             for _ in 0..from.count(18)? {
                 let (dev, offset, len) = (self.device(from.u16()?)?, from.u64()?, from.u64()?);
+                if !self.state.space.get(dev).has_units(offset, len) {
+                    return Err(Malformed("a lease past the end of its device"));
+                }
                 session.leases.insert((dev, offset), len);
             }
             for _ in 0..from.count(17)? {
@@ -204,15 +207,18 @@ impl Reader<'_> {
         if self.state.containers.get(id).is_some() || self.state.containers.by_label(&label).is_some() {
             return Err(Malformed("a container twice"));
         }
-        let mut container = Container::new(id, label, spec, from.u64()?);
-        container.persisted = from.u64()?;
-        container.cut_epoch = from.u64()?;
+        let mut container = Container::new(id, label, spec, from.ordinal()?);
+        container.persisted = from.ordinal()?;
+        container.cut_epoch = from.ordinal()?;
         container.cuts = from.u32()?;
-        container.pending_cut = from.u64()?.checked_sub(1);
+        container.pending_cut = from.ordinal()?.checked_sub(1);
         // Which cut was the last one to be marked is not written down if another one is pending: then none, to be safe.
         container.marked_cuts = if container.pending_cut.is_none() { container.cuts } else { 0 };
-        container.undo_first = from.u64()?;
-        container.data_epoch = from.u64()?;
+        container.undo_first = from.ordinal()?;
+        container.data_epoch = from.ordinal()?;
+        if container.cuts > u32::MAX / 2 {
+            return Err(Malformed("a container with more cuts than there can be"));
+        }
         for _ in 0..from.count(16)? {
             container.links.push((from.u64()?, ContainerId(from.u64()?)));
         }

@@ -9,7 +9,7 @@ use super::flush::{Wait, Waiter};
 use super::{Engine, failed};
 use crate::map::NO_DEVICE;
 use crate::space::{Bitmap, DEVICES_MAX, DeviceSlot, RetiredQueue, STAMP_BYTES};
-use crate::superblock::{Stamp, Superblock, SuperblockDevice};
+use crate::superblock::{Stamp, Superblock, SuperblockDevice, capacity_max};
 use crate::{Outcome, Seams};
 
 /// Longest name of a device, in bytes.
@@ -31,8 +31,10 @@ pub(super) fn check_spec<'a>(spec: &DeviceSpec, mut others: impl Iterator<Item =
             "watermarks of {low}‰ and {high}‰: the low one must not be above the high one, nor that above 1000"
         ));
     }
-    if spec.capacity_bytes <= 2 * STAMP_BYTES || spec.capacity_bytes > 1 << 60 {
-        return invalid(format!("a capacity of {} bytes: from 8 KiB to 1 EiB", spec.capacity_bytes));
+    let most = capacity_max(spec.kind);
+    if spec.capacity_bytes <= 2 * STAMP_BYTES || spec.capacity_bytes > most {
+        let (capacity, most) = (spec.capacity_bytes, most >> 40);
+        return invalid(format!("a capacity of {capacity} bytes: from 8 KiB to {most} TiB"));
     }
     Ok(())
 }

@@ -112,10 +112,10 @@ impl Header {
             fields.u32()?;
             Ok(Self {
                 store: StoreId(fields.u128()?),
-                sequence: fields.u64()?,
-                previous: fields.u64()?,
-                previous_end: fields.u64()?,
-                base: fields.u64()?,
+                sequence: fields.ordinal()?,
+                previous: fields.ordinal()?,
+                previous_end: fields.ordinal()?,
+                base: fields.ordinal()?,
             })
         };
         read().map(Some).or_else(|e| corrupt(e.0))

@@ -163,7 +163,7 @@ pub(crate) fn encode_cut(bytes: &mut Vec<u8>, id: u64, epoch: u64, members: &[Co
 }
 
 fn decode_cut(from: &mut Decoder<'_>) -> Decoded<(u64, u64, Vec<ContainerId>)> {
-    let (id, epoch) = (from.u64()?, from.u64()?);
+    let (id, epoch) = (from.ordinal()?, from.ordinal()?);
     let count = from.count(8)?;
     let members = (0..count).map(|_| Ok(ContainerId(from.u64()?))).collect::<Decoded<_>>()?;
     Ok((id, epoch, members))
@@ -221,7 +221,7 @@ pub(crate) fn decode(kind: Kind, epoch: u64, payload: &[u8]) -> Decoded<Entry> {
     let from = &mut from;
     let entry = match kind {
         Kind::Apply => decode_apply(from, epoch)?,
-        Kind::SessionOpen => Entry::SessionOpen { id: SessionId(from.u64()?), info: decode_info(from)? },
+        Kind::SessionOpen => Entry::SessionOpen { id: SessionId(from.ordinal()?), info: decode_info(from)? },
         Kind::SessionClose => Entry::SessionClose { id: SessionId(from.u64()?) },
         Kind::Lease => Entry::Lease { session: SessionId(from.u64()?), seq: from.u64()?, runs: decode_runs(from)? },
         Kind::Unlease => Entry::Unlease { session: SessionId(from.u64()?), runs: decode_runs(from)? },

@@ -95,6 +95,13 @@ impl DeviceSlot {
             segment_bytes: self.segment_bytes,
         }
     }
+    /// True if the range is made of whole units of the device.
+    pub fn has_units(&self, offset: u64, len: u64) -> bool {
+        let unit = u64::from(self.unit_bytes);
+        let end = offset.checked_add(len);
+        let inside = end.is_some_and(|end| end.div_ceil(unit) <= self.map.units());
+        inside && len > 0 && offset.is_multiple_of(unit) && len.is_multiple_of(unit)
+    }
     /// `bytes` in whole allocation units.
     pub fn padded(&self, bytes: u64) -> u64 {
         bytes.next_multiple_of(u64::from(self.unit_bytes))
