@@ -117,6 +117,14 @@ pub unsafe extern "C" fn cenote_stop_daemon(
     })
 }
 
+/// Destroys the store in `dir`: its segments in memory, the files of its tiers, its metadata, at last the directory
+/// unless other files are in it. With other sessions open it fails with `CENOTE_BUSY`, unless `force` is not 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_destroy(dir: *const c_char, force: i32, error: *mut *mut cenote_error_t) -> i32 {
+    // SAFETY: the caller keeps the rules in the header's introduction.
+    guard(error, || Store::destroy(unsafe { path(dir, "dir") }?, force != 0).map(drop))
+}
+
 /// Adds a tier, written as on the command line: "name=disk,kind=directory,path=/data,size=100GiB".
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_tier_add(

@@ -414,7 +414,12 @@ int main(int argc, char **argv) {
     EXPECT(cenote_write(object, 0, "x", 1, NULL) != CENOTE_OK);
     cenote_object_free(object);
     cenote_container_free(runs);
+    WORKS(cenote_abi_check(CENOTE_ABI_VERSION, &error));
+    GIVES(CENOTE_VERSION_MISMATCH, cenote_abi_check(CENOTE_ABI_VERSION + 1, &error));
     WORKS(cenote_stop_daemon(path, &stopped, &error));
+    GIVES(CENOTE_NOT_FOUND, cenote_destroy("/nowhere/at/all", 0, &error));
+    WORKS(cenote_destroy(path, 0, &error));
+    GIVES(CENOTE_NOT_FOUND, cenote_destroy(path, 0, &error));
     printf("%d failures\n", failures);
     return failures == 0 ? 0 : 1;
 }

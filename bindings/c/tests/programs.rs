@@ -69,3 +69,12 @@ fn only_the_interface_is_exported() {
     let foreign: Vec<_> = names.iter().filter(|name| !name.starts_with("cenote_")).collect();
     assert!(foreign.is_empty(), "exported besides the interface: {foreign:?}");
 }
+
+#[test]
+fn the_library_carries_its_version() {
+    let output =
+        Command::new("readelf").arg("-d").arg(library_dir().join("libcenote.so")).output().expect("readelf runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("[libcenote.so.1]"), "no SONAME: {text}");
+    assert!(library_dir().join("libcenote.so.1").exists());
+}

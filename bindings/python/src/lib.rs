@@ -13,6 +13,7 @@ mod index;
 mod info;
 mod object;
 mod op;
+mod staged;
 mod store;
 mod transaction;
 mod view;
@@ -35,7 +36,9 @@ mod _native {
     #[pymodule_export]
     use crate::op::{Op, ReadOp};
     #[pymodule_export]
-    use crate::store::{Store, format_size, open, parse_size, stop};
+    use crate::staged::Staged;
+    #[pymodule_export]
+    use crate::store::{Store, destroy, format_size, open, parse_size, stop};
     #[pymodule_export]
     use crate::transaction::Transaction;
     #[pymodule_export]

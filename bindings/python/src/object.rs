@@ -11,6 +11,7 @@ use crate::buffer::Bytes;
 use crate::errors::raise;
 use crate::info::ObjectStat;
 use crate::op::{Op, ReadOp};
+use crate::staged::Staged;
 use crate::view::{Held, View};
 
 /// Reads up to here allocate what was asked for; longer ones ask for the object's size first.
@@ -100,6 +101,10 @@ impl Object {
             self.0.readv(&mut parts)
         })
         .map_err(raise)
+    }
+    /// Room for `size` bytes in the store's memory, to be filled in place and then committed: a write without a copy.
+    fn stage(&self, py: Python<'_>, size: usize) -> PyResult<Staged> {
+        py.detach(|| self.0.stage(size)).map(|staged| Staged::new(staged, size)).map_err(raise)
     }
     /// A range by reference: `memoryview(obj.view(...))`, `numpy.frombuffer(obj.view(...), dtype)`.
     ///

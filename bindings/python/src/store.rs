@@ -51,6 +51,14 @@ pub fn stop(py: Python<'_>, dir: PathBuf) -> PyResult<bool> {
     py.detach(|| cenote::Store::stop_daemon(&dir)).map_err(raise)
 }
 
+/// Destroy the store in `dir`: its memory, the files of its tiers, its metadata, and its directory unless other files
+/// are in it. Raises `Busy` while others use it, unless `force`.
+#[pyfunction]
+#[pyo3(signature = (dir, *, force = false))]
+pub fn destroy(py: Python<'_>, dir: PathBuf, force: bool) -> PyResult<()> {
+    py.detach(|| cenote::Store::destroy(&dir, force)).map(drop).map_err(raise)
+}
+
 /// The bytes that a text such as "64KiB" or "1.5GiB" means.
 #[pyfunction]
 pub fn parse_size(text: &str) -> PyResult<u64> {

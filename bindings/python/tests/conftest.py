@@ -1,6 +1,8 @@
 """A store for each test, small and gone afterwards."""
 
 import contextlib
+import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,25 +21,15 @@ def tiers(folder: Path, memory: int = 16 * MIB) -> list[cenote.Tier]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """A directory whose store, if any, is stopped afterwards, and whose shared memory is given back."""
+    """A directory whose store, if any, is destroyed afterwards, and whose shared memory is given back."""
     yield tmp_path
-    directory = tmp_path / "store"
     with contextlib.suppress(cenote.Error):
-        cenote.stop(directory)
-    with contextlib.suppress(cenote.Error), cenote.open(directory, create=False) as store:
-        identity = store.id
-    with contextlib.suppress(UnboundLocalError):
-        for left in Path("/dev/shm").glob(f"cenote-{identity}*"):
-            remove(left)
-
-
-def remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        for inner in path.iterdir():
-            remove(inner)
-        path.rmdir()
-    else:
-        path.unlink()
+        cenote.destroy(tmp_path / "store", force=True)
+    # What a test moved or damaged noted where it was.
+    for memory in Path("/dev/shm").glob("cenote-*"):
+        with contextlib.suppress(OSError):
+            if (memory / "home").read_bytes().startswith(os.fsencode(tmp_path)):
+                shutil.rmtree(memory)
 
 
 @pytest.fixture

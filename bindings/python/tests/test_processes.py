@@ -112,6 +112,112 @@ def test_what_was_acknowledged_survives_a_killed_client(folder: Path) -> None:
         assert len(keys) in (last + 1, last + 2) and keys[last] == b"%09d" % last
 
 
+def test_a_client_that_hangs_does_not_stop_others(folder: Path) -> None:
+    """Stopped with leases, an announced reader and requests in flight, for as long as the others work."""
+    program = (
+        "import cenote, sys\n"
+        "runs = cenote.open(sys.argv[1]).container('runs')\n"
+        "obj = runs.create_object(77)\n"
+        "view = None\n"
+        "for number in range(10**9):\n"
+        "    obj.launch_write(number % 64 * 50_000, bytes(50_000))\n"
+        "    if number == 100: obj.write(0, b'x'); view = obj.view(0, 1000); print('ready', flush=True)\n"
+    )
+    with cenote.open(folder / "store", mode="daemon", tiers=tiers(folder)) as store:
+        runs = store.container("runs")
+        child = subprocess.Popen(
+            [sys.executable, "-c", program, str(folder / "store")], stdout=subprocess.PIPE, text=True
+        )
+        assert child.stdout is not None and child.stdout.readline() == "ready\n"
+        child.send_signal(signal.SIGSTOP)
+        try:
+            began = time.monotonic()
+            obj = runs.create_object(1)
+            # Six times the memory tier: space must come free although one client holds some.
+            for number in range(100):
+                obj.write(number % 5 * 1_000_000, bytes([number]) * 1_000_000)
+            assert obj.read(4_000_000, 10) == bytes([99]) * 10
+            store.flush()
+            assert time.monotonic() - began < 60
+        finally:
+            child.send_signal(signal.SIGCONT)
+            child.kill()
+            child.wait()
+        assert obj.read(0, 10) == bytes([95]) * 10
+        assert not store.verify().findings
+
+
+def test_a_child_may_close_and_a_parent_go_on(folder: Path) -> None:
+    """Both directions: the child ends its session, opens the store anew and dies; the parent's lives on."""
+    with cenote.open(folder / "store", tiers=tiers(folder)) as store:
+        obj = store.container("runs").create_object(1)
+        obj.write(0, b"parent")
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                signal.alarm(60)
+                obj.write(6, b" child")
+                store.close()
+                with cenote.open(folder / "store") as again:
+                    assert again.container("runs").object(1).read() == b"parent child"
+                os.kill(os.getpid(), signal.SIGKILL)
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+        assert obj.read() == b"parent child"
+        obj.write(12, b" parent")
+        assert obj.read() == b"parent child parent"
+
+
+def test_readers_cannot_write_a_byte(folder: Path) -> None:
+    """Another user: refused, unless named; then with descriptors that are open for reading only."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become somebody else")
+    program = (
+        "import os, sys\n"
+        "os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)\n"
+        "import cenote\n"
+        "try:\n"
+        "    store = cenote.open(sys.argv[1], create=False, read_only=sys.argv[2] == 'ro')\n"
+        "except cenote.PermissionDenied as error:\n"
+        "    print('refused', error); sys.exit()\n"
+        "obj = store.container('runs').object(1)\n"
+        "view = obj.view(0, 1000)\n"
+        "print(bytes(memoryview(view)[:4]), view.by_reference)\n"
+        "print([line.split()[1] for line in open('/proc/self/maps') if '/dev-' in line and '/cenote-' in line])\n"
+        "try:\n"
+        "    obj.write(0, b'mine')\n"
+        "except cenote.PermissionDenied as error:\n"
+        "    print('may not write')\n"
+    )
+
+    def run(directory: Path, how: str) -> str:
+        # The interpreter and the module are read as root, then the user changes.
+        command = [sys.executable, "-c", "import cenote\n" + program, str(directory), how]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd="/")
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    for readers in ([], [65534]):
+        directory = folder / "store"
+        with cenote.open(directory, mode="daemon", tiers=tiers(folder), readers=readers) as store:
+            store.container("runs").create_object(1).write(0, b"text" * 1000)
+            for path in [directory, *list(directory.parents)[:-1]]:
+                os.chmod(path, os.stat(path).st_mode | 0o011)
+            os.chmod(directory / "socket", 0o666)
+            out = run(directory, "ro")
+            if not readers:
+                assert out.startswith("refused") and "65534" in out, out
+            else:
+                assert "b'text' True" in out and "may not write" in out, out
+                modes = out.splitlines()[1]
+                assert "r--s" in modes and "w" not in modes, out
+                assert "may not write" in run(directory, "rw")
+            assert store.container("runs").object(1).read(0, 4) == b"text"
+        cenote.destroy(directory, force=True)
+
+
 def test_errors_cross_processes(folder: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(1) as pool, pytest.raises(cenote.NotFound) as caught:
         pool.apply(cenote.open, (folder / "none",), {"create": False})

@@ -114,3 +114,38 @@ def test_sizes() -> None:
     assert cenote.parse_size("1.5GiB") == 3 << 29 and cenote.format_size(3 << 29) == "1.5 GiB"
     with pytest.raises(cenote.InvalidInput, match="apples"):
         cenote.parse_size("12 apples")
+
+
+def test_destroy(folder: Path) -> None:
+    directory = folder / "store"
+    with cenote.open(directory, tiers=tiers(folder)) as store:
+        memory = Path("/dev/shm") / f"cenote-{store.id}"
+        assert memory.exists()
+        with pytest.raises(cenote.Busy) as caught:
+            cenote.destroy(directory)
+        assert "session" in caught.value.cause and caught.value.next_step
+        assert store.container("runs").create_object(1).size == 0
+    cenote.destroy(directory)
+    assert not directory.exists() and not memory.exists() and not (folder / "disk").exists()
+    with pytest.raises(cenote.NotFound):
+        cenote.destroy(directory)
+
+
+@pytest.mark.parametrize("label", ["with\0nul", "tab\tand\x1bescape", "läufe 走る", "a/b", " ", "x" * 4096])
+def test_labels_of_any_kind(store: cenote.Store, label: str) -> None:
+    assert store.container(label).label == label
+    assert label in [found.label for found in store.containers()]
+
+
+@pytest.mark.parametrize("label", ["", "x" * 4097, "\ud800"])
+def test_labels_that_cannot_be(store: cenote.Store, label: str) -> None:
+    before = [found.label for found in store.containers()]
+    with pytest.raises((cenote.InvalidInput, UnicodeEncodeError)):
+        store.container(label)
+    assert [found.label for found in store.containers()] == before
+
+
+def test_paths_that_cannot_be(folder: Path) -> None:
+    for path in ["with\0nul", "", "n" * 5000, folder / "none" / "none"]:
+        with pytest.raises((cenote.Error, ValueError)):
+            cenote.open(path, create=False)

@@ -88,6 +88,14 @@ pub enum Command {
     Serve(ServeArgs),
     /// Ask the daemon that serves the store to finish what it does and leave
     Stop,
+    /// Delete a store with everything in it: memory, tiers, metadata, directory
+    Destroy(DestroyArgs),
+    /// Give back memory of stores whose directory was deleted by hand
+    Clean {
+        /// Do not ask
+        #[arg(short, long)]
+        yes: bool,
+    },
     /// Show tiers and their use, counters, sessions and the journal
     Status,
     /// List the tiers
@@ -232,6 +240,19 @@ pub struct ServeArgs {
     /// Make the store if the directory holds none
     #[arg(long)]
     pub create: bool,
+}
+
+/// Arguments of `destroy`.
+#[derive(Args, Debug)]
+pub struct DestroyArgs {
+    /// Directory of the store [default: as --store]
+    pub dir: Option<PathBuf>,
+    /// Do not ask
+    #[arg(short, long)]
+    pub yes: bool,
+    /// Even if programs use it, and past tiers that cannot be removed
+    #[arg(short, long)]
+    pub force: bool,
 }
 
 /// What can be done to a tier.

@@ -36,6 +36,10 @@ impl Out {
         }
         Ok(())
     }
+    /// Writes out what is buffered so far.
+    pub fn flush(&mut self) -> Done {
+        Ok(self.writer.flush()?)
+    }
     /// Writes out what is buffered.
     pub fn finish(mut self) -> Done {
         Ok(self.writer.flush()?)

@@ -19,12 +19,14 @@ mod sync;
 mod transaction;
 mod view;
 
+pub use cenote_device::home::Orphan;
 pub use cenote_model as model;
 pub use cenote_model::{
     ContainerId, ContainerInfo, ContainerSpec, DeviceInfo, DeviceKind, DeviceSpec, Durability, Error, ErrorKind,
     Explanation, Finding, IndexId, IndexKey, KeyCode, NextFrom, ObjectId, ObjectKey, ObjectStat, Result, StoreConfig,
     StoreId, StoreStats, VerifyReport,
 };
+pub use cenote_server::Destroyed;
 pub use container::Container;
 pub use index::{Index, Record};
 pub use object::Object;

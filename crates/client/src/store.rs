@@ -6,10 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::{ArcSwap, Guard};
 use cenote_device::fork;
+use cenote_device::home::Orphan;
 use cenote_model::{
     ContainerInfo, ContainerSpec, DeviceInfo, DeviceSpec, Error, ErrorKind, Explanation, FlushTarget, LABEL_BYTES_MAX,
     ObjectKey, Request, Response, Result, StoreId, StoreStats, Update, VerifyReport,
 };
+
+use cenote_server::Destroyed;
 
 use crate::container::Container;
 use crate::data::queue::code_error;
@@ -214,6 +217,21 @@ impl Store {
     pub fn stop_daemon(dir: impl AsRef<Path>) -> Result<bool> {
         session::attach::stop_daemon(dir.as_ref())
     }
+    /// Destroys the store in `dir`: its segments in memory, the files of its tiers, its metadata, at last the directory
+    /// unless other files are in it. An idle daemon is stopped; with other sessions open this fails with `Busy`, unless
+    /// `force`: then they lose the store. `force` also goes on past tiers that cannot be removed.
+    pub fn destroy(dir: impl AsRef<Path>, force: bool) -> Result<Destroyed> {
+        session::destroy::destroy(dir.as_ref(), force)
+    }
+    /// Shared memory of this user's stores whose directory was deleted by hand, and which no process uses.
+    /// A store that was moved counts until it has been opened in its new place.
+    pub fn orphans() -> Result<Vec<Orphan>> {
+        cenote_server::orphans()
+    }
+    /// Gives the memory of orphans back.
+    pub fn sweep(orphans: &[Orphan]) -> Result<()> {
+        cenote_server::sweep(orphans)
+    }
     /// The store's id.
     pub fn id(&self) -> StoreId {
         self.inner.session.load().attachment().store
@@ -254,12 +272,18 @@ impl Store {
     pub(crate) fn change(&self, update: Update, subject: impl FnOnce() -> String) -> Result<()> {
         let session = self.session()?;
         session.check_writable()?;
-        match session.request(Request::Apply { checks: Vec::new(), updates: vec![update], atomic: false })? {
-            Response::Applied { codes, .. } => match codes.first() {
+        // Atomic, so that a refusal says why.
+        match session.request(Request::Apply { checks: Vec::new(), updates: vec![update], atomic: true }) {
+            Ok(Response::Applied { codes, .. }) => match codes.first() {
                 None | Some(cenote_model::KeyCode::Ok) => Ok(()),
                 Some(code) => Err(code_error(*code, subject())),
             },
-            other => Err(surprise("an outcome", &other)),
+            Ok(other) => Err(surprise("an outcome", &other)),
+            // The engine knows containers by number.
+            Err(error) if is_refusal(&error) => {
+                Err(Error::new(error.kind(), subject()).because(error.cause()).try_next(error.next_step()))
+            }
+            Err(error) => Err(error),
         }
     }
     fn command(&self, request: Request) -> Result<()> {
@@ -267,6 +291,10 @@ impl Store {
         session.check_writable()?;
         session.request(request).map(drop)
     }
+}
+
+fn is_refusal(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Exists | ErrorKind::InvalidInput | ErrorKind::LimitExceeded)
 }
 
 /// The engine does not know where its store is; whoever opens one wants to be told.

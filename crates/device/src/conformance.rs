@@ -234,6 +234,16 @@ fn logs(dir: &dyn MetaDir, rng: &mut SplitMix) {
     }
     log.read(0, &mut bytes).expect("read");
     assert!(bytes == oracle, "a log keeps what is written");
+    for from in (0..CAPACITY).step_by(511) {
+        let written = oracle[from as usize..].iter().position(|byte| *byte != 0).map(|at| from + at as u64);
+        let said = log.data_from(from);
+        assert!(said.is_none_or(|at| at >= from), "data from {from}: {said:?}");
+        assert!(
+            written.is_none_or(|at| said.is_some_and(|said| said <= at)),
+            "data at {written:?}, not from {said:?} on"
+        );
+    }
+    assert_eq!(log.data_from(CAPACITY), None);
     for offset in [CAPACITY, CAPACITY + 1, u64::MAX] {
         assert_eq!(log.write(offset, b"x").unwrap_err().kind(), ErrorKind::InvalidInput, "at {offset}");
         assert_eq!(log.read(offset, &mut [0]).unwrap_err().kind(), ErrorKind::InvalidInput, "at {offset}");

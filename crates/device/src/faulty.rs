@@ -258,4 +258,7 @@ impl LogFile for Faulty<Box<dyn LogFile>> {
     fn sync(&self) -> Result<()> {
         self.faults.plain("log sync", || self.inner.sync())
     }
+    fn data_from(&self, offset: u64) -> Option<u64> {
+        self.inner.data_from(offset)
+    }
 }

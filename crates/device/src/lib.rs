@@ -14,6 +14,7 @@ pub mod faulty;
 mod file;
 pub mod fork;
 pub mod header;
+pub mod home;
 mod io;
 mod lock;
 pub mod map;

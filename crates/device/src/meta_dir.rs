@@ -209,4 +209,12 @@ impl LogFile for FsLog {
         rustix::fs::fdatasync(&self.file)
             .map_err(|errno| Error::io(format!("log {}", self.path.display()), &errno.into()))
     }
+    fn data_from(&self, offset: u64) -> Option<u64> {
+        // Space that was reserved and never written is a hole to the file system, and takes no reading.
+        match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(offset)) {
+            Ok(at) => Some(at),
+            Err(Errno::NXIO) => None,
+            Err(_) => (offset < self.capacity()).then_some(offset),
+        }
+    }
 }

@@ -86,6 +86,11 @@ pub trait LogFile: Send + Sync {
     /// writes go on; those may or may not be included, in whole or in part. After an error nothing is known about
     /// what is on media since the last success.
     fn sync(&self) -> Result<()>;
+    /// The first byte from `offset` on that was perhaps written: all before it are zeros. `None` if there is none.
+    /// A hint that saves reading what was only ever reserved.
+    fn data_from(&self, offset: u64) -> Option<u64> {
+        (offset < self.capacity()).then_some(offset)
+    }
 }
 
 /// Time.

@@ -1,12 +1,14 @@
 //! A store opened by this process: lock, control table, engine and its threads.
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use cenote_device::control::{ClientFile, ControlView, SharedControl};
-use cenote_device::{FsMetaDir, StoreLock, SystemClock, SystemDevices, process};
+use cenote_device::{FsMetaDir, StoreLock, SystemClock, SystemDevices, fork, home, process, shm_base};
 use cenote_model::{DeviceKind, DeviceSpec, Error, ErrorKind, Result, StoreConfig, StoreId};
 use cenote_store::{Engine, Seams, SessionId, SessionInfo, StoreSummary};
+use rustix::fs::{Mode, OFlags};
 
 use crate::Service;
 use crate::service::lock;
@@ -31,7 +33,11 @@ pub struct Host {
     /// Value of the instance word that belongs to this engine.
     pub instance: u64,
     dir: PathBuf,
+    /// The directory itself, wherever its name leads by now.
+    dir_fd: OwnedFd,
     store_lock: Mutex<Option<StoreLock>>,
+    /// Fork generation that it lives in.
+    generation: u64,
 }
 
 /// A client as the host knows it.
@@ -60,6 +66,9 @@ impl Host {
             Engine::peek(&FsMetaDir::open_to_look(dir)?)?;
         }
         let Some(store_lock) = StoreLock::acquire(dir)? else { return Ok(None) };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir_fd =
+            rustix::fs::open(dir, flags, Mode::empty()).map_err(|errno| Error::io(subject(), &errno.into()))?;
         let meta = Arc::new(FsMetaDir::open(dir)?);
         let found = Engine::peek(&*meta);
         let exists = match &found {
@@ -84,8 +93,12 @@ impl Host {
         let summary = engine.summary();
         let service = Service::start(engine);
         let instance = ControlView::map(control.read_only()?)?.instance();
+        if let Err(error) = home::note_home(&shm_base(), summary.id, dir) {
+            tracing::warn!(%error, "if the directory is deleted by hand, its memory will have to be as well");
+        }
         let store_lock = Mutex::new(Some(store_lock));
-        let host = Self { service, control, summary, instance, dir: dir.to_path_buf(), store_lock };
+        let (dir, generation) = (dir.to_path_buf(), fork::generation());
+        let host = Self { service, control, summary, instance, dir, dir_fd, store_lock, generation };
         host.reap();
         Ok(Some(host))
     }
@@ -133,9 +146,28 @@ impl Host {
         self.unlock();
         result
     }
-    /// Lets go of the directory, once the engine is closed.
+    /// True if somebody deleted the directory.
+    pub fn is_deleted(&self) -> bool {
+        rustix::fs::fstat(&self.dir_fd).is_ok_and(|stat| stat.st_nlink == 0)
+    }
+    /// Lets go of the directory, once the engine is closed. A store without one gives its memory back.
     pub(crate) fn unlock(&self) {
-        drop(lock(&self.store_lock).take());
+        if let Some(held) = lock(&self.store_lock).take() {
+            if self.is_deleted() {
+                let _ = home::remove_memory(&shm_base(), self.summary.id);
+            }
+            drop(held);
+        }
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        // A forked child's copy leaves everything to its parent.
+        if self.generation == fork::generation() {
+            let _ = self.service.close();
+            self.unlock();
+        }
     }
 }
 
@@ -163,7 +195,7 @@ fn with_devices(dir: &Path, config: &StoreConfig) -> Result<StoreConfig> {
     let mut config = config.clone();
     let dir = dir.canonicalize().map_err(|error| Error::io(dir.display().to_string(), &error))?;
     if config.devices.is_empty() {
-        let memory = (memory_bytes() / 8).min(free_bytes(&cenote_device::shm_base()) / 2);
+        let memory = (memory_bytes() / 8).min(free_bytes(&shm_base()) / 2);
         let disk = free_bytes(&dir) / 2;
         let tier = |name: &str, kind, path, capacity: u64| DeviceSpec {
             name: name.into(),

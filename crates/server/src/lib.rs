@@ -4,8 +4,10 @@
 //! This room must not know what a view is, nor what is on media.
 
 pub mod daemon;
+mod destroy;
 mod host;
 mod service;
 
+pub use destroy::{Destroyed, destroy, orphans, sweep};
 pub use host::{Client, Host, OpenHow, holds_store, this_process};
 pub use service::{Handling, Reply, Service};

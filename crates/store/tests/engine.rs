@@ -416,3 +416,26 @@ fn neighbours_merge_and_their_checksums_hold() {
     world.open().unwrap();
     assert_eq!(world.read(key).unwrap(), bytes);
 }
+
+#[test]
+fn device_requests_sent_again_after_a_death_are_answered_as_before() {
+    let mut world = World::new(&three_tiers(16 * SMALL, 16 * SMALL, 16 * SMALL));
+    let more = spec("more", DeviceKind::File, 4 * SMALL);
+    let add = Request::DeviceAdd { spec: more.clone() };
+    let remove = Request::DeviceRemove { name: "more".into() };
+    let Response::Device(id) = world.ask_as(100, add.clone()) else { panic!("not added") };
+    assert!(matches!(world.ask_as(101, add.clone()), Response::Failed(e) if e.kind() == ErrorKind::Exists));
+    world.kill();
+    world.open().unwrap();
+    assert_eq!(world.ask_as(100, add.clone()), Response::Device(id), "the same session, the same request");
+    let other = Request::DeviceAdd { spec: DeviceSpec { capacity_bytes: 8 * SMALL, ..more } };
+    assert!(matches!(world.ask_as(102, other), Response::Failed(e) if e.kind() == ErrorKind::Exists), "another one");
+    assert_eq!(world.ask_as(103, remove.clone()), Response::Done);
+    world.kill();
+    world.open().unwrap();
+    assert_eq!(world.ask_as(103, remove.clone()), Response::Done);
+    // A session that began with this engine asks for the first time.
+    let who = SessionInfo { nonce: 8, pid: 1, started: 1, uid: 0, write: true };
+    world.session = world.engine().session_open(who).unwrap();
+    assert!(matches!(world.ask_as(1, remove), Response::Failed(e) if e.kind() == ErrorKind::NotFound));
+}

@@ -10,6 +10,7 @@ pub mod content;
 #[cfg(feature = "crash")]
 pub mod crash;
 pub mod faults;
+pub mod fixture;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 pub mod oracle;

@@ -381,4 +381,7 @@ impl LogFile for FaultyLog {
         let drop = || self.meta.forget_unsynced(&self.file);
         self.faults.sync(Io::LogSync, &self.name, || self.inner.sync(), drop)
     }
+    fn data_from(&self, offset: u64) -> Option<u64> {
+        self.inner.data_from(offset)
+    }
 }

@@ -36,6 +36,11 @@ def open(
 def stop(dir: str | os.PathLike[str]) -> bool:
     """Ask the daemon that serves the store in `dir` to finish what it does and leave. False if none serves it."""
 
+def destroy(dir: str | os.PathLike[str], *, force: bool = False) -> None:
+    """Destroy the store in `dir`: its memory, the files of its tiers, its metadata, and its directory unless other
+    files are in it. Raises `Busy` while others use it, unless `force`.
+    """
+
 def parse_size(text: str) -> int:
     """The bytes that a text such as "64KiB" or "1.5GiB" means."""
 
@@ -197,6 +202,10 @@ class Object:
         Without a copy if it lies in one piece of mapped memory; else a copy, or Unsupported where `copy` is false.
         The bytes stay as they are while the view, or anything made from it, lives.
         """
+    def stage(self, size: int) -> Staged:
+        """Room for `size` bytes in the store's memory, to be filled in place and then committed: a write without a
+        copy.
+        """
     def launch_write(self, offset: int, buffer: Buffer) -> Op:
         """Start a write. The buffer may be reused when this returns; it is acknowledged when `Op.wait` returns."""
     def launch_read(self, offset: int, size: int) -> ReadOp:
@@ -217,6 +226,30 @@ class View:
         """True if the bytes are the store's own, without a copy."""
     def __len__(self) -> int: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
+
+@final
+class Staged:
+    """Room in the store's memory: fill it (`memoryview(staged)`, `numpy.frombuffer(staged, dtype)`), then `commit`.
+
+    What was made from it must be released first (`del array`, `view.release()`). As a context manager it gives the
+    room back if it was not committed.
+    """
+
+    def __len__(self) -> int: ...
+    def commit(self, offset: int) -> None:
+        """Make the bytes the object's at `offset`; acknowledged when this returns."""
+    def release(self) -> None:
+        """Give the room back. Does nothing after a commit."""
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __release_buffer__(self, buffer: memoryview, /) -> None: ...
 
 @final
 class Op:

@@ -1,6 +1,7 @@
 //! The commands, one file for each group of them, and how they reach the store.
 
 mod container;
+mod destroy;
 mod doctor;
 mod explain;
 mod index;
@@ -68,6 +69,8 @@ pub fn run(cli: &Cli, out: &mut Out) -> Done {
         Command::Init(args) => init::init(context, args),
         Command::Serve(args) => serve::serve(context, args),
         Command::Stop => serve::stop(context),
+        Command::Destroy(args) => destroy::destroy(context, args),
+        Command::Clean { yes } => destroy::clean(context, *yes),
         Command::Status => status::status(context),
         Command::Config => status::config(context),
         Command::Doctor => doctor::doctor(context),

@@ -2,12 +2,17 @@
 
 use std::time::Duration;
 
-use cenote::Store;
+use cenote::{Error, ErrorKind, Store};
 use cenote_server::daemon::{self, DaemonOptions};
+
+use tracing_subscriber::filter::LevelFilter;
 
 use super::Context;
 use crate::args::ServeArgs;
 use crate::failure::Done;
+
+/// How much the daemon says: off, error, warn, info (the preset), debug, trace.
+const LOG_VARIABLE: &str = "CENOTE_LOG";
 
 pub fn serve(context: &mut Context<'_>, args: &ServeArgs) -> Done {
     let dir = match &args.dir {
@@ -19,7 +24,25 @@ pub fn serve(context: &mut Context<'_>, args: &ServeArgs) -> Done {
         background: args.background,
         create: args.create,
     };
+    if let Ok(wanted) = std::env::var(LOG_VARIABLE)
+        && wanted.parse::<LevelFilter>().is_err()
+    {
+        return Err(Error::new(ErrorKind::InvalidInput, format!("{LOG_VARIABLE}={wanted}"))
+            .because("it is not one of off, error, warn, info, debug, trace")
+            .into());
+    }
+    log();
     Ok(daemon::run(&dir, &options)?)
+}
+
+/// Says on standard error what the daemon notices; in the background that is `daemon.log` in the store's directory.
+fn log() {
+    let wanted = std::env::var(LOG_VARIABLE).ok().and_then(|text| text.parse().ok());
+    tracing_subscriber::fmt()
+        .with_max_level(wanted.unwrap_or(LevelFilter::INFO))
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .init();
 }
 
 pub fn stop(context: &mut Context<'_>) -> Done {

@@ -4,6 +4,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -75,6 +76,10 @@ impl Place {
     pub fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Said {
         said(self.command(args).stdin(Stdio::null()))
     }
+    /// With more in its environment.
+    pub fn run_in<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>, more: &[(&str, &str)]) -> Said {
+        said(self.command(args).stdin(Stdio::null()).envs(more.iter().copied()))
+    }
     pub fn run_with_input<S: AsRef<OsStr>>(&self, input: &[u8], args: impl IntoIterator<Item = S>) -> Said {
         let mut child =
             self.command(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -98,7 +103,8 @@ impl Place {
     }
 }
 
-fn said(command: &mut Command) -> Said {
+/// Runs a command to its end.
+pub fn said(command: &mut Command) -> Said {
     Said::of(command.output().unwrap())
 }
 
@@ -115,23 +121,17 @@ impl Said {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.run(["stop"]);
-        let status = self.run(["--json", "status"]);
-        if let Ok(found) = serde_json::from_str::<serde_json::Value>(&status.out)
-            && let Some(id) = found["store"].as_str()
-        {
-            forget_shared_memory(id);
+        // Stores that a test moved or damaged have their memory swept up by what they noted.
+        self.run(["destroy", "--yes", "--force"]);
+        let homes = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+        for memory in homes.map(|entry| entry.path()) {
+            let ours = fs::read(memory.join("home"))
+                .is_ok_and(|home| Path::new(OsStr::from_bytes(&home)).starts_with(&self.dir));
+            if ours {
+                let _ = fs::remove_dir_all(memory);
+            }
         }
         let _ = fs::remove_dir_all(&self.dir);
-    }
-}
-
-fn forget_shared_memory(id: &str) {
-    for entry in fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().contains(id) {
-            let path = entry.path();
-            let _ = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! A session: this process's standing with one store. Every handle of the store shares it.
 
 pub(crate) mod attach;
+pub(crate) mod destroy;
 mod handover;
 mod keeper;
 pub(crate) mod local;

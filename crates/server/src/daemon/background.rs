@@ -1,7 +1,7 @@
 //! A daemon in the background: a process of its own session, which says when it serves or why it cannot.
 #![allow(unsafe_code, reason = "no safe interface marks all descriptors at once")]
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -17,7 +17,10 @@ const CHILD_VARIABLE: &str = "CENOTE_DAEMON_CHILD";
 /// Set by a client that starts a daemon: a start-up error is written to standard output, for [`read_report`].
 pub const REPORT_VARIABLE: &str = "CENOTE_DAEMON_REPORT";
 /// Where a daemon in the background says what it would have said on the screen.
-const LOG_FILE: &str = "daemon.log";
+pub const LOG_FILE: &str = "daemon.log";
+/// The log file before this one.
+pub const LOG_FILE_BEFORE: &str = "daemon.log.1";
+const LOG_BYTES_MAX: u64 = 1 << 20;
 const READY: &str = "ready";
 
 /// True in the process that is to serve.
@@ -67,8 +70,7 @@ fn start_child(dir: &Path, options: &DaemonOptions) -> Result<()> {
     if options.create {
         command.arg("--create");
     }
-    let log = OpenOptions::new().create(true).append(true).open(dir.join(LOG_FILE));
-    let log = log.map_or_else(|_| Stdio::null(), Stdio::from);
+    let log = open_log(dir).map_or_else(Stdio::null, Stdio::from);
     command.env(CHILD_VARIABLE, "1").env_remove(REPORT_VARIABLE);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).process_group(0).current_dir("/");
     keep_descriptors_from_child();
@@ -91,6 +93,15 @@ fn start_child(dir: &Path, options: &DaemonOptions) -> Result<()> {
             Err(read_report(report).unwrap_or_else(|| Error::new(ErrorKind::Internal, subject()).because(report)))
         }
     }
+}
+
+/// The log file. A long one is set aside first, in place of the one before it.
+fn open_log(dir: &Path) -> Option<File> {
+    let path = dir.join(LOG_FILE);
+    if std::fs::metadata(&path).is_ok_and(|meta| meta.len() > LOG_BYTES_MAX) {
+        let _ = std::fs::rename(&path, dir.join(LOG_FILE_BEFORE));
+    }
+    OpenOptions::new().create(true).append(true).open(path).ok()
 }
 
 /// In the daemon: says that it serves, or why not, to whoever started it, and leaves that process's session.

@@ -24,7 +24,7 @@ use peer::Peer;
 
 pub use peer::ring_memories;
 
-pub use background::{REPORT_VARIABLE, read_report};
+pub use background::{LOG_FILE, LOG_FILE_BEFORE, REPORT_VARIABLE, read_report};
 
 /// Name of the socket in the store's directory.
 pub const SOCKET: &str = "socket";
@@ -112,7 +112,9 @@ fn serve(dir: &Path, options: &DaemonOptions, in_background: bool) -> Result<()>
     if in_background {
         background::report(None);
     }
+    tracing::info!(dir = %dir.display(), store = %daemon.host.id(), "serving");
     accept(&daemon, &listener, options.idle_exit);
+    tracing::info!("leaving");
     // Its clients are let go, the store is closed; whoever comes meanwhile is asked to come again.
     daemon.stop();
     let is_closed = AtomicBool::new(false);
@@ -154,6 +156,10 @@ fn accept(daemon: &Arc<Daemon>, listener: &Listener, idle_exit: Option<Duration>
         }
         if reaped_at.elapsed() >= REAP_EVERY {
             reaped_at = Instant::now();
+            if daemon.host.is_deleted() {
+                tracing::warn!("the store's directory was deleted: this daemon ends, and its memory goes back");
+                return;
+            }
             daemon.host.reap();
         }
     }

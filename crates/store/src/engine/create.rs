@@ -67,6 +67,7 @@ impl Engine {
             for (i, spec) in config.devices.iter().enumerate() {
                 let _ = seams.devices.remove(id, DeviceId(i as u16 + 1), spec); // the first error is the one to tell
             }
+            let _ = remove_leftovers(seams.meta.as_ref());
         }
         made
     }
@@ -96,6 +97,7 @@ impl Engine {
         journal: Journal,
     ) -> Engine {
         let opened_ns = seams.clock.now_ns();
+        let resumed_below = state.sessions.next_id;
         let mut engine = Engine {
             seams,
             id: superblock.id,
@@ -114,6 +116,7 @@ impl Engine {
             rewrites: super::rewrite::Rewrites::default(),
             txn: crate::apply::Txn::default(),
             opened_ns,
+            resumed_below,
             journal_dirty_since_ns: None,
             journal_retry_ns: 0,
             container_deleted_at: 0,

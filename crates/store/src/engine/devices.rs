@@ -10,8 +10,10 @@ use super::{Engine, failed};
 use crate::map::NO_DEVICE;
 use crate::space::{Bitmap, DEVICES_MAX, DeviceSlot, RetiredQueue, STAMP_BYTES};
 use crate::superblock::{Stamp, Superblock, SuperblockDevice, capacity_max};
-use crate::{Outcome, Seams};
+use crate::{Outcome, Seams, SessionId};
 
+/// How long after a start clients repeat what the engine before left unanswered.
+const AGAIN_NS: u64 = 60_000_000_000;
 /// Longest name of a device, in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
@@ -94,7 +96,20 @@ pub(super) fn make_device(
 }
 
 impl Engine {
-    pub(super) fn device_add(&mut self, spec: &DeviceSpec) -> Result<Response> {
+    /// True if the request may be one that an engine before this one carried out and could not answer any more. Device
+    /// requests leave no outcome in the journal: for these, finding done what is asked for is as good as doing it.
+    fn may_be_again(&self, session: SessionId) -> bool {
+        session.0 < self.resumed_below
+            && self.seams.clock.now_ns().saturating_sub(self.opened_ns) < AGAIN_NS
+            && self.state.sessions.open.contains_key(&session)
+    }
+
+    pub(super) fn device_add(&mut self, session: SessionId, spec: &DeviceSpec) -> Result<Response> {
+        if self.may_be_again(session)
+            && let Some(slot) = self.state.space.present().find(|slot| slot.spec == *spec)
+        {
+            return Ok(Response::Device(slot.id));
+        }
         check_spec(spec, self.state.space.present().map(|slot| slot.spec.name.as_str()))?;
         if self.state.space.slots.len() >= DEVICES_MAX {
             return Err(Error::new(ErrorKind::LimitExceeded, format!("device `{}`", spec.name))
@@ -132,8 +147,12 @@ impl Engine {
         Outcome::Wait(ticket)
     }
 
-    pub(super) fn device_remove(&mut self, name: &str) -> Result<Response> {
-        let dev = self.named(name)?;
+    pub(super) fn device_remove(&mut self, session: SessionId, name: &str) -> Result<Response> {
+        let was_removed = self.state.space.slots.iter().any(|slot| slot.removed && slot.spec.name == name);
+        let dev = match self.named(name) {
+            Err(_) if was_removed && self.may_be_again(session) => return Ok(Response::Done),
+            found => found?,
+        };
         self.release_space();
         let busy = |why: String, next: &str| {
             Err(Error::new(ErrorKind::Busy, format!("device `{name}`")).because(why).try_next(next))

@@ -3,6 +3,7 @@
 mod apply;
 mod checkpoint;
 mod create;
+mod destroy;
 mod devices;
 mod drain;
 mod explain;
@@ -52,6 +53,8 @@ pub struct Engine {
     /// The last request's, for its room.
     txn: Txn,
     opened_ns: u64,
+    /// Sessions with lower ids began with an engine before this one: what they ask first may have been done by it.
+    resumed_below: u64,
     journal_dirty_since_ns: Option<u64>,
     /// A journal that cannot be synced: when a checkpoint is tried again.
     journal_retry_ns: u64,
@@ -105,9 +108,9 @@ impl Engine {
             }
             Request::Unlease { runs } => ready(self.unlease(session, &runs)),
             Request::Flush { target } => self.flush(target),
-            Request::DeviceAdd { spec } => ready(self.device_add(&spec)),
+            Request::DeviceAdd { spec } => ready(self.device_add(session, &spec)),
             Request::DeviceDrain { name } => self.device_drain(&name),
-            Request::DeviceRemove { name } => ready(self.device_remove(&name)),
+            Request::DeviceRemove { name } => ready(self.device_remove(session, &name)),
             Request::Verify { target } => self.verify_begin(target),
             Request::Checkpoint => self.checkpoint_begin(),
             Request::Shutdown => Outcome::Ready(Response::Done),

@@ -171,7 +171,8 @@ fn read_file(
 fn holds_nothing(file: &dyn LogFile) -> Result<bool> {
     let mut window = Window { file, limit: file.capacity(), begin: HEADER_BYTES, bytes: Vec::new() };
     let mut at = HEADER_BYTES;
-    while at < window.limit {
+    while let Some(from) = file.data_from(at).filter(|from| *from < window.limit) {
+        at = from;
         let take = (window.limit - at).min(CHUNK_BYTES as u64) as usize;
         if window.slice(at, take)?.iter().any(|byte| *byte != 0) {
             return Ok(false);
@@ -185,7 +186,8 @@ fn holds_nothing(file: &dyn LogFile) -> Result<bool> {
 fn judge_end(name: &str, window: &mut Window<'_>, header: &Header, at: u64, power_lost: bool) -> Result<bool> {
     let mut position = at;
     let mut any = false;
-    while position + 8 <= window.limit {
+    while let Some(from) = window.file.data_from(position).filter(|from| from + 8 <= window.limit) {
+        position = from;
         let take = (window.limit - position).min(CHUNK_BYTES as u64) as usize;
         if window.slice(position, take)?.iter().all(|byte| *byte == 0) {
             position += take as u64;

@@ -1,0 +1,91 @@
+//! Mapped memory to be filled by Python and committed, through the buffer protocol.
+#![allow(unsafe_code, reason = "the buffer protocol is filled in through a pointer")]
+
+use std::ffi::c_int;
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::exceptions::PyBufferError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use crate::errors::{invalid, raise};
+
+struct Inner {
+    /// `None` once committed or given back.
+    staged: Option<cenote::Staged>,
+    /// Buffers handed out: while there is one, the memory must stay as it is.
+    exports: usize,
+}
+
+/// Room in the store's memory: fill it (`memoryview(staged)`, `numpy.frombuffer(staged, dtype)`), then `commit`.
+///
+/// What was made from it must be released first (`del array`, `view.release()`). As a context manager it gives the
+/// room back if it was not committed.
+#[pyclass(frozen, module = "cenote")]
+pub struct Staged {
+    inner: Mutex<Inner>,
+    size: usize,
+}
+
+impl Staged {
+    /// Wraps it.
+    pub fn new(staged: cenote::Staged, size: usize) -> Self {
+        Self { inner: Mutex::new(Inner { staged: Some(staged), exports: 0 }), size }
+    }
+    fn take(&self) -> PyResult<Option<cenote::Staged>> {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        if inner.exports > 0 {
+            return Err(PyBufferError::new_err(
+                "views of the staged memory are still there; release them first (del array, view.release())",
+            ));
+        }
+        Ok(inner.staged.take())
+    }
+}
+
+#[pymethods]
+impl Staged {
+    fn __len__(&self) -> usize {
+        self.size
+    }
+    /// Make the bytes the object's at `offset`; acknowledged when this returns.
+    fn commit(&self, py: Python<'_>, offset: u64) -> PyResult<()> {
+        let staged = self.take()?.ok_or_else(|| invalid("staged memory", "it was committed or given back already"))?;
+        py.detach(|| staged.commit(offset)).map_err(raise)
+    }
+    /// Give the room back. Does nothing after a commit.
+    fn release(&self, py: Python<'_>) -> PyResult<()> {
+        let staged = self.take()?;
+        py.detach(|| drop(staged));
+        Ok(())
+    }
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: Bound<'_, PyTuple>) -> PyResult<()> {
+        self.release(py)
+    }
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        let mut inner = slf.get().inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(staged) = inner.staged.as_mut().filter(|_| !view.is_null()) else {
+            return Err(PyBufferError::new_err("the staged memory was committed or given back"));
+        };
+        let bytes = staged.bytes();
+        // SAFETY: Python gives room for a Py_buffer; the call fills it in with our bytes and a reference to us. They
+        // stay where they are until it is released: `take` lets go of nothing while buffers are counted.
+        let failed = unsafe {
+            ffi::PyBuffer_FillInfo(view, slf.as_ptr(), bytes.as_mut_ptr().cast(), bytes.len() as isize, 0, flags)
+        };
+        if failed != 0 {
+            return Err(PyErr::fetch(slf.py()));
+        }
+        inner.exports += 1;
+        Ok(())
+    }
+    unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.exports = inner.exports.saturating_sub(1);
+    }
+}

@@ -1,0 +1,50 @@
+//! Ending a store for good: whoever has it is asked to let go first.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use cenote_model::{Error, ErrorKind, Result};
+use cenote_server::Destroyed;
+
+use super::attach::stop_daemon;
+use crate::{OpenOptions, Store};
+
+/// How long to try to be first at the lock: clients that lost their daemon start another.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(5);
+
+pub(crate) fn destroy(dir: &Path, force: bool) -> Result<Destroyed> {
+    let dir = std::path::absolute(dir).map_err(|error| Error::io(format!("store {}", dir.display()), &error))?;
+    let begin = Instant::now();
+    loop {
+        if let Some(destroyed) = cenote_server::destroy(&dir, force)? {
+            return Ok(destroyed);
+        }
+        if !force {
+            refuse_if_used(&dir)?;
+        }
+        let stopped = stop_daemon(&dir);
+        if begin.elapsed() > PATIENCE {
+            return Err(stopped.err().unwrap_or_else(|| in_use(&dir, "another process has it for itself")));
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Fails if anybody else has a session with the daemon.
+fn refuse_if_used(dir: &Path) -> Result<()> {
+    let store = Store::open_with(dir, &OpenOptions { read_only: true, ..OpenOptions::default() })?;
+    let others = store.stats()?.sessions.saturating_sub(1);
+    store.close()?;
+    if others == 0 {
+        return Ok(());
+    }
+    Err(in_use(dir, &format!("{others} other {} open", if others == 1 { "session is" } else { "sessions are" })))
+}
+
+#[cold]
+fn in_use(dir: &Path, why: &str) -> Error {
+    Error::new(ErrorKind::Busy, format!("store {}", dir.display()))
+        .because(why)
+        .try_next("end the programs that use it, or force it: they lose the store")
+}

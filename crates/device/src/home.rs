@@ -1,0 +1,146 @@
+//! Which store directory the files in shared memory belong to, and what is left of stores that are gone.
+//!
+//! Beside its segments a store notes the path of its directory. Whether that directory still holds the store is for
+//! the caller to say: this room does not know what makes one.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use cenote_model::{Error, Result, StoreId};
+
+use crate::ClientFile;
+use crate::process::started_of;
+use crate::shared_memory::store_dir;
+
+/// Name of the file with the path.
+const FILE: &str = "home";
+const PREFIX: &str = "cenote-";
+
+/// Shared memory of a store whose directory is gone, which no process uses.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Orphan {
+    /// The store.
+    pub store: StoreId,
+    /// Its files in shared memory.
+    pub path: PathBuf,
+    /// Where the store was.
+    pub home: PathBuf,
+    /// Memory that the files take.
+    pub bytes: u64,
+}
+
+fn io(path: &Path, error: &std::io::Error) -> Error {
+    Error::io(path.display().to_string(), error)
+}
+
+/// Notes beside the segments of a store where its directory is.
+pub fn note_home(base: &Path, store: StoreId, dir: &Path) -> Result<()> {
+    let dir = dir.canonicalize().map_err(|error| io(dir, &error))?;
+    let file = store_dir(base, store).join(FILE);
+    let noted = dir.as_os_str().as_bytes();
+    if std::fs::read(&file).is_ok_and(|found| found == noted) {
+        return Ok(());
+    }
+    let fresh = file.with_file_name(".new-home");
+    std::fs::write(&fresh, noted).and_then(|()| std::fs::rename(&fresh, &file)).map_err(|error| io(&file, &error))
+}
+
+/// Deletes everything of a store in shared memory: the store is gone, or being deleted.
+pub fn remove_memory(base: &Path, store: StoreId) -> Result<()> {
+    let path = store_dir(base, store);
+    match std::fs::remove_dir_all(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(io(&path, &error)),
+        _ => Ok(()),
+    }
+}
+
+/// This user's stores in shared memory whose directory `is_there` denies, and which no process uses.
+pub fn orphans(base: &Path, is_there: impl Fn(&Path, StoreId) -> bool) -> Result<Vec<Orphan>> {
+    let me = rustix::process::geteuid().as_raw();
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(base).map_err(|error| io(base, &error))?.flatten() {
+        let path = entry.path();
+        let name = entry.file_name();
+        let Some(store) = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.parse::<StoreId>().ok()) else {
+            continue;
+        };
+        let is_mine = entry.metadata().is_ok_and(|meta| meta.is_dir() && meta.uid() == me);
+        // Without a note it is being made, or was made by an earlier version: nobody can say that it is not needed.
+        let Some(home) = std::fs::read(path.join(FILE)).ok().filter(|_| is_mine) else { continue };
+        let home = PathBuf::from(OsStr::from_bytes(&home));
+        if !is_there(&home, store) && !is_attached(&path) {
+            let files = std::fs::read_dir(&path).into_iter().flatten().flatten();
+            let bytes = files.filter_map(|file| file.metadata().ok()).map(|meta| meta.blocks() * 512).sum();
+            found.push(Orphan { store, path, home, bytes });
+        }
+    }
+    if !found.is_empty() {
+        let used = mapped_below(base);
+        found.retain(|orphan| !used.contains(&orphan.path));
+    }
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(found)
+}
+
+/// True if a client's file names a process that lives.
+fn is_attached(path: &Path) -> bool {
+    let files = std::fs::read_dir(path).into_iter().flatten().flatten();
+    files.filter(|file| file.file_name().as_bytes().starts_with(b"client-")).any(|file| {
+        let opened = std::fs::OpenOptions::new().read(true).write(true).open(file.path());
+        let client = opened.ok().and_then(|file| ClientFile::map(file.into()).ok());
+        client.is_some_and(|client| started_of(client.pid()) == Some(client.started()))
+    })
+}
+
+/// Stores below `base` of which any process that may be looked at maps a file.
+fn mapped_below(base: &Path) -> BTreeSet<PathBuf> {
+    let prefix = base.join(PREFIX);
+    let prefix = prefix.to_string_lossy().into_owned();
+    let mut used = BTreeSet::new();
+    for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let is_process = process.file_name().as_bytes().iter().all(u8::is_ascii_digit);
+        let Some(maps) = is_process.then(|| std::fs::read(process.path().join("maps")).ok()).flatten() else {
+            continue;
+        };
+        for line in String::from_utf8_lossy(&maps).lines() {
+            if let Some(at) = line.find(&prefix) {
+                let file = Path::new(line[at..].trim_end_matches(" (deleted)"));
+                used.extend(file.parent().map(Path::to_path_buf));
+            }
+        }
+    }
+    used
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Control, SharedControl};
+
+    #[test]
+    fn only_what_nobody_needs_is_an_orphan() {
+        let base = std::env::temp_dir().join(format!("cenote-home-{}", std::process::id()));
+        let home = base.join("store");
+        std::fs::create_dir_all(&home).unwrap();
+        let control = SharedControl::new(&base);
+        let store = StoreId(0x77);
+        control.attach(store).unwrap();
+        let gone = |_: &Path, _: StoreId| false;
+        assert_eq!(orphans(&base, gone).unwrap(), [], "no note yet");
+        note_home(&base, store, &home).unwrap();
+        assert_eq!(orphans(&base, gone).unwrap(), [], "this process maps its table");
+        drop(control);
+        assert_eq!(orphans(&base, |_, _| true).unwrap(), []);
+        let found = orphans(&base, gone).unwrap();
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].store, &found[0].home), (store, &home.canonicalize().unwrap()));
+        assert!(found[0].bytes > 0);
+        remove_memory(&base, store).unwrap();
+        remove_memory(&base, store).unwrap();
+        assert_eq!(orphans(&base, gone).unwrap(), []);
+        std::fs::remove_dir_all(&base).unwrap();
+    }
+}

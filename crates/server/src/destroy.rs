@@ -1,0 +1,85 @@
+//! The end of stores: destroyed as asked for, or swept up after their directory was deleted by hand.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cenote_device::home::{self, Orphan};
+use cenote_device::{FsMetaDir, LOCK_FILE, SharedControl, StoreLock, SystemClock, SystemDevices, shm_base};
+use cenote_model::{DeviceKind, Error, ErrorKind, Result, StoreId};
+use cenote_store::{Engine, Seams};
+
+use crate::daemon::{LOG_FILE, LOG_FILE_BEFORE, SOCKET};
+
+/// What was destroyed, and what was left.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Destroyed {
+    /// The store that is no more.
+    pub store: StoreId,
+    /// Devices that could not be removed (with `force` only).
+    pub failures: Vec<Error>,
+    /// Files in the directory that are not the store's: they are still there, and so is the directory.
+    pub foreign: Vec<PathBuf>,
+}
+
+/// Destroys the store in `dir`: its segments in memory, files and directories, its metadata, at last the directory
+/// itself unless there is something else in it. `None` if a process has it.
+pub fn destroy(dir: &Path, force: bool) -> Result<Option<Destroyed>> {
+    let subject = || format!("store {}", dir.display());
+    if !dir.exists() {
+        return Err(Error::new(ErrorKind::NotFound, subject()).because("there is no such directory"));
+    }
+    let meta = FsMetaDir::open_to_look(dir)?;
+    let summary = Engine::peek(&meta).map_err(|error| match error.kind() {
+        ErrorKind::Corrupt | ErrorKind::VersionMismatch => error.try_next(
+            "its tiers cannot be known: delete this directory and those of its tiers by hand, then run `cenote clean`",
+        ),
+        _ => error,
+    })?;
+    let owner = std::fs::metadata(dir).map_err(|error| Error::io(subject(), &error))?.uid();
+    let me = rustix::process::geteuid().as_raw();
+    if me != owner && me != 0 {
+        return Err(Error::new(ErrorKind::PermissionDenied, subject())
+            .because(format!("it belongs to user {owner}, this process runs as user {me}"))
+            .try_next("only its owner may destroy it"));
+    }
+    let Some(lock) = StoreLock::acquire(dir)? else { return Ok(None) };
+    let seams = Seams {
+        meta: Arc::new(FsMetaDir::open(dir)?),
+        devices: Arc::new(SystemDevices::default()),
+        clock: Arc::new(SystemClock),
+        control: Arc::new(SharedControl::default()),
+    };
+    let failures = Engine::destroy(seams, force)?;
+    home::remove_memory(&shm_base(), summary.id)?;
+    for device in summary.devices.iter().filter(|device| device.kind == DeviceKind::Directory) {
+        let _ = std::fs::remove_dir(&device.path); // only if it is empty now
+    }
+    for name in [SOCKET, LOG_FILE, LOG_FILE_BEFORE, LOCK_FILE] {
+        let _ = std::fs::remove_file(dir.join(name));
+    }
+    let foreign = match std::fs::remove_dir(dir) {
+        Ok(()) => Vec::new(),
+        Err(_) => std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect(),
+    };
+    drop(lock);
+    Ok(Some(Destroyed { store: summary.id, failures, foreign }))
+}
+
+/// Shared memory of this user's stores whose directory is gone, and which no process uses.
+pub fn orphans() -> Result<Vec<Orphan>> {
+    home::orphans(&shm_base(), |dir, store| {
+        // When in doubt it is there: a directory that cannot be read now may hold it.
+        match (dir.try_exists(), FsMetaDir::open_to_look(dir).and_then(|meta| Engine::peek(&meta))) {
+            (Ok(false), _) => false,
+            (Ok(true), Ok(found)) => found.id == store,
+            (Ok(true), Err(error)) => error.kind() != ErrorKind::NotFound,
+            (Err(_), _) => true,
+        }
+    })
+}
+
+/// Gives the memory of orphans back.
+pub fn sweep(orphans: &[Orphan]) -> Result<()> {
+    orphans.iter().try_for_each(|orphan| home::remove_memory(&shm_base(), orphan.store))
+}

@@ -1,0 +1,31 @@
+//! A store is destroyed: its devices, then its files, the superblock last.
+
+use cenote_model::{Error, Result};
+
+use super::Engine;
+use crate::superblock::{SUPERBLOCK, Superblock};
+use crate::{Seams, checkpoint, journal};
+
+impl Engine {
+    /// Deletes the store that no engine has open. A device whose bytes cannot be removed stops it (and the rest can be
+    /// destroyed once that is mended) unless `force`: then it is left, and named in the answer.
+    #[allow(clippy::needless_pass_by_value, reason = "the seams are the engine's, as in every other way to open one")]
+    pub fn destroy(seams: Seams, force: bool) -> Result<Vec<Error>> {
+        let meta = &seams.meta;
+        let superblock = Superblock::read(meta.as_ref())?;
+        let mut left = Vec::new();
+        for device in superblock.devices.iter().filter(|device| !device.removed) {
+            match seams.devices.remove(superblock.id, device.id, &device.spec) {
+                Err(error) if force => left.push(error),
+                result => result?,
+            }
+        }
+        for name in meta.list()? {
+            if journal::sequence_of(&name).is_some() || checkpoint::sequence_of(&name).is_some() {
+                meta.remove(&name)?;
+            }
+        }
+        meta.remove(SUPERBLOCK)?;
+        Ok(left)
+    }
+}
