@@ -178,6 +178,10 @@ fn reconnect(session: &Session) -> Result<Attachment> {
             error.kind(),
             ErrorKind::Busy | ErrorKind::Disconnected | ErrorKind::NotFound | ErrorKind::PermissionDenied
         );
+        if !session.dir.exists() {
+            return Err(Error::new(ErrorKind::Disconnected, session.name())
+                .because("it was destroyed, or its directory was moved or deleted"));
+        }
         if !may_pass || begin.elapsed() > AGAIN_PATIENCE || session.check_open().is_err() {
             return Err(Error::new(ErrorKind::Disconnected, session.name())
                 .because(format!("its daemon is gone, and there is no other: {error}"))
