@@ -269,10 +269,10 @@ impl Chunked {
                     slots[*i] = Some(slot);
                 }
             } else {
-                for i in missing {
-                    let g = &groups[i];
-                    done[i] = self.make_chunk(geometry, g.number, &pieces[g.first..g.end], mem)?;
-                    slots[i] = self.find_slots(geometry, &[g.number])?[0];
+                let new: Vec<&Group> = missing.iter().map(|i| &groups[*i]).collect();
+                for (i, made) in missing.iter().zip(self.make_chunks(geometry, &new, pieces, mem)?) {
+                    done[*i] = made;
+                    slots[*i] = self.find_slots(geometry, &[groups[*i].number])?[0];
                 }
             }
         }
@@ -393,7 +393,7 @@ impl Chunked {
     }
 
     /// Makes one chunk from fill and `pieces`. False if another process was first: then nothing was written.
-    fn make_chunk(&self, geometry: &Geometry, number: u64, pieces: &[Piece], mem: Memory) -> Result<bool> {
+    pub(super) fn make_chunk(&self, geometry: &Geometry, number: u64, pieces: &[Piece], mem: Memory) -> Result<bool> {
         let mut image = self.blank();
         self.paste(&mut image, pieces, mem);
         let slot = self.new_slot(geometry, number)?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use cenote::{Error, ErrorKind};
 
+use super::batch::Batch;
 use super::chunked::{Chunked, Decoded, Group};
 use super::geometry::{Geometry, Piece};
 use super::memory::Memory;
@@ -28,6 +29,7 @@ impl Chunked {
         groups: &[Group],
         mem: Memory,
     ) -> Result<()> {
+        let mut batch = Batch::default();
         for g in groups {
             let pieces = &pieces[g.first..g.end];
             let inside = geometry.elements_inside(g.number);
@@ -44,9 +46,11 @@ impl Chunked {
             };
             self.paste(&mut image, pieces, mem);
             self.drop_aside(&geometry.coords(g.number));
-            self.store_image(geometry, g.number, image, None)?;
+            if batch.add(g.number, image) {
+                self.store_batch(geometry, &mut batch)?;
+            }
         }
-        Ok(())
+        self.store_batch(geometry, &mut batch)
     }
 
     /// True if no other process can come to write more of the chunk than what is inside of the extent now: only then may
@@ -251,7 +255,7 @@ impl Chunked {
         state.decoded.iter().find(|d| d.number == number && d.record == *record).map(|d| d.bytes.clone())
     }
 
-    fn keep(&self, number: u64, record: ChunkRecord, image: Vec<u8>) -> Arc<Vec<u8>> {
+    pub(super) fn keep(&self, number: u64, record: ChunkRecord, image: Vec<u8>) -> Arc<Vec<u8>> {
         let bytes = Arc::new(image);
         let mut state = self.state.lock();
         state.decoded.retain(|d| d.number != number);

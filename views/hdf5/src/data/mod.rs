@@ -6,6 +6,7 @@
 //! `runs` and `geometry` are pure arithmetic; `filter` turns chunks into stored bytes.
 
 mod aside;
+mod batch;
 mod body;
 mod chunked;
 mod convert;

@@ -66,7 +66,12 @@ unsafe extern "C" fn get_conn_cls<const N: usize>(
         let own = entry::class_of(N).map_or(std::ptr::null(), std::ptr::from_ref);
         // See `facade`. The file inside stored types tells the truth, because there libhdf5 would go on to use it.
         let is_object = matches!(Handle::at(object), Ok(handle) if !matches!(handle.body, Body::Anchor));
-        let class = if is_object && level != LEVEL_CURRENT { native_class(h5, object)? } else { own };
+        let class = if is_object && level != LEVEL_CURRENT {
+            super::facade::reset();
+            native_class(h5, object)?
+        } else {
+            own
+        };
         args::put(out, class)
     })
 }

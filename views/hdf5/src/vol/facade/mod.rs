@@ -7,7 +7,14 @@
 //! handle begins with words that, followed as libhdf5 follows them from any kind of object, end at a block that begins
 //! with bytes of 8: addresses have 8 bytes, and the flags say "no write intent", so that the one older call that would
 //! write to the native file itself (making a region reference) fails with an error. The rest of the block is zeros:
-//! the lowest format version. Object numbers are such addresses.
+//! the lowest format version. Object numbers are such addresses. Where the structure has its metadata cache there is
+//! one that can only fail ([`trap`]): references of native files would be looked up in it.
+
+mod trap;
+
+pub use trap::reset;
+
+use std::sync::LazyLock;
 
 /// The first words of a handle.
 pub type Facade = [usize; 16];
@@ -15,20 +22,24 @@ pub type Facade = [usize; 16];
 /// A block that stands for libhdf5's shared file structure.
 #[repr(align(16))]
 struct Shared([u8; 16_384]);
-static SHARED: Shared = Shared({
+/// Where the structure has its page buffer, its cache, and a word more, for versions whose layout differs a little.
+const CACHE_WORDS: std::ops::Range<usize> = 104..128;
+static SHARED: LazyLock<Shared> = LazyLock::new(|| {
     // The size of an address is 64 bytes in, since 1.14 at least; the format versions come after a kilobyte.
     let mut block = [0; 16_384];
-    let mut i = 0;
-    while i < 256 {
-        block[i] = 8;
-        i += 1;
+    block[..256].fill(8);
+    let cache = trap::block();
+    if cache != 0 {
+        for word in block[CACHE_WORDS].chunks_exact_mut(8) {
+            word.copy_from_slice(&cache.to_ne_bytes());
+        }
     }
-    block
+    Shared(block)
 });
 
 /// A block that stands for libhdf5's file structure: whichever word is followed leads to [`SHARED`].
 struct FilePart(Facade);
-static FILE: std::sync::LazyLock<FilePart> = std::sync::LazyLock::new(|| FilePart([SHARED.0.as_ptr() as usize; 16]));
+static FILE: LazyLock<FilePart> = LazyLock::new(|| FilePart([SHARED.0.as_ptr() as usize; 16]));
 
 /// The words of a file's handle: it is itself taken for a file structure.
 pub fn of_file() -> Facade {
