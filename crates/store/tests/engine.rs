@@ -439,3 +439,76 @@ fn device_requests_sent_again_after_a_death_are_answered_as_before() {
     world.session = world.engine().session_open(who).unwrap();
     assert!(matches!(world.ask_as(1, remove), Response::Failed(e) if e.kind() == ErrorKind::NotFound));
 }
+
+#[test]
+fn a_size_that_goes_there_and_back_in_one_request_is_rolled_back_to_what_it_was() {
+    let mut world = World::new(&three_tiers(1 << 20, 4 << 20, 8 << 20));
+    let key = object(world.container("c", Durability::Async), 1);
+    world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
+    world.flush(FlushTarget::Store).unwrap();
+    world.must(vec![Update::Truncate { key, size: 1581 }, Update::Truncate { key, size: 0 }]);
+    world.power_loss(cenote_device::mem::Keep::Everything);
+    world.open().unwrap();
+    assert_eq!(world.lookup(key).unwrap().size, 0);
+}
+
+#[test]
+fn a_transaction_stays_whole_when_a_container_between_two_others_is_deleted() {
+    let mut world = World::new(&three_tiers(1 << 20, 4 << 20, 8 << 20));
+    let ids: Vec<ContainerId> =
+        ["a", "b", "c"].into_iter().map(|label| world.container(label, Durability::Async)).collect();
+    let keys: Vec<ObjectKey> = ids.iter().map(|id| object(*id, 1)).collect();
+    world.must(keys.iter().map(|key| Update::ObjectCreate { key: *key, block_shift: 12 }).collect());
+    world.must(vec![Update::ContainerDelete { id: ids[1] }]);
+    for first in [ids[0], ids[2]] {
+        world.flush(FlushTarget::Container(first)).unwrap();
+        world.power_loss(cenote_device::mem::Keep::Nothing);
+        world.open().unwrap();
+        assert!(world.lookup(keys[0]).is_ok() && world.lookup(keys[2]).is_ok(), "flushed {first}");
+    }
+}
+
+#[test]
+fn a_sync_does_not_cover_a_copy_that_was_under_way() {
+    let mut world = World::new(&three_tiers(1 << 20, 4 << 20, 8 << 20));
+    let keys: Vec<ObjectKey> =
+        ["a", "b"].into_iter().map(|label| object(world.container(label, Durability::Async), 1)).collect();
+    world.must(keys.iter().map(|key| Update::ObjectCreate { key: *key, block_shift: 12 }).collect::<Vec<_>>());
+    world.flush(FlushTarget::Store).unwrap();
+    for (n, key) in keys.iter().enumerate() {
+        world.write(*key, 0, &[n as u8 + 1; 5000]).unwrap();
+    }
+    // Both copies begin, the first one is done and synced, and only then the second one writes.
+    world.clock.advance_ns(10_000_000_000);
+    world.engine().tick();
+    let jobs: Vec<_> = std::iter::from_fn(|| world.engine().next_job()).collect();
+    assert!(jobs.len() >= 2, "{} jobs", jobs.len());
+    for job in jobs {
+        let done = job.run();
+        world.engine().finish_job(done);
+        while let Some(next) = world.engine().next_job() {
+            let done = next.run();
+            world.engine().finish_job(done);
+        }
+    }
+    world.flush(FlushTarget::Store).unwrap();
+    world.power_loss(cenote_device::mem::Keep::Nothing);
+    world.open().unwrap();
+    for (n, key) in keys.iter().enumerate() {
+        assert_eq!(world.read(*key).unwrap(), [n as u8 + 1; 5000], "object {n}");
+    }
+}
+
+#[test]
+fn what_ends_a_sync_container_is_on_media_when_it_is_acknowledged() {
+    let mut world = World::new(&three_tiers(1 << 20, 4 << 20, 8 << 20));
+    let ids: Vec<ContainerId> = ["a", "b"].into_iter().map(|label| world.container(label, Durability::Sync)).collect();
+    world.must(vec![Update::ContainerDelete { id: ids[0] }]);
+    let spec = ContainerSpec { durability: Durability::Async, ..ContainerSpec::default() };
+    world.must(vec![Update::ContainerSet { id: ids[1], spec }]);
+    world.power_loss(cenote_device::mem::Keep::Nothing);
+    world.open().unwrap();
+    let Response::Containers(found) = world.ask(Request::ContainerList { after: None, limit: 9 }) else { panic!() };
+    let found: Vec<_> = found.into_iter().map(|info| (info.label, info.spec.durability)).collect();
+    assert_eq!(found, [("b".to_owned(), Durability::Async)]);
+}

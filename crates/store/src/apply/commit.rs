@@ -106,6 +106,26 @@ impl State {
         }
     }
 
+    /// A container is gone through which others were coupled: from now on they are coupled without it.
+    fn unlink(&mut self, slot: u32) {
+        let (gone, passed_on) = (self.containers.at(slot).id, self.containers.at(slot).links.clone());
+        if passed_on.is_empty() {
+            return;
+        }
+        for id in self.containers.ids() {
+            let Some(container) = self.containers.get_mut(id) else { continue };
+            let Some(at) = container.links.iter().position(|(_, other)| *other == gone) else { continue };
+            let (epoch, _) = container.links.swap_remove(at);
+            for (other_epoch, other) in passed_on.iter().filter(|(_, other)| *other != id) {
+                let epoch = epoch.max(*other_epoch);
+                match container.links.iter_mut().find(|(_, linked)| linked == other) {
+                    Some(link) => link.0 = link.0.max(epoch),
+                    None => container.links.push((epoch, *other)),
+                }
+            }
+        }
+    }
+
     /// Gives the slot of the container that was changed.
     fn commit_step(&mut self, epoch: u64, step: Step, tag: Tag) -> u32 {
         match step {
@@ -140,6 +160,7 @@ impl State {
                 container
             }
             Step::ContainerDeleted { slot } => {
+                self.unlink(slot);
                 self.reclaim.push_back(Reclaim::Container(slot));
                 slot
             }
@@ -174,10 +195,10 @@ impl State {
     }
 
     fn commit_range(&mut self, epoch: u64, step: RangeStep, tag: Tag) -> u32 {
-        let RangeStep { slot, from, to, pieces, size_before, written, .. } = step;
+        let RangeStep { slot, from, to, pieces, size_before, resized, written, .. } = step;
         let object = self.objects.get(slot);
         let (at, id, generation) = (object.container, object.id(), object.generation);
-        let (resized, created) = (object.size != size_before, object.created);
+        let created = object.created;
         let container = self.containers.at(at);
         let (tracked, cuts) = (container.is_tracked(), container.cuts);
         let replaced_new = match &pieces {

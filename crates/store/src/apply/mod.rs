@@ -43,6 +43,8 @@ pub(crate) struct Txn {
     pub created: Option<ContainerId>,
     /// The containers that were changed, known after the commit.
     pub touched: Vec<ContainerId>,
+    /// It deleted a `Sync` container, or made one something else: to be answered when the journal is on media.
+    pub ends_sync: bool,
 }
 
 /// What one update did, and how it was before.
@@ -95,6 +97,8 @@ pub(crate) struct RangeStep {
     pub pieces: Pieces,
     pub splits: Splits,
     pub size_before: u64,
+    /// True if this step changed the size; a later one of the same transaction may change it back.
+    pub resized: bool,
     pub epoch_before: u64,
     pub written: Option<Written>,
 }

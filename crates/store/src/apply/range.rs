@@ -38,6 +38,7 @@ impl State {
             pieces,
             splits,
             size_before,
+            resized: size.is_some_and(|size| size != size_before),
             epoch_before,
             written: None,
         }));

@@ -57,7 +57,7 @@ impl State {
     }
 
     fn revert_range(&mut self, txn: &Txn, step: RangeStep) {
-        let RangeStep { slot, from, to, pieces, splits, size_before, epoch_before, written } = step;
+        let RangeStep { slot, from, to, pieces, splits, size_before, epoch_before, written, .. } = step;
         let object = self.objects.get_mut(slot);
         let (extents, mapped) = (object.map.extents(), object.map.mapped_bytes());
         if let Some(written) = written {

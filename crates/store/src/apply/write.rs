@@ -64,8 +64,17 @@ impl State {
         object.size = object.size.max(to);
         object.epoch = txn.epoch;
         object.touched = self.now_s;
-        let written = Some(written);
-        txn.steps.push(Step::Range(RangeStep { slot, from, to, pieces, splits, size_before, epoch_before, written }));
+        txn.steps.push(Step::Range(RangeStep {
+            slot,
+            from,
+            to,
+            pieces,
+            splits,
+            size_before,
+            resized: to > size_before,
+            epoch_before,
+            written: Some(written),
+        }));
     }
 }
 

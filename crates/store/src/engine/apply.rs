@@ -1,6 +1,6 @@
 //! `Apply`: updates, checks, exactly once.
 
-use cenote_model::{Check, Error, ErrorKind, KeyCode, Response, Result, TRANSACTION_UPDATES_MAX, Update};
+use cenote_model::{Check, Durability, Error, ErrorKind, KeyCode, Response, Result, TRANSACTION_UPDATES_MAX, Update};
 
 use super::{Engine, failed};
 use crate::apply::{NO_KEY, Step, Txn, refusal_error, subject_of};
@@ -48,6 +48,7 @@ impl Engine {
         self.check_all(checks)?;
         txn.touched.clear();
         txn.created = None;
+        txn.ends_sync = false;
         txn.session = session;
         txn.epoch = self.state.epoch + 1;
         if updates.is_empty() {
@@ -102,8 +103,16 @@ impl Engine {
     fn commit(&mut self, txn: &mut Txn, seq: u64, codes: Vec<KeyCode>) -> Response {
         let words = self.state.raise_words(txn, self.seams.control.as_ref());
         let tag = self.tag();
-        if txn.steps.iter().any(|step| matches!(step, Step::ContainerDeleted { .. })) {
-            self.container_deleted_at = self.journal.position();
+        for step in &txn.steps {
+            let durability = match step {
+                Step::ContainerDeleted { slot } => {
+                    self.container_deleted_at = self.journal.position();
+                    self.state.containers.at(*slot).spec.durability
+                }
+                Step::ContainerSet { was, .. } => was.durability,
+                _ => continue,
+            };
+            txn.ends_sync |= durability == Durability::Sync;
         }
         self.state.commit(txn, tag);
         self.seams.control.epoch_raise();
@@ -134,6 +143,7 @@ impl Engine {
         let response = Response::Applied { epoch, codes, words: Vec::new(), created };
         // Which containers it was about is not remembered: wait for all that promise to be durable.
         self.txn.touched = self.state.containers.ids();
+        self.txn.ends_sync = true;
         Some(self.when_durable(response))
     }
 

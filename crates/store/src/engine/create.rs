@@ -119,6 +119,7 @@ impl Engine {
             resumed_below,
             journal_dirty_since_ns: None,
             journal_retry_ns: 0,
+            device_id_burnt: 0,
             container_deleted_at: 0,
             moved_bytes: 0,
         };

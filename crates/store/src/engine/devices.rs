@@ -116,16 +116,20 @@ impl Engine {
                 .because(format!("a store has had at most {DEVICES_MAX} devices in its life"))
                 .try_next("make a new store"));
         }
-        let id = DeviceId(self.state.space.slots.iter().map(|slot| slot.id.0).max().unwrap_or(0) + 1);
+        let last = self.state.space.slots.iter().map(|slot| slot.id.0).max().unwrap_or(0);
+        let id = DeviceId(last.max(self.device_id_burnt) + 1);
         let incarnation = self.seams.clock.unix_ms().wrapping_mul(1 << 16) | u64::from(id.0);
         let slot = make_device(&self.seams, self.id, id, spec, incarnation)?;
         self.state.space.slots.push(slot);
-        if let Err(error) = self.write_superblock() {
-            self.state.space.slots.pop();
+        let changed = self.change_superblock(|engine| drop(engine.state.space.slots.pop()));
+        let Err((error, taken_back)) = changed else { return Ok(Response::Device(id)) };
+        if taken_back {
             let _ = self.seams.devices.remove(self.id, id, spec); // as if it had never been asked for
-            return Err(error);
+        } else {
+            // The next opening may find the device in the superblock, and then it must be there.
+            self.device_id_burnt = id.0;
         }
-        Ok(Response::Device(id))
+        Err(error)
     }
 
     pub(super) fn device_drain(&mut self, name: &str) -> Outcome {
@@ -135,8 +139,7 @@ impl Engine {
             Err(error) => return failed(error),
         };
         let before = std::mem::replace(&mut self.state.space.get_mut(dev).state, DeviceState::Draining);
-        if let Err(error) = self.write_superblock() {
-            self.state.space.get_mut(dev).state = before;
+        if let Err((error, _)) = self.change_superblock(|engine| engine.state.space.get_mut(dev).state = before) {
             return failed(error);
         }
         if self.is_drained(dev) {
@@ -176,8 +179,13 @@ impl Engine {
         }
         let (id, spec) = (slot.id, slot.spec.clone());
         self.state.space.get_mut(dev).removed = true;
-        if let Err(error) = self.write_superblock() {
-            self.state.space.get_mut(dev).removed = false;
+        if let Err((error, taken_back)) =
+            self.change_superblock(|engine| engine.state.space.get_mut(dev).removed = false)
+        {
+            if !taken_back {
+                // The next opening may find it removed: nothing may be placed on it.
+                self.state.space.get_mut(dev).state = DeviceState::Draining;
+            }
             return Err(error);
         }
         self.state.space.get_mut(dev).device = None;
@@ -192,6 +200,14 @@ impl Engine {
             Error::new(ErrorKind::NotFound, format!("device `{name}`"))
                 .try_next(format!("the store has {}", names.join(", ")))
         })
+    }
+
+    /// Writes the superblock. If that fails it may be on media all the same, so `undo` is done and it is written as it
+    /// was; with the error comes whether that succeeded.
+    fn change_superblock(&mut self, undo: impl FnOnce(&mut Self)) -> std::result::Result<(), (Error, bool)> {
+        let Err(error) = self.write_superblock() else { return Ok(()) };
+        undo(self);
+        Err((error, self.write_superblock().is_ok()))
     }
 
     pub(super) fn write_superblock(&self) -> Result<()> {

@@ -118,6 +118,11 @@ impl Engine {
         results: Vec<std::result::Result<(), CopyFailure>>,
     ) {
         let cut = purpose.ok();
+        // Now, not when the job began: a sync that began in between does not cover it.
+        for part in &parts {
+            let slot = self.state.space.get_mut(part.reserved.0);
+            slot.unsynced |= !slot.is_volatile();
+        }
         let mut good: Vec<CopyPart> = Vec::new();
         // An extent can be listed twice; what the first one did is not done yet when the second one is looked at.
         let mut targets = HashSet::new();

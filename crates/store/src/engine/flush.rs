@@ -36,7 +36,11 @@ impl Engine {
                 containers.push((*id, container.epoch));
             }
         }
-        if containers.is_empty() { Outcome::Ready(response) } else { self.wait_durable(containers, response) }
+        if containers.is_empty() && !self.txn.ends_sync {
+            Outcome::Ready(response)
+        } else {
+            self.wait_durable(containers, response)
+        }
     }
 
     /// Returns when everything acknowledged so far within the target would survive power loss.

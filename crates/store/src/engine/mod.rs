@@ -58,6 +58,8 @@ pub struct Engine {
     journal_dirty_since_ns: Option<u64>,
     /// A journal that cannot be synced: when a checkpoint is tried again.
     journal_retry_ns: u64,
+    /// Highest device id that was given to a device of which it is not known whether it was added.
+    device_id_burnt: u16,
     /// Journal position after the last deletion of a container: who waits for one that is gone waits for that.
     container_deleted_at: u64,
     moved_bytes: u64,

@@ -50,7 +50,7 @@ impl Engine {
             }
             let group = self.state.linked(*id);
             let members = || group.iter().filter_map(|id| self.state.containers.get(*id));
-            if members().any(|c| c.pending_cut.is_some()) {
+            if members().any(|c| c.pending_cut.is_some() || taken.contains(&c.id)) {
                 continue;
             }
             let trivial = members().all(|c| c.fresh.is_empty() && c.data_epoch <= c.persisted);
@@ -281,7 +281,6 @@ impl Engine {
         if let Some(cut) = self.state.cuts.get_mut(cut) {
             cut.in_flight += 1;
         }
-        self.state.space.get_mut(dev).unsynced = true;
         let work = Work::Copy(Copy { parts: work, target, syncs: None });
         Some(self.start(What::Copy { cut, parts }, work))
     }

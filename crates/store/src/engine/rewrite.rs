@@ -180,7 +180,6 @@ impl Engine {
                 None
             };
         }
-        self.state.space.get_mut(target_dev).unsynced = true;
         let work = Work::Copy(Copy { parts, target: Arc::clone(&target), syncs: None });
         Some(self.start(What::Rewrite { cut, container, targets }, work))
     }
@@ -201,6 +200,8 @@ impl Engine {
     ) {
         let mut failure = None;
         for ((target, dev), result) in targets.into_iter().zip(results) {
+            // Now, not when it began: a sync that began in between does not cover it.
+            self.state.space.get_mut(dev).unsynced = true;
             let Err(what) = result else { continue };
             let Some(ext) = self.state.target_mut(target).cloned() else { continue }; // it is not needed any more
             if matches!(what, CopyFailure::Source(_)) && !matches!(target, Target::Live { .. }) {

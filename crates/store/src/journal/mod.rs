@@ -68,6 +68,8 @@ pub(crate) struct Header {
     pub previous_end: u64,
     /// Position in the journal as a whole of this file's first byte.
     pub base: u64,
+    /// Bytes that the file was made with; 0 if an early version did not say.
+    pub capacity: u64,
 }
 
 impl Header {
@@ -81,6 +83,7 @@ impl Header {
         bytes.put_u64(self.previous);
         bytes.put_u64(self.previous_end);
         bytes.put_u64(self.base);
+        bytes.put_u64(self.capacity);
         bytes.resize(HEADER_USED, 0);
         let sum = sum_of(&bytes);
         bytes[12..16].copy_from_slice(&sum.to_le_bytes());
@@ -116,6 +119,7 @@ impl Header {
                 previous: fields.ordinal()?,
                 previous_end: fields.ordinal()?,
                 base: fields.ordinal()?,
+                capacity: fields.ordinal()?,
             })
         };
         read().map(Some).or_else(|e| corrupt(e.0))
@@ -184,8 +188,8 @@ impl Journal {
         file_bytes: u64,
     ) -> Result<Self> {
         let base = position.saturating_sub(HEADER_BYTES);
-        let header = Header { store, sequence, previous, previous_end, base };
         let file = Arc::new(Log::new(meta.create_log(&file_name(sequence), file_bytes)?));
+        let header = Header { store, sequence, previous, previous_end, base, capacity: file.capacity() };
         write_header(&file, &header)?;
         Ok(Self {
             meta,
@@ -271,7 +275,8 @@ impl Journal {
         let sequence = self.next_number();
         let file = Arc::new(Log::new(self.meta.create_log(&file_name(sequence), self.file_bytes)?));
         let base = self.position() - HEADER_BYTES;
-        let header = Header { store: self.store, sequence, previous: 0, previous_end: 0, base };
+        let (store, capacity) = (self.store, file.capacity());
+        let header = Header { store, sequence, previous: 0, previous_end: 0, base, capacity };
         write_header(&file, &header)?;
         Ok((header, file))
     }
@@ -328,6 +333,7 @@ impl Journal {
             previous: self.sequence,
             previous_end: self.offset,
             base: position - HEADER_BYTES,
+            capacity: file.capacity(),
         };
         // From here on a successor may be there that says where this file ends.
         self.broken = true;

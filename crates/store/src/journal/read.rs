@@ -105,7 +105,11 @@ struct LogRead {
 fn open_file(meta: &dyn MetaDir, store: StoreId, sequence: u64, first: u64, named: bool) -> Result<Option<LogRead>> {
     let name = file_name(sequence);
     let file = meta.open_log(&name)?;
-    let mut page = vec![0; HEADER_BYTES.min(file.capacity()) as usize];
+    let cut_short = || Err(corrupt(&name, file.capacity(), "it is shorter than it was made"));
+    if file.capacity() < HEADER_BYTES {
+        return cut_short();
+    }
+    let mut page = vec![0; HEADER_BYTES as usize];
     file.read(0, &mut page)?;
     let header = match Header::decode(&name, &page) {
         Ok(Some(header)) => header,
@@ -118,6 +122,9 @@ fn open_file(meta: &dyn MetaDir, store: StoreId, sequence: u64, first: u64, name
     if header.store != store || header.sequence != sequence {
         return Err(corrupt(&name, 0, "it belongs to another store or place in the journal")
             .try_next("put the right file in its place"));
+    }
+    if file.capacity() < header.capacity {
+        return cut_short();
     }
     if header.previous == 0 && sequence != first {
         // It was to follow a checkpoint that came to nothing.

@@ -104,8 +104,14 @@ fn a_new_file_that_came_to_nothing_hides_no_later_record() {
     old.sync().unwrap();
     journal.broken = true;
     meta.sync_fails.store(true, Ordering::Relaxed);
-    let header =
-        Header { store: STORE, sequence: 2, previous: 1, previous_end: position, base: position - HEADER_BYTES };
+    let header = Header {
+        store: STORE,
+        sequence: 2,
+        previous: 1,
+        previous_end: position,
+        base: position - HEADER_BYTES,
+        capacity: 8192,
+    };
     journal.last_number = 2;
     let file = Log::new(meta.create_log(&file_name(2), 8192).unwrap());
     assert!(write_header(&file, &header).is_err());

@@ -79,6 +79,9 @@ impl State {
         for member in members {
             let pending = self.containers.get(*member).and_then(|container| container.pending_cut);
             if let Some(earlier) = pending.and_then(|earlier| self.cuts.pending.remove(&earlier)) {
+                debug_assert!(
+                    earlier.members.iter().all(|other| members.contains(other) || !self.containers.has(*other))
+                );
                 // What was overwritten since needs no copy any more: nobody goes back to the earlier cut.
                 cut.queue.extend(earlier.queue.into_iter().filter(|item| matches!(item, DrainItem::Fresh(_))));
                 cut.needs_sync = true;

@@ -22,6 +22,10 @@ pub struct Entry {
     pub containers: BTreeSet<ContainerId>,
     /// False for a vector of independent updates, of which power loss may take some and leave others.
     pub atomic: bool,
+    /// Those of them that were `Sync` after it: an answer means that they are on media up to it.
+    pub sync: BTreeSet<ContainerId>,
+    /// It deleted a `Sync` container, or made one something else: an answer means that the journal is on media.
+    pub ends_sync: bool,
     /// True once the store answered.
     pub acked: bool,
 }
@@ -38,6 +42,8 @@ pub struct Oracle {
     current: State,
     /// For each container how many entries (counted from the beginning) must survive power loss.
     floors: BTreeMap<ContainerId, usize>,
+    /// How many entries of the journal itself must survive power loss, whatever becomes of the content of containers.
+    journal_floor: usize,
     /// Containers that were `Scratch` at any time since `base`.
     scratch: BTreeSet<ContainerId>,
 }
@@ -79,12 +85,15 @@ impl Oracle {
     }
     /// The store applied a request: these changes took effect at this epoch. Returns the entry's number.
     pub fn applied(&mut self, epoch: u64, changes: Vec<Change>, atomic: bool) -> usize {
+        let containers: BTreeSet<ContainerId> = changes.iter().map(Change::container).collect();
+        let before = self.sync_among(&containers);
         for change in &changes {
             self.current.change(change, epoch);
             self.note_scratch(change.container());
         }
-        let containers = changes.iter().map(Change::container).collect();
-        self.entries.push(Entry { epoch, changes, containers, atomic, acked: false });
+        let sync = self.sync_among(&containers);
+        let ends_sync = !before.is_subset(&sync);
+        self.entries.push(Entry { epoch, changes, containers, atomic, sync, ends_sync, acked: false });
         self.len() - 1
     }
     fn note_scratch(&mut self, id: ContainerId) {
@@ -96,13 +105,20 @@ impl Oracle {
     pub fn acked(&mut self, number: usize) {
         let Some(entry) = number.checked_sub(self.first).and_then(|at| self.entries.get_mut(at)) else { return };
         entry.acked = true;
-        let containers = entry.containers.clone();
-        for id in containers {
-            let sync = self.current.containers.get(&id).is_some_and(|c| c.spec.durability == Durability::Sync);
-            if sync {
-                self.raise_floor(id, number + 1);
-            }
+        if entry.ends_sync {
+            self.journal_floor = self.journal_floor.max(number + 1);
         }
+        let Some(entry) = self.entries.get(number - self.first) else { return };
+        // One that is `Sync` no more when the answer comes promises less.
+        for id in self.sync_among(&entry.sync.clone()) {
+            self.raise_floor(id, number + 1);
+        }
+    }
+    fn sync_among(&self, ids: &BTreeSet<ContainerId>) -> BTreeSet<ContainerId> {
+        let sync = |id: &&ContainerId| {
+            self.current.containers.get(id).is_some_and(|container| container.spec.durability == Durability::Sync)
+        };
+        ids.iter().filter(sync).copied().collect()
     }
     /// A flush of this container (or, with `None`, of all) that was asked for when the oracle had `upto` entries is done.
     pub fn flushed(&mut self, container: Option<ContainerId>, upto: usize) {
@@ -199,7 +215,7 @@ impl Oracle {
         self.entries.truncate(at);
         self.current = state;
         let len = self.len();
-        for floor in self.floors.values_mut() {
+        for floor in self.floors.values_mut().chain([&mut self.journal_floor]) {
             *floor = (*floor).min(len);
         }
         len
@@ -239,7 +255,7 @@ impl Oracle {
     }
     /// The latest place at which the journal can have ended for these containers to be there with these labels.
     fn journal_end(&self, observed: &Observed) -> Result<usize, String> {
-        let floor = self.floors.values().copied().max().unwrap_or(0).saturating_sub(self.first);
+        let floor = self.floors.values().copied().max().unwrap_or(0).max(self.journal_floor).saturating_sub(self.first);
         let mut state = State::default();
         for (id, container) in &self.base.containers {
             let bare =

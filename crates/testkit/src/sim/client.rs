@@ -65,7 +65,9 @@ impl Sim {
                 });
             }
             Err(_) if self.world.faults.is_dead() => self.died = true,
-            Err(error) if self.hurt || self.window_open => trace!(self.trace, "client {nonce} is refused: {error}"),
+            Err(error) if self.hurt || self.window_open || self.world.faults.injected() > self.injected_seen => {
+                trace!(self.trace, "client {nonce} is refused: {error}");
+            }
             Err(error) => return Err(format!("session_open: {error}")),
         }
         Ok(())
