@@ -32,7 +32,7 @@ pub mod throttled;
 pub use clock::SystemClock;
 pub use control::{ClientFile, ControlView, ReaderSlots, SharedControl};
 pub use io::SegmentIo;
-pub use lock::{LOCK_FILE, StoreLock};
+pub use lock::{LOCK_FILE, StartLock, StoreLock};
 pub use meta_dir::FsMetaDir;
 pub use seam::{Clock, Control, Device, Devices, LogFile, MetaDir, OpenedDevice};
 pub use segment::{SegmentFile, SegmentMode};

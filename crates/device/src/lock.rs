@@ -38,6 +38,34 @@ impl StoreLock {
     }
 }
 
+/// Held by the one process that starts a daemon for a store, so that others wait for that one instead of starting theirs.
+/// Advice only: who cannot have it may start one all the same, and [`StoreLock`] decides.
+#[derive(Debug)]
+pub struct StartLock {
+    _in_child: Option<CloseInChild>, // before the descriptor: fields drop in order
+    dir: OwnedFd,
+}
+
+impl StartLock {
+    /// Takes it; `Ok(None)` if another one is at it. It is the directory itself that is locked: no file is made.
+    pub fn acquire(dir: &Path) -> Result<Option<Self>> {
+        let fail = |errno: Errno| Error::io(format!("directory {}", dir.display()), &errno.into());
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = rustix::fs::open(dir, flags, Mode::empty()).map_err(fail)?;
+        match rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Self { _in_child: CloseInChild::new(&dir), dir })),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(errno) => Err(fail(errno)),
+        }
+    }
+}
+
+impl Drop for StartLock {
+    fn drop(&mut self) {
+        let _ = rustix::fs::flock(&self.dir, FlockOperation::Unlock);
+    }
+}
+
 impl Drop for StoreLock {
     fn drop(&mut self) {
         // Closing would do but for a child forked a moment ago that has not yet let go of its copy.

@@ -153,8 +153,9 @@ impl MetaDir for FsMetaDir {
     fn open_log(&self, name: &str) -> Result<Box<dyn LogFile>> {
         check_name(name)?;
         let file = self.open_at(name, OFlags::RDWR)?;
-        let size = rustix::fs::fstat(&file).map_err(|errno| self.fail(name, errno))?.st_size as u64;
-        if size > 0 {
+        let stat = rustix::fs::fstat(&file).map_err(|errno| self.fail(name, errno))?;
+        let (size, held) = (stat.st_size as u64, (stat.st_blocks as u64).saturating_mul(512));
+        if held < size {
             reserve(&file, size).map_err(|errno| self.fail(name, errno))?; // a copy of a store may be sparse
         }
         self.map(name, file)
@@ -195,6 +196,23 @@ impl FsLog {
     }
 }
 
+impl FsLog {
+    /// The first stretch of the `len` bytes at `offset` that may hold something: where it begins and ends in them.
+    /// What is only reserved is zeros: reading that through the mapping would make a page of each 4096 of them, and the
+    /// system, reading ahead, many more. Never looked at for short reads, which are of records that are there.
+    fn written(&self, offset: u64, len: usize) -> (usize, usize) {
+        const SHORT: usize = 16 << 10;
+        if len <= SHORT {
+            return (0, len);
+        }
+        let first = self.data_from(offset).unwrap_or(u64::MAX);
+        let end = rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Hole(first)).unwrap_or(u64::MAX);
+        let within = |at: u64| usize::try_from(at.saturating_sub(offset)).map_or(len, |at| at.min(len));
+        // Whatever the file system says, each stretch has an end further on.
+        (within(first), if end > first { within(end) } else { len })
+    }
+}
+
 impl LogFile for FsLog {
     fn capacity(&self) -> u64 {
         self.map.len() as u64
@@ -203,7 +221,19 @@ impl LogFile for FsLog {
         if self.map.copy_in(offset, bytes) { Ok(()) } else { Err(self.outside(offset, bytes.len())) }
     }
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        if self.map.copy_out(offset, buf) { Ok(()) } else { Err(self.outside(offset, buf.len())) }
+        if self.map.at(offset, buf.len()).is_none() {
+            return Err(self.outside(offset, buf.len()));
+        }
+        let mut done = 0;
+        while done < buf.len() {
+            let (first, end) = self.written(offset + done as u64, buf.len() - done);
+            buf[done..done + first].fill(0);
+            if !self.map.copy_out(offset + (done + first) as u64, &mut buf[done + first..done + end]) {
+                return Err(self.outside(offset, buf.len()));
+            }
+            done += end;
+        }
+        Ok(())
     }
     fn sync(&self) -> Result<()> {
         rustix::fs::fdatasync(&self.file)

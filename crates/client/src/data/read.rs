@@ -15,7 +15,7 @@ use crate::session::{Attachment, Session};
 
 /// Asked for at once, so that reading on needs no further message.
 const LOOKUP_EXTENTS: u32 = 256;
-const LOOKUP_BYTES: u64 = 4 << 20;
+const LOOKUP_BYTES: u64 = 64 << 20;
 /// Space for the parts of a small read without allocation.
 pub(crate) type Parts = SmallVec<[Part; 4]>;
 

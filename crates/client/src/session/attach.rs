@@ -119,6 +119,18 @@ impl Way<'_> {
             std::thread::sleep(PAUSE);
         }
     }
+    /// Starts a daemon, unless another process does just now: when one dies, all its clients notice at once.
+    /// What was reached, if another one was faster.
+    fn start(&self) -> Result<Option<Reached>> {
+        match cenote_device::StartLock::acquire(self.dir) {
+            Ok(None) => Err(busy(self.dir)),
+            Ok(Some(_held)) => match self.connect() {
+                Err(error) if is_nobody(&error) => start_daemon(self.dir).map(|()| None),
+                reached => reached.map(Some),
+            },
+            Err(_) => start_daemon(self.dir).map(|()| None), // a file system without locks on directories
+        }
+    }
     fn daemon(&self, patience: Duration) -> Result<Attachment> {
         let begin = Instant::now();
         let mut made = false;
@@ -132,8 +144,10 @@ impl Way<'_> {
                         made = true;
                         self.host()?.map_or(Ok(()), |host| host.close())?;
                     }
-                    match start_daemon(self.dir) {
-                        Ok(()) => continue,
+                    match self.start() {
+                        Ok(None) => continue,
+                        Ok(Some(Reached::Daemon(attachment))) => return Ok(*attachment),
+                        Ok(Some(Reached::Moving)) => busy(self.dir),
                         Err(error) => error,
                     }
                 }
@@ -187,7 +201,7 @@ fn reconnect(session: &Session) -> Result<Attachment> {
                 .because(format!("its daemon is gone, and there is no other: {error}"))
                 .try_next("start one with `cenote serve DIR` and see its daemon.log"));
         }
-        std::thread::sleep(PAUSE * 4);
+        std::thread::sleep(PAUSE);
     }
 }
 

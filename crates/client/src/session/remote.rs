@@ -25,7 +25,7 @@ use crate::sync::lock;
 /// A daemon that does not answer on its socket for so long is taken for dead.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A sleeping reader looks so often whether the daemon lives.
-const LIVENESS_EVERY: Duration = Duration::from_millis(20);
+const LIVENESS_EVERY: Duration = Duration::from_millis(5);
 
 /// A daemon behind its socket and rings.
 pub(crate) struct Remote {
