@@ -15,7 +15,9 @@
  *
  * A program checks once that it runs with the library that it was compiled for:
  *
- *     if (cenote_abi_version() != CENOTE_ABI_VERSION) abort();
+ *     if (cenote_abi_check(CENOTE_ABI_VERSION, &error) != CENOTE_OK) give_up(error);
+ *
+ * The shared library's name for the run-time linker carries that version: libcenote.so.1.
  */
 
 
@@ -577,6 +579,13 @@ extern "C" {
 uint32_t cenote_abi_version(void);
 
 /**
+ * Fails with `CENOTE_VERSION_MISMATCH` unless the library has this version of the interface. A program calls it once
+ * with `CENOTE_ABI_VERSION`, before anything else.
+ */
+int32_t cenote_abi_check(uint32_t version,
+                         cenote_error_t **error);
+
+/**
  * The version of the library, for people, such as "0.1.0". Never freed.
  */
 const char *cenote_version(void);
@@ -634,6 +643,14 @@ int32_t cenote_wait_all(const cenote_store_t *store, cenote_error_t **error);
 int32_t cenote_stop_daemon(const char *dir,
                            int32_t *stopped,
                            cenote_error_t **error);
+
+/**
+ * Destroys the store in `dir`: its segments in memory, the files of its tiers, its metadata, at last the directory
+ * unless other files are in it. With other sessions open it fails with `CENOTE_BUSY`, unless `force` is not 0.
+ */
+int32_t cenote_destroy(const char *dir,
+                       int32_t force,
+                       cenote_error_t **error);
 
 /**
  * Adds a tier, written as on the command line: "name=disk,kind=directory,path=/data,size=100GiB".
