@@ -19,7 +19,8 @@ flags="$flags -Ccodegen-units=1 -Zsanitizer=address"
 RUSTC_BOOTSTRAP=1 RUSTFLAGS="$flags" cargo build --release --quiet --manifest-path fuzz/Cargo.toml \
   --target "$host" --target-dir "$work/build"
 cargo run --quiet --locked -p cenote-testkit --bin fuzz -- seeds "$work/seeds"
-[ $# -gt 0 ] || set -- $(cargo run --quiet --locked -p cenote-testkit --bin fuzz -- list)
+mkdir -p "$work/seeds/hdf5_records" "$work/seeds/hdf5_filters"
+[ $# -gt 0 ] || set -- $(cargo run --quiet --locked -p cenote-testkit --bin fuzz -- list) hdf5_records hdf5_filters
 
 status=0
 for target in "$@"; do

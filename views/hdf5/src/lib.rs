@@ -20,6 +20,8 @@ pub mod dtype;
 pub mod error;
 pub mod ffi;
 pub mod file;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod meta;
 pub mod object;
 pub mod props;

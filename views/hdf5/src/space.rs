@@ -10,6 +10,9 @@ use crate::ffi::types::{H5S_NULL, H5S_SCALAR, H5S_SIMPLE, hid_t};
 use crate::ffi::{Api, Hid};
 use crate::meta::bytes::{Reader, Writer};
 
+/// `H5S_MAX_RANK`.
+const RANK_MAX: usize = 32;
+
 /// The shape of a dataset or attribute.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Extent {
@@ -107,6 +110,10 @@ impl Extent {
                     all.push(r.u64()?);
                 }
                 let max = all.split_off(rank);
+                let points = all.iter().try_fold(1u64, |product, n| product.checked_mul(*n));
+                if rank > RANK_MAX || points.is_none() {
+                    return Err(r.corrupt("an extent larger than any dataspace"));
+                }
                 Ok(Self::Simple { dims: all, max })
             }
             _ => Err(r.corrupt("extent of an unknown kind")),

@@ -67,6 +67,14 @@ impl Attr {
     }
 }
 
+/// For [`crate::fuzz`].
+pub(crate) fn fuzz(record: &[u8]) {
+    if let Ok(attr) = Attr::decode(record) {
+        attr.extent.npoints();
+        assert!(Attr::decode(&attr.encode()).is_ok());
+    }
+}
+
 /// The error for an attribute that is not there.
 pub fn missing(file: &File, oid: u64, name: &[u8]) -> Error {
     Error::new(

@@ -65,6 +65,13 @@ impl Link {
     }
 }
 
+/// For [`crate::fuzz`].
+pub(crate) fn fuzz(record: &[u8]) {
+    if let Ok(link) = Link::decode(record) {
+        assert!(Link::decode(&link.encode()).is_ok());
+    }
+}
+
 /// A link by name.
 pub fn get(file: &File, group: u64, name: &[u8]) -> Result<Option<Link>> {
     file.meta.get_one(&keys::named(keys::TAG_LINK, group, name))?.map(|r| Link::decode(&r)).transpose()

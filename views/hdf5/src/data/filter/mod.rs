@@ -135,6 +135,9 @@ impl Pipeline {
 
     /// Undoes the filters that `mask` does not exclude. The result must have `raw_len` bytes.
     pub fn decode(&self, stored: Vec<u8>, mask: u32, raw_len: usize, skip_checksums: bool) -> Result<Vec<u8>> {
+        if self.filters.len() > FILTERS_MAX {
+            return Err(Error::new(ErrorKind::Corrupt, "a filtered chunk").because("more than 32 filters"));
+        }
         let how = Decode { bytes_max: raw_len.saturating_mul(2).saturating_add(1 << 16), skip_checksums };
         let mut bytes = stored;
         for (i, filter) in self.filters.iter().enumerate().rev() {
