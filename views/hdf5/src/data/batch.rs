@@ -45,10 +45,9 @@ impl Chunked {
         let records = self.place.transact(|tx| {
             let mut records: Vec<ChunkRecord> = Vec::with_capacity(chunks.len());
             for (i, (stored, mask)) in encoded.iter().enumerate() {
-                let old = match known[i] {
-                    true => None,
-                    false => tx.get(self.place.index(), &keys[i])?.map(|bytes| self.record(&bytes)).transpose()?,
-                };
+                // A known slot's chunk is replaced whatever it holds.
+                let old = if known[i] { None } else { tx.get(self.place.index(), &keys[i])? };
+                let old = old.map(|bytes| self.record(&bytes)).transpose()?;
                 let slot = match (old, slots[i]) {
                     (Some(old), _) => old.slot,
                     (None, Some(slot)) => slot,

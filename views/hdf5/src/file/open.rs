@@ -1,5 +1,6 @@
 //! Creating, opening and deleting files.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -195,9 +196,28 @@ fn sweep(store: &Store, container: &Container, generation: u64) -> Result<()> {
     }
 }
 
+thread_local! {
+    /// Name and access properties of the file that HDF5 asked about last on this thread.
+    static ASKED: RefCell<Option<(Vec<u8>, hid_t)>> = const { RefCell::new(None) };
+}
+
+/// A file that HDF5 offers to every connector in the plugin path, because the native one did not know it, is asked about
+/// and then opened with one list of access properties. HDF5 2 goes on to use what it gets as if it were native, and crashes.
+fn check_chosen(h5: &'static Api, name: &[u8], fapl: hid_t) -> Result<()> {
+    let asked = ASKED.take().is_some_and(|(asked, with)| asked == name && with == fapl);
+    let is_preset = std::env::var_os("HDF5_VOL_CONNECTOR").is_some_and(|value| !value.is_empty());
+    if !asked || is_preset || h5.version < (2, 0, 0) {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Unsupported, format!("unable to open file: name = '{}'", String::from_utf8_lossy(name)))
+        .because("it lives in a Cenote store, and HDF5 2 cannot use a connector that it has found by itself")
+        .try_next("name it: HDF5_VOL_CONNECTOR='cenote store=/path'"))
+}
+
 /// `H5Fopen`.
 pub fn open(h5: &'static Api, name: &[u8], flags: u32, fapl: hid_t) -> Result<Arc<File>> {
     check_driver(h5, fapl)?;
+    check_chosen(h5, name, fapl)?;
     open_in(h5, name, flags, fapl, None)
 }
 
@@ -394,6 +414,7 @@ pub fn reopen(file: &Arc<File>) -> Result<Arc<File>> {
 
 /// `H5Fis_accessible`: true for a file that `open` would open.
 pub fn is_accessible(h5: &'static Api, name: &[u8], fapl: hid_t) -> Result<bool> {
+    ASKED.set(Some((name.to_vec(), fapl)));
     let path = path::absolute(path::from_bytes(name)?)?;
     match stub::look(&path)? {
         Seen::Stub(stub) => {

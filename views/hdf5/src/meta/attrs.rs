@@ -135,17 +135,33 @@ pub fn count(file: &File, oid: u64) -> Result<u64> {
     super::count(file, &keys::of(keys::TAG_ATTR, oid))
 }
 
-/// Adds an attribute; its uid and creation order are set here.
+/// An error if an attribute of that name cannot be added now.
+pub fn check_new(file: &File, oid: u64, name: &[u8]) -> Result<()> {
+    let keys = [keys::named(keys::TAG_ATTR, oid, name), keys::of(keys::TAG_HEADER, oid)];
+    match &file.meta.get(&[&keys[0], &keys[1]])?[..] {
+        [Some(_), _] => Err(taken(name)),
+        [None, Some(_)] => Ok(()),
+        _ => Err(super::gone(file, oid)),
+    }
+}
+
+fn taken(name: &[u8]) -> Error {
+    Error::new(ErrorKind::Exists, format!("attribute `{}`", String::from_utf8_lossy(name)))
+        .because("attribute already exists")
+}
+
+/// Adds an attribute; its creation order is set here, and its uid unless it has one.
 pub fn create(tx: &mut Transaction, file: &File, oid: u64, name: &[u8], attr: &mut Attr) -> Result<()> {
     let key = keys::named(keys::TAG_ATTR, oid, name);
     if tx.get(&file.meta, &key)?.is_some() {
-        return Err(Error::new(ErrorKind::Exists, format!("attribute `{}`", String::from_utf8_lossy(name)))
-            .because("attribute already exists"));
+        return Err(taken(name));
     }
     if tx.get(&file.meta, &keys::of(keys::TAG_HEADER, oid))?.is_none() {
         return Err(super::gone(file, oid));
     }
-    attr.uid = random_u64()?;
+    if attr.uid == 0 {
+        attr.uid = random_u64()?;
+    }
     attr.order = count_up(tx, file, &keys::of(keys::TAG_ATTR_NEXT, oid))?;
     tx.put(&file.meta, &keys::ordered(keys::TAG_ATTR_ORDER, oid, attr.order), name)?;
     tx.put_new(&file.meta, &key, &attr.encode())
@@ -203,8 +219,7 @@ pub fn rename(tx: &mut Transaction, file: &File, oid: u64, old: &[u8], new: &[u8
     let new_key = keys::named(keys::TAG_ATTR, oid, new);
     let record = tx.get(&file.meta, &old_key)?.ok_or_else(|| missing(file, oid, old))?;
     if tx.get(&file.meta, &new_key)?.is_some() {
-        return Err(Error::new(ErrorKind::Exists, format!("attribute `{}`", String::from_utf8_lossy(new)))
-            .because("attribute already exists"));
+        return Err(taken(new));
     }
     let attr = Attr::decode(&record)?;
     tx.del(&file.meta, &old_key)?;

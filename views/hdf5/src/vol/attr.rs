@@ -22,7 +22,7 @@ use crate::space::Extent;
 use crate::{Result, dtype, value};
 
 use super::visit::{self, Step};
-use super::{args, close, object, status, unknown_op};
+use super::{args, close, object, pending, status, unknown_op};
 
 pub fn class<const N: usize>() -> AttrClass {
     AttrClass {
@@ -87,7 +87,9 @@ unsafe extern "C" fn create<const N: usize>(
             extent: Extent::of(h5, space_id)?,
             value: None,
         };
-        transact(&place.file, |tx| attrs::create(tx, &place.file, place.oid, name, &mut record))?;
+        attrs::check_new(&place.file, place.oid, name)?;
+        record.uid = crate::file::random_u64()?;
+        pending::put_off(&place.file, place.oid, name, &record);
         handle(h5, place, name.to_vec(), &record)
     })
 }
@@ -152,6 +154,9 @@ unsafe extern "C" fn write<const N: usize>(
         let file = &a.place.file;
         file.need_writable("writing an attribute")?;
         let stored = value::store(file, a.dtype.get(), a.extent.npoints() as usize, mem_type, buf)?;
+        if pending::settle_with(a.uid, &stored)? {
+            return Ok(());
+        }
         let name = a.name.lock().clone();
         transact(file, |tx| {
             let stored = stored.clone();
@@ -189,6 +194,7 @@ unsafe extern "C" fn get<const N: usize>(
         unsafe {
             match what.op {
                 ATTR_GET_ACPL => {
+                    pending::settle("attr_acpl")?;
                     let a = attr(pointer)?;
                     let (_, record) = attrs::current(&a.place.file, a.place.oid, &a.name.lock(), a.uid)?;
                     let id = (h5.H5Pcreate)(h5.H5P_CLS_ATTRIBUTE_CREATE_ID_g());
@@ -197,6 +203,7 @@ unsafe extern "C" fn get<const N: usize>(
                     what.args.id = plist.release();
                 }
                 ATTR_GET_INFO => {
+                    pending::settle("attr_info")?;
                     let g = what.args.info;
                     let out = match &Handle::at(pointer)?.body {
                         Body::Attr(a) if g.loc.kind == crate::ffi::types::H5VL_OBJECT_BY_SELF => {
@@ -211,6 +218,7 @@ unsafe extern "C" fn get<const N: usize>(
                     args::put(g.info, out)?;
                 }
                 ATTR_GET_NAME => {
+                    pending::settle("attr_name")?;
                     let g = what.args.name;
                     let name = match &Handle::at(pointer)?.body {
                         Body::Attr(a) if g.loc.kind != H5VL_OBJECT_BY_IDX => {

@@ -109,6 +109,7 @@ fn copy_attrs(from: &Place, to: &Place) -> Result<()> {
     transact(&to.file, |tx| {
         for (name, attr) in &all {
             let mut attr = attr.clone();
+            attr.uid = 0;
             if !from.file.is_same(&to.file) {
                 attr.committed = 0;
             }

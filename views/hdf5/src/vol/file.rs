@@ -78,6 +78,7 @@ unsafe extern "C" fn get<const N: usize>(
         // SAFETY: HDF5 passes valid arguments; `op` says which member of the union is in use.
         let what = unsafe { what.as_mut() }.ok_or_else(|| unknown_op("file_get", -1))?;
         if what.op == FILE_GET_CONT_INFO {
+            super::facade::reset();
             let info = ContainerInfo {
                 version: 1,
                 feature_flags: 0,

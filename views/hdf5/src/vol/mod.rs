@@ -16,6 +16,7 @@ pub mod info;
 mod introspect;
 mod link;
 mod object;
+mod pending;
 mod token;
 mod visit;
 
@@ -85,7 +86,7 @@ fn class_for<const N: usize>() -> ConnectorClass {
 /// Runs a callback's work; a failure or panic goes to the error stack and becomes `failed`.
 fn run<const N: usize, T>(callback: &'static str, failed: T, work: impl FnOnce(&'static Api) -> Result<T>) -> T {
     let h5 = entry::api(N);
-    match catch_unwind(AssertUnwindSafe(|| work(h5))) {
+    match catch_unwind(AssertUnwindSafe(|| pending::settle(callback).and_then(|()| work(h5)))) {
         Ok(Ok(out)) => out,
         Ok(Err(error)) => {
             error::push(h5, callback, &error);

@@ -1,0 +1,75 @@
+//! An attribute that was made and has no value yet.
+//!
+//! Programs make an attribute and write it with the next call. So making one is put off until then, and both are one
+//! transaction: other processes see the attribute with its value, never without. If something else comes next, whatever it
+//! is, the attribute is made first ([`settle`], which every callback begins with).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::Result;
+use crate::file::File;
+use crate::meta::attrs::{self, Attr};
+use crate::meta::transact;
+use crate::value::Stored;
+
+/// At most one: the next call settles it.
+static PENDING: Mutex<Option<Pending>> = Mutex::new(None);
+/// Whether there is one: a look without a lock.
+static IS_PENDING: AtomicBool = AtomicBool::new(false);
+
+struct Pending {
+    file: Arc<File>,
+    oid: u64,
+    name: Vec<u8>,
+    attr: Attr,
+    /// The process that it belongs to; a child that was forked meanwhile leaves it to its parent.
+    process: u32,
+}
+
+/// Callbacks that look at nothing that a pending attribute changes.
+const INDIFFERENT: [&str; 4] = ["attr_write", "attr_get", "blob_", "introspect_"];
+
+/// Puts off making an attribute that is not there.
+pub fn put_off(file: &Arc<File>, oid: u64, name: &[u8], attr: &Attr) {
+    let mut pending = PENDING.lock();
+    let (file, name, attr) = (file.clone(), name.to_vec(), attr.clone());
+    *pending = Some(Pending { file, oid, name, attr, process: std::process::id() });
+    IS_PENDING.store(true, Ordering::Release);
+}
+
+/// Makes what is put off, unless `callback` has nothing to do with it.
+pub fn settle(callback: &str) -> Result<()> {
+    if !IS_PENDING.load(Ordering::Acquire) || INDIFFERENT.iter().any(|name| callback.starts_with(name)) {
+        return Ok(());
+    }
+    settle_now(None)
+}
+
+/// Makes what is put off. If it is the attribute `uid`, with its first value: true then.
+pub fn settle_with(uid: u64, value: &Stored) -> Result<bool> {
+    if !IS_PENDING.load(Ordering::Acquire) {
+        return Ok(false);
+    }
+    let is_it = PENDING.lock().as_ref().is_some_and(|pending| pending.attr.uid == uid);
+    settle_now(is_it.then_some(value)).map(|()| is_it)
+}
+
+fn settle_now(value: Option<&Stored>) -> Result<()> {
+    // With the lock: who comes now must find it made.
+    let mut slot = PENDING.lock();
+    let made = match slot.take().filter(|pending| pending.process == std::process::id()) {
+        Some(Pending { file, oid, name, mut attr, .. }) => {
+            if let Some(value) = value {
+                attr.value = Some(value.clone());
+            }
+            transact(&file, |tx| attrs::create(tx, &file, oid, &name, &mut attr))
+        }
+        None => Ok(()),
+    };
+    IS_PENDING.store(false, Ordering::Release);
+    drop(slot);
+    made
+}
