@@ -1,0 +1,23 @@
+//! A bounded fault sweep; `cargo run --release -p cenote-testkit --bin faults` is the full one.
+
+use std::time::Duration;
+
+use cenote_testkit::faults::{Watchdog, sweep_bytes, sweep_io};
+
+#[test]
+fn io_errors_and_deaths_are_errors_or_repairs() {
+    let dog = Watchdog::start(Duration::from_secs(60));
+    let report = sweep_io(1, 41, &dog);
+    assert!(report.failures.is_empty(), "{} of {} cases: {}", report.failures.len(), report.cases, report.failures[0]);
+    assert!(report.cases > 10, "only {} cases", report.cases);
+}
+
+#[test]
+fn changed_bytes_are_errors_or_repairs() {
+    let dog = Watchdog::start(Duration::from_secs(60));
+    for clean in [true, false] {
+        let report = sweep_bytes(2, clean, 24, 199, &dog);
+        assert!(report.failures.is_empty(), "{} of {}: {}", report.failures.len(), report.cases, report.failures[0]);
+        assert!(report.cases > 50 && report.errors > 10, "{} cases, {} errors", report.cases, report.errors);
+    }
+}
