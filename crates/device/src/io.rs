@@ -31,6 +31,7 @@ impl SegmentIo {
     /// Takes a descriptor that the device made or the socket brought. `writable` if the descriptor is.
     /// `subject` is what errors are about, e.g. ``segment 3 of device `memory` ``.
     pub fn new(file: SegmentFile, writable: bool, subject: impl Into<String>) -> Result<Self> {
+        const TMPFS_MAGIC: u64 = 0x0102_1994;
         let subject = subject.into();
         let size = rustix::fs::fstat(&*file.fd).map_err(|errno| fail(&subject, errno))?.st_size as u64;
         let end = file.data_offset.checked_add(file.len);
@@ -48,7 +49,6 @@ impl SegmentIo {
         } else {
             None
         };
-        const TMPFS_MAGIC: u64 = 0x0102_1994;
         let is_tmpfs = map.is_some() && rustix::fs::fstatfs(&*file.fd).is_ok_and(|fs| fs.f_type as u64 == TMPFS_MAGIC);
         Ok(Self { file, map, is_tmpfs, writable, subject })
     }
