@@ -230,11 +230,15 @@ impl Index {
         let mut from = from;
         while all.len() < limit as usize {
             let (mut records, more) = self.page(prefix, from, limit - all.len() as u32)?;
-            let last = records.last().map(|(key, _)| key.clone());
-            all.append(&mut records);
+            let last = records.last().filter(|_| more).map(|(key, _)| key.clone());
+            if all.is_empty() {
+                all = records;
+            } else {
+                all.append(&mut records);
+            }
             match last {
-                Some(last) if more => from = NextFrom::After(last),
-                _ => break,
+                Some(last) => from = NextFrom::After(last),
+                None => break,
             }
         }
         Ok(all)

@@ -87,7 +87,7 @@ impl State {
                 let Some(records) = container.indices.get_mut(&index) else { return };
                 let before = records.len();
                 match was {
-                    Some(record) => drop(records.put(key, record)),
+                    Some(record) => drop(records.put(key.bytes(), record)),
                     None => drop(records.del(key.bytes())),
                 }
                 container.records = container.records + records.len() - before;

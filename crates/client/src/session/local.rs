@@ -8,8 +8,8 @@ use cenote_device::SegmentFile;
 use cenote_model::{DeviceId, Error, ErrorKind, Request, Result};
 use cenote_server::{Client, Host};
 
-use super::transport::{Arrivals, Done, Pending, Transport, Unsent};
-use crate::sync::{read, write};
+use super::transport::{Arrivals, Asked, Done, Pending, Slot, Transport, Unsent};
+use crate::sync::{lock, read, write};
 
 /// A service of this process, and the session with it.
 pub(crate) struct Local {
@@ -55,6 +55,24 @@ impl Transport for Local {
             self.arrivals.note();
         }
         Ok(())
+    }
+    fn ask(&self, request: Request) -> Asked {
+        let _open = read(&self.gate);
+        if self.retired.load(Ordering::Relaxed) {
+            return Asked::Not(request);
+        }
+        let mut slot = None;
+        let mut engine = self.host.service.lock();
+        let seq = self.seq.fetch_add(1, Ordering::Relaxed);
+        let ready = engine.handle(self.client.session, seq, request, || {
+            let filled = slot.insert(Slot::default()).clone();
+            let arrivals = self.arrivals.clone();
+            Box::new(move |response| {
+                *lock(&filled) = Some(response);
+                arrivals.note();
+            })
+        });
+        ready.map_or_else(|| Asked::Later(slot.unwrap_or_default()), Asked::Answer)
     }
     fn progress(&self, seen: u64, patience: Duration) -> bool {
         self.arrivals.wait(seen, patience);

@@ -31,7 +31,7 @@ use crate::data::segments::Segments;
 use crate::data::workers::Workers;
 use crate::sync::lock;
 use readers::Readers;
-use transport::{Arrivals, Done, Pending, Transport, Unsent};
+use transport::{Arrivals, Asked, Done, Pending, Slot, Transport, Unsent};
 
 /// How long a waiting thread sleeps at most before it looks whether the other end still lives.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -168,21 +168,28 @@ impl Session {
     }
     /// Sends a request at once and waits for its response.
     pub fn ask(&self, request: Request) -> Result<Response> {
-        let slot = Arc::new(Mutex::new(None));
-        let filled = slot.clone();
-        self.submit(request, Box::new(move |response| *lock(&filled) = Some(response)));
-        let mut answer = lock(&slot).take();
+        let asked = self.attachment.load().transport.ask(request);
+        let response = match asked {
+            Asked::Answer(response) => response,
+            Asked::Later(slot) => self.wait_for(&slot),
+            Asked::Not(request) => {
+                let slot = Slot::default();
+                let filled = slot.clone();
+                self.submit(request, Box::new(move |response| *lock(&filled) = Some(response)));
+                self.wait_for(&slot)
+            }
+        };
+        if let Response::Failed(error) = response { Err(error) } else { Ok(response) }
+    }
+    fn wait_for(&self, slot: &Slot) -> Response {
+        let mut answer = lock(slot).take();
         if answer.is_none() {
             self.wait_until(|| {
-                answer = lock(&slot).take();
+                answer = lock(slot).take();
                 answer.is_some()
             });
         }
-        match answer {
-            Some(Response::Failed(error)) => Err(error),
-            Some(response) => Ok(response),
-            None => Err(closed_error()),
-        }
+        answer.unwrap_or_else(|| Response::Failed(closed_error()))
     }
     /// Sends a request after everything that was launched before it, and waits for its response.
     pub fn request(&self, request: Request) -> Result<Response> {

@@ -1,7 +1,7 @@
 //! What carries requests to the engine: the seam between a session and the two ways to reach a store.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use cenote_device::SegmentFile;
@@ -27,10 +27,27 @@ pub(crate) struct Pending {
     pub done: Done,
 }
 
+/// Where the response to a question comes to rest.
+pub(crate) type Slot = Arc<Mutex<Option<Response>>>;
+
+/// What became of a question.
+pub(crate) enum Asked {
+    /// It is answered already.
+    Answer(Response),
+    /// The answer comes later, to be found here.
+    Later(Slot),
+    /// It was not taken: submit it.
+    Not(Request),
+}
+
 /// One way to an engine.
 pub(crate) trait Transport: Send + Sync {
     /// Sends a request; requests reach the engine in the order of these calls. `done` may be called before this returns.
     fn submit(&self, request: Request, done: Done) -> Result<(), Unsent>;
+    /// The same for a thread that has nothing else to do than to wait, where that is quicker.
+    fn ask(&self, request: Request) -> Asked {
+        Asked::Not(request)
+    }
     /// Takes in what came. If nothing came since `seen` (a value of [`Arrivals::count`]), waits up to `patience`.
     /// False if the other end is gone.
     fn progress(&self, seen: u64, patience: Duration) -> bool;

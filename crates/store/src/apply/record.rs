@@ -52,8 +52,8 @@ impl State {
         if only_new && records.get(key).is_some() {
             return Err(refuse(KeyCode::Exists, "the key is there already"));
         }
+        let was = records.put(key, Record { epoch: txn.epoch, value: value.into_boxed_slice() });
         let key = Key::new(key);
-        let was = records.put(key.clone(), Record { epoch: txn.epoch, value: value.into_boxed_slice() });
         container.records += u64::from(was.is_none());
         txn.steps.push(Step::Record { container: at, index: index.index, key, was, in_new_index });
         Ok(())

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::codec::Encode;
 use crate::container::Container;
-use crate::index::Record;
+use crate::index::RecordRef;
 use crate::journal::record::{encode_codes, encode_info, encode_runs, encode_spec};
 use crate::map::{Ext, NO_DEVICE};
 use crate::objects::Object;
@@ -174,7 +174,7 @@ impl Writer<'_> {
                 let mut count = 0u32;
                 while self.bytes.len() - begin < SECTION_BYTES {
                     let Some((key, record)) = records.next() else { break };
-                    self.bytes.put_bytes(key.bytes());
+                    self.bytes.put_bytes(key);
                     self.record(record);
                     count += 1;
                 }
@@ -235,9 +235,9 @@ impl Writer<'_> {
         ext.sums().iter().for_each(|sum| self.bytes.put_u32(*sum));
     }
 
-    fn record(&mut self, record: &Record) {
+    fn record(&mut self, record: RecordRef<'_>) {
         self.bytes.put_u64(record.epoch);
-        self.bytes.put_bytes(&record.value);
+        self.bytes.put_bytes(record.value);
     }
 
     fn undo(&mut self, undo: &Undo) {
@@ -271,7 +271,7 @@ impl Writer<'_> {
                 self.bytes.put_u32(was.created);
                 self.bytes.put_u32(was.len() as u32);
                 for (key, record) in was.range(std::ops::Bound::Unbounded) {
-                    self.bytes.put_bytes(key.bytes());
+                    self.bytes.put_bytes(key);
                     self.record(record);
                 }
             }
@@ -281,7 +281,7 @@ impl Writer<'_> {
                 self.bytes.put_bytes(key.bytes());
                 self.bytes.put_u8(u8::from(was.is_some()));
                 if let Some(record) = was {
-                    self.record(record);
+                    self.record(RecordRef { epoch: record.epoch, value: &record.value });
                 }
             }
         }

@@ -162,10 +162,9 @@ fn next(index: &Index, from: &NextFrom, prefix: &[u8], limit: u32, bytes_max: u3
         NextFrom::After(key) if key.as_slice() >= prefix => Bound::Excluded(key.as_slice()),
         NextFrom::Start | NextFrom::After(_) => Bound::Included(prefix),
     };
-    let mut records = Vec::new();
+    let mut records = Vec::with_capacity(limit.min(1024) as usize);
     let mut bytes = 0;
     for (key, record) in index.range(begin) {
-        let key = key.bytes();
         if !key.starts_with(prefix) {
             break;
         }
