@@ -8,7 +8,7 @@ use cenote::{Durability, Mode};
 use crate::Outcome;
 use crate::measure::Report;
 use crate::places::{Place, container, memory};
-use crate::reference::shuffled;
+use crate::reference::{Mapped, crc, shuffled};
 
 const BLOCK: u64 = 512;
 
@@ -59,9 +59,39 @@ fn curve(report: &mut Report, name: &str, sizes: &[u64], stride: u64) -> Outcome
             put = put.min(begin.elapsed().as_secs_f64() * 1e6 / count as f64);
         }
         let (get_first, put_first) = *first.get_or_insert((get, put));
+        let (copy, copy_and_sum) = bare(&place, &order, size * stride, stride)?;
+        report.note(&format!("curve.get_{size}_{name}"), "us", get, "bare copy of the same blocks", copy);
+        report.note(&format!("curve.put_{size}_{name}"), "us", put, "copy + CRC to the same blocks", copy_and_sum);
         let smallest = sizes[0];
         report.note(&format!("curve.get_{size}_{name}"), "us", get, &format!("{smallest} {name}"), get_first);
         report.note(&format!("curve.put_{size}_{name}"), "us", put, &format!("{smallest} {name}"), put_first);
     }
     Ok(())
+}
+
+/// µs for copying such blocks out of mapped memory, and for copying and summing them into it: what the machine's caches
+/// make of objects that grow, whoever keeps them.
+fn bare(place: &Place, order: &[u64], blocks: u64, stride: u64) -> Outcome<(f64, f64)> {
+    let len = BLOCK as usize;
+    let mapped = Mapped::new(&place.path().join("mapped"), blocks as usize * len)?;
+    let mut buf = vec![1u8; len];
+    let (mut get, mut put) = (f64::INFINITY, f64::INFINITY);
+    let us = |begin: Instant| begin.elapsed().as_secs_f64() * 1e6 / order.len() as f64;
+    for _ in 0..3 {
+        let begin = Instant::now();
+        for at in order {
+            let at = (at * stride) as usize * len;
+            buf.copy_from_slice(&mapped.bytes()[at..at + len]);
+            black_box(&mut buf);
+        }
+        get = get.min(us(begin));
+        let begin = Instant::now();
+        for at in order {
+            let at = (at * stride) as usize * len;
+            mapped.bytes()[at..at + len].copy_from_slice(&buf);
+            black_box(crc(&mapped.bytes()[at..at + len]));
+        }
+        put = put.min(us(begin));
+    }
+    Ok((get, put))
 }

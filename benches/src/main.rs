@@ -23,6 +23,14 @@ type Bench = (&'static str, fn(&mut Report) -> Outcome);
 /// What a bench gives: nothing, or why it could not be measured.
 pub type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
+/// Benches that run only when they are named, and why.
+const ON_DEMAND: &[(&str, &str)] = &[("store.ten_million", "makes 10 M objects: minutes, and 8 GB of memory")];
+/// Bars that other commands measure: name, command, what is wanted.
+const ELSEWHERE: &[(&str, &str, &str)] = &[
+    ("crash", "make crash", "at least 500 kills, 0 acknowledged updates lost, 0 torn transactions"),
+    ("faults", "make faults", "0 panics, 0 hangs, 0 wrong bytes"),
+    ("simulate", "make simulate", "100,000 seeds within 10 minutes, all as the oracle says"),
+];
 const BENCHES: &[Bench] = &[
     ("store.get_4k", blocks::get_4k),
     ("store.put_4k", blocks::put_4k),
@@ -36,6 +44,7 @@ const BENCHES: &[Bench] = &[
     ("index.get", index::get),
     ("index.next", index::next),
     ("store.metadata_bytes", metadata::metadata_and_open),
+    ("store.ten_million", metadata::ten_million),
     ("curve.blocks", curves::blocks),
     ("curve.extents", curves::extents),
     ("hdf5.write_1m", hdf5::both),
@@ -71,10 +80,19 @@ fn main() -> ExitCode {
         if !report.wants(name) {
             continue;
         }
+        if let Some((_, why)) = ON_DEMAND.iter().find(|(on_demand, _)| on_demand == name)
+            && !report.wants_by_name(name)
+        {
+            report.skip(name, &format!("only with `--only {name}`: it {why}"));
+            continue;
+        }
         report.begin(name);
         if let Err(error) = bench(&mut report) {
             report.skip(name, &error.to_string());
         }
+    }
+    for (bar, command, wanted) in ELSEWHERE {
+        report.elsewhere(bar, command, wanted);
     }
     match report.finish() {
         Ok(()) => ExitCode::SUCCESS,

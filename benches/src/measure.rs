@@ -63,6 +63,7 @@ pub struct Report {
     pub settings: Settings,
     lines: Vec<Line>,
     skipped: Vec<(String, String)>,
+    elsewhere: Vec<(&'static str, &'static str, &'static str)>,
     now: String,
 }
 
@@ -92,7 +93,17 @@ pub fn rate(count: u64, work: impl FnOnce() -> Outcome) -> Outcome<f64> {
 impl Report {
     /// Empty.
     pub fn new(settings: Settings) -> Self {
-        Self { settings, lines: Vec::new(), skipped: Vec::new(), now: String::new() }
+        Self { settings, lines: Vec::new(), skipped: Vec::new(), elsewhere: Vec::new(), now: String::new() }
+    }
+    /// True if this bench was asked for by its name, or the beginning of it.
+    pub fn wants_by_name(&self, name: &str) -> bool {
+        self.settings.only.iter().any(|only| only.len() > "store.".len() && name.starts_with(only.as_str()))
+    }
+    /// A bar that another command measures.
+    pub fn elsewhere(&mut self, bar: &'static str, command: &'static str, wanted: &'static str) {
+        if self.wants(bar) {
+            self.elsewhere.push((bar, command, wanted));
+        }
     }
     /// True if this bench was asked for.
     pub fn wants(&self, name: &str) -> bool {
@@ -192,6 +203,9 @@ impl Report {
         for line in &self.lines {
             println!("{}", line.text());
         }
+        for (bar, command, wanted) in &self.elsewhere {
+            println!("{bar:<26} by `{command}`: {wanted}");
+        }
         for (name, why) in &self.skipped {
             println!("{name:<26} NOT MEASURED: {why}");
         }
@@ -199,6 +213,12 @@ impl Report {
         let mut file = std::fs::File::create("target/bench.jsonl")?;
         for line in &self.lines {
             writeln!(file, "{}", line.json())?;
+        }
+        for (bar, command, wanted) in &self.elsewhere {
+            writeln!(
+                file,
+                "{{\"bar\":\"{bar}\",\"value\":null,\"unit\":null,\"reference_name\":\"{wanted}\",\"reference\":null,\"ratio\":null,\"command\":\"{command}\"}}"
+            )?;
         }
         Ok(())
     }

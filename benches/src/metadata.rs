@@ -11,9 +11,10 @@ use crate::Outcome;
 use crate::measure::Report;
 use crate::places::{Place, container, memory};
 
-fn anonymous_bytes() -> Outcome<f64> {
+/// Bytes of this process by their name in /proc/self/status.
+fn resident_bytes(name: &str) -> Outcome<f64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find(|line| line.starts_with("RssAnon:")).ok_or("no RssAnon")?;
+    let line = status.lines().find(|line| line.starts_with(name)).ok_or("no such figure")?;
     let kib: f64 = line.split_whitespace().nth(1).ok_or("no figure")?.parse()?;
     Ok(kib * 1024.0)
 }
@@ -22,34 +23,43 @@ fn anonymous_bytes() -> Outcome<f64> {
 pub fn child(words: &[String]) -> Outcome {
     let [dir, count] = words else { return Err("--child DIR COUNT".into()) };
     let count: u64 = count.parse()?;
-    let config = cenote::StoreConfig { devices: vec![memory(1024)], ..cenote::StoreConfig::default() };
+    let config = cenote::StoreConfig {
+        devices: vec![memory(((count * 600) >> 20).max(1024))],
+        ..cenote::StoreConfig::default()
+    };
     let options = OpenOptions { mode: Mode::InProcess, create: true, config, ..OpenOptions::default() };
     let store = Store::open_with(dir, &options)?;
     let container = container(&store, "bench", Durability::Scratch)?;
-    let before = anonymous_bytes()?;
-    let ids: Vec<ObjectId> = (0..count).map(|n| ObjectId(u128::from(n.wrapping_mul(0x9E37_79B9_7F4A_7C15)))).collect();
+    let before = resident_bytes("RssAnon:")?;
+    let id = |n: u64| ObjectId(u128::from(n.wrapping_mul(0x9E37_79B9_7F4A_7C15)));
     let data = [4u8; 512];
-    for chunk in ids.chunks(1024) {
-        container.create_objects(chunk, None)?;
-        for id in chunk {
+    for first in (0..count).step_by(1024) {
+        let chunk: Vec<ObjectId> = (first..count.min(first + 1024)).map(id).collect();
+        container.create_objects(&chunk, None)?;
+        for id in &chunk {
             let _op = container.object(*id).launch_write(0, &data)?;
         }
         store.wait_all()?;
     }
-    let after = anonymous_bytes()?;
+    let (after, shared) = (resident_bytes("RssAnon:")?, resident_bytes("RssShmem:")?);
     let stats = store.stats()?;
-    println!("{} {} {}", after - before, stats.metadata_bytes, stats.extents);
+    println!("{} {} {} {}", after - before, stats.metadata_bytes, stats.extents, after + shared);
     loop {
         std::thread::sleep(std::time::Duration::from_secs(3600));
     }
 }
 
-/// A process makes a million objects of one extent each and is killed; the store is opened again.
-pub fn metadata_and_open(report: &mut Report) -> Outcome {
-    std::fs::create_dir_all(&report.settings.dir)?;
-    let place = Place::on_disk(&report.settings.dir, "million")?;
-    let count = report.settings.scaled(1_000_000);
-    let dir = place.path().join("store");
+/// What the process that filled a store said of itself before it was killed.
+struct Filled {
+    /// More anonymous memory than before.
+    metadata: f64,
+    /// The store's own estimate of that.
+    estimated: f64,
+    /// All resident memory, the memory tier with it.
+    resident: f64,
+}
+
+fn fill(dir: &Path, count: u64) -> Outcome<Filled> {
     let mut process = Command::new(std::env::current_exe()?)
         .args(["--child", &dir.to_string_lossy(), &count.to_string()])
         .stdout(Stdio::piped())
@@ -59,17 +69,52 @@ pub fn metadata_and_open(report: &mut Report) -> Outcome {
     process.kill()?;
     process.wait()?;
     let figures: Vec<f64> = line.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
-    let [resident, estimated, extents] = figures[..] else { return Err("the child said nothing".into()) };
+    let [metadata, estimated, extents, resident] = figures[..] else { return Err("the child said nothing".into()) };
     if (extents as u64) < count {
         return Err(format!("{extents} extents for {count} objects").into());
     }
-    let limit = 300e6 * count as f64 / 1e6;
-    report.limit("store.metadata_bytes", "bytes", resident, "300 MB a million, resident", limit);
-    report.note("store.metadata_bytes", "bytes", estimated, "the store's own estimate : resident", resident);
-    opening(report, &dir, count)
+    Ok(Filled { metadata, estimated, resident })
 }
 
-fn opening(report: &mut Report, dir: &Path, count: u64) -> Outcome {
+/// A process makes a million objects of one extent each and is killed; the store is opened again.
+pub fn metadata_and_open(report: &mut Report) -> Outcome {
+    std::fs::create_dir_all(&report.settings.dir)?;
+    let place = Place::on_disk(&report.settings.dir, "million")?;
+    let count = report.settings.scaled(1_000_000);
+    let dir = place.path().join("store");
+    let filled = fill(&dir, count)?;
+    let limit = 300e6 * count as f64 / 1e6;
+    report.limit("store.metadata_bytes", "bytes", filled.metadata, "300 MB a million, resident", limit);
+    report.note(
+        "store.metadata_bytes",
+        "bytes",
+        filled.estimated,
+        "the store's own estimate : resident",
+        filled.metadata,
+    );
+    opening(report, "store.open_1m", &dir, count)
+}
+
+/// The same with ten million, data of 512 bytes each included, in a process that may have 8 GB.
+pub fn ten_million(report: &mut Report) -> Outcome {
+    std::fs::create_dir_all(&report.settings.dir)?;
+    let place = Place::on_disk(&report.settings.dir, "tenmillion")?;
+    let count = report.settings.scaled(10_000_000);
+    let dir = place.path().join("store");
+    let filled = fill(&dir, count)?;
+    let limit = 8e9 * count as f64 / 1e7;
+    report.limit("store.ten_million", "bytes", filled.resident, "8 GB, resident with the memory tier", limit);
+    report.limit(
+        "store.ten_million_metadata",
+        "bytes",
+        filled.metadata,
+        "300 MB a million, resident",
+        limit * 3.0 / 8.0,
+    );
+    opening(report, "store.ten_million_open", &dir, count)
+}
+
+fn opening(report: &mut Report, bar: &str, dir: &Path, count: u64) -> Outcome {
     let begin = Instant::now();
     let store = Store::open_with(dir, &OpenOptions { mode: Mode::InProcess, ..OpenOptions::default() })?;
     let container = store.container("bench")?;
@@ -78,7 +123,7 @@ fn opening(report: &mut Report, dir: &Path, count: u64) -> Outcome {
     if objects != count {
         return Err(format!("{objects} of {count} objects after the crash").into());
     }
-    report.limit("store.open_1m", "s", seconds, "5 s a million", 5.0 * count as f64 / 1e6);
+    report.limit(bar, "s", seconds, "5 s a million", 5.0 * count as f64 / 1e6);
     store.close()?;
     Ok(())
 }

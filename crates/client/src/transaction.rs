@@ -134,7 +134,7 @@ impl Transaction {
         self.overlay(object)?;
         let target = write::Target { object: &cache, container: object.container().id(), arena: &arena };
         let mut at = offset;
-        for stored in write::store(&session, &target, bytes)? {
+        for stored in write::store(&session, &target, bytes, true)? {
             self.runs.push(stored.chunk.run());
             if let Some(unwritten) = &stored.unwritten {
                 write::Stored::write_out(&stored.chunk, unwritten)?;

@@ -6,7 +6,7 @@ use cenote_model::{Error, ErrorKind, Result};
 use rustix::io::Errno;
 
 use crate::aligned::{ALIGN_BYTES, AlignedBuf, BOUNCE_BYTES, is_aligned};
-use crate::map::Mapping;
+use crate::map::{HUGE_BYTES, Mapping};
 use crate::{SegmentFile, SegmentMode};
 
 /// What to do with the rest of a 4096-byte unit that a write fills in part.
@@ -83,15 +83,29 @@ impl SegmentIo {
     /// (which would be SIGBUS). To be called on newly leased space. Does nothing for files.
     pub fn populate(&self, offset: u64, len: usize) -> Result<()> {
         /// Long calls hold the address space's lock; slices let other threads in.
-        const SLICE_BYTES: usize = 4 << 20;
+        const SLICE_BYTES: usize = 2 * HUGE_BYTES;
         let Some(map) = &self.map else { return Ok(()) };
         if !map.is_writable() || map.at(offset, len).is_none() {
             return Err(self.outside(offset, len));
         }
         let mut done = 0;
+        let mut huge = HUGE_BYTES as u64;
         while done < len {
-            let n = (len - done).min(SLICE_BYTES);
-            let (at, is_there) = (offset + done as u64, self.is_tmpfs && map.is_resident(offset + done as u64, n));
+            let at = offset + done as u64;
+            let whole = at.is_multiple_of(huge) && len - done >= huge as usize;
+            let mut n = (len - done).min(SLICE_BYTES);
+            if whole {
+                n -= n % huge as usize;
+            }
+            let is_there = self.is_tmpfs && map.is_resident(at, n);
+            if whole && !is_there {
+                // One page each first: where none is present the kernel makes no huge one. Small pages that are there
+                // already stay as they are: copying them takes longer than it saves.
+                let firsts = (0..n).step_by(huge as usize).try_for_each(|i| map.populate(at + i as u64, 1));
+                if !(firsts.is_ok() && map.collapse(at, n)) {
+                    huge = u64::MAX;
+                }
+            }
             match if is_there { map.populate_read(at, n) } else { map.populate(at, n) } {
                 Ok(()) => done += n,
                 Err(Errno::INTR | Errno::AGAIN) => {}
@@ -141,11 +155,20 @@ impl SegmentIo {
     pub fn write_padded(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.write(offset, bytes, Rest::Zero)
     }
-    fn write(&self, offset: u64, bytes: &[u8], rest: Rest) -> Result<()> {
-        self.inside(offset, bytes.len())?;
-        if !self.writable {
-            return Err(Error::new(ErrorKind::PermissionDenied, self.subject.clone()).because("it is open for reading"));
+    /// An error unless a range is inside.
+    pub(crate) fn check_inside(&self, offset: u64, len: usize) -> Result<()> {
+        self.inside(offset, len)
+    }
+    /// An error unless a range is inside and may be written.
+    pub(crate) fn check_writable(&self, offset: u64, len: usize) -> Result<()> {
+        self.inside(offset, len)?;
+        if self.writable {
+            return Ok(());
         }
+        Err(Error::new(ErrorKind::PermissionDenied, self.subject.clone()).because("it is open for reading"))
+    }
+    fn write(&self, offset: u64, bytes: &[u8], rest: Rest) -> Result<()> {
+        self.check_writable(offset, bytes.len())?;
         let at = self.file.data_offset + offset;
         if self.file.mode != SegmentMode::Direct || is_aligned(bytes, at) {
             return self.pwrite(at, bytes);

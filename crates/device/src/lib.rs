@@ -16,6 +16,7 @@ pub mod fork;
 pub mod header;
 pub mod home;
 mod io;
+pub mod lane;
 mod lock;
 pub mod map;
 pub mod mem;

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use cenote_device::sums::{SUM_UNIT_BYTES, copy_raw, sum_of};
-use cenote_device::{SegmentIo, SegmentMode, aligned::AlignedBuf};
+use cenote_device::lane;
+use cenote_device::sums::{SUM_UNIT_BYTES, copy_and_sum, copy_raw, sum_of};
 use cenote_model::{Encoding, Error, ErrorKind, Extent, Lookup, Request, Response, Result};
 use smallvec::SmallVec;
 
@@ -184,7 +184,7 @@ pub(crate) fn copy_parts(
     Ok(())
 }
 
-/// Reads from a file tier: whole checksum units, verified.
+/// Reads from a file tier: whole checksum units, verified in the same pass that copies them, while the device reads on.
 fn read_file(
     session: &Session,
     object: &ObjectCache,
@@ -193,76 +193,38 @@ fn read_file(
     skip: u32,
     target: &mut [u8],
 ) -> Result<()> {
-    /// Read and verified at a time: bounds the buffer.
-    const STRIDE: usize = 16 * SUM_UNIT_BYTES;
     let (io, run_inside) = session.segments.locate(session, extent.device, extent.run_offset)?;
-    let sums = extent.sums.as_slice();
-    let run_len = extent.run_len as usize;
-    let mut from = extent.skip as usize + skip as usize; // in the run
-    let mut done = 0;
-    let mut buffer: Option<AlignedBuf> = None;
-    while done < target.len() {
-        let unit_first = from / SUM_UNIT_BYTES;
-        let begin = unit_first * SUM_UNIT_BYTES;
-        let end = (from + target.len() - done).next_multiple_of(SUM_UNIT_BYTES).min(begin + STRIDE).min(run_len);
-        if end <= from {
-            return Err(damaged(
-                session,
-                object,
-                offset + done as u64,
-                target.len() - done,
-                extent,
-                "its map reaches past the run",
-            ));
-        }
-        let n = (end - from).min(target.len() - done);
-        let units = sums.get(unit_first..end.div_ceil(SUM_UNIT_BYTES)).unwrap_or_default();
-        let inside = run_inside + begin as u64;
-        let direct_ok = io.mode() == SegmentMode::Buffered
-            || (target[done..].as_ptr() as usize).is_multiple_of(4096) && n.is_multiple_of(4096);
-        if begin == from && end == from + n && direct_ok {
-            // Whole units into the caller's own buffer.
-            let into = &mut target[done..done + n];
-            io.read_at(inside, into)?;
-            check_units(session, object, offset + done as u64, into, units, extent)?;
-        } else {
-            let buffer = buffer.get_or_insert_with(|| AlignedBuf::reused(STRIDE));
-            let span = (end - begin).next_multiple_of(4096);
-            read_padded(&io, inside, &mut buffer[..span], end - begin)?;
-            let bytes = &buffer[..end - begin];
-            let from_object = (offset + done as u64).saturating_sub((from - begin) as u64);
-            check_units(session, object, from_object, bytes, units, extent)?;
-            target[done..done + n].copy_from_slice(&bytes[from - begin..from - begin + n]);
-        }
-        from += n;
-        done += n;
+    let damaged = |offset: u64, len: usize, why| damaged(session, object, offset, len, extent, why);
+    let from = extent.skip as usize + skip as usize; // in the run
+    let begin = from / SUM_UNIT_BYTES * SUM_UNIT_BYTES;
+    let end = (from + target.len()).next_multiple_of(SUM_UNIT_BYTES).min(extent.run_len as usize);
+    if end < from + target.len() {
+        return Err(damaged(offset, target.len(), "its map reaches past the run"));
     }
-    Ok(())
-}
-
-/// Reads `len` bytes, or up to the padding if the segment has it: direct I/O wants whole 4096-byte units.
-fn read_padded(io: &SegmentIo, inside: u64, buffer: &mut [u8], len: usize) -> Result<()> {
-    let fits = inside + buffer.len() as u64 <= io.len();
-    let n = if fits { buffer.len() } else { len };
-    io.read_at(inside, &mut buffer[..n])
-}
-
-fn check_units(
-    session: &Session,
-    object: &ObjectCache,
-    offset: u64,
-    bytes: &[u8],
-    sums: &[u32],
-    extent: &Extent,
-) -> Result<()> {
-    let mut sums = sums.iter();
-    for (number, unit) in bytes.chunks(SUM_UNIT_BYTES).enumerate() {
-        if sums.next().is_none_or(|sum| *sum != sum_of(unit)) {
-            let begin = offset + (number * SUM_UNIT_BYTES) as u64;
-            return Err(damaged(session, object, begin, unit.len(), extent, "the bytes do not match their checksum"));
+    let mut sums = extent.sums.as_slice().get(begin / SUM_UNIT_BYTES..).unwrap_or_default().iter();
+    let mut found = Vec::with_capacity(1);
+    lane::read_taken(&io, run_inside + begin as u64, end - begin, |piece, at| {
+        for (number, unit) in piece.chunks(SUM_UNIT_BYTES).enumerate() {
+            // What of this unit was asked for: from where on in the unit, and where in the target.
+            let unit_at = begin + at + number * SUM_UNIT_BYTES;
+            let wanted = from.max(unit_at)..(from + target.len()).min(unit_at + unit.len());
+            let into = &mut target[wanted.start - from..wanted.end - from];
+            found.clear();
+            if into.len() == unit.len() {
+                copy_and_sum(into, unit, &mut found);
+            } else {
+                found.push(sum_of(unit));
+            }
+            if sums.next() != found.first() {
+                let at = (offset + unit_at as u64).saturating_sub(from as u64);
+                return Err(damaged(at, unit.len(), "the bytes do not match their checksum"));
+            }
+            if into.len() != unit.len() {
+                into.copy_from_slice(&unit[wanted.start - unit_at..wanted.end - unit_at]);
+            }
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 #[cold]

@@ -53,6 +53,14 @@ impl Segment {
     }
     /// Makes a range present, so that touching it neither faults nor fails.
     pub fn make_present(&self, offset: u64, len: u64) -> Result<()> {
+        const HUGE: u64 = cenote_device::map::HUGE_BYTES as u64;
+        let (from, to) = (offset / HUGE * HUGE, (offset + len).next_multiple_of(HUGE));
+        if to <= self.io.len() && self.make_granules_present(from, to - from).is_ok() {
+            return Ok(());
+        }
+        self.make_granules_present(offset, len)
+    }
+    fn make_granules_present(&self, offset: u64, len: u64) -> Result<()> {
         let (first, last) = (offset / GRANULE_BYTES, (offset + len.max(1) - 1) / GRANULE_BYTES);
         let (from, to) = (first * GRANULE_BYTES, ((last + 1) * GRANULE_BYTES).min(self.io.len()));
         self.io.populate(from, (to - from) as usize)?;

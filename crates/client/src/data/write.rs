@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use cenote_device::sums::copy_and_sum_raw;
-use cenote_device::{SegmentMode, aligned::AlignedBuf};
+use cenote_device::{SegmentMode, aligned::AlignedBuf, lane};
 use cenote_model::{
     ContainerId, DeviceId, Error, ErrorKind, Extent, OBJECT_BYTES_MAX, Result, SUM_UNIT_SHIFT, Sums, Update,
 };
@@ -45,14 +45,16 @@ impl Stored {
 }
 
 /// Copies bytes into as many chunks as it takes.
-pub(crate) fn store(session: &Session, target: &Target<'_>, mut bytes: &[u8]) -> Result<Vec<Stored>> {
+///
+/// With `here`, what goes to files is written by this thread while it copies; else it is left to be written out.
+pub(crate) fn store(session: &Session, target: &Target<'_>, mut bytes: &[u8], here: bool) -> Result<Vec<Stored>> {
     let mut all: Vec<Stored> = Vec::with_capacity(1);
     let mut avoid = Vec::new();
     while !bytes.is_empty() {
         let stored = target
             .arena
             .take(session, target.container, bytes.len() as u64, Filling::Copied, &mut avoid)
-            .and_then(|chunk| copy_in(session, chunk, bytes, &mut avoid));
+            .and_then(|chunk| copy_in(session, chunk, bytes, here, &mut avoid));
         match stored {
             Ok(Some(stored)) => {
                 bytes = &bytes[stored.chunk.len as usize..];
@@ -70,8 +72,18 @@ pub(crate) fn store(session: &Session, target: &Target<'_>, mut bytes: &[u8]) ->
 
 /// Fills a chunk with the first of `bytes`. `None` if the machine has no memory left for its device, which from then on
 /// is among those to avoid.
-fn copy_in(session: &Session, chunk: Chunk, bytes: &[u8], avoid: &mut Vec<DeviceId>) -> Result<Option<Stored>> {
+fn copy_in(
+    session: &Session,
+    chunk: Chunk,
+    bytes: &[u8],
+    here: bool,
+    avoid: &mut Vec<DeviceId>,
+) -> Result<Option<Stored>> {
     let bytes = &bytes[..chunk.len as usize];
+    if here && !is_memory(&chunk) {
+        let run = chunk.run();
+        return write_through(chunk, bytes).map(Some).inspect_err(|_| session.unlease(vec![run]));
+    }
     if !chunk.through_file {
         return Ok(Some(copy_mapped(chunk, bytes)));
     }
@@ -110,6 +122,17 @@ fn copy_mapped(chunk: Chunk, bytes: &[u8]) -> Stored {
     Stored { chunk, extent, unwritten }
 }
 
+/// The same for a file, written piece by piece while the next one is copied.
+fn write_through(chunk: Chunk, bytes: &[u8]) -> Result<Stored> {
+    let mut sums = Vec::with_capacity(Extent::units(chunk.len));
+    lane::write_filled(&chunk.io, chunk.inside, bytes.len(), |memory, from| {
+        // SAFETY: `memory` is the lane's and overlaps nothing; the slice has its length.
+        unsafe { copy_and_sum_raw(memory.as_mut_ptr(), &bytes[from..from + memory.len()], &mut sums) };
+    })?;
+    let extent = Extent::whole(chunk.device, chunk.offset, chunk.len, Sums::from_slice(&sums));
+    Ok(Stored { chunk, extent, unwritten: None })
+}
+
 /// Says what is wrong with a range, before anything is done.
 pub(crate) fn check_range(session: &Session, object: &ObjectCache, offset: u64, len: u64) -> Result<()> {
     if offset.checked_add(len).is_some_and(|end| end < OBJECT_BYTES_MAX) {
@@ -136,7 +159,7 @@ pub(crate) fn launch(
     }
     for (offset, bytes) in parts {
         let mut offset = *offset;
-        for mut stored in store(session, target, bytes)? {
+        for mut stored in store(session, target, bytes, here)? {
             let (len, place, run) = (u64::from(stored.chunk.len), stored.place(), stored.chunk.run());
             if let Some(bytes) = stored.unwritten.take() {
                 files.push((updates.len(), stored.chunk, bytes));
