@@ -204,8 +204,8 @@ def test_readers_cannot_write_a_byte(folder: Path) -> None:
         with cenote.open(directory, mode="daemon", tiers=tiers(folder), readers=readers) as store:
             store.container("runs").create_object(1).write(0, b"text" * 1000)
             for path in [directory, *list(directory.parents)[:-1]]:
-                os.chmod(path, os.stat(path).st_mode | 0o011)
-            os.chmod(directory / "socket", 0o666)
+                path.chmod(path.stat().st_mode | 0o011)
+            (directory / "socket").chmod(0o666)
             out = run(directory, "ro")
             if not readers:
                 assert out.startswith("refused") and "65534" in out, out

@@ -21,6 +21,9 @@ fn clear(said: &Said, code: i32, words: &[&str], what: &str) {
 }
 
 /// Damages a store at rest, and looks that it says so and stays as it is.
+/// Changes the bytes of a file.
+type Damage<'a> = &'a dyn Fn(&mut Vec<u8>);
+
 #[test]
 fn damaged_and_incomplete_stores() {
     let place = Place::with_store();
@@ -32,7 +35,7 @@ fn damaged_and_incomplete_stores() {
         found.pop().unwrap()
     };
     let (superblock, checkpoint) = (find("superblock"), find("checkpoint-"));
-    let cases: [(&str, &PathBuf, &dyn Fn(&mut Vec<u8>), i32, &[&str]); 6] = [
+    let cases: [(&str, &PathBuf, Damage<'_>, i32, &[&str]); 6] = [
         ("another file", &superblock, &|bytes| bytes.fill(b'x'), 3, &["superblock", "next:"]),
         ("an empty superblock", &superblock, &|bytes| bytes.clear(), 3, &["superblock", "next:"]),
         ("half a superblock", &superblock, &|bytes| bytes.truncate(40), 3, &["superblock", "next:"]),
@@ -112,7 +115,7 @@ fn ranges_names_and_numbers_past_the_limits() {
         (&["tier", "add", "name=x,kind=memory,size=60TiB"], 1, &["`x`", "next:"]),
     ];
     for (args, code, words) in cases {
-        clear(&place.run(*args), *code, words, &format!("{:.60?}", args));
+        clear(&place.run(*args), *code, words, &format!("{args:.60?}"));
         assert_eq!((place.json(["stat", "runs/7"]), place.ok(["ls"])), before, "{args:?} changed the store");
     }
 }
@@ -154,7 +157,7 @@ fn in_namespace(place: &Place, script: &str) -> Option<Said> {
     }
     let mut command = place.command(["--version"]);
     let mut shell = Command::new("unshare");
-    shell.args(["-m", "sh", "-c", script]).env("CENOTE", command.get_program().to_owned());
+    shell.args(["-m", "sh", "-c", script]).env("CENOTE", command.get_program());
     for (name, value) in command.get_envs() {
         shell.env(name, value.unwrap_or_default());
     }
@@ -254,8 +257,8 @@ fn other_users() {
         clear(&as_nobody(&place, args).unwrap(), 1, &["store"], &format!("{args:?}"));
     }
     assert_eq!(place.run(["cat", "runs/7"]).bytes, bytes);
-    let said = as_nobody(&place, &["init", "/root/store"]).unwrap();
-    clear(&said, 1, &["/root/store", "ermission"], "where one may not write");
+    let said = as_nobody(&place, &["init", "/etc/cenote-store"]).unwrap();
+    clear(&said, 1, &["/etc/cenote-store", "ermission"], "where one may not write");
 
     // Those whom the owner named may read, or write too.
     let place = Place::new();

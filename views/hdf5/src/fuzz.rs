@@ -69,7 +69,9 @@ mod tests {
     #[test]
     fn no_bytes_make_a_decoder_panic() {
         let seed = std::env::var("CENOTE_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or_else(|| {
-            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64)
+            std::time::SystemTime::now()
+                .duration_since(std::time::UNIX_EPOCH)
+                .map_or(1, |since| since.as_nanos() as u64)
         });
         println!("CENOTE_SEED={seed}");
         let mut state = seed;

@@ -162,7 +162,7 @@ impl Engine {
                 Check::Value { index, key, value } => {
                     let container = self.state.containers.get(index.container);
                     let record = container.and_then(|c| c.indices.get(&index.index)).and_then(|i| i.get(key));
-                    if record.map(|record| &record.value[..]) == value.as_deref() {
+                    if record.map(|record| record.value) == value.as_deref() {
                         continue;
                     }
                     return Err(Error::new(ErrorKind::Conflict, format!("a record of index {index}"))

@@ -22,7 +22,9 @@ fn main() -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
         ["list"] => {
-            TARGETS.iter().for_each(|target| println!("{}", target.name));
+            for target in TARGETS {
+                println!("{}", target.name);
+            }
             Ok(())
         }
         ["seeds", dir] => seeds(Path::new(dir)),

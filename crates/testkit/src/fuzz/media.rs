@@ -190,6 +190,6 @@ pub(super) fn client_file_seeds() -> Vec<Vec<u8>> {
     header[1 + 48] = 9; // its number
     header[1 + 60] = 64; // reader slots
     let mut with_rings = header.clone();
-    with_rings[1 + 72..1 + 80].copy_from_slice(&8192u64.to_le_bytes());
+    with_rings[73..=80].copy_from_slice(&8192u64.to_le_bytes());
     vec![header, with_rings]
 }

@@ -80,7 +80,7 @@ pub(super) fn ring_seeds() -> Vec<Vec<u8>> {
     let skip = [&u32::MAX.to_le_bytes()[..], &[0; 4]].concat();
     vec![
         with_words(data.len() as u64, 0, &data),
-        with_words(4096, 4088 - 4096 % 8, &data),
+        with_words(4096, 4088, &data),
         with_words(0u64.wrapping_sub(8), 0u64.wrapping_sub(4096), &skip),
     ]
 }
