@@ -12,6 +12,9 @@ use crate::checkpoint::{Head, encode, file_name, sequence_of};
 use crate::journal;
 use crate::work::{Job, Work, write_checkpoint};
 
+/// Length of the journal file of a closed store, which holds hardly more than its header.
+const CLOSED_LOG_BYTES: u64 = 64 << 10;
+
 /// Which checkpoints there were, are, and are wanted.
 #[derive(Default)]
 pub(super) struct Checkpoints {
@@ -110,8 +113,13 @@ impl Engine {
 
     /// Writes a checkpoint here and now and begins a new journal file, whatever became of the old one.
     pub(super) fn checkpoint_now(&mut self) -> Result<()> {
+        self.checkpoint_before(self.journal.file_bytes)
+    }
+
+    /// The same, with a new journal file of `bytes`.
+    fn checkpoint_before(&mut self, bytes: u64) -> Result<()> {
         while !self.reclaim(1_000_000) {}
-        let (header, file) = self.journal.prepare_restart()?;
+        let (header, file) = self.journal.prepare_restart(bytes)?;
         let (name, bytes, remove) = self.encode_checkpoint(header.sequence);
         let number = self.checkpoint.begun;
         if let Err(error) = write_checkpoint(self.seams.meta.as_ref(), &name, &bytes, &[]) {
@@ -132,7 +140,9 @@ impl Engine {
         self.update_clock();
         // If it cannot be synced, the checkpoint brings on media what it says; and the other way round.
         let synced = self.journal.sync();
-        self.checkpoint_now().and(if self.journal.is_tainted() { synced } else { Ok(()) })?;
+        // The next engine begins a file of its own, so this one is short: a store at rest takes little space.
+        let bytes = self.journal.file_bytes.min(CLOSED_LOG_BYTES);
+        self.checkpoint_before(bytes).and(if self.journal.is_tainted() { synced } else { Ok(()) })?;
         if !self.is_suspect() {
             // Else, and if this fails, the next engine takes what no mark covers for suspect.
             let _ = self.journal.append_closed(self.state.epoch);

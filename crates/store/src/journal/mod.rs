@@ -270,10 +270,10 @@ impl Journal {
         Ok(())
     }
     /// Makes the file in which the journal goes on once a checkpoint has everything so far: it has no predecessor.
-    /// Nothing goes into it before [`Journal::restart`]; if it comes to nothing, readers pass over it.
-    pub fn prepare_restart(&mut self) -> Result<(Header, Arc<Log>)> {
+    /// Nothing goes into it before [`Journal::restart`]; if it comes to nothing, readers pass over it. `bytes`: its length.
+    pub fn prepare_restart(&mut self, bytes: u64) -> Result<(Header, Arc<Log>)> {
         let sequence = self.next_number();
-        let file = Arc::new(Log::new(self.meta.create_log(&file_name(sequence), self.file_bytes)?));
+        let file = Arc::new(Log::new(self.meta.create_log(&file_name(sequence), bytes)?));
         let base = self.position() - HEADER_BYTES;
         let (store, capacity) = (self.store, file.capacity());
         let header = Header { store, sequence, previous: 0, previous_end: 0, base, capacity };

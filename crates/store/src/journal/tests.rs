@@ -153,7 +153,7 @@ fn a_file_whose_sync_failed_is_never_trusted_again() {
     journal.note_synced(journal.position());
     assert_eq!(journal.synced(), synced, "a sync that ended well says nothing of what an earlier one dropped");
     // A checkpoint helps.
-    let (header, file) = journal.prepare_restart().unwrap();
+    let (header, file) = journal.prepare_restart(8192).unwrap();
     journal.restart(&header, file);
     append(&mut journal, 2).unwrap();
     assert_eq!(replayed(&meta, header.sequence).unwrap(), [2]);
@@ -164,7 +164,7 @@ fn a_restart_that_came_to_nothing_is_passed_over_and_its_checkpoint_removed_firs
     let meta = Failing::default();
     let mut journal = journal(&meta);
     append(&mut journal, 1).unwrap();
-    let _ = journal.prepare_restart().unwrap();
+    let _ = journal.prepare_restart(8192).unwrap();
     meta.write_file("checkpoint-000009", b"perhaps").unwrap();
     journal.doubt("checkpoint-000009".to_owned());
     meta.remove_fails.store(true, Ordering::Relaxed);
