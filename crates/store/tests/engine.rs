@@ -345,6 +345,7 @@ fn absurd_requests_are_refused() {
         (Update::ContainerCreate { id: ContainerId(0), label: "c".into(), spec: spec.clone() }, Exists),
         (Update::ContainerCreate { id: container, label: "d".into(), spec: spec.clone() }, InvalidInput),
         (Update::ContainerCreate { id: ContainerId(u64::MAX), label: "d".into(), spec: spec.clone() }, InvalidInput),
+        (Update::ContainerCreate { id: ContainerId(1 << 62), label: "d".into(), spec: spec.clone() }, InvalidInput),
         (Update::ContainerCreate { id: ContainerId(0), label: "x".repeat(4097), spec: spec.clone() }, InvalidInput),
         (Update::ContainerSet { id: container, spec: ContainerSpec { block_shift: 99, ..spec.clone() } }, InvalidInput),
         (Update::ContainerRename { id: ContainerId(99), label: "d".into() }, NotFound),

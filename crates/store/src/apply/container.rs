@@ -5,6 +5,7 @@ use cenote_model::{
 };
 
 use super::{NO_CONTAINER, Refusal, Step, Txn, refuse};
+use crate::codec::ORDINALS_END;
 use crate::container::Container;
 use crate::state::State;
 
@@ -44,7 +45,7 @@ impl State {
             return Err(refuse(KeyCode::Exists, "the label is taken"));
         }
         let id = if id.0 == 0 { ContainerId(self.containers.next_id) } else { id };
-        if id.0 < self.containers.next_id || id.0 > u64::MAX / 2 {
+        if id.0 < self.containers.next_id || id.0 >= ORDINALS_END / 2 {
             return Err(refuse(
                 KeyCode::Invalid,
                 "container ids are never reused: give 0, or one that was not used yet",
