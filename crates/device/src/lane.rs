@@ -183,11 +183,16 @@ fn piece_at(io: &SegmentIo, offset: u64, len: usize, from: usize) -> Piece {
     Piece { offset, len: n, span: if fits { padded } else { n } }
 }
 
+/// Room for several pieces under way, if there are several and they can be.
+fn flight_for(io: &SegmentIo, offset: u64, len: usize) -> Option<Flight<'_>> {
+    let is_worth_it = len > PIECE_BYTES && offset.is_multiple_of(ALIGN_BYTES as u64);
+    is_worth_it.then(|| Flight::new(io)).flatten()
+}
+
 /// Writes `len` bytes from `offset`, a multiple of 4096, on; the rest of the last 4096 is the caller's too and becomes
 /// zeros. `fill` is asked for the bytes piece after piece: the memory to fill, and where in the `len` bytes it begins.
 pub fn write_filled(io: &SegmentIo, offset: u64, len: usize, mut fill: impl FnMut(&mut [u8], usize)) -> Result<()> {
-    let mut flight =
-        if len > PIECE_BYTES && offset.is_multiple_of(ALIGN_BYTES as u64) { Flight::new(io) } else { None };
+    let mut flight = flight_for(io, offset, len);
     let Some(flight) = &mut flight else {
         let mut buffer = AlignedBuf::reused(len.min(PIECE_BYTES));
         return (0..len).step_by(PIECE_BYTES).try_for_each(|from| {
@@ -217,8 +222,7 @@ pub fn read_taken(
     len: usize,
     mut take: impl FnMut(&[u8], usize) -> Result<()>,
 ) -> Result<()> {
-    let mut flight =
-        if len > PIECE_BYTES && offset.is_multiple_of(ALIGN_BYTES as u64) { Flight::new(io) } else { None };
+    let mut flight = flight_for(io, offset, len);
     let Some(flight) = &mut flight else {
         let mut buffer = AlignedBuf::reused(len.min(PIECE_BYTES));
         return (0..len).step_by(PIECE_BYTES).try_for_each(|from| {
