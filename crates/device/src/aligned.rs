@@ -6,10 +6,14 @@ use std::ops::{Deref, DerefMut};
 
 use parking_lot::Mutex;
 
+use crate::map::HUGE_BYTES;
+
 /// What direct I/O wants of addresses, offsets and lengths.
 pub const ALIGN_BYTES: usize = 4096;
 /// The largest single transfer through a buffer on the way.
 pub const BOUNCE_BYTES: usize = 1 << 20;
+/// Buffers of at least this size lie in huge pages.
+const HUGE_FROM_BYTES: usize = 1 << 20;
 /// Freed buffers kept for reuse take at most so many bytes: fresh memory costs a page fault each 4096 bytes, which is more
 /// than the copy into it.
 const POOLED_BYTES_MAX: usize = 32 << 20;
@@ -22,10 +26,15 @@ struct Pool {
 }
 
 /// Memory of a buffer, aligned, initialised, owned by whoever holds the value.
+///
+/// From [`HUGE_FROM_BYTES`] on it lies in huge pages where the machine has them: a device is then told of one stretch
+/// instead of one for each 4096 bytes, which made direct I/O of 1 MiB a quarter quicker on a virtio disk.
 #[derive(Debug)]
 struct Block {
     base: *mut u8,
     len: usize,
+    /// The mapping that it lies in; otherwise it is from the allocator.
+    mapping: Option<(*mut u8, usize)>,
 }
 
 // SAFETY: it owns its bytes alone, like a `Box<[u8]>`.
@@ -38,12 +47,32 @@ impl Block {
         Layout::from_size_align(len, ALIGN_BYTES).expect("a buffer's size is sane")
     }
     fn new(len: usize) -> Self {
+        if len >= HUGE_FROM_BYTES
+            && let Some(block) = Self::huge(len)
+        {
+            return block;
+        }
         // SAFETY: callers round up to at least one page, so the layout's size is not 0.
         let base = unsafe { alloc_zeroed(Self::layout(len)) };
         if base.is_null() {
             handle_alloc_error(Self::layout(len));
         }
-        Self { base, len }
+        Self { base, len, mapping: None }
+    }
+    fn huge(len: usize) -> Option<Self> {
+        use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+        let len = len.next_multiple_of(HUGE_BYTES);
+        let whole = len + HUGE_BYTES; // somewhere in it is an aligned stretch; what lies around is never touched
+        // SAFETY: a new private mapping, of which nobody else knows; unmapped in `drop`.
+        let at = unsafe {
+            mmap_anonymous(std::ptr::null_mut(), whole, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+        };
+        let at = at.ok()?.cast::<u8>();
+        // SAFETY: the offset is below `HUGE_BYTES`, and `len` more lie behind it.
+        let base = unsafe { at.add(at.align_offset(HUGE_BYTES)) };
+        // SAFETY: within the mapping; the advice changes no byte.
+        let _ = unsafe { madvise(base.cast(), len, Advice::LinuxHugepage) }; // a wish
+        Some(Self { base, len, mapping: Some((at, whole)) })
     }
     /// One from the pool that is large enough and not much too large.
     fn reused(len: usize) -> Option<Self> {
@@ -58,8 +87,12 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // SAFETY: allocated by `new` with the same layout.
-        unsafe { dealloc(self.base, Self::layout(self.len)) };
+        match self.mapping {
+            // SAFETY: mapped by `huge` with this length, and nobody has a part of it any more.
+            Some((at, whole)) => drop(unsafe { rustix::mm::munmap(at.cast(), whole) }),
+            // SAFETY: allocated by `new` with the same layout.
+            None => unsafe { dealloc(self.base, Self::layout(self.len)) },
+        }
     }
 }
 
