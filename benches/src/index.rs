@@ -171,25 +171,59 @@ pub fn next(report: &mut Report) -> Outcome {
                 Ok(())
             })
         },
-        &mut [Beside {
-            name: "LMDB range, records copied out",
-            wanted: Some(1.0),
-            run: &mut || {
-                rate(calls * 100, || {
-                    for n in &order {
-                        let read = lmdb.env.read_txn()?;
-                        let from = key(*n);
-                        let range = (std::ops::Bound::Included(&from[..]), std::ops::Bound::Unbounded);
-                        let mut found: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-                        for record in lmdb.database.range(&read, &range)?.take(100) {
-                            let (key, value) = record?;
-                            found.push((key.to_vec(), value.to_vec()));
-                        }
-                        black_box(found);
-                    }
-                    Ok(())
-                })
+        &mut [
+            Beside {
+                name: "LMDB range, copied into one buffer",
+                wanted: Some(1.0),
+                run: &mut || rate(calls * 100, || order.iter().try_for_each(|n| lmdb.copy_out(*n, &mut Flat::default()))),
             },
-        }],
+            Beside {
+                name: "LMDB range, copied out one by one",
+                wanted: None,
+                run: &mut || rate(calls * 100, || order.iter().try_for_each(|n| lmdb.copy_out(*n, &mut Vec::new()))),
+            },
+        ],
     )
+}
+
+/// Where records are copied to.
+trait Take {
+    fn take(&mut self, key: &[u8], value: &[u8]);
+}
+impl Take for Vec<(Vec<u8>, Vec<u8>)> {
+    fn take(&mut self, key: &[u8], value: &[u8]) {
+        self.push((key.to_vec(), value.to_vec()));
+    }
+}
+/// As [`cenote::Records`] has them: bytes, and where each key and value ends.
+#[derive(Default)]
+struct Flat {
+    bytes: Vec<u8>,
+    ends: Vec<(usize, usize)>,
+}
+impl Take for Flat {
+    fn take(&mut self, key: &[u8], value: &[u8]) {
+        if self.ends.is_empty() {
+            self.bytes.reserve(100 * (KEY + VALUE));
+            self.ends.reserve(100);
+        }
+        self.bytes.extend_from_slice(key);
+        let key_end = self.bytes.len();
+        self.bytes.extend_from_slice(value);
+        self.ends.push((key_end, self.bytes.len()));
+    }
+}
+
+impl Lmdb {
+    fn copy_out(&self, n: u64, to: &mut impl Take) -> Outcome {
+        let read = self.env.read_txn()?;
+        let from = key(n);
+        let range = (std::ops::Bound::Included(&from[..]), std::ops::Bound::Unbounded);
+        for record in self.database.range(&read, &range)?.take(100) {
+            let (key, value) = record?;
+            to.take(key, value);
+        }
+        black_box(to);
+        Ok(())
+    }
 }

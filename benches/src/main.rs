@@ -50,6 +50,10 @@ const BENCHES: &[Bench] = &[
     ("hdf5.write_1m", hdf5::both),
 ];
 
+/// The allocator of the daemon, for both sides of what is compared.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     if words.first().is_some_and(|word| word == "--child") {

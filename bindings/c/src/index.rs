@@ -1,6 +1,6 @@
 //! Indices: ordered records.
 
-use cenote::{Index, IndexId, NextFrom, Record};
+use cenote::{Index, IndexId, NextFrom, Records};
 
 use crate::abi::{guard, put, quietly, required, slice, slice_mut};
 use crate::container::cenote_container_t;
@@ -18,7 +18,7 @@ handle!(cenote_index_t, Index, "index", b"cnIndex\x01");
 pub struct cenote_records_t {
     _opaque: (),
 }
-handle!(cenote_records_t, Vec<Record>, "records", b"cnRecs \x01");
+handle!(cenote_records_t, Records, "records", b"cnRecs \x01");
 
 /// Makes an index. `id`: null for one drawn at random. Free the handle with `cenote_index_free`.
 #[unsafe(no_mangle)]
@@ -253,7 +253,7 @@ pub unsafe extern "C" fn cenote_index_next(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_records_count(records: *const cenote_records_t) -> usize {
     // SAFETY: the caller keeps the rules in the header's introduction.
-    quietly(0, || unsafe { handle::get(records) }.map_or(0, Vec::len))
+    quietly(0, || unsafe { handle::get(records) }.map_or(0, cenote::Records::len))
 }
 
 /// A record; it lives as long as `records`. Empty if there is none at `at`.

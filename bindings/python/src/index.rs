@@ -205,7 +205,8 @@ impl Records {
         let next = py.detach(|| {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             if state.page.is_empty() && !state.ended {
-                state.page = self.index.next_with_prefix(&self.prefix, state.from.clone(), PAGE)?.into();
+                let page = self.index.next_with_prefix(&self.prefix, state.from.clone(), PAGE)?;
+                state.page = page.to_vec().into();
                 match state.page.back() {
                     Some((key, _)) => state.from = NextFrom::After(key.clone()),
                     None => state.ended = true,

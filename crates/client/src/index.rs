@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cenote_model::{
-    Error, ErrorKind, IndexId, IndexKey, KEY_BYTES_MAX, KeyCode, NextFrom, Request, Response, Result, Update,
+    Error, ErrorKind, IndexId, IndexKey, KEY_BYTES_MAX, KeyCode, NextFrom, Records, Request, Response, Result, Update,
     VALUE_BYTES_MAX,
 };
 
@@ -177,7 +177,7 @@ impl Index {
             bytes_max: LOAD_BYTES,
         };
         match session.request(request)? {
-            Response::Records { records, more } => cache.learn_many(asked, from, records, more),
+            Response::Records { records, more } => cache.learn_many(asked, from, &records, more),
             other => return Err(surprise("records", &other)),
         }
         Ok(())
@@ -221,20 +221,20 @@ impl Index {
         Ok(self.get(&[key])?.pop().flatten())
     }
     /// Up to `limit` records from a key on.
-    pub fn next(&self, from: NextFrom, limit: u32) -> Result<Vec<Record>> {
+    pub fn next(&self, from: NextFrom, limit: u32) -> Result<Records> {
         self.next_with_prefix(&[], from, limit)
     }
     /// Up to `limit` records whose keys begin with `prefix`, from a key on.
-    pub fn next_with_prefix(&self, prefix: &[u8], from: NextFrom, limit: u32) -> Result<Vec<Record>> {
-        let mut all: Vec<Record> = Vec::new();
+    pub fn next_with_prefix(&self, prefix: &[u8], from: NextFrom, limit: u32) -> Result<Records> {
+        let mut all = Records::default();
         let mut from = from;
         while all.len() < limit as usize {
-            let (mut records, more) = self.page(prefix, from, limit - all.len() as u32)?;
-            let last = records.last().filter(|_| more).map(|(key, _)| key.clone());
+            let (records, more) = self.page(prefix, from, limit - all.len() as u32)?;
+            let last = records.last().filter(|_| more).map(|(key, _)| key.to_vec());
             if all.is_empty() {
                 all = records;
             } else {
-                all.append(&mut records);
+                all.append(&records);
             }
             match last {
                 Some(last) => from = NextFrom::After(last),
@@ -243,7 +243,7 @@ impl Index {
         }
         Ok(all)
     }
-    fn page(&self, prefix: &[u8], from: NextFrom, limit: u32) -> Result<(Vec<Record>, bool)> {
+    fn page(&self, prefix: &[u8], from: NextFrom, limit: u32) -> Result<(Records, bool)> {
         if let NextFrom::At(key) | NextFrom::After(key) = &from {
             check_key(key)?;
         }
@@ -289,8 +289,8 @@ impl Index {
                     Ok(answer) => answer,
                     Err(error) => return Some(Err(error)),
                 };
-                from = records.last().filter(|_| more).map(|(key, _)| NextFrom::After(key.clone()));
-                page = records.into_iter();
+                from = records.last().filter(|_| more).map(|(key, _)| NextFrom::After(key.to_vec()));
+                page = records.to_vec().into_iter();
             }
         })
     }

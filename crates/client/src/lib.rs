@@ -23,8 +23,8 @@ pub use cenote_device::home::Orphan;
 pub use cenote_model as model;
 pub use cenote_model::{
     ContainerId, ContainerInfo, ContainerSpec, DeviceInfo, DeviceKind, DeviceSpec, Durability, Error, ErrorKind,
-    Explanation, Finding, IndexId, IndexKey, KeyCode, NextFrom, ObjectId, ObjectKey, ObjectStat, Result, StoreConfig,
-    StoreId, StoreStats, VerifyReport,
+    Explanation, Finding, IndexId, IndexKey, KeyCode, NextFrom, ObjectId, ObjectKey, ObjectStat, Records, Result,
+    StoreConfig, StoreId, StoreStats, VerifyReport,
 };
 pub use cenote_server::Destroyed;
 pub use container::Container;

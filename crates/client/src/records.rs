@@ -11,9 +11,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard};
 
-use cenote_model::{IndexKey, NextFrom};
+use cenote_model::{IndexKey, NextFrom, Records};
 
-use crate::index::Record;
 use crate::session::Session;
 
 /// Records of a message that asks for many: most indices that are read like this have fewer.
@@ -122,7 +121,7 @@ impl RecordCache {
         Answer::Known(values)
     }
     /// Up to `limit` records whose keys begin with `prefix`, from a key on, and whether there are more.
-    pub fn next(&self, now: Stamp, prefix: &[u8], from: &NextFrom, limit: usize) -> Answer<(Vec<Record>, bool)> {
+    pub fn next(&self, now: Stamp, prefix: &[u8], from: &NextFrom, limit: usize) -> Answer<(Records, bool)> {
         let Some(mut state) = self.state(now) else { return Answer::Ask };
         if !state.knows_prefix(prefix) {
             return state.missed();
@@ -132,7 +131,7 @@ impl RecordCache {
             NextFrom::After(key) if key.as_slice() >= prefix => Bound::Excluded(key.as_slice()),
             NextFrom::Start | NextFrom::After(_) => Bound::Included(prefix),
         };
-        let mut found = Vec::new();
+        let mut found = Records::default();
         for (key, value) in state.records.range::<[u8], _>((begin, Bound::Unbounded)) {
             if !key.starts_with(prefix) {
                 break;
@@ -141,28 +140,28 @@ impl RecordCache {
             if found.len() >= limit.max(1) {
                 return Answer::Known((found, true));
             }
-            found.push((key.clone(), value.clone()));
+            found.push(key, value);
         }
         Answer::Known((found, false))
     }
     /// The engine's answer to [`Answer::Load`], asked for when the stamp was `asked`.
-    pub fn learn_many(&self, asked: Stamp, from: &NextFrom, records: Vec<Record>, more: bool) {
+    pub fn learn_many(&self, asked: Stamp, from: &NextFrom, records: &Records, more: bool) {
         let Some(mut state) = self.state_at(asked).filter(|state| state.known_to.end() == *from) else { return };
         state.loaded = Some(records.len());
         state.misses = 0;
         state.known_to = match records.last() {
-            Some((last, _)) if more => KnownTo::Key(last.clone()),
+            Some((last, _)) if more => KnownTo::Key(last.to_vec()),
             _ => KnownTo::All,
         };
-        for (key, value) in records {
-            state.set(key, Some(value));
+        for (key, value) in records.iter() {
+            state.set(key.to_vec(), Some(value.to_vec()));
         }
     }
     /// All records with a prefix, asked for when the stamp was `asked`.
-    pub fn learn_prefix(&self, asked: Stamp, prefix: &[u8], records: &[Record]) {
+    pub fn learn_prefix(&self, asked: Stamp, prefix: &[u8], records: &Records) {
         let Some(mut state) = self.state_at(asked) else { return };
-        for (key, value) in records {
-            state.set(key.clone(), Some(value.clone()));
+        for (key, value) in records.iter() {
+            state.set(key.to_vec(), Some(value.to_vec()));
         }
         state.prefixes.insert(prefix.to_vec());
     }
@@ -274,7 +273,7 @@ mod tests {
         cache.learn_many(
             ONE,
             &NextFrom::Start,
-            vec![(b"a".to_vec(), b"1".to_vec()), (b"c".to_vec(), b"3".to_vec())],
+            &[("a", "1"), ("c", "3")].into_iter().collect(),
             more,
         );
         cache
@@ -298,7 +297,7 @@ mod tests {
         assert!(
             matches!(cache.next(ONE, b"b", &NextFrom::Start, 9), Answer::Known((found, false)) if found.is_empty())
         );
-        cache.learn_prefix(ONE, b"c", &[(b"c".to_vec(), b"3".to_vec()), (b"cc".to_vec(), b"4".to_vec())]);
+        cache.learn_prefix(ONE, b"c", &[("c", "3"), ("cc", "4")].into_iter().collect());
         assert!(
             matches!(cache.next(ONE, b"c", &NextFrom::After(b"c".to_vec()), 9), Answer::Known((found, false)) if found.len() == 1)
         );

@@ -2,7 +2,7 @@
 
 use crate::{
     ContainerId, ContainerInfo, DeviceId, DeviceInfo, DeviceSpec, Error, Extent, IndexId, IndexKey, ObjectId,
-    ObjectKey, Update,
+    ObjectKey, Records, Update,
 };
 
 /// What a client may ask of a store. The same values go to an engine in the process and, encoded by `wire`, to a daemon.
@@ -260,7 +260,7 @@ pub enum Response {
     /// To [`Request::Get`]: for each key its value and epoch, or none.
     Values(Vec<Option<(Vec<u8>, u64)>>),
     /// To [`Request::Next`]; `more` if further records match.
-    Records { records: Vec<(Vec<u8>, Vec<u8>)>, more: bool },
+    Records { records: Records, more: bool },
     /// To [`Request::IndexExists`].
     Exists(bool),
     /// To [`Request::IndexList`].

@@ -251,7 +251,7 @@ fn records(bench: &mut Bench) {
             if !more {
                 break;
             }
-            from = NextFrom::After(records.last().expect("a record").0.clone());
+            from = NextFrom::After(records.last().expect("a record").0.to_vec());
         }
     });
 }

@@ -48,7 +48,7 @@ fn actual(world: &mut World, container: ContainerId, indices: &[IndexKey]) -> Mo
         let request =
             Request::Next { index: *key, from: NextFrom::Start, prefix: vec![], limit: 60_000, bytes_max: 1 << 30 };
         if let Response::Records { records, .. } = world.ask(request) {
-            model.records.extend(records.into_iter().map(|(k, v)| ((*key, k), v)));
+            model.records.extend(records.iter().map(|(k, v)| ((*key, k.to_vec()), v.to_vec())));
         }
     }
     model

@@ -218,7 +218,7 @@ impl Surveyor<'_> {
             if more && records.is_empty() {
                 return Err(format!("index {index}: nothing, and more to come"));
             }
-            let keys: Vec<Vec<u8>> = records.iter().map(|(key, _)| key.clone()).collect();
+            let keys: Vec<Vec<u8>> = records.iter().map(|(key, _)| key.to_vec()).collect();
             if !keys.is_sorted() || keys.first().is_some_and(|key| found.contains_key(key)) {
                 return Err(format!("index {index}: out of order from {from:?}"));
             }
@@ -227,7 +227,7 @@ impl Surveyor<'_> {
                 let Response::Values(values) = self.ask(Request::Get { index, keys: keys.clone() })? else {
                     return Err("no values".into());
                 };
-                for ((key, value), got) in records.into_iter().zip(values) {
+                for ((key, value), got) in records.to_vec().into_iter().zip(values) {
                     match got {
                         Some((same, epoch)) if same == value => found.insert(key, (value, epoch)),
                         other => return Err(format!("index {index}: NEXT and GET differ: {other:?}")),

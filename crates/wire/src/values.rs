@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cenote_model::{
     Check, ContainerId, ContainerInfo, ContainerSpec, DeviceId, DeviceInfo, DeviceKind, DeviceSpec, DeviceState,
     Durability, Encoding, Error, ErrorKind, Explanation, Extent, ExtentWhy, Finding, FlushTarget, IndexId, IndexKey,
-    KeyCode, Lease, Lookup, NextFrom, NodeId, ObjectId, ObjectKey, ObjectStat, Request, Response, Result, Run,
+    KeyCode, Lease, Lookup, NextFrom, NodeId, ObjectId, ObjectKey, ObjectStat, Records, Request, Response, Result, Run,
     StoreConfig, StoreId, StoreStats, Sums, Update, VerifyReport,
 };
 
@@ -159,6 +159,29 @@ wire_enum!(Request, 1, "request", {
     22 => Checkpoint,
     23 => Shutdown,
 });
+
+/// The lengths of all keys and values, then their bytes: neither end looks at each record's bytes.
+impl Wire for Records {
+    const BYTES_MIN: usize = 4;
+    fn put(&self, out: &mut Vec<u8>) {
+        (self.len() as u32).put(out);
+        out.reserve(self.len() * 8 + self.bytes().len());
+        for (key, value) in self.iter() {
+            (key.len() as u32).put(out);
+            (value.len() as u32).put(out);
+        }
+        out.extend_from_slice(self.bytes());
+    }
+    fn take(input: &mut Input<'_>) -> Result<Self> {
+        let count = u32::take(input)? as usize;
+        let lengths = input.bytes(count.saturating_mul(8))?;
+        let length = |at: &[u8]| at.first_chunk().map_or(0, |four| u32::from_le_bytes(*four) as usize);
+        let lengths = lengths.chunks_exact(8).map(|both| (length(both), length(&both[4..])));
+        let bytes = lengths.clone().fold(0usize, |sum, (key, value)| sum.saturating_add(key).saturating_add(value));
+        let bytes = input.bytes(bytes)?.to_vec();
+        Self::from_parts(lengths, bytes).ok_or_else(|| malformed("records are longer than the message"))
+    }
+}
 
 wire_struct!(Lookup, 37, { version, epoch, size, block_shift, extents, covered_to });
 wire_struct!(ObjectStat, 33, { size, block_shift, extents, mapped_bytes, epoch });

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
 
-use cenote::{Error, ErrorKind, Index, IndexId, KeyCode, NextFrom, Record, Store};
+use cenote::{Error, ErrorKind, Index, IndexId, KeyCode, NextFrom, Records, Store};
 use serde_json::{Value, json};
 
 use super::{Access, Context};
@@ -91,7 +91,7 @@ fn get(context: &mut Context<'_>, name: &OsStr, keys: &[OsString], form: KeyForm
     if raw {
         return values.iter().flatten().try_for_each(|value| context.out.bytes(value));
     }
-    let records: Vec<Record> = keys.into_iter().zip(values.into_iter().flatten()).collect();
+    let records: Records = keys.into_iter().zip(values.into_iter().flatten()).collect();
     show(context, &records, form)
 }
 
@@ -145,9 +145,9 @@ fn del(context: &Context<'_>, name: &OsStr, keys: &[OsString], form: KeyForm) ->
     Ok(())
 }
 
-fn show(context: &mut Context<'_>, records: &[Record], form: KeyForm) -> Done {
+fn show(context: &mut Context<'_>, records: &Records, form: KeyForm) -> Done {
     if context.out.json {
-        return context.out.document(&records.iter().map(document).collect());
+        return context.out.document(&records.iter().map(|(key, value)| document(key, value)).collect());
     }
     let text = |bytes: &[u8]| if form.hex { hex(bytes) } else { escaped(bytes) };
     let rows: Vec<Vec<String>> = records.iter().map(|(key, value)| vec![text(key), text(value)]).collect();
@@ -155,7 +155,7 @@ fn show(context: &mut Context<'_>, records: &[Record], form: KeyForm) -> Done {
 }
 
 /// A record for programs: always in hexadecimal, and as text where it is text.
-fn document((key, value): &Record) -> Value {
+fn document(key: &[u8], value: &[u8]) -> Value {
     json!({
         "key": std::str::from_utf8(key).ok(),
         "key_hex": hex(key),

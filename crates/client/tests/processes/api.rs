@@ -168,10 +168,10 @@ fn indices(store: &Store) {
     let all: Vec<_> = index.iter(b"key/").map(Result::unwrap).collect();
     assert!(all == records);
     let some = index.next(NextFrom::After(b"key/00010".to_vec()), 2).unwrap();
-    assert_eq!((&some[0].0[..], &some[1].0[..]), (&b"key/00011"[..], &b"key/00012"[..]));
+    assert!(some.iter().map(|(key, _)| key).eq([b"key/00011", b"key/00012"]));
     assert_eq!(index.next(NextFrom::Start, 5000).unwrap().len(), 3003);
     assert_eq!(index.next_with_prefix(b"key/0001", NextFrom::Start, 100).unwrap().len(), 10);
-    assert_eq!(index.next(NextFrom::At(b"zzz".to_vec()), 5).unwrap(), []);
+    assert_eq!(index.next(NextFrom::At(b"zzz".to_vec()), 5).unwrap().len(), 0);
     // Launched records are seen by the reads that follow.
     let ops: Vec<_> = (0..500u32).map(|i| index.launch_put(&i.to_be_bytes(), b"v").unwrap()).collect();
     assert_eq!(index.get_one(&499u32.to_be_bytes()).unwrap().as_deref(), Some(&b"v"[..]));

@@ -162,19 +162,6 @@ fn next(index: &Index, from: &NextFrom, prefix: &[u8], limit: u32, bytes_max: u3
         NextFrom::After(key) if key.as_slice() >= prefix => Bound::Excluded(key.as_slice()),
         NextFrom::Start | NextFrom::After(_) => Bound::Included(prefix),
     };
-    let mut records = Vec::with_capacity(limit.min(1024) as usize);
-    let mut bytes = 0;
-    for (key, record) in index.range(begin) {
-        if !key.starts_with(prefix) {
-            break;
-        }
-        let size = (key.len() + record.value.len()) as u64;
-        let full = !records.is_empty() && bytes + size > u64::from(bytes_max);
-        if records.len() >= limit.max(1) as usize || full {
-            return Response::Records { records, more: true };
-        }
-        bytes += size;
-        records.push((key.to_vec(), record.value.to_vec()));
-    }
-    Response::Records { records, more: false }
+    let (records, more) = index.copy(begin, prefix, limit.max(1) as usize, bytes_max as usize);
+    Response::Records { records, more }
 }

@@ -3,6 +3,8 @@
 //! What a search looks at, the heads of the keys, is apart from what it finds: a get touches few cache lines, and going
 //! from record to record touches neighbouring ones.
 
+use cenote_model::Records;
+
 use super::key::{head_of, search};
 use super::{Record, RecordRef};
 
@@ -76,7 +78,36 @@ impl Leaf {
         };
         RecordRef { epoch: slot.epoch, value }
     }
-    /// Brings all of it into the cache at once, for who goes from record to record.
+    /// Adds the records from `from` up to `to` (without it) to others. What lies side by side is copied in one go.
+    pub fn copy(&self, from: usize, to: usize, records: &mut Records) {
+        let mut at = from;
+        while at < to {
+            let first = &self.slots[at];
+            if let Value::Large(value) = &first.value {
+                records.push(self.key(at), value);
+                at += 1;
+                continue;
+            }
+            let begin = first.at as usize;
+            let mut end = begin;
+            let run = self.slots[at..to].iter().take_while(|slot| {
+                let goes_on = slot.at as usize == end && matches!(slot.value, Value::Inline(_));
+                end += if goes_on { slot.len() } else { 0 };
+                goes_on
+            });
+            let run = &self.slots[at..at + run.count()];
+            let lengths = run.iter().map(|slot| (slot.key_len as usize, slot.len() - slot.key_len as usize));
+            records.push_run(&self.bytes[begin..end], lengths);
+            at += run.len();
+        }
+    }
+    /// Bytes of the keys and values of the records from `from` up to `to` (without it).
+    pub fn size(&self, from: usize, to: usize) -> usize {
+        let large = |slot: &Slot| if let Value::Large(value) = &slot.value { value.len() } else { 0 };
+        self.slots[from..to].iter().map(|slot| slot.len() + large(slot)).sum()
+    }
+    /// Asks for its memory, so that it is there when an iteration comes to it.
+    #[inline]
     pub fn touch(&self) {
         const LINE: usize = 64;
         let bytes = self.bytes.iter().step_by(LINE).fold(0, |sum: u8, byte| sum ^ byte);

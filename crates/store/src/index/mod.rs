@@ -9,6 +9,7 @@ mod leaf;
 
 use std::ops::Bound;
 
+use cenote_model::Records;
 use key::Bounds;
 pub(crate) use key::Key;
 use leaf::Leaf;
@@ -169,6 +170,35 @@ impl Index {
         };
         Range { index: self, leaf: self.branches.get(b).and_then(|branch| branch.leaves.get(l)), b, l, i }
     }
+    /// Up to `limit` records from a bound on whose keys begin with `prefix`, at least one and otherwise at most `bytes_max`
+    /// bytes of them; and whether there are more. The bound must not be before the prefix.
+    pub fn copy(&self, from: Bound<&[u8]>, prefix: &[u8], limit: usize, bytes_max: usize) -> (Records, bool) {
+        let room = limit.min(self.records as usize);
+        let bytes = room * (self.bytes / self.records.max(1)) as usize * 9 / 8;
+        let mut records = Records::with_capacity(room.min(1024), bytes.min(bytes_max).min(1 << 20));
+        let mut range = self.range(from);
+        while let Some(leaf) = range.leaf {
+            let begin = range.i;
+            let mut end = leaf.len().min(begin + limit - records.len());
+            if end > begin && !leaf.key(end - 1).starts_with(prefix) {
+                end = begin + (begin..end).take_while(|i| leaf.key(*i).starts_with(prefix)).count();
+            }
+            if records.bytes().len() + leaf.size(begin, end) > bytes_max {
+                let mut size = records.bytes().len();
+                let fits = (begin..end).take_while(|i| {
+                    size += leaf.size(*i, i + 1);
+                    size <= bytes_max
+                });
+                end = begin + fits.count().max(usize::from(records.is_empty()));
+            }
+            leaf.copy(begin, end, &mut records);
+            if end < leaf.len() {
+                return (records, leaf.key(end).starts_with(prefix));
+            }
+            range.next_leaf();
+        }
+        (records, false)
+    }
     /// Adds records in ascending order, when a checkpoint is read.
     pub fn load(&mut self, records: Vec<(Key, Record)>) {
         for (key, record) in records {
@@ -204,6 +234,22 @@ pub(crate) struct Range<'a> {
     i: usize,
 }
 
+impl Range<'_> {
+    fn next_leaf(&mut self) {
+        self.i = 0;
+        self.l += 1;
+        let mut next = self.index.branches[self.b].leaves.get(self.l);
+        if next.is_none() {
+            (self.b, self.l) = (self.b + 1, 0);
+            next = self.index.branches.get(self.b).and_then(|branch| branch.leaves.first());
+        }
+        self.leaf = next;
+        if let Some(leaf) = next {
+            leaf.touch();
+        }
+    }
+}
+
 impl<'a> Iterator for Range<'a> {
     type Item = (&'a [u8], RecordRef<'a>);
     #[inline]
@@ -215,17 +261,7 @@ impl<'a> Iterator for Range<'a> {
                 self.i += 1;
                 return Some((leaf.key(i), leaf.record(i)));
             }
-            self.i = 0;
-            self.l += 1;
-            let mut next = self.index.branches[self.b].leaves.get(self.l);
-            if next.is_none() {
-                (self.b, self.l) = (self.b + 1, 0);
-                next = self.index.branches.get(self.b).and_then(|branch| branch.leaves.first());
-            }
-            self.leaf = next;
-            if let Some(leaf) = next {
-                leaf.touch();
-            }
+            self.next_leaf();
         }
     }
 }
@@ -305,6 +341,18 @@ mod tests {
                     let theirs = plain.range::<[u8], _>((from, Bound::Unbounded));
                     assert!(ours.eq(theirs.map(|(key, record)| (key.clone(), record.clone()))), "epoch {epoch}");
                 }
+                let prefix = &key[..key.len().min(dice.below(4) as usize)];
+                let (limit, bytes_max) = (1 + dice.below(300) as usize, dice.below(9000) as usize);
+                let (found, more) = index.copy(Bound::Included(&key), prefix, limit, bytes_max);
+                let matching = plain.range(key.clone()..).take_while(|(key, _)| key.starts_with(prefix));
+                let mut size = 0;
+                let wanted = matching.clone().take(limit).enumerate().take_while(|(n, (key, record))| {
+                    size += key.len() + record.value.len();
+                    *n == 0 || size <= bytes_max
+                });
+                let wanted: Vec<_> = wanted.map(|(_, (key, record))| (&key[..], &record.value[..])).collect();
+                assert!(found.iter().eq(wanted.iter().copied()), "epoch {epoch}: {} of {} limit {limit} bytes {bytes_max} prefix {prefix:?}", found.len(), wanted.len());
+                assert_eq!(more, matching.count() > wanted.len(), "epoch {epoch}");
                 let bytes: usize = plain.iter().map(|(key, record)| key.len() + record.value.len()).sum();
                 assert_eq!(index.bytes, bytes as u64);
                 assert!(

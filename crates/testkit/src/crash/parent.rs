@@ -251,7 +251,7 @@ impl Run<'_> {
     fn check_sum(&mut self) -> Check {
         let index = self.store.container(SHARED).map_err(text)?.index(IndexId(1));
         let records = index.next(NextFrom::Start, 1000).map_err(text)?;
-        let sum: u64 = records.iter().filter_map(|(_, v)| v.as_slice().try_into().ok().map(u64::from_be_bytes)).sum();
+        let sum: u64 = records.iter().filter_map(|(_, v)| v.try_into().ok().map(u64::from_be_bytes)).sum();
         if sum != ACCOUNTS * UNITS || records.len() as u64 != ACCOUNTS {
             self.tally.failures.push(format!("a torn transfer: {} records sum up to {sum}", records.len()));
         }

@@ -23,7 +23,7 @@ pub fn read(container: &Container) -> cenote::Result<Found> {
         bytes.truncate(got);
         objects.push((id, size, bytes));
     }
-    let records = container.index(IndexId(1)).next(NextFrom::Start, 10_000)?;
+    let records = container.index(IndexId(1)).next(NextFrom::Start, 10_000)?.to_vec();
     Ok(Found { objects, records })
 }
 

@@ -134,7 +134,7 @@ pub(super) fn response_seeds() -> Vec<Vec<u8>> {
         },
         Response::Lookup(lookup),
         Response::Values(vec![None, Some((vec![1, 2], 3))]),
-        Response::Records { records: vec![(vec![1], vec![2])], more: true },
+        Response::Records { records: [([1], [2])].into_iter().collect(), more: true },
         Response::Failed(Error::new(ErrorKind::Full, "store").because("why").try_next("next")),
         Response::Done,
     ];

@@ -253,7 +253,7 @@ impl Sim {
                     .map(|(key, (value, _))| (key.clone(), value.to_vec()))
                     .collect();
                 let expected = &matching[..matching.len().min(limit as usize)];
-                if records == expected && more == (matching.len() > records.len()) {
+                if records.to_vec() == expected && more == (matching.len() > records.len()) {
                     Ok(())
                 } else {
                     Err(format!("NEXT of {index} gives {records:?} more {more}, expected {expected:?}"))

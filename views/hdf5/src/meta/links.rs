@@ -180,12 +180,11 @@ fn nth_by_name(file: &File, group: u64, n: u64) -> Result<Option<(Vec<u8>, Link)
     loop {
         let limit = u32::try_from(skip.saturating_add(1)).unwrap_or(u32::MAX).min(4096);
         let page = file.meta.next_with_prefix(&prefix, from, limit)?;
-        if (skip as usize) < page.len() {
-            let (key, value) = &page[skip as usize];
+        if let Some((key, value)) = usize::try_from(skip).ok().and_then(|at| page.get(at)) {
             return Ok(Some((keys::suffix(key).to_vec(), Link::decode(value)?)));
         }
         let Some((last, _)) = page.last() else { return Ok(None) };
         skip -= page.len() as u64;
-        from = NextFrom::After(last.clone());
+        from = NextFrom::After(last.to_vec());
     }
 }

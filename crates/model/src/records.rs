@@ -1,0 +1,137 @@
+//! Records of an index, side by side.
+
+use std::fmt;
+
+/// Keys and values in the order in which they were added, in one stretch of memory: who is given many small records pays
+/// for their bytes, not for two allocations each.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Records {
+    bytes: Vec<u8>,
+    /// Where each key and each value ends in `bytes`. A key begins where the value before it ends.
+    ends: Vec<(usize, usize)>,
+}
+
+impl Records {
+    /// Empty, with room for so many records and so many bytes of keys and values.
+    #[must_use]
+    pub fn with_capacity(records: usize, bytes: usize) -> Self {
+        Self { bytes: Vec::with_capacity(bytes), ends: Vec::with_capacity(records) }
+    }
+    /// From the lengths of keys and values, and their bytes. `None` if the lengths are not those of the bytes.
+    #[must_use]
+    pub fn from_parts(lengths: impl Iterator<Item = (usize, usize)>, bytes: Vec<u8>) -> Option<Self> {
+        let mut end = 0usize;
+        let mut ends = Vec::with_capacity(lengths.size_hint().0);
+        for (key, value) in lengths {
+            let key_end = end.checked_add(key)?;
+            end = key_end.checked_add(value)?;
+            ends.push((key_end, end));
+        }
+        (end == bytes.len()).then_some(Self { bytes, ends })
+    }
+    /// All keys and values, one behind the other.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+    /// How many records there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+    /// True if there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+    /// Adds a record behind the others.
+    #[inline]
+    pub fn push(&mut self, key: &[u8], value: &[u8]) {
+        self.bytes.extend_from_slice(key);
+        let key_end = self.bytes.len();
+        self.bytes.extend_from_slice(value);
+        self.ends.push((key_end, self.bytes.len()));
+    }
+    /// Adds records that lie one behind the other in `bytes`: the lengths of their keys and values say where they end.
+    #[inline]
+    pub fn push_run(&mut self, bytes: &[u8], lengths: impl Iterator<Item = (usize, usize)>) {
+        let mut end = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        self.ends.extend(lengths.map(|(key, value)| {
+            let key_end = end + key;
+            end = key_end + value;
+            (key_end, end)
+        }));
+        debug_assert_eq!(end, self.bytes.len());
+    }
+    /// Adds all records of another behind these.
+    pub fn append(&mut self, other: &Self) {
+        let base = self.bytes.len();
+        self.bytes.extend_from_slice(&other.bytes);
+        self.ends.extend(other.ends.iter().map(|(key, value)| (base + key, base + value)));
+    }
+    /// Key and value of a record.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, at: usize) -> Option<(&[u8], &[u8])> {
+        let (key_end, end) = *self.ends.get(at)?;
+        let begin = if at == 0 { 0 } else { self.ends[at - 1].1 };
+        Some((&self.bytes[begin..key_end], &self.bytes[key_end..end]))
+    }
+    /// Key and value of the first record.
+    #[must_use]
+    pub fn first(&self) -> Option<(&[u8], &[u8])> {
+        self.get(0)
+    }
+    /// Key and value of the last record.
+    #[must_use]
+    pub fn last(&self) -> Option<(&[u8], &[u8])> {
+        self.get(self.len().wrapping_sub(1))
+    }
+    /// Keys and values in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
+        (0..self.len()).map(|at| self.get(at).unwrap_or_default())
+    }
+    /// Each as a key and a value of its own.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        self.iter().map(|(key, value)| (key.to_vec(), value.to_vec())).collect()
+    }
+}
+
+impl<K: AsRef<[u8]>, V: AsRef<[u8]>> FromIterator<(K, V)> for Records {
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(records: I) -> Self {
+        let mut all = Self::default();
+        records.into_iter().for_each(|(key, value)| all.push(key.as_ref(), value.as_ref()));
+        all
+    }
+}
+
+impl fmt::Debug for Records {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter().map(|(key, value)| (key.escape_ascii(), value.escape_ascii()))).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keep_keys_and_values_apart() {
+        let all = [("", "a"), ("b", ""), ("cc", "dd")];
+        let mut records: Records = all.iter().copied().collect();
+        assert_eq!(records.len(), 3);
+        assert_eq!(records.last(), Some((&b"cc"[..], &b"dd"[..])));
+        assert_eq!(records.get(1), Some((&b"b"[..], &b""[..])));
+        assert_eq!(records.get(3), None);
+        records.append(&records.clone());
+        assert!(records.to_vec()[3..].iter().map(|(k, v)| (&k[..], &v[..])).eq(records.iter().take(3)));
+        let lengths = |records: &Records| records.iter().map(|(k, v)| (k.len(), v.len())).collect::<Vec<_>>();
+        let again = Records::from_parts(lengths(&records).into_iter(), records.bytes().to_vec());
+        assert_eq!(again.as_ref(), Some(&records));
+        assert_eq!(Records::from_parts([(1, usize::MAX)].into_iter(), vec![1]), None);
+        assert_eq!(Records::from_parts([(1, 1)].into_iter(), vec![1]), None);
+        assert_eq!(Records::default().last(), None);
+    }
+}
