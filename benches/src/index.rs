@@ -175,7 +175,9 @@ pub fn next(report: &mut Report) -> Outcome {
             Beside {
                 name: "LMDB range, copied into one buffer",
                 wanted: Some(1.0),
-                run: &mut || rate(calls * 100, || order.iter().try_for_each(|n| lmdb.copy_out(*n, &mut Flat::default()))),
+                run: &mut || {
+                    rate(calls * 100, || order.iter().try_for_each(|n| lmdb.copy_out(*n, &mut Flat::default())))
+                },
             },
             Beside {
                 name: "LMDB range, copied out one by one",

@@ -270,12 +270,7 @@ mod tests {
     fn loaded(more: bool) -> RecordCache {
         let cache = RecordCache::default();
         assert!(matches!(cache.get(ONE, &[b"a"]), Answer::Load(NextFrom::Start)));
-        cache.learn_many(
-            ONE,
-            &NextFrom::Start,
-            &[("a", "1"), ("c", "3")].into_iter().collect(),
-            more,
-        );
+        cache.learn_many(ONE, &NextFrom::Start, &[("a", "1"), ("c", "3")].into_iter().collect(), more);
         cache
     }
 

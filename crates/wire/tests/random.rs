@@ -218,7 +218,10 @@ impl Random {
             2 => Response::Stat(self.stat()),
             3 => Response::Objects(self.list(9, |r| ObjectId(r.wide()))),
             4 => Response::Values(self.list(9, |r| r.option(|r| (r.bytes(), r.next())))),
-            5 => Response::Records { records: self.list(9, |r| (r.bytes(), r.bytes())).into_iter().collect(), more: self.flag() },
+            5 => Response::Records {
+                records: self.list(9, |r| (r.bytes(), r.bytes())).into_iter().collect(),
+                more: self.flag(),
+            },
             6 => Response::Exists(self.flag()),
             7 => Response::Indices(self.list(9, |r| IndexId(r.wide()))),
             8 => Response::Container(self.info()),

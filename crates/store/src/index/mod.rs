@@ -351,7 +351,12 @@ mod tests {
                     *n == 0 || size <= bytes_max
                 });
                 let wanted: Vec<_> = wanted.map(|(_, (key, record))| (&key[..], &record.value[..])).collect();
-                assert!(found.iter().eq(wanted.iter().copied()), "epoch {epoch}: {} of {} limit {limit} bytes {bytes_max} prefix {prefix:?}", found.len(), wanted.len());
+                assert!(
+                    found.iter().eq(wanted.iter().copied()),
+                    "epoch {epoch}: {} of {} limit {limit} bytes {bytes_max} prefix {prefix:?}",
+                    found.len(),
+                    wanted.len()
+                );
                 assert_eq!(more, matching.count() > wanted.len(), "epoch {epoch}");
                 let bytes: usize = plain.iter().map(|(key, record)| key.len() + record.value.len()).sum();
                 assert_eq!(index.bytes, bytes as u64);
