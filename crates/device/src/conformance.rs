@@ -263,6 +263,7 @@ fn logs(dir: &dyn MetaDir, rng: &mut SplitMix) {
 pub fn control(control: &dyn Control) {
     let store = StoreId(0x00c0_4701);
     assert!(!control.attach(store).expect("attach"), "a new table survived nothing");
+    assert!(!control.attach(store).expect("attach again"), "nobody came to the end of an opening with it");
     let instance = control.instance_raise();
     assert!(control.instance_raise() > instance);
     let epoch = control.epoch();

@@ -107,7 +107,9 @@ pub trait Clock: Send + Sync {
 /// retired space with [`Control::epoch`] and calls [`Control::epoch_raise`]. The space is free when
 /// [`Control::slots_min`] is greater than the tag. A reader announces the epoch, fences, and only then compares words.
 pub trait Control: Send + Sync {
-    /// Finds the table of this store in shared memory, or makes one. True if it was there, from this boot and whole.
+    /// Finds the table of this store in shared memory, or makes one. True if it was there, from this boot and
+    /// whole, and an engine had come to the end of its opening with it: [`Control::instance_raise`] says that. One that
+    /// died before, on its way back from a power loss, must not make the next one believe that there was none.
     /// To be called once, before everything else; until then the other methods work on a private table.
     fn attach(&self, store: StoreId) -> Result<bool>;
     /// Raises the instance word, which tells clients that another engine has the store; returns the new value.

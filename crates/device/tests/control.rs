@@ -42,6 +42,9 @@ fn survives_its_engine_and_tells_clients() {
     let base = Base::new("survive");
     let (first, survived) = attached(&base);
     assert!(!survived);
+    drop(first);
+    let (first, survived) = attached(&base);
+    assert!(!survived, "no engine came to the end of its opening with it");
     let view = ControlView::map(first.read_only().unwrap()).unwrap();
     let instance = first.instance_raise();
     assert_eq!((view.instance(), view.store()), (instance, STORE));

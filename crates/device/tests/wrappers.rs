@@ -112,6 +112,8 @@ fn one_seed_one_outcome() {
     assert_ne!(outcome(1), outcome(2));
     let control = MemControl::default();
     assert!(!control.attach(STORE).unwrap());
+    assert!(!control.attach(STORE).unwrap(), "nobody came to the end of an opening with it");
+    control.instance_raise();
     assert!(control.attach(STORE).unwrap());
     control.power_loss();
     assert!(!control.attach(STORE).unwrap());

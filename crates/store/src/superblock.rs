@@ -1,6 +1,6 @@
 //! What is known of a store before anything else: its id, devices and rights. And the stamp on each device.
 
-use cenote_device::MetaDir;
+use cenote_device::{Device, MetaDir};
 use cenote_model::{DeviceId, DeviceKind, DeviceSpec, DeviceState, Error, ErrorKind, Result, StoreId};
 
 use crate::codec::{Decoded, Decoder, Encode, Malformed};
@@ -208,6 +208,19 @@ impl Stamp {
         bytes.resize(STAMP_LEN, 0);
         seal(&mut bytes);
         bytes
+    }
+    /// Writes it on a device. Its first bytes go last, so that one that came to nothing half way is none.
+    pub fn write(&self, device: &dyn Device) -> Result<()> {
+        let bytes = self.encode();
+        let head = STAMP_MAGIC.len();
+        device.write_at(0, &[0; STAMP_MAGIC.len()])?;
+        device.write_at(head as u64, &bytes[head..])?;
+        device.write_at(0, &bytes[..head])?;
+        device.sync()
+    }
+    /// True if there is none in these bytes: it was never written, or not to its end.
+    pub fn is_missing(bytes: &[u8]) -> bool {
+        bytes[..STAMP_MAGIC.len()].iter().all(|byte| *byte == 0)
     }
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let body = open(bytes, STAMP_MAGIC, "the stamp of a device")?;

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use cenote_device::mem::Keep;
 use cenote_device::{LogFile, MetaDir};
 use cenote_model::*;
-use cenote_store::Engine;
+use cenote_store::{Engine, Outcome};
 use world::*;
 
 const SMALL: u64 = 1 << 20;
@@ -272,4 +272,35 @@ fn missing_and_foreign_files_are_named() {
     let error = world.open().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(error.subject().contains(&logs[1]), "{error}");
+}
+
+#[test]
+fn an_answer_that_is_asked_for_again_promises_what_the_container_promises_then() {
+    let mut world = small_world();
+    let container = world.container("c", Durability::Sync);
+    let key = object(container, 1);
+    world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
+    // Written and not answered: the engine dies.
+    let update = world.stage(key, 0, &[7; 5000]).unwrap();
+    let (session, seq) = (world.session, 1000);
+    let write = Request::Apply { checks: vec![], updates: vec![update], atomic: true };
+    assert!(matches!(world.engine().handle(session, seq, write.clone()), Outcome::Wait(_)));
+    world.kill();
+    world.open().unwrap();
+    // Another client makes the container `Async`, and `Sync` again while the answer waits for the journal.
+    let set = |durability| {
+        let spec = ContainerSpec { durability, ..ContainerSpec::default() };
+        Request::Apply { checks: vec![], updates: vec![Update::ContainerSet { id: container, spec }], atomic: true }
+    };
+    assert!(matches!(world.engine().handle(session, 1001, set(Durability::Async)), Outcome::Wait(_)));
+    let Outcome::Wait(ticket) = world.engine().handle(session, seq, write) else { panic!("answered too early") };
+    assert!(matches!(world.engine().handle(session, 1002, set(Durability::Sync)), Outcome::Wait(_)));
+    while !world.engine().take_finished().iter().any(|(finished, _)| *finished == ticket) {
+        if !world.step() {
+            world.clock.advance_ns(20_000_000);
+        }
+    }
+    world.power_loss(Keep::Nothing);
+    world.open().unwrap();
+    assert_eq!(world.read(key).unwrap(), [7; 5000]);
 }

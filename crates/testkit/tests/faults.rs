@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cenote_testkit::faults::{Watchdog, sweep_bytes, sweep_io};
+use cenote_testkit::faults::{Watchdog, segments_dir, sweep_bytes, sweep_io, sweep_segments};
 
 #[test]
 fn io_errors_and_deaths_are_errors_or_repairs() {
@@ -20,4 +20,12 @@ fn changed_bytes_are_errors_or_repairs() {
         assert!(report.failures.is_empty(), "{} of {}: {}", report.failures.len(), report.cases, report.failures[0]);
         assert!(report.cases > 50 && report.errors > 10, "{} cases, {} errors", report.cases, report.errors);
     }
+}
+
+#[test]
+fn damaged_files_of_real_tiers_are_errors_or_repairs() {
+    let dog = Watchdog::start(Duration::from_secs(60));
+    let report = sweep_segments(&segments_dir(), 53, &dog);
+    assert!(report.failures.is_empty(), "{} of {}: {}", report.failures.len(), report.cases, report.failures[0]);
+    assert!(report.cases > 100 && report.errors > 50, "{} cases, {} errors", report.cases, report.errors);
 }

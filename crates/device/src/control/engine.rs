@@ -204,12 +204,13 @@ impl Control for SharedControl {
     fn attach(&self, store: StoreId) -> Result<bool> {
         if let Some(table) = self.table.get() {
             if table.store == store {
-                return Ok(true);
+                return Ok(word_at(&table.map, INSTANCE_AT).load(Ordering::SeqCst) > 0);
             }
             return Err(Error::new(ErrorKind::Internal, "control table")
                 .because(format!("attached to store {}, asked for {store}", table.store)));
         }
-        let (table, survived) = self.open_table(store)?;
+        let (table, found) = self.open_table(store)?;
+        let survived = found && word_at(&table.map, INSTANCE_AT).load(Ordering::SeqCst) > 0;
         self.adopt_clients(&table, survived)?;
         let _ = self.table.set(table);
         Ok(survived)

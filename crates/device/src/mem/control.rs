@@ -66,7 +66,8 @@ impl MemControl {
 impl Control for MemControl {
     fn attach(&self, store: StoreId) -> Result<bool> {
         let same = self.attached.lock().replace(store) == Some(store);
-        Ok(!self.fresh.swap(false, Ordering::SeqCst) && same)
+        let found = !self.fresh.swap(false, Ordering::SeqCst) && same;
+        Ok(found && self.instance.load(Ordering::SeqCst) > 0)
     }
     fn instance_raise(&self) -> u64 {
         self.instance.fetch_add(1, Ordering::SeqCst) + 1

@@ -109,7 +109,14 @@ impl Engine {
                     self.container_deleted_at = self.journal.position();
                     self.state.containers.at(*slot).spec.durability
                 }
-                Step::ContainerSet { was, .. } => was.durability,
+                Step::ContainerSet { slot, was } => {
+                    let now = self.state.containers.at(*slot);
+                    if now.spec.durability == Durability::Sync && was.durability != Durability::Sync {
+                        let id = now.id;
+                        self.became_sync(id);
+                    }
+                    was.durability
+                }
                 _ => continue,
             };
             txn.ends_sync |= durability == Durability::Sync;
@@ -141,10 +148,7 @@ impl Engine {
             }
         };
         let response = Response::Applied { epoch, codes, words: Vec::new(), created };
-        // Which containers it was about is not remembered: wait for all that promise to be durable.
-        self.txn.touched = self.state.containers.ids();
-        self.txn.ends_sync = true;
-        Some(self.when_durable(response))
+        Some(self.when_all_durable(response))
     }
 
     fn check_all(&mut self, checks: &[Check]) -> Result<()> {

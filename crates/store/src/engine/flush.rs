@@ -16,8 +16,9 @@ pub(super) struct Waiter {
 /// What is waited for.
 #[derive(Debug)]
 pub(super) enum Wait {
-    /// The journal is on media up to `journal`, and each container survives power loss up to its epoch.
-    Durable { journal: u64, containers: Vec<(ContainerId, u64)> },
+    /// The journal is on media up to `journal`, and each container survives power loss up to its epoch. `any`: which
+    /// containers it was about is not remembered, so it is about every one that becomes `Sync` meanwhile too.
+    Durable { journal: u64, containers: Vec<(ContainerId, u64)>, any: bool },
     /// The device is empty.
     Drained { dev: u8 },
     /// A checkpoint that began after this many had begun.
@@ -39,7 +40,26 @@ impl Engine {
         if containers.is_empty() && !self.txn.ends_sync {
             Outcome::Ready(response)
         } else {
-            self.wait_durable(containers, response)
+            self.wait_durable(containers, response, false)
+        }
+    }
+
+    /// The answer to a change that was made before. Which containers it was about is not remembered: it waits for all
+    /// that promise to be durable, be it from now on.
+    pub(super) fn when_all_durable(&mut self, response: Response) -> Outcome {
+        let sync = self.state.containers.iter().filter(|container| container.spec.durability == Durability::Sync);
+        let mut containers: Vec<(ContainerId, u64)> = sync.map(|container| (container.id, container.epoch)).collect();
+        containers.sort_unstable();
+        self.wait_durable(containers, response, true)
+    }
+
+    /// A container has become `Sync`: answers that are not given yet may promise its content too.
+    pub(super) fn became_sync(&mut self, id: ContainerId) {
+        let Some(epoch) = self.state.containers.get(id).map(|container| container.epoch) else { return };
+        for waiter in &mut self.waiting {
+            if let Wait::Durable { containers, any: true, .. } = &mut waiter.what {
+                containers.push((id, epoch));
+            }
         }
     }
 
@@ -67,11 +87,11 @@ impl Engine {
                 containers.push((id, container.persisted));
             }
         }
-        self.wait_durable(containers, Response::Done)
+        self.wait_durable(containers, Response::Done, false)
     }
 
-    fn wait_durable(&mut self, containers: Vec<(ContainerId, u64)>, response: Response) -> Outcome {
-        let what = Wait::Durable { journal: self.journal.position(), containers };
+    fn wait_durable(&mut self, containers: Vec<(ContainerId, u64)>, response: Response, any: bool) -> Outcome {
+        let what = Wait::Durable { journal: self.journal.position(), containers, any };
         if self.is_over(&what) {
             return Outcome::Ready(response);
         }
@@ -91,7 +111,7 @@ impl Engine {
     pub(super) fn journal_wanted(&self) -> u64 {
         let mut wanted = 0;
         for waiter in &self.waiting {
-            let Wait::Durable { journal, containers } = &waiter.what else { continue };
+            let Wait::Durable { journal, containers, .. } = &waiter.what else { continue };
             let mut position = *journal;
             let marked = containers.iter().all(|(id, epoch)| {
                 let Some(container) = self.state.containers.get(*id) else { return true };
@@ -120,7 +140,7 @@ impl Engine {
 
     fn is_over(&self, what: &Wait) -> bool {
         match what {
-            Wait::Durable { journal, containers } => {
+            Wait::Durable { journal, containers, .. } => {
                 let synced = self.journal.synced();
                 *journal <= synced
                     && containers.iter().all(|(id, epoch)| {

@@ -31,7 +31,7 @@ impl Engine {
         let mut state = State::default();
         let mut found = Vec::new();
         for device in &superblock.devices {
-            let (slot, stamp) = open_device(&seams, superblock.id, device, &mut report);
+            let (slot, stamp) = open_device(&seams, superblock.id, device, &mut report)?;
             state.space.slots.push(slot);
             found.push(stamp);
         }
@@ -55,8 +55,7 @@ impl Engine {
         state.space.replaying = false;
         let now_ns = seams.clock.now_ns();
         state.rebuild(now_ns)?;
-        let journal = begin_journal(&seams, &superblock, &head, &ended, report.power_lost, settings)?;
-        seams.control.instance_raise();
+        let journal = begin_journal(&seams, &superblock, &head, &ended, settings)?;
         let mut engine = Self::assemble(seams, &superblock, settings, state, journal);
         engine.checkpoint.sequence = head.sequence;
         engine.checkpoint.position = head.position;
@@ -67,6 +66,8 @@ impl Engine {
         } else if !closed {
             engine.suspect_all();
         }
+        // Last: whoever finds the table later must know that the way back from a power loss came to its end.
+        engine.seams.control.instance_raise();
         Ok((engine, report))
     }
 
@@ -91,8 +92,7 @@ impl Engine {
             let slot = self.state.space.get(*dev);
             let stamp = Stamp { store: self.id, device: slot.id, incarnation: slot.incarnation };
             if let Some(device) = &slot.device {
-                device.write_at(0, &stamp.encode())?;
-                device.sync()?;
+                stamp.write(device.as_ref())?;
             }
         }
         Ok(())
@@ -111,24 +111,33 @@ fn newest_checkpoint(meta: &dyn MetaDir) -> Result<(String, Vec<u8>)> {
     Ok((name, bytes))
 }
 
-/// Opens a device; its stamp if its bytes survived. What cannot be opened is failed, not fatal.
+/// Opens a device; its stamp if its bytes survived. A persistent device that cannot be opened is failed, not fatal. A
+/// volatile one is fatal unless its bytes are known to be gone: they would be given up as after a power loss.
 fn open_device(
     seams: &Seams,
     store: StoreId,
     device: &SuperblockDevice,
     report: &mut RecoveryReport,
-) -> (DeviceSlot, Option<Stamp>) {
+) -> Result<(DeviceSlot, Option<Stamp>)> {
     let closed = || {
         let units = (device.unit_bytes, device.segment_bytes);
         slot_with(device.id, &device.spec, None, device.spec.capacity_bytes, units, device.incarnation)
     };
     if device.removed {
-        return (DeviceSlot { removed: true, ..closed() }, None);
+        return Ok((DeviceSlot { removed: true, ..closed() }, None));
     }
     let opened = seams.devices.open(store, device.id, &device.spec, false);
     let mut stamp = None;
+    let persistent = device.spec.kind.is_persistent();
     let failure = match &opened {
-        Err(error) => error.to_string(),
+        // There is no room to make it anew.
+        Err(error) if persistent || error.kind() == ErrorKind::Full => error.to_string(),
+        Err(error) => return Err(volatile_in_doubt(&device.spec.name, error)),
+        Ok(opened) if opened.survived && !persistent => {
+            stamp = read_volatile_stamp(opened.device.as_ref(), store, device)
+                .map_err(|error| volatile_in_doubt(&device.spec.name, &error))?;
+            String::new()
+        }
         Ok(opened) if opened.survived => match read_stamp(opened.device.as_ref(), store, device) {
             Ok(found) => {
                 stamp = Some(found);
@@ -136,7 +145,7 @@ fn open_device(
             }
             Err(error) => error.to_string(),
         },
-        Ok(_) if device.spec.kind.is_persistent() => "its bytes are gone".to_owned(),
+        Ok(_) if persistent => "its bytes are gone".to_owned(),
         Ok(_) => String::new(),
     };
     let mut slot = match &opened {
@@ -144,7 +153,7 @@ fn open_device(
         Err(_) => closed(),
     };
     slot.state = if device.draining { DeviceState::Draining } else { DeviceState::Online };
-    if !failure.is_empty() && device.spec.kind.is_persistent() {
+    if !failure.is_empty() && persistent {
         slot.state = DeviceState::Failed;
         slot.device = None;
         slot.failure.clone_from(&failure);
@@ -154,7 +163,29 @@ fn open_device(
         slot.failure.clone_from(&failure);
         report.failed_devices.push((device.spec.name.clone(), failure));
     }
-    (slot, stamp)
+    Ok((slot, stamp))
+}
+
+/// The error for a volatile device of which it is not known whether its bytes are there.
+#[cold]
+fn volatile_in_doubt(name: &str, error: &Error) -> Error {
+    Error::new(error.kind(), format!("device `{name}`"))
+        .because(format!("{error}; what is only there would be lost if the store were opened without it"))
+        .try_next(
+            "mend it and open the store again; or, if it is damaged beyond repair, delete its segment files in shared \
+             memory: the store then goes back as after a power loss",
+        )
+}
+
+/// The stamp of a volatile device. `None`: a recovery made the device, and died before it wrote one.
+fn read_volatile_stamp(
+    device: &dyn cenote_device::Device,
+    store: StoreId,
+    expected: &SuperblockDevice,
+) -> Result<Option<Stamp>> {
+    let mut bytes = vec![0; Stamp::LEN];
+    device.read_at(0, &mut bytes)?;
+    if Stamp::is_missing(&bytes) { Ok(None) } else { read_stamp(device, store, expected).map(Some) }
 }
 
 fn read_stamp(device: &dyn cenote_device::Device, store: StoreId, expected: &SuperblockDevice) -> Result<Stamp> {
@@ -245,15 +276,13 @@ fn begin_journal(
     superblock: &Superblock,
     head: &Head,
     ended: &Ended,
-    power_lost: bool,
     settings: Tuning,
 ) -> Result<Journal> {
     let meta = &seams.meta;
     let last = meta.open_log(&journal::file_name(ended.sequence))?;
-    if !power_lost {
-        write_again(last.as_ref(), 0, journal::HEADER_BYTES)?;
-        write_again(last.as_ref(), ended.proven, ended.offset)?;
-    }
+    // After a power loss too: an opening since may have begun this file, and have died at its sync.
+    write_again(last.as_ref(), 0, journal::HEADER_BYTES)?;
+    write_again(last.as_ref(), ended.proven, ended.offset)?;
     last.sync()?;
     let names = meta.list()?;
     for name in &names {

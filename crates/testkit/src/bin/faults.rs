@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use cenote_testkit::faults::{Watchdog, sweep};
+use cenote_testkit::faults::{Watchdog, segments_dir, sweep, sweep_segments};
 
 fn main() -> ExitCode {
     let mut numbers = [("--seeds", 6u64), ("--from", 0), ("--io-stride", 1), ("--byte-stride", 1)];
@@ -21,7 +21,14 @@ fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|_| {}));
     let begin = Instant::now();
     let dog = Watchdog::start(Duration::from_secs(20));
-    let (mut cases, mut errors, mut repaired, mut failures) = (0, 0, 0, 0);
+    let report = sweep_segments(&segments_dir(), byte_stride as usize, &dog);
+    for failure in report.failures.iter().take(20) {
+        println!("{failure}\n");
+    }
+    println!("files of real tiers: {} cases, {} failures", report.cases, report.failures.len());
+    let (mut cases, mut errors, mut repaired) = (report.cases, report.errors, report.repaired);
+    let mut failures = report.failures.len();
+    let begin_seeds = Instant::now();
     for seed in from..from + seeds {
         let report = sweep(seed..seed + 1, io_stride, byte_stride as usize, &dog);
         for failure in report.failures.iter().take(20) {
@@ -32,7 +39,7 @@ fn main() -> ExitCode {
         repaired += report.repaired;
         failures += report.failures.len();
         let done = seed - from + 1;
-        let left = begin.elapsed().as_secs_f64() / done as f64 * (seeds - done) as f64;
+        let left = begin_seeds.elapsed().as_secs_f64() / done as f64 * (seeds - done) as f64;
         println!("seed {seed}: {} cases, {} failures; about {left:.0} s to go", report.cases, report.failures.len());
     }
     println!(

@@ -86,7 +86,9 @@ impl Base {
                     opened.device.write_at(*at, page)?;
                 }
             }
-            world.control.attach(self.id).map(drop)
+            world.control.attach(self.id)?;
+            world.control.instance_raise();
+            Ok(())
         };
         fill().expect("a world in memory takes what it held before");
         world

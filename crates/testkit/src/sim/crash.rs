@@ -42,13 +42,13 @@ impl Sim {
         self.crash(false)
     }
     /// The engine is gone; `power`: the machine too. Opens the store again and asks the oracle.
-    pub(super) fn crash(&mut self, power: bool) -> Check {
+    pub(super) fn crash(&mut self, mut power: bool) -> Check {
         self.engine = None;
         self.jobs.clear();
         self.jobs_done.clear();
         self.lose(power);
         loop {
-            if self.rng.chance(100) {
+            if self.rng.chance(200) {
                 let rng = self.rng.fork();
                 let ahead = self.rng.below(40);
                 trace!(self.trace, "and will die again within {ahead} I/Os");
@@ -61,7 +61,9 @@ impl Sim {
             match opened {
                 _ if dead => {
                     trace!(self.trace, "died while opening");
-                    self.lose(power);
+                    let again = self.rng.chance(self.profile.power_permille / 2);
+                    self.lose(again);
+                    power |= again;
                 }
                 Ok((engine, report)) => {
                     trace!(self.trace, "opened: {report:?}");

@@ -2,6 +2,9 @@
 //! every class of byte that a store keeps is changed in turn. Whatever happens must be an error or a repair: never a
 //! panic, never a hang, never a wrong byte, never something acknowledged lost in silence.
 
+mod segments;
+
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,6 +18,13 @@ use crate::rng::Rng;
 use crate::sim::{Inject, Prepared, prepare, run_injected};
 use crate::survey::survey;
 use crate::world::World;
+
+pub use segments::{segments_dir, sweep_segments};
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_default()
+}
 
 /// What a sweep found.
 #[derive(Debug, Default)]
@@ -154,6 +164,7 @@ impl Snapshot {
             opened.device.sync()?;
         }
         world.control.attach(self.prepared.id)?;
+        world.control.instance_raise();
         Ok(world)
     }
     /// Opens a copy in which `bend` changed something, and judges what comes out.
@@ -163,11 +174,7 @@ impl Snapshot {
         let attempt = catch_unwind(AssertUnwindSafe(|| self.open_and_look(&world)));
         match attempt {
             Ok(verdict) => verdict.map_err(|e| format!("{what}: {e}")),
-            Err(panic) => {
-                let text = panic.downcast_ref::<String>().cloned();
-                let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
-                Err(format!("{what}: PANIC {}", text.unwrap_or_default()))
-            }
+            Err(panic) => Err(format!("{what}: PANIC {}", panic_text(panic.as_ref()))),
         }
     }
     /// `true`: the store said that something is wrong. `false`: all is right.
