@@ -78,11 +78,8 @@ fn fill(dir: &Path, count: u64) -> Outcome<Filled> {
 
 /// A process makes a million objects of one extent each and is killed; the store is opened again.
 pub fn metadata_and_open(report: &mut Report) -> Outcome {
-    std::fs::create_dir_all(&report.settings.dir)?;
-    let place = Place::on_disk(&report.settings.dir, "million")?;
     let count = report.settings.scaled(1_000_000);
-    let dir = place.path().join("store");
-    let filled = fill(&dir, count)?;
+    let (place, filled) = filled(report, "million", count)?;
     let limit = 300e6 * count as f64 / 1e6;
     report.limit("store.metadata_bytes", "bytes", filled.metadata, "300 MB a million, resident", limit);
     report.note(
@@ -92,16 +89,13 @@ pub fn metadata_and_open(report: &mut Report) -> Outcome {
         "the store's own estimate : resident",
         filled.metadata,
     );
-    opening(report, "store.open_1m", &dir, count)
+    opening(report, "store.open_1m", &place, count)
 }
 
 /// The same with ten million, data of 512 bytes each included, in a process that may have 8 GB.
 pub fn ten_million(report: &mut Report) -> Outcome {
-    std::fs::create_dir_all(&report.settings.dir)?;
-    let place = Place::on_disk(&report.settings.dir, "tenmillion")?;
     let count = report.settings.scaled(10_000_000);
-    let dir = place.path().join("store");
-    let filled = fill(&dir, count)?;
+    let (place, filled) = filled(report, "tenmillion", count)?;
     let limit = 8e9 * count as f64 / 1e7;
     report.limit("store.ten_million", "bytes", filled.resident, "8 GB, resident with the memory tier", limit);
     report.limit(
@@ -111,12 +105,21 @@ pub fn ten_million(report: &mut Report) -> Outcome {
         "300 MB a million, resident",
         limit * 3.0 / 8.0,
     );
-    opening(report, "store.ten_million_open", &dir, count)
+    opening(report, "store.ten_million_open", &place, count)
 }
 
-fn opening(report: &mut Report, bar: &str, dir: &Path, count: u64) -> Outcome {
+/// A store that a process filled with so many objects before it was killed.
+fn filled(report: &Report, name: &str, count: u64) -> Outcome<(Place, Filled)> {
+    std::fs::create_dir_all(&report.settings.dir)?;
+    let place = Place::on_disk(&report.settings.dir, name)?;
+    let filled = fill(&place.path().join("store"), count)?;
+    Ok((place, filled))
+}
+
+fn opening(report: &mut Report, bar: &str, place: &Place, count: u64) -> Outcome {
+    let dir = place.path().join("store");
     let begin = Instant::now();
-    let store = Store::open_with(dir, &OpenOptions { mode: Mode::InProcess, ..OpenOptions::default() })?;
+    let store = Store::open_with(&dir, &OpenOptions { mode: Mode::InProcess, ..OpenOptions::default() })?;
     let container = store.container("bench")?;
     let objects = container.info()?.objects;
     let seconds = begin.elapsed().as_secs_f64();

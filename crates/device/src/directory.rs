@@ -2,7 +2,6 @@
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use cenote_model::{DeviceId, DeviceKind, DeviceSpec, Error, ErrorKind, Result, StoreId};
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -144,13 +143,7 @@ pub(crate) fn open(store: StoreId, id: DeviceId, spec: &DeviceSpec, create: bool
             .because("the device's first segment file is not there")
             .try_next("check the path: is the file system mounted?"));
     }
-    let device = Segmented::new(shape, Box::new(place));
-    if create {
-        device.make(0)?;
-    } else {
-        device.check(0)?;
-    }
-    Ok(OpenedDevice { device: Arc::new(device), survived: !create })
+    Segmented::new(shape, Box::new(place)).opened(create)
 }
 
 pub(crate) fn remove(store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<()> {

@@ -2,7 +2,6 @@
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use cenote_model::{DeviceId, DeviceKind, DeviceSpec, Error, ErrorKind, Result, StoreId};
 use rustix::fs::{FileType, OFlags};
@@ -126,13 +125,7 @@ pub(crate) fn open(store: StoreId, id: DeviceId, spec: &DeviceSpec, create: bool
         capacity_bytes: capacity,
         boot_id: [0; 16],
     };
-    let device = Segmented::new(shape, Box::new(place));
-    if create {
-        device.make(0)?;
-    } else {
-        device.check(0)?;
-    }
-    Ok(OpenedDevice { device: Arc::new(device), survived: !create })
+    Segmented::new(shape, Box::new(place)).opened(create)
 }
 
 pub(crate) fn remove(store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<()> {

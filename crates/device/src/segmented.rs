@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use crate::aligned::{ALIGN_BYTES, AlignedBuf};
 use crate::header::{HEADER_BYTES, SegmentHeader};
 use crate::io::{SegmentIo, fail};
-use crate::{Device, SegmentFile, SegmentMode};
+use crate::{Device, OpenedDevice, SegmentFile, SegmentMode};
 
 /// Where a device's segments are.
 pub(crate) trait Place: Send + Sync {
@@ -45,6 +45,15 @@ pub(crate) struct Segmented {
 impl Segmented {
     pub(crate) fn new(shape: SegmentHeader, place: Box<dyn Place>) -> Self {
         Self { shape, place, segments: RwLock::default(), making: Mutex::new(()) }
+    }
+    /// A device whose content survives: its first segment is made, or must be the one that was made.
+    pub(crate) fn opened(self, create: bool) -> Result<OpenedDevice> {
+        if create {
+            self.make(0)?
+        } else {
+            self.check(0)?
+        }
+        Ok(OpenedDevice { device: Arc::new(self), survived: !create })
     }
     pub(crate) fn count(&self) -> u64 {
         self.shape.capacity_bytes.div_ceil(self.shape.segment_bytes)

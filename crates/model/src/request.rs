@@ -244,6 +244,24 @@ pub struct StoreStats {
     pub metadata_bytes: u64,
 }
 
+impl Request {
+    /// True if it is for those only who may write.
+    #[must_use]
+    pub fn changes(&self) -> bool {
+        matches!(
+            self,
+            Self::Apply { .. }
+                | Self::Lease { .. }
+                | Self::Unlease { .. }
+                | Self::DeviceAdd { .. }
+                | Self::DeviceDrain { .. }
+                | Self::DeviceRemove { .. }
+                | Self::Checkpoint
+                | Self::Shutdown
+        )
+    }
+}
+
 /// What a store answers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Response {

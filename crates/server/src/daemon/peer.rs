@@ -137,18 +137,7 @@ impl Peer {
     }
     /// Answers what does not reach the engine.
     fn refuse(&self, daemon: &Daemon, request: &Request) -> Option<Response> {
-        let changes = matches!(
-            request,
-            Request::Apply { .. }
-                | Request::Lease { .. }
-                | Request::Unlease { .. }
-                | Request::DeviceAdd { .. }
-                | Request::DeviceDrain { .. }
-                | Request::DeviceRemove { .. }
-                | Request::Checkpoint
-                | Request::Shutdown
-        );
-        if changes && !self.standing.write {
+        if request.changes() && !self.standing.write {
             let error = Error::new(ErrorKind::PermissionDenied, format!("store {}", daemon.host.dir().display()))
                 .because("this session may only read it");
             return Some(Response::Failed(error));

@@ -96,7 +96,7 @@ impl Engine {
                     .try_next("attach again"),
             );
         };
-        if !info.write && changes(&request) {
+        if !info.write && request.changes() {
             return failed(
                 Error::new(ErrorKind::PermissionDenied, "this store")
                     .because(format!("user {} may only read it", info.uid))
@@ -156,19 +156,4 @@ fn failed(error: Error) -> Outcome {
 
 fn ready(result: Result<Response>) -> Outcome {
     Outcome::Ready(result.unwrap_or_else(Response::Failed))
-}
-
-/// True if a request is for those who may write.
-fn changes(request: &Request) -> bool {
-    matches!(
-        request,
-        Request::Apply { .. }
-            | Request::Lease { .. }
-            | Request::Unlease { .. }
-            | Request::DeviceAdd { .. }
-            | Request::DeviceDrain { .. }
-            | Request::DeviceRemove { .. }
-            | Request::Checkpoint
-            | Request::Shutdown
-    )
 }
