@@ -49,9 +49,9 @@ impl Segmented {
     /// A device whose content survives: its first segment is made, or must be the one that was made.
     pub(crate) fn opened(self, create: bool) -> Result<OpenedDevice> {
         if create {
-            self.make(0)?
+            self.make(0)?;
         } else {
-            self.check(0)?
+            self.check(0)?;
         }
         Ok(OpenedDevice { device: Arc::new(self), survived: !create })
     }
