@@ -8,6 +8,7 @@ mod error;
 mod extent;
 mod id;
 mod limits;
+mod offset_map;
 mod records;
 mod request;
 pub mod size;
@@ -20,6 +21,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use extent::{Encoding, Extent, Sums};
 pub use id::{ContainerId, DeviceId, IndexId, IndexKey, NodeId, ObjectId, ObjectKey, StoreId};
 pub use limits::*;
+pub use offset_map::{Entries, OffsetMap};
 pub use records::Records;
 pub use request::{
     Check, Explanation, ExtentWhy, Finding, FlushTarget, KeyCode, Lease, Lookup, NextFrom, ObjectStat, Request,
