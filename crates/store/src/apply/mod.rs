@@ -123,6 +123,21 @@ pub(crate) struct Merged {
 }
 
 impl State {
+    /// Brings into the cache what these updates will look at: one wait for memory for all of them.
+    pub fn touch(&mut self, updates: &[Update]) {
+        let place = |update: &Update| match update {
+            Update::Write { key, offset, .. } => Some((*key, *offset)),
+            _ => None,
+        };
+        let same_object = |a: &Update, b: &Update| place(a).map(|(key, _)| key) == place(b).map(|(key, _)| key);
+        for run in updates.chunk_by(same_object).filter(|run| run.len() > 1) {
+            if let Some((key, _)) = place(&run[0])
+                && let Some(slot) = self.find_object(key)
+            {
+                self.objects.get(slot).map.touch(run.iter().filter_map(place).map(|(_, offset)| offset));
+            }
+        }
+    }
     /// Applies one update; changes nothing if it is refused.
     pub fn apply(&mut self, txn: &mut Txn, update: Update) -> Result<(), Refusal> {
         match update {

@@ -60,6 +60,7 @@ impl Engine {
         let mut codes = Vec::new();
         let mut applied = 0;
         let count = updates.len();
+        self.state.touch(&updates);
         for (i, mut update) in updates.into_iter().enumerate() {
             if let Update::ContainerCreate { id, .. } = &mut update
                 && id.0 == 0

@@ -3,7 +3,7 @@
 mod ext;
 mod pieces;
 
-use std::collections::BTreeMap;
+use cenote_model::OffsetMap;
 
 pub(crate) use ext::{Ext, NO_DEVICE};
 pub(crate) use pieces::Pieces;
@@ -22,7 +22,7 @@ pub(crate) enum ExtentMap {
 /// A map of more than one extent.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
-    extents: BTreeMap<u64, Ext>,
+    extents: OffsetMap<Ext>,
     mapped_bytes: u64,
 }
 
@@ -56,7 +56,7 @@ impl ExtentMap {
     pub fn get(&self, offset: u64) -> Option<&Ext> {
         match self {
             Self::One(at, ext) if *at == offset => Some(ext),
-            Self::Many(tree) => tree.extents.get(&offset),
+            Self::Many(tree) => tree.extents.get(offset),
             _ => None,
         }
     }
@@ -64,7 +64,7 @@ impl ExtentMap {
     pub fn get_mut(&mut self, offset: u64) -> Option<&mut Ext> {
         match self {
             Self::One(at, ext) if *at == offset => Some(ext),
-            Self::Many(tree) => tree.extents.get_mut(&offset),
+            Self::Many(tree) => tree.extents.get_mut(offset),
             _ => None,
         }
     }
@@ -86,15 +86,21 @@ impl ExtentMap {
         match self {
             Self::Empty => {}
             Self::One(at, ext) => each(*at, ext),
-            Self::Many(tree) => tree.extents.iter_mut().for_each(|(at, ext)| each(*at, ext)),
+            Self::Many(tree) => tree.extents.for_each_mut(each),
         }
     }
     /// The last extent that begins before `offset`.
     pub fn before_mut(&mut self, offset: u64) -> Option<(u64, &mut Ext)> {
         match self {
             Self::One(at, ext) if *at < offset => Some((*at, ext)),
-            Self::Many(tree) => tree.extents.range_mut(..offset).next_back().map(|(at, ext)| (*at, ext)),
+            Self::Many(tree) => tree.extents.floor_mut(offset.checked_sub(1)?),
             _ => None,
+        }
+    }
+    /// Brings into the cache what changes at these offsets will look at.
+    pub fn touch(&self, offsets: impl IntoIterator<Item = u64>) {
+        if let Self::Many(tree) = self {
+            tree.extents.touch(offsets, |ext| ext.run_offset ^ u64::from(ext.dev));
         }
     }
     /// Adds an extent where there is a hole.
@@ -143,7 +149,7 @@ impl ExtentMap {
         let offset = match self {
             Self::Empty => return None,
             Self::One(at, _) => *at,
-            Self::Many(tree) => *tree.extents.last_key_value()?.0,
+            Self::Many(tree) => tree.extents.last()?.0,
         };
         self.remove(offset).map(|ext| (offset, ext))
     }
@@ -167,13 +173,15 @@ impl ExtentMap {
         }
     }
     fn split_over(&mut self, at: u64, from: u64, to: u64, shared: &mut Shared, out: &mut Pieces) {
-        let Some(ext) = self.remove(at) else { return };
+        let Some(ext) = self.get(at).cloned() else { return };
         let begin = from.max(at);
         let end = to.min(end_of(at, &ext));
         let (cut_begin, cut_end) = ((begin - at) as u32, (end - at) as u32);
         if cut_begin > 0 {
             shared.split(&ext, ext.skip + cut_begin);
-            self.insert(at, ext.part(0, cut_begin));
+            self.change_len(at, |ext| ext.len = cut_begin);
+        } else {
+            self.remove(at);
         }
         if cut_end < ext.len {
             shared.split(&ext, ext.skip + cut_end);
@@ -214,12 +222,12 @@ impl Tree {
         debug_assert!(old.is_none(), "an extent at {offset} already");
     }
     fn remove(&mut self, offset: u64) -> Option<Ext> {
-        let ext = self.extents.remove(&offset)?;
+        let ext = self.extents.remove(offset)?;
         self.mapped_bytes -= u64::from(ext.len);
         Some(ext)
     }
     fn overlapping(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, &Ext)> {
-        let first = self.extents.range(..from).next_back().filter(|(at, ext)| end_of(**at, ext) > from);
-        first.into_iter().chain(self.extents.range(from..to)).map(|(at, ext)| (*at, ext))
+        let ahead = self.extents.from_floor(from).take_while(move |(at, _)| *at < to);
+        ahead.skip_while(move |(at, ext)| end_of(*at, ext) <= from) // only the first can end before the range
     }
 }
