@@ -12,8 +12,8 @@ use crate::sync::{lock, read, write};
 const SHARDS: usize = 64;
 /// Objects that one shard remembers before it forgets half of them: a quarter of a million in all.
 const SHARD_OBJECTS_MAX: usize = 4096;
-/// Pieces that one object remembers before it forgets all of them: about 20 MB.
-const PIECES_MAX: usize = 1 << 18;
+/// Pieces that one object remembers before it forgets all of them: about 50 MB.
+const PIECES_MAX: usize = 1 << 20;
 
 /// What the session knows of one object.
 pub(crate) struct ObjectCache {
@@ -97,10 +97,11 @@ impl ObjectCache {
         read(&self.state).known.is_some()
     }
     /// Takes in own writes (`offset, len, place`), which changed the version from `before` to `after`.
-    pub fn apply(&self, before: u64, after: u64, writes: impl Iterator<Item = (u64, u64, Place)>) {
+    pub fn apply(&self, before: u64, after: u64, writes: impl Iterator<Item = (u64, u64, Place)> + Clone) {
         let mut state = write(&self.state);
         let Some(known) = state.known.filter(|known| known.version == before) else { return };
         let mut size = known.size;
+        state.pieces.touch(writes.clone().map(|(offset, ..)| offset));
         for (offset, len, place) in writes {
             state.pieces.set(offset, len, place);
             size = size.max(offset + len);

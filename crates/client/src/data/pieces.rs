@@ -1,9 +1,8 @@
 //! What a client knows of one object's map: pieces of known content, and gaps where it must ask.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cenote_model::Extent;
+use cenote_model::{Extent, OffsetMap};
 
 /// Where a piece's bytes are.
 #[derive(Clone, Debug)]
@@ -42,7 +41,7 @@ struct Piece {
 
 /// The known pieces, by the offset that each begins at. They do not overlap.
 #[derive(Debug, Default)]
-pub(crate) struct Pieces(BTreeMap<u64, Piece>);
+pub(crate) struct Pieces(OffsetMap<Piece>);
 
 impl Pieces {
     pub fn clear(&mut self) {
@@ -54,10 +53,9 @@ impl Pieces {
     /// Appends the parts of `[offset, offset + len)` that are known without a gap; returns how many bytes they cover.
     pub fn parts(&self, offset: u64, len: usize, base: usize, parts: &mut impl Extend<Part>) -> usize {
         let mut done = 0usize;
-        let begin = self.0.range(..=offset).next_back().map_or(offset, |(at, _)| *at);
-        for (at, piece) in self.0.range(begin..) {
+        for (at, piece) in self.0.from_floor(offset) {
             let want = offset + done as u64;
-            if done >= len || *at > want {
+            if done >= len || at > want {
                 break;
             }
             let inside = want - at;
@@ -73,16 +71,19 @@ impl Pieces {
     /// The known parts of `[offset, offset + len)`, gaps or not.
     pub fn overlaps(&self, offset: u64, len: usize) -> Vec<Part> {
         let end = offset.saturating_add(len as u64);
-        let begin = self.0.range(..=offset).next_back().map_or(offset, |(at, _)| *at);
-        let inside = |(at, piece): (&u64, &Piece)| {
-            let (from, to) = ((*at).max(offset), (at + piece.len).min(end));
+        let inside = |(at, piece): (u64, &Piece)| {
+            let (from, to) = (at.max(offset), (at + piece.len).min(end));
             (from < to).then(|| Part {
                 at: (from - offset) as usize,
                 len: (to - from) as usize,
                 place: piece.place.after(from - at),
             })
         };
-        self.0.range(begin..end).filter_map(inside).collect()
+        self.0.from_floor(offset).take_while(|(at, _)| *at < end).filter_map(inside).collect()
+    }
+    /// Brings into the cache what changes at these offsets will look at.
+    pub fn touch(&self, offsets: impl IntoIterator<Item = u64>) {
+        self.0.touch(offsets, |piece| piece.len);
     }
     /// Makes `[offset, offset + len)` known as `place`.
     pub fn set(&mut self, offset: u64, len: u64, place: Place) {
@@ -90,7 +91,7 @@ impl Pieces {
             return;
         }
         // The common case: exactly one piece is replaced.
-        if let Some(piece) = self.0.get_mut(&offset)
+        if let Some(piece) = self.0.get_mut(offset)
             && piece.len == len
         {
             piece.place = place;
@@ -98,7 +99,8 @@ impl Pieces {
         }
         self.cut(offset, offset.saturating_add(len));
         // A run that goes on where the one before it ends is one piece.
-        if let Some((at, before)) = self.0.range_mut(..offset).next_back()
+        if let Some(last) = offset.checked_sub(1)
+            && let Some((at, before)) = self.0.floor_mut(last)
             && at + before.len == offset
         {
             let joins = match (&before.place, &place) {
@@ -115,7 +117,9 @@ impl Pieces {
     }
     /// Forgets `[from, to)`.
     fn cut(&mut self, from: u64, to: u64) {
-        if let Some((&at, piece)) = self.0.range_mut(..from).next_back() {
+        if let Some(last) = from.checked_sub(1)
+            && let Some((at, piece)) = self.0.floor_mut(last)
+        {
             let end = at + piece.len;
             if end > from {
                 piece.len = from - at;
@@ -126,10 +130,10 @@ impl Pieces {
                 }
             }
         }
-        while let Some((&at, piece)) = self.0.range(from..to).next() {
+        while let Some((at, piece)) = self.0.floor(to - 1).filter(|(at, _)| *at >= from) {
             let end = at + piece.len;
             let rest = (end > to).then(|| Piece { len: end - to, place: piece.place.after(to - at) });
-            self.0.remove(&at);
+            self.0.remove(at);
             if let Some(rest) = rest {
                 self.0.insert(to, rest);
             }
