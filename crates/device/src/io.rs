@@ -95,14 +95,14 @@ impl SegmentIo {
             let whole = at.is_multiple_of(huge) && len - done >= huge as usize;
             let mut n = (len - done).min(SLICE_BYTES);
             if whole {
-                n -= n % huge as usize;
+                n = huge as usize;
             }
-            let is_there = self.is_tmpfs && map.is_resident(at, n);
+            // Stretches are made present whole: the first page speaks for the others.
+            let is_there = self.is_tmpfs && map.is_resident(at, if whole { 1 } else { n });
             if whole && !is_there {
-                // One page each first: where none is present the kernel makes no huge one. Small pages that are there
+                // One page first: where none is present the kernel makes no huge one. Small pages that are there
                 // already stay as they are: copying them takes longer than it saves.
-                let firsts = (0..n).step_by(huge as usize).try_for_each(|i| map.populate(at + i as u64, 1));
-                if !(firsts.is_ok() && map.collapse(at, n)) {
+                if !(map.populate(at, 1).is_ok() && map.collapse(at, n)) {
                     huge = u64::MAX;
                 }
             }

@@ -5,6 +5,7 @@
 //! says whether they survived, and never invents them. Every trait here has a conformance suite that the real
 //! implementation, the one in memory and each wrapper pass.
 
+pub mod ahead;
 pub mod aligned;
 mod clock;
 pub mod conformance;

@@ -370,9 +370,8 @@ impl Consumer {
         self.release();
         let deadline = Instant::now() + timeout;
         loop {
-            let mut spin = std::mem::take(&mut self.spin);
-            let ready = spin.until(|| self.is_ready());
-            self.spin = spin;
+            let (tail, seen, head) = (self.memory.u64_at(TAIL_AT), self.tail, self.head);
+            let ready = self.spin.until(|| seen != head || tail.load(Ordering::Acquire) != head);
             if ready {
                 return Ok(true);
             }

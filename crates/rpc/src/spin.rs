@@ -1,5 +1,6 @@
 //! How long to spin before sleeping.
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// Spinning pays while the answer comes within the time that waking a sleeper takes, and burns a core otherwise.
@@ -30,8 +31,10 @@ const BACKOFF_MAX: u32 = 256;
 
 impl Default for Spin {
     fn default() -> Self {
-        let alone = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1);
-        Self::new(Duration::from_nanos(if alone { 0 } else { MAX_NS }))
+        // Asked once: the answer is put together from a dozen files of `/proc` and `/sys`.
+        static ALONE: OnceLock<bool> = OnceLock::new();
+        let alone = ALONE.get_or_init(|| std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1));
+        Self::new(Duration::from_nanos(if *alone { 0 } else { MAX_NS }))
     }
 }
 

@@ -83,6 +83,10 @@ impl Service {
         }
         Handling { guard: Some(lock(&self.shared.engine)), shared: &self.shared, waits: false }
     }
+    /// Batches of requests handled so far: it rises while there is something to do.
+    pub fn requests(&self) -> u64 {
+        self.shared.requests.load(Ordering::Relaxed)
+    }
     /// Handles one request and waits for its response.
     pub fn call(&self, session: SessionId, seq: u64, request: Request) -> Response {
         let (send, receive) = std::sync::mpsc::sync_channel(1);

@@ -1,8 +1,9 @@
 //! The daemon: one process per node that serves a store directory to every other.
 //!
 //! One thread handles the requests of all clients from their rings; one accepts connections; one per client waits on
-//! its socket, for segments to hand out and for its end; the engine has its own.
+//! its socket, for segments to hand out and for its end; one makes memory present ahead; the engine has its own.
 
+mod ahead;
 mod background;
 mod greet;
 mod peer;
@@ -109,6 +110,7 @@ fn serve(dir: &Path, options: &DaemonOptions, in_background: bool) -> Result<()>
         .name("cenote-rings".into())
         .spawn(move || rings::run(&for_rings))
         .map_err(|error| Error::io("a thread for the rings", &error))?;
+    ahead::start(&daemon);
     if in_background {
         background::report(None);
     }

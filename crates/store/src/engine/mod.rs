@@ -22,11 +22,11 @@ mod verify;
 use std::sync::Arc;
 
 use cenote_device::Device;
-use cenote_model::{DeviceId, Error, ErrorKind, Request, Response, Result, StoreId};
+use cenote_model::{DeviceId, DeviceInfo, Error, ErrorKind, Request, Response, Result, StoreId};
 
 use crate::apply::Txn;
 use crate::journal::Journal;
-use crate::space::Tag;
+use crate::space::{DeviceSlot, Tag};
 use crate::state::State;
 use crate::{Outcome, Seams, SessionId, StoreSummary, Ticket, Tuning};
 use jobs::Jobs;
@@ -85,6 +85,11 @@ impl Engine {
     pub fn device(&self, id: DeviceId) -> Option<Arc<dyn Device>> {
         let slot = self.state.space.slot_of(id)?;
         self.state.space.get(slot).device.clone()
+    }
+
+    /// The devices and their use.
+    pub fn device_infos(&self) -> Vec<DeviceInfo> {
+        self.state.space.present().map(DeviceSlot::info).collect()
     }
 
     /// Answers a request. `seq` numbers a session's changes from 1; 0 for what needs no exactly-once.

@@ -10,7 +10,6 @@ use cenote_model::{
 use super::Engine;
 use crate::container::Container;
 use crate::index::Index;
-use crate::space::DeviceSlot;
 
 /// Most things in one answer.
 const LIMIT_MAX: u32 = 65_536;
@@ -57,7 +56,7 @@ impl Engine {
                 Ok(Response::Containers(infos))
             }
             Request::Devices => {
-                let mut infos: Vec<_> = self.state.space.present().map(DeviceSlot::info).collect();
+                let mut infos = self.device_infos();
                 infos.sort_by_key(|info| (info.spec.kind, info.id));
                 Ok(Response::Devices(infos))
             }

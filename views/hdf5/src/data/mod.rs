@@ -72,10 +72,10 @@ pub fn write(parts: &[Io<'_>], dxpl: hid_t) -> Result<()> {
 pub fn set_extent(dataset: &Dataset, dims: &[u64]) -> Result<()> {
     resize::set_extent(dataset, dims)
 }
-/// Everything written so far survives power loss.
+/// Stores what this process still holds back, and waits for media if flushes are to.
 pub fn flush(dataset: &Dataset) -> Result<()> {
     dataset.data.flush()?;
-    dataset.file.container.flush()
+    dataset.file.flush_to_media()
 }
 /// Stores what this process still holds back of a dataset. To be called when a handle is closed, so that a failure is told.
 pub fn close(dataset: &Dataset) -> Result<()> {

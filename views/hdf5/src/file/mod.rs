@@ -54,6 +54,10 @@ pub struct File {
 }
 
 impl File {
+    /// The part of a flush that native HDF5 leaves to `fsync`: waits for media if flushes are to ([`stores::FLUSH_ENV`]).
+    pub fn flush_to_media(&self) -> Result<()> {
+        if self.writable && stores::flush_waits_for_media() { self.container.flush() } else { Ok(()) }
+    }
     /// The id of the raw-data object number `id`: the generation is its upper half, so that the objects of an
     /// incarnation are one range, which truncation deletes.
     pub fn object_id(&self, id: u64) -> ObjectId {

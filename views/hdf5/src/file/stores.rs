@@ -12,6 +12,15 @@ use crate::Result;
 /// The environment variable that names the store's directory.
 pub const STORE_ENV: &str = "CENOTE_STORE";
 
+/// The environment variable that says what `H5Fflush` waits for: `media`, or nothing (the preset).
+pub const FLUSH_ENV: &str = "CENOTE_HDF5_FLUSH";
+
+/// True if flushes of files and datasets are to return only when what was written survives power loss.
+pub fn flush_waits_for_media() -> bool {
+    static WAITS: LazyLock<bool> = LazyLock::new(|| std::env::var_os(FLUSH_ENV).is_some_and(|value| value == "media"));
+    *WAITS
+}
+
 static STORES: LazyLock<Mutex<HashMap<PathBuf, Store>>> = LazyLock::new(Mutex::default);
 
 /// `$XDG_DATA_HOME/cenote/default`, or the same below `~/.local/share`.

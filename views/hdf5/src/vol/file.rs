@@ -209,10 +209,11 @@ unsafe extern "C" fn specific<const N: usize>(
     })
 }
 
-/// Everything acknowledged so far survives power loss.
+/// What this process held back is acknowledged like everything else: visible to all, and safe from the death of any
+/// process. Safe from power loss as well if that was asked for ([`File::flush_to_media`]).
 pub fn flush(file: &Arc<File>) -> Result<()> {
     crate::data::flush_file(file)?;
-    if file.writable { file.container.flush() } else { Ok(()) }
+    file.flush_to_media()
 }
 
 unsafe extern "C" fn optional<const N: usize>(

@@ -1,0 +1,78 @@
+//! Memory made present before anybody writes to it.
+//!
+//! A page of shared memory that nobody touched is zeroed when it is first used, and each process maps small pages one by
+//! one. Made ahead, in huge pages where the machine has them, it costs a writer neither. Knows nothing of what is free:
+//! it fills holes of the file from the begin on, as the allocator hands out memory.
+
+use cenote_model::Result;
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+
+use crate::io::fail;
+use crate::map::{HUGE_BYTES, Mapping};
+use crate::{SegmentFile, SegmentMode};
+
+const HUGE: u64 = HUGE_BYTES as u64;
+
+/// Bytes of a segment's data that are in memory.
+pub fn present_bytes(file: &SegmentFile) -> Result<u64> {
+    let stat = rustix::fs::fstat(&*file.fd).map_err(|errno| fail("a memory segment", errno))?;
+    Ok((stat.st_blocks as u64 * 512).min(file.len))
+}
+
+/// Makes up to `bytes_max` bytes present where the segment's data have their first hole; changes no byte. How many there
+/// are now that were not: 0 if there is no hole, or no memory for it.
+pub fn fill_first_hole(file: &SegmentFile, bytes_max: u64) -> Result<u64> {
+    if file.mode != SegmentMode::Mapped || !file.data_offset.is_multiple_of(HUGE) {
+        return Ok(0);
+    }
+    let before = present_bytes(file)?;
+    let end = file.data_offset + file.len;
+    let hole = match rustix::fs::seek(&*file.fd, SeekFrom::Hole(file.data_offset)) {
+        Ok(hole) if hole < end => hole,
+        Ok(_) | Err(Errno::NXIO) => return Ok(0),
+        Err(errno) => return Err(fail("a memory segment", errno)),
+    };
+    let from = hole / HUGE * HUGE;
+    let len = (end - from).min(bytes_max.next_multiple_of(HUGE)) as usize;
+    let map = Mapping::new(&*file.fd, from, len, true).map_err(|errno| fail("a memory segment", errno))?;
+    // One page of each stretch first: where none is present the kernel makes no huge one.
+    let whole = len / HUGE_BYTES * HUGE_BYTES;
+    let firsts = (0..whole).step_by(HUGE_BYTES).try_for_each(|at| map.populate(at as u64, 1));
+    let is_huge = firsts.is_ok() && map.collapse(0, whole);
+    let rest = if is_huge { whole } else { 0 };
+    // What cannot be had now is had, or refused, when somebody writes there.
+    let _ = map.populate(rest as u64, len - rest);
+    Ok(present_bytes(file)?.saturating_sub(before))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+    use super::*;
+
+    #[test]
+    fn holes_are_filled_from_the_begin_and_bytes_stay() {
+        let fd = memfd_create("ahead", MemfdFlags::CLOEXEC).expect("a memfd");
+        let len = 3 * HUGE + 8192;
+        ftruncate(&fd, HUGE + len).expect("its size");
+        rustix::io::pwrite(&fd, b"here", HUGE + 5000).expect("written");
+        let file = SegmentFile { fd: Arc::new(fd), data_offset: HUGE, len, mode: SegmentMode::Mapped };
+        assert_eq!(present_bytes(&file).expect("asked"), 4096);
+        let mut present = 4096;
+        for _ in 0..8 {
+            let more = fill_first_hole(&file, HUGE).expect("filled");
+            assert!(more <= HUGE, "no more than asked for: {more}");
+            present += more;
+            assert_eq!(present_bytes(&file).expect("asked"), present);
+        }
+        assert_eq!(present, len, "all of it in the end");
+        assert_eq!(fill_first_hole(&file, HUGE).expect("nothing to do"), 0);
+        let mut back = [0u8; 6];
+        rustix::io::pread(&*file.fd, &mut back, HUGE + 4999).expect("read");
+        assert_eq!(&back, b"\0here\0");
+    }
+}
