@@ -177,9 +177,6 @@ impl Containers {
     pub fn get(&self, id: ContainerId) -> Option<&Container> {
         self.by_id.get(&id).map(|slot| self.at(*slot))
     }
-    pub fn has(&self, id: ContainerId) -> bool {
-        self.by_id.contains_key(&id)
-    }
     pub fn get_mut(&mut self, id: ContainerId) -> Option<&mut Container> {
         let slot = self.slot_of(id)?;
         Some(self.at_mut(slot))

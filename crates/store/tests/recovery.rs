@@ -304,3 +304,27 @@ fn an_answer_that_is_asked_for_again_promises_what_the_container_promises_then()
     world.open().unwrap();
     assert_eq!(world.read(key).unwrap(), [7; 5000]);
 }
+
+#[test]
+fn a_cut_of_which_something_cannot_be_read_is_never_called_done() {
+    let mut world = small_world();
+    let key = object(world.container("c", Durability::Async), 1);
+    world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
+    world.write(key, 0, &[1; 5000]).unwrap();
+    world.flush(FlushTarget::Store).unwrap();
+    world.write(key, 0, &[2; 5000]).unwrap();
+    let damaged = world.lookup(key).unwrap().extents[0].1.clone();
+    assert!(world.devices.corrupt(STORE, damaged.device, damaged.run_offset, 1));
+    // A cut begins, and what it has to copy is replaced before it is copied.
+    world.clock.advance_ns(10_000_000_000);
+    world.engine().tick();
+    world.write(key, 0, &[3; 5000]).unwrap();
+    while let Some(job) = world.engine().next_job() {
+        let done = job.run();
+        world.engine().finish_job(done);
+    }
+    world.power_loss(Keep::Everything);
+    world.open().unwrap();
+    assert!(world.report.lost_objects.is_empty(), "{:?}", world.report);
+    assert_eq!(world.read(key).unwrap(), [1; 5000]);
+}

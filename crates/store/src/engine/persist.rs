@@ -12,7 +12,7 @@ use crate::journal::Kind;
 use crate::journal::record::encode_cut;
 use crate::map::Ext;
 use crate::objects::Presence;
-use crate::persist::{DrainItem, Stage};
+use crate::persist::{Cut, DrainItem, Stage};
 use crate::placing::{Action, Placing, Target, identity};
 use crate::undo::Change;
 use crate::work::{Copy, Job, Part, Work};
@@ -76,22 +76,57 @@ impl Engine {
         self.advance_cuts();
     }
 
-    /// Cuts that cannot be completed give way to later ones.
+    /// Cuts that cannot be completed give way to later ones: something as it was at the cut cannot be read any more, or
+    /// there was no room for a copy, and of what was deleted since a later cut needs none.
     pub(super) fn renew_cuts(&mut self) {
-        let to_renew = |cut: &&crate::persist::Cut| cut.renew && cut.in_flight == 0;
-        let due: Vec<(u64, Vec<ContainerId>)> =
-            self.state.cuts.pending.values().filter(to_renew).map(|cut| (cut.id, cut.members.clone())).collect();
-        for (id, members) in due {
-            let mut group: Vec<ContainerId> = members.iter().flat_map(|member| self.state.linked(*member)).collect();
-            group.sort_unstable();
-            group.dedup();
-            let other = |member: &ContainerId| {
-                self.state.containers.get(*member).is_some_and(|c| c.pending_cut.is_some_and(|cut| cut != id))
-            };
-            if !group.iter().any(other) && !group.is_empty() {
+        let due: Vec<u64> =
+            self.state.cuts.pending.values().filter(|cut| self.is_to_renew(cut)).map(|cut| cut.id).collect();
+        for id in due {
+            // One that was begun here may have taken its place already.
+            let Some(cut) = self.state.cuts.pending.get(&id) else { continue };
+            let Some(group) = self.renewed_group(id, cut.members.clone()) else { continue };
+            if !group.is_empty() {
                 let _ = self.begin_cut(&group); // if the journal does not take it: at the next tick
+            } else if let Some(cut) = self.state.cuts.get_mut(id) {
+                cut.retry_ns = 0; // all of its containers are gone: nothing is left to copy
             }
         }
+    }
+
+    fn is_to_renew(&self, cut: &Cut) -> bool {
+        if cut.in_flight > 0 || cut.renew {
+            return cut.in_flight == 0;
+        }
+        let full = cut.error.as_ref().is_some_and(|error| error.kind() == ErrorKind::Full);
+        let changed = |id: &ContainerId| self.state.containers.get(*id).is_none_or(|c| c.epoch > cut.epoch);
+        // Not at each tick: who deletes much does it in many requests.
+        let failed_ns = cut.retry_ns.saturating_sub(self.settings.retry_ns);
+        let rested = self.state.now_ns.saturating_sub(failed_ns) >= self.settings.group_commit_ns;
+        full && cut.stage == Stage::Drain && rested && cut.members.iter().any(changed)
+    }
+
+    /// All that must be cut together with the members of cut `id`: whom they share transactions with, and who is in a cut
+    /// with these. None if one of those cuts is making progress.
+    fn renewed_group(&self, id: u64, mut group: Vec<ContainerId>) -> Option<Vec<ContainerId>> {
+        let mut next = 0;
+        while let Some(member) = group.get(next).copied() {
+            next += 1;
+            let mut more = self.state.linked(member);
+            let pending = self.state.containers.get(member).and_then(|container| container.pending_cut);
+            if let Some(cut) = pending.and_then(|cut| self.state.cuts.pending.get(&cut)) {
+                if cut.id != id && (cut.in_flight > 0 || cut.stage != Stage::Drain) {
+                    return None;
+                }
+                more.extend(cut.members.iter().copied());
+            }
+            more.retain(|member| !group.contains(member));
+            more.dedup();
+            group.extend(more);
+        }
+        group.sort_unstable();
+        group.dedup();
+        group.retain(|id| self.state.containers.get(*id).is_some_and(crate::container::Container::is_tracked));
+        Some(group)
     }
 
     fn begin_cut(&mut self, members: &[ContainerId]) -> cenote_model::Result<()> {
@@ -124,7 +159,8 @@ impl Engine {
 
     /// All that a cut promises is on media: says so in the journal.
     pub(super) fn mark(&mut self, id: u64) {
-        let Some(cut) = self.state.cuts.pending.get(&id) else { return };
+        // What is to be renewed is not whole: a later cut takes its place at the next tick.
+        let Some(cut) = self.state.cuts.pending.get(&id).filter(|cut| !cut.renew) else { return };
         let (epoch, members) = (cut.epoch, cut.members.clone());
         let mut draft = self.journal.draft(Kind::Mark);
         encode_cut(&mut draft.bytes, id, epoch, &members);
@@ -142,8 +178,7 @@ impl Engine {
             return None;
         }
         let now = self.state.now_ns;
-        let ready =
-            |cut: &&crate::persist::Cut| cut.stage == Stage::Drain && cut.retry_ns <= now && !cut.queue.is_empty();
+        let ready = |cut: &&Cut| cut.stage == Stage::Drain && cut.retry_ns <= now && !cut.queue.is_empty();
         let pending = &self.state.cuts.pending;
         let cut = pending.values().filter(ready).max_by_key(|cut| (cut.urgent, std::cmp::Reverse(cut.id)))?.id;
         let sources = self.gather(cut);

@@ -79,9 +79,12 @@ impl State {
         for member in members {
             let pending = self.containers.get(*member).and_then(|container| container.pending_cut);
             if let Some(earlier) = pending.and_then(|earlier| self.cuts.pending.remove(&earlier)) {
-                debug_assert!(
-                    earlier.members.iter().all(|other| members.contains(other) || !self.containers.has(*other))
-                );
+                // All of them are members again, but for those that have no persisted epoch any more.
+                for other in earlier.members.iter().filter(|other| !members.contains(other)) {
+                    let Some(container) = self.containers.get_mut(*other) else { continue };
+                    debug_assert!(!container.is_tracked(), "container {other} lost its cut");
+                    container.pending_cut = None;
+                }
                 // What was overwritten since needs no copy any more: nobody goes back to the earlier cut.
                 cut.queue.extend(earlier.queue.into_iter().filter(|item| matches!(item, DrainItem::Fresh(_))));
                 cut.needs_sync = true;

@@ -244,6 +244,16 @@ impl Sim {
         let Some(key) = self.any_object() else { return Ok(None) };
         let offset = self.draw_offset(key);
         let len = self.rng.size(self.profile.write_max);
+        self.stage_write(at, key, offset, len)
+    }
+    /// A write of at most `len` bytes into leased space. `None`: there is no room.
+    pub(super) fn stage_write(
+        &mut self,
+        at: usize,
+        key: ObjectKey,
+        offset: u64,
+        len: u64,
+    ) -> Check<Option<(Update, Change)>> {
         let Some((run, len)) = self.space(at, key.container, len)? else { return Ok(None) };
         let id = self.write_id();
         let Some(device) = self.engine().device(run.device) else {

@@ -1,6 +1,6 @@
 //! The end of a run: everybody leaves, the store comes to rest, and nothing may be lost, hang or leak.
 
-use cenote_model::{FlushTarget, Request, Response, Update};
+use cenote_model::{DeviceInfo, DeviceState, Durability, FlushTarget, ObjectId, ObjectKey, Request, Response, Update};
 
 use cenote_store::Outcome;
 
@@ -30,6 +30,9 @@ impl Sim {
                 "HANG: {:?} of client {} never gets its answer",
                 client.sent[0].request, client.info.nonce
             ));
+        }
+        if self.flips == 0 && self.profile.full {
+            self.empty_and_fill_again()?;
         }
         while !self.clients.is_empty() {
             self.client_bury(0);
@@ -125,6 +128,48 @@ impl Sim {
         self.client_open()?;
         self.flush_all()?;
         if self.is_flushed() { self.check_space(true) } else { Ok(()) }
+    }
+    /// However full a store is, when all its objects are deleted it takes new ones, and flushes them.
+    fn empty_and_fill_again(&mut self) -> Check {
+        while !self.clients.is_empty() {
+            self.client_bury(0);
+        }
+        self.client_open()?;
+        let containers = self.oracle.current().containers.clone();
+        let objects = containers
+            .iter()
+            .flat_map(|(id, it)| it.objects.keys().map(|object| ObjectKey { container: *id, object: *object }));
+        let objects: Vec<ObjectKey> = objects.collect();
+        for some in objects.chunks(3) {
+            let updates = some.iter().map(|key| Update::ObjectDelete { key: *key }).collect();
+            let changes: Vec<Change> = some.iter().map(|key| Change::ObjectDelete { key: *key }).collect();
+            self.send_updates(0, Vec::new(), updates, &changes, false)?;
+            self.tick()?;
+        }
+        self.rest()?;
+        let session = self.observer()?;
+        let Outcome::Ready(Response::Devices(devices)) = self.engine().handle(session, 0, Request::Devices) else {
+            return Err("Devices must answer at once".into());
+        };
+        let usable = |device: &DeviceInfo| device.spec.kind.is_persistent() && device.state == DeviceState::Online;
+        if !devices.iter().any(usable) {
+            return Ok(());
+        }
+        trace!(self.trace, "all objects are deleted: there must be room");
+        for (id, _) in containers.iter().filter(|(_, it)| it.spec.durability != Durability::Scratch).take(1) {
+            let key = ObjectKey { container: *id, object: ObjectId(1) };
+            let block_shift = 12;
+            let (create, created) =
+                (Update::ObjectCreate { key, block_shift }, Change::ObjectCreate { key, block_shift });
+            self.send_updates(0, Vec::new(), vec![create], &[created], true)?;
+            let Some((write, written)) = self.stage_write(0, key, 0, 3000)? else {
+                return Err(format!("FULL: no room for container {id} after everything was deleted"));
+            };
+            self.send_updates(0, Vec::new(), vec![write], &[written], true)?;
+            self.rest()?;
+        }
+        self.flush_all()?;
+        if self.is_flushed() { Ok(()) } else { Err("FULL: a flush after everything was deleted".into()) }
     }
     /// True if the last flush found room for everything: what was replaced since an earlier one takes no space any more.
     fn is_flushed(&self) -> bool {

@@ -45,6 +45,8 @@ struct Profile {
     /// Steps that do background work, as a weight.
     background: u32,
     ids: u64,
+    /// Devices so small that they fill up.
+    full: bool,
     tuning: Tuning,
 }
 
@@ -59,6 +61,7 @@ impl Profile {
             flips: rng.chance(150),
             background: *rng.pick(&[4, 20, 60]),
             ids: rng.between(1, 10),
+            full: rng.chance(120),
             // Small files, so that rotation and checkpoints happen, and opening has little to read.
             tuning: Tuning {
                 log_bytes: *rng.pick(&[8 << 10, 16 << 10, 64 << 10, 256 << 10]),
@@ -205,7 +208,10 @@ impl Sim {
             _ => {}
         }
         let world = World::new(*rng.pick(&[64 << 10, 256 << 10, 1 << 20]), *rng.pick(&[4, 64, 1024]));
-        let config = StoreConfig { devices: draw_devices(&mut rng), ..StoreConfig::default() };
+        if profile.full {
+            profile.write_max = profile.write_max.clamp(5_000, 20_000);
+        }
+        let config = StoreConfig { devices: draw_devices(&mut rng, profile.full), ..StoreConfig::default() };
         trace!(trace, "seed {seed}: {profile:?}");
         for device in &config.devices {
             trace!(trace, "device `{}` {:?} {} bytes", device.name, device.kind, device.capacity_bytes);
@@ -270,7 +276,7 @@ impl Sim {
     }
 }
 
-fn draw_devices(rng: &mut Rng) -> Vec<DeviceSpec> {
+fn draw_devices(rng: &mut Rng, small: bool) -> Vec<DeviceSpec> {
     let mut kinds = Vec::new();
     for _ in 0..rng.between(0, 2) {
         kinds.push(DeviceKind::SharedMemory);
@@ -281,7 +287,13 @@ fn draw_devices(rng: &mut Rng) -> Vec<DeviceSpec> {
     if kinds.is_empty() || rng.chance(700) {
         kinds.push(DeviceKind::Directory);
     }
-    kinds.iter().enumerate().map(|(n, kind)| draw_device(rng, n as u64, *kind)).collect()
+    let mut devices: Vec<_> = kinds.iter().enumerate().map(|(n, kind)| draw_device(rng, n as u64, *kind)).collect();
+    if small {
+        for device in &mut devices {
+            device.capacity_bytes = 8192 * rng.between(4, 14);
+        }
+    }
+    devices
 }
 
 fn draw_device(rng: &mut Rng, number: u64, kind: DeviceKind) -> DeviceSpec {

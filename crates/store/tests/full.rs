@@ -1,0 +1,76 @@
+//! Stores without room: deletes make room at once, whatever waits for room; and power loss meanwhile leaves a prefix.
+
+mod world;
+
+use cenote_device::mem::Keep;
+use cenote_model::*;
+use world::*;
+
+/// A store of which every tier is full, and the objects in it.
+fn full_world() -> (World, ContainerId, Vec<ObjectKey>) {
+    let mut world = World::new(&three_tiers(256 << 10, 64 << 10, 64 << 10));
+    let container = world.container("c", Durability::Async);
+    let mut written = Vec::new();
+    for n in 1..200 {
+        let key = object(container, n);
+        world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
+        if let Err(error) = world.write(key, 0, &[n as u8; 4096]) {
+            assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+            break;
+        }
+        written.push(key);
+        world.step();
+    }
+    assert!(written.len() > 20, "{}", written.len());
+    (world, container, written)
+}
+
+#[test]
+fn a_full_store_is_emptied_by_deletes_at_once() {
+    let (mut world, container, written) = full_world();
+    let _ = world.flush(FlushTarget::Store);
+    let before = world.now_ns();
+    for key in &written {
+        world.must(vec![Update::ObjectDelete { key: *key }]);
+    }
+    for _ in 0..5 {
+        world.clock.advance_ns(20_000_000);
+        world.work();
+    }
+    let waited_ms = (world.now_ns() - before) / 1_000_000;
+    assert!(waited_ms < 500, "{waited_ms} ms");
+    for (name, used, _) in world.used() {
+        assert_eq!(used, 0, "{name}");
+    }
+    let key = object(container, 500);
+    world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
+    world.write(key, 0, &[1; 4096]).unwrap();
+    world.flush(FlushTarget::Store).unwrap();
+}
+
+#[test]
+fn power_loss_while_deletes_wait_for_room_leaves_a_prefix() {
+    for deleted in [0, 1, 5, 17] {
+        for keep in [Keep::Nothing, Keep::Everything] {
+            let (mut world, _, written) = full_world();
+            for key in &written[..deleted] {
+                world.must(vec![Update::ObjectDelete { key: *key }]);
+                world.step();
+            }
+            world.clock.advance_ns(20_000_000);
+            world.work();
+            world.power_loss(keep);
+            world.open().unwrap();
+            // Objects were made in order, then deleted in order: a prefix is a stretch of them.
+            let there: Vec<bool> = written.iter().map(|key| world.read(*key).is_ok_and(|b| !b.is_empty())).collect();
+            let first = there.iter().position(|there| *there).unwrap_or(there.len());
+            let last = there.iter().rposition(|there| *there).map_or(first, |at| at + 1);
+            let nothing = first == there.len(); // no cut found room
+            assert!((first <= deleted || nothing) && there[first..last].iter().all(|there| *there), "{there:?}");
+            assert!(first == 0 || nothing || last == written.len(), "deletes outlived writes before them: {there:?}");
+            for (n, key) in written.iter().enumerate().filter(|(n, _)| there[*n]) {
+                assert_eq!(world.read(*key).unwrap(), [n as u8 + 1; 4096]);
+            }
+        }
+    }
+}
