@@ -74,3 +74,24 @@ fn power_loss_while_deletes_wait_for_room_leaves_a_prefix() {
         }
     }
 }
+
+#[test]
+fn a_store_at_rest_says_at_once_that_it_is_full() {
+    let (mut world, container, written) = full_world();
+    let lease = Request::Lease { container, bytes: 4096, run_min: 4096, avoid: vec![] };
+    let kind = |world: &mut World| match world.ask(lease.clone()) {
+        Response::Failed(error) => Some(error.kind()),
+        _ => None,
+    };
+    for _ in 0..5 {
+        world.clock.advance_ns(20_000_000);
+        world.work();
+    }
+    assert_eq!(kind(&mut world), Some(ErrorKind::Full));
+    // What deleting frees is worth waiting for.
+    for key in &written {
+        world.must(vec![Update::ObjectDelete { key: *key }]);
+    }
+    assert_eq!(kind(&mut world), Some(ErrorKind::Busy));
+    world.room(container, 4096).unwrap();
+}

@@ -20,7 +20,7 @@ const LEASE_BYTES_MAX: u64 = 32 << 20;
 const PIECE_BYTES: u64 = 64 << 10;
 /// Free runs that an arena keeps before it gives the smallest back.
 const RUNS_MAX: usize = 2048;
-/// How long a writer waits for full tiers while nothing drains, before it is told…
+/// How long a writer waits for tiers that are full and have yet to come to rest while nothing drains, before it is told…
 const FULL_PATIENCE: Duration = Duration::from_secs(2);
 /// …and how long while something does.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(60);
@@ -209,7 +209,7 @@ impl State {
     fn put(&mut self, fresh: Free) {
         self.free.push(fresh);
     }
-    /// Asks for more space. While tiers drain, waits a bounded time for them.
+    /// Asks for more space. While some may become free, waits a bounded time for it.
     fn lease(&mut self, session: &Session, container: ContainerId, want: u64, avoid: &[DeviceId]) -> Result<()> {
         let most = (session.memory_bytes() / 16).clamp(LEASE_BYTES_FIRST, LEASE_BYTES_MAX);
         let mut bytes = self.lease_bytes.max(LEASE_BYTES_FIRST).min(most).max(want);
@@ -223,10 +223,17 @@ impl State {
             match session.ask(request) {
                 Ok(Response::Lease(lease)) if !lease.runs.is_empty() => return self.add(session, &lease),
                 Ok(_) => return Err(Error::new(ErrorKind::Internal, "lease").because("an answer without space")),
-                Err(error) if error.kind() == ErrorKind::Full => {
+                Err(error) if matches!(error.kind(), ErrorKind::Full | ErrorKind::Busy) => {
                     if bytes > want {
                         bytes = want; // little is left: take what this write needs
                         self.lease_bytes = LEASE_BYTES_FIRST;
+                        continue;
+                    }
+                    if error.kind() == ErrorKind::Full {
+                        if self.free.is_empty() {
+                            return Err(error); // nothing is being freed: waiting would not help
+                        }
+                        self.shrink(session);
                         continue;
                     }
                     let now = moved_bytes(session);
@@ -234,7 +241,9 @@ impl State {
                         (moved, moved_at) = (now, Instant::now());
                     }
                     if moved_at.elapsed() > FULL_PATIENCE || begin.elapsed() > DRAIN_PATIENCE {
-                        return Err(error);
+                        return Err(Error::new(ErrorKind::Full, error.subject())
+                            .because(error.cause())
+                            .try_next(error.next_step()));
                     }
                     // Space that this session keeps for other classes may be what is missing.
                     self.shrink(session);

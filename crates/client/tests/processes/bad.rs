@@ -86,6 +86,11 @@ pub fn full_store() {
     assert_eq!(error.kind(), ErrorKind::Full, "{error}");
     assert!(error.to_string().contains("memory") && error.to_string().contains("disk"), "{error}");
     assert!(written.len() >= 24, "only {} MiB of 48 could be used", written.len());
+    // Nothing is being freed, so nobody is kept waiting.
+    let begin = std::time::Instant::now();
+    let refused = container.create_object(None, None).unwrap().write_at(0, &vec![1; 1 << 20]).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Full, "{refused}");
+    assert!(begin.elapsed() < std::time::Duration::from_millis(1500), "{:?}", begin.elapsed());
     let mut back = vec![0; 1 << 20];
     for (object, bytes) in &written {
         object.read_at(0, &mut back).unwrap();

@@ -122,6 +122,7 @@ impl Engine {
             device_id_burnt: 0,
             container_deleted_at: 0,
             moved_bytes: 0,
+            progress: super::tick::Progress::default(),
         };
         engine.update_clock();
         engine

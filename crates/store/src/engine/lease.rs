@@ -74,7 +74,9 @@ impl Engine {
             Err(refusal) => refusal.reason,
             Ok(_) => format!("no tier has {run_min} free bytes in one piece: {}", self.uses()),
         };
-        Err(Error::new(ErrorKind::Full, subject())
+        // `Busy`: asking again soon may help. `Full`: it does not, unless somebody deletes something.
+        let kind = if self.may_free_space() { ErrorKind::Busy } else { ErrorKind::Full };
+        Err(Error::new(kind, subject())
             .because(reason)
             .try_next("delete something, add a device, or wait for data to drain"))
     }

@@ -63,6 +63,7 @@ pub struct Engine {
     /// Journal position after the last deletion of a container: who waits for one that is gone waits for that.
     container_deleted_at: u64,
     moved_bytes: u64,
+    progress: tick::Progress,
 }
 
 impl Engine {

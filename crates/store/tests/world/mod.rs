@@ -180,14 +180,19 @@ impl World {
             other => panic!("{other:?}"),
         }
     }
-    /// Leases room for `len` bytes in one run.
+    /// Leases room for `len` bytes in one run; waits while some may become free.
     pub fn room(&mut self, container: ContainerId, len: u32) -> Result<Run> {
         let request = Request::Lease { container, bytes: u64::from(len), run_min: len, avoid: vec![] };
-        match self.ask(request) {
-            Response::Lease(lease) => Ok(lease.runs[0]),
-            Response::Failed(error) => Err(error),
-            other => panic!("{other:?}"),
+        for _ in 0..100 {
+            match self.ask(request.clone()) {
+                Response::Lease(lease) => return Ok(lease.runs[0]),
+                Response::Failed(error) if error.kind() != ErrorKind::Busy => return Err(error),
+                Response::Failed(_) => self.clock.advance_ns(20_000_000),
+                other => panic!("{other:?}"),
+            }
+            self.work();
         }
+        panic!("space is always about to become free, and never does");
     }
     /// The update of a write whose bytes are on the device already.
     pub fn stage(&mut self, key: ObjectKey, offset: u64, bytes: &[u8]) -> Result<Update> {

@@ -173,7 +173,10 @@ impl Sim {
             }
             (Goal::Lease { container }, Response::Lease(lease)) => self.take_lease(at, *container, &lease.runs),
             (Goal::Lease { .. }, Response::Failed(error))
-                if matches!(error.kind(), ErrorKind::Full | ErrorKind::NotFound | ErrorKind::InvalidInput) =>
+                if matches!(
+                    error.kind(),
+                    ErrorKind::Full | ErrorKind::Busy | ErrorKind::NotFound | ErrorKind::InvalidInput
+                ) =>
             {
                 Ok(())
             }
