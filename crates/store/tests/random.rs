@@ -180,7 +180,7 @@ impl Run {
                 }
             }
             Response::Failed(error) => {
-                assert!(fails || matches!(error.kind(), ErrorKind::Full | ErrorKind::Busy), "{error:?}")
+                assert!(fails || matches!(error.kind(), ErrorKind::Full | ErrorKind::Busy), "{error:?}");
             }
             other => panic!("{other:?}"),
         }

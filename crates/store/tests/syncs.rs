@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use cenote_device::mem::Keep;
 use cenote_model::*;
+use cenote_store::Outcome;
 use world::*;
 
 const MIB: u64 = 1 << 20;
@@ -78,4 +79,42 @@ fn bytes_that_cannot_be_read_again_are_never_called_flushed() {
     world.write(key, 0, &written[1].1).unwrap();
     world.flush(FlushTarget::Store).unwrap();
     all_is_there(&mut world, &written);
+}
+
+#[test]
+fn what_is_left_of_an_extent_that_is_overwritten_meanwhile_is_written_again_too() {
+    const LEN: u64 = 100_000;
+    let mut world = World::new(&three_tiers(MIB, 4 * MIB, 8 * MIB));
+    let key = object(world.container("c", Durability::Bypass), 1);
+    world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
+    // From the end, so that neighbours do not merge: more than one batch.
+    for n in (0..6).rev() {
+        world.write(key, n * LEN, &[1; LEN as usize]).unwrap();
+    }
+    world.sync_fails.store(true, Ordering::Relaxed);
+    world.flush(FlushTarget::Store).unwrap_err();
+    world.sync_fails.store(false, Ordering::Relaxed);
+    world.clock.advance_ns(2_000_000_000);
+    let session = world.session;
+    let flush = Request::Flush { target: FlushTarget::Store };
+    let Outcome::Wait(ticket) = world.engine().handle(session, 0, flush) else { panic!("nothing to flush") };
+    // What is to be written again is listed, and some of it is under way.
+    world.engine().tick();
+    let job = world.engine().next_job().unwrap();
+    for n in 0..6 {
+        world.write(key, n * LEN, &[2; 1000]).unwrap();
+    }
+    let done = job.run();
+    world.engine().finish_job(done);
+    while !world.engine().take_finished().iter().any(|(finished, _)| *finished == ticket) {
+        if !world.step() {
+            world.clock.advance_ns(20_000_000);
+        }
+    }
+    world.power_loss(Keep::Nothing);
+    world.open().unwrap();
+    let found = world.read(key).unwrap();
+    for (at, byte) in found.iter().enumerate() {
+        assert!(*byte == 1 || (*byte == 2 && at as u64 % LEN < 1000), "byte {at} is {byte}");
+    }
 }

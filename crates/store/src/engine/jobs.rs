@@ -8,7 +8,7 @@ use cenote_model::ContainerId;
 use super::Engine;
 use crate::journal::file_name;
 use crate::persist::{Cut, DrainItem, Stage};
-use crate::placing::{Placing, Target};
+use crate::placing::Placing;
 use crate::work::{Job, Work};
 
 /// Jobs under way.
@@ -45,11 +45,11 @@ pub(super) enum What {
         parts: Vec<CopyPart>,
         leaving: u8,
     },
-    /// What is written again in place for a cut, and the device slot of each place.
+    /// What is written again in place for a cut.
     Rewrite {
         cut: u64,
         container: ContainerId,
-        targets: Vec<(Target, u8)>,
+        targets: Vec<super::rewrite::Suspect>,
     },
     MakeLog {
         sequence: u64,

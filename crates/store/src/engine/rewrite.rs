@@ -21,21 +21,58 @@ use crate::work::{Copy, CopyFailure, Job, Work};
 /// Extents in one job.
 const PARTS_MAX: usize = 1024;
 
-/// What is still to be written again, by container: extents, and the device slot of the place in question.
+/// What is still to be written again, by container.
 #[derive(Default)]
 pub(super) struct Rewrites {
-    queues: BTreeMap<ContainerId, Vec<(Target, u8)>>,
+    queues: BTreeMap<ContainerId, Queue>,
+}
+
+#[derive(Default)]
+struct Queue {
+    list: Vec<Suspect>,
+    /// What was not found any more where it was listed. Parts of it may be elsewhere: in an undo list, or cut off.
+    lost: Vec<(u8, u64, u64)>,
+}
+
+/// An extent that may not be on media at one of its places.
+#[derive(Clone, Copy)]
+pub(super) struct Suspect {
+    target: Target,
+    /// The device slot of the place, and from where to where it is on it, in whole checksum units.
+    dev: u8,
+    begin: u64,
+    end: u64,
+}
+
+impl Suspect {
+    /// `None`: the extent has no place on the device.
+    fn of(target: Target, ext: &Ext, dev: u8) -> Option<Self> {
+        let base = match (ext.dev == dev, ext.copy == dev) {
+            (true, _) => ext.run_offset,
+            (_, true) => ext.copy_base,
+            _ => return None,
+        };
+        let hull = ext.hull();
+        let at = |offset: u32| base.wrapping_add(u64::from(offset));
+        Some(Self { target, dev, begin: at(hull.begin), end: at(hull.end) })
+    }
+    fn place(&self) -> (u8, u64, u64) {
+        (self.dev, self.begin, self.end)
+    }
+    fn touches(&self, (dev, begin, end): (u8, u64, u64)) -> bool {
+        self.dev == dev && self.begin < end && begin < self.end
+    }
 }
 
 impl State {
     /// Lists what of a container is on its suspect devices and no mark covers.
-    fn list_suspect(&self, id: ContainerId) -> Vec<(Target, u8)> {
+    fn list_suspect(&self, id: ContainerId) -> Vec<Suspect> {
         let mut found = Vec::new();
         let Some(container) = self.containers.get(id) else { return found };
         let mut look = |target: Target, ext: &Ext| {
             let places = [ext.dev, ext.copy].into_iter().filter(|dev| *dev != NO_DEVICE);
             for dev in places.filter(|dev| ext.born >= container.marked_cuts && container.suspect.contains(dev)) {
-                found.push((target, dev));
+                found.extend(Suspect::of(target, ext, dev));
             }
         };
         for (object, slot) in &container.objects {
@@ -64,6 +101,13 @@ impl State {
             }
         }
         found
+    }
+
+    /// The extent, if it is where it was listed, at that place and of that length.
+    fn still_there(&mut self, suspect: &Suspect) -> Option<Ext> {
+        let ext = self.target_mut(suspect.target).cloned()?;
+        let found = Suspect::of(suspect.target, &ext, suspect.dev)?;
+        (found.place() == suspect.place()).then_some(ext)
     }
 
     /// True if something of a cut must be written again before its sync.
@@ -125,7 +169,7 @@ impl Engine {
             let member = members.into_iter().find(suspect)?;
             if !self.rewrites.queues.contains_key(&member) {
                 let list = self.state.list_suspect(member);
-                self.rewrites.queues.insert(member, list);
+                self.rewrites.queues.insert(member, Queue { list, lost: Vec::new() });
             }
             if let Some(job) = self.rewrite_job(cut, member) {
                 return Some(job);
@@ -133,8 +177,14 @@ impl Engine {
             if self.state.cuts.pending.get(&cut).is_some_and(|cut| cut.retry_ns > now) {
                 return None; // it failed
             }
+            let lost = self.rewrites.queues.remove(&member).unwrap_or_default().lost;
+            if !lost.is_empty() {
+                let mut list = self.state.list_suspect(member);
+                list.retain(|suspect| lost.iter().any(|place| suspect.touches(*place)));
+                self.rewrites.queues.insert(member, Queue { list, lost: Vec::new() });
+                continue;
+            }
             // Nothing is left: what was written again is synced with the cut.
-            self.rewrites.queues.remove(&member);
             if let Some(container) = self.state.containers.get_mut(member) {
                 container.suspect.clear();
             }
@@ -143,38 +193,36 @@ impl Engine {
 
     fn rewrite_job(&mut self, cut: u64, container: ContainerId) -> Option<Job> {
         let queue = self.rewrites.queues.get_mut(&container)?;
-        let target_dev = queue.last()?.1;
+        let target_dev = queue.list.last()?.dev;
         let mut batch = Vec::new();
-        while let Some(entry) = queue.pop_if(|(_, dev)| *dev == target_dev && batch.len() < PARTS_MAX) {
+        while let Some(entry) = queue.list.pop_if(|entry| entry.dev == target_dev && batch.len() < PARTS_MAX) {
             batch.push(entry);
         }
         let Some(target) = self.state.space.get(target_dev).device.clone() else {
             return self.cannot_rewrite(cut, container, batch, target_dev);
         };
         let (mut parts, mut targets, mut bytes) = (Vec::new(), Vec::new(), 0);
-        for (i, (place, dev)) in batch.iter().enumerate() {
+        for (i, suspect) in batch.iter().enumerate() {
             if bytes >= self.settings.copy_bytes {
                 let rest = batch[i..].to_vec();
-                self.rewrites.queues.entry(container).or_default().extend(rest);
+                self.rewrites.queues.entry(container).or_default().list.extend(rest);
                 break;
             }
-            let Some(ext) = self.state.target_mut(*place).cloned() else { continue };
-            let base = match (ext.dev == *dev, ext.copy == *dev) {
-                (true, _) => ext.run_offset,
-                (_, true) => ext.copy_base,
-                _ => continue, // it left
+            let Some(ext) = self.state.still_there(suspect) else {
+                self.rewrites.queues.entry(container).or_default().lost.push(suspect.place());
+                continue;
             };
             let Some(part) = self.part_of(&ext) else {
                 let rest = batch[i..].to_vec();
                 return self.cannot_rewrite(cut, container, rest, ext.dev);
             };
             bytes += u64::from(part.len);
-            parts.push((part, base.wrapping_add(u64::from(ext.hull().begin))));
-            targets.push((*place, *dev));
+            parts.push((part, suspect.begin));
+            targets.push(*suspect);
         }
         if parts.is_empty() {
             // All of these are gone; perhaps there are more.
-            return if self.rewrites.queues.get(&container).is_some_and(|queue| !queue.is_empty()) {
+            return if self.rewrites.queues.get(&container).is_some_and(|queue| !queue.list.is_empty()) {
                 self.rewrite_job(cut, container)
             } else {
                 None
@@ -184,8 +232,8 @@ impl Engine {
         Some(self.start(What::Rewrite { cut, container, targets }, work))
     }
 
-    fn cannot_rewrite(&mut self, cut: u64, id: ContainerId, rest: Vec<(Target, u8)>, dev: u8) -> Option<Job> {
-        self.rewrites.queues.entry(id).or_default().extend(rest);
+    fn cannot_rewrite(&mut self, cut: u64, id: ContainerId, rest: Vec<Suspect>, dev: u8) -> Option<Job> {
+        self.rewrites.queues.entry(id).or_default().list.extend(rest);
         let name = self.state.space.get(dev).spec.name.clone();
         self.cut_failed(cut, &Error::new(ErrorKind::Io, format!("device `{name}`")).because("it is not open"));
         None
@@ -195,15 +243,21 @@ impl Engine {
         &mut self,
         cut: u64,
         container: ContainerId,
-        targets: Vec<(Target, u8)>,
+        targets: Vec<Suspect>,
         results: Vec<std::result::Result<(), CopyFailure>>,
     ) {
         let mut failure = None;
-        for ((target, dev), result) in targets.into_iter().zip(results) {
+        for (suspect, result) in targets.into_iter().zip(results) {
+            let Suspect { target, dev, .. } = suspect;
             // Now, not when it began: a sync that began in between does not cover it.
             self.state.space.get_mut(dev).unsynced = true;
             let Err(what) = result else { continue };
-            let Some(ext) = self.state.target_mut(target).cloned() else { continue }; // it is not needed any more
+            let Some(ext) = self.state.still_there(&suspect) else {
+                if let Some(queue) = self.rewrites.queues.get_mut(&container) {
+                    queue.lost.push(suspect.place());
+                }
+                continue;
+            };
             if matches!(what, CopyFailure::Source(_)) && !matches!(target, Target::Live { .. }) {
                 // Overwritten since, and not to be read: a later cut does not need it.
                 if let Some(cut) = self.state.cuts.get_mut(cut) {
@@ -213,7 +267,7 @@ impl Engine {
             }
             // If the list was given up meanwhile it is made anew, and has this one.
             if let Some(queue) = self.rewrites.queues.get_mut(&container) {
-                queue.push((target, dev));
+                queue.list.push(suspect);
             }
             let subject = self.subject(target, ext.len);
             let device = self.state.space.get(dev).spec.name.clone();
