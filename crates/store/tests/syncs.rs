@@ -89,7 +89,7 @@ fn what_is_left_of_an_extent_that_is_overwritten_meanwhile_is_written_again_too(
     world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
     // From the end, so that neighbours do not merge: more than one batch.
     for n in (0..6).rev() {
-        world.write(key, n * LEN, &[1; LEN as usize]).unwrap();
+        world.write(key, n * LEN, &vec![1; LEN as usize]).unwrap();
     }
     world.sync_fails.store(true, Ordering::Relaxed);
     world.flush(FlushTarget::Store).unwrap_err();
