@@ -2,6 +2,10 @@
 
 /// Units in a zone: its bits fill a page.
 const ZONE_UNITS: u64 = 32_768;
+/// As the longest run of a zone: nobody looked, or a run goes on in the next zone.
+const UNKNOWN: u32 = u32::MAX;
+/// How far around freed units one looks for what makes a longer run of them.
+const LOOK_UNITS: u64 = 64;
 const WORDS: usize = (ZONE_UNITS / 64) as usize;
 
 /// A bit per unit, in zones; zones that are all free or all used take no bits.
@@ -14,10 +18,12 @@ pub(crate) struct Bitmap {
     cursor: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Zone {
     /// Free units. The bits are absent when this is 0 or all.
     free: u32,
+    /// No run of free units is longer, or [`UNKNOWN`]: who looks for long runs passes zones that are in pieces.
+    longest: u32,
     used_bits: Option<Box<[u64; WORDS]>>,
 }
 
@@ -25,7 +31,7 @@ impl Bitmap {
     /// All free. Runs never cross a multiple of `segment_units`.
     pub fn new(units: u64, segment_units: u64) -> Self {
         let zones = (0..units.div_ceil(ZONE_UNITS))
-            .map(|z| Zone { free: ZONE_UNITS.min(units - z * ZONE_UNITS) as u32, used_bits: None })
+            .map(|z| Zone { free: ZONE_UNITS.min(units - z * ZONE_UNITS) as u32, longest: UNKNOWN, used_bits: None })
             .collect();
         Self { units, segment_units: segment_units.max(1), zones, free_units: units, cursor: 0 }
     }
@@ -54,24 +60,34 @@ impl Bitmap {
         let mut at = if self.cursor < self.units { self.cursor } else { 0 };
         let begin = at;
         let mut wrapped = false;
+        let mut segment_end = 0;
+        let mut survey = Survey::default();
         while left >= run_min && runs.len() < runs_max {
-            let Some(first) = self.find_free(at).filter(|first| !wrapped || *first < begin) else {
+            let found = self.find_free(at, run_min);
+            survey.reach(&mut self.zones, at, found.unwrap_or(self.units));
+            let Some(first) = found.filter(|first| !wrapped || *first < begin) else {
                 if wrapped {
                     break;
                 }
                 (wrapped, at) = (true, 0);
                 continue;
             };
-            let segment_end = (first / self.segment_units + 1) * self.segment_units;
+            if first >= segment_end || at == 0 {
+                segment_end = (first / self.segment_units + 1) * self.segment_units;
+            }
             let end = self.find_used(first, (first + left).min(segment_end).min(self.units));
             let len = end - first;
             if len >= run_min {
                 self.mark(first, len);
                 runs.push((first, len));
                 left -= len;
+                survey.give_up();
+            } else {
+                survey.note(first, end);
             }
             at = end.max(first + 1);
             if at >= self.units {
+                survey.reach(&mut self.zones, at, at);
                 if wrapped {
                     break;
                 }
@@ -83,14 +99,14 @@ impl Bitmap {
         }
         runs
     }
-    /// The first free unit at or after `from`.
-    fn find_free(&self, from: u64) -> Option<u64> {
+    /// The first free unit at or after `from` in a zone that may have a run of `run_min`.
+    fn find_free(&self, from: u64, run_min: u64) -> Option<u64> {
         let mut at = from;
         while at < self.units {
             let zone = at / ZONE_UNITS;
             let zone_end = zone * ZONE_UNITS + self.zone_units(zone);
             let it = &self.zones[zone as usize];
-            if it.free == 0 {
+            if it.free == 0 || u64::from(it.longest) < run_min {
                 at = zone_end;
                 continue;
             }
@@ -123,11 +139,11 @@ impl Bitmap {
     /// The first run of used units at or after `from`.
     pub fn used_run(&self, from: u64) -> Option<(u64, u64)> {
         let first = self.find_used(from, self.units);
-        (first < self.units).then(|| (first, self.find_free(first).unwrap_or(self.units) - first))
+        (first < self.units).then(|| (first, self.find_free(first, 1).unwrap_or(self.units) - first))
     }
     /// The first run of free units within `[from, to)`.
     pub fn free_run(&self, from: u64, to: u64) -> Option<(u64, u64)> {
-        let first = self.find_free(from).filter(|first| *first < to)?;
+        let first = self.find_free(from, 1).filter(|first| *first < to)?;
         Some((first, self.find_used(first, to) - first))
     }
     /// Marks units used; gives how many were used already.
@@ -165,6 +181,40 @@ impl Bitmap {
     }
 }
 
+/// What a search learns of a zone that it sees from its first unit to its last: the longest run there.
+#[derive(Default)]
+struct Survey {
+    zone: u64,
+    longest: Option<u32>,
+}
+
+impl Survey {
+    /// The search went from `from` to `to` and saw no free unit between, except in zones that it passed by.
+    fn reach(&mut self, zones: &mut [Zone], from: u64, to: u64) {
+        let zone = to / ZONE_UNITS;
+        if zone == self.zone && from <= to && from > zone * ZONE_UNITS {
+            return;
+        }
+        if let Some(longest) = self.longest.take()
+            && self.zone < zone
+        {
+            zones[self.zone as usize].longest = longest;
+        }
+        self.zone = zone;
+        self.longest = (from <= zone * ZONE_UNITS).then_some(0);
+    }
+    /// There is a run in the zone that was reached, of which nothing is taken.
+    fn note(&mut self, first: u64, end: u64) {
+        let crosses = first.is_multiple_of(ZONE_UNITS) || end / ZONE_UNITS != self.zone;
+        let len = if crosses { UNKNOWN } else { (end - first) as u32 };
+        self.longest = self.longest.map(|longest| longest.max(len));
+    }
+    /// What is left of the zone was changed: nothing is known of all of it.
+    fn give_up(&mut self) {
+        self.longest = None;
+    }
+}
+
 impl Zone {
     /// Gives how many units changed.
     fn change(&mut self, first: u64, count: u64, zone_units: u32, used: bool) -> u32 {
@@ -174,7 +224,7 @@ impl Zone {
                 return 0;
             }
             if count == u64::from(zone_units) {
-                self.free = if used { 0 } else { zone_units };
+                (self.free, self.longest) = if used { (0, 0) } else { (zone_units, UNKNOWN) };
                 return zone_units;
             }
             self.used_bits = Some(Box::new([if all_used { u64::MAX } else { 0 }; WORDS]));
@@ -199,9 +249,21 @@ impl Zone {
         }
         if self.free == 0 || self.free == zone_units {
             self.used_bits = None;
+            self.longest = if self.free == 0 { 0 } else { UNKNOWN };
+        } else if !used && self.longest != UNKNOWN {
+            self.longest = self.longest.max(run_around(bits, first, end, u64::from(zone_units)));
         }
         changed
     }
+}
+
+/// Units of the free run that holds `[first, end)`; [`UNKNOWN`] if it touches the zone's begin or end, or is long.
+fn run_around(bits: &[u64; WORDS], first: u64, end: u64, zone_units: u64) -> u32 {
+    let is_free = |unit: u64| bits[(unit / 64) as usize] & 1 << (unit % 64) == 0;
+    let before = (0..first).rev().take(LOOK_UNITS as usize).take_while(|unit| is_free(*unit)).count() as u64;
+    let after = (end..zone_units).take(LOOK_UNITS as usize).take_while(|unit| is_free(*unit)).count() as u64;
+    let is_known = before < first && end + after < zone_units && before.max(after) < LOOK_UNITS;
+    if is_known { (before + end - first + after) as u32 } else { UNKNOWN }
 }
 
 /// The first bit at or after `from` that is set in `of(word)`.
@@ -261,11 +323,87 @@ mod tests {
             let free = plain.iter().filter(|u| !**u).count() as u64;
             assert_eq!(map.free_units(), free);
             let expected = plain.iter().skip(first as usize).position(|u| !u).map(|i| first + i as u64);
-            assert_eq!(map.find_free(first), expected);
+            assert_eq!(map.find_free(first, 1), expected);
         }
         let free = map.free_units();
         let taken: u64 = map.take(free, 1, usize::MAX).iter().map(|(_, len)| len).sum();
         assert_eq!(taken, free);
         assert!(!map.is_free(0, 1));
+    }
+
+    /// What [`Bitmap::take`] promises, unit by unit.
+    fn take_plainly(
+        used: &mut [bool],
+        segment: usize,
+        begin: usize,
+        want: usize,
+        run_min: usize,
+        runs_max: usize,
+    ) -> Vec<(u64, u64)> {
+        let (mut runs, mut left) = (Vec::new(), want);
+        let units = used.len();
+        for (from, to) in [(begin, units), (0, begin)] {
+            let mut at = from;
+            while at < units && left >= run_min && runs.len() < runs_max {
+                let Some(first) = (at..units).find(|unit| !used[*unit]).filter(|first| *first < to) else { break };
+                let limit = (first + left).min((first / segment + 1) * segment).min(units);
+                let end = (first..limit).find(|unit| used[*unit]).unwrap_or(limit);
+                if end - first >= run_min {
+                    used[first..end].fill(true);
+                    runs.push((first as u64, (end - first) as u64));
+                    left -= end - first;
+                }
+                at = end;
+            }
+        }
+        runs
+    }
+
+    #[test]
+    fn takes_what_a_search_unit_by_unit_would() {
+        let one = std::env::var("CENOTE_SEED").ok().and_then(|text| text.parse::<u64>().ok());
+        for seed in one.map_or(0..6, |seed| seed..seed + 1) {
+            println!("CENOTE_SEED={seed}");
+            let mut state = seed;
+            let mut random = |bound: u64| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (state >> 33) % bound
+            };
+            let units = ZONE_UNITS * 3 + [0, 500, ZONE_UNITS - 1][random(3) as usize];
+            let segment = [units, ZONE_UNITS, 5000, ZONE_UNITS * 2][random(4) as usize];
+            let mut map = Bitmap::new(units, segment);
+            let mut plain = vec![false; units as usize];
+            for _ in 0..400 {
+                if random(2) == 0 {
+                    for _ in 0..[3, 300][random(2) as usize] {
+                        let first = random(units);
+                        let most = [2, 40, 2000][random(3) as usize];
+                        let len = (1 + random(most)).min(units - first);
+                        let used = random(5) < 3;
+                        if used {
+                            map.mark(first, len)
+                        } else {
+                            map.clear(first, len)
+                        };
+                        plain[first as usize..(first + len) as usize].fill(used);
+                    }
+                }
+                if random(3) == 0 {
+                    map.rewind();
+                }
+                let most = [3, 30, 3000][random(3) as usize];
+                let run_min = 1 + random(most);
+                let (want, runs_max) = (run_min + random(20_000), 1 + random(200) as usize);
+                let begin = if map.cursor < units { map.cursor } else { 0 };
+                let taken = map.take(want, run_min, runs_max);
+                let (want, run_min) = (want as usize, run_min as usize);
+                let expected = if run_min as u64 > segment {
+                    Vec::new()
+                } else {
+                    take_plainly(&mut plain, segment as usize, begin as usize, want, run_min, runs_max)
+                };
+                assert_eq!(taken, expected, "CENOTE_SEED={seed}");
+            }
+        }
     }
 }
