@@ -24,6 +24,10 @@ impl Log {
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.file.write(offset, bytes)
     }
+    /// The file itself, for what no sync has to bring on media.
+    pub fn file(&self) -> &dyn LogFile {
+        self.file.as_ref()
+    }
     /// Syncs it; an error from the first failure on.
     pub fn sync(&self) -> Result<()> {
         let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);

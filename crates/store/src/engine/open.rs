@@ -295,7 +295,10 @@ fn begin_journal(
     let newest = names.iter().filter_map(|name| journal::sequence_of(name)).max().unwrap_or(0);
     let sequence = newest.max(ended.sequence) + 1;
     let previous = (ended.sequence, ended.offset);
-    Journal::begin(Arc::clone(meta), superblock.id, sequence, previous, ended.position, settings.log_bytes)
+    let journal =
+        Journal::begin(Arc::clone(meta), superblock.id, sequence, previous, ended.position, settings.log_bytes)?;
+    journal::write_continued(last.as_ref(), ended.offset, sequence);
+    Ok(journal)
 }
 
 /// Writes what a log has in `[from, to)` once more. A sync that failed under an earlier process may have left it clean

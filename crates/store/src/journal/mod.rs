@@ -11,7 +11,7 @@ mod update;
 
 use std::sync::Arc;
 
-use cenote_device::MetaDir;
+use cenote_device::{LogFile, MetaDir};
 use cenote_model::{Error, ErrorKind, Result, StoreId};
 
 use crate::codec::{Decoder, Encode};
@@ -44,16 +44,31 @@ pub(crate) enum Kind {
     Mark = 7,
     Place = 8,
     Synced = 9,
+    Continued = 10,
 }
 
 impl Kind {
     pub fn from_code(code: u8) -> Option<Self> {
         use Kind as K;
-        [K::Apply, K::SessionOpen, K::SessionClose, K::Lease, K::Unlease, K::Cut, K::Mark, K::Place, K::Synced]
-            .into_iter()
-            .find(|kind| *kind as u8 == code)
+        [
+            K::Apply,
+            K::SessionOpen,
+            K::SessionClose,
+            K::Lease,
+            K::Unlease,
+            K::Cut,
+            K::Mark,
+            K::Place,
+            K::Synced,
+            K::Continued,
+        ]
+        .into_iter()
+        .find(|kind| *kind as u8 == code)
     }
 }
+
+/// Bytes that a record needs beside its own: for a `Synced` before it, a `Continued` at the end, and what rounding takes.
+const RECORD_ROOM: u64 = 96;
 
 /// The position in a `Synced` record that says that the store was closed in good order.
 pub(crate) const CLOSED: u64 = u64::MAX;
@@ -247,7 +262,7 @@ impl Journal {
                 ))
                 .try_next("split it"));
         }
-        self.make_room(bytes.len() as u64 + 64)?;
+        self.make_room(bytes.len() as u64 + RECORD_ROOM)?;
         if self.proof_due {
             let mut proof = [0u8; RECORD_HEADER + 8];
             proof[16] = Kind::Synced as u8;
@@ -338,6 +353,7 @@ impl Journal {
         // From here on a successor may be there that says where this file ends.
         self.broken = true;
         write_header(&file, &header)?;
+        write_continued(self.file.file(), self.offset, sequence);
         self.synced = position;
         self.go_on_in(&header, file);
         Ok(())
@@ -402,6 +418,20 @@ impl Journal {
 fn write_header(file: &Log, header: &Header) -> Result<()> {
     file.write(0, &header.encode())?;
     file.sync()
+}
+
+/// Says at the end of a file that the begun and synced file `sequence` follows: without this, nobody would miss that one.
+///
+/// Nothing but that depends on it: readers that find the successor stop before it. So a failure is of no account.
+pub(crate) fn write_continued(file: &dyn LogFile, end: u64, sequence: u64) {
+    let mut bytes = [0u8; RECORD_HEADER + 8];
+    if end + bytes.len() as u64 > file.capacity() {
+        return; // of an early version, which left no room for it
+    }
+    bytes[16] = Kind::Continued as u8;
+    bytes[RECORD_HEADER..].copy_from_slice(&sequence.to_le_bytes());
+    seal(&mut bytes, 0);
+    let _ = file.write(end + 4, &bytes[4..]).and_then(|()| file.write(end, &bytes[..4]));
 }
 
 /// Fills in a record's length, epoch and checksum.

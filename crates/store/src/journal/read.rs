@@ -61,8 +61,6 @@ pub(crate) fn read_all(
     power_lost: bool,
     each: &mut dyn FnMut(Replayed<'_>) -> Result<()>,
 ) -> Result<Ended> {
-    let missing =
-        |sequence| corrupt(&file_name(sequence), 0, "it is missing, or damaged").try_next("restore it from a copy");
     let mut chain: Vec<LogRead> = Vec::new();
     for sequence in sequences.iter().rev().copied().filter(|sequence| *sequence >= first) {
         let wanted = chain.last().map(|log: &LogRead| log.header.previous);
@@ -92,6 +90,11 @@ pub(crate) fn read_all(
         ended = Some(read_file(&log.name, log.file.as_ref(), &log.header, next, power_lost, each)?);
     }
     ended.ok_or_else(|| missing(first))
+}
+
+#[cold]
+fn missing(sequence: u64) -> Error {
+    corrupt(&file_name(sequence), 0, "it is missing, or damaged").try_next("restore it from a copy")
 }
 
 /// A file of the journal, opened for reading.
@@ -167,6 +170,10 @@ fn read_file(
             if position != CLOSED {
                 proven = proven.max(position.saturating_sub(header.base));
             }
+        }
+        if kind == Kind::Continued {
+            // A file that is followed ends before this; so the one that followed is not there.
+            return Err(missing(Decoder::new(payload).u64().unwrap_or(0)));
         }
         each(Replayed { kind, epoch, payload, name, offset: at })?;
         at = end;

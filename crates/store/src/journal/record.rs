@@ -241,6 +241,7 @@ pub(crate) fn decode(kind: Kind, epoch: u64, payload: &[u8]) -> Decoded<Entry> {
             from.u64()?;
             Entry::Synced
         }
+        Kind::Continued => return Err(Malformed("a record that only readers of files know")),
     };
     from.end()?;
     Ok(entry)

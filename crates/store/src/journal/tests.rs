@@ -186,6 +186,12 @@ fn a_missing_file_is_named() {
         append(&mut journal, n).unwrap();
         journal.rotate(0).unwrap();
     }
+    let newest = file_name(journal.sequence);
+    let kept = meta.read_file(&newest).unwrap();
+    meta.remove(&newest).unwrap();
+    assert!(replayed(&meta, 1).unwrap_err().to_string().contains(&newest), "nothing follows that would name it");
+    meta.write_file(&newest, &kept).unwrap();
+    assert_eq!(replayed(&meta, 1).unwrap(), [1, 2, 3]);
     meta.remove(&file_name(2)).unwrap();
     assert!(replayed(&meta, 1).unwrap_err().to_string().contains(&file_name(2)));
     meta.remove(&file_name(1)).unwrap();
