@@ -20,10 +20,10 @@ fn clear(said: &Said, code: i32, words: &[&str], what: &str) {
     }
 }
 
-/// Damages a store at rest, and looks that it says so and stays as it is.
 /// Changes the bytes of a file.
 type Damage<'a> = &'a dyn Fn(&mut Vec<u8>);
 
+/// Damages a store at rest, and looks that it says so and stays as it is.
 #[test]
 fn damaged_and_incomplete_stores() {
     let place = Place::with_store();
