@@ -30,6 +30,7 @@ mod shared_memory;
 pub mod sums;
 mod system;
 pub mod throttled;
+pub mod torn;
 
 pub use clock::SystemClock;
 pub use control::{ClientFile, ControlView, ReaderSlots, SharedControl};

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
+use crate::torn::Watch;
+
 /// A huge page.
 pub const HUGE_BYTES: usize = 2 << 20;
 
@@ -21,6 +23,7 @@ pub struct Mapping {
     writable: bool,
     /// The machine gave no huge page when last asked: do not ask again and again.
     no_huge: AtomicBool,
+    watch: Option<Watch>,
 }
 
 // SAFETY: the mapping is plain shared memory; access is by raw copies whose races are the callers' protocol.
@@ -51,7 +54,8 @@ impl Mapping {
             // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, flags, fd, offset)? }
         };
-        Ok(Self { base: base.cast(), len, writable, no_huge: AtomicBool::new(false) })
+        let watch = Watch::new(base.cast(), len);
+        Ok(Self { base: base.cast(), len, writable, no_huge: AtomicBool::new(false), watch })
     }
     /// Bytes mapped.
     pub fn len(&self) -> usize {
@@ -142,6 +146,12 @@ impl Mapping {
         }
         true
     }
+    /// True if another process cut off the file and this one, having asked to ([`crate::torn::survive`]), went on: what
+    /// was behind the cut reads as zeros.
+    #[inline]
+    pub fn is_torn(&self) -> bool {
+        self.watch.as_ref().is_some_and(Watch::is_torn)
+    }
     /// Asks for huge pages. A wish: errors mean that there will be none.
     pub fn advise_huge(&self) -> Result<(), Errno> {
         // SAFETY: the whole mapping; advice changes no bytes.
@@ -220,6 +230,7 @@ impl Drop for Room {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        drop(self.watch.take()); // before the addresses can be another's
         // SAFETY: mapped by `new` with this length, unmapped nowhere else. Failure would leak, not harm.
         let _ = unsafe { rustix::mm::munmap(self.base.cast(), self.len) };
     }

@@ -28,6 +28,7 @@ pub fn run(role: &str, args: &[String]) -> ExitCode {
         "racer" => racer(dir),
         "reader" => reader(dir),
         "endless" => endless(&open(dir, Mode::Daemon)),
+        "cutter" => cutter(&open(dir, Mode::Daemon), args[1].parse().unwrap()),
         "sitter" => sitter(&open(dir, Mode::Daemon)),
         _ => panic!("no role {role}"),
     }
@@ -105,6 +106,21 @@ fn endless(store: &Store) {
 }
 
 /// Holds a lease and a view, does nothing.
+/// Cuts off its own file of rings and slots, and touches nothing any more.
+fn cutter(store: &Store, left: u64) {
+    store.container("shared").unwrap();
+    let own = std::fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap().path()).find(|path| {
+        let target = std::fs::read_link(path).unwrap_or_default();
+        target.file_name().is_some_and(|name| name.to_string_lossy().starts_with("client-"))
+    });
+    let file = std::fs::File::options().write(true).open(own.expect("the file of rings")).unwrap();
+    file.set_len(left).unwrap();
+    say("cut");
+    loop {
+        std::thread::sleep(std::time::Duration::from_secs(60));
+    }
+}
+
 fn sitter(store: &Store) {
     let container = store.container("shared").unwrap();
     let object = container.create_object(None, None).unwrap();

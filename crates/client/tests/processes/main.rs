@@ -40,6 +40,7 @@ const TESTS: &[Test] = &[
     ("readers_cannot_write", others::readers),
     ("hostile_bytes_on_socket_and_ring", others::hostile),
     ("a_stopped_client_harms_nobody", others::stopped_client),
+    ("clients_cut_their_files", others::cut_files),
     ("stop_and_idle_exit", others::stop_and_idle),
     ("a_daemon_dies_in_the_middle", lives::daemon_dies),
     ("clients_die", lives::clients_die),

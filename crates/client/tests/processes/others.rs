@@ -224,6 +224,28 @@ pub fn stopped_client() {
     other.kill();
 }
 
+/// Clients cut off the files that they share with the daemon: it goes on, and they are let go.
+pub fn cut_files() {
+    let place = Place::new();
+    let store = place.make(Mode::Daemon);
+    let pid = daemon_pid(&place.dir());
+    let container = store.create_container("shared", &ContainerSpec::default()).unwrap();
+    let object = container.create_object(None, None).unwrap();
+    for left in ["0", "4096", "100000"] {
+        let mut other = Other::start("cutter", &[place.dir().to_str().unwrap(), left]);
+        assert_eq!(other.line(), "cut", "{left}");
+        eventually("the client is let go", || {
+            // Space that is retired makes the daemon look at the slots of every client.
+            for i in 0..100u32 {
+                object.write_at(u64::from(i % 10) * 4096, &[i as u8; 4096]).unwrap();
+            }
+            store.stats().unwrap().sessions == 1
+        });
+        other.kill();
+    }
+    assert_eq!(daemon_pid(&place.dir()), pid, "the daemon has survived");
+}
+
 /// What `endless` wrote into its object is there, up to what it said was acknowledged.
 pub fn check_blocks(store: &Store, id: ObjectId, count: u64) {
     let object = store.container("shared").unwrap().object(id);

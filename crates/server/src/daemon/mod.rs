@@ -16,6 +16,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use cenote_device::torn;
 use cenote_model::{Error, ErrorKind, Result, StoreConfig};
 use cenote_rpc::{Doorbell, Listener};
 use cenote_wire::Greeting;
@@ -83,6 +84,7 @@ pub fn run(dir: &Path, options: &DaemonOptions) -> Result<()> {
 
 fn serve(dir: &Path, options: &DaemonOptions, in_background: bool) -> Result<()> {
     signals::block();
+    torn::survive();
     let config = StoreConfig::default();
     let how = OpenHow { create: options.create.then_some(&config), create_new: false };
     let host = Host::open(dir, &how)?.ok_or_else(|| {

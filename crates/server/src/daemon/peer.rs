@@ -40,6 +40,7 @@ impl Standing {
 /// One client as the ring thread sees it.
 pub(super) struct Peer {
     standing: Arc<Standing>,
+    file: ClientFile,
     requests: Consumer,
     responses: Producer,
     assembly: Assembly,
@@ -55,6 +56,7 @@ impl Peer {
         let [requests, responses] = ring_memories(&client.file)?;
         Ok(Self {
             standing,
+            file: client.file.clone(),
             requests: Consumer::new(requests)?,
             responses: Producer::new(responses, Waker::Futex)?,
             assembly: Assembly::default(),
@@ -97,6 +99,9 @@ impl Peer {
         self.requests.close();
     }
     fn try_turn(&mut self, daemon: &Arc<Daemon>) -> Result<bool> {
+        if self.file.mapping().is_torn() {
+            return Err(Error::new(ErrorKind::Corrupt, "the rings of a client").because("it cut off their file"));
+        }
         let mut busy = self.send_late()?;
         if self.flush()? && self.requests.is_ready() {
             busy = true;
