@@ -54,8 +54,7 @@ impl Mapping {
             // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, flags, fd, offset)? }
         };
-        let watch = Watch::new(base.cast(), len);
-        Ok(Self { base: base.cast(), len, writable, no_huge: AtomicBool::new(false), watch })
+        Ok(Self { base: base.cast(), len, writable, no_huge: AtomicBool::new(false), watch: None })
     }
     /// Bytes mapped.
     pub fn len(&self) -> usize {
@@ -146,8 +145,13 @@ impl Mapping {
         }
         true
     }
-    /// True if another process cut off the file and this one, having asked to ([`crate::torn::survive`]), went on: what
-    /// was behind the cut reads as zeros.
+    /// The same, watched: if another process cuts off the file, a process that asked to survive that
+    /// ([`crate::torn::survive`]) goes on with zeros behind the cut. Not for data, which must never be zeros in silence.
+    pub fn watched(mut self) -> Self {
+        self.watch = Watch::new(self.base, self.len);
+        self
+    }
+    /// True if it was watched, and somebody cut off the file.
     #[inline]
     pub fn is_torn(&self) -> bool {
         self.watch.as_ref().is_some_and(Watch::is_torn)

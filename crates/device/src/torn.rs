@@ -21,10 +21,11 @@ struct Entry {
 }
 
 static TABLE: [Entry; WATCHED_MAX] =
-    [const { Entry { base: AtomicUsize::new(0), len: AtomicUsize::new(0), torn: AtomicBool::new(false) } }; WATCHED_MAX];
+    [const { Entry { base: AtomicUsize::new(0), len: AtomicUsize::new(0), torn: AtomicBool::new(false) } };
+        WATCHED_MAX];
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
-/// From now on this process survives files that others cut off, as far as mappings made from now on are concerned.
+/// From now on this process survives files that others cut off, as far as mappings watched from now on are concerned.
 pub fn survive() {
     if INSTALLED.swap(true, Ordering::SeqCst) {
         return;

@@ -105,7 +105,6 @@ fn endless(store: &Store) {
     }
 }
 
-/// Holds a lease and a view, does nothing.
 /// Cuts off its own file of rings and slots, and touches nothing any more.
 fn cutter(store: &Store, left: u64) {
     store.container("shared").unwrap();
@@ -121,6 +120,7 @@ fn cutter(store: &Store, left: u64) {
     }
 }
 
+/// Holds a lease and a view, does nothing.
 fn sitter(store: &Store) {
     let container = store.container("shared").unwrap();
     let object = container.create_object(None, None).unwrap();

@@ -137,7 +137,14 @@ impl Other {
         let status = self.child.wait().unwrap();
         assert!(status.success(), "the other process: {status}");
     }
-    pub fn kill(mut self) {
+    pub fn kill(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Other {
+    /// A test that fails leaves nobody behind, who would keep its output open.
+    fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -32,7 +32,7 @@ pub(super) fn map_with_header(
         return Err(Error::new(ErrorKind::Corrupt, subject).because(format!("the file has only {size} bytes")));
     }
     let len = usize::try_from(wanted).map_err(|_| fail(subject, Errno::FBIG))?;
-    let map = Mapping::new(&fd, 0, len, writable).map_err(|errno| fail(subject, errno))?;
+    let map = Mapping::new(&fd, 0, len, writable).map_err(|errno| fail(subject, errno))?.watched();
     let mut header: HeaderBytes = [0; size_of::<HeaderBytes>()];
     map.copy_out(0, &mut header);
     Ok((map, header))
