@@ -78,6 +78,8 @@ pub(crate) struct Queue {
     /// Batches not sent yet.
     unsent: AtomicUsize,
     in_flight: AtomicUsize,
+    /// Every batch up to this number was handed to the engine.
+    sent: AtomicU64,
     /// Every batch up to this number is done.
     settled: AtomicU64,
     /// Some batch failed, and nobody may have been told.
@@ -217,13 +219,8 @@ impl Queue {
         if self.has_unsent() {
             let number = lock(&self.state).number_last;
             self.seal_open(session);
-            session.wait_until(|| !self.has_unsent_up_to(number));
+            session.wait_until(|| self.sent.load(Ordering::Acquire) >= number);
         }
-    }
-    fn has_unsent_up_to(&self, number: u64) -> bool {
-        let state = lock(&self.state);
-        let first = state.sealed.front().or(state.open.as_ref()).map(|building| building.batch.number);
-        first.is_some_and(|first| first <= number)
     }
     /// Returns when every batch up to `number` is done.
     pub fn settle(&self, session: &Session, number: u64) {
@@ -276,7 +273,10 @@ impl Queue {
                 if state.sealed.front().is_some_and(is_ready) { state.sealed.pop_front() } else { None }
             };
             let Some(building) = ready else { return };
+            let number = building.batch.number;
             self.send(session, building);
+            // Not before: who waits for it must not overtake a batch that another thread is just sending.
+            self.sent.store(number, Ordering::Release);
             self.unsent.fetch_sub(1, Ordering::AcqRel);
             session.arrivals.note();
         }

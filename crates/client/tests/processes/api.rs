@@ -382,6 +382,23 @@ pub fn random_through_a_daemon() {
     random_writes(Mode::Daemon);
 }
 
+/// What is asked for after a launched write finds it done, while another thread is just sending it.
+pub fn launched_first() {
+    for mode in [Mode::InProcess, Mode::Daemon] {
+        let place = Place::new();
+        let store = place.make(mode);
+        let spec = ContainerSpec { durability: Durability::Bypass, ..ContainerSpec::default() };
+        let object = store.create_container("o", &spec).unwrap().create_object(None, None).unwrap();
+        let bytes = vec![7; 100_000];
+        for round in 0..1500u64 {
+            // A worker writes the bytes to the file tier, and sends the update when it is done.
+            drop(object.launch_write(0, &bytes).unwrap());
+            object.truncate(round).unwrap();
+            assert_eq!(object.stat().unwrap().size, round, "{mode:?}");
+        }
+    }
+}
+
 /// Random operations on a few objects, compared with plain arrays.
 fn random_writes(mode: Mode) {
     const SIZE: u64 = 300_000;

@@ -25,6 +25,7 @@ type Test = (&'static str, fn());
 const TESTS: &[Test] = &[
     ("api_in_process", api::in_process),
     ("api_through_a_daemon", api::through_a_daemon),
+    ("what_was_launched_comes_first", api::launched_first),
     ("random_writes_in_process", api::random_in_process),
     ("random_writes_through_a_daemon", api::random_through_a_daemon),
     ("bad_input_is_refused", bad::bad_input),
