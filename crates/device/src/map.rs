@@ -147,6 +147,7 @@ impl Mapping {
     }
     /// The same, watched: if another process cuts off the file, a process that asked to survive that
     /// ([`crate::torn::survive`]) goes on with zeros behind the cut. Not for data, which must never be zeros in silence.
+    #[must_use]
     pub fn watched(mut self) -> Self {
         self.watch = Watch::new(self.base, self.len);
         self
