@@ -134,7 +134,7 @@ impl Transaction {
         self.overlay(object)?;
         let target = write::Target { object: &cache, container: object.container().id(), arena: &arena };
         let mut at = offset;
-        for stored in write::store(&session, &target, bytes, true)? {
+        for stored in write::store(&session, &target, bytes, write::Then::WrittenLater)? {
             self.runs.push(stored.chunk.run());
             if let Some(unwritten) = &stored.unwritten {
                 write::Stored::write_out(&stored.chunk, unwritten)?;

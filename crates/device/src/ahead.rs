@@ -22,20 +22,27 @@ pub fn present_bytes(file: &SegmentFile) -> Result<u64> {
 
 /// Makes up to `bytes_max` bytes present where the segment's data have their first hole; changes no byte. How many there
 /// are now that were not: 0 if there is no hole, or no memory for it.
-pub fn fill_first_hole(file: &SegmentFile, bytes_max: u64) -> Result<u64> {
+///
+/// `from`: offset in the data before which there is none, at first 0; it moves on, since what is present stays so and
+/// looking through it takes as long as it has pages.
+pub fn fill_first_hole(file: &SegmentFile, from: &mut u64, bytes_max: u64) -> Result<u64> {
     if file.mode != SegmentMode::Mapped || !file.data_offset.is_multiple_of(HUGE) {
         return Ok(0);
     }
     let before = present_bytes(file)?;
     let end = file.data_offset + file.len;
-    let hole = match rustix::fs::seek(&*file.fd, SeekFrom::Hole(file.data_offset)) {
+    let hole = match rustix::fs::seek(&*file.fd, SeekFrom::Hole(file.data_offset + *from)) {
         Ok(hole) if hole < end => hole,
-        Ok(_) | Err(Errno::NXIO) => return Ok(0),
+        Ok(_) | Err(Errno::NXIO) => {
+            *from = file.len;
+            return Ok(0);
+        }
         Err(errno) => return Err(fail("a memory segment", errno)),
     };
-    let from = hole / HUGE * HUGE;
-    let len = (end - from).min(bytes_max.next_multiple_of(HUGE)) as usize;
-    let map = Mapping::new(&*file.fd, from, len, true).map_err(|errno| fail("a memory segment", errno))?;
+    *from = hole - file.data_offset;
+    let begin = hole / HUGE * HUGE;
+    let len = (end - begin).min(bytes_max.next_multiple_of(HUGE)) as usize;
+    let map = Mapping::new(&*file.fd, begin, len, true).map_err(|errno| fail("a memory segment", errno))?;
     // One page of each stretch first: where none is present the kernel makes no huge one.
     let whole = len / HUGE_BYTES * HUGE_BYTES;
     let firsts = (0..whole).step_by(HUGE_BYTES).try_for_each(|at| map.populate(at as u64, 1));
@@ -62,15 +69,15 @@ mod tests {
         rustix::io::pwrite(&fd, b"here", HUGE + 5000).expect("written");
         let file = SegmentFile { fd: Arc::new(fd), data_offset: HUGE, len, mode: SegmentMode::Mapped };
         assert_eq!(present_bytes(&file).expect("asked"), 4096);
-        let mut present = 4096;
+        let (mut present, mut from) = (4096, 0);
         for _ in 0..8 {
-            let more = fill_first_hole(&file, HUGE).expect("filled");
+            let more = fill_first_hole(&file, &mut from, HUGE).expect("filled");
             assert!(more <= HUGE, "no more than asked for: {more}");
             present += more;
             assert_eq!(present_bytes(&file).expect("asked"), present);
         }
         assert_eq!(present, len, "all of it in the end");
-        assert_eq!(fill_first_hole(&file, HUGE).expect("nothing to do"), 0);
+        assert_eq!(fill_first_hole(&file, &mut from, HUGE).expect("nothing to do"), 0);
         let mut back = [0u8; 6];
         rustix::io::pread(&*file.fd, &mut back, HUGE + 4999).expect("read");
         assert_eq!(&back, b"\0here\0");

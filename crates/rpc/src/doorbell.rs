@@ -44,6 +44,9 @@ impl AsFd for Doorbell {
     }
 }
 
+/// How long an announced frame is waited for without sleeping: what a large copy or a quick device takes.
+const ANNOUNCED_FOR: Duration = Duration::from_micros(250);
+
 /// Waits on many rings at once: spins over them, then sleeps on the doorbell.
 #[derive(Debug)]
 pub struct Poller {
@@ -63,7 +66,13 @@ impl Poller {
     /// Returns when a ring has a frame or is closed, when the doorbell was rung, or when the time is over.
     /// Release what was taken from the rings before.
     pub fn wait<'a>(&mut self, rings: impl Iterator<Item = &'a Consumer> + Clone, timeout: Duration) {
-        if timeout.is_zero() || self.spin.until(|| rings.clone().any(Consumer::is_ready)) {
+        let is_ready = || rings.clone().any(Consumer::is_ready);
+        if timeout.is_zero() || self.spin.until(is_ready) {
+            return;
+        }
+        // All of them are asked: an announcement that is over must not count later.
+        let announced = rings.clone().filter(|ring| ring.take_announcement()).count();
+        if announced > 0 && spin_for(ANNOUNCED_FOR, is_ready) {
             return;
         }
         // Every ring must be armed, even if one turns out to be ready: `all` would stop early, which is as good.
@@ -83,4 +92,18 @@ impl Poller {
             Err(_) => std::thread::sleep(Duration::from_millis(1)),
         }
     }
+}
+
+/// Spins until `ready`; false if that takes longer.
+fn spin_for(time: Duration, mut ready: impl FnMut() -> bool) -> bool {
+    let begin = Instant::now();
+    while begin.elapsed() < time {
+        for _ in 0..16 {
+            std::hint::spin_loop();
+            if ready() {
+                return true;
+            }
+        }
+    }
+    false
 }

@@ -9,6 +9,7 @@
 //! | 128 | consumer waits (u32): 1 while the consumer sleeps or is about to |
 //! | 192 | producer waits (u32): 1 while the producer sleeps for room |
 //! | 256 | closed (u32): 1 when either side is done for good |
+//! | 320 | announced (u32): 1 when the producer says that a frame is about to come; either side takes it back |
 //! | 512 | data: the largest power of two of bytes that fits |
 //!
 //! A frame is its length (u32), four bytes of padding, its bytes, and padding to a multiple of 8. It never wraps: a
@@ -37,6 +38,7 @@ const HEAD_AT: usize = 64;
 const CONSUMER_WAITS_AT: usize = 128;
 const PRODUCER_WAITS_AT: usize = 192;
 const CLOSED_AT: usize = 256;
+const ANNOUNCED_AT: usize = 320;
 const SKIP: u32 = u32::MAX;
 const FRAME_HEADER_BYTES: usize = 8;
 
@@ -154,13 +156,14 @@ pub struct Producer {
     tail: u64,
     published: u64,
     head: u64,
+    has_announced: bool,
 }
 
 impl Producer {
     /// Takes the writing end; there must be only one in all processes.
     pub fn new(memory: RingMemory, waker: Waker) -> Result<Self> {
         let tail = memory.u64_at(TAIL_AT).load(Ordering::Acquire);
-        let mut this = Self { memory, waker, tail, published: tail, head: tail };
+        let mut this = Self { memory, waker, tail, published: tail, head: tail, has_announced: false };
         this.refresh()?;
         Ok(this)
     }
@@ -227,6 +230,20 @@ impl Producer {
         }
         self.published = self.tail;
         self.memory.u64_at(TAIL_AT).store(self.tail, Ordering::Release);
+        if std::mem::take(&mut self.has_announced) {
+            self.memory.u32_at(ANNOUNCED_AT).store(0, Ordering::Release);
+        }
+        self.wake_consumer();
+    }
+    /// Says that a frame comes within some 100 µs: a consumer that sleeps wakes meanwhile instead of afterwards. If none
+    /// comes, it has spun in vain for a moment.
+    pub fn announce(&mut self) {
+        self.has_announced = true;
+        self.memory.u32_at(ANNOUNCED_AT).store(1, Ordering::Release);
+        self.wake_consumer();
+    }
+    #[inline]
+    fn wake_consumer(&self) {
         fence(Ordering::SeqCst);
         let waits = self.memory.u32_at(CONSUMER_WAITS_AT);
         if waits.load(Ordering::Relaxed) != 0 && waits.swap(0, Ordering::SeqCst) != 0 {
@@ -389,6 +406,11 @@ impl Consumer {
             }
             self.disarm();
         }
+    }
+    /// True if the producer announced a frame since this was asked last.
+    pub fn take_announcement(&self) -> bool {
+        let word = self.memory.u32_at(ANNOUNCED_AT);
+        word.load(Ordering::Acquire) != 0 && word.swap(0, Ordering::AcqRel) != 0
     }
     /// Says that the consumer is about to sleep, so that the producer wakes it. False if a frame (or the end) is there
     /// already.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use cenote_device::sums::copy_and_sum_raw;
+use cenote_device::sums::{SUM_UNIT_BYTES, copy_and_sum_raw};
 use cenote_device::{SegmentMode, aligned::AlignedBuf, lane};
 use cenote_model::{
     ContainerId, DeviceId, Error, ErrorKind, Extent, OBJECT_BYTES_MAX, Result, SUM_UNIT_SHIFT, Sums, Update,
@@ -44,17 +44,31 @@ impl Stored {
     }
 }
 
+/// So much before the end of a copy the daemon is told that a message comes: waking it takes as long.
+const ANNOUNCED_BYTES: usize = 256 << 10;
+/// Shorter writes go without.
+const ANNOUNCED_MIN: usize = 32 << 10;
+
+/// What becomes of a write when it is copied.
+#[derive(Clone, Copy)]
+pub(crate) enum Then {
+    /// Its message is sent some time later; what goes to files is left to be written out.
+    Later,
+    /// What goes to files is written by this thread while it copies; its message is sent some time later.
+    WrittenLater,
+    /// The same, but the message goes out at once, and somebody waits for the answer.
+    Sent,
+}
+
 /// Copies bytes into as many chunks as it takes.
-///
-/// With `here`, what goes to files is written by this thread while it copies; else it is left to be written out.
-pub(crate) fn store(session: &Session, target: &Target<'_>, mut bytes: &[u8], here: bool) -> Result<Vec<Stored>> {
+pub(crate) fn store(session: &Session, target: &Target<'_>, mut bytes: &[u8], then: Then) -> Result<Vec<Stored>> {
     let mut all: Vec<Stored> = Vec::with_capacity(1);
     let mut avoid = Vec::new();
     while !bytes.is_empty() {
         let stored = target
             .arena
             .take(session, target.container, bytes.len() as u64, Filling::Copied, &mut avoid)
-            .and_then(|chunk| copy_in(session, chunk, bytes, here, &mut avoid));
+            .and_then(|chunk| copy_in(session, chunk, bytes, then, &mut avoid));
         match stored {
             Ok(Some(stored)) => {
                 bytes = &bytes[stored.chunk.len as usize..];
@@ -76,19 +90,33 @@ fn copy_in(
     session: &Session,
     chunk: Chunk,
     bytes: &[u8],
-    here: bool,
+    then: Then,
     avoid: &mut Vec<DeviceId>,
 ) -> Result<Option<Stored>> {
+    let is_last = bytes.len() == chunk.len as usize;
+    let is_announced = matches!(then, Then::Sent) && is_last && bytes.len() >= ANNOUNCED_MIN;
+    // Where in the copy; never, if behind its end.
+    let announced_at = if is_announced { bytes.len().saturating_sub(ANNOUNCED_BYTES) } else { usize::MAX };
     let bytes = &bytes[..chunk.len as usize];
-    if here && !is_memory(&chunk) {
+    if !matches!(then, Then::Later) && !is_memory(&chunk) {
         let run = chunk.run();
-        return write_through(chunk, bytes).map(Some).inspect_err(|_| session.unlease(vec![run]));
+        return write_through(session, chunk, bytes, announced_at)
+            .map(Some)
+            .inspect_err(|_| session.unlease(vec![run]));
     }
     if !chunk.through_file {
-        return Ok(Some(copy_mapped(chunk, bytes)));
+        return Ok(Some(copy_mapped(session, chunk, bytes, announced_at)));
     }
     // Not through the mapping: the kernel fills fresh pages with these bytes rather than with zeros first.
-    match chunk.io.write_at(chunk.inside, bytes) {
+    let (first, rest) = bytes.split_at(announced_at.min(bytes.len()));
+    let written = chunk.io.write_at(chunk.inside, first).and_then(|()| {
+        if rest.is_empty() {
+            return Ok(());
+        }
+        session.announce();
+        chunk.io.write_at(chunk.inside + first.len() as u64, rest)
+    });
+    match written {
         Ok(()) => {
             let extent = Extent::whole(chunk.device, chunk.offset, chunk.len, sums_in_place(bytes));
             Ok(Some(Stored { chunk, extent, unwritten: None }))
@@ -105,13 +133,21 @@ fn copy_in(
 }
 
 /// One pass: copy and checksums.
-fn copy_mapped(chunk: Chunk, bytes: &[u8]) -> Stored {
+fn copy_mapped(session: &Session, chunk: Chunk, bytes: &[u8], announced_at: usize) -> Stored {
     let mut sums = Vec::with_capacity(Extent::units(chunk.len));
     let mut unwritten = None;
+    // Whole units of checksums come before the split.
+    let split = announced_at.min(bytes.len()).next_multiple_of(SUM_UNIT_BYTES).min(bytes.len());
+    let (first, rest) = bytes.split_at(split);
     if let Some(address) = chunk.address() {
         // SAFETY: `address` is valid for `chunk.len == bytes.len()` bytes; the space is leased to this session alone, so
         // no reader has it and `bytes` cannot be in it.
-        unsafe { copy_and_sum_raw(address, bytes, &mut sums) };
+        unsafe { copy_and_sum_raw(address, first, &mut sums) };
+        if !rest.is_empty() {
+            session.announce();
+            // SAFETY: as above; `rest` lies behind `first`.
+            unsafe { copy_and_sum_raw(address.add(first.len()), rest, &mut sums) };
+        }
     } else {
         let mut buffer = AlignedBuf::reused(bytes.len());
         // SAFETY: the buffer has at least `bytes.len()` bytes and overlaps nothing.
@@ -123,9 +159,12 @@ fn copy_mapped(chunk: Chunk, bytes: &[u8]) -> Stored {
 }
 
 /// The same for a file, written piece by piece while the next one is copied.
-fn write_through(chunk: Chunk, bytes: &[u8]) -> Result<Stored> {
+fn write_through(session: &Session, chunk: Chunk, bytes: &[u8], announced_at: usize) -> Result<Stored> {
     let mut sums = Vec::with_capacity(Extent::units(chunk.len));
     lane::write_filled(&chunk.io, chunk.inside, bytes.len(), |memory, from| {
+        if from >= announced_at {
+            session.announce();
+        }
         // SAFETY: `memory` is the lane's and overlaps nothing; the slice has its length.
         unsafe { copy_and_sum_raw(memory.as_mut_ptr(), &bytes[from..from + memory.len()], &mut sums) };
     })?;
@@ -152,14 +191,20 @@ pub(crate) fn launch(
     here: bool,
 ) -> Result<Option<Ticket>> {
     session.check_writable()?;
+    let last = parts.len().saturating_sub(1);
     let (mut updates, mut subjects, mut files) =
         (Vec::with_capacity(parts.len()), Vec::with_capacity(parts.len()), Vec::new());
     for (offset, bytes) in parts {
         check_range(session, target.object, *offset, bytes.len() as u64)?;
     }
-    for (offset, bytes) in parts {
+    for (number, (offset, bytes)) in parts.iter().enumerate() {
         let mut offset = *offset;
-        for mut stored in store(session, target, bytes, here)? {
+        let then = match here {
+            false => Then::Later,
+            true if number < last => Then::WrittenLater,
+            true => Then::Sent,
+        };
+        for mut stored in store(session, target, bytes, then)? {
             let (len, place, run) = (u64::from(stored.chunk.len), stored.place(), stored.chunk.run());
             if let Some(bytes) = stored.unwritten.take() {
                 files.push((updates.len(), stored.chunk, bytes));

@@ -196,6 +196,10 @@ impl Session {
         self.queue.send_all(self);
         self.ask(request)
     }
+    /// A request is about to be sent that somebody waits for: the daemon may wake meanwhile.
+    pub fn announce(&self) {
+        self.attachment.load().transport.announce();
+    }
     /// Sends without waiting for the response.
     pub fn tell(&self, request: Request) {
         self.submit(request, Box::new(|_| {}));

@@ -289,6 +289,12 @@ impl Transport for Remote {
         ring.publish();
         Ok(())
     }
+    fn announce(&self) {
+        // Whoever has the ring just sends something, which wakes it too.
+        if let Ok(mut ring) = self.outbox.try_lock() {
+            ring.announce();
+        }
+    }
     fn progress(&self, seen: u64, patience: Duration) -> bool {
         if self.arrivals.begin_leading(seen, patience) {
             self.lead(patience);

@@ -48,6 +48,8 @@ pub(crate) trait Transport: Send + Sync {
     fn ask(&self, request: Request) -> Asked {
         Asked::Not(request)
     }
+    /// A request is about to be submitted: the other end may wake for it meanwhile.
+    fn announce(&self) {}
     /// Takes in what came. If nothing came since `seen` (a value of [`Arrivals::count`]), waits up to `patience`.
     /// False if the other end is gone.
     fn progress(&self, seen: u64, patience: Duration) -> bool;

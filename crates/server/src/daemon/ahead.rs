@@ -4,11 +4,12 @@
 //! present pages. Only between bursts, with the least priority, and not while the machine is short of memory: a kernel
 //! that makes a huge page holds locks that a writer beside it would wait for, longest when all cores are busy.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cenote_device::{SegmentFile, ahead};
-use cenote_model::{DeviceInfo, DeviceKind, DeviceState};
+use cenote_model::{DeviceId, DeviceInfo, DeviceKind, DeviceState};
 
 use super::Daemon;
 
@@ -24,11 +25,14 @@ const USED_BYTES_MIN: u64 = 8 << 20;
 const AHEAD_BYTES_MIN: u64 = 64 << 20;
 const AHEAD_BYTES_MAX: u64 = 1 << 30;
 
+/// Where each segment of each device may have its first hole.
+type Holes = HashMap<(DeviceId, usize), u64>;
+
 pub(super) fn start(daemon: &Arc<Daemon>) {
     let weak = Arc::downgrade(daemon);
     let run = move || {
         let _ = rustix::process::nice(19); // of this thread
-        let mut seen = 0;
+        let (mut seen, mut holes) = (0, Holes::new());
         while let Some(daemon) = weak.upgrade() {
             if daemon.is_stopping() {
                 return;
@@ -36,7 +40,7 @@ pub(super) fn start(daemon: &Arc<Daemon>) {
             let requests = daemon.host.service.requests();
             let pause = if requests != seen {
                 CALM
-            } else if memory_tiers(&daemon).iter().any(|info| step(&daemon, info)) {
+            } else if memory_tiers(&daemon).iter().any(|info| step(&daemon, info, &mut holes)) {
                 Duration::ZERO
             } else {
                 PAUSE
@@ -58,7 +62,7 @@ fn memory_tiers(daemon: &Daemon) -> Vec<DeviceInfo> {
 }
 
 /// Makes some more present, if there is too little. False if there was nothing to do, or nothing to be had.
-fn step(daemon: &Daemon, info: &DeviceInfo) -> bool {
+fn step(daemon: &Daemon, info: &DeviceInfo, holes: &mut Holes) -> bool {
     let used = info.used_bytes + info.reserved_bytes;
     let wanted = used + ahead_bytes(used, info.spec.capacity_bytes);
     if used < USED_BYTES_MIN {
@@ -69,7 +73,10 @@ fn step(daemon: &Daemon, info: &DeviceInfo) -> bool {
     if present >= wanted.min(info.spec.capacity_bytes) || memory_available() < 4 * AHEAD_BYTES_MAX.min(wanted) {
         return false;
     }
-    segments.iter().any(|file| ahead::fill_first_hole(file, STEP_BYTES).is_ok_and(|bytes| bytes > 0))
+    segments.iter().enumerate().any(|(number, file)| {
+        let from = holes.entry((info.id, number)).or_default();
+        ahead::fill_first_hole(file, from, STEP_BYTES).is_ok_and(|bytes| bytes > 0)
+    })
 }
 
 fn ahead_bytes(used: u64, capacity: u64) -> u64 {
