@@ -40,6 +40,8 @@ pub(crate) struct Container {
     pub cuts: u32,
     /// Number of cuts made when the last mark was: what was written before needs no sync any more.
     pub marked_cuts: u32,
+    /// What was born at this number of cuts or later came after the persisted epoch, for sure.
+    pub later: u32,
     /// Devices of which a sync failed, so that what no mark covers is to be written again (see `engine/rewrite.rs`).
     pub suspect: Vec<u8>,
     /// The cut that waits for copies and syncs.
@@ -73,6 +75,7 @@ impl Container {
             cut_epoch: epoch,
             cuts: 0,
             marked_cuts: 0,
+            later: 0,
             suspect: Vec::new(),
             pending_cut: None,
             undo: VecDeque::new(),
@@ -105,6 +108,10 @@ impl Container {
     /// True if something of it must be written again before it can be marked.
     pub fn is_suspect(&self) -> bool {
         !self.suspect.is_empty()
+    }
+    /// What was born before now may be of the persisted epoch, whatever its number of cuts says.
+    pub fn forget_what_is_later(&mut self) {
+        self.later = self.cuts + 1;
     }
     /// Adds to what the next cut has to copy.
     pub fn add_fresh(&mut self, fresh: Fresh) {

@@ -62,7 +62,7 @@ impl State {
             Entry::Cut { epoch: at, .. } | Entry::Mark { epoch: at, .. } if at > epoch => {
                 return Err("a cut of what is yet to come");
             }
-            Entry::Cut { id, epoch, members } => self.begin_cut(id, epoch, &members),
+            Entry::Cut { id, epoch, members, later } => self.begin_cut(id, epoch, &members, &later),
             Entry::Mark { id, epoch, members } => self.mark(id, epoch, &members, 0),
             Entry::Place(places) => {
                 for placed in places {

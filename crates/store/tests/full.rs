@@ -95,3 +95,66 @@ fn a_store_at_rest_says_at_once_that_it_is_full() {
     assert_eq!(kind(&mut world), Some(ErrorKind::Busy));
     world.room(container, 4096).unwrap();
 }
+
+/// What [`overwritten_world`] has written in a round: blocks with holes between them.
+fn content_of(round: u8) -> Vec<u8> {
+    let mut all = [vec![round; 4096], vec![0; 4096]].concat().repeat(16);
+    all.truncate(31 * 4096);
+    all
+}
+
+/// Writes an object over and over, more than its container can bring on media.
+fn overwritten_world(rounds: u8) -> (World, ContainerId, ObjectKey) {
+    let mut world = World::new(&three_tiers(512 << 10, 64 << 10, 48 << 10));
+    let container = world.container("c", Durability::Async);
+    let key = object(container, 1);
+    world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
+    for round in 1..=rounds {
+        for block in 0..16 {
+            world.write(key, block * 8192, &[round; 4096]).unwrap();
+            world.step();
+        }
+        if round == 1 {
+            world.flush(FlushTarget::Store).unwrap();
+        }
+        world.clock.advance_ns(700_000_000); // until cuts are due, and renewed
+        world.work();
+    }
+    (world, container, key)
+}
+
+#[test]
+fn what_has_no_room_on_media_does_not_pile_up_in_memory() {
+    let (mut world, container, key) = overwritten_world(60);
+    assert_eq!(world.flush(FlushTarget::Store).unwrap_err().kind(), ErrorKind::Full);
+    let (_, used, _) = world.used().remove(0);
+    assert!(used <= 256 << 10, "{used} bytes of memory for 64 KiB");
+    assert_eq!(world.read(key).unwrap(), content_of(60));
+    // Room for it comes, and all is well.
+    let other = object(container, 2);
+    world.must(vec![Update::ObjectCreate { key: other, block_shift: 12 }]);
+    world.must(vec![Update::Truncate { key, size: 4096 }]);
+    world.clock.advance_ns(700_000_000);
+    world.work();
+    world.flush(FlushTarget::Store).unwrap();
+    world.power_loss(Keep::Nothing);
+    world.open().unwrap();
+    assert_eq!(world.read(key).unwrap(), [60; 4096]);
+}
+
+#[test]
+fn what_was_brought_on_media_is_gone_back_to_whatever_piled_up() {
+    for rounds in [2, 3, 20] {
+        for reopened in [false, true] {
+            let (mut world, _, key) = overwritten_world(rounds);
+            if reopened {
+                world.open().unwrap(); // after the death of the process
+                world.clock.advance_ns(700_000_000);
+                world.work();
+            }
+            world.power_loss(Keep::Nothing);
+            world.open().unwrap();
+            assert_eq!(world.read(key).unwrap(), content_of(1), "{rounds} rounds, reopened: {reopened}");
+        }
+    }
+}

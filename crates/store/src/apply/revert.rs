@@ -90,7 +90,7 @@ impl State {
     }
 
     /// The bytes of pieces.
-    pub(super) fn bytes_of(pieces: &Pieces) -> u64 {
+    pub(crate) fn bytes_of(pieces: &Pieces) -> u64 {
         pieces.iter().map(|(_, ext)| u64::from(ext.len)).sum()
     }
 }

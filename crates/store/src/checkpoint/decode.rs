@@ -214,6 +214,7 @@ impl Reader<'_> {
         container.pending_cut = from.ordinal()?.checked_sub(1);
         // Which cut was the last one to be marked is not written down if another one is pending: then none, to be safe.
         container.marked_cuts = if container.pending_cut.is_none() { container.cuts } else { 0 };
+        container.forget_what_is_later();
         container.undo_first = from.ordinal()?;
         container.data_epoch = from.ordinal()?;
         if container.cuts > u32::MAX / 2 {

@@ -8,6 +8,7 @@ use cenote_policy::place_copy;
 
 use super::Engine;
 use super::jobs::{CopyPart, What};
+use crate::codec::Encode;
 use crate::journal::Kind;
 use crate::journal::record::encode_cut;
 use crate::map::Ext;
@@ -17,6 +18,8 @@ use crate::placing::{Action, Placing, Target, identity};
 use crate::undo::Change;
 use crate::work::{Copy, Job, Part, Work};
 
+/// So often a cut without room is renewed at double the interval of the time before.
+const RENEWALS_QUICK: u32 = 5;
 /// Extents in one job.
 const PARTS_MAX: usize = 1024;
 
@@ -97,12 +100,17 @@ impl Engine {
         if cut.in_flight > 0 || cut.renew {
             return cut.in_flight == 0;
         }
+        // Not at each tick: who deletes much does it in many requests. And ever more seldom while it does not help.
+        let failed_ns = cut.retry_ns.saturating_sub(self.settings.retry_ns);
+        let rest_ns = self.settings.group_commit_ns << cut.renewals.min(RENEWALS_QUICK);
+        self.is_held_up(cut) && self.state.now_ns.saturating_sub(failed_ns) >= rest_ns
+    }
+
+    /// True if there was no room for all copies of a cut, and a later one may need fewer.
+    pub(super) fn is_held_up(&self, cut: &Cut) -> bool {
         let full = cut.error.as_ref().is_some_and(|error| error.kind() == ErrorKind::Full);
         let changed = |id: &ContainerId| self.state.containers.get(*id).is_none_or(|c| c.epoch > cut.epoch);
-        // Not at each tick: who deletes much does it in many requests.
-        let failed_ns = cut.retry_ns.saturating_sub(self.settings.retry_ns);
-        let rested = self.state.now_ns.saturating_sub(failed_ns) >= self.settings.group_commit_ns;
-        full && cut.stage == Stage::Drain && rested && cut.members.iter().any(changed)
+        full && cut.stage == Stage::Drain && cut.members.iter().any(changed)
     }
 
     /// All that must be cut together with the members of cut `id`: whom they share transactions with, and who is in a cut
@@ -131,11 +139,19 @@ impl Engine {
 
     fn begin_cut(&mut self, members: &[ContainerId]) -> cenote_model::Result<()> {
         let (id, epoch) = (self.state.cuts.next_id, self.state.epoch);
-        let mut draft = self.journal.draft(Kind::Cut);
+        let containers = || members.iter().map(|member| self.state.containers.get(*member));
+        let renews = containers().flatten().any(|container| container.pending_cut.is_some());
+        // The journal says what is forgotten: a checkpoint does not keep what this is known from.
+        let later = containers().map(|container| container.map_or(u32::MAX, |container| container.later));
+        let later: Vec<u32> = if renews { later.collect() } else { Vec::new() };
+        let mut draft = self.journal.draft(if renews { Kind::Recut } else { Kind::Cut });
         encode_cut(&mut draft.bytes, id, epoch, members);
+        for later in &later {
+            draft.bytes.put_u32(*later);
+        }
         self.journal.append(draft, epoch)?;
         self.note_journal_dirty();
-        self.state.begin_cut(id, epoch, members);
+        self.state.begin_cut(id, epoch, members, &later);
         Ok(())
     }
 

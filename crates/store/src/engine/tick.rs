@@ -61,6 +61,7 @@ impl Engine {
         self.progress.seen[0] != self.state.epoch
             || self.state.now_ns.saturating_sub(self.progress.changed_ns) < SETTLED_NS
             || self.jobs.count(frees) > 0
+            || self.state.cuts.pending.values().any(|cut| self.is_held_up(cut))
     }
 
     /// Gives up what was deleted; true if nothing is left.

@@ -45,6 +45,7 @@ pub(crate) enum Kind {
     Place = 8,
     Synced = 9,
     Continued = 10,
+    Recut = 11,
 }
 
 impl Kind {
@@ -61,6 +62,7 @@ impl Kind {
             K::Place,
             K::Synced,
             K::Continued,
+            K::Recut,
         ]
         .into_iter()
         .find(|kind| *kind as u8 == code)

@@ -35,10 +35,12 @@ pub(crate) enum Entry {
         session: SessionId,
         runs: Vec<Run>,
     },
+    /// `later`: see [`crate::state::State::begin_cut`]; empty if nothing is forgotten.
     Cut {
         id: u64,
         epoch: u64,
         members: Vec<ContainerId>,
+        later: Vec<u32>,
     },
     Mark {
         id: u64,
@@ -227,7 +229,12 @@ pub(crate) fn decode(kind: Kind, epoch: u64, payload: &[u8]) -> Decoded<Entry> {
         Kind::Unlease => Entry::Unlease { session: SessionId(from.u64()?), runs: decode_runs(from)? },
         Kind::Cut => {
             let (id, epoch, members) = decode_cut(from)?;
-            Entry::Cut { id, epoch, members }
+            Entry::Cut { id, epoch, members, later: Vec::new() }
+        }
+        Kind::Recut => {
+            let (id, epoch, members) = decode_cut(from)?;
+            let later = members.iter().map(|_| from.u32()).collect::<Decoded<_>>()?;
+            Entry::Cut { id, epoch, members, later }
         }
         Kind::Mark => {
             let (id, epoch, members) = decode_cut(from)?;

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use cenote_model::{ContainerId, Error};
 
 use crate::container::Fresh;
+use crate::map::Pieces;
 use crate::space::Tag;
 use crate::state::{Reclaim, State};
 use crate::undo::{Change, Undo};
@@ -53,6 +54,8 @@ pub(crate) struct Cut {
     pub error: Option<Error>,
     /// Not to be tried again before.
     pub retry_ns: u64,
+    /// How many cuts before it came to nothing, each in the place of the one before.
+    pub renewals: u32,
 }
 
 /// All cuts under way.
@@ -74,7 +77,13 @@ impl Cuts {
 
 impl State {
     /// Makes a cut at the current epoch. It takes the place of any cut that is pending for a member.
-    pub fn begin_cut(&mut self, id: u64, epoch: u64, members: &[ContainerId]) {
+    ///
+    /// `later`, if not empty: of each member, the number of cuts from which on everything was born after its persisted
+    /// epoch. What undo lists keep of that was for cuts whose place this one takes, and is given up.
+    pub fn begin_cut(&mut self, id: u64, epoch: u64, members: &[ContainerId], later: &[u32]) {
+        for (member, later) in members.iter().zip(later) {
+            self.forget_later(*member, *later);
+        }
         let mut cut = Cut { id, epoch, members: members.to_vec(), ..Cut::default() };
         for member in members {
             let pending = self.containers.get(*member).and_then(|container| container.pending_cut);
@@ -88,6 +97,7 @@ impl State {
                 // What was overwritten since needs no copy any more: nobody goes back to the earlier cut.
                 cut.queue.extend(earlier.queue.into_iter().filter(|item| matches!(item, DrainItem::Fresh(_))));
                 cut.needs_sync = true;
+                cut.renewals = cut.renewals.max(earlier.renewals + 1);
             }
         }
         for member in members {
@@ -110,6 +120,7 @@ impl State {
             container.persisted = epoch;
             container.persisted_at = journal;
             container.marked_cuts = container.cuts;
+            container.later = container.cuts;
             container.pending_cut = None;
             container.links.retain(|(linked, _)| *linked > epoch);
             let count = container.undo.partition_point(|undo| undo.epoch <= epoch);
@@ -127,6 +138,59 @@ impl State {
                 }
                 self.reclaim.push_back(Reclaim::Undo(done));
             }
+        }
+    }
+
+    /// Gives up what was born at `later` cuts or after, and was deleted or overwritten since, with the entries that are
+    /// about nothing else.
+    ///
+    /// Going back to the persisted epoch undoes all entries, the newest first: whatever such an entry brings back, an
+    /// older one takes away again, the one of the change that gave birth to it.
+    fn forget_later(&mut self, id: ContainerId, later: u32) {
+        let Some(container) = self.containers.get_mut(id) else { return };
+        let undo = std::mem::take(&mut container.undo);
+        let first = container.undo_first;
+        let mut given_up = VecDeque::new();
+        let mut kept = VecDeque::with_capacity(undo.len());
+        for Undo { epoch, change } in undo {
+            let change = match change {
+                Change::Range { object, from, to, pieces, size } => {
+                    let is_covered = Self::bytes_of(&pieces) == to - from;
+                    let (mut old, mut new) = (Pieces::None, Pieces::None);
+                    for (offset, ext) in pieces {
+                        if ext.born >= later { new.push(offset, ext) } else { old.push(offset, ext) }
+                    }
+                    let is_over = is_covered && old.is_empty();
+                    if !new.is_empty() {
+                        given_up
+                            .push_back(Undo { epoch, change: Change::Range { object, from, to, pieces: new, size } });
+                    }
+                    if is_over {
+                        continue;
+                    }
+                    Change::Range { object, from, to, pieces: old, size }
+                }
+                Change::ObjectDeleted { slot } if self.objects.get(slot).created >= later => {
+                    self.detached.remove(&slot);
+                    given_up.push_back(Undo { epoch, change });
+                    continue;
+                }
+                Change::IndexDeleted { was, .. } if was.created >= later => {
+                    self.reclaim.push_back(Reclaim::Index(was));
+                    continue;
+                }
+                other => other,
+            };
+            if let Change::ObjectDeleted { slot } = change {
+                self.detached.insert(slot, (first + kept.len() as u64, epoch));
+            }
+            kept.push_back(Undo { epoch, change });
+        }
+        if let Some(container) = self.containers.get_mut(id) {
+            container.undo = kept;
+        }
+        if !given_up.is_empty() {
+            self.reclaim.push_back(Reclaim::Undo(given_up));
         }
     }
 
