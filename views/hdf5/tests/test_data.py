@@ -60,12 +60,17 @@ def nothing_stays(tmp_path):
         store = superblock.parent
         if program := connector()[1]:
             subprocess.run([program, "--store", store, "stop"], capture_output=True, timeout=60, check=False)
-        content = superblock.read_bytes()
-        for memory in pathlib.Path("/dev/shm").glob("cenote-" + "[0-9a-f]" * 32):
-            store_id = bytes.fromhex(memory.name.removeprefix("cenote-"))
-            if store_id in content or store_id[::-1] in content:
-                shutil.rmtree(memory, ignore_errors=True)
+        lose_memory(superblock)
         shutil.rmtree(store, ignore_errors=True)
+
+
+def lose_memory(superblock):
+    """Removes what a store has in shared memory."""
+    content = superblock.read_bytes()
+    for memory in pathlib.Path("/dev/shm").glob("cenote-" + "[0-9a-f]" * 32):
+        store_id = bytes.fromhex(memory.name.removeprefix("cenote-"))
+        if store_id in content or store_id[::-1] in content:
+            shutil.rmtree(memory, ignore_errors=True)
 
 
 def programs(mode, store, prefix, seeds):
@@ -387,3 +392,48 @@ def test_a_killed_daemon_costs_nothing(tmp_path):
     finish(writer)
     assert killed, "there was no daemon to kill"
     finish(script(STEADY_CHECK, store, path, rows))
+
+
+FLUSHED = """
+import h5py, sys, numpy as np
+f = h5py.File(sys.argv[1], "w")
+f["a"] = np.arange(100_000)
+f.flush()
+print("flushed", flush=True)
+sys.stdin.read()
+"""
+
+FLUSHED_CHECK = """
+import h5py, sys, numpy as np
+with h5py.File(sys.argv[1], "r") as f:
+    assert (f["a"][()] == np.arange(100_000)).all()
+"""
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_flush_to_media_survives_the_loss_of_memory(tmp_path, waits):
+    """Daemon and program are killed and shared memory is gone, as after power loss."""
+    store, path = tmp_path / "store", tmp_path / "flushed.h5"
+    setting = {"CENOTE_HDF5_FLUSH": "media"} if waits else {}
+    begin = time.monotonic()
+    program = subprocess.Popen(
+        [sys.executable, "-c", FLUSHED, path],
+        env=environment(store) | setting,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert program.stdout.readline() == "flushed\n"
+    pids = [program.pid, *daemons(store)]
+    assert len(pids) == 2, "program and daemon"
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    took = time.monotonic() - begin
+    program.wait()
+    lose_memory(store / "superblock")
+    check = script(FLUSHED_CHECK, store, path)
+    _, err = check.communicate(timeout=60)
+    if waits:
+        assert check.returncode == 0, err
+    elif took < 1.9:  # else write-back may have been quicker
+        assert check.returncode != 0, "this test loses no memory"
