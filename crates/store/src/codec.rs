@@ -116,3 +116,22 @@ impl<'a> Decoder<'a> {
         if self.rest.is_empty() { Ok(()) } else { Err(Malformed("bytes left over")) }
     }
 }
+
+/// The number at the end of a file's name, of six digits or more.
+pub(crate) fn ordinal_in_name(name: &str, prefix: &str) -> Option<u64> {
+    let digits = name.strip_prefix(prefix)?;
+    let is_number = digits.len() >= 6 && digits.bytes().all(|b| b.is_ascii_digit());
+    digits.parse().ok().filter(|number| is_number && *number < ORDINALS_END)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn numbers_in_names() {
+        let number = |name| super::ordinal_in_name(name, "journal-");
+        assert_eq!((number("journal-000012"), number("journal-1234567")), (Some(12), Some(1_234_567)));
+        for name in ["journal-12", "journal-+00012", "journal-18446744073709551615", "checkpoint-000012", "journal-"] {
+            assert_eq!(number(name), None, "{name}");
+        }
+    }
+}

@@ -91,7 +91,7 @@ impl SuperblockDevice {
             watermark_high_permille: from.u16()?,
             watermark_low_permille: from.u16()?,
         };
-        let (unit_bytes, segment_bytes, incarnation) = (from.u32()?, from.u64()?, from.u64()?);
+        let (unit_bytes, segment_bytes, incarnation) = (from.u32()?, from.u64()?, from.ordinal()?);
         if unit_bytes < UNIT_BYTES_MIN || segment_bytes == 0 {
             return Err(Malformed("a device without units"));
         }
@@ -225,7 +225,7 @@ impl Stamp {
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let body = open(bytes, STAMP_MAGIC, "the stamp of a device")?;
         let read = |from: &mut Decoder<'_>| -> Decoded<Self> {
-            Ok(Self { store: StoreId(from.u128()?), device: DeviceId(from.u16()?), incarnation: from.u64()? })
+            Ok(Self { store: StoreId(from.u128()?), device: DeviceId(from.u16()?), incarnation: from.ordinal()? })
         };
         read(&mut Decoder::new(&body)).map_err(|malformed| damaged("the stamp of a device", malformed.0))
     }

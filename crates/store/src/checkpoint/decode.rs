@@ -159,7 +159,7 @@ impl Reader<'_> {
         self.state.sessions.next_id = from.ordinal()?;
         self.state.cuts.next_id = from.ordinal()?;
         for _ in 0..from.count(10)? {
-            self.beside.incarnations.push((DeviceId(from.u16()?), from.u64()?));
+            self.beside.incarnations.push((DeviceId(from.u16()?), from.ordinal()?));
         }
         for _ in 0..from.count(20)? {
             let (id, epoch) = (from.ordinal()?, from.ordinal()?);
@@ -214,12 +214,12 @@ impl Reader<'_> {
         container.pending_cut = from.ordinal()?.checked_sub(1);
         // Which cut was the last one to be marked is not written down if another one is pending: then none, to be safe.
         container.marked_cuts = if container.pending_cut.is_none() { container.cuts } else { 0 };
-        container.forget_what_is_later();
         container.undo_first = from.ordinal()?;
         container.data_epoch = from.ordinal()?;
         if container.cuts > u32::MAX / 2 {
             return Err(Malformed("a container with more cuts than there can be"));
         }
+        container.forget_what_is_later();
         for _ in 0..from.count(16)? {
             container.links.push((from.u64()?, ContainerId(from.u64()?)));
         }

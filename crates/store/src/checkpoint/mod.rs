@@ -7,6 +7,8 @@ mod encode;
 
 use cenote_model::{Error, ErrorKind, StoreId};
 
+use crate::codec::ordinal_in_name;
+
 pub(crate) use decode::decode;
 pub(crate) use encode::encode;
 
@@ -44,8 +46,7 @@ pub(crate) fn file_name(sequence: u64) -> String {
 }
 /// The sequence number in a checkpoint's file name.
 pub(crate) fn sequence_of(name: &str) -> Option<u64> {
-    let digits = name.strip_prefix("checkpoint-")?;
-    (digits.len() >= 6 && digits.bytes().all(|b| b.is_ascii_digit())).then(|| digits.parse().ok())?
+    ordinal_in_name(name, "checkpoint-")
 }
 
 /// The error for damage in a checkpoint.

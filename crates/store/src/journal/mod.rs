@@ -14,7 +14,7 @@ use std::sync::Arc;
 use cenote_device::{LogFile, MetaDir};
 use cenote_model::{Error, ErrorKind, Result, StoreId};
 
-use crate::codec::{Decoder, Encode};
+use crate::codec::{Decoder, Encode, ordinal_in_name};
 use crate::sums::sum_of;
 use crate::syncs::Log;
 
@@ -157,8 +157,7 @@ pub(crate) fn file_name(sequence: u64) -> String {
 }
 /// The sequence number in a log file's name.
 pub(crate) fn sequence_of(name: &str) -> Option<u64> {
-    let digits = name.strip_prefix("journal-")?;
-    (digits.len() >= 6 && digits.bytes().all(|b| b.is_ascii_digit())).then(|| digits.parse().ok())?
+    ordinal_in_name(name, "journal-")
 }
 
 /// The journal, open for appending.
