@@ -45,7 +45,7 @@ impl AsFd for Doorbell {
 }
 
 /// How long an announced frame is waited for without sleeping: what a large copy or a quick device takes.
-const ANNOUNCED_FOR: Duration = Duration::from_micros(250);
+const ANNOUNCED_FOR_NS: u64 = 250_000;
 
 /// Waits on many rings at once: spins over them, then sleeps on the doorbell.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl Poller {
         }
         // All of them are asked: an announcement that is over must not count later.
         let announced = rings.clone().filter(|ring| ring.take_announcement()).count();
-        if announced > 0 && spin_for(ANNOUNCED_FOR, is_ready) {
+        if announced > 0 && self.spin.for_ns(ANNOUNCED_FOR_NS, is_ready) {
             return;
         }
         // Every ring must be armed, even if one turns out to be ready: `all` would stop early, which is as good.
@@ -92,18 +92,4 @@ impl Poller {
             Err(_) => std::thread::sleep(Duration::from_millis(1)),
         }
     }
-}
-
-/// Spins until `ready`; false if that takes longer.
-fn spin_for(time: Duration, mut ready: impl FnMut() -> bool) -> bool {
-    let begin = Instant::now();
-    while begin.elapsed() < time {
-        for _ in 0..16 {
-            std::hint::spin_loop();
-            if ready() {
-                return true;
-            }
-        }
-    }
-    false
 }

@@ -53,17 +53,29 @@ impl Spin {
         if self.max_ns == 0 {
             return false;
         }
+        let is_ready = self.for_ns(self.budget_ns, ready);
+        if is_ready {
+            self.helped();
+        } else {
+            self.was_vain();
+        }
+        is_ready
+    }
+    /// Spins until `ready` or for so long; what comes of it changes no budget. Not at all where nobody should spin.
+    #[inline]
+    pub fn for_ns(&self, time_ns: u64, mut ready: impl FnMut() -> bool) -> bool {
+        if self.max_ns == 0 {
+            return false;
+        }
         let begin = Instant::now();
         loop {
             for _ in 0..16 {
                 std::hint::spin_loop();
                 if ready() {
-                    self.helped();
                     return true;
                 }
             }
-            if begin.elapsed().as_nanos() as u64 >= self.budget_ns {
-                self.was_vain();
+            if begin.elapsed().as_nanos() as u64 >= time_ns {
                 return false;
             }
         }

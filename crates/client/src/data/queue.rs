@@ -75,8 +75,8 @@ pub(crate) struct Queue {
     state: Mutex<State>,
     /// Held while sending, so that batches leave in order.
     sending: Mutex<()>,
-    /// Batches not sent yet.
-    unsent: AtomicUsize,
+    /// Number of the last batch that was begun.
+    begun: AtomicU64,
     in_flight: AtomicUsize,
     /// Every batch up to this number was handed to the engine.
     sent: AtomicU64,
@@ -90,7 +90,6 @@ pub(crate) struct Queue {
 struct State {
     open: Option<Building>,
     sealed: VecDeque<Building>,
-    number_last: u64,
     /// Done, though one before them is not.
     done_early: BTreeSet<u64>,
     failed: Vec<Arc<Batch>>,
@@ -141,7 +140,7 @@ impl Queue {
     }
     /// True if batches wait to be sent.
     pub fn has_unsent(&self) -> bool {
-        self.unsent.load(Ordering::Acquire) > 0
+        self.sent.load(Ordering::Acquire) < self.begun.load(Ordering::Acquire)
     }
     /// Appends updates that stay together. `io` of them wait for I/O. With `atomic` they are a batch of their own,
     /// applied whole or not at all.
@@ -217,7 +216,7 @@ impl Queue {
     /// Returns when all that was launched is sent: requests after it find it done.
     pub fn send_all(&self, session: &Session) {
         if self.has_unsent() {
-            let number = lock(&self.state).number_last;
+            let number = self.begun.load(Ordering::Acquire);
             self.seal_open(session);
             session.wait_until(|| self.sent.load(Ordering::Acquire) >= number);
         }
@@ -231,8 +230,7 @@ impl Queue {
     }
     /// Returns when everything launched is done, with the first failure that nobody was told of.
     pub fn settle_all(&self, session: &Session) -> Result<()> {
-        let number = lock(&self.state).number_last;
-        self.settle(session, number);
+        self.settle(session, self.begun.load(Ordering::Acquire));
         if self.failed.swap(false, Ordering::AcqRel) {
             let failed = std::mem::take(&mut lock(&self.state).failed);
             // All of them are told of by the first.
@@ -277,7 +275,6 @@ impl Queue {
             self.send(session, building);
             // Not before: who waits for it must not overtake a batch that another thread is just sending.
             self.sent.store(number, Ordering::Release);
-            self.unsent.fetch_sub(1, Ordering::AcqRel);
             session.arrivals.note();
         }
     }
@@ -369,14 +366,9 @@ impl Queue {
 
 impl State {
     fn open_batch(&mut self, queue: &Queue) -> &mut Building {
-        if self.open.is_none() {
-            queue.unsent.fetch_add(1, Ordering::AcqRel);
-            self.number_last += 1;
-        }
-        let number = self.number_last;
         self.open.get_or_insert_with(|| Building {
             batch: Arc::new(Batch {
-                number,
+                number: queue.begun.fetch_add(1, Ordering::AcqRel) + 1,
                 io_left: AtomicUsize::new(0),
                 done: AtomicBool::new(false),
                 state: Mutex::default(),

@@ -95,9 +95,10 @@ fn copy_in(
 ) -> Result<Option<Stored>> {
     let is_last = bytes.len() == chunk.len as usize;
     let is_announced = matches!(then, Then::Sent) && is_last && bytes.len() >= ANNOUNCED_MIN;
-    // Where in the copy; never, if behind its end.
-    let announced_at = if is_announced { bytes.len().saturating_sub(ANNOUNCED_BYTES) } else { usize::MAX };
     let bytes = &bytes[..chunk.len as usize];
+    // Where in the copy, after whole units of checksums; at its end, and so never, if it is not to be.
+    let early = bytes.len().saturating_sub(ANNOUNCED_BYTES).next_multiple_of(SUM_UNIT_BYTES);
+    let announced_at = if is_announced { early } else { bytes.len() };
     if !matches!(then, Then::Later) && !is_memory(&chunk) {
         let run = chunk.run();
         return write_through(session, chunk, bytes, announced_at)
@@ -108,7 +109,7 @@ fn copy_in(
         return Ok(Some(copy_mapped(session, chunk, bytes, announced_at)));
     }
     // Not through the mapping: the kernel fills fresh pages with these bytes rather than with zeros first.
-    let (first, rest) = bytes.split_at(announced_at.min(bytes.len()));
+    let (first, rest) = bytes.split_at(announced_at);
     let written = chunk.io.write_at(chunk.inside, first).and_then(|()| {
         if rest.is_empty() {
             return Ok(());
@@ -136,9 +137,7 @@ fn copy_in(
 fn copy_mapped(session: &Session, chunk: Chunk, bytes: &[u8], announced_at: usize) -> Stored {
     let mut sums = Vec::with_capacity(Extent::units(chunk.len));
     let mut unwritten = None;
-    // Whole units of checksums come before the split.
-    let split = announced_at.min(bytes.len()).next_multiple_of(SUM_UNIT_BYTES).min(bytes.len());
-    let (first, rest) = bytes.split_at(split);
+    let (first, rest) = bytes.split_at(announced_at);
     if let Some(address) = chunk.address() {
         // SAFETY: `address` is valid for `chunk.len == bytes.len()` bytes; the space is leased to this session alone, so
         // no reader has it and `bytes` cannot be in it.

@@ -274,10 +274,7 @@ impl Journal {
         self.write_record(bytes, epoch)
     }
     fn write_record(&mut self, bytes: &mut [u8], epoch: u64) -> Result<()> {
-        seal(bytes, epoch);
-        // The length goes last: a process that dies in between leaves a record of length zero, which is the end.
-        let written = self.file.write(self.offset + 4, &bytes[4..]);
-        if let Err(e) = written.and_then(|()| self.file.write(self.offset, &bytes[..4])) {
+        if let Err(e) = write_sealed(self.file.file(), self.offset, bytes, epoch) {
             // What it left behind must not be taken for a damaged record: the next file says where this one ends.
             self.broken = true;
             return Err(e);
@@ -431,8 +428,15 @@ pub(crate) fn write_continued(file: &dyn LogFile, end: u64, sequence: u64) {
     }
     bytes[16] = Kind::Continued as u8;
     bytes[RECORD_HEADER..].copy_from_slice(&sequence.to_le_bytes());
-    seal(&mut bytes, 0);
-    let _ = file.write(end + 4, &bytes[4..]).and_then(|()| file.write(end, &bytes[..4]));
+    let _ = write_sealed(file, end, &mut bytes, 0);
+}
+
+/// Fills a record in and writes it. The length goes last: a process that dies in between leaves a record of length zero,
+/// which is the end.
+fn write_sealed(file: &dyn LogFile, at: u64, bytes: &mut [u8], epoch: u64) -> Result<()> {
+    seal(bytes, epoch);
+    file.write(at + 4, &bytes[4..])?;
+    file.write(at, &bytes[..4])
 }
 
 /// Fills in a record's length, epoch and checksum.
