@@ -109,10 +109,6 @@ impl Container {
     pub fn is_suspect(&self) -> bool {
         !self.suspect.is_empty()
     }
-    /// What was born before now may be of the persisted epoch, whatever its number of cuts says.
-    pub fn forget_what_is_later(&mut self) {
-        self.later = self.cuts + 1;
-    }
     /// Adds to what the next cut has to copy.
     pub fn add_fresh(&mut self, fresh: Fresh) {
         if let Some(last) = self.fresh.last_mut() {

@@ -43,7 +43,7 @@ impl State {
         container.data_epoch = container.data_epoch.min(container.persisted);
         container.pending_cut = None;
         container.marked_cuts = container.cuts;
-        container.forget_what_is_later();
+        container.later = container.cuts;
         container.fresh.clear();
         container.links.clear();
     }

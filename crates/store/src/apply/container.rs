@@ -83,9 +83,6 @@ impl State {
                 "durability turns from or to `scratch` only while the container is empty",
             ));
         }
-        if spec.durability != container.spec.durability {
-            container.forget_what_is_later();
-        }
         let was = std::mem::replace(&mut container.spec, spec);
         txn.steps.push(Step::ContainerSet { slot, was });
         Ok(())

@@ -219,7 +219,7 @@ impl Reader<'_> {
         if container.cuts > u32::MAX / 2 {
             return Err(Malformed("a container with more cuts than there can be"));
         }
-        container.forget_what_is_later();
+        container.later = container.cuts;
         for _ in 0..from.count(16)? {
             container.links.push((from.u64()?, ContainerId(from.u64()?)));
         }
