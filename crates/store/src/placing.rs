@@ -2,9 +2,10 @@
 
 use cenote_model::{ContainerId, ObjectKey};
 
-use crate::map::{Ext, NO_DEVICE};
+use crate::map::{Ext, ExtentMap, NO_DEVICE, Pieces};
 use crate::space::Tag;
 use crate::state::State;
+use crate::sums::UNIT;
 use crate::undo::Change;
 
 /// Where an extent is to be found.
@@ -27,6 +28,9 @@ pub(crate) enum Action {
     Move { dev: u8, base: u64 },
     /// It has a copy, and the copy becomes the only place.
     Evict,
+    /// It becomes two, the second one from this byte of it on, where a checksum unit begins: no device has room for a
+    /// copy in one piece.
+    Split { at: u32 },
 }
 
 /// What identifies an extent at its place: device slot, run offset, skip, length.
@@ -46,26 +50,38 @@ pub(crate) fn identity(ext: &Ext) -> Identity {
     (ext.dev, ext.run_offset, ext.skip, ext.len)
 }
 
+/// Where extents are kept, and which one of them is meant.
+enum Home<'a> {
+    Map(&'a mut ExtentMap, u64),
+    Pieces(&'a mut Pieces, usize),
+}
+
 impl State {
-    /// The extent at a target, if it is there.
-    pub fn target_mut(&mut self, target: Target) -> Option<&mut Ext> {
+    fn home(&mut self, target: Target) -> Option<Home<'_>> {
         match target {
             Target::Live { key, offset } => {
                 let slot = self.find_object(key)?;
-                self.objects.get_mut(slot).map.get_mut(offset)
+                Some(Home::Map(&mut self.objects.get_mut(slot).map, offset))
             }
             Target::Undo { container, number, piece } => {
-                let undo = self.containers.get_mut(container)?.undo_mut(number)?;
-                match &mut undo.change {
-                    Change::Range { pieces, .. } => pieces.get_mut(piece as usize).map(|(_, ext)| ext),
+                match &mut self.containers.get_mut(container)?.undo_mut(number)?.change {
+                    Change::Range { pieces, .. } => Some(Home::Pieces(pieces, piece as usize)),
                     _ => None,
                 }
             }
             Target::Detached { container, number, offset } => {
                 let undo = self.containers.get_mut(container)?.undo_mut(number)?;
                 let Change::ObjectDeleted { slot, .. } = undo.change else { return None };
-                self.objects.get_mut(slot).map.get_mut(offset)
+                Some(Home::Map(&mut self.objects.get_mut(slot).map, offset))
             }
+        }
+    }
+
+    /// The extent at a target, if it is there.
+    pub fn target_mut(&mut self, target: Target) -> Option<&mut Ext> {
+        match self.home(target)? {
+            Home::Map(map, offset) => map.get_mut(offset),
+            Home::Pieces(pieces, piece) => pieces.get_mut(piece).map(|(_, ext)| ext),
         }
     }
 
@@ -80,6 +96,7 @@ impl State {
                     Action::Copy { dev, .. } => ext.copy != dev,
                     Action::Move { .. } => true,
                     Action::Evict => copied,
+                    Action::Split { at } => at > 0 && at < ext.len && (ext.skip + at).is_multiple_of(UNIT),
                 }
         })
     }
@@ -87,9 +104,19 @@ impl State {
     /// Does it; to be called only if [`State::can_place`]. The version word of a live object must be raised by the caller
     /// between this and retiring: `retire` is called with the places given up.
     pub fn place(&mut self, placing: &Placing, tag: Tag) {
+        if let Action::Split { at } = placing.action {
+            match self.home(placing.target) {
+                Some(Home::Map(map, offset)) => map.split_in_two(offset, at),
+                Some(Home::Pieces(pieces, piece)) => pieces.split_in_two(piece, at),
+                None => {}
+            }
+            self.extents += u64::from(matches!(placing.target, Target::Live { .. }));
+            return; // both parts stay where they are, and touch no unit together
+        }
         let Some(ext) = self.target_mut(placing.target) else { return };
         let before = ext.clone();
         match placing.action {
+            Action::Split { .. } => {}
             Action::Copy { dev, base } => (ext.copy, ext.copy_base) = (dev, base),
             Action::Evict => *ext = before.at_copy(),
             Action::Move { dev, base } => {
@@ -102,6 +129,7 @@ impl State {
             Action::Copy { .. } => self.space.drop_place(&before, before.copy, before.copy_base, tag),
             Action::Evict => self.space.drop_place(&before, before.dev, before.run_offset, tag),
             Action::Move { .. } => self.space.drop_ext(&before, tag),
+            Action::Split { .. } => {}
         }
     }
 }

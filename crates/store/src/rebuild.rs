@@ -208,7 +208,7 @@ impl Space {
         let last_at = ext.end() - 1;
         let first_inside = ext.begins_inside();
         let last_inside = ext.ends_inside();
-        let single = hull.end - hull.begin <= UNIT;
+        let single = hull.len() <= UNIT;
         if first_inside || (single && last_inside) {
             self.claim_edge(ext, dev, base, begin, edges)?;
             begin = begin.saturating_add(UNIT).min(end);

@@ -158,3 +158,110 @@ fn what_was_brought_on_media_is_gone_back_to_whatever_piled_up() {
         }
     }
 }
+
+/// A store with all of the room on its file tier in pieces of 128 KiB, and the object that nothing was written to yet.
+fn fragmented_world() -> (World, ObjectKey) {
+    let mut world = World::new(&three_tiers(4 << 20, (1 << 20) + 4096, 16 << 10));
+    let container = world.container("c", Durability::Async);
+    let small: Vec<ObjectKey> = (1..=8).map(|n| object(container, n)).collect();
+    for key in &small {
+        world.must(vec![Update::ObjectCreate { key: *key, block_shift: 12 }]);
+        world.write(*key, 0, &vec![key.object.0 as u8; 128 << 10]).unwrap();
+        world.flush(FlushTarget::Store).unwrap(); // each by itself, so that they lie in order
+    }
+    for key in small.iter().step_by(2) {
+        world.must(vec![Update::ObjectDelete { key: *key }]);
+    }
+    world.flush(FlushTarget::Store).unwrap(); // what was deleted is about to become free
+    let key = object(container, 100);
+    world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
+    (world, key)
+}
+
+/// More than the longest piece of room, and no whole number of checksum units.
+fn long_content() -> Vec<u8> {
+    (0..300_000u32).map(|n| (n / 1000) as u8).collect()
+}
+
+#[test]
+fn what_is_longer_than_any_piece_of_room_is_copied_in_parts() {
+    for reopened in [false, true] {
+        let (mut world, key) = fragmented_world();
+        world.write(key, 4096, &long_content()).unwrap();
+        let extents = world.lookup(key).unwrap().extents.len();
+        world.flush(FlushTarget::Store).unwrap();
+        assert!(world.lookup(key).unwrap().extents.len() > extents, "in one piece all the same");
+        if reopened {
+            world.kill();
+            world.open().unwrap();
+            assert!(world.read(key).unwrap()[4096..] == long_content());
+        }
+        world.power_loss(Keep::Nothing);
+        world.open().unwrap();
+        assert!(world.read(key).unwrap()[4096..] == long_content());
+        // All of its room is free again.
+        world.must(vec![Update::ObjectDelete { key }]);
+        world.flush(FlushTarget::Store).unwrap();
+        world.settle();
+        assert_eq!(world.used()[1].1, 4 * (128 << 10));
+    }
+}
+
+#[test]
+fn what_was_replaced_after_a_cut_is_copied_in_parts() {
+    let overwritten = |world: &mut World, key| _ = world.write(key, 4096, &vec![1; 300_000]).unwrap();
+    let shortened = |world: &mut World, key| _ = world.must(vec![Update::Truncate { key, size: 70_000 }]);
+    let deleted = |world: &mut World, key| _ = world.must(vec![Update::ObjectDelete { key }]);
+    for (what, change) in [
+        ("overwritten", &overwritten as &dyn Fn(&mut World, ObjectKey)),
+        ("shortened", &shortened),
+        ("deleted", &deleted),
+    ] {
+        for reopened in [false, true] {
+            let (mut world, key) = fragmented_world();
+            world.settle();
+            world.write(key, 4096, &long_content()).unwrap();
+            world.clock.advance_ns(3_000_000_000);
+            world.engine().tick(); // the cut begins
+            change(&mut world, key);
+            world.work();
+            world.clock.advance_ns(20_000_000); // the journal is synced, and without a tick no other cut begins
+            while let Some(job) = world.engine().next_job() {
+                let done = job.run();
+                world.engine().finish_job(done);
+            }
+            if reopened {
+                world.kill();
+                world.open().unwrap();
+            }
+            world.power_loss(Keep::Nothing);
+            world.open().unwrap();
+            let (found, expected) = (world.read(key).unwrap(), [vec![0; 4096], long_content()].concat());
+            let differs = found.iter().zip(&expected).position(|(found, expected)| found != expected);
+            assert_eq!((found.len(), differs), (expected.len(), None), "{what}, reopened: {reopened}");
+            assert!(world.verify().findings.is_empty());
+        }
+    }
+}
+
+#[test]
+fn what_leaves_a_device_finds_room_in_pieces() {
+    let (mut world, key) = fragmented_world();
+    world.settle();
+    let Response::Device(_) = world.ask(Request::DeviceAdd { spec: spec("new", DeviceKind::File, 1 << 20) }) else {
+        panic!("it cannot be added")
+    };
+    world.write(key, 4096, &long_content()).unwrap();
+    world.flush(FlushTarget::Store).unwrap();
+    assert!(world.used()[2].1 > 300_000, "the copy is on the device that has room for it in one piece");
+    for name in ["new", "memory"] {
+        let Response::Done = world.ask(Request::DeviceDrain { name: name.into() }) else { panic!("{name}") };
+        world.settle();
+    }
+    let extents = world.lookup(key).unwrap().extents;
+    assert!(extents.len() > 1 && extents.iter().all(|(_, extent)| extent.device == extents[0].1.device));
+    assert!(world.read(key).unwrap()[4096..] == long_content());
+    world.power_loss(Keep::Nothing);
+    world.open().unwrap();
+    assert!(world.read(key).unwrap()[4096..] == long_content());
+}

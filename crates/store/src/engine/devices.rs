@@ -36,7 +36,7 @@ pub(super) fn check_spec<'a>(spec: &DeviceSpec, mut others: impl Iterator<Item =
     let most = capacity_max(spec.kind);
     if spec.capacity_bytes <= 2 * STAMP_BYTES || spec.capacity_bytes > most {
         let (capacity, most) = (spec.capacity_bytes, most >> 40);
-        return invalid(format!("a capacity of {capacity} bytes: from 8 KiB to {most} TiB"));
+        return invalid(format!("a capacity of {capacity} bytes: more than 8 KiB, up to {most} TiB"));
     }
     Ok(())
 }

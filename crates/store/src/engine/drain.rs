@@ -181,13 +181,19 @@ impl Engine {
     }
 
     fn move_job(&mut self, leaving: u8, durability: Durability, batch: &[(Target, Ext)]) -> Option<Job> {
-        let lens: Vec<u32> = batch.iter().map(|(_, ext)| ext.hull().end - ext.hull().begin).collect();
+        let lens: Vec<u32> = batch.iter().map(|(_, ext)| ext.hull().len()).collect();
         let from: DeviceId = self.state.space.get(leaving).id;
         let (dev, places) = match self.room_for(&lens, Some((durability, from))) {
             Ok(found) => found,
             Err(error) => {
-                self.moves_failed(&error, leaving);
-                return None;
+                let (target, ext) = batch.first()?;
+                let Some(second) = self.split_for_room(*target, ext, Some((durability, from))) else {
+                    self.moves_failed(&error, leaving);
+                    return None;
+                };
+                self.drain.queue.push((second, leaving));
+                self.drain.queue.extend(batch.iter().rev().map(|(target, _)| (*target, leaving)));
+                return self.next_move();
             }
         };
         let device = self.state.space.get(dev).device.clone()?;
@@ -195,7 +201,7 @@ impl Engine {
         let mut work = Vec::new();
         for ((target, ext), at) in batch.iter().zip(places) {
             let hull = ext.hull();
-            let padded = self.state.space.get(dev).padded(u64::from(hull.end - hull.begin));
+            let padded = self.state.space.get(dev).padded(u64::from(hull.len()));
             let Some(part) = self.part_of(ext) else {
                 self.state.space.get_mut(dev).give_back(at, padded);
                 continue;

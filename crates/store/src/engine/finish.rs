@@ -10,7 +10,7 @@ use super::jobs::{CopyPart, What};
 use crate::journal::record::{Placed, encode_places};
 use crate::journal::{Kind, file_name};
 use crate::persist::Stage;
-use crate::placing::{Placing, Target};
+use crate::placing::{Action, Placing, Target};
 use crate::syncs::Log;
 use crate::work::{CopyFailure, Done, JobDone};
 
@@ -223,8 +223,8 @@ impl Engine {
         for placing in placings {
             self.state.place(placing, tag);
             if let Target::Live { key, .. } = placing.target {
-                // A copy alone changes nothing for readers.
-                if !matches!(placing.action, crate::placing::Action::Copy { .. }) {
+                // These change nothing for readers.
+                if !matches!(placing.action, Action::Copy { .. } | Action::Split { .. }) {
                     self.seams.control.word_raise(key.word_hash());
                 }
             }

@@ -4,7 +4,7 @@ use cenote_device::Device;
 use std::sync::Arc;
 
 use cenote_model::{ContainerId, DeviceId, Error, ErrorKind};
-use cenote_policy::place_copy;
+use cenote_policy::{PlaceRequest, place, place_copy};
 
 use super::Engine;
 use super::jobs::{CopyPart, What};
@@ -15,6 +15,7 @@ use crate::map::Ext;
 use crate::objects::Presence;
 use crate::persist::{Cut, DrainItem, Stage};
 use crate::placing::{Action, Placing, Target, identity};
+use crate::sums::UNIT;
 use crate::undo::Change;
 use crate::work::{Copy, Job, Part, Work};
 
@@ -197,12 +198,55 @@ impl Engine {
         let ready = |cut: &&Cut| cut.stage == Stage::Drain && cut.retry_ns <= now && !cut.queue.is_empty();
         let pending = &self.state.cuts.pending;
         let cut = pending.values().filter(ready).max_by_key(|cut| (cut.urgent, std::cmp::Reverse(cut.id)))?.id;
-        let sources = self.gather(cut);
-        if sources.is_empty() {
-            self.advance_cuts();
-            return None; // all of it was overwritten, or copied already
+        loop {
+            let sources = self.gather(cut);
+            if sources.is_empty() {
+                self.advance_cuts();
+                return None; // all of it was overwritten, or copied already
+            }
+            let lens: Vec<u32> = sources.iter().map(|source| source.ext.hull().len()).collect();
+            match self.room_for(&lens, None) {
+                Ok((dev, places)) => {
+                    self.state.cuts.get_mut(cut)?.short_since_ns = None;
+                    return self.copy_job(cut, sources, dev, &places);
+                }
+                Err(error) => {
+                    let Some(second) = self.split_for_room(sources[0].target, &sources[0].ext, None) else {
+                        self.put_back(cut, sources.into_iter().map(|source| source.again));
+                        if !self.waits_for_space(cut) {
+                            self.cut_failed(cut, &error);
+                        }
+                        return None;
+                    };
+                    self.put_first(cut, &sources, second);
+                }
+            }
         }
-        self.copy_job(cut, sources)
+    }
+
+    /// True if a cut without room had better wait: what was given up is not free yet. It waits a bounded time, since
+    /// readers may hold it long.
+    fn waits_for_space(&mut self, id: u64) -> bool {
+        let given_up = !self.state.reclaim.is_empty()
+            || self.state.space.present().any(|slot| !slot.is_volatile() && slot.retired.bytes() > 0);
+        let now = self.state.now_ns;
+        let Some(cut) = self.state.cuts.get_mut(id) else { return false };
+        let since = *cut.short_since_ns.get_or_insert(now);
+        if !given_up || now.saturating_sub(since) >= self.settings.retry_ns {
+            return false;
+        }
+        cut.retry_ns = now + self.settings.group_commit_ns;
+        true
+    }
+
+    /// Queues again what was gathered, before all else. The first of it was split, and `second` is its second part.
+    fn put_first(&mut self, id: u64, sources: &[Source], second: Target) {
+        let Some(cut) = self.state.cuts.get_mut(id) else { return };
+        sources.iter().rev().for_each(|source| cut.queue.push_front(source.again));
+        // A range that is queued has both parts.
+        if let Target::Undo { container, number, piece } = second {
+            cut.queue.push_front(DrainItem::Undo { container, number, piece: piece as usize });
+        }
     }
 
     /// Takes extents from a cut's queue, some MiB together.
@@ -290,19 +334,8 @@ impl Engine {
         None
     }
 
-    fn copy_job(&mut self, cut: u64, sources: Vec<Source>) -> Option<Job> {
-        let mut wanted = Vec::new();
-        for source in &sources {
-            wanted.push(source.ext.hull().end - source.ext.hull().begin);
-        }
-        let (dev, places) = match self.room_for(&wanted, None) {
-            Ok(found) => found,
-            Err(error) => {
-                self.put_back(cut, sources.into_iter().map(|source| source.again));
-                self.cut_failed(cut, &error);
-                return None;
-            }
-        };
+    /// Copies sources to these places on a device, as many as there are.
+    fn copy_job(&mut self, cut: u64, sources: Vec<Source>, dev: u8, places: &[u64]) -> Option<Job> {
         let target = self.state.space.get(dev).device.clone()?;
         let mut parts = Vec::new();
         let mut work = Vec::new();
@@ -312,7 +345,7 @@ impl Engine {
                 continue;
             };
             let hull = source.ext.hull();
-            let padded = self.state.space.get(dev).padded(u64::from(hull.end - hull.begin));
+            let padded = self.state.space.get(dev).padded(u64::from(hull.len()));
             let Some(part) = self.part_of(&source.ext) else {
                 self.state.space.get_mut(dev).give_back(at, padded);
                 self.put_back(cut, std::iter::once(source.again));
@@ -343,7 +376,7 @@ impl Engine {
         Some(Part {
             device,
             offset: ext.run_offset.wrapping_add(u64::from(hull.begin)),
-            len: hull.end - hull.begin,
+            len: hull.len(),
             sums: ext.hull_sums(hull).to_vec(),
         })
     }
@@ -355,40 +388,80 @@ impl Engine {
         lens: &[u32],
         moving: Option<(cenote_model::Durability, DeviceId)>,
     ) -> cenote_model::Result<(u8, Vec<u64>)> {
-        let mut refused: Vec<DeviceId> = moving.iter().map(|(_, from)| *from).collect();
-        let avoided = refused.len();
+        let leaving = moving.map(|(_, from)| from);
         let padded = |len: &u32| u64::from(*len).next_multiple_of(4096);
         let total: u64 = lens.iter().map(padded).sum();
         let first = lens.first().map_or(4096, padded);
         for wanted in [total, first] {
-            refused.truncate(avoided);
-            loop {
-                let views = self.state.space.views();
-                let decision = match moving {
-                    Some((durability @ cenote_model::Durability::Scratch, _)) => {
-                        let request = cenote_policy::PlaceRequest { durability, bytes: wanted, avoid: &refused };
-                        cenote_policy::place(&views, &request)
-                    }
-                    _ => place_copy(&views, wanted, &refused),
-                };
-                let Ok(decision) = decision else { break };
-                let may_stay = moving.is_some_and(|(_, from)| !self.must_leave(from));
-                if decision.past_watermarks && may_stay {
-                    break; // no better there
-                }
-                let Some(dev) = self.state.space.slot_of(decision.device) else { break };
+            let mut refused: Vec<DeviceId> = leaving.into_iter().collect();
+            while let Some(dev) = self.device_for(wanted, moving, &refused) {
                 // What may stay must not fill the other device past its watermark, or it would come back.
+                let may_stay = leaving.is_some_and(|from| !self.must_leave(from));
                 let fitting = if may_stay && wanted < total { &lens[..1] } else { lens };
                 let places = self.take_each(dev, fitting);
                 if !places.is_empty() {
                     return Ok((dev, places));
                 }
-                refused.push(decision.device);
+                refused.push(self.state.space.get(dev).id);
             }
         }
         Err(Error::new(ErrorKind::Full, "the persistent tiers")
             .because(format!("no room for a copy of {first} bytes: {}", self.uses()))
             .try_next("delete something or add a device; what was acknowledged stays readable"))
+    }
+
+    /// Where placement would put so many bytes, if not on the `refused` devices.
+    fn device_for(
+        &self,
+        bytes: u64,
+        moving: Option<(cenote_model::Durability, DeviceId)>,
+        refused: &[DeviceId],
+    ) -> Option<u8> {
+        let views = self.state.space.views();
+        let decision = match moving {
+            Some((durability @ cenote_model::Durability::Scratch, _)) => {
+                place(&views, &PlaceRequest { durability, bytes, avoid: refused })
+            }
+            _ => place_copy(&views, bytes, refused),
+        };
+        let may_stay = moving.is_some_and(|(_, from)| !self.must_leave(from));
+        // What may stay is no better off where that is full too.
+        let decision = decision.ok().filter(|decision| !(decision.past_watermarks && may_stay))?;
+        self.state.space.slot_of(decision.device)
+    }
+
+    /// There was no room for an extent in one piece: makes two of it, the first one as long as the longest piece of room.
+    /// Gives the second one; `None` if that is of no use.
+    pub(super) fn split_for_room(
+        &mut self,
+        target: Target,
+        ext: &Ext,
+        moving: Option<(cenote_model::Durability, DeviceId)>,
+    ) -> Option<Target> {
+        let mut looked_at: Vec<DeviceId> = moving.iter().map(|(_, from)| *from).collect();
+        let mut longest = 0;
+        while let Some(dev) = self.device_for(u64::from(UNIT), moving, &looked_at) {
+            let slot = self.state.space.get(dev);
+            longest = slot.longest_free(u64::from(UNIT)).unwrap_or(0).max(longest);
+            looked_at.push(slot.id);
+        }
+        let whole_units = longest - longest % u64::from(UNIT);
+        if whole_units == 0 || whole_units >= u64::from(ext.hull().len()) {
+            return None;
+        }
+        let at = ext.hull().begin + whole_units as u32 - ext.skip;
+        self.place_all(&[Placing { target, was: identity(ext), action: Action::Split { at } }]).ok()?;
+        Some(match target {
+            Target::Live { key, offset } => Target::Live { key, offset: offset + u64::from(at) },
+            Target::Detached { container, number, offset } => {
+                Target::Detached { container, number, offset: offset + u64::from(at) }
+            }
+            Target::Undo { container, number, .. } => {
+                let undo = self.state.containers.get_mut(container)?.undo_mut(number)?;
+                let Change::Range { pieces, .. } = &undo.change else { return None };
+                Target::Undo { container, number, piece: pieces.len() as u32 - 1 }
+            }
+        })
     }
 
     /// True if a device is to be emptied, at all costs.

@@ -57,7 +57,7 @@ pub(crate) enum Entry {
 pub(crate) struct Placed {
     pub target: Target,
     pub was: (DeviceId, u64, u32, u32),
-    /// 1 copy, 2 move, 3 evict.
+    /// 1 copy, 2 move, 3 evict, 4 split at byte `base`.
     pub action: u8,
     pub device: DeviceId,
     pub base: u64,
@@ -70,6 +70,7 @@ impl Placed {
             Action::Copy { dev, base } => (1, id_of(dev), base),
             Action::Move { dev, base } => (2, id_of(dev), base),
             Action::Evict => (3, DeviceId(0), 0),
+            Action::Split { at } => (4, DeviceId(0), u64::from(at)),
         };
         Self { target: placing.target, was: (id_of(dev), run_offset, skip, len), action, device, base }
     }
@@ -79,6 +80,7 @@ impl Placed {
             1 => Action::Copy { dev: slot_of(self.device)?, base: self.base },
             2 => Action::Move { dev: slot_of(self.device)?, base: self.base },
             3 => Action::Evict,
+            4 => Action::Split { at: u32::try_from(self.base).ok()? },
             _ => return None,
         };
         Some(Placing { target: self.target, was: (dev, self.was.1, self.was.2, self.was.3), action })

@@ -47,6 +47,13 @@ pub(crate) struct Hull {
     pub end: u32,
 }
 
+impl Hull {
+    /// Bytes.
+    pub fn len(self) -> u32 {
+        self.end - self.begin
+    }
+}
+
 impl Ext {
     pub fn from_model(extent: &Extent, dev: u8, born: u32) -> Self {
         let (sum, many) = match extent.sums.as_slice() {
@@ -121,29 +128,34 @@ impl Ext {
         let end = self.end();
         end != self.run_len && end & (UNIT - 1) != 0
     }
+    /// The same bytes at the same places, in a run of no other checksum units.
+    fn trimmed(&self) -> Self {
+        let hull = self.hull();
+        if hull.begin == 0 && hull.end == self.run_len {
+            return self.clone();
+        }
+        let base = |base: u64| base.wrapping_add(u64::from(hull.begin));
+        let mut trimmed = Self {
+            run_offset: base(self.run_offset),
+            copy_base: if self.copy == NO_DEVICE { 0 } else { base(self.copy_base) },
+            many: None,
+            run_len: hull.len(),
+            skip: self.skip - hull.begin,
+            ..*self
+        };
+        trimmed.set_sums(self.hull_sums(hull));
+        trimmed
+    }
     /// The same bytes seen at the copy, which becomes the only place.
     pub fn at_copy(&self) -> Self {
         debug_assert_ne!(self.copy, NO_DEVICE);
-        let hull = self.hull();
-        let mut moved = Self {
-            run_offset: self.copy_base.wrapping_add(u64::from(hull.begin)),
-            copy_base: 0,
-            many: None,
-            sum: 0,
-            run_len: hull.end - hull.begin,
-            skip: self.skip - hull.begin,
-            len: self.len,
-            born: self.born,
-            dev: self.copy,
-            copy: NO_DEVICE,
-            encoding: self.encoding,
-        };
-        if hull.begin == 0 && hull.end == self.run_len {
-            (moved.many, moved.sum) = (self.many.clone(), self.sum);
-        } else {
-            moved.set_sums(self.hull_sums(hull));
-        }
-        moved
+        let trimmed = self.trimmed();
+        Self { run_offset: trimmed.copy_base, dev: trimmed.copy, copy_base: 0, copy: NO_DEVICE, ..trimmed }
+    }
+    /// Two parts, the second one from byte `at` on, each in a run of its own: a checksum unit begins there.
+    pub fn split_in_two(&self, at: u32) -> (Self, Self) {
+        debug_assert!((self.skip + at).is_multiple_of(UNIT) && at > 0 && at < self.len);
+        (self.part(0, at).trimmed(), self.part(at, self.len - at).trimmed())
     }
     /// True if `next` goes on in the same run where this one ends, so that the two could be one view.
     pub fn continues(&self, next: &Self) -> bool {

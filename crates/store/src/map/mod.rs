@@ -144,6 +144,12 @@ impl ExtentMap {
             tree.mapped_bytes = tree.mapped_bytes - u64::from(before) + u64::from(after);
         }
     }
+    /// Makes two of the extent at `offset`, see [`Ext::split_in_two`].
+    pub fn split_in_two(&mut self, offset: u64, at: u32) {
+        let Some((first, second)) = self.get(offset).map(|ext| ext.split_in_two(at)) else { return };
+        self.change_len(offset, |ext| *ext = first);
+        self.insert(offset + u64::from(at), second);
+    }
     /// Takes any extent out; for giving a map up piece by piece.
     pub fn pop(&mut self) -> Option<(u64, Ext)> {
         let offset = match self {

@@ -2,7 +2,7 @@
 
 use super::Ext;
 
-/// Extents with the object offsets at which they begin, ascending.
+/// Extents with the object offsets at which they begin: ascending as they were cut out, then what was split off of them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Pieces {
     #[default]
@@ -45,6 +45,13 @@ impl Pieces {
             Self::Many(many) => many.get_mut(i).map(|(offset, ext)| (*offset, ext)),
             _ => None,
         }
+    }
+    /// Makes two of piece `i`, see [`Ext::split_in_two`]. The second one becomes the last: no other changes its number.
+    pub fn split_in_two(&mut self, i: usize, at: u32) {
+        let Some((offset, ext)) = self.get_mut(i) else { return };
+        let (first, second) = ext.split_in_two(at);
+        *ext = first;
+        self.push(offset + u64::from(at), second);
     }
     pub fn iter(&self) -> impl Iterator<Item = (u64, &Ext)> {
         (0..self.len()).filter_map(|i| self.get(i))

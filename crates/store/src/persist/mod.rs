@@ -54,6 +54,8 @@ pub(crate) struct Cut {
     pub error: Option<Error>,
     /// Not to be tried again before.
     pub retry_ns: u64,
+    /// Since when there is no room for a copy.
+    pub short_since_ns: Option<u64>,
     /// How many cuts before it came to nothing, each in the place of the one before.
     pub renewals: u32,
 }

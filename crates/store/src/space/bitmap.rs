@@ -146,6 +146,17 @@ impl Bitmap {
         let first = self.find_free(from, 1).filter(|first| *first < to)?;
         Some((first, self.find_used(first, to) - first))
     }
+    /// The longest run that [`Bitmap::take`] would find, if it has at least `run_min` units.
+    pub fn longest(&self, run_min: u64) -> Option<u64> {
+        let (mut at, mut longest) = (0, 0);
+        while let Some(first) = self.find_free(at, run_min.max(longest + 1)) {
+            let segment_end = (first / self.segment_units + 1) * self.segment_units;
+            let end = self.find_used(first, segment_end.min(self.units));
+            longest = longest.max(end - first);
+            at = end;
+        }
+        (longest >= run_min.max(1)).then_some(longest)
+    }
     /// Marks units used; gives how many were used already.
     pub fn mark(&mut self, first: u64, len: u64) -> u64 {
         self.change(first, len, true)
@@ -359,6 +370,11 @@ mod tests {
         runs
     }
 
+    fn longest_plainly(used: &[bool], segment: u64, run_min: u64) -> Option<u64> {
+        let runs = used.chunks(segment as usize).flat_map(|segment| segment.split(|used| *used)).map(<[bool]>::len);
+        runs.max().map(|longest| longest as u64).filter(|longest| *longest >= run_min)
+    }
+
     #[test]
     fn takes_what_a_search_unit_by_unit_would() {
         let one = std::env::var("CENOTE_SEED").ok().and_then(|text| text.parse::<u64>().ok());
@@ -394,6 +410,7 @@ mod tests {
                 let most = [3, 30, 3000][random(3) as usize];
                 let run_min = 1 + random(most);
                 let (want, runs_max) = (run_min + random(20_000), 1 + random(200) as usize);
+                assert_eq!(map.longest(run_min), longest_plainly(&plain, segment, run_min), "CENOTE_SEED={seed}");
                 let begin = if map.cursor < units { map.cursor } else { 0 };
                 let taken = map.take(want, run_min, runs_max);
                 let (want, run_min) = (want as usize, run_min as usize);

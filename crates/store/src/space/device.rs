@@ -118,6 +118,11 @@ impl DeviceSlot {
         self.reserved_bytes += runs.iter().map(|(_, len)| len).sum::<u64>();
         runs
     }
+    /// The longest stretch of free space in one segment, if it has at least `bytes_min`.
+    pub fn longest_free(&self, bytes_min: u64) -> Option<u64> {
+        let unit = u64::from(self.unit_bytes);
+        self.map.longest(bytes_min.div_ceil(unit)).map(|units| units * unit)
+    }
     /// Marks space as in use; gives the bytes that were in use already.
     pub fn mark(&mut self, offset: u64, bytes: u64) -> u64 {
         let unit = u64::from(self.unit_bytes);

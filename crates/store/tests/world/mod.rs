@@ -134,6 +134,13 @@ impl World {
         }
         panic!("jobs without end");
     }
+    /// Works for some ticks, so that what is to become free does.
+    pub fn settle(&mut self) {
+        for _ in 0..3 {
+            self.clock.advance_ns(20_000_000);
+            self.work();
+        }
+    }
     /// One job at most.
     pub fn step(&mut self) -> bool {
         self.engine().tick();

@@ -31,7 +31,7 @@ impl Sim {
                 client.sent[0].request, client.info.nonce
             ));
         }
-        if self.flips == 0 && self.profile.full {
+        if self.flips == 0 && self.profile.full > 0 {
             self.empty_and_fill_again()?;
         }
         while !self.clients.is_empty() {

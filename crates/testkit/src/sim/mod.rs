@@ -45,8 +45,8 @@ struct Profile {
     /// Steps that do background work, as a weight.
     background: u32,
     ids: u64,
-    /// Devices so small that they fill up.
-    full: bool,
+    /// Devices so small that they fill up: bytes of each are a multiple of this. 0: they are not.
+    full: u64,
     tuning: Tuning,
 }
 
@@ -61,7 +61,7 @@ impl Profile {
             flips: rng.chance(150),
             background: *rng.pick(&[4, 20, 60]),
             ids: rng.between(1, 10),
-            full: rng.chance(120),
+            full: *rng.pick(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8192, 8192, 81_920]),
             // Small files, so that rotation and checkpoints happen, and opening has little to read.
             tuning: Tuning {
                 log_bytes: *rng.pick(&[8 << 10, 16 << 10, 64 << 10, 256 << 10]),
@@ -208,8 +208,11 @@ impl Sim {
             _ => {}
         }
         let world = World::new(*rng.pick(&[64 << 10, 256 << 10, 1 << 20]), *rng.pick(&[4, 64, 1024]));
-        if profile.full {
-            profile.write_max = profile.write_max.clamp(5_000, 20_000);
+        match profile.full {
+            0 => {}
+            // What is written is longer than what becomes free in one piece.
+            81_920 => profile.write_max = 150_000,
+            _ => profile.write_max = profile.write_max.clamp(5_000, 20_000),
         }
         let config = StoreConfig { devices: draw_devices(&mut rng, profile.full), ..StoreConfig::default() };
         trace!(trace, "seed {seed}: {profile:?}");
@@ -276,7 +279,7 @@ impl Sim {
     }
 }
 
-fn draw_devices(rng: &mut Rng, small: bool) -> Vec<DeviceSpec> {
+fn draw_devices(rng: &mut Rng, full: u64) -> Vec<DeviceSpec> {
     let mut kinds = Vec::new();
     for _ in 0..rng.between(0, 2) {
         kinds.push(DeviceKind::SharedMemory);
@@ -288,9 +291,9 @@ fn draw_devices(rng: &mut Rng, small: bool) -> Vec<DeviceSpec> {
         kinds.push(DeviceKind::Directory);
     }
     let mut devices: Vec<_> = kinds.iter().enumerate().map(|(n, kind)| draw_device(rng, n as u64, *kind)).collect();
-    if small {
+    if full > 0 {
         for device in &mut devices {
-            device.capacity_bytes = 8192 * rng.between(4, 14);
+            device.capacity_bytes = full * rng.between(4, 14);
         }
     }
     devices
