@@ -38,6 +38,17 @@ fn compile_and_run(source: &str, name: &str, compiler: &[&str], link: &[String])
         .arg(&program));
     run(Command::new(&program).arg(&dir));
     std::fs::remove_dir_all(&dir).expect("the directory can be removed");
+    give_memory_back(&dir);
+}
+
+/// Removes the shared memory of stores that were in a directory.
+fn give_memory_back(dir: &Path) {
+    for memory in std::fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
+        let home = std::fs::read(memory.path().join("home")).unwrap_or_default();
+        if home.starts_with(dir.as_os_str().as_encoded_bytes()) {
+            std::fs::remove_dir_all(memory.path()).expect("this user's memory can be removed");
+        }
+    }
 }
 
 fn shared(library: &Path) -> Vec<String> {

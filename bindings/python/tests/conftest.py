@@ -1,8 +1,6 @@
 """A store for each test, small and gone afterwards."""
 
 import contextlib
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,15 +19,10 @@ def tiers(folder: Path, memory: int = 16 * MIB) -> list[cenote.Tier]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """A directory whose store, if any, is destroyed afterwards, and whose shared memory is given back."""
+    """A directory whose store, if any, is destroyed afterwards."""
     yield tmp_path
     with contextlib.suppress(cenote.Error):
         cenote.destroy(tmp_path / "store", force=True)
-    # What a test moved or damaged noted where it was.
-    for memory in Path("/dev/shm").glob("cenote-*"):
-        with contextlib.suppress(OSError):
-            if (memory / "home").read_bytes().startswith(os.fsencode(tmp_path)):
-                shutil.rmtree(memory)
 
 
 @pytest.fixture

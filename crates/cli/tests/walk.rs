@@ -171,7 +171,8 @@ fn a_full_disk_at_the_store_and_at_a_tier() {
     fs::create_dir(place.store()).unwrap();
     let memory = "--tier name=memory,kind=memory,size=1MiB";
     let script =
-        format!("mount -t tmpfs -o size=8m none store && \"$CENOTE\" init {memory}; code=$?; ls store >&2; exit $code");
+        format!("mount -t tmpfs none /dev/shm && mount -t tmpfs -o size=8m none store && \"$CENOTE\" init {memory}; \
+                 code=$?; ls store >&2; ls -d /dev/shm/* >&2; exit $code");
     let Some(said) = in_namespace(&place, &script) else { return };
     clear(&said, 1, &["store", "no space", "next:"], "no room for the journal");
     assert!(
@@ -179,6 +180,7 @@ fn a_full_disk_at_the_store_and_at_a_tier() {
         "half a store was left: {}",
         said.err
     );
+    assert!(!said.err.contains("/dev/shm/cenote-"), "shared memory was left: {}", said.err);
     fs::create_dir(place.path("small")).unwrap();
     for tier in ["name=f,kind=file,path=small/f,size=1GiB", "name=d,kind=directory,path=small/d,size=1GiB"] {
         let script = format!("mount -t tmpfs -o size=8m none small && \"$CENOTE\" init --tier {tier}");

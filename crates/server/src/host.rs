@@ -87,7 +87,9 @@ impl Host {
             control: control.clone(),
         };
         let engine = match how.create {
-            Some(config) if !exists => Engine::create(seams, &with_devices(dir, config)?)?,
+            Some(config) if !exists => Engine::create(seams, &with_devices(dir, config)?).inspect_err(|_| {
+                let _ = control.delete(); // the error of the creation is the one to tell
+            })?,
             _ => Engine::open(seams)?.0,
         };
         let summary = engine.summary();

@@ -104,9 +104,9 @@ impl SharedControl {
     pub fn clients(&self) -> Vec<(u64, u32)> {
         self.clients.read().iter().map(|(number, client)| (*number, client.file.pid())).collect()
     }
-    /// Deletes the table and everything of clients from shared memory: the store is being deleted.
+    /// Deletes the table, if one is attached, and everything of clients from shared memory: the store is being deleted.
     pub fn delete(&self) -> Result<()> {
-        let table = self.table();
+        let Some(table) = self.table.get() else { return Ok(()) };
         for name in file_names(&table.dir).map_err(|e| fail(&table.path.display().to_string(), e))? {
             if name == FILE || name.starts_with(CLIENT_PREFIX) {
                 let _ = rustix::fs::unlinkat(&table.dir, &name, AtFlags::empty());

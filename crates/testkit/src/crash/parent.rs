@@ -92,7 +92,7 @@ pub fn run(options: &Options) -> Check<Tally> {
     let tally = run.tally;
     drop(run.store);
     if tally.failures.is_empty() {
-        let _ = Store::stop_daemon(&options.dir);
+        Store::destroy(&options.dir, true).map_err(text)?;
         let _ = std::fs::remove_dir_all(&options.dir);
     }
     Ok(tally)
