@@ -170,9 +170,10 @@ fn a_full_disk_at_the_store_and_at_a_tier() {
     let place = Place::new();
     fs::create_dir(place.store()).unwrap();
     let memory = "--tier name=memory,kind=memory,size=1MiB";
-    let script =
-        format!("mount -t tmpfs none /dev/shm && mount -t tmpfs -o size=8m none store && \"$CENOTE\" init {memory}; \
-                 code=$?; ls store >&2; ls -d /dev/shm/* >&2; exit $code");
+    let script = format!(
+        "mount -t tmpfs none /dev/shm && mount -t tmpfs -o size=8m none store && \"$CENOTE\" init {memory}; \
+                 code=$?; ls store >&2; ls -d /dev/shm/* >&2; exit $code"
+    );
     let Some(said) = in_namespace(&place, &script) else { return };
     clear(&said, 1, &["store", "no space", "next:"], "no room for the journal");
     assert!(
