@@ -10,6 +10,7 @@
 //! | 192 | producer waits (u32): 1 while the producer sleeps for room |
 //! | 256 | closed (u32): 1 when either side is done for good |
 //! | 320 | announced (u32): 1 when the producer says that a frame is about to come; either side takes it back |
+//! | 384 | crowded (u32): 1 while the consumer wants no announcements: there is work for all cores |
 //! | 512 | data: the largest power of two of bytes that fits |
 //!
 //! A frame is its length (u32), four bytes of padding, its bytes, and padding to a multiple of 8. It never wraps: a
@@ -39,6 +40,7 @@ const CONSUMER_WAITS_AT: usize = 128;
 const PRODUCER_WAITS_AT: usize = 192;
 const CLOSED_AT: usize = 256;
 const ANNOUNCED_AT: usize = 320;
+const CROWDED_AT: usize = 384;
 const SKIP: u32 = u32::MAX;
 const FRAME_HEADER_BYTES: usize = 8;
 
@@ -236,8 +238,11 @@ impl Producer {
         self.wake_consumer();
     }
     /// Says that a frame comes within some 100 µs: a consumer that sleeps wakes meanwhile instead of afterwards. If none
-    /// comes, it has spun in vain for a moment.
+    /// comes, it has spun in vain for a moment. Does nothing while the consumer says that it is crowded.
     pub fn announce(&mut self) {
+        if self.memory.u32_at(CROWDED_AT).load(Ordering::Relaxed) != 0 {
+            return;
+        }
         self.has_announced = true;
         self.memory.u32_at(ANNOUNCED_AT).store(1, Ordering::Release);
         self.wake_consumer();
@@ -406,6 +411,10 @@ impl Consumer {
             }
             self.disarm();
         }
+    }
+    /// Says whether there is work for all cores: who stays awake for an announced frame takes one from somebody then.
+    pub fn set_crowded(&self, is_crowded: bool) {
+        self.memory.u32_at(CROWDED_AT).store(u32::from(is_crowded), Ordering::Relaxed);
     }
     /// True if the producer announced a frame since this was asked last.
     pub fn take_announcement(&self) -> bool {

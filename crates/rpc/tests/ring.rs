@@ -211,6 +211,17 @@ fn one_poller_serves_many_rings() {
 }
 
 #[test]
+fn who_is_crowded_hears_no_announcements() {
+    let (_shared, mut producer, consumer) = pair(4096);
+    for is_crowded in [false, true, false] {
+        consumer.set_crowded(is_crowded);
+        producer.announce();
+        assert_eq!(consumer.take_announcement(), !is_crowded);
+        assert!(!consumer.take_announcement(), "once");
+    }
+}
+
+#[test]
 fn closing_ends_waits() {
     let (_shared, producer, mut consumer) = pair(4096);
     let waiter = thread::spawn(move || consumer.wait(Duration::from_secs(20)).unwrap_err().kind());

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use cenote_device::control::ClientFile;
 use cenote_model::{Error, ErrorKind, Request, Response, Result};
@@ -48,6 +49,10 @@ pub(super) struct Peer {
     waiting: VecDeque<Vec<u8>>,
     frames_sent: usize,
     buffer: Vec<u8>,
+    /// When it last asked for something.
+    asked_at: Instant,
+    /// What it was told.
+    is_crowded: bool,
     is_lost: bool,
 }
 
@@ -63,6 +68,8 @@ impl Peer {
             waiting: VecDeque::new(),
             frames_sent: 0,
             buffer: Vec::new(),
+            asked_at: Instant::now(),
+            is_crowded: false,
             is_lost: false,
         })
     }
@@ -73,6 +80,16 @@ impl Peer {
     /// The ring to wait for.
     pub fn requests(&self) -> &Consumer {
         &self.requests
+    }
+    /// When the client last asked for something.
+    pub fn asked_at(&self) -> Instant {
+        self.asked_at
+    }
+    /// Tells the client whether there is work for all cores.
+    pub fn tell_crowded(&mut self, is_crowded: bool) {
+        if std::mem::replace(&mut self.is_crowded, is_crowded) != is_crowded {
+            self.requests.set_crowded(is_crowded);
+        }
     }
     /// True if responses wait for the client to read; until then its requests are left alone.
     pub fn is_blocked(&self) -> bool {
@@ -105,6 +122,7 @@ impl Peer {
         let mut busy = self.send_late()?;
         if self.flush()? && self.requests.is_ready() {
             busy = true;
+            self.asked_at = Instant::now();
             let mut engine = None;
             for _ in 0..TURN {
                 if !self.one(daemon, &mut engine)? || self.is_blocked() {

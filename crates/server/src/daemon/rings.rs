@@ -1,7 +1,7 @@
 //! The thread that answers the requests of all clients.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cenote_rpc::Poller;
 
@@ -13,10 +13,13 @@ use crate::service::lock;
 const SLEEP: Duration = Duration::from_millis(500);
 /// While a client does not read its responses: it rings no bell when it does.
 const SLEEP_BLOCKED: Duration = Duration::from_millis(1);
+/// A client that asked for something within this time counts as at work.
+const AT_WORK: Duration = Duration::from_millis(5);
 
 pub(super) fn run(daemon: &Arc<Daemon>) {
     let mut peers: Vec<Peer> = Vec::new();
     let mut poller = Poller::new(daemon.bell.clone());
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     while !daemon.is_stopping() {
         peers.append(&mut lock(&daemon.fresh));
         let mut busy = false;
@@ -26,6 +29,7 @@ pub(super) fn run(daemon: &Arc<Daemon>) {
         peers.retain(|peer| !peer.is_gone());
         if !busy {
             let is_blocked = peers.iter().any(Peer::is_blocked);
+            tell_crowded(&mut peers, cores);
             let open = peers.iter().filter(|peer| !peer.is_blocked()).map(Peer::requests);
             poller.wait(open, if is_blocked { SLEEP_BLOCKED } else { SLEEP });
         }
@@ -34,5 +38,15 @@ pub(super) fn run(daemon: &Arc<Daemon>) {
     for peer in &mut peers {
         peer.turn(daemon);
         peer.close();
+    }
+}
+
+/// Tells all clients whether those at work and this thread are more than there are cores.
+fn tell_crowded(peers: &mut [Peer], cores: usize) {
+    let now = Instant::now();
+    let at_work = peers.iter().filter(|peer| now.duration_since(peer.asked_at()) < AT_WORK).count();
+    let is_crowded = at_work + 1 > cores;
+    for peer in peers {
+        peer.tell_crowded(is_crowded);
     }
 }
