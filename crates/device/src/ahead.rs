@@ -53,6 +53,29 @@ pub fn fill_first_hole(file: &SegmentFile, from: &mut u64, bytes_max: u64) -> Re
     Ok(present_bytes(file)?.saturating_sub(before))
 }
 
+/// Makes huge pages of up to `bytes_max` bytes from offset `from` in the data on, as far as they are present; changes no
+/// byte. What was first written through the file is in small pages, which every process has to map one by one. `from` moves on
+/// past what was looked at, huge pages that could not be had included. False if the next hole, or the end, is reached.
+pub fn make_huge(file: &SegmentFile, from: &mut u64, bytes_max: u64) -> Result<bool> {
+    if file.mode != SegmentMode::Mapped || !file.data_offset.is_multiple_of(HUGE) {
+        return Ok(false);
+    }
+    let (begin, end) = (file.data_offset + *from, file.data_offset + file.len);
+    let hole = match rustix::fs::seek(&*file.fd, SeekFrom::Hole(begin)) {
+        Ok(hole) => hole.min(end),
+        Err(Errno::NXIO) => return Ok(false),
+        Err(errno) => return Err(fail("a memory segment", errno)),
+    };
+    let len = (hole - begin).min(bytes_max) / HUGE * HUGE;
+    if len == 0 {
+        return Ok(false);
+    }
+    let map = Mapping::new(&*file.fd, begin, len as usize, true).map_err(|errno| fail("a memory segment", errno))?;
+    map.collapse(0, len as usize);
+    *from += len;
+    Ok(true)
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -81,5 +104,23 @@ mod tests {
         let mut back = [0u8; 6];
         rustix::io::pread(&*file.fd, &mut back, HUGE + 4999).expect("read");
         assert_eq!(&back, b"\0here\0");
+    }
+
+    #[test]
+    fn bytes_stay_in_huge_pages() {
+        let fd = memfd_create("huge", MemfdFlags::CLOEXEC).expect("a memfd");
+        ftruncate(&fd, 8 * HUGE).expect("its size");
+        let bytes: Vec<u8> = (0..3 * HUGE).map(|at| (at / 1000) as u8).collect();
+        rustix::io::pwrite(&fd, &bytes, HUGE).expect("written");
+        let file = SegmentFile { fd: Arc::new(fd), data_offset: HUGE, len: 6 * HUGE, mode: SegmentMode::Mapped };
+        let (mut from, mut steps) = (0, 0);
+        while make_huge(&file, &mut from, 2 * HUGE).expect("no error, huge pages or not") {
+            steps += 1;
+        }
+        assert_eq!((from, steps), (3 * HUGE, 2), "up to the hole");
+        assert_eq!(present_bytes(&file).expect("asked"), 3 * HUGE, "and nothing else");
+        let mut found = vec![0; bytes.len()];
+        rustix::io::pread(&*file.fd, &mut found, HUGE).expect("read");
+        assert!(found == bytes);
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! As much ahead as is in use already, within bounds: a store that holds little takes little, and one that grows meets
 //! present pages. Only between bursts, with the least priority, and not while the machine is short of memory: a kernel
-//! that makes a huge page holds locks that a writer beside it would wait for, longest when all cores are busy.
+//! that makes a huge page holds locks that a writer beside it would wait for, longest when all cores are busy. When that is
+//! done, huge pages are made of what writers made present themselves, in small ones.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,14 +26,20 @@ const USED_BYTES_MIN: u64 = 8 << 20;
 const AHEAD_BYTES_MIN: u64 = 64 << 20;
 const AHEAD_BYTES_MAX: u64 = 1 << 30;
 
-/// Where each segment of each device may have its first hole.
-type Holes = HashMap<(DeviceId, usize), u64>;
+/// How far one is with each segment of each device.
+#[derive(Default)]
+struct Progress {
+    /// There is no hole before.
+    holes: HashMap<(DeviceId, usize), u64>,
+    /// All that could be made huge before is.
+    huge: HashMap<(DeviceId, usize), u64>,
+}
 
 pub(super) fn start(daemon: &Arc<Daemon>) {
     let weak = Arc::downgrade(daemon);
     let run = move || {
         let _ = rustix::process::nice(19); // of this thread
-        let (mut seen, mut holes) = (0, Holes::new());
+        let (mut seen, mut progress) = (0, Progress::default());
         while let Some(daemon) = weak.upgrade() {
             if daemon.is_stopping() {
                 return;
@@ -40,7 +47,7 @@ pub(super) fn start(daemon: &Arc<Daemon>) {
             let requests = daemon.host.service.requests();
             let pause = if requests != seen {
                 CALM
-            } else if memory_tiers(&daemon).iter().any(|info| step(&daemon, info, &mut holes)) {
+            } else if memory_tiers(&daemon).iter().any(|info| step(&daemon, info, &mut progress)) {
                 Duration::ZERO
             } else {
                 PAUSE
@@ -61,8 +68,8 @@ fn memory_tiers(daemon: &Daemon) -> Vec<DeviceInfo> {
     devices
 }
 
-/// Makes some more present, if there is too little. False if there was nothing to do, or nothing to be had.
-fn step(daemon: &Daemon, info: &DeviceInfo, holes: &mut Holes) -> bool {
+/// Makes some more present, if there is too little, or huge. False if there was nothing to do, or nothing to be had.
+fn step(daemon: &Daemon, info: &DeviceInfo, progress: &mut Progress) -> bool {
     let used = info.used_bytes + info.reserved_bytes;
     let wanted = used + ahead_bytes(used, info.spec.capacity_bytes);
     if used < USED_BYTES_MIN {
@@ -70,12 +77,15 @@ fn step(daemon: &Daemon, info: &DeviceInfo, holes: &mut Holes) -> bool {
     }
     let segments = segments(daemon, info);
     let present: u64 = segments.iter().map(|file| ahead::present_bytes(file).unwrap_or(u64::MAX / 1024)).sum();
-    if present >= wanted.min(info.spec.capacity_bytes) || memory_available() < 4 * AHEAD_BYTES_MAX.min(wanted) {
+    if memory_available() < 4 * AHEAD_BYTES_MAX.min(wanted) {
         return false;
     }
+    let too_little = present < wanted.min(info.spec.capacity_bytes);
     segments.iter().enumerate().any(|(number, file)| {
-        let from = holes.entry((info.id, number)).or_default();
-        ahead::fill_first_hole(file, from, STEP_BYTES).is_ok_and(|bytes| bytes > 0)
+        let at = (info.id, number);
+        let hole = progress.holes.entry(at).or_default();
+        (too_little && ahead::fill_first_hole(file, hole, STEP_BYTES).is_ok_and(|bytes| bytes > 0))
+            || ahead::make_huge(file, progress.huge.entry(at).or_default(), STEP_BYTES).unwrap_or(false)
     })
 }
 
