@@ -102,8 +102,12 @@ pub struct StoreSummary {
 pub struct Tuning {
     /// The journal is synced when it has been dirty for so long.
     pub group_commit_ns: u64,
-    /// Asynchronous data are copied to persistent devices when they are so old.
+    /// Asynchronous data are copied to persistent devices when they are so old…
     pub write_back_ns: u64,
+    /// …and nobody writes much, or this much later at the latest.
+    pub write_back_wait_ns: u64,
+    /// So much written within 20 ms is much.
+    pub burst_bytes: u64,
     /// What failed is tried again after so long.
     pub retry_ns: u64,
     /// A checkpoint is written when the journal has grown by so much (and by twice the last checkpoint).
@@ -123,6 +127,8 @@ impl Default for Tuning {
         Self {
             group_commit_ns: 10_000_000,
             write_back_ns: 2_000_000_000,
+            write_back_wait_ns: 4_000_000_000,
+            burst_bytes: 4 << 20,
             retry_ns: 1_000_000_000,
             checkpoint_bytes: 256 << 20,
             log_bytes: 64 << 20,

@@ -67,6 +67,9 @@ impl Engine {
             {
                 id.0 = self.state.containers.next_id;
             }
+            if let Update::Write { extent, .. } = &update {
+                self.pace.note(u64::from(extent.len));
+            }
             let mark = draft.bytes.len();
             encode_update(&mut draft.bytes, &update);
             let Err(refusal) = self.state.apply(txn, update) else {

@@ -123,6 +123,7 @@ impl Engine {
             container_deleted_at: 0,
             moved_bytes: 0,
             progress: super::tick::Progress::default(),
+            pace: super::pace::Pace::default(),
         };
         engine.update_clock();
         engine

@@ -12,6 +12,7 @@ mod flush;
 mod jobs;
 mod lease;
 mod open;
+mod pace;
 mod persist;
 mod read;
 mod rewrite;
@@ -64,6 +65,7 @@ pub struct Engine {
     container_deleted_at: u64,
     moved_bytes: u64,
     progress: tick::Progress,
+    pace: pace::Pace,
 }
 
 impl Engine {

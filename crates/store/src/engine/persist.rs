@@ -58,7 +58,9 @@ impl Engine {
                 continue;
             }
             let trivial = members().all(|c| c.fresh.is_empty() && c.data_epoch <= c.persisted);
-            let with_bytes = wanted || age >= self.settings.write_back_ns || (pressure && !container.fresh.is_empty());
+            let old_ns = container.dirty_since_ns.saturating_add(self.settings.write_back_ns);
+            let is_due = age >= self.settings.write_back_ns && self.may_copy(old_ns);
+            let with_bytes = wanted || is_due || (pressure && !container.fresh.is_empty());
             if trivial {
                 trivial_due.extend(group.iter().filter(|id| taken.insert(**id)));
             } else if with_bytes {
@@ -153,6 +155,10 @@ impl Engine {
         self.journal.append(draft, epoch)?;
         self.note_journal_dirty();
         self.state.begin_cut(id, epoch, members, &later);
+        let now = self.state.now_ns;
+        if let Some(cut) = self.state.cuts.get_mut(id) {
+            cut.begun_ns = now;
+        }
         Ok(())
     }
 
@@ -195,7 +201,11 @@ impl Engine {
             return None;
         }
         let now = self.state.now_ns;
-        let ready = |cut: &&Cut| cut.stage == Stage::Drain && cut.retry_ns <= now && !cut.queue.is_empty();
+        let pressure = self.is_under_pressure();
+        let ready = |cut: &&Cut| {
+            let is_due = cut.urgent || pressure || self.may_copy(cut.begun_ns);
+            is_due && cut.stage == Stage::Drain && cut.retry_ns <= now && !cut.queue.is_empty()
+        };
         let pending = &self.state.cuts.pending;
         let cut = pending.values().filter(ready).max_by_key(|cut| (cut.urgent, std::cmp::Reverse(cut.id)))?.id;
         loop {

@@ -25,6 +25,7 @@ impl Engine {
         self.reclaim(RECLAIM_BUDGET);
         self.release_space();
         self.update_wanted();
+        self.look_at_pace();
         let pressure = self.is_under_pressure();
         self.renew_cuts();
         self.begin_cuts(pressure);

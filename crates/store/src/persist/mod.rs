@@ -50,6 +50,8 @@ pub(crate) struct Cut {
     pub renew: bool,
     /// Somebody waits for it.
     pub urgent: bool,
+    /// When it was made; 0 if by an earlier engine.
+    pub begun_ns: u64,
     /// The last thing that went wrong with it.
     pub error: Option<Error>,
     /// Not to be tried again before.

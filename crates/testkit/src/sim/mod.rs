@@ -68,6 +68,7 @@ impl Profile {
                 checkpoint_bytes: *rng.pick(&[4 << 10, 32 << 10, 1 << 20]),
                 copy_bytes: *rng.pick(&[4 << 10, 64 << 10, 4 << 20]),
                 copy_jobs: rng.between(1, 4) as usize,
+                burst_bytes: *rng.pick(&[1, 4_000, 4 << 20]),
                 ..Tuning::default()
             },
         }
