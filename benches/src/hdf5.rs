@@ -93,8 +93,10 @@ pub fn both(report: &mut Report) -> Outcome {
     let plugins = connector()?;
     let mib = report.settings.scaled(1024).max(64).to_string();
     let mut place = Place::in_memory("hdf5")?;
-    let beneath = crate::places::file(place.path().join("file-tier"), 1024);
-    drop(place.store("store", Mode::Daemon, vec![memory(4096), beneath])?);
+    // On a disk, and with room for two versions: what a run writes is copied while the next one's is kept.
+    let disk = Place::on_disk(&report.settings.dir, "hdf5")?;
+    let beneath = crate::places::file(disk.path().join("file-tier"), 3072);
+    let store = place.store("store", Mode::Daemon, vec![memory(4096), beneath])?;
     let store_dir = place.path().join("store");
     let ours_env = [
         ("HDF5_PLUGIN_PATH", plugins.to_string_lossy().into_owned()),
@@ -105,8 +107,10 @@ pub fn both(report: &mut Report) -> Outcome {
     std::fs::create_dir_all(&native)?;
     let shared = place.path().join("shared.h5").to_string_lossy().into_owned();
     let native = native.to_string_lossy().into_owned();
-    let ours = || run(place.path(), &["shared", &shared, &mib], &ours_env);
-    let theirs = || run(place.path(), &["own", &native, &mib], &[]);
+    // Neither side is measured while what the other wrote is still being copied.
+    let calm = || -> Outcome { Ok(store.flush()?) };
+    let ours = || calm().and_then(|()| run(place.path(), &["shared", &shared, &mib], &ours_env));
+    let theirs = || calm().and_then(|()| run(place.path(), &["own", &native, &mib], &[]));
     let (ours, theirs) = (Runs::new(&ours), Runs::new(&theirs));
     let name = "native HDF5 on tmpfs, file per process";
     let (mut their_write, mut their_read) = (|| theirs.write(), || theirs.read());
