@@ -6,15 +6,7 @@ from pathlib import Path
 
 import cenote
 import pytest
-
-MIB = 1 << 20
-
-
-def tiers(folder: Path, memory: int = 16 * MIB) -> list[cenote.Tier]:
-    return [
-        cenote.Tier("memory", "memory", memory),
-        cenote.Tier("disk", "directory", 64 * MIB, folder / "disk"),
-    ]
+from small import tiers
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import cenote
 import pytest
-from conftest import tiers
+from small import tiers
 
 
 def tree(folder: Path) -> dict[str, bytes | None]:

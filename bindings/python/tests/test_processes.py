@@ -11,7 +11,7 @@ from pathlib import Path
 import cenote
 import numpy as np
 import pytest
-from conftest import tiers
+from small import tiers
 
 PIECE = 50_000
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import cenote
 import numpy as np
 import pytest
-from conftest import MIB, tiers
+from small import MIB, tiers
 
 
 def test_containers(store: cenote.Store) -> None:
