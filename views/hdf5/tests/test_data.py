@@ -139,9 +139,10 @@ def script(code, store, *args):
 
 
 def finish(*processes):
-    for process in processes:
-        out, err = process.communicate(timeout=300)
+    said = [process.communicate(timeout=300) for process in processes]
+    for process, (out, err) in zip(processes, said, strict=True):
         assert process.returncode == 0, out + err
+    return "".join(out for out, _ in said)
 
 
 MAKE = """
@@ -305,11 +306,13 @@ def test_what_is_not_supported_is_named(tmp_path):
     code = """
 import h5py, sys
 f = h5py.File(sys.argv[1], "w")
-nbit = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-nbit.set_filter(h5py.h5z.FILTER_NBIT)
+unknown = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+unknown.set_filter(32767)
+numbers = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+numbers.set_scaleoffset(h5py.h5z.SO_INT, 4)
 for name, make in {
-    "nbit": lambda: f.create_dataset("a", (10,), "i4", chunks=(5,), dcpl=nbit),
-    "scaleoffset": lambda: f.create_dataset("b", (10,), "i4", chunks=(5,), scaleoffset=4),
+    "number 32767": lambda: f.create_dataset("a", (10,), "i4", chunks=(5,), dcpl=unknown),
+    "scaleoffset": lambda: f.create_dataset("b", (10,), "S5", chunks=(5,), dcpl=numbers),
 }.items():
     try:
         make()
@@ -321,6 +324,63 @@ for name, make in {
 f.create_dataset("ok", data=[1, 2, 3])
 """
     finish(script(code, tmp_path / "store", tmp_path / "x.h5"))
+
+
+FILTERS = """
+import h5py, sys, numpy as np
+path, mode = sys.argv[1:]
+whole = (np.arange(1000, dtype="i4").reshape(50, 20) * 7) % 1000
+real = np.linspace(-3, 8, 1000).reshape(50, 20).round(3)
+nbit = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+nbit.set_filter(h5py.h5z.FILTER_NBIT)
+packed = h5py.h5t.STD_I32LE.copy()
+packed.set_precision(17)
+packed.set_offset(5)
+cases = {
+    "whole": (whole, {"scaleoffset": 10}),
+    "filled": (whole, {"scaleoffset": 0, "fillvalue": 5}),
+    "real": (real, {"scaleoffset": 3}),
+    "with others": (whole, {"scaleoffset": 0, "shuffle": True, "compression": "gzip"}),
+    "n-bit": (whole, {"dcpl": nbit}),
+    "packed": (whole, {"dcpl": nbit, "dtype": packed}),
+    "text": (whole.astype("S6"), {"dcpl": nbit}),
+    "pairs": (np.rec.fromarrays([whole, real], names="a,b"), {"dcpl": nbit}),
+}
+if h5py.h5z.filter_avail(h5py.h5z.FILTER_SZIP):
+    cases["szip"] = whole, {"compression": "szip", "compression_opts": ("nn", 8)}
+try:
+    import hdf5plugin
+except ImportError:
+    pass
+else:
+    cases["zstd"] = real, dict(hdf5plugin.Zstd())
+    cases["blosc"] = real, dict(hdf5plugin.Blosc(cname="lz4"))
+    cases["zfp"] = real, dict(hdf5plugin.Zfp(accuracy=0.01))
+with h5py.File(path, mode) as f:
+    for name, (data, how) in cases.items():
+        if mode == "w":
+            how = {"dtype": data.dtype, **how}
+            ds = f.create_dataset(name, data.shape, maxshape=(None, 20), chunks=(16, 8), **how)
+            ds[:20] = data[:20]
+            ds[20:] = data[20:]
+            ds[3, 4] = data[5, 6]
+            ds.resize(60, axis=0)
+            f.flush()
+            ds.id.refresh()
+        ds = f[name]
+        chunks = [ds.id.get_chunk_info(n).chunk_offset for n in range(ds.id.get_num_chunks())]
+        stored = [ds.id.read_direct_chunk(at) for at in sorted(chunks)]
+        print(name, ds.dtype, ds.scaleoffset, ds.compression, ds.fillvalue, stored, ds[()].tolist())
+"""
+
+
+def test_filters_that_hdf5_applies(tmp_path):
+    """Stored bytes are those of HDF5, and so is what is read, by the process that wrote and by another."""
+    said = [
+        [finish(script(FILTERS, store, tmp_path / name, mode)) for mode in ("w", "r")]
+        for store, name in ((None, "native.h5"), (tmp_path / "store", "ours.h5"))
+    ]
+    assert said[0] == said[1] and said[0][0].count("\n") >= 8
 
 
 def test_large_contiguous_pieces(tmp_path):

@@ -39,7 +39,7 @@ impl Chunked {
         }
         let numbers: Vec<u64> = chunks.iter().map(|(number, _)| *number).collect();
         let keys: Vec<Vec<u8>> = numbers.iter().map(|n| self.place.chunk_key(&geometry.coords(*n))).collect();
-        let encoded = chunks.iter().map(|(_, image)| self.encode(image, 0)).collect::<Result<Vec<_>>>()?;
+        let encoded = chunks.iter().map(|(_, image)| self.encode(image)).collect::<Result<Vec<_>>>()?;
         let mut slots = self.find_slots(geometry, &numbers)?;
         let known: Vec<bool> = slots.iter().map(Option::is_some).collect();
         let records = self.place.transact(|tx| {
@@ -59,7 +59,7 @@ impl Chunked {
         })?;
         for ((number, image), record) in chunks.into_iter().zip(records) {
             self.state.lock().slots.insert(number, record.slot);
-            self.keep(number, record, image);
+            self.keep_written(number, record, image);
         }
         Ok(())
     }

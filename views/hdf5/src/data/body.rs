@@ -10,6 +10,7 @@ use super::chunked::{Chunked, Facts};
 use super::filter::{Filter, Pipeline, SHUFFLE};
 use super::heap;
 use super::memory::Memory;
+use super::native::NativeChunk;
 use super::place::Place;
 use super::runs::Pair;
 use super::transfer::{self, Part};
@@ -138,11 +139,14 @@ fn body(place: &Place, header: &DatasetHeader, element_bytes: usize) -> Result<B
     }
     let fill = fill(place, header, element_bytes)?;
     if let Layout::Chunked(chunk) = &header.props.layout {
+        let pipeline = pipeline(header, element_bytes);
+        let native = (!pipeline.is_ours()).then(|| NativeChunk::new(&place.file, header, element_bytes)).transpose()?;
         let facts = Facts {
             element_bytes,
             chunk: chunk.clone(),
             max_dims: header.extent.max_dims().to_vec(),
-            pipeline: pipeline(header, element_bytes),
+            pipeline,
+            native,
             fill,
             resizable: true,
             chunk_bytes: chunk_bytes(place, chunk, element_bytes)?,
@@ -159,6 +163,7 @@ fn body(place: &Place, header: &DatasetHeader, element_bytes: usize) -> Result<B
         chunk: vec![block],
         max_dims: vec![elements],
         pipeline: Pipeline::default(),
+        native: None,
         fill,
         resizable: false,
         chunk_bytes: block * element_bytes as u64,

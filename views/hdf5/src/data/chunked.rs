@@ -19,6 +19,7 @@ use super::aside::Dirty;
 use super::filter::Pipeline;
 use super::geometry::{Geometry, Piece, group};
 use super::memory::Memory;
+use super::native::NativeChunk;
 use super::place::{ChunkRecord, Place};
 use super::runs::Pair;
 use super::transfer::{self, Part};
@@ -33,6 +34,8 @@ pub struct Facts {
     pub max_dims: Vec<u64>,
     /// Filters.
     pub pipeline: Pipeline,
+    /// Who applies them, if some of them are not ours.
+    pub native: Option<NativeChunk>,
     /// What an unwritten element reads as; none for zeros.
     pub fill: Option<Vec<u8>>,
     /// Whether the extent is in a record, and may change.
@@ -50,6 +53,8 @@ pub(super) struct Decoded {
     pub(super) number: u64,
     pub(super) record: ChunkRecord,
     pub(super) bytes: Arc<Vec<u8>>,
+    /// Reading it from the store would give the same.
+    pub(super) is_as_read: bool,
 }
 
 pub(super) struct State {

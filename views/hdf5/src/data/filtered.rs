@@ -69,13 +69,13 @@ impl Chunked {
     ) -> Result<()> {
         let key = self.place.chunk_key(&geometry.coords(number));
         let whole = match written {
-            None => Some(self.encode(&image, 0)?),
+            None => Some(self.encode(&image)?),
             Some(_) => None,
         };
         let known = self.find_slots(geometry, &[number])?[0];
         if let (Some((stored, mask)), Some(slot)) = (&whole, known) {
             let record = self.store_chunk(None, &key, slot, stored, *mask)?;
-            self.keep(number, record, image);
+            self.keep_written(number, record, image);
             return Ok(());
         }
         let mut new_slot = None;
@@ -100,17 +100,20 @@ impl Chunked {
                 let bytes = range.start as usize * size..range.end as usize * size;
                 base[bytes.clone()].copy_from_slice(&image[bytes]);
             }
-            let (stored, mask) = self.encode(base, 0)?;
+            let (stored, mask) = self.encode(base)?;
             self.stage_chunk(tx, old, &key, slot, &stored, mask)
         })?;
         self.state.lock().slots.insert(number, record.slot);
-        self.keep(number, record, merged.unwrap_or(image));
+        self.keep_written(number, record, merged.unwrap_or(image));
         Ok(())
     }
 
     /// Applies the filters; an error if the result has no room in a slot.
-    pub(super) fn encode(&self, image: &[u8], mask: u32) -> Result<(Vec<u8>, u32)> {
-        let (stored, mask) = self.facts.pipeline.encode(image, mask)?;
+    pub(super) fn encode(&self, image: &[u8]) -> Result<(Vec<u8>, u32)> {
+        let (stored, mask) = match &self.facts.native {
+            Some(native) => native.encode(image)?,
+            None => self.facts.pipeline.encode(image, 0)?,
+        };
         if stored.len() as u64 > self.slot_bytes() {
             return Err(Error::new(ErrorKind::LimitExceeded, self.place.name()).because(format!(
                 "a chunk of {} bytes grew to {} in its filters",
@@ -158,16 +161,23 @@ impl Chunked {
 
     /// The bytes of a chunk that is about to be changed. A conflict if another writer came between record and bytes.
     pub(super) fn load_for_edit(&self, number: u64, record: &ChunkRecord, key: &[u8]) -> Result<Vec<u8>> {
-        if let Some(bytes) = self.kept(number, record) {
+        if let Some(bytes) = self.kept(number, record, true) {
             return Ok(bytes.to_vec());
         }
         let mut stored = vec![0; record.bytes as usize];
         transfer::read_range(&self.object, self.slot_offset(record.slot)?, &mut stored)?;
-        let chunk_bytes = self.facts.chunk_bytes as usize;
-        self.facts.pipeline.decode(stored, record.mask, chunk_bytes, false).or_else(|error| {
+        self.decode(stored, record.mask, false).or_else(|error| {
             let now = self.place.index().get_one(key)?.map(|bytes| self.record(&bytes)).transpose()?;
             if now == Some(*record) { Err(self.damaged(&error)) } else { Err(self.vanished()) }
         })
+    }
+
+    fn decode(&self, stored: Vec<u8>, mask: u32, skip_checksums: bool) -> Result<Vec<u8>> {
+        let raw_len = self.facts.chunk_bytes as usize;
+        match &self.facts.native {
+            Some(native) => native.decode(&stored, mask, raw_len, skip_checksums),
+            None => self.facts.pipeline.decode(stored, mask, raw_len, skip_checksums),
+        }
     }
 
     fn damaged(&self, error: &Error) -> Error {
@@ -208,7 +218,7 @@ impl Chunked {
             let mut images: Vec<Option<Arc<Vec<u8>>>> = numbers
                 .iter()
                 .zip(&records)
-                .map(|(n, record)| record.as_ref().and_then(|record| self.kept(*n, record)))
+                .map(|(n, record)| record.as_ref().and_then(|record| self.kept(*n, record, false)))
                 .collect();
             let wanted: Vec<usize> =
                 (0..numbers.len()).filter(|i| records[*i].is_some() && images[*i].is_none()).collect();
@@ -223,12 +233,7 @@ impl Chunked {
             }
             for (i, stored) in wanted.into_iter().zip(stored) {
                 let Some(record) = records[i] else { continue };
-                let chunk_bytes = self.facts.chunk_bytes as usize;
-                let image = self
-                    .facts
-                    .pipeline
-                    .decode(stored, record.mask, chunk_bytes, skip_checksums)
-                    .map_err(|error| self.damaged(&error))?;
+                let image = self.decode(stored, record.mask, skip_checksums).map_err(|error| self.damaged(&error))?;
                 images[i] = Some(self.keep(numbers[i], record, image));
             }
             return Ok(images);
@@ -250,16 +255,27 @@ impl Chunked {
         Ok(stored)
     }
 
-    fn kept(&self, number: u64, record: &ChunkRecord) -> Option<Arc<Vec<u8>>> {
+    fn kept(&self, number: u64, record: &ChunkRecord, to_change: bool) -> Option<Arc<Vec<u8>>> {
         let state = self.state.lock();
-        state.decoded.iter().find(|d| d.number == number && d.record == *record).map(|d| d.bytes.clone())
+        let fits = |d: &&Decoded| d.number == number && d.record == *record && (to_change || d.is_as_read);
+        state.decoded.iter().find(fits).map(|d| d.bytes.clone())
     }
 
-    pub(super) fn keep(&self, number: u64, record: ChunkRecord, image: Vec<u8>) -> Arc<Vec<u8>> {
+    /// Keeps what was just stored. Filters that are not ours may have lost something of it: then it is changed as it was
+    /// written, lest it loses the same twice, but read as others read it.
+    pub(super) fn keep_written(&self, number: u64, record: ChunkRecord, image: Vec<u8>) {
+        self.keep_bytes(number, record, image, self.facts.native.is_none());
+    }
+
+    fn keep(&self, number: u64, record: ChunkRecord, image: Vec<u8>) -> Arc<Vec<u8>> {
+        self.keep_bytes(number, record, image, true)
+    }
+
+    fn keep_bytes(&self, number: u64, record: ChunkRecord, image: Vec<u8>, is_as_read: bool) -> Arc<Vec<u8>> {
         let bytes = Arc::new(image);
         let mut state = self.state.lock();
         state.decoded.retain(|d| d.number != number);
-        state.decoded.push_back(Decoded { number, record, bytes: bytes.clone() });
+        state.decoded.push_back(Decoded { number, record, bytes: bytes.clone(), is_as_read });
         let most = (DECODED_BYTES_MAX / bytes.len().max(1)).max(1);
         while state.decoded.len() > most {
             state.decoded.pop_front();

@@ -7,6 +7,7 @@ use cenote::{Error, ErrorKind, Object, Transaction};
 
 use super::body::{Body, State, chunk_bytes, pipeline};
 use super::heap::Session;
+use super::native::NativeChunk;
 use super::place::Place;
 use super::transfer;
 use crate::error::{h5_check, unsupported};
@@ -107,7 +108,12 @@ fn check(place: &Place, header: &DatasetHeader, element_bytes: usize) -> Result<
                 }
             }
             chunk_bytes(place, chunk, element_bytes)?;
-            pipeline(header, element_bytes).check("a new dataset")
+            let pipeline = pipeline(header, element_bytes);
+            pipeline.check("a new dataset")?;
+            if pipeline.is_ours() {
+                return Ok(());
+            }
+            NativeChunk::new(&place.file, header, element_bytes)?.check()
         }
         layout => {
             if !header.props.filters.is_empty() {

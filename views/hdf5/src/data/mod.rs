@@ -17,6 +17,7 @@ mod heap;
 mod io;
 mod life;
 mod memory;
+mod native;
 mod place;
 mod queries;
 mod resize;

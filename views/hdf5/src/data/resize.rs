@@ -89,7 +89,7 @@ impl Chunked {
         }
         let mut image = self.load_for_edit(u64::MAX, &record, key)?;
         self.erase(&mut image, keep);
-        let (stored, mask) = self.encode(&image, 0)?;
+        let (stored, mask) = self.encode(&image)?;
         self.stage_chunk(tx, Some(record), key, record.slot, &stored, mask).map(|_| ())
     }
 

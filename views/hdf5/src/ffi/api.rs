@@ -239,7 +239,14 @@ api! {
         fn H5Pget_driver(hid_t) -> hid_t;
         fn H5Pget_elink_acc_flags(hid_t, *mut c_uint) -> herr_t;
         fn H5Pget_elink_fapl(hid_t) -> hid_t;
+        fn H5Pset_edc_check(hid_t, c_int) -> herr_t;
+        fn H5Pset_fapl_core(hid_t, usize, bool) -> herr_t;
+        fn H5Pset_chunk_cache(hid_t, usize, usize, f64) -> herr_t;
         fn H5Zfilter_avail(c_int) -> htri_t;
+        fn H5Fcreate(*const c_char, c_uint, hid_t, hid_t) -> hid_t;
+        fn H5Dcreate2(hid_t, *const c_char, hid_t, hid_t, hid_t, hid_t, hid_t) -> hid_t;
+        fn H5Dwrite(hid_t, hid_t, hid_t, hid_t, hid_t, *const c_void) -> herr_t;
+        fn H5Dread(hid_t, hid_t, hid_t, hid_t, hid_t, *mut c_void) -> herr_t;
         fn H5Zget_filter_info(c_int, *mut c_uint) -> herr_t;
 
         fn H5Iget_type(hid_t) -> c_int;
@@ -272,6 +279,11 @@ api! {
         fn H5Pget_virtual_count(hid_t, *mut usize) -> herr_t;
         fn H5Pget_dset_no_attrs_hint(hid_t, *mut bool) -> herr_t;
         fn H5Pset_dset_no_attrs_hint(hid_t, bool) -> herr_t;
+        fn H5Dwrite_chunk(hid_t, hid_t, u32, *const hsize_t, usize, *const c_void) -> herr_t;
+        fn H5Dread_chunk(hid_t, hid_t, *const hsize_t, *mut u32, *mut c_void) -> herr_t;
+        fn H5Dread_chunk1(hid_t, hid_t, *const hsize_t, *mut u32, *mut c_void) -> herr_t;
+        fn H5Dread_chunk2(hid_t, hid_t, *const hsize_t, *mut u32, *mut c_void, *mut usize) -> herr_t;
+        fn H5Dget_chunk_storage_size(hid_t, *const hsize_t, *mut hsize_t) -> herr_t;
         fn H5FD_sec2_init() -> hid_t;
         fn H5FD_stdio_init() -> hid_t;
         fn H5FD_log_init() -> hid_t;

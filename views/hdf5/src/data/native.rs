@@ -1,0 +1,211 @@
+//! Chunks through HDF5's own filter pipeline, for filters that are not in this library: n-bit, scale-offset, szip, and
+//! whatever filter plugins a program has (zstd, blosc, zfp, …).
+//!
+//! HDF5 offers no call that applies a filter. But a dataset of one chunk, in a file in memory, by HDF5's own connector, does:
+//! elements are written to it and stored bytes are read from it, or the other way round. The filters are told type, shape
+//! and fill value as HDF5 tells them of any dataset, and what is stored is what HDF5 itself would store.
+
+use std::ffi::{CString, c_void};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cenote::{Error, ErrorKind};
+
+use super::filter;
+use crate::error::{h5_check, h5_failed, h5_id};
+use crate::ffi::types::{H5E_DEFAULT, H5F_ACC_TRUNC, H5P_DEFAULT, H5S_ALL, H5T_OPAQUE, hid_t, hsize_t};
+use crate::ffi::{Api, Hid};
+use crate::file::File;
+use crate::object::DatasetHeader;
+use crate::props::Layout;
+use crate::{Result, dtype};
+
+/// How the file in memory grows.
+const GROWTH_BYTES: usize = 64 << 10;
+/// `H5Z_DISABLE_EDC`.
+const EDC_DISABLED: i32 = 0;
+
+/// Numbers the files.
+static NUMBER: AtomicU64 = AtomicU64::new(0);
+
+/// The pipeline of one dataset's chunks.
+pub struct NativeChunk {
+    h5: &'static Api,
+    dtype: Hid,
+    plist: Hid,
+    chunk: Vec<hsize_t>,
+    filters: Vec<u32>,
+    /// Made when it is needed.
+    scratch: Mutex<Option<Scratch>>,
+}
+
+/// The dataset of one chunk. It goes before its file.
+struct Scratch {
+    dataset: Hid,
+    _file: Hid,
+}
+
+impl NativeChunk {
+    /// For chunks of the dataset with this header, whose stored elements have `element_bytes`. Nothing is made yet.
+    pub fn new(file: &Arc<File>, header: &DatasetHeader, element_bytes: usize) -> Result<Self> {
+        let h5 = file.h5;
+        let Layout::Chunked(chunk) = &header.props.layout else {
+            return Err(Error::new(ErrorKind::InvalidInput, "filters").because("the layout is not chunked"));
+        };
+        let inside = dtype::look(h5, header.dtype.get())?;
+        let mut props = header.props.clone();
+        let dtype = if inside.blobs || inside.old_refs {
+            // What is stored of such elements is ours, not HDF5's.
+            (props.fill, props.fill_status) = (None, 0);
+            // SAFETY: a plain call.
+            h5_id(h5, "H5Tcreate", unsafe { (h5.H5Tcreate)(H5T_OPAQUE, element_bytes) })?
+        } else {
+            dtype::copy(h5, header.dtype.get())?
+        };
+        let plist = props.plist(file, dtype.get())?;
+        let filters = props.filters.iter().map(|one| one.id as u32).collect();
+        Ok(Self { h5, dtype, plist, chunk: chunk.clone(), filters, scratch: Mutex::default() })
+    }
+
+    /// Makes the dataset, so that HDF5 says whether its filters are there and take such elements.
+    pub fn check(&self) -> Result<()> {
+        self.with(|_| Ok(())).map_err(|error| {
+            if error.kind() == ErrorKind::Unsupported {
+                return error;
+            }
+            let names: Vec<String> = self.filters.iter().map(|id| filter::name(*id)).collect();
+            Error::new(ErrorKind::Unsupported, format!("filters {}", names.join(", ")))
+                .because(format!("HDF5 does not take them for elements and chunks like these ({error})"))
+                .try_next("look at their parameters and at the datatype")
+        })
+    }
+
+    /// Applies the filters to a whole chunk: what is to be stored, and the mask of optional filters that were left out.
+    pub fn encode(&self, image: &[u8]) -> Result<(Vec<u8>, u32)> {
+        self.with(|dataset| {
+            let offset = vec![0 as hsize_t; self.chunk.len()];
+            let (mut bytes, mut mask) = (0 as hsize_t, 0);
+            let h5 = self.h5;
+            let (from, all) = (image.as_ptr().cast::<c_void>(), H5S_ALL);
+            let size = h5.H5Dget_chunk_storage_size.ok_or_else(too_old)?;
+            // SAFETY: the chunk has as many bytes as `image`, the caller says; the others are places of ours.
+            unsafe {
+                let status = (h5.H5Dwrite)(dataset, self.dtype.get(), all, all, H5P_DEFAULT, from);
+                h5_check("H5Dwrite", status)?;
+                h5_check("H5Dget_chunk_storage_size", size(dataset, offset.as_ptr(), &raw mut bytes))?;
+            }
+            let mut stored = vec![0u8; bytes as usize];
+            let to = stored.as_mut_ptr().cast::<c_void>();
+            // SAFETY: the buffer has the size that HDF5 said, under the lock of this chunk.
+            let status = unsafe {
+                match (h5.H5Dread_chunk2, h5.H5Dread_chunk1.or(h5.H5Dread_chunk)) {
+                    (Some(read), _) => {
+                        let mut room = stored.len();
+                        read(dataset, H5P_DEFAULT, offset.as_ptr(), &raw mut mask, to, &raw mut room)
+                    }
+                    (None, Some(read)) => read(dataset, H5P_DEFAULT, offset.as_ptr(), &raw mut mask, to),
+                    (None, None) => return Err(too_old()),
+                }
+            };
+            h5_check("H5Dread_chunk", status)?;
+            Ok((stored, mask))
+        })
+    }
+
+    /// Undoes the filters that `mask` does not exclude; the chunk has `raw_len` bytes.
+    pub fn decode(&self, stored: &[u8], mask: u32, raw_len: usize, skip_checksums: bool) -> Result<Vec<u8>> {
+        self.with(|dataset| {
+            let h5 = self.h5;
+            let offset = vec![0 as hsize_t; self.chunk.len()];
+            let mut image = vec![0u8; raw_len];
+            let write = h5.H5Dwrite_chunk.ok_or_else(too_old)?;
+            // SAFETY: a plain call.
+            let dxpl = h5_id(h5, "H5Pcreate", unsafe { (h5.H5Pcreate)(h5.H5P_CLS_DATASET_XFER_ID_g()) })?;
+            // SAFETY: `stored` and `image` have the lengths given; the chunk has `raw_len` bytes, the caller says.
+            unsafe {
+                if skip_checksums {
+                    h5_check("H5Pset_edc_check", (h5.H5Pset_edc_check)(dxpl.get(), EDC_DISABLED))?;
+                }
+                let from = stored.as_ptr().cast::<c_void>();
+                let status = write(dataset, H5P_DEFAULT, mask, offset.as_ptr(), stored.len(), from);
+                h5_check("H5Dwrite_chunk", status)?;
+                let to = image.as_mut_ptr().cast::<c_void>();
+                let status = (h5.H5Dread)(dataset, self.dtype.get(), H5S_ALL, H5S_ALL, dxpl.get(), to);
+                h5_check("H5Dread", status)?;
+            }
+            Ok(image)
+        })
+    }
+
+    /// With the dataset, made if there is none. After an error it is made anew: what HDF5 still keeps of the chunk would fail
+    /// again.
+    fn with<T>(&self, act: impl FnOnce(hid_t) -> Result<T>) -> Result<T> {
+        let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        self.quietly(|| {
+            let made = match scratch.take() {
+                Some(made) => made,
+                None => self.make()?,
+            };
+            let done = act(made.dataset.get())?;
+            *scratch = Some(made);
+            Ok(done)
+        })
+    }
+
+    fn make(&self) -> Result<Scratch> {
+        let h5 = self.h5;
+        for id in &self.filters {
+            // SAFETY: a query; it may load a plugin.
+            if unsafe { (h5.H5Zfilter_avail)(*id as i32) } <= 0 {
+                return Err(missing(*id));
+            }
+        }
+        // SAFETY: plain calls with ids and arrays of this scope.
+        unsafe {
+            let fapl = h5_id(h5, "H5Pcreate", (h5.H5Pcreate)(h5.H5P_CLS_FILE_ACCESS_ID_g()))?;
+            h5_check("H5Pset_fapl_core", (h5.H5Pset_fapl_core)(fapl.get(), GROWTH_BYTES, false))?;
+            h5_check("H5Pset_vol", (h5.H5Pset_vol)(fapl.get(), h5.H5VL_NATIVE_g(), std::ptr::null()))?;
+            // HDF5 opens no two files of one name.
+            let name = format!("cenote-chunk-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+            let name = CString::new(name).map_err(|_| h5_failed("H5Fcreate"))?;
+            let file = (h5.H5Fcreate)(name.as_ptr(), H5F_ACC_TRUNC, H5P_DEFAULT, fapl.get());
+            let file = h5_id(h5, "H5Fcreate", file)?;
+            // Without a cache: what was written is filtered by the time that the call returns.
+            let dapl = h5_id(h5, "H5Pcreate", (h5.H5Pcreate)(h5.H5P_CLS_DATASET_ACCESS_ID_g()))?;
+            h5_check("H5Pset_chunk_cache", (h5.H5Pset_chunk_cache)(dapl.get(), 0, 0, 1.0))?;
+            let rank = self.chunk.len() as i32;
+            let space = (h5.H5Screate_simple)(rank, self.chunk.as_ptr(), std::ptr::null());
+            let space = h5_id(h5, "H5Screate_simple", space)?;
+            let (at, dtype, plist) = (file.get(), self.dtype.get(), self.plist.get());
+            let name = c"chunk".as_ptr();
+            let dataset = (h5.H5Dcreate2)(at, name, dtype, space.get(), H5P_DEFAULT, plist, dapl.get());
+            let dataset = h5_id(h5, "H5Dcreate2", dataset)?;
+            Ok(Scratch { dataset, _file: file })
+        }
+    }
+
+    /// Without HDF5 printing or remembering what goes wrong: that is told by the call that the program made.
+    fn quietly<T>(&self, act: impl FnOnce() -> T) -> T {
+        let h5 = self.h5;
+        let (mut function, mut data): (crate::ffi::types::H5E_auto2_t, *mut c_void) = (None, std::ptr::null_mut());
+        // SAFETY: the places written to are ours; what was set is set again.
+        unsafe {
+            (h5.H5Eget_auto2)(H5E_DEFAULT, &raw mut function, &raw mut data);
+            (h5.H5Eset_auto2)(H5E_DEFAULT, None, std::ptr::null_mut());
+            let done = act();
+            (h5.H5Eclear2)(H5E_DEFAULT);
+            (h5.H5Eset_auto2)(H5E_DEFAULT, function, data);
+            done
+        }
+    }
+}
+
+fn missing(id: u32) -> Error {
+    Error::new(ErrorKind::Unsupported, format!("filter {}", filter::name(id)))
+        .because("HDF5 does not find it in this process")
+        .try_next("import hdf5plugin, or add the directory of its plugin to HDF5_PLUGIN_PATH")
+}
+
+fn too_old() -> Error {
+    Error::new(ErrorKind::Unsupported, "a filter").because("this HDF5 has no calls for chunks")
+}
