@@ -327,12 +327,14 @@ f.create_dataset("ok", data=[1, 2, 3])
 
 
 FILTERS = """
-import h5py, sys, numpy as np
+import h5py, hashlib, sys, numpy as np
 path, mode = sys.argv[1:]
 whole = (np.arange(1000, dtype="i4").reshape(50, 20) * 7) % 1000
 real = np.linspace(-3, 8, 1000).reshape(50, 20).round(3)
 nbit = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
 nbit.set_filter(h5py.h5z.FILTER_NBIT)
+missing = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+missing.set_filter(32767, h5py.h5z.FLAG_OPTIONAL, (1, 2))
 packed = h5py.h5t.STD_I32LE.copy()
 packed.set_precision(17)
 packed.set_offset(5)
@@ -343,6 +345,7 @@ cases = {
     "with others": (whole, {"scaleoffset": 0, "shuffle": True, "compression": "gzip"}),
     "n-bit": (whole, {"dcpl": nbit}),
     "packed": (whole, {"dcpl": nbit, "dtype": packed}),
+    "missing, optional": (whole, {"dcpl": missing}),
     "text": (whole.astype("S6"), {"dcpl": nbit}),
     "pairs": (np.rec.fromarrays([whole, real], names="a,b"), {"dcpl": nbit}),
 }
@@ -370,7 +373,9 @@ with h5py.File(path, mode) as f:
         ds = f[name]
         chunks = [ds.id.get_chunk_info(n).chunk_offset for n in range(ds.id.get_num_chunks())]
         stored = [ds.id.read_direct_chunk(at) for at in sorted(chunks)]
-        print(name, ds.dtype, ds.scaleoffset, ds.compression, ds.fillvalue, stored, ds[()].tolist())
+        stored = [(mask, len(chunk), hashlib.md5(chunk).hexdigest()) for mask, chunk in stored]
+        found = hashlib.md5(ds[()].tobytes()).hexdigest()
+        print(name, ds.dtype, ds.scaleoffset, ds.compression, ds.fillvalue, stored, found)
 """
 
 

@@ -175,7 +175,7 @@ impl Chunked {
     fn decode(&self, stored: Vec<u8>, mask: u32, skip_checksums: bool) -> Result<Vec<u8>> {
         let raw_len = self.facts.chunk_bytes as usize;
         match &self.facts.native {
-            Some(native) => native.decode(&stored, mask, raw_len, skip_checksums),
+            Some(native) => native.decode(stored, mask, raw_len, skip_checksums),
             None => self.facts.pipeline.decode(stored, mask, raw_len, skip_checksums),
         }
     }

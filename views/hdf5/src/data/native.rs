@@ -13,11 +13,13 @@ use cenote::{Error, ErrorKind};
 
 use super::filter;
 use crate::error::{h5_check, h5_failed, h5_id};
-use crate::ffi::types::{H5E_DEFAULT, H5F_ACC_TRUNC, H5P_DEFAULT, H5S_ALL, H5T_OPAQUE, hid_t, hsize_t};
+use crate::ffi::types::{
+    H5D_FILL_VALUE_DEFAULT, H5E_DEFAULT, H5F_ACC_TRUNC, H5P_DEFAULT, H5S_ALL, H5T_OPAQUE, hid_t, hsize_t,
+};
 use crate::ffi::{Api, Hid};
 use crate::file::File;
 use crate::object::DatasetHeader;
-use crate::props::Layout;
+use crate::props::{Filter, Layout};
 use crate::{Result, dtype};
 
 /// How the file in memory grows.
@@ -34,7 +36,7 @@ pub struct NativeChunk {
     dtype: Hid,
     plist: Hid,
     chunk: Vec<hsize_t>,
-    filters: Vec<u32>,
+    filters: Vec<Filter>,
     /// Made when it is needed.
     scratch: Mutex<Option<Scratch>>,
 }
@@ -56,14 +58,14 @@ impl NativeChunk {
         let mut props = header.props.clone();
         let dtype = if inside.blobs || inside.old_refs {
             // What is stored of such elements is ours, not HDF5's.
-            (props.fill, props.fill_status) = (None, 0);
+            (props.fill, props.fill_status) = (None, H5D_FILL_VALUE_DEFAULT);
             // SAFETY: a plain call.
             h5_id(h5, "H5Tcreate", unsafe { (h5.H5Tcreate)(H5T_OPAQUE, element_bytes) })?
         } else {
             dtype::copy(h5, header.dtype.get())?
         };
         let plist = props.plist(file, dtype.get())?;
-        let filters = props.filters.iter().map(|one| one.id as u32).collect();
+        let filters = std::mem::take(&mut props.filters);
         Ok(Self { h5, dtype, plist, chunk: chunk.clone(), filters, scratch: Mutex::default() })
     }
 
@@ -73,7 +75,7 @@ impl NativeChunk {
             if error.kind() == ErrorKind::Unsupported {
                 return error;
             }
-            let names: Vec<String> = self.filters.iter().map(|id| filter::name(*id)).collect();
+            let names: Vec<String> = self.filters.iter().map(|one| filter::name(one.id as u32)).collect();
             Error::new(ErrorKind::Unsupported, format!("filters {}", names.join(", ")))
                 .because(format!("HDF5 does not take them for elements and chunks like these ({error})"))
                 .try_next("look at their parameters and at the datatype")
@@ -113,7 +115,11 @@ impl NativeChunk {
     }
 
     /// Undoes the filters that `mask` does not exclude; the chunk has `raw_len` bytes.
-    pub fn decode(&self, stored: &[u8], mask: u32, raw_len: usize, skip_checksums: bool) -> Result<Vec<u8>> {
+    pub fn decode(&self, stored: Vec<u8>, mask: u32, raw_len: usize, skip_checksums: bool) -> Result<Vec<u8>> {
+        let is_raw = (0..self.filters.len()).all(|i| mask & (1 << i) != 0);
+        if is_raw && stored.len() == raw_len {
+            return Ok(stored); // HDF5 would look for a missing filter even so
+        }
         self.with(|dataset| {
             let h5 = self.h5;
             let offset = vec![0 as hsize_t; self.chunk.len()];
@@ -129,12 +135,21 @@ impl NativeChunk {
                 let from = stored.as_ptr().cast::<c_void>();
                 let status = write(dataset, H5P_DEFAULT, mask, offset.as_ptr(), stored.len(), from);
                 h5_check("H5Dwrite_chunk", status)?;
+                let applied = self.filters.iter().enumerate().filter(|(i, _)| mask & (1 << i) == 0);
+                self.all_there(applied.map(|(_, one)| one))?;
                 let to = image.as_mut_ptr().cast::<c_void>();
                 let status = (h5.H5Dread)(dataset, self.dtype.get(), H5S_ALL, H5S_ALL, dxpl.get(), to);
                 h5_check("H5Dread", status)?;
             }
             Ok(image)
         })
+    }
+
+    /// An error that names the first filter that HDF5 does not find.
+    fn all_there<'a>(&self, mut filters: impl Iterator<Item = &'a Filter>) -> Result<()> {
+        // SAFETY: a query; it may load a plugin.
+        let missing = filters.find(|one| unsafe { (self.h5.H5Zfilter_avail)(one.id) } <= 0);
+        missing.map_or(Ok(()), |one| Err(not_found(one.id as u32)))
     }
 
     /// With the dataset, made if there is none. After an error it is made anew: what HDF5 still keeps of the chunk would fail
@@ -154,12 +169,9 @@ impl NativeChunk {
 
     fn make(&self) -> Result<Scratch> {
         let h5 = self.h5;
-        for id in &self.filters {
-            // SAFETY: a query; it may load a plugin.
-            if unsafe { (h5.H5Zfilter_avail)(*id as i32) } <= 0 {
-                return Err(missing(*id));
-            }
-        }
+        // HDF5 does without optional ones, as the program said.
+        let mandatory = self.filters.iter().filter(|one| one.flags & filter::FLAG_OPTIONAL == 0);
+        self.all_there(mandatory)?;
         // SAFETY: plain calls with ids and arrays of this scope.
         unsafe {
             let fapl = h5_id(h5, "H5Pcreate", (h5.H5Pcreate)(h5.H5P_CLS_FILE_ACCESS_ID_g()))?;
@@ -200,7 +212,7 @@ impl NativeChunk {
     }
 }
 
-fn missing(id: u32) -> Error {
+fn not_found(id: u32) -> Error {
     Error::new(ErrorKind::Unsupported, format!("filter {}", filter::name(id)))
         .because("HDF5 does not find it in this process")
         .try_next("import hdf5plugin, or add the directory of its plugin to HDF5_PLUGIN_PATH")
