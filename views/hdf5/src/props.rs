@@ -364,7 +364,8 @@ fn layout_of(h5: &'static Api, plist: hid_t) -> Result<(Layout, u32)> {
     }
 }
 
-fn filters_of(h5: &'static Api, plist: hid_t) -> Result<Vec<Filter>> {
+/// The filters of a dataset creation property list.
+pub fn filters_of(h5: &'static Api, plist: hid_t) -> Result<Vec<Filter>> {
     // SAFETY: the list is a dataset creation property list.
     let count = h5_check("H5Pget_nfilters", unsafe { (h5.H5Pget_nfilters)(plist) })?;
     let mut out = Vec::new();

@@ -375,6 +375,8 @@ with h5py.File(path, mode) as f:
         stored = [ds.id.read_direct_chunk(at) for at in sorted(chunks)]
         stored = [(mask, len(chunk), hashlib.md5(chunk).hexdigest()) for mask, chunk in stored]
         found = hashlib.md5(ds[()].tobytes()).hexdigest()
+        made = ds.id.get_create_plist()
+        print([made.get_filter(i) for i in range(made.get_nfilters())])
         print(name, ds.dtype, ds.scaleoffset, ds.compression, ds.fillvalue, stored, found)
 """
 
@@ -386,6 +388,36 @@ def test_filters_that_hdf5_applies(tmp_path):
         for store, name in ((None, "native.h5"), (tmp_path / "store", "ours.h5"))
     ]
     assert said[0] == said[1] and said[0][0].count("\n") >= 8
+
+
+NETCDF = """
+import sys, netCDF4, numpy as np
+with netCDF4.Dataset(sys.argv[1], sys.argv[2]) as f:
+    if sys.argv[2] == "w":
+        f.createDimension("x", 1000)
+        for name in ("zlib", "szip", "zstd", "bzip2", "blosc_lz4"):
+            if name == "zlib" or getattr(f, f"has_{name.split('_')[0]}_filter")():
+                v = f.createVariable(name, "f4", ("x",), compression=name, chunksizes=(100,))
+                v[:] = np.arange(1000)
+    for name, v in f.variables.items():
+        print(name, v.filters(), float(v[:].sum()))
+"""
+
+
+def test_compression_of_netcdf(tmp_path):
+    """The wheel of netCDF4 has filter plugins of its own, in a directory that is named beside the connector's."""
+    netcdf = pytest.importorskip("netCDF4")
+    theirs = pathlib.Path(netcdf.__file__).parent / "plugins"
+    plugin, _ = connector()
+    said = []
+    for store, name in ((None, "native.nc"), (tmp_path / "store", "ours.nc")):
+        env = environment(store) | {"HDF5_PLUGIN_PATH": f"{plugin}:{theirs}" if store else str(theirs)}
+        for mode in ("w", "r"):
+            command = [sys.executable, "-c", NETCDF, str(tmp_path / name), mode]
+            done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
+            assert done.returncode == 0, done.stderr
+            said.append(done.stdout)
+    assert len(set(said)) == 1 and "zlib" in said[0], said
 
 
 def test_large_contiguous_pieces(tmp_path):

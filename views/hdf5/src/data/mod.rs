@@ -34,6 +34,7 @@ use crate::Result;
 use crate::ffi::types::hid_t;
 use crate::file::File;
 use crate::object::{Dataset, DatasetHeader};
+use crate::props::DatasetProps;
 
 pub use body::State;
 
@@ -89,6 +90,10 @@ pub fn flush_file(file: &File) -> Result<()> {
 /// `H5Dget_storage_size`.
 pub fn storage_size(dataset: &Dataset) -> Result<u64> {
     queries::storage_size(dataset)
+}
+/// The creation properties as a program sees them.
+pub fn props(dataset: &Dataset) -> DatasetProps {
+    queries::props(dataset)
 }
 /// `H5Dget_space_status` (`H5D_SPACE_STATUS_*`).
 pub fn space_status(dataset: &Dataset) -> Result<c_int> {

@@ -19,7 +19,7 @@ use crate::ffi::types::{
 use crate::ffi::{Api, Hid};
 use crate::file::File;
 use crate::object::DatasetHeader;
-use crate::props::{Filter, Layout};
+use crate::props::{Filter, Layout, filters_of};
 use crate::{Result, dtype};
 
 /// How the file in memory grows.
@@ -79,6 +79,15 @@ impl NativeChunk {
             Error::new(ErrorKind::Unsupported, format!("filters {}", names.join(", ")))
                 .because(format!("HDF5 does not take them for elements and chunks like these ({error})"))
                 .try_next("look at their parameters and at the datatype")
+        })
+    }
+
+    /// The filters as HDF5 lists them of a dataset: with what they noted of its type and chunks.
+    pub fn filters(&self) -> Result<Vec<Filter>> {
+        self.with(|dataset| {
+            // SAFETY: a plain call.
+            let plist = unsafe { (self.h5.H5Dget_create_plist)(dataset) };
+            filters_of(self.h5, h5_id(self.h5, "H5Dget_create_plist", plist)?.get())
         })
     }
 

@@ -6,6 +6,7 @@ use cenote::{Error, ErrorKind};
 
 use super::body::Body;
 use super::chunked::Chunked;
+use super::native::NativeChunk;
 use super::place::ChunkRecord;
 use super::{select, transfer};
 use crate::Result;
@@ -20,11 +21,22 @@ use crate::ffi::types::{
     H5S_ALL, haddr_t, herr_t, hid_t, hsize_t,
 };
 use crate::object::Dataset;
-use crate::props::Layout;
+use crate::props::{DatasetProps, Layout};
 
 const HADDR_UNDEF: haddr_t = u64::MAX;
 /// Chunks begin here as far as programs can tell: address 0 would look like none.
 const ADDRESS_BASE: haddr_t = 4096;
+
+/// See [`super::props`].
+pub fn props(dataset: &Dataset) -> DatasetProps {
+    let mut props = dataset.header.props.clone();
+    if let Body::Chunked(chunks) = &dataset.data.body
+        && let Some(Ok(filters)) = chunks.facts.native.as_ref().map(NativeChunk::filters)
+    {
+        props.filters = filters; // if a filter is missing they are as the program gave them
+    }
+    props
+}
 
 /// See [`super::storage_size`].
 pub fn storage_size(dataset: &Dataset) -> Result<u64> {

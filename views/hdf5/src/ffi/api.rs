@@ -244,6 +244,7 @@ api! {
         fn H5Pset_chunk_cache(hid_t, usize, usize, f64) -> herr_t;
         fn H5Zfilter_avail(c_int) -> htri_t;
         fn H5Fcreate(*const c_char, c_uint, hid_t, hid_t) -> hid_t;
+        fn H5Dget_create_plist(hid_t) -> hid_t;
         fn H5Dcreate2(hid_t, *const c_char, hid_t, hid_t, hid_t, hid_t, hid_t) -> hid_t;
         fn H5Dwrite(hid_t, hid_t, hid_t, hid_t, hid_t, *const c_void) -> herr_t;
         fn H5Dread(hid_t, hid_t, hid_t, hid_t, hid_t, *mut c_void) -> herr_t;

@@ -231,7 +231,7 @@ unsafe extern "C" fn get<const N: usize>(
         unsafe {
             match what.op {
                 DATASET_GET_DAPL => what.args.id = dapl(h5, d)?.release(),
-                DATASET_GET_DCPL => what.args.id = d.header.props.plist(&d.file, d.header.dtype.get())?.release(),
+                DATASET_GET_DCPL => what.args.id = data::props(d).plist(&d.file, d.header.dtype.get())?.release(),
                 DATASET_GET_SPACE => what.args.id = d.extent()?.space(h5)?.release(),
                 DATASET_GET_SPACE_STATUS => args::put(what.args.status, data::space_status(d)?)?,
                 DATASET_GET_STORAGE_SIZE => args::put(what.args.size, data::storage_size(d)?)?,
