@@ -31,15 +31,11 @@ pub fn fill_first_hole(file: &SegmentFile, from: &mut u64, bytes_max: u64) -> Re
     }
     let before = present_bytes(file)?;
     let end = file.data_offset + file.len;
-    let hole = match rustix::fs::seek(&*file.fd, SeekFrom::Hole(file.data_offset + *from)) {
-        Ok(hole) if hole < end => hole,
-        Ok(_) | Err(Errno::NXIO) => {
-            *from = file.len;
-            return Ok(0);
-        }
-        Err(errno) => return Err(fail("a memory segment", errno)),
-    };
+    let hole = first_hole(file, *from)?;
     *from = hole - file.data_offset;
+    if hole == end {
+        return Ok(0);
+    }
     let begin = hole / HUGE * HUGE;
     let len = (end - begin).min(bytes_max.next_multiple_of(HUGE)) as usize;
     let map = Mapping::new(&*file.fd, begin, len, true).map_err(|errno| fail("a memory segment", errno))?;
@@ -53,6 +49,16 @@ pub fn fill_first_hole(file: &SegmentFile, from: &mut u64, bytes_max: u64) -> Re
     Ok(present_bytes(file)?.saturating_sub(before))
 }
 
+/// Offset in the file of the first hole at or after `from` in the data; their end if there is none.
+fn first_hole(file: &SegmentFile, from: u64) -> Result<u64> {
+    let end = file.data_offset + file.len;
+    match rustix::fs::seek(&*file.fd, SeekFrom::Hole(file.data_offset + from)) {
+        Ok(hole) => Ok(hole.min(end)),
+        Err(Errno::NXIO) => Ok(end),
+        Err(errno) => Err(fail("a memory segment", errno)),
+    }
+}
+
 /// Makes huge pages of up to `bytes_max` bytes from offset `from` in the data on, as far as they are present; changes no
 /// byte. What was first written through the file is in small pages, which every process has to map one by one. `from` moves on
 /// past what was looked at, huge pages that could not be had included. False if the next hole, or the end, is reached.
@@ -60,13 +66,8 @@ pub fn make_huge(file: &SegmentFile, from: &mut u64, bytes_max: u64) -> Result<b
     if file.mode != SegmentMode::Mapped || !file.data_offset.is_multiple_of(HUGE) {
         return Ok(false);
     }
-    let (begin, end) = (file.data_offset + *from, file.data_offset + file.len);
-    let hole = match rustix::fs::seek(&*file.fd, SeekFrom::Hole(begin)) {
-        Ok(hole) => hole.min(end),
-        Err(Errno::NXIO) => return Ok(false),
-        Err(errno) => return Err(fail("a memory segment", errno)),
-    };
-    let len = (hole - begin).min(bytes_max) / HUGE * HUGE;
+    let begin = file.data_offset + *from;
+    let len = (first_hole(file, *from)? - begin).min(bytes_max) / HUGE * HUGE;
     if len == 0 {
         return Ok(false);
     }

@@ -414,7 +414,10 @@ impl Consumer {
     }
     /// Says whether there is work for all cores: who stays awake for an announced frame takes one from somebody then.
     pub fn set_crowded(&self, is_crowded: bool) {
-        self.memory.u32_at(CROWDED_AT).store(u32::from(is_crowded), Ordering::Relaxed);
+        let (word, value) = (self.memory.u32_at(CROWDED_AT), u32::from(is_crowded));
+        if word.load(Ordering::Relaxed) != value {
+            word.store(value, Ordering::Relaxed); // seldom: the producer reads this line
+        }
     }
     /// True if the producer announced a frame since this was asked last.
     pub fn take_announcement(&self) -> bool {

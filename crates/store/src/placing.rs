@@ -104,32 +104,33 @@ impl State {
     /// Does it; to be called only if [`State::can_place`]. The version word of a live object must be raised by the caller
     /// between this and retiring: `retire` is called with the places given up.
     pub fn place(&mut self, placing: &Placing, tag: Tag) {
-        if let Action::Split { at } = placing.action {
-            match self.home(placing.target) {
-                Some(Home::Map(map, offset)) => map.split_in_two(offset, at),
-                Some(Home::Pieces(pieces, piece)) => pieces.split_in_two(piece, at),
-                None => {}
-            }
-            self.extents += u64::from(matches!(placing.target, Target::Live { .. }));
-            return; // both parts stay where they are, and touch no unit together
-        }
         let Some(ext) = self.target_mut(placing.target) else { return };
         let before = ext.clone();
         match placing.action {
-            Action::Split { .. } => {}
-            Action::Copy { dev, base } => (ext.copy, ext.copy_base) = (dev, base),
-            Action::Evict => *ext = before.at_copy(),
+            Action::Copy { dev, base } => {
+                (ext.copy, ext.copy_base) = (dev, base);
+                if before.copy != NO_DEVICE {
+                    self.space.drop_place(&before, before.copy, before.copy_base, tag);
+                }
+            }
+            Action::Evict => {
+                *ext = before.at_copy();
+                self.space.drop_place(&before, before.dev, before.run_offset, tag);
+            }
             Action::Move { dev, base } => {
                 // A copy that it had stays if the new place is volatile; else it goes with the old place.
                 *ext = Ext { copy: dev, copy_base: base, ..before.clone() }.at_copy();
+                self.space.drop_ext(&before, tag);
             }
-        }
-        match placing.action {
-            Action::Copy { .. } if before.copy == NO_DEVICE => {}
-            Action::Copy { .. } => self.space.drop_place(&before, before.copy, before.copy_base, tag),
-            Action::Evict => self.space.drop_place(&before, before.dev, before.run_offset, tag),
-            Action::Move { .. } => self.space.drop_ext(&before, tag),
-            Action::Split { .. } => {}
+            // Both parts stay where they are, and touch no unit together.
+            Action::Split { at } => {
+                self.extents += u64::from(matches!(placing.target, Target::Live { .. }));
+                match self.home(placing.target) {
+                    Some(Home::Map(map, offset)) => map.split_in_two(offset, at),
+                    Some(Home::Pieces(pieces, piece)) => pieces.split_in_two(piece, at),
+                    None => {}
+                }
+            }
         }
     }
 }

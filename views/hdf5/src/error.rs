@@ -1,10 +1,10 @@
 //! Failures on their way to the HDF5 error stack.
 
-use std::ffi::CString;
+use std::ffi::{CString, c_void};
 
 use cenote::{Error, ErrorKind};
 
-use crate::ffi::types::{herr_t, hid_t};
+use crate::ffi::types::{H5E_DEFAULT, H5E_auto2_t, herr_t, hid_t};
 use crate::ffi::{Api, Hid};
 
 /// How the cause begins when a path leads over too many links: h5py tells this case apart by HDF5's number for it.
@@ -39,6 +39,20 @@ pub fn h5_id(h5: &'static Api, call: &'static str, id: hid_t) -> Result<Hid> {
 #[cold]
 pub fn h5_failed(call: &'static str) -> Error {
     Error::new(ErrorKind::InvalidInput, call).because("HDF5 itself refused this call")
+}
+
+/// Without HDF5 printing what goes wrong in the calls that `act` makes.
+pub fn quietly<T>(h5: &Api, act: impl FnOnce() -> T) -> T {
+    let (mut function, mut data): (H5E_auto2_t, *mut c_void) = (None, std::ptr::null_mut());
+    // SAFETY: the places written to are ours; what was set is set again.
+    unsafe {
+        (h5.H5Eget_auto2)(H5E_DEFAULT, &raw mut function, &raw mut data);
+        (h5.H5Eset_auto2)(H5E_DEFAULT, None, std::ptr::null_mut());
+    }
+    let done = act();
+    // SAFETY: as above.
+    unsafe { (h5.H5Eset_auto2)(H5E_DEFAULT, function, data) };
+    done
 }
 
 /// Pushes `error` on the calling thread's HDF5 error stack.

@@ -51,8 +51,6 @@ pub(super) struct Peer {
     buffer: Vec<u8>,
     /// When it last asked for something.
     asked_at: Instant,
-    /// What it was told.
-    is_crowded: bool,
     is_lost: bool,
 }
 
@@ -69,7 +67,6 @@ impl Peer {
             frames_sent: 0,
             buffer: Vec::new(),
             asked_at: Instant::now(),
-            is_crowded: false,
             is_lost: false,
         })
     }
@@ -84,12 +81,6 @@ impl Peer {
     /// When the client last asked for something.
     pub fn asked_at(&self) -> Instant {
         self.asked_at
-    }
-    /// Tells the client whether there is work for all cores.
-    pub fn tell_crowded(&mut self, is_crowded: bool) {
-        if std::mem::replace(&mut self.is_crowded, is_crowded) != is_crowded {
-            self.requests.set_crowded(is_crowded);
-        }
     }
     /// True if responses wait for the client to read; until then its requests are left alone.
     pub fn is_blocked(&self) -> bool {

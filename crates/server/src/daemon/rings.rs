@@ -29,7 +29,7 @@ pub(super) fn run(daemon: &Arc<Daemon>) {
         peers.retain(|peer| !peer.is_gone());
         if !busy {
             let is_blocked = peers.iter().any(Peer::is_blocked);
-            tell_crowded(&mut peers, cores);
+            tell_crowded(&peers, cores);
             let open = peers.iter().filter(|peer| !peer.is_blocked()).map(Peer::requests);
             poller.wait(open, if is_blocked { SLEEP_BLOCKED } else { SLEEP });
         }
@@ -42,11 +42,11 @@ pub(super) fn run(daemon: &Arc<Daemon>) {
 }
 
 /// Tells all clients whether those at work and this thread are more than there are cores.
-fn tell_crowded(peers: &mut [Peer], cores: usize) {
+fn tell_crowded(peers: &[Peer], cores: usize) {
     let now = Instant::now();
     let at_work = peers.iter().filter(|peer| now.duration_since(peer.asked_at()) < AT_WORK).count();
     let is_crowded = at_work + 1 > cores;
     for peer in peers {
-        peer.tell_crowded(is_crowded);
+        peer.requests().set_crowded(is_crowded);
     }
 }

@@ -1,6 +1,6 @@
 //! Reading and writing: selections, conversion and layout brought together.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 
 use cenote::{Error, ErrorKind};
 
@@ -13,9 +13,9 @@ use super::runs::{Pair, Zip};
 use super::select::Selection;
 use crate::Result;
 use crate::dtype;
-use crate::error::unsupported;
+use crate::error::{quietly, unsupported};
 use crate::ffi::Api;
-use crate::ffi::types::{H5E_DEFAULT, H5P_DEFAULT, hid_t};
+use crate::ffi::types::{H5P_DEFAULT, hid_t};
 
 /// Pairs that are laid out at a time.
 const PAIRS_MAX: usize = 256 << 10;
@@ -35,16 +35,10 @@ impl Options {
             return Ok(Self { dxpl, skip_checksums: false });
         }
         // Asking for a transform that is not set is an error to HDF5, which it would print.
-        let (mut function, mut data): (crate::ffi::types::H5E_auto2_t, *mut c_void) = (None, std::ptr::null_mut());
-        // SAFETY: plain queries of a property list; the places written to are ours.
-        let (transform, checks) = unsafe {
-            (h5.H5Eget_auto2)(H5E_DEFAULT, &raw mut function, &raw mut data);
-            (h5.H5Eset_auto2)(H5E_DEFAULT, None, std::ptr::null_mut());
-            let transform = (h5.H5Pget_data_transform)(dxpl, std::ptr::null_mut(), 0);
-            let checks = (h5.H5Pget_edc_check)(dxpl);
-            (h5.H5Eset_auto2)(H5E_DEFAULT, function, data);
-            (transform, checks)
-        };
+        // SAFETY: plain queries of a property list.
+        let (transform, checks) = quietly(h5, || unsafe {
+            ((h5.H5Pget_data_transform)(dxpl, std::ptr::null_mut(), 0), (h5.H5Pget_edc_check)(dxpl))
+        });
         if transform > 0 {
             return Err(unsupported("a data transform (H5Pset_data_transform)", "apply it to the data in memory"));
         }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cenote::{Error, ErrorKind};
 
 use super::filter;
-use crate::error::{h5_check, h5_failed, h5_id};
+use crate::error::{h5_check, h5_failed, h5_id, quietly};
 use crate::ffi::types::{
     H5D_FILL_VALUE_DEFAULT, H5E_DEFAULT, H5F_ACC_TRUNC, H5P_DEFAULT, H5S_ALL, H5T_OPAQUE, hid_t, hsize_t,
 };
@@ -165,7 +165,7 @@ impl NativeChunk {
     /// again.
     fn with<T>(&self, act: impl FnOnce(hid_t) -> Result<T>) -> Result<T> {
         let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
-        self.quietly(|| {
+        let done = quietly(self.h5, || {
             let made = match scratch.take() {
                 Some(made) => made,
                 None => self.make()?,
@@ -173,7 +173,11 @@ impl NativeChunk {
             let done = act(made.dataset.get())?;
             *scratch = Some(made);
             Ok(done)
-        })
+        });
+        // What went wrong is told by the call that the program made.
+        // SAFETY: a plain call.
+        unsafe { (self.h5.H5Eclear2)(H5E_DEFAULT) };
+        done
     }
 
     fn make(&self) -> Result<Scratch> {
@@ -202,21 +206,6 @@ impl NativeChunk {
             let dataset = (h5.H5Dcreate2)(at, name, dtype, space.get(), H5P_DEFAULT, plist, dapl.get());
             let dataset = h5_id(h5, "H5Dcreate2", dataset)?;
             Ok(Scratch { dataset, _file: file })
-        }
-    }
-
-    /// Without HDF5 printing or remembering what goes wrong: that is told by the call that the program made.
-    fn quietly<T>(&self, act: impl FnOnce() -> T) -> T {
-        let h5 = self.h5;
-        let (mut function, mut data): (crate::ffi::types::H5E_auto2_t, *mut c_void) = (None, std::ptr::null_mut());
-        // SAFETY: the places written to are ours; what was set is set again.
-        unsafe {
-            (h5.H5Eget_auto2)(H5E_DEFAULT, &raw mut function, &raw mut data);
-            (h5.H5Eset_auto2)(H5E_DEFAULT, None, std::ptr::null_mut());
-            let done = act();
-            (h5.H5Eclear2)(H5E_DEFAULT);
-            (h5.H5Eset_auto2)(H5E_DEFAULT, function, data);
-            done
         }
     }
 }
