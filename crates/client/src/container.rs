@@ -49,6 +49,13 @@ impl Container {
         let inner = Inner { store: store.clone(), id: info.id, label, class, block_shift: info.spec.block_shift };
         Self { inner: Arc::new(inner) }
     }
+    pub(crate) fn nowhere(store: &Store, label: &str) -> Self {
+        let spec = cenote_model::ContainerSpec::default();
+        let class = Class { durability: spec.durability, policy: spec.policy };
+        let id = ContainerId(u64::MAX);
+        let inner = Inner { store: store.clone(), id, label: label.into(), class, block_shift: spec.block_shift };
+        Self { inner: Arc::new(inner) }
+    }
     /// Its id, which a rename keeps.
     pub fn id(&self) -> ContainerId {
         self.inner.id

@@ -134,6 +134,10 @@ impl Store {
             result => result,
         }
     }
+    /// A handle of no container: whatever is asked of it is not found. For views of data that are not in a store.
+    pub fn nowhere(&self, label: &str) -> Container {
+        Container::nowhere(self, label)
+    }
     /// All containers whose label begins with `prefix`, in label order.
     pub fn containers(&self, prefix: &str) -> Result<Vec<ContainerInfo>> {
         let session = self.session()?;

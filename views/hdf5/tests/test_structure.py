@@ -96,13 +96,6 @@ def test_files_live_in_the_store_and_stubs_stand_for_them(tmp_path):
     assert again.strip() == "[]"
 
 
-def test_a_native_file_is_refused_with_a_way_out(tmp_path):
-    python("import h5py; h5py.File('n.h5', 'w')['x'] = 1", None, tmp_path)
-    code = "import h5py\ntry: h5py.File('n.h5'); print('opened')\nexcept OSError as e: print(e)"
-    out = python(code, tmp_path / "store", tmp_path)
-    assert "native HDF5 file" in out and "HDF5_VOL_CONNECTOR" in out
-
-
 def test_the_store_is_named_by_info_or_environment(tmp_path):
     code = "import h5py; f = h5py.File('a.h5', 'a'); f.require_group('g'); print(list(f))"
     store = tmp_path / "store"

@@ -16,6 +16,7 @@ use super::runs::Pair;
 use super::transfer::{self, Part};
 use crate::Result;
 use crate::ffi::types::{H5D_FILL_TIME_NEVER, H5D_FILL_VALUE_USER_DEFINED};
+use crate::foreign::data::NativeData;
 use crate::object::DatasetHeader;
 use crate::props::Layout;
 use crate::space::Extent;
@@ -47,6 +48,8 @@ pub enum Body {
     Blocks { chunks: Arc<Chunked>, elements: u64 },
     /// Chunks.
     Chunked(Arc<Chunked>),
+    /// A native file's dataset, which HDF5 reads.
+    Native(NativeData),
 }
 
 impl State {
@@ -69,6 +72,7 @@ impl State {
                 chunks.write(pairs, &[*elements], mem)
             }
             Body::Chunked(chunks) => chunks.write(pairs, dims, mem),
+            Body::Native(_) => self.by_hdf5(),
         }
     }
 
@@ -85,6 +89,7 @@ impl State {
                 chunks.read(pairs, &[*elements], mem, apart, skip_checksums)
             }
             Body::Chunked(chunks) => chunks.read(pairs, dims, mem, apart, skip_checksums),
+            Body::Native(_) => self.by_hdf5(),
         }
     }
 
@@ -111,6 +116,11 @@ impl State {
     }
 
     #[cold]
+    fn by_hdf5(&self) -> Result<()> {
+        Err(Error::new(ErrorKind::Internal, self.place.name()).because("it is in a native file, and read as a whole"))
+    }
+
+    #[cold]
     fn outside(&self) -> Result<()> {
         Err(Error::new(ErrorKind::InvalidInput, self.place.name())
             .because("the file selection is not within its extent"))
@@ -134,6 +144,9 @@ impl State {
 }
 
 fn body(place: &Place, header: &DatasetHeader, element_bytes: usize) -> Result<Body> {
+    if let Some(native) = &place.file.native {
+        return Ok(Body::Native(NativeData::open(native, place.oid)?));
+    }
     if header.extent == Extent::Null {
         return Ok(Body::Empty);
     }

@@ -57,6 +57,12 @@ struct Transfer<'a> {
 
 /// Reads every part.
 pub fn read(parts: &[Io<'_>], dxpl: hid_t) -> Result<()> {
+    if parts.iter().any(|io| matches!(io.dataset.data.body, Body::Native(_))) {
+        return parts.iter().try_for_each(|io| match &io.dataset.data.body {
+            Body::Native(native) => native.read(io, dxpl),
+            _ => read(std::slice::from_ref(io), dxpl),
+        });
+    }
     each(parts, dxpl, |io, transfer| match types(io)? {
         Types::Same => transfer.read_direct(),
         Types::Differ(pair) => {

@@ -204,6 +204,9 @@ pub fn copy(from: &Dataset, to: &Dataset) -> Result<()> {
     if source.element_bytes != target.element_bytes {
         return Err(unsupported("copying between files whose stored forms differ", "read and write the dataset"));
     }
+    if let Body::Native(native) = &source.body {
+        return super::foreign::copy(native, from, to);
+    }
     // Bytes first, then the records that say they are there.
     match (&source.body, &target.body) {
         (Body::Plain { object, .. }, Body::Plain { object: copy, .. }) => copy_object(object, copy)?,

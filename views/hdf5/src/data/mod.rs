@@ -12,6 +12,7 @@ mod chunked;
 mod convert;
 pub mod filter;
 mod filtered;
+mod foreign;
 pub mod geometry;
 mod heap;
 mod io;
@@ -101,8 +102,7 @@ pub fn space_status(dataset: &Dataset) -> Result<c_int> {
 }
 /// Optional operations (`NATIVE_DATASET_*` in [`crate::ffi::class`]).
 pub fn optional(dataset: &Dataset, op: c_int, args: *mut c_void, dxpl: hid_t) -> Result<()> {
-    let _ = dxpl;
-    queries::optional(dataset, op, args)
+    queries::optional(dataset, op, args, dxpl)
 }
 /// Deletes all raw data of a dataset, in the transaction that deletes its header.
 pub fn delete(tx: &mut Transaction, file: &Arc<File>, oid: u64) -> Result<()> {

@@ -5,11 +5,12 @@
 
 use std::sync::Arc;
 
-use cenote::{Error, ErrorKind, Index, Object, ObjectId, Store, Transaction};
+use cenote::{Error, ErrorKind, Object, ObjectId, Store, Transaction};
 
 use crate::Result;
 use crate::file::File;
 use crate::meta::keys;
+use crate::meta::records::Meta;
 
 /// One record per chunk: tag, dataset, grid coordinates.
 const TAG_CHUNK: u8 = keys::TAG_DATA;
@@ -53,7 +54,7 @@ impl Place {
         self.file.object_id(self.oid | HEAP_BIT)
     }
     /// The file's records.
-    pub fn index(&self) -> &Index {
+    pub fn index(&self) -> &Meta {
         &self.file.meta
     }
     /// The store.

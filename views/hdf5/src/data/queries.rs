@@ -43,6 +43,7 @@ pub fn storage_size(dataset: &Dataset) -> Result<u64> {
     let state = &dataset.data;
     match &state.body {
         Body::Empty => Ok(0),
+        Body::Native(native) => Ok(native.storage_size()),
         Body::Plain { elements, .. } | Body::Blocks { elements, .. } => {
             Ok(if is_allocated(dataset)? { elements * state.element_bytes as u64 } else { 0 })
         }
@@ -58,12 +59,15 @@ fn is_allocated(dataset: &Dataset) -> Result<bool> {
     match &dataset.data.body {
         Body::Plain { object, .. } => Ok(object.stat()?.size > 0),
         Body::Blocks { chunks, .. } | Body::Chunked(chunks) => Ok(!chunks.existing()?.is_empty()),
-        Body::Empty => Ok(false),
+        Body::Empty | Body::Native(_) => Ok(false),
     }
 }
 
 /// See [`super::space_status`].
 pub fn space_status(dataset: &Dataset) -> Result<c_int> {
+    if let Body::Native(native) = &dataset.data.body {
+        return native.space_status(|| dataset.name());
+    }
     if let Body::Chunked(chunks) = &dataset.data.body {
         let (have, all) = (chunks.existing()?.len() as u64, chunks.geometry()?.chunks());
         return Ok(match have {
@@ -133,7 +137,7 @@ impl Chunked {
     }
 
     /// Stores a chunk as it is.
-    fn write_raw(&self, coords: &[u64], bytes: &[u8], mask: u32) -> Result<()> {
+    pub(super) fn write_raw(&self, coords: &[u64], bytes: &[u8], mask: u32) -> Result<()> {
         if self.facts.pipeline.is_empty() && bytes.len() as u64 != self.facts.chunk_bytes
             || bytes.len() as u64 > self.slot_bytes()
         {
@@ -223,7 +227,10 @@ unsafe fn give<T>(place: *mut T, value: T) {
 }
 
 /// See [`super::optional`].
-pub fn optional(dataset: &Dataset, op: c_int, args: *mut c_void) -> Result<()> {
+pub fn optional(dataset: &Dataset, op: c_int, args: *mut c_void, dxpl: hid_t) -> Result<()> {
+    if let Body::Native(native) = &dataset.data.body {
+        return native.optional(|| dataset.name(), op, args, dxpl);
+    }
     if op == NATIVE_DATASET_GET_OFFSET {
         // SAFETY: HDF5 passes this operation's arguments.
         unsafe { give(*args.cast::<*mut haddr_t>(), HADDR_UNDEF) };

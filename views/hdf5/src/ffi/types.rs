@@ -262,3 +262,17 @@ pub type H5O_iterate2_t = Option<unsafe extern "C" fn(hid_t, *const c_char, *con
 pub type H5A_operator2_t = Option<unsafe extern "C" fn(hid_t, *const c_char, *const H5A_info_t, *mut c_void) -> herr_t>;
 pub type H5I_iterate_func_t = Option<unsafe extern "C" fn(hid_t, *mut c_void) -> herr_t>;
 pub type H5E_auto2_t = Option<unsafe extern "C" fn(hid_t, *mut c_void) -> herr_t>;
+pub type H5E_walk2_t = Option<unsafe extern "C" fn(c_uint, *const H5E_error2_t, *mut c_void) -> herr_t>;
+/// An entry of an error stack.
+#[repr(C)]
+pub struct H5E_error2_t {
+    pub cls_id: hid_t,
+    pub maj_num: hid_t,
+    pub min_num: hid_t,
+    pub line: c_uint,
+    pub func_name: *const c_char,
+    pub file_name: *const c_char,
+    pub desc: *const c_char,
+}
+pub type H5D_chunk_iter_op_t =
+    Option<unsafe extern "C" fn(*const hsize_t, c_uint, haddr_t, hsize_t, *mut c_void) -> c_int>;

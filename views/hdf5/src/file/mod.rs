@@ -1,5 +1,6 @@
 //! An open HDF5 file: its container, its metadata index, and what it shares among all handles of this process.
 
+mod native;
 pub mod open;
 mod path;
 pub mod shared;
@@ -9,11 +10,14 @@ mod stub;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use cenote::{Container, Error, ErrorKind, Index, Object, ObjectId, Store};
+use cenote::{Container, Error, ErrorKind, Object, ObjectId, Store};
 use parking_lot::Mutex;
 
 use crate::Result;
 use crate::ffi::{Api, Hid};
+use crate::foreign::Native;
+use crate::meta::keys;
+use crate::meta::records::Meta;
 use crate::object::{Body, Handle};
 use shared::Shared;
 
@@ -28,7 +32,9 @@ pub struct File {
     /// The file's container.
     pub container: Container,
     /// All metadata of the file; see [`crate::meta`] for the keys. Key tags from 0x40 on belong to [`crate::data`].
-    pub meta: Index,
+    pub meta: Meta,
+    /// The native file that this is, if it is one; then the records are made from it and the container is none.
+    pub native: Option<Arc<Native>>,
     /// Which incarnation of the file this is: creating a file over an old one begins a new generation.
     pub generation: u64,
     /// Identifies the file for its whole life, also under another name.
@@ -66,6 +72,10 @@ impl File {
     /// The raw-data object number `id` (a dataset's own id is that of its main object).
     pub fn object(&self, id: u64) -> Object {
         self.container.object(self.object_id(id))
+    }
+    /// The number of the object that a token or a stored reference names: native files name their root group by its address.
+    pub fn canonical(&self, oid: u64) -> u64 {
+        if self.native.as_ref().is_some_and(|native| native.root == oid) { keys::ROOT } else { oid }
     }
     /// A fresh number for an HDF5 object or a raw-data object: random, so that parallel creators need no coordination.
     pub fn new_id(&self) -> Result<u64> {

@@ -17,6 +17,7 @@ use crate::ffi::types::{
 use crate::ffi::{Api, Hid};
 use crate::meta::bytes::{Reader, Writer};
 use crate::meta::header::{Body, Header};
+use crate::meta::records::Meta;
 use crate::meta::{keys, objects};
 use crate::props::GroupProps;
 use crate::vol::info;
@@ -233,6 +234,13 @@ fn open_in(
     let writable = flags & H5F_ACC_RDWR != 0;
     let stub = match stub::look(&path)? {
         Seen::Stub(stub) => stub,
+        Seen::Native => {
+            let (store, _) = match store {
+                Some(store) => store,
+                None => store_of(h5, fapl)?,
+            };
+            return super::native::open(h5, &store, &path, name, flags, fapl);
+        }
         other => return Err(stub::refuse(&path, &other)),
     };
     if writable {
@@ -337,12 +345,13 @@ fn finish(h5: &'static Api, o: Opening<'_>) -> Result<Arc<File>> {
         )
     };
     let shared = Shared::join(o.store_path, &o.container, o.sup.generation, o.meta);
-    let meta = shared.meta().clone();
+    let meta = Meta::stored(shared.meta().clone());
     Ok(Arc::new(File {
         h5,
         store: o.store,
         container: o.container,
         meta,
+        native: None,
         generation: o.sup.generation,
         uuid: o.sup.uuid,
         path: path::label(&o.path),
@@ -387,6 +396,9 @@ pub fn open_external(from: &Arc<File>, name: &[u8], lapl: hid_t) -> Result<Arc<F
         if path == Path::new(&from.path) {
             return Ok(from.clone());
         }
+        if matches!(stub::look(&path), Ok(Seen::Native)) {
+            flags &= !(H5F_ACC_RDWR | H5F_ACC_SWMR_WRITE); // what is native is read, whoever links to it
+        }
     }
     let bytes = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str());
     let store = (from.store.clone(), from.shared.store_path().to_path_buf());
@@ -395,6 +407,9 @@ pub fn open_external(from: &Arc<File>, name: &[u8], lapl: hid_t) -> Result<Arc<F
 
 /// The same file once more (`H5Freopen`).
 pub fn reopen(file: &Arc<File>) -> Result<Arc<File>> {
+    if file.native.is_some() {
+        return super::native::reopen(file);
+    }
     finish(
         file.h5,
         Opening {
@@ -402,7 +417,7 @@ pub fn reopen(file: &Arc<File>) -> Result<Arc<File>> {
             store_path: file.shared.store_path().to_path_buf(),
             container: file.container.clone(),
             sup: Super { uuid: file.uuid, generation: file.generation },
-            meta: file.meta.clone(),
+            meta: file.meta.index().clone(),
             path: PathBuf::from(&file.path),
             name: &file.name,
             intent: file.intent.load(Ordering::Relaxed),
@@ -422,7 +437,8 @@ pub fn is_accessible(h5: &'static Api, name: &[u8], fapl: hid_t) -> Result<bool>
             Ok(find(&store, &store_path, &path, &stub).is_ok())
         }
         Seen::Nothing => Err(stub::refuse(&path, &Seen::Nothing)),
-        Seen::Native | Seen::Other => Ok(false),
+        Seen::Native => Ok(!crate::foreign::is_opening()),
+        Seen::Other => Ok(false),
     }
 }
 

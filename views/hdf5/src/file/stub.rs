@@ -136,12 +136,9 @@ fn has_native_signature(bytes: &[u8]) -> bool {
 pub fn refuse(path: &Path, seen: &Seen) -> Error {
     match seen {
         Seen::Nothing => open_error(path, &std::io::Error::from_raw_os_error(libc::ENOENT)),
-        Seen::Native => Error::new(ErrorKind::Unsupported, format!("unable to open file: name = '{}'", path.display()))
-            .because("it is a native HDF5 file, and the cenote connector reads only files that live in a Cenote store")
-            .try_next(
-                "unset HDF5_VOL_CONNECTOR to read it natively; to import it, read it in one process without the \
-                 connector and write it in one with it",
-            ),
+        Seen::Native => Error::new(ErrorKind::Unsupported, format!("file {}", path.display()))
+            .because("it is a native HDF5 file, which the cenote connector reads and does not change")
+            .try_next("unset HDF5_VOL_CONNECTOR to change or delete it"),
         _ => Error::new(ErrorKind::Corrupt, format!("unable to open file: name = '{}'", path.display()))
             .because("file signature not found: it is neither an HDF5 file nor the stub of one in a Cenote store"),
     }

@@ -32,7 +32,7 @@ pub struct Attr {
 }
 
 impl Attr {
-    fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut w = Writer::default();
         w.u8(VERSION);
         w.u64(self.uid);

@@ -40,7 +40,7 @@ impl Link {
             Target::User(class, _) => i32::from(class),
         }
     }
-    fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut w = Writer::default();
         w.u8(self.kind() as u8);
         w.u8(self.cset);

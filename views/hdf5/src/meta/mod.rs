@@ -10,6 +10,7 @@ pub mod header;
 pub mod keys;
 pub mod links;
 pub mod objects;
+pub mod records;
 pub mod resolve;
 
 use std::time::Duration;

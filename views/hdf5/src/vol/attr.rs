@@ -133,7 +133,10 @@ unsafe extern "C" fn read<const N: usize>(
 ) -> herr_t {
     status::<N>("attr_read", |h5| {
         let a = attr(pointer)?;
-        let (_, record) = attrs::current(&a.place.file, a.place.oid, &a.name.lock(), a.uid)?;
+        let (name, record) = attrs::current(&a.place.file, a.place.oid, &a.name.lock(), a.uid)?;
+        if let Some(native) = &a.place.file.native {
+            return crate::foreign::attr::read(native, a.place.oid, &name, mem_type, buf);
+        }
         let count = record.extent.npoints() as usize;
         match &record.value {
             Some(stored) => value::load(&a.place.file, a.dtype.get(), stored, count, mem_type, buf),

@@ -15,7 +15,7 @@ use crate::meta::links::{self, Link, Target};
 use crate::meta::resolve::{self, Place};
 use crate::meta::{self, attrs, objects, transact};
 use crate::object::{self as objects_open, Body};
-use crate::{Result, data};
+use crate::{Result, data, foreign};
 
 use super::group::link_new;
 
@@ -102,7 +102,12 @@ fn copy_link(job: &mut Job, from: &Place, to: &Place, name: &[u8], link: &Link, 
 }
 
 fn copy_attrs(from: &Place, to: &Place) -> Result<()> {
-    let all = attrs::list_in(&from.file, from.oid, 1, 0)?;
+    let mut all = attrs::list_in(&from.file, from.oid, 1, 0)?;
+    if let Some(native) = &from.file.native {
+        for (name, attr) in &mut all {
+            attr.value = Some(foreign::attr::stored(native, from, name, attr)?);
+        }
+    }
     if all.is_empty() {
         return Ok(());
     }

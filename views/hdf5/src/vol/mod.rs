@@ -33,6 +33,8 @@ use crate::ffi::entry;
 use crate::ffi::types::{OptionalArgs, herr_t, hid_t};
 use crate::object::Handle;
 
+pub use args::{oid_of, token_of};
+
 /// Number that names this connector to HDF5 (from the range for connectors under development; the name is what counts).
 pub const CONNECTOR_VALUE: c_int = 523;
 

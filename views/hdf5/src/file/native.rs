@@ -1,0 +1,92 @@
+//! Opening native HDF5 files: as files whose metadata are made from them on demand, read-only.
+
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use cenote::{Error, ErrorKind, IndexId, Store};
+use parking_lot::Mutex;
+
+use super::shared::Shared;
+use super::{File, path, stub};
+use crate::Result;
+use crate::error::h5_id;
+use crate::ffi::Api;
+use crate::ffi::types::{H5F_ACC_RDWR, H5F_ACC_SWMR_READ, hid_t};
+use crate::foreign::Native;
+use crate::foreign::records::NativeRecords;
+use crate::meta::records::Meta;
+
+/// Opens the native file at `path`. `store` is where the program's other files are.
+pub fn open(h5: &'static Api, store: &Store, path: &Path, name: &[u8], flags: u32, fapl: hid_t) -> Result<Arc<File>> {
+    if flags & H5F_ACC_RDWR != 0 {
+        return Err(Error::new(
+            ErrorKind::PermissionDenied,
+            format!("unable to open file: name = '{}'", path.display()),
+        )
+        .because("it is a native HDF5 file, which the cenote connector reads as it is and does not change")
+        .try_next(
+            "open it read-only; or make it a file of the store: `cenote import`; or unset HDF5_VOL_CONNECTOR to change \
+             the native file",
+        ));
+    }
+    let native = Native::open(h5, path)?;
+    let seen = std::fs::metadata(path).map_err(|e| stub::open_error(path, &e))?;
+    let uuid = u128::from(seen.dev()) << 64 | u128::from(seen.ino());
+    // What another program has made of the file since then is another file to this process.
+    let state = (seen.len(), seen.mtime(), seen.mtime_nsec(), h5.slot);
+    let generation = BuildHasherDefault::<DefaultHasher>::default().hash_one(state);
+    assemble(Arc::new(native), store, path, name, (uuid, generation), flags & H5F_ACC_SWMR_READ, fapl)
+}
+
+/// The same file once more.
+pub fn reopen(file: &Arc<File>) -> Result<Arc<File>> {
+    let Some(native) = file.native.clone() else {
+        return Err(Error::new(ErrorKind::Internal, "a native file").because("it is none"));
+    };
+    let intent = file.intent.load(std::sync::atomic::Ordering::Relaxed);
+    let id = (file.uuid, file.generation);
+    assemble(native, &file.store, Path::new(&file.path), &file.name, id, intent, file.fapl.get())
+}
+
+fn assemble(
+    native: Arc<Native>,
+    store: &Store,
+    path: &Path,
+    name: &[u8],
+    (uuid, generation): (u128, u64),
+    intent: u32,
+    fapl: hid_t,
+) -> Result<Arc<File>> {
+    let h5 = native.h5;
+    // SAFETY: the ids are valid; the name ends in NUL.
+    let (fapl, connector) = unsafe {
+        (
+            h5_id(h5, "H5Pcopy", (h5.H5Pcopy)(fapl))?,
+            h5_id(h5, "H5VLget_connector_id_by_name", (h5.H5VLget_connector_id_by_name)(c"cenote".as_ptr()))?,
+        )
+    };
+    let container = store.nowhere(&format!("native file {}", path.display()));
+    let index = container.index(IndexId(0));
+    let shared = Shared::join(PathBuf::from(path), &container, generation, index.clone());
+    Ok(Arc::new_cyclic(|file| File {
+        h5,
+        store: store.clone(),
+        container,
+        meta: Meta::made(index, Box::new(NativeRecords::new(native.clone(), file.clone()))),
+        native: Some(native),
+        generation,
+        uuid,
+        path: path::label(path),
+        name: name.to_vec(),
+        writable: false,
+        intent: AtomicU32::new(intent),
+        shared,
+        fapl,
+        fcpl: None,
+        connector,
+        handles: Mutex::default(),
+    }))
+}

@@ -1,0 +1,159 @@
+//! Native HDF5 files, read through the connector as they are.
+//!
+//! The process's own libhdf5 reads a native file, by its own connector chosen explicitly. Metadata become records of ours
+//! on demand ([`records`]), so that links, attributes, properties and paths work as in any Cenote file; an object's number
+//! is its address in the file, which is what references in its data contain. Raw data and attribute values are read by
+//! HDF5 itself, where they lie ([`data`], [`attr`]). Nothing is copied, nothing is written, nothing is kept.
+//!
+//! This room must not change a native file, nor know what a program does with what it reads.
+
+pub mod attr;
+pub mod data;
+pub mod records;
+
+use std::cell::Cell;
+use std::ffi::{CStr, CString, c_uint, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use cenote::{Error, ErrorKind};
+
+use crate::Result;
+use crate::error::{h5_check, h5_id, quietly};
+use crate::ffi::types::{H5E_DEFAULT, H5E_error2_t, H5O_INFO_BASIC, H5O_info2_t, herr_t, hid_t};
+use crate::ffi::{Api, Hid};
+use crate::meta::keys::ROOT;
+use crate::vol::{oid_of, token_of};
+
+/// `H5F_ACC_RDONLY`.
+const READ_ONLY: c_uint = 0;
+/// `H5E_WALK_UPWARD`: what went wrong first comes first.
+const WALK_UPWARD: i32 = 0;
+
+thread_local! {
+    /// A native file is being opened on this thread: HDF5 must not be told that this connector knows it too.
+    static OPENING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// True while this thread opens a native file by HDF5's own connector.
+pub fn is_opening() -> bool {
+    OPENING.get()
+}
+
+/// A native file that is open in this process, by HDF5's own connector.
+pub struct Native {
+    /// The libhdf5 that has it open.
+    pub h5: &'static Api,
+    file: Hid,
+    /// HDF5's own connector.
+    connector: Hid,
+    /// Address of the root group.
+    pub root: u64,
+    /// Words for errors.
+    name: String,
+}
+
+impl Native {
+    /// Opens the file at `path`, read-only.
+    pub fn open(h5: &'static Api, path: &Path) -> Result<Self> {
+        let name = CString::new(path.as_os_str().as_bytes())
+            .map_err(|_| Error::new(ErrorKind::InvalidInput, "file name").because("it contains a NUL"))?;
+        let shown = format!("native HDF5 file {}", path.display());
+        let connector = connector(h5)?;
+        // SAFETY: plain calls with ids of this scope.
+        let fapl = unsafe {
+            let fapl = h5_id(h5, "H5Pcreate", (h5.H5Pcreate)(h5.H5P_CLS_FILE_ACCESS_ID_g()))?;
+            h5_check("H5Pset_vol", (h5.H5Pset_vol)(fapl.get(), connector.get(), std::ptr::null()))?;
+            fapl
+        };
+        let file = call(
+            h5,
+            || format!("unable to open file: name = '{}'", path.display()),
+            || {
+                OPENING.set(true);
+                // SAFETY: the name ends in NUL.
+                let id = unsafe { (h5.H5Fopen)(name.as_ptr(), READ_ONLY, fapl.get()) };
+                OPENING.set(false);
+                id
+            },
+        )?;
+        let file = h5_id(h5, "H5Fopen", file)?;
+        let root = info(h5, file.get(), H5O_INFO_BASIC, || shown.clone())?;
+        Ok(Self { h5, file, connector, root: oid_of(&root.token), name: shown })
+    }
+    /// An object by its number.
+    pub fn object(&self, oid: u64) -> Result<Hid> {
+        let address = if oid == ROOT { self.root } else { oid };
+        let named = || format!("object at address {address} of {}", self.name);
+        // SAFETY: a plain call; HDF5 checks what it finds at the address.
+        let id = call(self.h5, named, || unsafe { (self.h5.H5Oopen_by_token)(self.file.get(), token_of(address)) })?;
+        h5_id(self.h5, "H5Oopen_by_token", id)
+    }
+    /// The number of an object that an id of this file names.
+    pub fn oid(&self, id: hid_t) -> Result<u64> {
+        Ok(self.number(oid_of(&info(self.h5, id, H5O_INFO_BASIC, || self.name.clone())?.token)))
+    }
+    /// The number of the object at an address.
+    pub fn number(&self, address: u64) -> u64 {
+        if address == self.root { ROOT } else { address }
+    }
+    /// HDF5's own connector.
+    pub fn connector(&self) -> hid_t {
+        self.connector.get()
+    }
+    /// Words for errors.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// HDF5's own connector in this libhdf5.
+pub fn connector(h5: &'static Api) -> Result<Hid> {
+    // SAFETY: a plain call.
+    h5_id(h5, "H5VLget_connector_id_by_name", unsafe { (h5.H5VLget_connector_id_by_name)(c"native".as_ptr()) })
+}
+
+/// What HDF5 says about the object behind an id.
+pub fn info(h5: &'static Api, id: hid_t, fields: c_uint, what: impl FnOnce() -> String) -> Result<H5O_info2_t> {
+    let mut info = H5O_info2_t::default();
+    // SAFETY: the place is valid.
+    call(h5, what, || i64::from(unsafe { (h5.H5Oget_info3)(id, &raw mut info, fields) }))?;
+    Ok(info)
+}
+
+/// Makes an HDF5 call that prints nothing; a negative result is an error about `what` with HDF5's own cause.
+pub fn call(h5: &'static Api, what: impl FnOnce() -> String, act: impl FnOnce() -> i64) -> Result<i64> {
+    let (out, cause) = quietly(h5, || {
+        let out = act();
+        (out, if out < 0 { cause(h5) } else { String::new() })
+    });
+    if out >= 0 {
+        return Ok(out);
+    }
+    Err(Error::new(ErrorKind::Corrupt, what())
+        .because(format!("HDF5 cannot read it: {cause}"))
+        .try_next("try it without the connector (unset HDF5_VOL_CONNECTOR); if that fails too, the file is damaged"))
+}
+
+/// What the calling thread's error stack says went wrong first.
+fn cause(h5: &'static Api) -> String {
+    unsafe extern "C" fn each(_: c_uint, entry: *const H5E_error2_t, to: *mut c_void) -> herr_t {
+        // SAFETY: HDF5 passes an entry of its stack, and the string given below.
+        unsafe {
+            let to = &mut *to.cast::<String>();
+            if let (true, Some(entry)) = (to.is_empty(), entry.as_ref())
+                && !entry.desc.is_null()
+            {
+                *to = CStr::from_ptr(entry.desc).to_string_lossy().into_owned();
+            }
+        }
+        0
+    }
+    let mut found = String::new();
+    // SAFETY: the callback gets back the pointer to `found`, which outlives the call.
+    unsafe {
+        (h5.H5Ewalk2)(H5E_DEFAULT, WALK_UPWARD, Some(each), (&raw mut found).cast());
+        (h5.H5Eclear2)(H5E_DEFAULT);
+    }
+    if found.is_empty() { "it gives no reason".to_owned() } else { found }
+}
