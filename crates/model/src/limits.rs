@@ -8,8 +8,8 @@ pub const BLOCK_SHIFT_MAX: u8 = 24;
 pub const BLOCK_SHIFT_DEFAULT: u8 = 12;
 /// Objects end below this offset, in bytes.
 pub const OBJECT_BYTES_MAX: u64 = 1 << 63;
-/// Longest index key, in bytes.
-pub const KEY_BYTES_MAX: usize = 64 << 10;
+/// Longest index key, in bytes: names of 64 KiB and more, and what a view puts before them.
+pub const KEY_BYTES_MAX: usize = 128 << 10;
 /// Longest index value, in bytes.
 pub const VALUE_BYTES_MAX: usize = 16 << 20;
 /// Longest container label, in bytes (UTF-8).

@@ -65,7 +65,7 @@ pub fn disk(file: &Arc<File>, dtype: hid_t) -> Result<Arc<Hid>> {
     }
     // SAFETY: the anchor is a handle of ours that is never freed; the ids are valid.
     let id = unsafe { (h5.H5VLget_file_type)(anchor(h5).cast(), file.connector.get(), plain.get()) };
-    let made = Arc::new(h5_id(h5, "H5VLget_file_type", id)?);
+    let made = Arc::new(h5_id(h5, "H5VLget_file_type", id)?.hidden());
     if let Some(stale) = types.insert(key, made.clone()).and_then(Arc::into_inner) {
         let _ = stale.release();
     }

@@ -27,6 +27,7 @@ pub mod meta;
 pub mod object;
 pub mod props;
 pub mod space;
+pub mod udlink;
 pub mod value;
 pub mod vol;
 

@@ -11,9 +11,9 @@ use crate::Result;
 use crate::data;
 use crate::ffi::types::{H5I_ATTR, H5I_DATASET, H5I_DATATYPE, H5I_FILE, H5I_GROUP};
 use crate::ffi::{Api, Hid};
-use crate::file::File;
-use crate::meta::resolve::Place;
-use crate::meta::{header, keys, objects};
+use crate::file::{File, mounts};
+use crate::meta::resolve::{self, Place};
+use crate::meta::{header, objects};
 use crate::props::{DatasetProps, GroupProps, ObjectProps};
 use crate::space::Extent;
 use crate::vol::facade::{self, Facade};
@@ -136,7 +136,11 @@ impl Dataset {
 impl Handle {
     /// Makes a handle; HDF5 gets the pointer and gives it back to be closed.
     pub fn new(h5: &'static Api, body: Body) -> *mut Self {
-        let facade = if matches!(body, Body::File(_)) { facade::of_file() } else { facade::of_object() };
+        let facade = match &body {
+            Body::File(_) => facade::of_file(),
+            Body::Datatype(_) => facade::of_datatype(),
+            _ => facade::of_object(),
+        };
         let pointer = Box::into_raw(Box::new(Self { facade, body, h5 }));
         LIVE.lock().insert(pointer as usize);
         pointer
@@ -159,15 +163,27 @@ impl Handle {
         let handle = unsafe { Box::from_raw(pointer.cast::<Self>()) };
         if let Body::File(file) = &handle.body {
             file.handle_closed(pointer.cast());
+            Self::dissolve_mounts(file);
             return Ok(());
         }
         // What is still held back is stored, and a failure told, but the handle goes in any case.
         let stored = if let Body::Dataset(d) = &handle.body { data::close(d) } else { Ok(()) };
         let Ok(place) = handle.place() else { return stored };
+        Self::dissolve_mounts(&place.file);
         if !matches!(handle.body, Body::Attr(_)) && place.file.shared.closed(place.oid) && place.file.writable {
             objects::delete_if_unlinked(&place.file, place.oid)?;
         }
         stored
+    }
+    /// Files that are mounted in each other are closed when nothing of any of them is open.
+    fn dissolve_mounts(file: &Arc<File>) {
+        mounts::dissolve_if_unused(file, |is_inside| {
+            LIVE.lock().iter().any(|address| {
+                // SAFETY: what is in the table is live, and stays while the table is locked.
+                let handle = unsafe { &*(*address as *const Self) };
+                !matches!(handle.body, Body::Anchor) && handle.file().is_ok_and(|file| is_inside(&file))
+            })
+        });
     }
     /// The file that it is in.
     pub fn file(&self) -> Result<Arc<File>> {
@@ -190,7 +206,7 @@ impl Handle {
             Body::Dataset(d) => d.place(),
             Body::Datatype(t) => t.place.clone(),
             Body::Attr(a) => a.place.clone(),
-            Body::File(_) | Body::Anchor => Place { file: self.file()?, oid: keys::ROOT, path: b"/".to_vec() },
+            Body::File(_) | Body::Anchor => resolve::root_of(&self.file()?),
         })
     }
     /// `H5I_type_t`.
@@ -215,7 +231,7 @@ pub fn open(place: &Place) -> Result<Body> {
             Body::Datatype(Datatype { place: place.clone(), encoded: dtype, props })
         }
         header::Body::Dataset { dtype, committed, props, extent } => {
-            let dtype = crate::dtype::decode(file.h5, &dtype)?;
+            let dtype = crate::dtype::decode(file.h5, &dtype)?.hidden();
             Body::Dataset(Box::new(open_dataset(place, DatasetHeader { dtype, committed, props, extent })?))
         }
     };

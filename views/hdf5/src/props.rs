@@ -402,7 +402,7 @@ fn fill_of(file: &Arc<File>, plist: hid_t, dtype: hid_t) -> Result<Stored> {
     unsafe {
         let mut buf = vec![0u8; (h5.H5Tget_size)(dtype).max(1)];
         h5_check("H5Pget_fill_value", (h5.H5Pget_fill_value)(plist, dtype, buf.as_mut_ptr().cast()))?;
-        let stored = value::store(file, dtype, 1, dtype, buf.as_ptr().cast());
+        let stored = value::store(file, dtype, 1, dtype, buf.as_ptr().cast(), None);
         value::reclaim(h5, dtype, buf.as_mut_ptr().cast());
         stored
     }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use cenote::{Error, ErrorKind};
 
+use crate::data::{Background, Conversion};
 use crate::ffi::Api;
-use crate::ffi::types::{H5P_DEFAULT, hid_t};
+use crate::ffi::types::{H5P_DEFAULT, H5T_COMPOUND, hid_t};
 use crate::file::File;
 use crate::meta::bytes::{Reader, Writer};
 use crate::{Result, blob, dtype};
@@ -42,8 +43,29 @@ fn in_file<T>(file: &Arc<File>, heap: Vec<u8>, f: impl FnOnce() -> T) -> (T, Vec
     blob::with_file(file, || blob::with_heap(heap, f))
 }
 
-/// Converts `count` elements from memory (`mem_type` at `buf`) into stored form of `dtype`.
-pub fn store(file: &Arc<File>, dtype: hid_t, count: usize, mem_type: hid_t, buf: *const c_void) -> Result<Stored> {
+/// True if elements of `mem_type` lack fields of `dtype`, so that what is stored is needed to store them.
+pub fn is_partial(file: &Arc<File>, dtype: hid_t, mem_type: hid_t) -> Result<bool> {
+    let pair = dtype::pair(file, dtype, mem_type)?;
+    keeps_fields(file.h5, pair.memory.get(), pair.stored.get())
+}
+
+/// True if a conversion leaves fields of the destination as they are.
+fn keeps_fields(h5: &'static Api, from: hid_t, to: hid_t) -> Result<bool> {
+    // SAFETY: a plain query of a datatype. Only compounds have fields, and most attributes are none.
+    let has_fields = unsafe { (h5.H5Tdetect_class)(to, H5T_COMPOUND) } > 0;
+    Ok(has_fields && Conversion::new(h5, from, to)?.background == Background::Elements)
+}
+
+/// Converts `count` elements from memory (`mem_type` at `buf`) into stored form of `dtype`. Fields that `mem_type` lacks are
+/// those of `old`; without it, zeros.
+pub fn store(
+    file: &Arc<File>,
+    dtype: hid_t,
+    count: usize,
+    mem_type: hid_t,
+    buf: *const c_void,
+    old: Option<&Stored>,
+) -> Result<Stored> {
     let h5 = file.h5;
     let pair = dtype::pair(file, dtype, mem_type)?;
     let (from, to) = (dtype::size(h5, pair.memory.get())?, dtype::size(h5, pair.stored.get())?);
@@ -55,7 +77,12 @@ pub fn store(file: &Arc<File>, dtype: hid_t, count: usize, mem_type: hid_t, buf:
     // SAFETY: HDF5 vouches that the program's buffer holds `count` elements of the memory type.
     work[..count * from].copy_from_slice(unsafe { std::slice::from_raw_parts(buf.cast::<u8>(), count * from) });
     let mut background = vec![0u8; bytes];
-    let (converted, heap) = in_file(file, Vec::new(), || {
+    let mut heap = Vec::new();
+    if let Some(old) = old.filter(|old| old.elements.len() == count * to) {
+        background[..count * to].copy_from_slice(&old.elements);
+        heap.clone_from(&old.heap);
+    }
+    let (converted, heap) = in_file(file, heap, || {
         dtype::convert(h5, pair.memory.get(), pair.stored.get(), count, &mut work, &mut background)
     });
     converted?;
@@ -87,12 +114,16 @@ pub fn load(
     let mut work = vec![0u8; bytes];
     work[..count * from].copy_from_slice(&stored.elements);
     let mut background = vec![0u8; bytes];
+    // SAFETY: HDF5 vouches that the program's buffer has room for `count` elements of the memory type.
+    let user = unsafe { std::slice::from_raw_parts_mut(buf.cast::<u8>(), count * to) };
+    if keeps_fields(h5, pair.stored.get(), pair.memory.get())? {
+        background[..count * to].copy_from_slice(user);
+    }
     let (converted, _) = in_file(file, stored.heap.clone(), || {
         dtype::convert(h5, pair.stored.get(), pair.memory.get(), count, &mut work, &mut background)
     });
     converted?;
-    // SAFETY: HDF5 vouches that the program's buffer has room for `count` elements of the memory type.
-    unsafe { std::slice::from_raw_parts_mut(buf.cast::<u8>(), count * to) }.copy_from_slice(&work[..count * to]);
+    user.copy_from_slice(&work[..count * to]);
     Ok(())
 }
 

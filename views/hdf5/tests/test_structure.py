@@ -14,11 +14,11 @@ PROGRAM_FILE = HERE / "structure_programs.py"
 NAMES = list(PROGRAMS)
 
 
-def run(where, store, names):
+def run(where, store, names, program_file=PROGRAM_FILE):
     """What each program saw."""
     where.mkdir()
     output = where / "saw.pickle"
-    command = [sys.executable, "-W", "ignore", str(PROGRAM_FILE), str(where), str(output), *names]
+    command = [sys.executable, "-W", "ignore", str(program_file), str(where), str(output), *names]
     done = subprocess.run(command, env=environment(store), capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-6000:]}"
     with open(output, "rb") as results:

@@ -38,6 +38,7 @@ use crate::object::{Dataset, DatasetHeader};
 use crate::props::DatasetProps;
 
 pub use body::State;
+pub(crate) use convert::{Background, Conversion};
 
 /// One dataset's part of a read or write call, as HDF5 gave it (`H5S_ALL`, `H5S_BLOCK` and `H5S_PLIST` included).
 pub struct Io<'a> {

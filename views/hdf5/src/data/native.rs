@@ -189,7 +189,7 @@ impl NativeChunk {
         unsafe {
             let fapl = h5_id(h5, "H5Pcreate", (h5.H5Pcreate)(h5.H5P_CLS_FILE_ACCESS_ID_g()))?;
             h5_check("H5Pset_fapl_core", (h5.H5Pset_fapl_core)(fapl.get(), GROWTH_BYTES, false))?;
-            h5_check("H5Pset_vol", (h5.H5Pset_vol)(fapl.get(), h5.H5VL_NATIVE_g(), std::ptr::null()))?;
+            h5_check("H5Pset_vol", (h5.H5Pset_vol)(fapl.get(), h5.native_connector()?.get(), std::ptr::null()))?;
             // HDF5 opens no two files of one name.
             let name = format!("cenote-chunk-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
             let name = CString::new(name).map_err(|_| h5_failed("H5Fcreate"))?;

@@ -313,6 +313,9 @@ api! {
         fn H5VLfinish_lib_state() -> herr_t;
         fn H5VLopen_lib_context(*mut *mut c_void) -> herr_t;
         fn H5VLclose_lib_context(*mut c_void) -> herr_t;
+        fn H5I_inc_ref(hid_t, bool) -> c_int;
+        fn H5L_find_class(c_int) -> *const H5L_class_t;
+        fn H5Ecreate_stack() -> hid_t;
     }
     data {
         H5VL_NATIVE_g H5FD_SEC2_id_g H5FD_STDIO_id_g H5FD_LOG_id_g

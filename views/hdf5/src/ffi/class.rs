@@ -323,7 +323,7 @@ pub struct GroupMount {
 #[derive(Clone, Copy)]
 pub union GroupSpecificU {
     pub mount: GroupMount,
-    pub name: *const c_char,
+    pub unmount: *const c_char,
     pub id: hid_t,
 }
 #[repr(C)]

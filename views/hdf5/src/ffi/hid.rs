@@ -2,6 +2,8 @@
 
 use super::api::Api;
 use super::types::hid_t;
+use crate::Result;
+use crate::error::h5_id;
 
 /// An HDF5 id that is released when dropped.
 pub struct Hid {
@@ -25,9 +27,37 @@ impl Hid {
         std::mem::forget(self);
         id
     }
+    /// Hides an id of our own from `H5Fget_obj_count` of all files, which counts every id that counts as the program's.
+    #[must_use]
+    pub fn hidden(self) -> Self {
+        if let Some(inc_ref) = self.h5.H5I_inc_ref {
+            // SAFETY: the id is valid and ours: one reference is taken that is not the program's, one is given back that is.
+            unsafe {
+                if inc_ref(self.id, false) > 0 {
+                    (self.h5.H5Idec_ref)(self.id);
+                }
+            }
+        }
+        self
+    }
     /// The library that it belongs to.
     pub fn h5(&self) -> &'static Api {
         self.h5
+    }
+}
+
+impl Api {
+    /// An id of HDF5's own connector.
+    pub fn native_connector(&'static self) -> Result<Hid> {
+        // Before HDF5 2.0 the global id is not visible.
+        // SAFETY: plain calls; either gives an id that belongs to us.
+        let id = unsafe {
+            match self.H5VL_NATIVE_g() {
+                id if id > 0 && (self.H5Iinc_ref)(id) > 0 => id,
+                _ => (self.H5VLget_connector_id_by_name)(c"native".as_ptr()),
+            }
+        };
+        h5_id(self, "H5VLget_connector_id_by_name", id)
     }
 }
 

@@ -28,6 +28,7 @@ pub const H5I_DATATYPE: c_int = 3;
 pub const H5I_DATASPACE: c_int = 4;
 pub const H5I_DATASET: c_int = 5;
 pub const H5I_ATTR: c_int = 7;
+pub const H5I_GENPROP_LST: c_int = 11;
 
 // H5O_type_t
 pub const H5O_TYPE_GROUP: c_int = 0;
@@ -115,6 +116,7 @@ pub const H5F_OBJ_GROUP: c_uint = 0x4;
 pub const H5F_OBJ_DATATYPE: c_uint = 0x8;
 pub const H5F_OBJ_ATTR: c_uint = 0x10;
 pub const H5F_OBJ_LOCAL: c_uint = 0x20;
+pub const H5F_CLOSE_DEFAULT: c_int = 0;
 pub const H5F_CLOSE_WEAK: c_int = 1;
 pub const H5F_CLOSE_STRONG: c_int = 3;
 
@@ -255,6 +257,20 @@ pub struct ContainerInfo {
 pub struct hvl_t {
     pub len: usize,
     pub p: *mut c_void,
+}
+
+/// A class of user-defined links, as a program registers it (`H5Lregister`).
+#[repr(C)]
+pub struct H5L_class_t {
+    pub version: c_int,
+    pub id: c_int,
+    pub comment: *const c_char,
+    pub create: Option<unsafe extern "C" fn(*const c_char, hid_t, *const c_void, usize, hid_t) -> herr_t>,
+    pub move_: Option<unsafe extern "C" fn(*const c_char, hid_t, *const c_void, usize) -> herr_t>,
+    pub copy: Option<unsafe extern "C" fn(*const c_char, hid_t, *const c_void, usize) -> herr_t>,
+    pub traverse: Option<unsafe extern "C" fn(*const c_char, hid_t, *const c_void, usize, hid_t, hid_t) -> hid_t>,
+    pub delete: Option<unsafe extern "C" fn(*const c_char, hid_t, *const c_void, usize) -> herr_t>,
+    pub query: Option<unsafe extern "C" fn(*const c_char, *const c_void, usize, *mut c_void, usize) -> ssize_t>,
 }
 
 pub type H5L_iterate2_t = Option<unsafe extern "C" fn(hid_t, *const c_char, *const H5L_info2_t, *mut c_void) -> herr_t>;

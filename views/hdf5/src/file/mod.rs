@@ -1,5 +1,6 @@
 //! An open HDF5 file: its container, its metadata index, and what it shares among all handles of this process.
 
+pub mod mounts;
 mod native;
 pub mod open;
 mod path;
@@ -7,6 +8,7 @@ pub mod shared;
 mod stores;
 mod stub;
 
+use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
@@ -14,6 +16,7 @@ use cenote::{Container, Error, ErrorKind, Object, ObjectId, Store};
 use parking_lot::Mutex;
 
 use crate::Result;
+use crate::ffi::types::{H5F_CLOSE_DEFAULT, H5F_CLOSE_WEAK};
 use crate::ffi::{Api, Hid};
 use crate::foreign::Native;
 use crate::meta::keys;
@@ -97,6 +100,14 @@ impl File {
     /// True if both are the same file.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
+    }
+    /// What closing it closes (`H5F_close_degree_t`).
+    pub fn close_degree(&self) -> c_int {
+        let mut degree = H5F_CLOSE_DEFAULT;
+        // SAFETY: a plain query of our own list.
+        unsafe { (self.h5.H5Pget_fclose_degree)(self.fapl.get(), &raw mut degree) };
+        // What files on a disk have if the program says nothing.
+        if degree == H5F_CLOSE_DEFAULT { H5F_CLOSE_WEAK } else { degree }
     }
     /// A handle of this file for HDF5: one that it has already, or a new one.
     pub fn handle(self: &Arc<Self>) -> *mut Handle {

@@ -42,7 +42,7 @@ pub fn stored(native: &Native, place: &Place, name: &[u8], attr: &Attr) -> Resul
     let mut elements = vec![0u8; dtype::size(h5, dtype.get())? * count.max(1)];
     let at = elements.as_mut_ptr().cast::<c_void>();
     read(native, place.oid, name, dtype.get(), at)?;
-    let stored = value::store(file, dtype.get(), count, dtype.get(), at);
+    let stored = value::store(file, dtype.get(), count, dtype.get(), at, None);
     let space = attr.extent.space(h5)?;
     // SAFETY: the elements are valid ones of the type and space, made by HDF5.
     unsafe { (h5.H5Treclaim)(dtype.get(), space.get(), H5P_DEFAULT, at) };

@@ -162,6 +162,7 @@ pub fn create(tx: &mut Transaction, file: &File, oid: u64, name: &[u8], attr: &m
     if attr.uid == 0 {
         attr.uid = random_u64()?;
     }
+    super::objects::use_type(tx, file, attr.committed)?;
     attr.order = count_up(tx, file, &keys::of(keys::TAG_ATTR_NEXT, oid))?;
     tx.put(&file.meta, &keys::ordered(keys::TAG_ATTR_ORDER, oid, attr.order), name)?;
     tx.put_new(&file.meta, &key, &attr.encode())
@@ -174,7 +175,7 @@ pub fn update(
     oid: u64,
     name: &[u8],
     uid: u64,
-    change: impl FnOnce(&mut Attr),
+    change: impl FnOnce(&mut Attr) -> Result<()>,
 ) -> Result<()> {
     let mut key = keys::named(keys::TAG_ATTR, oid, name);
     let mut record = tx.get(&file.meta, &key)?.map(|r| Attr::decode(&r)).transpose()?;
@@ -184,7 +185,7 @@ pub fn update(
         record = tx.get(&file.meta, &key)?.map(|r| Attr::decode(&r)).transpose()?;
     }
     let mut attr = record.filter(|r| r.uid == uid).ok_or_else(|| missing(file, oid, name))?;
-    change(&mut attr);
+    change(&mut attr)?;
     tx.put(&file.meta, &key, &attr.encode())
 }
 
@@ -201,13 +202,14 @@ pub fn current(file: &File, oid: u64, name: &[u8], uid: u64) -> Result<(Vec<u8>,
     by_uid(file, oid, uid)?.ok_or_else(|| missing(file, oid, name))
 }
 
-/// Takes an attribute away.
-pub fn remove(tx: &mut Transaction, file: &File, oid: u64, name: &[u8]) -> Result<()> {
+/// Takes an attribute away; its datatype, if a committed one, is the caller's business.
+pub fn remove(tx: &mut Transaction, file: &File, oid: u64, name: &[u8]) -> Result<Attr> {
     let key = keys::named(keys::TAG_ATTR, oid, name);
     let record = tx.get(&file.meta, &key)?.ok_or_else(|| missing(file, oid, name))?;
     let attr = Attr::decode(&record)?;
     tx.del(&file.meta, &keys::ordered(keys::TAG_ATTR_ORDER, oid, attr.order))?;
-    tx.del(&file.meta, &key)
+    tx.del(&file.meta, &key)?;
+    Ok(attr)
 }
 
 /// Gives an attribute another name; an attribute that had it is an error.

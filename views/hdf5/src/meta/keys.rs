@@ -21,6 +21,8 @@ pub const TAG_LINK_NEXT: u8 = 0x08;
 pub const TAG_ATTR_NEXT: u8 = 0x09;
 /// Comment of an object.
 pub const TAG_COMMENT: u8 = 0x0a;
+/// How many datasets and attributes were made with a committed datatype.
+pub const TAG_USERS: u8 = 0x0b;
 /// First tag of the raw-data room.
 pub const TAG_DATA: u8 = 0x40;
 

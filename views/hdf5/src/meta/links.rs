@@ -9,6 +9,9 @@ use super::bytes::{Reader, Writer};
 use super::header::{self, Body};
 use super::{count_up, keys};
 
+/// Bytes of a link's name: what a key has room for.
+const NAME_BYTES_MAX: usize = 130_000;
+
 /// A link.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Link {
@@ -101,8 +104,9 @@ pub fn insert(tx: &mut Transaction, file: &File, group: u64, name: &[u8], mut li
         return Err(Error::new(ErrorKind::InvalidInput, "link").because("its name is empty"));
     }
     let key = keys::named(keys::TAG_LINK, group, name);
-    if key.len() > 65_000 {
-        return Err(Error::new(ErrorKind::LimitExceeded, "link").because("names may have at most 64,000 bytes"));
+    if name.len() > NAME_BYTES_MAX {
+        return Err(Error::new(ErrorKind::LimitExceeded, "link")
+            .because(format!("its name has {} bytes; at most {NAME_BYTES_MAX} are allowed", name.len())));
     }
     if tx.get(&file.meta, &key)?.is_some() {
         return Err(exists(name));
@@ -131,6 +135,17 @@ pub fn remove(tx: &mut Transaction, file: &File, group: u64, name: &[u8], link: 
         tx.del(&file.meta, &keys::ordered(keys::TAG_LINK_ORDER, group, order))?;
     }
     tx.del(&file.meta, &keys::named(keys::TAG_LINK, group, name))
+}
+
+/// Begins creation order anew if `name`, which this transaction takes away, is the only link of the group.
+pub fn restart_order_if_last(tx: &mut Transaction, file: &File, group: u64, name: &[u8]) -> Result<()> {
+    let counter = keys::of(keys::TAG_LINK_NEXT, group);
+    // Read first: whoever adds a link from now on makes this transaction fail.
+    if tx.get(&file.meta, &counter)?.is_none() {
+        return Ok(());
+    }
+    let left = file.meta.next_with_prefix(&keys::of(keys::TAG_LINK, group), NextFrom::Start, 2)?;
+    if left.iter().all(|(key, _)| keys::suffix(key) == name) { tx.del(&file.meta, &counter) } else { Ok(()) }
 }
 
 /// All links in the order of their names (bytewise).

@@ -25,6 +25,9 @@ pub fn born(track_times: bool) -> i64 {
 /// Writes the header and link count of a new object.
 pub fn create(tx: &mut Transaction, file: &File, oid: u64, header: &Header, links: u32) -> Result<()> {
     tx.put_new(&file.meta, &keys::of(keys::TAG_HEADER, oid), &header.encode())?;
+    if let Body::Dataset { committed, .. } = header.body {
+        use_type(tx, file, committed)?;
+    }
     tx.put_new(&file.meta, &keys::of(keys::TAG_REFCOUNT, oid), &links.to_le_bytes())
 }
 
@@ -43,6 +46,50 @@ fn link_count_in(tx: &mut Transaction, file: &File, oid: u64) -> Result<u32> {
     }
 }
 
+/// Number of datasets and attributes that were made with a committed datatype: it stays while there are any, also
+/// without a link.
+pub fn users(file: &File, oid: u64) -> Result<u32> {
+    file.meta.get_one(&keys::of(keys::TAG_USERS, oid))?.map_or(Ok(0), |bytes| Reader::new("user count", &bytes).u32())
+}
+
+fn users_in(tx: &mut Transaction, file: &File, oid: u64) -> Result<u32> {
+    tx.get(&file.meta, &keys::of(keys::TAG_USERS, oid))?.map_or(Ok(0), |bytes| Reader::new("user count", &bytes).u32())
+}
+
+/// A dataset or attribute more is made with a committed datatype (none if 0).
+pub fn use_type(tx: &mut Transaction, file: &File, committed: u64) -> Result<()> {
+    if committed == 0 {
+        return Ok(());
+    }
+    let now = users_in(tx, file, committed)?.saturating_add(1);
+    tx.put(&file.meta, &keys::of(keys::TAG_USERS, committed), &now.to_le_bytes())
+}
+
+/// One less. True if nothing leads to the type any more: it is the caller's to delete.
+fn leave_type(tx: &mut Transaction, file: &Arc<File>, committed: u64) -> Result<bool> {
+    // Who made it may not have counted (before counts were kept): then there is nothing to take back.
+    if committed == 0 || users_in(tx, file, committed)? == 0 {
+        return Ok(false);
+    }
+    let now = users_in(tx, file, committed)? - 1;
+    if now > 0 {
+        tx.put(&file.meta, &keys::of(keys::TAG_USERS, committed), &now.to_le_bytes())?;
+        return Ok(false);
+    }
+    tx.del(&file.meta, &keys::of(keys::TAG_USERS, committed))?;
+    let is_linked = match tx.get(&file.meta, &keys::of(keys::TAG_REFCOUNT, committed))? {
+        Some(bytes) => Reader::new("link count record", &bytes).u32()? > 0,
+        None => true,
+    };
+    Ok(!is_linked && !file.shared.doom_if_open(committed))
+}
+
+/// Takes an attribute away from an object.
+pub fn remove_attr(tx: &mut Transaction, file: &Arc<File>, oid: u64, name: &[u8]) -> Result<()> {
+    let attr = attrs::remove(tx, file, oid, name)?;
+    if leave_type(tx, file, attr.committed)? { delete(tx, file, attr.committed) } else { Ok(()) }
+}
+
 /// Changes the number of hard links to an object by `delta`. At zero the object is deleted, or, if this process has it
 /// open, when it is closed.
 pub fn link_count_add(tx: &mut Transaction, file: &Arc<File>, oid: u64, delta: i64) -> Result<()> {
@@ -52,7 +99,7 @@ pub fn link_count_add(tx: &mut Transaction, file: &Arc<File>, oid: u64, delta: i
             .because("its link count would be below zero or above 2^32")
     })?;
     tx.put(&file.meta, &keys::of(keys::TAG_REFCOUNT, oid), &now.to_le_bytes())?;
-    if now == 0 && !file.shared.doom_if_open(oid) {
+    if now == 0 && users_in(tx, file, oid)? == 0 && !file.shared.doom_if_open(oid) {
         delete(tx, file, oid)?;
     }
     Ok(())
@@ -71,20 +118,26 @@ pub fn delete(tx: &mut Transaction, file: &Arc<File>, oid: u64) -> Result<()> {
                     let Target::Hard(child) = link.target else { continue };
                     let left = link_count_in(tx, file, child)?.saturating_sub(1);
                     tx.put(&file.meta, &keys::of(keys::TAG_REFCOUNT, child), &left.to_le_bytes())?;
-                    if left == 0 && !file.shared.doom_if_open(child) {
+                    if left == 0 && users_in(tx, file, child)? == 0 && !file.shared.doom_if_open(child) {
                         todo.push(child);
                     }
                 }
                 tx.del(&file.meta, &keys::of(keys::TAG_LINK_NEXT, oid))?;
             }
-            Body::Dataset { .. } => {
+            Body::Dataset { committed, .. } => {
                 data::delete(tx, file, oid)?;
+                if leave_type(tx, file, committed)? {
+                    todo.push(committed);
+                }
                 tx.del(&file.meta, &keys::extent(oid))?;
             }
             Body::Datatype { .. } => {}
         }
         for (name, _) in attrs::list(file, oid)? {
-            attrs::remove(tx, file, oid, &name)?;
+            let attr = attrs::remove(tx, file, oid, &name)?;
+            if leave_type(tx, file, attr.committed)? {
+                todo.push(attr.committed);
+            }
         }
         tx.del(&file.meta, &keys::of(keys::TAG_ATTR_NEXT, oid))?;
         tx.del(&file.meta, &keys::of(keys::TAG_COMMENT, oid))?;
@@ -97,7 +150,9 @@ pub fn delete(tx: &mut Transaction, file: &Arc<File>, oid: u64) -> Result<()> {
 /// Deletes an object that was unlinked while it was open and is now closed.
 pub fn delete_if_unlinked(file: &Arc<File>, oid: u64) -> Result<()> {
     super::transact(file, |tx| match tx.get(&file.meta, &keys::of(keys::TAG_REFCOUNT, oid))? {
-        Some(bytes) if Reader::new("link count record", &bytes).u32()? == 0 => delete(tx, file, oid),
+        Some(bytes) if Reader::new("link count record", &bytes).u32()? == 0 && users_in(tx, file, oid)? == 0 => {
+            delete(tx, file, oid)
+        }
         _ => Ok(()),
     })
 }
@@ -115,6 +170,7 @@ pub fn unlink(tx: &mut Transaction, file: &Arc<File>, group: u64, name: &[u8]) -
             .because("name doesn't exist")
     })?;
     links::remove(tx, file, group, name, &link)?;
+    links::restart_order_if_last(tx, file, group, name)?;
     if let Target::Hard(oid) = link.target {
         link_count_add(tx, file, oid, -1)?;
     }

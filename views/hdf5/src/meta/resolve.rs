@@ -7,7 +7,8 @@ use cenote::{Error, ErrorKind};
 use crate::Result;
 use crate::error::TOO_MANY_LINKS;
 use crate::ffi::types::{H5P_DEFAULT, hid_t};
-use crate::file::File;
+use crate::file::{File, mounts};
+use crate::udlink;
 
 use super::keys::ROOT;
 use super::links::{self, Link, Target};
@@ -96,12 +97,13 @@ pub fn resolve_as(from: &Place, path: &[u8], follow_last: bool, lapl: hid_t) -> 
     walk(from, path, follow_last, &mut Walk { links_left: LINKS_MAX, lapl })
 }
 
+/// Where absolute paths begin: the file's root group, or that of the file which it is mounted in.
+pub fn root_of(file: &Arc<File>) -> Place {
+    Place { file: mounts::top(file), oid: ROOT, path: b"/".to_vec() }
+}
+
 fn walk(from: &Place, path: &[u8], follow_last: bool, way: &mut Walk) -> Result<Found> {
-    let mut at = from.clone();
-    if path.first() == Some(&b'/') {
-        at.oid = ROOT;
-        at.path = b"/".to_vec();
-    }
+    let mut at = if path.first() == Some(&b'/') { root_of(&from.file) } else { from.clone() };
     let parts = components(path);
     let mut found = Found {
         file: at.file.clone(),
@@ -156,12 +158,16 @@ fn step(at: &Place, name: &[u8], follow: bool, way: &mut Walk) -> Result<Found> 
             found.oid = end.oid;
             found.file = end.file;
         }
-        Target::User(class, _) => {
-            return Err(crate::error::unsupported(
-                format!("following user-defined link `{}` of class {class}", String::from_utf8_lossy(&found.path)),
-                "use hard, soft or external links",
-            ));
+        Target::User(class, value) => {
+            way.links_left -= 1;
+            let end = udlink::follow(&udlink::Link { group: at, name, class, value: &value }, way.lapl)?;
+            found.path.clone_from(&end.path);
+            found.oid = Some(end.oid);
+            found.file = end.file;
         }
+    }
+    if follow && let Some(oid) = &mut found.oid {
+        mounts::traverse(&mut found.file, oid);
     }
     Ok(found)
 }

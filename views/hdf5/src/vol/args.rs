@@ -7,7 +7,8 @@ use cenote::{Error, ErrorKind};
 use crate::Result;
 use crate::ffi::Api;
 use crate::ffi::types::{
-    H5O_token_t, H5VL_OBJECT_BY_IDX, H5VL_OBJECT_BY_NAME, H5VL_OBJECT_BY_SELF, H5VL_OBJECT_BY_TOKEN, LocParams, hid_t,
+    H5I_GENPROP_LST, H5O_token_t, H5P_DEFAULT, H5VL_OBJECT_BY_IDX, H5VL_OBJECT_BY_NAME, H5VL_OBJECT_BY_SELF,
+    H5VL_OBJECT_BY_TOKEN, LocParams, hid_t,
 };
 use crate::meta::links::{self, Target};
 use crate::meta::resolve::{self, Found, Place};
@@ -74,6 +75,17 @@ pub fn token_of(oid: u64) -> H5O_token_t {
     token
 }
 
+/// Refuses an id that is no property list: HDF5 hands those of access lists on as the program gave them.
+pub fn check_list(h5: &'static Api, list: hid_t) -> Result<()> {
+    // SAFETY: a plain query of any number.
+    if list == H5P_DEFAULT || list > 0 && unsafe { (h5.H5Iget_type)(list) } == H5I_GENPROP_LST {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::InvalidInput, format!("id {list}"))
+        .because("not a property list")
+        .try_next("give H5P_DEFAULT or a list of the class that the call names"))
+}
+
 /// The place that an object pointer and location parameters name; it exists.
 pub fn place(object: *mut c_void, loc: *const LocParams) -> Result<Place> {
     let base = Handle::at(object)?.place()?;
@@ -88,10 +100,12 @@ pub fn at(base: &Place, loc: &LocParams) -> Result<Place> {
             H5VL_OBJECT_BY_SELF => Ok(base.clone()),
             H5VL_OBJECT_BY_NAME => {
                 let by = loc.data.by_name;
+                check_list(base.file.h5, by.lapl_id)?;
                 resolve::resolve_as(base, name(by.name)?, true, by.lapl_id)?.place()
             }
             H5VL_OBJECT_BY_IDX => {
                 let by = loc.data.by_idx;
+                check_list(base.file.h5, by.lapl_id)?;
                 let group = resolve::resolve_as(base, name(by.name)?, true, by.lapl_id)?.place()?;
                 let (link_name, _) = links::nth(&group.file, group.oid, by.idx_type, by.order, by.n)?;
                 resolve::resolve_as(&group, &link_name, true, by.lapl_id)?.place()
@@ -117,10 +131,12 @@ pub fn link(object: *mut c_void, loc: *const LocParams) -> Result<Found> {
         match loc.kind {
             H5VL_OBJECT_BY_NAME => {
                 let by = loc.data.by_name;
+                check_list(base.file.h5, by.lapl_id)?;
                 resolve::resolve_as(&base, name(by.name)?, false, by.lapl_id)
             }
             H5VL_OBJECT_BY_IDX => {
                 let by = loc.data.by_idx;
+                check_list(base.file.h5, by.lapl_id)?;
                 let group = resolve::resolve_as(&base, name(by.name)?, true, by.lapl_id)?.place()?;
                 let (link_name, link) = links::nth(&group.file, group.oid, by.idx_type, by.order, by.n)?;
                 let oid = if let Target::Hard(oid) = link.target { Some(oid) } else { None };
@@ -133,7 +149,8 @@ pub fn link(object: *mut c_void, loc: *const LocParams) -> Result<Found> {
 }
 
 /// What a link creation property list asks for: intermediate groups, and the name's character set.
-pub fn link_create(h5: &'static Api, lcpl: hid_t) -> (bool, u8) {
+pub fn link_create(h5: &'static Api, lcpl: hid_t) -> Result<(bool, u8)> {
+    check_list(h5, lcpl)?;
     let (mut groups, mut cset) = (0u32, 0i32);
     if lcpl > 0 {
         // SAFETY: the places are valid; a list of another class makes the calls fail and leaves the defaults.
@@ -142,7 +159,7 @@ pub fn link_create(h5: &'static Api, lcpl: hid_t) -> (bool, u8) {
             (h5.H5Pget_char_encoding)(lcpl, &raw mut cset);
         }
     }
-    (groups != 0, cset as u8)
+    Ok((groups != 0, cset as u8))
 }
 
 /// The datatype handle behind a datatype id, if it is a committed one of ours.

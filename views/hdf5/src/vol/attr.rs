@@ -16,7 +16,7 @@ use crate::ffi::types::{
 };
 use crate::meta::attrs::{self, Attr as Record};
 use crate::meta::resolve::{self, Place};
-use crate::meta::{header, transact};
+use crate::meta::{header, objects, transact};
 use crate::object::{Attr, Body, Handle};
 use crate::space::Extent;
 use crate::{Result, dtype, value};
@@ -50,7 +50,7 @@ fn handle(h5: &'static Api, place: Place, name: Vec<u8>, record: &Record) -> Res
         place,
         name: Mutex::new(name),
         uid: record.uid,
-        dtype: dtype::decode(h5, &record.dtype)?,
+        dtype: dtype::decode(h5, &record.dtype)?.hidden(),
         committed: record.committed,
         extent: record.extent.clone(),
     };
@@ -64,11 +64,13 @@ unsafe extern "C" fn create<const N: usize>(
     type_id: hid_t,
     space_id: hid_t,
     acpl: hid_t,
-    _: hid_t,
+    aapl: hid_t,
     _: hid_t,
     _: *mut *mut c_void,
 ) -> *mut c_void {
     object::<N>("attr_create", |h5| {
+        args::check_list(h5, acpl)?;
+        args::check_list(h5, aapl)?;
         let place = args::place(pointer, loc)?;
         place.file.need_writable("creating an attribute")?;
         let name = args::name(name)?;
@@ -100,7 +102,8 @@ fn find(pointer: *mut c_void, loc: &LocParams, name: Option<&[u8]>) -> Result<(P
     if loc.kind == H5VL_OBJECT_BY_IDX {
         // SAFETY: `kind` says which member of the union is in use.
         let by = unsafe { loc.data.by_idx };
-        let place = resolve::resolve(&base, args::name(by.name)?, true)?.place()?;
+        args::check_list(base.file.h5, by.lapl_id)?;
+        let place = resolve::resolve_as(&base, args::name(by.name)?, true, by.lapl_id)?.place()?;
         let (name, record) = attrs::nth(&place.file, place.oid, by.idx_type, by.order, by.n)?;
         return Ok((place, name, record));
     }
@@ -114,11 +117,12 @@ unsafe extern "C" fn open<const N: usize>(
     pointer: *mut c_void,
     loc: *const LocParams,
     name: *const c_char,
-    _: hid_t,
+    aapl: hid_t,
     _: hid_t,
     _: *mut *mut c_void,
 ) -> *mut c_void {
     object::<N>("attr_open", |h5| {
+        args::check_list(h5, aapl)?;
         let (place, name, record) = find(pointer, args::of(loc)?, args::name_or_none(name)?)?;
         handle(h5, place, name, &record)
     })
@@ -156,14 +160,27 @@ unsafe extern "C" fn write<const N: usize>(
         let a = attr(pointer)?;
         let file = &a.place.file;
         file.need_writable("writing an attribute")?;
-        let stored = value::store(file, a.dtype.get(), a.extent.npoints() as usize, mem_type, buf)?;
+        let count = a.extent.npoints() as usize;
+        let store = |old: Option<&value::Stored>| value::store(file, a.dtype.get(), count, mem_type, buf, old);
+        let name = a.name.lock().clone();
+        if value::is_partial(file, a.dtype.get(), mem_type)? {
+            pending::settle("attr_of_fields")?;
+            return transact(file, |tx| {
+                attrs::update(tx, file, a.place.oid, &name, a.uid, |record| {
+                    record.value = Some(store(record.value.as_ref())?);
+                    Ok(())
+                })
+            });
+        }
+        let stored = store(None)?;
         if pending::settle_with(a.uid, &stored)? {
             return Ok(());
         }
-        let name = a.name.lock().clone();
         transact(file, |tx| {
-            let stored = stored.clone();
-            attrs::update(tx, file, a.place.oid, &name, a.uid, |record| record.value = Some(stored))
+            attrs::update(tx, file, a.place.oid, &name, a.uid, |record| {
+                record.value = Some(stored.clone());
+                Ok(())
+            })
         })
     })
 }
@@ -265,13 +282,13 @@ unsafe extern "C" fn specific<const N: usize>(
                 ATTR_DELETE => {
                     file.need_writable("deleting an attribute")?;
                     let name = args::name(what.args.name)?;
-                    transact(file, |tx| attrs::remove(tx, file, place.oid, name))?;
+                    transact(file, |tx| objects::remove_attr(tx, file, place.oid, name))?;
                 }
                 ATTR_DELETE_BY_IDX => {
                     file.need_writable("deleting an attribute")?;
                     let by = what.args.delete_by_idx;
                     let (name, _) = attrs::nth(file, place.oid, by.idx_type, by.order, by.n)?;
-                    transact(file, |tx| attrs::remove(tx, file, place.oid, &name))?;
+                    transact(file, |tx| objects::remove_attr(tx, file, place.oid, &name))?;
                 }
                 ATTR_EXISTS => {
                     let e = what.args.exists;

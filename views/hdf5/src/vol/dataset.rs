@@ -65,13 +65,14 @@ unsafe extern "C" fn create<const N: usize>(
     _: *mut *mut c_void,
 ) -> *mut c_void {
     object::<N>("dataset_create", |h5| {
+        args::check_list(h5, dapl)?;
         let base = args::place(pointer, loc)?;
         let file = base.file.clone();
         file.need_writable("creating a dataset")?;
         dtype::look(h5, type_id)?;
         let encoded = dtype::encode(h5, type_id)?;
         let fixed = DatasetHeader {
-            dtype: dtype::decode(h5, &encoded)?,
+            dtype: dtype::decode(h5, &encoded)?.hidden(),
             committed: args::committed_oid(h5, type_id, &file),
             props: DatasetProps::of(&file, dcpl, type_id)?,
             extent: Extent::of(h5, space_id)?,
@@ -87,7 +88,7 @@ unsafe extern "C" fn create<const N: usize>(
             },
         };
         let name = args::name_or_none(name)?;
-        let place = group::create_object(&base, name, args::link_create(h5, lcpl), &header, |tx, file, oid| {
+        let place = group::create_object(&base, name, args::link_create(h5, lcpl)?, &header, |tx, file, oid| {
             meta::extent_put_in(tx, file, oid, &fixed.extent)?;
             data::create(tx, file, oid, &fixed)
         })?;
@@ -131,6 +132,7 @@ unsafe extern "C" fn open<const N: usize>(
     _: *mut *mut c_void,
 ) -> *mut c_void {
     object::<N>("dataset_open", |h5| {
+        args::check_list(h5, dapl)?;
         let base = args::place(pointer, loc)?;
         let place = resolve::resolve_as(&base, args::name(name)?, true, dapl)?.place()?;
         let kind = header::get(&place.file, place.oid)?;

@@ -35,11 +35,12 @@ unsafe extern "C" fn commit<const N: usize>(
     type_id: hid_t,
     lcpl: hid_t,
     tcpl: hid_t,
-    _: hid_t,
+    tapl: hid_t,
     _: hid_t,
     _: *mut *mut c_void,
 ) -> *mut c_void {
     object::<N>("datatype_commit", |h5| {
+        args::check_list(h5, tapl)?;
         let base = args::place(pointer, loc)?;
         dtype::look(h5, type_id)?;
         let encoded = dtype::encode(h5, type_id)?;
@@ -49,7 +50,7 @@ unsafe extern "C" fn commit<const N: usize>(
             body: HeaderBody::Datatype { dtype: encoded.clone(), props: props.clone() },
         };
         let name = args::name_or_none(name)?;
-        let place = group::create_object(&base, name, args::link_create(h5, lcpl), &header, |_, _, _| Ok(()))?;
+        let place = group::create_object(&base, name, args::link_create(h5, lcpl)?, &header, |_, _, _| Ok(()))?;
         Ok(Handle::new(h5, Body::Datatype(Datatype { place, encoded, props })))
     })
 }
@@ -58,13 +59,14 @@ unsafe extern "C" fn open<const N: usize>(
     pointer: *mut c_void,
     loc: *const LocParams,
     name: *const c_char,
-    _: hid_t,
+    tapl: hid_t,
     _: hid_t,
     _: *mut *mut c_void,
 ) -> *mut c_void {
     object::<N>("datatype_open", |h5| {
+        args::check_list(h5, tapl)?;
         let base = args::place(pointer, loc)?;
-        let place = resolve::resolve(&base, args::name(name)?, true)?.place()?;
+        let place = resolve::resolve_as(&base, args::name(name)?, true, tapl)?.place()?;
         let body = objects_open::open(&place)?;
         if !matches!(body, Body::Datatype(_)) {
             place.file.shared.closed(place.oid);

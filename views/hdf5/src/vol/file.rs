@@ -19,7 +19,7 @@ use crate::ffi::types::{
     H5F_OBJ_GROUP, H5F_OBJ_LOCAL, H5I_ATTR, H5I_DATASET, H5I_DATATYPE, H5I_FILE, H5I_GROUP, OptionalArgs, herr_t,
     hid_t,
 };
-use crate::file::{File, open};
+use crate::file::{File, mounts, open};
 use crate::meta::{header, keys};
 use crate::object::{Body, Handle};
 
@@ -213,7 +213,8 @@ unsafe extern "C" fn specific<const N: usize>(
 /// process. Safe from power loss as well if that was asked for ([`File::flush_to_media`]).
 pub fn flush(file: &Arc<File>) -> Result<()> {
     crate::data::flush_file(file)?;
-    file.flush_to_media()
+    file.flush_to_media()?;
+    mounts::children(file).iter().try_for_each(flush)
 }
 
 unsafe extern "C" fn optional<const N: usize>(
@@ -251,12 +252,9 @@ unsafe extern "C" fn close<const N: usize>(pointer: *mut c_void, _: hid_t, _: *m
         let handle = Handle::at(pointer)?;
         let Body::File(file) = &handle.body else { return Handle::close(pointer) };
         let file = file.clone();
-        let mut degree: c_int = 0;
-        // SAFETY: a plain query of our own list.
-        unsafe { (h5.H5Pget_fclose_degree)(file.fapl.get(), &raw mut degree) };
         let stored = crate::data::flush_file(&file);
         Handle::close(pointer)?;
-        if degree == H5F_CLOSE_STRONG {
+        if file.close_degree() == H5F_CLOSE_STRONG {
             close_objects(h5, &file);
         }
         stored

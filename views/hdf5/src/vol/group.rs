@@ -5,15 +5,16 @@ use std::ffi::{c_char, c_void};
 use cenote::{Error, ErrorKind};
 
 use crate::Result;
-use crate::error::unsupported;
 use crate::ffi::class::{
     GROUP_FLUSH, GROUP_GET_GCPL, GROUP_GET_INFO, GROUP_MOUNT, GROUP_REFRESH, GROUP_UNMOUNT, GroupClass, GroupGetArgs,
-    GroupGetObjinfo, GroupIterateOld, GroupSpecificArgs, NATIVE_GROUP_GET_OBJINFO, NATIVE_GROUP_ITERATE_OLD,
+    GroupGetObjinfo, GroupIterateOld, GroupMount, GroupSpecificArgs, NATIVE_GROUP_GET_OBJINFO,
+    NATIVE_GROUP_ITERATE_OLD,
 };
 use crate::ffi::types::{
     H5_INDEX_NAME, H5_ITER_INC, H5G_info_t, H5G_stat_t, H5O_TYPE_DATASET, H5O_TYPE_GROUP, LocParams, OptionalArgs,
     herr_t, hid_t,
 };
+use crate::file::mounts;
 use crate::meta::header::{self, Body as HeaderBody, Header};
 use crate::meta::links::{self, Target};
 use crate::meta::resolve::{self, Place};
@@ -41,17 +42,18 @@ unsafe extern "C" fn create<const N: usize>(
     name: *const c_char,
     lcpl: hid_t,
     gcpl: hid_t,
-    _: hid_t,
+    gapl: hid_t,
     _: hid_t,
     _: *mut *mut c_void,
 ) -> *mut c_void {
     object::<N>("group_create", |h5| {
+        args::check_list(h5, gapl)?;
         let base = args::place(pointer, loc)?;
         let props = GroupProps::of(h5, gcpl)?;
         let header =
             Header { born_unix_s: objects::born(props.object.track_times), body: HeaderBody::Group(props.clone()) };
         let place =
-            create_object(&base, args::name_or_none(name)?, args::link_create(h5, lcpl), &header, |_, _, _| Ok(()))?;
+            create_object(&base, args::name_or_none(name)?, args::link_create(h5, lcpl)?, &header, |_, _, _| Ok(()))?;
         Ok(Handle::new(h5, Body::Group(Group { place, props })))
     })
 }
@@ -100,11 +102,7 @@ pub fn link_new(
         // The path is `/` or `.`: it exists.
         return Err(links::exists(name));
     };
-    let mut at = base.clone();
-    if name.first() == Some(&b'/') {
-        at.oid = keys::ROOT;
-        at.path = b"/".to_vec();
-    }
+    let mut at = if name.first() == Some(&b'/') { resolve::root_of(&base.file) } else { base.clone() };
     let mut missing: &[&[u8]] = &[];
     for (i, part) in before.iter().enumerate() {
         let found = resolve::resolve(&at, part, true)?;
@@ -118,6 +116,7 @@ pub fn link_new(
         }
     }
     let file = at.file.clone();
+    file.need_writable("making a link")?;
     let oid = meta::transact(&file, |tx| {
         let mut group = at.oid;
         for part in missing {
@@ -160,6 +159,7 @@ unsafe extern "C" fn open<const N: usize>(
     _: *mut *mut c_void,
 ) -> *mut c_void {
     object::<N>("group_open", |h5| {
+        args::check_list(h5, gapl)?;
         let base = args::place(pointer, loc)?;
         let place = resolve::resolve_as(&base, args::name(name)?, true, gapl)?.place()?;
         let body = crate::object::open(&place)?;
@@ -214,7 +214,7 @@ fn info(place: &Place) -> Result<H5G_info_t> {
         _ if nlinks <= u64::from(props.link_phase.0) => COMPACT,
         _ => DENSE,
     };
-    Ok(H5G_info_t { storage_type, nlinks, max_corder, mounted: false })
+    Ok(H5G_info_t { storage_type, nlinks, max_corder, mounted: mounts::is_mount_point(&place.file, place.oid) })
 }
 
 unsafe extern "C" fn specific<const N: usize>(
@@ -223,15 +223,37 @@ unsafe extern "C" fn specific<const N: usize>(
     _: hid_t,
     _: *mut *mut c_void,
 ) -> herr_t {
+    // SAFETY: `op` says which member of the union is in use.
     status::<N>("group_specific", |_| match args::of(what)?.op {
-        GROUP_MOUNT | GROUP_UNMOUNT => {
-            Err(unsupported("mounting one file in another (H5Fmount)", "use external links"))
+        GROUP_MOUNT => mount(&Handle::at(pointer)?.place()?, unsafe { &args::of(what)?.args.mount }),
+        GROUP_UNMOUNT => {
+            let name = args::name(unsafe { args::of(what)?.args.unmount })?;
+            let found = resolve::resolve(&Handle::at(pointer)?.place()?, name, true)?.place()?;
+            mounts::unmount(&found.file, found.oid)
         }
         GROUP_FLUSH => super::file::flush(&Handle::at(pointer)?.file()?),
         // Metadata are read from the store each time: they are fresh already.
         GROUP_REFRESH => Ok(()),
         other => Err(unknown_op("group_specific", other)),
     })
+}
+
+/// `H5Fmount`: checks what HDF5 checks, then the mounts' own rules.
+fn mount(base: &Place, what: &GroupMount) -> Result<()> {
+    let child = Handle::at(what.child)?.file()?;
+    let point = resolve::resolve(base, args::name(what.name)?, true)?.place()?;
+    let refuse =
+        |why: &str| Err(Error::new(ErrorKind::InvalidInput, format!("mounting file {}", child.path)).because(why));
+    if !matches!(header::get(&point.file, point.oid)?.body, HeaderBody::Group(_)) {
+        return refuse("mount point is not a group");
+    }
+    if !mounts::is_inside(&base.file, &point.file) {
+        return refuse("mount path cannot contain links to external files");
+    }
+    if point.file.close_degree() != child.close_degree() {
+        return refuse("mounted file has different file close degree than parent");
+    }
+    mounts::mount(&point.file, point.oid, &point.path, &child)
 }
 
 unsafe extern "C" fn optional<const N: usize>(

@@ -3,29 +3,28 @@
 use std::ffi::{c_int, c_void};
 
 use crate::Result;
-use crate::error::h5_id;
 use crate::ffi::class::{
-    ConnectorClass, IntrospectClass, NATIVE_ATTR_ITERATE_OLD, NATIVE_DATASET_CHUNK_ITER, NATIVE_DATASET_CHUNK_READ,
-    NATIVE_DATASET_CHUNK_WRITE, NATIVE_DATASET_GET_CHUNK_INDEX_TYPE, NATIVE_GROUP_GET_OBJINFO,
+    ConnectorClass, IntrospectClass, NATIVE_ATTR_ITERATE_OLD, NATIVE_DATASET_CHUNK_ITER,
+    NATIVE_DATASET_GET_CHUNK_INDEX_TYPE, NATIVE_DATASET_GET_VLEN_BUF_SIZE, NATIVE_GROUP_GET_OBJINFO,
     NATIVE_GROUP_ITERATE_OLD, NATIVE_OBJECT_GET_COMMENT, NATIVE_OBJECT_GET_NATIVE_INFO, NATIVE_OBJECT_SET_COMMENT,
 };
 use crate::ffi::types::herr_t;
-use crate::ffi::{Api, Hid, entry};
+use crate::ffi::{Api, entry};
 use crate::object::{Body, Handle};
 
 use super::{args, status};
 
 /// `H5VL_CAP_FLAG_*`: basic and more of attributes, datasets, files, groups, links, objects, references; object
 /// references, stored datatypes, creation order, iteration, storage size, by index, property lists, flush and refresh,
-/// external, hard and soft links, times, filters, fill values.
+/// external, hard, soft and user-defined links, times, mounting, filters, fill values.
 pub const CAPABILITIES: u64 = {
     let basic_and_more = 0x8 | 0x10 | 0x20 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800 | 0x1000 | 0x8000 | 0x1_0000;
     let references = 0x2_0000 | 0x4_0000 | 0x8_0000;
     let stored_types_order_iterate_storage_idx_plist_flush =
         0x40_0000 | 0x80_0000 | 0x100_0000 | 0x200_0000 | 0x400_0000 | 0x800_0000 | 0x1000_0000;
-    let links = 0x2000_0000 | 0x4000_0000 | 0x8000_0000;
-    let times_filters_fill = 0x2_0000_0000 | 0x8_0000_0000 | 0x10_0000_0000;
-    basic_and_more | references | stored_types_order_iterate_storage_idx_plist_flush | links | times_filters_fill
+    let links = 0x2000_0000 | 0x4000_0000 | 0x8000_0000 | 0x1_0000_0000;
+    let times_mount_filters_fill = 0x2_0000_0000 | 0x4_0000_0000 | 0x8_0000_0000 | 0x10_0000_0000;
+    basic_and_more | references | stored_types_order_iterate_storage_idx_plist_flush | links | times_mount_filters_fill
 };
 
 const LEVEL_CURRENT: c_int = 0;
@@ -42,17 +41,9 @@ pub fn class<const N: usize>() -> IntrospectClass {
 /// The native connector's class in this libhdf5.
 fn native_class(h5: &'static Api, object: *mut c_void) -> Result<*const ConnectorClass> {
     let mut class = std::ptr::null();
-    // Before HDF5 2.0 the global id is not visible.
-    // SAFETY: a plain query.
-    let native = match h5.H5VL_NATIVE_g() {
-        id if id > 0 => None,
-        _ => Some(h5_id(h5, "H5VLget_connector_id_by_name", unsafe {
-            (h5.H5VLget_connector_id_by_name)(c"native".as_ptr())
-        })?),
-    };
-    let id = native.as_ref().map_or_else(|| h5.H5VL_NATIVE_g(), Hid::get);
+    let native = h5.native_connector()?;
     // SAFETY: the native connector answers without looking at the object; the place is valid.
-    let status = unsafe { (h5.H5VLintrospect_get_conn_cls)(object, id, LEVEL_CURRENT, &raw mut class) };
+    let status = unsafe { (h5.H5VLintrospect_get_conn_cls)(object, native.get(), LEVEL_CURRENT, &raw mut class) };
     crate::error::h5_check("H5VLintrospect_get_conn_cls", status)?;
     Ok(class.cast())
 }
@@ -88,9 +79,9 @@ fn is_supported(class: c_int, op: c_int) -> bool {
     match class {
         3 => op == NATIVE_ATTR_ITERATE_OLD,
         4 => {
+            // Of variable-length parts libhdf5 finds the size itself, by reading.
             (NATIVE_DATASET_GET_CHUNK_INDEX_TYPE..=NATIVE_DATASET_CHUNK_ITER).contains(&op)
-                || op == NATIVE_DATASET_CHUNK_READ
-                || op == NATIVE_DATASET_CHUNK_WRITE
+                && op != NATIVE_DATASET_GET_VLEN_BUF_SIZE
         }
         7 => op == NATIVE_GROUP_GET_OBJINFO || op == NATIVE_GROUP_ITERATE_OLD,
         9 => matches!(op, NATIVE_OBJECT_GET_COMMENT | NATIVE_OBJECT_SET_COMMENT | NATIVE_OBJECT_GET_NATIVE_INFO),

@@ -5,17 +5,17 @@ use std::ffi::{c_int, c_void};
 use cenote::{Error, ErrorKind};
 
 use crate::Result;
-use crate::error::unsupported;
 use crate::ffi::Api;
 use crate::ffi::class::{
     LINK_CREATE_HARD, LINK_CREATE_SOFT, LINK_CREATE_UD, LINK_DELETE, LINK_EXISTS, LINK_GET_INFO, LINK_GET_NAME,
     LINK_GET_VAL, LINK_ITER, LinkClass, LinkCreateArgs, LinkGetArgs, LinkIterate, LinkSpecificArgs,
 };
-use crate::ffi::types::{H5L_TYPE_EXTERNAL, H5VL_OBJECT_BY_NAME, LocParams, OptionalArgs, herr_t, hid_t};
+use crate::ffi::types::{H5VL_OBJECT_BY_NAME, LocParams, OptionalArgs, herr_t, hid_t};
 use crate::meta::links::{self, Link, Target};
 use crate::meta::resolve::{self, Found, Place};
 use crate::meta::{objects, transact};
 use crate::object::Handle;
+use crate::udlink::{self, Event};
 
 use super::group::link_new;
 use super::visit::{self, Step};
@@ -46,14 +46,15 @@ unsafe extern "C" fn create<const N: usize>(
     pointer: *mut c_void,
     loc: *const LocParams,
     lcpl: hid_t,
-    _: hid_t,
+    lapl: hid_t,
     _: hid_t,
     _: *mut *mut c_void,
 ) -> herr_t {
     status::<N>("link_create", |h5| {
+        args::check_list(h5, lapl)?;
         let what = args::of(what)?;
         let loc = args::of(loc)?;
-        let options = args::link_create(h5, lcpl);
+        let options = args::link_create(h5, lcpl)?;
         let cset = options.1;
         // SAFETY: `op` says which member of the union is in use; a value has the size that it says.
         unsafe {
@@ -69,21 +70,23 @@ unsafe extern "C" fn create<const N: usize>(
                 LINK_CREATE_SOFT => {
                     let (base, name) = target(pointer, loc)?;
                     let value = args::name(what.args.soft)?.to_vec();
-                    create_other(&base, name, options, &Link { target: Target::Soft(value), order: None, cset })
+                    create_other(
+                        &base,
+                        name,
+                        options,
+                        &Link { target: Target::Soft(value), order: None, cset },
+                        Event::Made(lcpl),
+                    )
                 }
                 LINK_CREATE_UD => {
                     let ud = what.args.ud;
-                    if ud.kind != H5L_TYPE_EXTERNAL {
-                        return Err(unsupported(
-                            format!("user-defined links of class {}", ud.kind),
-                            "use hard, soft or external links",
-                        ));
-                    }
                     let (base, name) = target(pointer, loc)?;
-                    let value = std::slice::from_raw_parts(ud.buf.cast::<u8>(), ud.size).to_vec();
-                    resolve::external_parts(&value)?;
+                    let value = match ud.size {
+                        0 => Vec::new(),
+                        size => std::slice::from_raw_parts(ud.buf.cast::<u8>(), size).to_vec(),
+                    };
                     let link = Link { target: Target::User(ud.kind as u8, value), order: None, cset };
-                    create_other(&base, name, options, &link)
+                    create_other(&base, name, options, &link, Event::Made(lcpl))
                 }
                 other => Err(unknown_op("link_create", other)),
             }
@@ -104,13 +107,33 @@ fn create_hard(base: &Place, name: &[u8], existing: &Place, options: (bool, u8))
     .map(|_| ())
 }
 
-fn create_other(base: &Place, name: &[u8], options: (bool, u8), link: &Link) -> Result<()> {
+fn create_other(base: &Place, name: &[u8], options: (bool, u8), link: &Link, event: Event) -> Result<()> {
     base.file.need_writable("creating a link")?;
     link_new(base, name, options, |tx, file, group, last| {
         links::insert(tx, file, group, last, link.clone())?;
         Ok(0)
-    })
-    .map(|_| ())
+    })?;
+    tell_or_undo(base, name, link, event)
+}
+
+/// Tells the class of a user-defined link that was just made; if it refuses, the link goes again.
+fn tell_or_undo(base: &Place, name: &[u8], link: &Link, event: Event) -> Result<()> {
+    let Target::User(class, value) = &link.target else { return Ok(()) };
+    let found = resolve::resolve(base, name, false)?;
+    let group = Place { file: found.file.clone(), oid: found.group, path: Vec::new() };
+    let told = udlink::tell(&udlink::Link { group: &group, name: &found.name, class: *class, value }, event);
+    // A moved link stays where it is: where it was it is no more.
+    if told.is_err() && !matches!(event, Event::Moved) {
+        transact(&found.file, |tx| objects::unlink(tx, &found.file, found.group, &found.name))?;
+    }
+    told
+}
+
+/// Tells the class of a user-defined link that it goes from where it is.
+fn tell_deleted(from: &Found, link: &Link) -> Result<()> {
+    let Target::User(class, value) = &link.target else { return Ok(()) };
+    let group = Place { file: from.file.clone(), oid: from.group, path: Vec::new() };
+    udlink::tell_deleted(&udlink::Link { group: &group, name: &from.name, class: *class, value })
 }
 
 /// Source link and destination of a copy or move; either object pointer may be null for "the same".
@@ -142,18 +165,19 @@ unsafe extern "C" fn copy<const N: usize>(
     dst: *mut c_void,
     dst_loc: *const LocParams,
     lcpl: hid_t,
-    _: hid_t,
+    lapl: hid_t,
     _: hid_t,
     _: *mut *mut c_void,
 ) -> herr_t {
     status::<N>("link_copy", |h5| {
+        args::check_list(h5, lapl)?;
         let (_, link, base, name) = ends(src, src_loc, dst, dst_loc)?;
-        let options = args::link_create(h5, lcpl);
+        let options = args::link_create(h5, lcpl)?;
         link_new(&base, name, options, |tx, file, group, last| match &link.target {
             Target::Hard(oid) => objects::link_hard(tx, file, group, last, *oid, options.1).map(|()| *oid),
             _ => links::insert(tx, file, group, last, Link { cset: options.1, ..link.clone() }).map(|()| 0),
-        })
-        .map(|_| ())
+        })?;
+        tell_or_undo(&base, name, &link, Event::Copied)
     })
 }
 
@@ -163,13 +187,14 @@ unsafe extern "C" fn move_link<const N: usize>(
     dst: *mut c_void,
     dst_loc: *const LocParams,
     lcpl: hid_t,
-    _: hid_t,
+    lapl: hid_t,
     _: hid_t,
     _: *mut *mut c_void,
 ) -> herr_t {
     status::<N>("link_move", |h5| {
+        args::check_list(h5, lapl)?;
         let (from, link, base, name) = ends(src, src_loc, dst, dst_loc)?;
-        let options = args::link_create(h5, lcpl);
+        let options = args::link_create(h5, lcpl)?;
         link_new(&base, name, options, |tx, file, group, last| {
             links::insert(tx, file, group, last, Link { cset: options.1, ..link.clone() })?;
             if from.file.is_same(file) {
@@ -179,9 +204,14 @@ unsafe extern "C" fn move_link<const N: usize>(
                     return Err(resolve::not_found(file, &from.path, &from.name));
                 }
                 links::remove(tx, file, from.group, &from.name, &link)?;
+                if group != from.group {
+                    links::restart_order_if_last(tx, file, from.group, &from.name)?;
+                }
             }
             Ok(0)
         })?;
+        tell_or_undo(&base, name, &link, Event::Moved)?;
+        tell_deleted(&from, &link)?;
         if !from.file.is_same(&base.file) {
             transact(&from.file, |tx| objects::unlink(tx, &from.file, from.group, &from.name))?;
         }
@@ -205,7 +235,7 @@ unsafe extern "C" fn get<const N: usize>(
         // SAFETY: `op` says which member of the union is in use.
         unsafe {
             match what.op {
-                LINK_GET_INFO => args::put(what.args.info, visit::link_info(link)),
+                LINK_GET_INFO => args::put(what.args.info, visit::link_info(found.file.h5, &found.name, link)?),
                 LINK_GET_NAME => {
                     let g = what.args.name;
                     args::give_name(&found.name, g.name, g.size, g.len)
@@ -219,7 +249,7 @@ unsafe extern "C" fn get<const N: usize>(
                             );
                         }
                         Target::Soft(value) => [value.as_slice(), &[0]].concat(),
-                        Target::User(_, value) => value.clone(),
+                        Target::User(class, value) => udlink::value(found.file.h5, *class, &found.name, value, g.size)?,
                     };
                     let n = value.len().min(g.size);
                     if !g.buf.is_null() {
@@ -249,6 +279,9 @@ unsafe extern "C" fn specific<const N: usize>(
                 if found.name.is_empty() {
                     return Err(Error::new(ErrorKind::InvalidInput, "link").because("can't delete self"));
                 }
+                if let Some(link) = &found.link {
+                    tell_deleted(&found, link)?;
+                }
                 transact(&found.file, |tx| objects::unlink(tx, &found.file, found.group, &found.name))?;
                 Ok(0)
             }
@@ -273,8 +306,8 @@ fn iterate(h5: &'static Api, group: &Place, it: &LinkIterate) -> Result<herr_t> 
     let id = visit::GroupId::new(h5, group)?;
     let file = &group.file;
     let call = |name: &[u8], link: &Link| -> Result<herr_t> {
+        let info = visit::link_info(h5, name.rsplit(|b| *b == b'/').next().unwrap_or(name), link)?;
         let name = visit::c_name(name)?;
-        let info = visit::link_info(link);
         // SAFETY: the program's function gets a valid id, name and description.
         Ok(unsafe { op(id.get(), name.as_ptr(), &raw const info, it.op_data) })
     };

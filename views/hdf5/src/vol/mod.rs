@@ -20,6 +20,8 @@ mod pending;
 mod token;
 mod visit;
 
+pub use visit::register;
+
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

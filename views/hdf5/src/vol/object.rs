@@ -14,6 +14,7 @@ use crate::ffi::types::{
     H5O_INFO_NUM_ATTRS, H5O_TYPE_DATASET, H5O_TYPE_GROUP, H5O_TYPE_NAMED_DATATYPE, H5O_info2_t, H5VL_OBJECT_BY_NAME,
     LocParams, OptionalArgs, herr_t, hid_t,
 };
+use crate::file::mounts;
 use crate::meta::header::{self, Body as HeaderBody, Header};
 use crate::meta::links::Target;
 use crate::meta::resolve::{self, Place};
@@ -77,7 +78,7 @@ unsafe extern "C" fn copy<const N: usize>(
         let mut flags: c_uint = 0;
         // SAFETY: the place is valid; failure leaves the default.
         unsafe { (h5.H5Pget_copy_object)(ocpypl, &raw mut flags) };
-        super::copy::object(&from, &to, args::name(dst_name)?, flags, args::link_create(h5, lcpl))
+        super::copy::object(&from, &to, args::name(dst_name)?, flags, args::link_create(h5, lcpl)?)
     })
 }
 
@@ -85,11 +86,13 @@ unsafe extern "C" fn copy<const N: usize>(
 pub fn info(place: &Place, fields: c_uint) -> Result<H5O_info2_t> {
     let header = header::get(&place.file, place.oid)?;
     let t = header.born_unix_s;
+    let is_type = matches!(header.body, HeaderBody::Datatype { .. });
+    let users = if is_type { objects::users(&place.file, place.oid)? } else { 0 };
     Ok(H5O_info2_t {
         fileno: place.file.fileno(),
         token: args::token_of(place.oid),
         kind: kind_of(&header),
-        rc: objects::link_count(&place.file, place.oid)?,
+        rc: objects::link_count(&place.file, place.oid)? + users,
         atime: t,
         mtime: t,
         ctime: t,
@@ -102,7 +105,7 @@ pub fn info(place: &Place, fields: c_uint) -> Result<H5O_info2_t> {
 /// if there is none.
 fn path_now(place: &Place) -> Result<Vec<u8>> {
     if !place.path.is_empty() {
-        let root = Place { file: place.file.clone(), oid: keys::ROOT, path: b"/".to_vec() };
+        let root = resolve::root_of(&place.file);
         if let Ok(found) = resolve::resolve(&root, &place.path, true)
             && found.oid == Some(place.oid)
             && found.file.is_same(&place.file)
@@ -111,7 +114,15 @@ fn path_now(place: &Place) -> Result<Vec<u8>> {
         }
         // Behind an external link the path is one of the other file already; or the object was moved or unlinked.
     }
-    Ok(resolve::search_path(&place.file, place.oid)?.unwrap_or_default())
+    let mut path = mounts::prefix(&place.file);
+    match resolve::search_path(&place.file, place.oid)? {
+        Some(root) if root == b"/" && !path.is_empty() => Ok(path),
+        Some(found) => {
+            path.extend_from_slice(&found);
+            Ok(path)
+        }
+        None => Ok(Vec::new()),
+    }
 }
 
 unsafe extern "C" fn get<const N: usize>(
@@ -180,7 +191,9 @@ fn exists(pointer: *mut c_void, loc: &LocParams) -> Result<bool> {
         return Ok(args::at(&Handle::at(pointer)?.place()?, loc).is_ok());
     }
     // SAFETY: `kind` says which member of the union is in use.
-    let name = args::name(unsafe { loc.data.by_name.name })?;
+    let by = unsafe { loc.data.by_name };
+    let name = args::name(by.name)?;
+    args::check_list(Handle::at(pointer)?.h5, by.lapl_id)?;
     match resolve::resolve(&Handle::at(pointer)?.place()?, name, true) {
         Ok(found) => Ok(found.oid.is_some()),
         Err(error) if error.kind() == cenote::ErrorKind::NotFound => {

@@ -79,19 +79,19 @@ pub fn c_name(name: &[u8]) -> Result<CString> {
 }
 
 /// A link as HDF5 describes it.
-pub fn link_info(link: &Link) -> H5L_info2_t {
+pub fn link_info(h5: &'static Api, name: &[u8], link: &Link) -> Result<H5L_info2_t> {
     let u = match &link.target {
         Target::Hard(oid) => LinkInfoU { token: args::token_of(*oid) },
         Target::Soft(value) => LinkInfoU { val_size: value.len() + 1 },
-        Target::User(_, value) => LinkInfoU { val_size: value.len() },
+        Target::User(class, value) => LinkInfoU { val_size: crate::udlink::value(h5, *class, name, value, 0)?.len() },
     };
-    H5L_info2_t {
+    Ok(H5L_info2_t {
         kind: link.kind() as c_int,
         corder_valid: link.order.is_some(),
         corder: link.order.unwrap_or(0) as i64,
         cset: c_int::from(link.cset),
         u,
-    }
+    })
 }
 
 /// One link met on a recursive visit.
@@ -112,7 +112,12 @@ pub fn links_below(
 ) -> Result<Step> {
     let mut seen = HashSet::from([top]);
     // A stack of what is left of each group on the way down: no recursion, so that depth has no limit.
-    let mut stack = vec![(Vec::new(), links::list_in(file, top, index, order)?.into_iter())];
+    // Groups that do not track creation order are visited by name, as HDF5 does.
+    let listed = |group: u64| {
+        let by = if links::is_ordered(file, group)? { index } else { crate::ffi::types::H5_INDEX_NAME };
+        links::list_in(file, group, by, order)
+    };
+    let mut stack = vec![(Vec::new(), listed(top)?.into_iter())];
     while let Some((prefix, rest)) = stack.last_mut() {
         let Some((name, link)) = rest.next() else {
             stack.pop();
@@ -132,10 +137,7 @@ pub fn links_below(
             && let Some(header) = crate::meta::header::find(file, child)?
             && matches!(header.body, crate::meta::header::Body::Group(_))
         {
-            // Groups that do not track creation order are visited by name, as HDF5 does.
-            let by = if links::is_ordered(file, child)? { index } else { crate::ffi::types::H5_INDEX_NAME };
-            let below = links::list_in(file, child, by, order)?.into_iter();
-            stack.push((path, below));
+            stack.push((path, listed(child)?.into_iter()));
         }
     }
     Ok(Step::Go)

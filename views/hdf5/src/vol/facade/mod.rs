@@ -46,6 +46,22 @@ pub fn of_file() -> Facade {
     [SHARED.0.as_ptr() as usize; 16]
 }
 
+/// Which word of a datatype leads to what its copies share, in every version since 1.14.
+const TYPE_WORD: usize = 5;
+/// What stands there: first a count, then the state of the type, "committed and open".
+static TYPE: [u64; 64] = {
+    let mut block = [0; 64];
+    block[1] = 4;
+    block
+};
+
+/// The words of a committed datatype's handle: one leads to its state, another is taken for a pointer to a file structure.
+pub fn of_datatype() -> Facade {
+    let mut words = of_object();
+    words[TYPE_WORD] = TYPE.as_ptr() as usize;
+    words
+}
+
 /// The words of any other handle: one of them is taken for a pointer to a file structure.
 pub fn of_object() -> Facade {
     [(&raw const FILE.0) as usize; 16]

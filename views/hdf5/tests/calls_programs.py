@@ -1,0 +1,322 @@
+"""Programs that make calls of the C library which h5py does not make, run by test_calls.py once on native HDF5 and once
+on Cenote, like those of structure_programs.py."""
+
+import ctypes
+
+import h5py
+import numpy as np
+import structure_programs
+from capi import HID, SIZE, C
+from structure_programs import fails
+
+PROGRAMS = {}
+
+
+def program(f):
+    PROGRAMS[f.__name__] = f
+    return f
+
+
+def name_of(c, obj):
+    room = ctypes.create_string_buffer(200)
+    c.H5Iget_name(obj.id.id, room, SIZE(200))
+    return room.value
+
+
+def parent_and_child(d):
+    with h5py.File(f"{d}/parent.h5", "w") as f:
+        f["mnt/hidden"] = 1
+        f["other/one"] = [1, 2]
+        f["number"] = 7
+    with h5py.File(f"{d}/child.h5", "w") as f:
+        f["data"] = [3, 4, 5]
+        f["sub/deep"] = 9
+        f["absolute"] = h5py.SoftLink("/other/one")
+        f["relative"] = h5py.SoftLink("sub/deep")
+    return h5py.File(f"{d}/parent.h5", "r+"), h5py.File(f"{d}/child.h5", "r+")
+
+
+@program
+def paths_lead_over_mount_points(d):
+    c = C()
+    parent, child = parent_and_child(d)
+    p, k = parent.id.id, child.id.id
+    before = parent["mnt"]
+    c.H5Fmount(p, "/mnt", k, 0)
+    yield list(parent["mnt"]), parent["mnt/data"][:].tolist(), "hidden" in parent["mnt"], list(before)
+    yield parent["mnt/relative"][()], parent["mnt/absolute"][:].tolist(), parent["mnt/sub"].name, parent["mnt"].name
+    yield name_of(c, parent["mnt/data"]), parent["mnt/sub"]["deep"][()], parent["mnt/sub"]["/number"][()]
+    # Absolute paths and the child's own id begin at the top of the hierarchy.
+    yield sorted(child), child["/number"][()], fails(lambda: child["data"])
+    parent["mnt"].create_group("made/here")
+    parent["mnt/sub"]["new"] = np.arange(3)
+    del parent["mnt/relative"]
+    yield [h5py.h5o.get_info(parent[n].id).type for n in ("mnt", "mnt/data", "mnt/made/here")]
+    for again in ((p, "/mnt", k), (p, "/other", k), (p, "/number", k), (p, "/nowhere", k), (k, "/mnt/sub", p)):
+        yield fails(c.H5Fmount, *again, 0)
+    c.H5Funmount(p, "/mnt")
+    yield list(parent["mnt"]), sorted(child), sorted(child["sub"]), sorted(child["made"])
+    yield fails(c.H5Funmount, p, "/mnt"), fails(c.H5Funmount, p, "/nowhere"), fails(c.H5Funmount, p, "/")
+    parent.close()
+    child.close()
+
+
+@program
+def mounts_nest_and_outlive_ids(d):
+    c = C()
+    parent, child = parent_and_child(d)
+    with h5py.File(f"{d}/third.h5", "w") as f:
+        f["leaf"] = 11
+    third = h5py.File(f"{d}/third.h5", "r+")
+    c.H5Fmount(parent.id.id, "mnt", child.id.id, 0)
+    c.H5Fmount(parent.id.id, "mnt/sub", third.id.id, 0)
+    yield parent["mnt/sub/leaf"][()], "deep" in parent["mnt/sub"]
+    # A cycle, whichever file is asked.
+    yield fails(c.H5Fmount, parent.id.id, "/mnt/sub", parent.id.id, 0)
+    leaf = parent["mnt/sub/leaf"]
+    third.id.close()
+    child.id.close()
+    yield parent["mnt/sub/leaf"][()], parent["mnt/data"][:].tolist(), leaf[()]
+    # Unmounting the middle takes what is below it along.
+    c.H5Funmount(parent.id.id, "/mnt")
+    yield list(parent["mnt"]), leaf[()]
+    leaf.id.close()
+    parent.close()
+    # Nothing holds the files any more: they may be made anew.
+    for name in ("parent", "child", "third"):
+        h5py.File(f"{d}/{name}.h5", "w").close()
+        yield [(d / f"{name}.h5").exists()]
+
+
+@program
+def closing_the_parent_closes_what_is_mounted(d):
+    c = C()
+    parent, child = parent_and_child(d)
+    c.H5Fmount(parent.id.id, "/mnt", child.id.id, 0)
+    data = parent["mnt/data"]
+    child.id.close()
+    parent.id.close()
+    yield data[:].tolist()
+    data.id.close()
+    for name in ("parent", "child"):
+        with h5py.File(f"{d}/{name}.h5", "r+") as f:
+            yield sorted(f)
+    with h5py.File(f"{d}/child.h5", "w") as f:
+        yield sorted(f)
+
+
+Traverse = ctypes.CFUNCTYPE(HID, ctypes.c_char_p, HID, ctypes.c_void_p, SIZE, HID, HID)
+Told = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, HID, ctypes.c_void_p, SIZE)
+Made = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, HID, ctypes.c_void_p, SIZE, HID)
+Query = ctypes.CFUNCTYPE(ctypes.c_ssize_t, ctypes.c_char_p, ctypes.c_void_p, SIZE, ctypes.c_void_p, SIZE)
+
+
+class LinkClass(ctypes.Structure):
+    _fields_ = [
+        ("version", ctypes.c_int),
+        ("id", ctypes.c_int),
+        ("comment", ctypes.c_char_p),
+        ("create", Made),
+        ("move", Told),
+        ("copy", Told),
+        ("traverse", Traverse),
+        ("delete", Told),
+        ("query", Query),
+    ]
+
+
+@program
+def user_defined_links_do_what_their_class_says(d):
+    """Links whose value is a path that is followed from the root group backwards spelled."""
+    c, told = C(), []
+    c.lib.H5Oopen.restype = HID
+
+    def told_of(what, result=0):
+        def f(name, group, value, size, *_):
+            told.append((what, name, ctypes.string_at(value, size)))
+            return result
+
+        return f
+
+    def traverse(name, group, value, size, lapl, dxpl):
+        told.append(("traverse", name))
+        path = ctypes.string_at(value, size)[::-1]
+        return c.lib.H5Oopen(HID(group), path, HID(0))
+
+    def query(name, value, size, room, room_size):
+        if room and room_size:
+            ctypes.memmove(room, value, min(size, room_size))
+        return size
+
+    kind = LinkClass(
+        1, 187, b"backwards", Made(told_of("made")), Told(told_of("moved")), Told(told_of("copied")),
+        Traverse(traverse), Told(told_of("deleted")), Query(query),
+    )  # fmt: skip
+    with h5py.File(f"{d}/f.h5", "w") as f:
+        f["group/data"] = [1, 2, 3]
+        at = f.id.id
+        yield fails(c.H5Lcreate_ud, at, "early", 187, b"x", SIZE(1), 0, 0)
+        c.H5Lregister(ctypes.byref(kind))
+        value = b"/group/data"[::-1]
+        c.H5Lcreate_ud(at, "back", 187, value, SIZE(len(value)), 0, 0)
+        yield f["back"][:].tolist(), f.id.links.get_info(b"back").type, f.id.links.get_info(b"back").u
+        room = ctypes.create_string_buffer(32)
+        c.H5Lget_val(at, "back", room, SIZE(32), 0)
+        yield room.value
+        f["group"].create_group("below")
+        c.H5Lcreate_ud(at, "to_group", 187, b"puorg/", SIZE(6), 0, 0)
+        yield sorted(f["to_group"]), f["to_group/data"][()].tolist()
+        f["to_group/made"] = 5
+        c.H5Lcopy(at, "back", at, "copy", 0, 0)
+        c.H5Lmove(at, "copy", at, "moved", 0, 0)
+        yield sorted(f), f["moved"][:].tolist(), f["group/made"][()]
+        c.H5Lcreate_ud(at, "dangling", 187, b"erehwon", SIZE(7), 0, 0)
+        yield fails(lambda: f["dangling"]), "dangling" in f
+        del f["moved"]
+        yield told
+        c.H5Lunregister(187)
+        yield fails(lambda: f["back"]), sorted(f), fails(lambda: f.__delitem__("back"))
+    refusing = LinkClass(
+        1, 188, b"no", Made(told_of("refused", -1)), Told(), Told(), Traverse(traverse), Told(), Query()
+    )
+    with h5py.File(f"{d}/f.h5", "r+") as f:
+        c.H5Lregister(ctypes.byref(refusing))
+        yield fails(c.H5Lcreate_ud, f.id.id, "refused", 188, b"x", SIZE(1), 0, 0)
+
+
+@program
+def committed_types_count_what_is_made_with_them(d):
+    with h5py.File(f"{d}/f.h5", "w") as f:
+
+        def count():
+            return h5py.h5o.get_info(f["type"].id).rc
+
+        f["type"] = np.dtype([("a", "i4"), ("b", "f8")])
+        yield [count()]
+        f.create_dataset("x", 3, dtype=f["type"])
+        f.create_dataset("y", 3, dtype=f["type"])
+        f.attrs.create("one", np.zeros(1, f["type"].dtype), dtype=f["type"])
+        yield [count()]
+        f["again"] = f["type"]
+        yield [count()]
+        del f["x"], f.attrs["one"]
+        yield [count()]
+        kept = f["y"].id.get_type()
+        yield [kept.committed()]
+        del f["type"], f["again"], kept
+        # Without a link, but in use.
+        yield f["y"].dtype.names, f["y"].id.get_type().committed()
+    with h5py.File(f"{d}/f.h5", "r+") as f:
+        yield [f["y"].id.get_type().committed()]
+        del f["y"]
+        yield list(f)
+
+
+@program
+def fields_of_attributes_are_written_and_read_alone(d):
+    whole = np.dtype([("a", "i4"), ("b", "f8"), ("s", "S3")])
+    with h5py.File(f"{d}/f.h5", "w") as f:
+        f.attrs.create("x", np.array([(1, 2.5, b"abc"), (3, 4.5, b"de")], whole))
+        attr = h5py.h5a.open(f.id, b"x")
+        part = np.array([(7.5,), (8.5,)], [("b", "f8")])
+        attr.write(part)
+        yield f.attrs["x"].tolist()
+        into = np.array([(70, b"zz", 9), (80, b"yy", 8)], [("a", "i4"), ("s", "S3"), ("mine", "i2")])
+        attr.read(into, h5py.h5t.py_create(np.dtype([("a", "i4")])))
+        names = np.array([(b"", 0), (b"", 0)], [("s", "S3"), ("a", "i8")])
+        attr.read(names)
+        yield names.tolist()
+        unwritten = h5py.h5a.create(f.id, b"y", h5py.h5t.py_create(whole), h5py.h5s.create_simple((2,)))
+        unwritten.write(part)
+        yield f.attrs["y"].tolist()
+
+
+@program
+def the_size_of_variable_length_parts(d):
+    c = C()
+    with h5py.File(f"{d}/f.h5", "w") as f:
+        x = f.create_dataset("x", 4, h5py.vlen_dtype("i4"))
+        for i in range(4):
+            x[i] = range(i)
+        s = f.create_dataset("s", 3, h5py.string_dtype())
+        s[:] = ["", "four", "nineteen"]
+        for one, kind in ((x, h5py.h5t.vlen_create(h5py.h5t.NATIVE_INT32)), (s, s.id.get_type())):
+            size = ctypes.c_uint64()
+            space = one.id.get_space()
+            c.H5Dvlen_get_buf_size(one.id.id, kind.id, space.id, ctypes.byref(size))
+            yield [size.value]
+
+
+@program
+def an_emptied_group_counts_from_zero_again(d):
+    with h5py.File(f"{d}/f.h5", "w", track_order=True) as f:
+        g = f.create_group("g")
+        orders = lambda: [g.id.links.get_info(n.encode()).corder for n in g]  # noqa: E731
+        for name in "xyz":
+            g[name] = 1
+        del g["y"]
+        g["w"] = 2
+        yield orders()
+        for name in list(g):
+            del g[name]
+        g["new"] = 1
+        g["newer"] = 1
+        yield orders()
+        f.create_group("h")
+        f.move("g/new", "h/new")
+        f.move("g/newer", "h/newer")
+        g["last"] = 1
+        yield orders()
+
+
+@program
+def names_may_be_long(d):
+    with h5py.File(f"{d}/f.h5", "w", libver="latest") as f:
+        for n in (64_000, 65_535, 66_560):
+            f["x" * n] = h5py.SoftLink("/there")
+            f["y" * n] = n
+        yield sorted(map(len, f)), f["y" * 66_560][()]
+
+
+@program
+def ids_of_our_own_do_not_count(d):
+    c = C()
+    everything = 0x1F
+
+    def counts():
+        return [c.H5Fget_obj_count(everything, kind) for kind in (1, 2, 4, 8, 16)]
+
+    with h5py.File(f"{d}/f.h5", "w") as f:
+        before = counts()
+        f["x"] = np.arange(4)
+        f.attrs["a"] = "text"
+        f["t"] = np.dtype("i4")
+        x, a, t = f["x"], h5py.h5a.open(f.id, b"a"), f["t"]
+        yield [b - a for a, b in zip(before, counts(), strict=True)], x[0], bool(a), bool(t)
+
+
+@program
+def what_is_no_list_is_refused(d):
+    c = C()
+    with h5py.File(f"{d}/f.h5", "w") as f:
+        f["g/x"] = 1
+        f.attrs["a"] = 1
+        at, bad = f.id.id, -1
+        for call in (
+            lambda: c.H5Gopen2(at, "g", bad),
+            lambda: c.H5Dopen2(at, "g/x", bad),
+            lambda: c.H5Aopen(at, "a", bad),
+            lambda: c.H5Oopen(at, "g", bad),
+            lambda: c.H5Gcreate2(at, "new", 0, 0, bad),
+            lambda: c.H5Ldelete(at, "g", bad),
+            lambda: c.H5Lcreate_soft("/g", at, "soft", 0, bad),
+            lambda: c.H5Lcopy(at, "g", at, "copy", 0, bad),
+        ):
+            yield fails(call)
+        yield sorted(f)
+
+
+if __name__ == "__main__":
+    structure_programs.PROGRAMS.clear()
+    structure_programs.PROGRAMS.update(PROGRAMS)
+    structure_programs.main()
