@@ -5,7 +5,8 @@
 //!
 //! Rooms inside: [`ffi`] declares HDF5 and finds it at run time; [`vol`] has the callbacks, thin and panic-proof;
 //! [`meta`] the records and their keys; [`file`], [`object`] what is open; [`value`] attribute and fill values;
-//! [`data`] raw data of datasets; [`foreign`] native files, read as they are. This crate must not know the engine, the wire or the media, and must never have an
+//! [`data`] raw data of datasets; [`foreign`] native files, read as they are; [`team`] the ranks of an MPI program. This
+//! crate must not know the engine, the wire or the media, and must never have an
 //! undefined `H5*` symbol, follow a native file in silence, or let a panic cross into C.
 
 #![allow(
@@ -27,6 +28,7 @@ pub mod meta;
 pub mod object;
 pub mod props;
 pub mod space;
+pub mod team;
 pub mod udlink;
 pub mod value;
 pub mod vol;

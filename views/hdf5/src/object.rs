@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use cenote::{Error, ErrorKind};
@@ -29,6 +30,8 @@ pub struct Handle {
     pub body: Body,
     /// The libhdf5 that has it.
     pub h5: &'static Api,
+    /// Closing it has failed before.
+    has_refused: AtomicBool,
 }
 
 /// What a handle is.
@@ -141,7 +144,7 @@ impl Handle {
             Body::Datatype(_) => facade::of_datatype(),
             _ => facade::of_object(),
         };
-        let pointer = Box::into_raw(Box::new(Self { facade, body, h5 }));
+        let pointer = Box::into_raw(Box::new(Self { facade, body, h5, has_refused: AtomicBool::new(false) }));
         LIVE.lock().insert(pointer as usize);
         pointer
     }
@@ -154,8 +157,21 @@ impl Handle {
         // SAFETY: it is in the table, so it was made by `new` and not yet closed; HDF5 closes nothing it still uses.
         Ok(unsafe { &*pointer.cast::<Self>() })
     }
+    /// True the first time. What cannot be closed is told once and stays open, as HDF5 has it; then it is closed whatever
+    /// becomes of it, since HDF5 tries again and again when the program ends.
+    pub fn may_refuse(&self) -> bool {
+        !self.has_refused.swap(true, Ordering::Relaxed)
+    }
     /// Takes a handle back. Deletes the object if it was unlinked meanwhile and this was its last handle.
     pub fn close(pointer: *mut c_void) -> Result<()> {
+        // What is still held back is stored first.
+        let handle = Self::at(pointer)?;
+        if let Body::Dataset(d) = &handle.body
+            && let Err(error) = data::close(d)
+            && handle.may_refuse()
+        {
+            return Err(error);
+        }
         if !LIVE.lock().remove(&(pointer as usize)) {
             return Err(Error::new(ErrorKind::InvalidInput, "object").because("it is not open"));
         }
@@ -166,14 +182,17 @@ impl Handle {
             Self::dissolve_mounts(file);
             return Ok(());
         }
-        // What is still held back is stored, and a failure told, but the handle goes in any case.
-        let stored = if let Body::Dataset(d) = &handle.body { data::close(d) } else { Ok(()) };
-        let Ok(place) = handle.place() else { return stored };
+        let Ok(place) = handle.place() else { return Ok(()) };
         Self::dissolve_mounts(&place.file);
         if !matches!(handle.body, Body::Attr(_)) && place.file.shared.closed(place.oid) && place.file.writable {
-            objects::delete_if_unlinked(&place.file, place.oid)?;
+            if place.file.team.is_some() && !crate::team::is_independent() {
+                // Other ranks may have it open still.
+                place.file.shared.postpone(place.oid);
+            } else {
+                objects::delete_if_unlinked(&place.file, place.oid)?;
+            }
         }
-        stored
+        Ok(())
     }
     /// Files that are mounted in each other are closed when nothing of any of them is open.
     fn dissolve_mounts(file: &Arc<File>) {

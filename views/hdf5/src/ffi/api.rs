@@ -8,6 +8,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
+use super::mpi::Mpi;
 use super::types::*;
 
 /// `H5Epush2`: stack, file, function, line, class, major, minor, format, …
@@ -36,6 +37,8 @@ macro_rules! api {
             $( $dname: DataSymbol, )*
             /// Pushes an entry on the error stack (variadic in C).
             pub H5Epush2: PushFn,
+            /// The MPI that it uses, if any.
+            pub mpi: Option<Mpi>,
             /// Major, minor, release of the library.
             pub version: (u32, u32, u32),
             /// The slot of callbacks that serves this library.
@@ -70,6 +73,7 @@ macro_rules! api {
                         // SAFETY: as above.
                         unsafe { std::mem::transmute::<*mut c_void, PushFn>(p) }
                     },
+                    mpi: Mpi::find(lookup),
                     version,
                     slot,
                 })
@@ -309,6 +313,9 @@ api! {
         fn H5FD_sec2_init() -> hid_t;
         fn H5FD_stdio_init() -> hid_t;
         fn H5FD_log_init() -> hid_t;
+        fn H5FD_mpio_init() -> hid_t;
+        fn H5Pget_fapl_mpio(hid_t, *mut usize, *mut usize) -> herr_t;
+        fn H5Pget_dxpl_mpio(hid_t, *mut c_int) -> herr_t;
         fn H5VLstart_lib_state() -> herr_t;
         fn H5VLfinish_lib_state() -> herr_t;
         fn H5VLopen_lib_context(*mut *mut c_void) -> herr_t;
@@ -318,7 +325,7 @@ api! {
         fn H5Ecreate_stack() -> hid_t;
     }
     data {
-        H5VL_NATIVE_g H5FD_SEC2_id_g H5FD_STDIO_id_g H5FD_LOG_id_g
+        H5VL_NATIVE_g H5FD_SEC2_id_g H5FD_STDIO_id_g H5FD_LOG_id_g H5FD_MPIO_id_g
         H5P_CLS_FILE_CREATE_ID_g H5P_CLS_FILE_ACCESS_ID_g H5P_CLS_DATASET_CREATE_ID_g H5P_CLS_DATASET_ACCESS_ID_g
         H5P_CLS_DATASET_XFER_ID_g H5P_CLS_GROUP_CREATE_ID_g H5P_CLS_GROUP_ACCESS_ID_g H5P_CLS_DATATYPE_CREATE_ID_g
         H5P_CLS_LINK_CREATE_ID_g H5P_CLS_LINK_ACCESS_ID_g H5P_CLS_ATTRIBUTE_CREATE_ID_g

@@ -137,7 +137,10 @@ impl Library {
     fn version(&self) -> Result<(u32, u32, u32), String> {
         let f = self.symbol(c"H5get_libversion")[0];
         if f.is_null() {
-            return Err(format!("{} has no visible HDF5 functions", self.name.to_string_lossy()));
+            return Err(format!(
+                "{} has HDF5 in it and does not show its functions: link it with libhdf5.so (h5cc -shlib), or with -rdynamic",
+                self.name.to_string_lossy()
+            ));
         }
         // SAFETY: the address is that of HDF5's function of this name.
         let f = unsafe {

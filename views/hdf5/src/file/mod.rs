@@ -1,8 +1,10 @@
 //! An open HDF5 file: its container, its metadata index, and what it shares among all handles of this process.
 
+pub mod beside;
 pub mod mounts;
 mod native;
 pub mod open;
+mod parallel;
 mod path;
 pub mod shared;
 mod stores;
@@ -10,7 +12,7 @@ mod stub;
 
 use std::ffi::c_int;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use cenote::{Container, Error, ErrorKind, Object, ObjectId, Store};
 use parking_lot::Mutex;
@@ -22,6 +24,8 @@ use crate::foreign::Native;
 use crate::meta::keys;
 use crate::meta::records::Meta;
 use crate::object::{Body, Handle};
+use crate::team::wire::Wire;
+use crate::team::{Call, Team};
 use shared::Shared;
 
 pub use stores::{STORE_ENV, store_for, store_path_default};
@@ -58,6 +62,12 @@ pub struct File {
     pub fcpl: Option<Hid>,
     /// This connector's id in `h5`.
     pub connector: Hid,
+    /// What was set with `H5Fset_mpi_atomicity`.
+    pub is_atomic: AtomicBool,
+    /// Opened with the MPI-IO driver, by however many ranks.
+    pub is_parallel: bool,
+    /// The ranks that have opened it together, if it was opened with the MPI-IO driver by more than one.
+    pub team: Option<Arc<Team>>,
     /// Handles of this file that HDF5 has, as addresses.
     handles: Mutex<Vec<usize>>,
 }
@@ -66,6 +76,22 @@ impl File {
     /// The part of a flush that native HDF5 leaves to `fsync`: waits for media if flushes are to ([`stores::FLUSH_ENV`]).
     pub fn flush_to_media(&self) -> Result<()> {
         if self.writable && stores::flush_waits_for_media() { self.container.flush() } else { Ok(()) }
+    }
+    /// A change of metadata: made once for all ranks that have the file open together, see [`crate::team`].
+    pub fn once<T: Wire>(&self, call: &Call<'_>, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        match &self.team {
+            None => work(),
+            Some(team) => team.once_unless_independent(call, |_| work()),
+        }
+    }
+    /// Like [`File::once`], for a change that may take an object's last link away: what any rank has open stays.
+    pub fn once_unlinking<T: Wire>(&self, call: Call<'_>, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        match &self.team {
+            None => work(),
+            Some(team) => team.once_unless_independent(&call.marked(self.shared.open_marks()), |marks| {
+                self.shared.with_elsewhere(marks, work)
+            }),
+        }
     }
     /// The id of the raw-data object number `id`: the generation is its upper half, so that the objects of an
     /// incarnation are one range, which truncation deletes.

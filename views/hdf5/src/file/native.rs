@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use cenote::{Error, ErrorKind, IndexId, Store};
 use parking_lot::Mutex;
@@ -87,6 +87,9 @@ fn assemble(
         fapl,
         fcpl: None,
         connector,
+        is_atomic: AtomicBool::new(false),
+        is_parallel: false,
+        team: None,
         handles: Mutex::default(),
     }))
 }

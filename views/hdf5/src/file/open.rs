@@ -3,25 +3,24 @@
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use cenote::{Container, ContainerSpec, Error, ErrorKind, Index, IndexId, ObjectId, Store};
 use parking_lot::Mutex;
 
 use crate::Result;
-use crate::error::{h5_check, h5_id};
-use crate::ffi::types::{
-    H5F_ACC_DEFAULT, H5F_ACC_EXCL, H5F_ACC_RDWR, H5F_ACC_SWMR_READ, H5F_ACC_SWMR_WRITE, H5F_ACC_TRUNC, H5F_CLOSE_WEAK,
-    hid_t,
-};
-use crate::ffi::{Api, Hid};
+use crate::error::h5_id;
+use crate::ffi::Api;
+use crate::ffi::types::{H5F_ACC_EXCL, H5F_ACC_RDWR, H5F_ACC_SWMR_READ, H5F_ACC_SWMR_WRITE, H5F_ACC_TRUNC, hid_t};
 use crate::meta::bytes::{Reader, Writer};
 use crate::meta::header::{Body, Header};
 use crate::meta::records::Meta;
 use crate::meta::{keys, objects};
 use crate::props::GroupProps;
+use crate::team::{self, Call, Team};
 use crate::vol::info;
 
+use super::parallel::together;
 use super::shared::Shared;
 use super::stub::{self, Seen, Stub};
 use super::{File, path, random_u64, store_for};
@@ -32,14 +31,15 @@ const SUPER_KEY: &[u8] = b"super";
 const VERSION: u8 = 1;
 const LABEL_PREFIX: &str = "hdf5:";
 
+/// Which incarnation of a file is current.
 #[derive(Clone, Copy)]
-struct Super {
-    uuid: u128,
-    generation: u64,
+pub(super) struct Super {
+    pub uuid: u128,
+    pub generation: u64,
 }
 
 impl Super {
-    fn encode(self) -> Vec<u8> {
+    pub fn encode(self) -> Vec<u8> {
         let mut w = Writer::default();
         w.u8(VERSION);
         w.u64(self.uuid as u64);
@@ -47,7 +47,7 @@ impl Super {
         w.u64(self.generation);
         w.0
     }
-    fn decode(record: &[u8]) -> Result<Self> {
+    pub fn decode(record: &[u8]) -> Result<Self> {
         let mut r = Reader::new("superblock record of an HDF5 file", record);
         let version = r.u8()?;
         if version != VERSION {
@@ -68,11 +68,11 @@ impl Super {
 }
 
 /// Where the program wants its files: the store of its access properties.
-fn store_of(h5: &'static Api, fapl: hid_t) -> Result<(Store, PathBuf)> {
+pub(super) fn store_of(h5: &'static Api, fapl: hid_t) -> Result<(Store, PathBuf)> {
     store_for(info::store_of_fapl(h5, fapl).as_deref())
 }
 
-fn label_of(path: &Path) -> String {
+pub(super) fn label_of(path: &Path) -> String {
     format!("{LABEL_PREFIX}{}", path::label(path))
 }
 
@@ -94,18 +94,29 @@ fn check_driver(h5: &'static Api, fapl: hid_t) -> Result<()> {
             ],
         )
     };
-    if driver <= 0 || plain.contains(&driver) || plain.iter().all(|id| *id <= 0) {
+    if driver <= 0 || plain.contains(&driver) || plain.iter().all(|id| *id <= 0) || team::is_mpio(h5, fapl) {
         return Ok(());
     }
     Err(crate::error::unsupported(
-        "a file driver other than sec2, stdio or log (in-memory, file-like object, image, split, family, MPI-IO, …)",
-        "open such files with HDF5_VOL_CONNECTOR unset; parallel programs need no MPI-IO driver here",
+        "a file driver other than sec2, stdio, log or mpio (in-memory, file-like object, image, split, family, …)",
+        "open such files with HDF5_VOL_CONNECTOR unset",
     ))
 }
 
 /// `H5Fcreate`.
 pub fn create(h5: &'static Api, name: &[u8], flags: u32, fcpl: hid_t, fapl: hid_t) -> Result<Arc<File>> {
     check_driver(h5, fapl)?;
+    together(
+        h5,
+        "file_create",
+        fapl,
+        || make(h5, name, flags, fcpl, fapl),
+        |there| Opening { name, fapl, fcpl: Some(fcpl), ..there },
+    )
+}
+
+/// Makes a new, empty file.
+fn make<'a>(h5: &'static Api, name: &'a [u8], flags: u32, fcpl: hid_t, fapl: hid_t) -> Result<Opening<'a>> {
     let path = path::absolute(path::from_bytes(name)?)?;
     let (props, userblock) = crate::props::file_props(h5, fcpl)?;
     if userblock != 0 {
@@ -147,11 +158,12 @@ pub fn create(h5: &'static Api, name: &[u8], flags: u32, fcpl: hid_t, fapl: hid_
     }
     sweep(&store, &container, sup.generation)?;
     let intent = H5F_ACC_RDWR | flags & H5F_ACC_SWMR_WRITE;
-    finish(h5, Opening { store, store_path, container, sup, meta, path, name, intent, fapl, fcpl: Some(fcpl) })
+    let fcpl = Some(fcpl);
+    Ok(Opening { store, store_path, container, sup, meta, path, name, intent, fapl, fcpl, team: None })
 }
 
 /// The index of a file's metadata, remembered by whoever reads it.
-fn metadata(container: &Container, generation: u64) -> Index {
+pub(super) fn metadata(container: &Container, generation: u64) -> Index {
     container.index(index_id(generation)).remembering()
 }
 
@@ -219,28 +231,43 @@ fn check_chosen(h5: &'static Api, name: &[u8], fapl: hid_t) -> Result<()> {
 pub fn open(h5: &'static Api, name: &[u8], flags: u32, fapl: hid_t) -> Result<Arc<File>> {
     check_driver(h5, fapl)?;
     check_chosen(h5, name, fapl)?;
-    open_in(h5, name, flags, fapl, None)
+    if let Some(native) = native_at(h5, name, flags, fapl, None)? {
+        return Ok(native);
+    }
+    together(h5, "file_open", fapl, || look_up(h5, name, flags, fapl, None), |there| Opening { name, fapl, ..there })
 }
 
-/// Opens a file in the store given, or in that of the access properties.
-fn open_in(
+/// A native file at this path, opened as it is. Ranks of a parallel program do so each by itself: nothing changes it.
+pub(super) fn native_at(
     h5: &'static Api,
     name: &[u8],
     flags: u32,
     fapl: hid_t,
+    store: Option<&Store>,
+) -> Result<Option<Arc<File>>> {
+    let path = path::absolute(path::from_bytes(name)?)?;
+    if !matches!(stub::look(&path), Ok(Seen::Native)) {
+        return Ok(None);
+    }
+    let store = match store {
+        Some(store) => store.clone(),
+        None => store_of(h5, fapl)?.0,
+    };
+    super::native::open(h5, &store, &path, name, flags, fapl).map(Some)
+}
+
+/// Finds a file in the store given, or in that of the access properties.
+pub(super) fn look_up<'a>(
+    h5: &'static Api,
+    name: &'a [u8],
+    flags: u32,
+    fapl: hid_t,
     store: Option<(Store, PathBuf)>,
-) -> Result<Arc<File>> {
+) -> Result<Opening<'a>> {
     let path = path::absolute(path::from_bytes(name)?)?;
     let writable = flags & H5F_ACC_RDWR != 0;
     let stub = match stub::look(&path)? {
         Seen::Stub(stub) => stub,
-        Seen::Native => {
-            let (store, _) = match store {
-                Some(store) => store,
-                None => store_of(h5, fapl)?,
-            };
-            return super::native::open(h5, &store, &path, name, flags, fapl);
-        }
         other => return Err(stub::refuse(&path, &other)),
     };
     if writable {
@@ -255,7 +282,7 @@ fn open_in(
     let (container, sup) = find(&store, &store_path, &path, &stub)?;
     let intent = flags & (H5F_ACC_RDWR | H5F_ACC_SWMR_WRITE | H5F_ACC_SWMR_READ);
     let meta = metadata(&container, sup.generation);
-    finish(h5, Opening { store, store_path, container, sup, meta, path, name, intent, fapl, fcpl: None })
+    Ok(Opening { store, store_path, container, sup, meta, path, name, intent, fapl, fcpl: None, team: None })
 }
 
 /// The container that a stub stands for; follows a renamed stub.
@@ -290,7 +317,7 @@ fn find(store: &Store, store_path: &Path, path: &Path, stub: &Stub) -> Result<(C
         .try_next(format!("name the right store: HDF5_VOL_CONNECTOR='cenote store={}' or CENOTE_STORE", stub.store)))
 }
 
-fn existing(store: &Store, label: &str) -> Result<Option<(Container, Super)>> {
+pub(super) fn existing(store: &Store, label: &str) -> Result<Option<(Container, Super)>> {
     match store.container(label) {
         Ok(container) => Ok(Super::read(&container)?.map(|sup| (container, sup))),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -322,20 +349,22 @@ fn adopt(store: &Store, store_path: &Path, path: &Path, stub: &Stub, old_label: 
     })
 }
 
-struct Opening<'a> {
-    store: Store,
-    store_path: PathBuf,
-    container: Container,
-    sup: Super,
-    meta: Index,
-    path: PathBuf,
-    name: &'a [u8],
-    intent: u32,
-    fapl: hid_t,
-    fcpl: Option<hid_t>,
+/// A file that was found or made, before it counts as open.
+pub(super) struct Opening<'a> {
+    pub store: Store,
+    pub store_path: PathBuf,
+    pub container: Container,
+    pub sup: Super,
+    pub meta: Index,
+    pub path: PathBuf,
+    pub name: &'a [u8],
+    pub intent: u32,
+    pub fapl: hid_t,
+    pub fcpl: Option<hid_t>,
+    pub team: Option<Arc<Team>>,
 }
 
-fn finish(h5: &'static Api, o: Opening<'_>) -> Result<Arc<File>> {
+pub(super) fn finish(h5: &'static Api, o: Opening<'_>) -> Result<Arc<File>> {
     // SAFETY: the ids are those that HDF5 passed; the name ends in NUL.
     let (fapl, fcpl, connector) = unsafe {
         (
@@ -362,47 +391,11 @@ fn finish(h5: &'static Api, o: Opening<'_>) -> Result<Arc<File>> {
         fapl,
         fcpl,
         connector,
+        is_parallel: o.team.is_some() || team::is_mpio(h5, o.fapl),
+        team: o.team,
+        is_atomic: AtomicBool::new(false),
         handles: Mutex::default(),
     }))
-}
-
-/// The file that an external link in `from` names: beside `from`, or where the name says. The link access properties
-/// may say how to open it; else it is opened as `from` is.
-pub fn open_external(from: &Arc<File>, name: &[u8], lapl: hid_t) -> Result<Arc<File>> {
-    let named = path::from_bytes(name)?;
-    let beside = Path::new(&from.path).parent().unwrap_or(Path::new("/")).join(named);
-    let chosen = if named.is_absolute() || !beside.exists() { named } else { &beside };
-    let path = path::absolute(chosen)?;
-    let h5 = from.h5;
-    let mut flags = H5F_ACC_DEFAULT;
-    // SAFETY: plain queries of a list that is valid during the call; the ids that they return are owned here.
-    let fapl = unsafe {
-        let own = if lapl > 0 {
-            (h5.H5Pget_elink_acc_flags)(lapl, &raw mut flags);
-            Hid::new(h5, (h5.H5Pget_elink_fapl)(lapl))
-        } else {
-            None
-        };
-        let fapl = match own {
-            Some(fapl) => fapl,
-            None => h5_id(h5, "H5Pcopy", (h5.H5Pcopy)(from.fapl.get()))?,
-        };
-        // Nobody closes this file by its own id, so its objects must not be closed with one.
-        h5_check("H5Pset_fclose_degree", (h5.H5Pset_fclose_degree)(fapl.get(), H5F_CLOSE_WEAK))?;
-        fapl
-    };
-    if flags == H5F_ACC_DEFAULT {
-        flags = from.intent.load(Ordering::Relaxed);
-        if path == Path::new(&from.path) {
-            return Ok(from.clone());
-        }
-        if matches!(stub::look(&path), Ok(Seen::Native)) {
-            flags &= !(H5F_ACC_RDWR | H5F_ACC_SWMR_WRITE); // what is native is read, whoever links to it
-        }
-    }
-    let bytes = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str());
-    let store = (from.store.clone(), from.shared.store_path().to_path_buf());
-    open_in(h5, bytes, flags, fapl.get(), Some(store))
 }
 
 /// The same file once more (`H5Freopen`).
@@ -410,6 +403,7 @@ pub fn reopen(file: &Arc<File>) -> Result<Arc<File>> {
     if file.native.is_some() {
         return super::native::reopen(file);
     }
+    let team = if file.team.is_some() { Team::of(file.h5, file.fapl.get())? } else { None };
     finish(
         file.h5,
         Opening {
@@ -423,6 +417,7 @@ pub fn reopen(file: &Arc<File>) -> Result<Arc<File>> {
             intent: file.intent.load(Ordering::Relaxed),
             fapl: file.fapl.get(),
             fcpl: file.fcpl.as_ref().map(crate::ffi::Hid::get),
+            team,
         },
     )
 }
@@ -444,6 +439,13 @@ pub fn is_accessible(h5: &'static Api, name: &[u8], fapl: hid_t) -> Result<bool>
 
 /// `H5Fdelete`.
 pub fn delete(h5: &'static Api, name: &[u8], fapl: hid_t) -> Result<()> {
+    match Team::of(h5, fapl)? {
+        Some(team) => team.once(&Call::new("file_delete"), |_| remove(h5, name, fapl)),
+        None => remove(h5, name, fapl),
+    }
+}
+
+fn remove(h5: &'static Api, name: &[u8], fapl: hid_t) -> Result<()> {
     let path = path::absolute(path::from_bytes(name)?)?;
     let stub = match stub::look(&path)? {
         Seen::Stub(stub) => stub,

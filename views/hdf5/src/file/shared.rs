@@ -1,12 +1,14 @@
 //! What one process knows about a file that it has open, however many times: which objects are open, and the handle of
 //! its metadata, which remembers what was read while nobody changes it (see [`cenote::Index::remembering`]).
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Weak};
 
 use cenote::{Container, ContainerId, Index};
 use parking_lot::Mutex;
+
+use crate::team::Marks;
 
 /// Store directory, container, generation.
 type FileKey = (PathBuf, ContainerId, u64);
@@ -24,6 +26,10 @@ pub struct Shared {
 struct State {
     files: u32,
     open: HashMap<u64, OpenObject>,
+    /// What other ranks have open, while a change is made for them.
+    elsewhere: Option<Marks>,
+    /// Objects without a link that wait for the ranks to close the file, since some rank may have them open.
+    postponed: BTreeSet<u64>,
 }
 
 #[derive(Default)]
@@ -82,14 +88,43 @@ impl Shared {
         }
         state.open.remove(&oid).is_some_and(|o| o.doomed)
     }
-    /// If the object is open here, notes that it is to be deleted when closed, and says so.
+    /// If the object is open here (or may be on another rank), notes that it is to be deleted when closed, and says so.
     pub fn doom_if_open(&self, oid: u64) -> bool {
-        match self.state.lock().open.get_mut(&oid) {
-            Some(object) => {
-                object.doomed = true;
-                true
-            }
-            None => false,
+        let mut state = self.state.lock();
+        if let Some(object) = state.open.get_mut(&oid) {
+            object.doomed = true;
+            return true;
         }
+        let elsewhere = state.elsewhere.as_ref().is_some_and(|marks| marks.may_have(oid));
+        if elsewhere {
+            state.postponed.insert(oid);
+        }
+        elsewhere
+    }
+    /// What is open here.
+    pub fn open_marks(&self) -> Marks {
+        let mut marks = Marks::default();
+        self.state.lock().open.keys().for_each(|oid| marks.add(*oid));
+        marks
+    }
+    /// Does `work`, which leaves alone what other ranks have open.
+    pub fn with_elsewhere<T>(&self, marks: &Marks, work: impl FnOnce() -> T) -> T {
+        self.state.lock().elsewhere = Some(marks.clone());
+        let done = work();
+        self.state.lock().elsewhere = None;
+        done
+    }
+    /// An object that has no link is to be deleted when no rank has it open.
+    pub fn postpone(&self, oid: u64) {
+        self.state.lock().postponed.insert(oid);
+    }
+    /// What was postponed, and is not open here.
+    pub fn take_postponed(&self) -> Vec<u64> {
+        let mut state = self.state.lock();
+        let State { open, postponed, .. } = &mut *state;
+        let (kept, ready): (BTreeSet<u64>, BTreeSet<u64>) =
+            std::mem::take(postponed).into_iter().partition(|oid| open.contains_key(oid));
+        *postponed = kept;
+        ready.into_iter().collect()
     }
 }

@@ -151,7 +151,7 @@ fn step(at: &Place, name: &[u8], follow: bool, way: &mut Walk) -> Result<Found> 
         Target::User(64, value) => {
             way.links_left -= 1;
             let (file, target) = external_parts(&value)?;
-            let other = crate::file::open::open_external(&at.file, file, way.lapl)?;
+            let other = crate::file::beside::open_external(&at.file, file, way.lapl)?;
             let root = Place { file: other, oid: ROOT, path: b"/".to_vec() };
             let end = walk(&root, target, true, way)?;
             found.path.clone_from(&end.path);

@@ -19,6 +19,7 @@ use crate::meta::resolve::{self, Place};
 use crate::meta::{header, objects, transact};
 use crate::object::{Attr, Body, Handle};
 use crate::space::Extent;
+use crate::team::Call;
 use crate::{Result, dtype, value};
 
 use super::visit::{self, Step};
@@ -89,6 +90,14 @@ unsafe extern "C" fn create<const N: usize>(
             extent: Extent::of(h5, space_id)?,
             value: None,
         };
+        if place.file.team.is_some() {
+            // All ranks make it at once: what one of them puts off, the others would wait for.
+            record.uid = place.file.once(&Call::new("attr_create").named(name), || {
+                transact(&place.file, |tx| attrs::create(tx, &place.file, place.oid, name, &mut record))?;
+                Ok(record.uid)
+            })?;
+            return handle(h5, place, name.to_vec(), &record);
+        }
         attrs::check_new(&place.file, place.oid, name)?;
         record.uid = crate::file::random_u64()?;
         pending::put_off(&place.file, place.oid, name, &record);
@@ -163,23 +172,25 @@ unsafe extern "C" fn write<const N: usize>(
         let count = a.extent.npoints() as usize;
         let store = |old: Option<&value::Stored>| value::store(file, a.dtype.get(), count, mem_type, buf, old);
         let name = a.name.lock().clone();
-        if value::is_partial(file, a.dtype.get(), mem_type)? {
-            pending::settle("attr_of_fields")?;
-            return transact(file, |tx| {
+        file.once(&Call::new("attr_write").named(&name).about(a.place.oid), || {
+            if value::is_partial(file, a.dtype.get(), mem_type)? {
+                pending::settle("attr_of_fields")?;
+                return transact(file, |tx| {
+                    attrs::update(tx, file, a.place.oid, &name, a.uid, |record| {
+                        record.value = Some(store(record.value.as_ref())?);
+                        Ok(())
+                    })
+                });
+            }
+            let stored = store(None)?;
+            if pending::settle_with(a.uid, &stored)? {
+                return Ok(());
+            }
+            transact(file, |tx| {
                 attrs::update(tx, file, a.place.oid, &name, a.uid, |record| {
-                    record.value = Some(store(record.value.as_ref())?);
+                    record.value = Some(stored.clone());
                     Ok(())
                 })
-            });
-        }
-        let stored = store(None)?;
-        if pending::settle_with(a.uid, &stored)? {
-            return Ok(());
-        }
-        transact(file, |tx| {
-            attrs::update(tx, file, a.place.oid, &name, a.uid, |record| {
-                record.value = Some(stored.clone());
-                Ok(())
             })
         })
     })
@@ -282,13 +293,17 @@ unsafe extern "C" fn specific<const N: usize>(
                 ATTR_DELETE => {
                     file.need_writable("deleting an attribute")?;
                     let name = args::name(what.args.name)?;
-                    transact(file, |tx| objects::remove_attr(tx, file, place.oid, name))?;
+                    file.once(&Call::new("attr_delete").named(name).about(place.oid), || {
+                        transact(file, |tx| objects::remove_attr(tx, file, place.oid, name))
+                    })?;
                 }
                 ATTR_DELETE_BY_IDX => {
                     file.need_writable("deleting an attribute")?;
                     let by = what.args.delete_by_idx;
                     let (name, _) = attrs::nth(file, place.oid, by.idx_type, by.order, by.n)?;
-                    transact(file, |tx| objects::remove_attr(tx, file, place.oid, &name))?;
+                    file.once(&Call::new("attr_delete").named(&name).about(place.oid), || {
+                        transact(file, |tx| objects::remove_attr(tx, file, place.oid, &name))
+                    })?;
                 }
                 ATTR_EXISTS => {
                     let e = what.args.exists;
@@ -297,7 +312,9 @@ unsafe extern "C" fn specific<const N: usize>(
                 ATTR_RENAME => {
                     file.need_writable("renaming an attribute")?;
                     let (old, new) = (args::name(what.args.rename.old)?, args::name(what.args.rename.new)?);
-                    transact(file, |tx| attrs::rename(tx, file, place.oid, old, new))?;
+                    file.once(&Call::new("attr_rename").named(new).about(place.oid), || {
+                        transact(file, |tx| attrs::rename(tx, file, place.oid, old, new))
+                    })?;
                 }
                 ATTR_ITER => return iterate(h5, &place, &what.args.iterate),
                 other => return Err(unknown_op("attr_specific", other)),

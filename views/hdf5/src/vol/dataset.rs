@@ -20,9 +20,10 @@ use crate::meta::{self, objects};
 use crate::object::{self as objects_open, Body, Dataset, DatasetHeader, Handle};
 use crate::props::{DatasetProps, Layout};
 use crate::space::Extent;
+use crate::team::Call;
 use crate::{Result, blob, dtype};
 
-use super::{args, close, group, object, status, unknown_op, visit};
+use super::{args, close, collective, group, object, status, unknown_op, visit};
 
 pub fn class<const N: usize>() -> DatasetClass {
     DatasetClass {
@@ -195,7 +196,9 @@ unsafe extern "C" fn read<const N: usize>(
 ) -> herr_t {
     status::<N>("dataset_read", |_| {
         let parts = parts(count, dsets, mem_types, mem_spaces, file_spaces, bufs)?;
-        by_file(&parts, |part| data::read(part, dxpl))
+        by_file(&parts, |part| data::read(part, dxpl))?;
+        collective::done(&parts, dxpl);
+        Ok(())
     })
 }
 
@@ -215,7 +218,8 @@ unsafe extern "C" fn write<const N: usize>(
         for part in &parts {
             part.dataset.file.need_writable("writing a dataset")?;
         }
-        by_file(&parts, |part| data::write(part, dxpl))
+        by_file(&parts, |part| data::write(part, dxpl))?;
+        collective::wrote(&parts, dxpl)
     })
 }
 
@@ -283,7 +287,7 @@ unsafe extern "C" fn specific<const N: usize>(
                 }
                 // SAFETY: HDF5 passes as many dimensions as the dataset has.
                 let dims = unsafe { std::slice::from_raw_parts(what.args.size, rank) };
-                data::set_extent(d, dims)
+                d.file.once(&Call::new("set_extent").about((d.oid, dims)), || data::set_extent(d, dims))
             }
             DATASET_FLUSH => data::flush(d),
             // Extents and chunks are looked up in the store each time.

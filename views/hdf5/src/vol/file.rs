@@ -22,6 +22,7 @@ use crate::ffi::types::{
 use crate::file::{File, mounts, open};
 use crate::meta::{header, keys};
 use crate::object::{Body, Handle};
+use crate::team;
 
 use super::{args, object, status, unknown_op};
 
@@ -33,6 +34,8 @@ const NATIVE_FILE_START_SWMR_WRITE: c_int = 13;
 const NATIVE_FILE_GET_EOA: c_int = 21;
 const NATIVE_FILE_SET_LIBVER_BOUNDS: c_int = 23;
 const NATIVE_FILE_GET_MIN_DSET_OHDR_FLAG: c_int = 24;
+const NATIVE_FILE_GET_MPI_ATOMICITY: c_int = 26;
+const NATIVE_FILE_SET_MPI_ATOMICITY: c_int = 27;
 const NATIVE_FILE_POST_OPEN: c_int = 28;
 const NATIVE_FILE_GET_FREE_SPACE: c_int = 3;
 
@@ -212,8 +215,12 @@ unsafe extern "C" fn specific<const N: usize>(
 /// What this process held back is acknowledged like everything else: visible to all, and safe from the death of any
 /// process. Safe from power loss as well if that was asked for ([`File::flush_to_media`]).
 pub fn flush(file: &Arc<File>) -> Result<()> {
-    crate::data::flush_file(file)?;
-    file.flush_to_media()?;
+    let stored = crate::data::flush_file(file).and_then(|()| file.flush_to_media());
+    // All ranks call this: when it returns, what every rank had is stored.
+    match &file.team {
+        Some(team) => team.agree("file_flush", stored),
+        None => stored,
+    }?;
     mounts::children(file).iter().try_for_each(flush)
 }
 
@@ -240,6 +247,15 @@ unsafe extern "C" fn optional<const N: usize>(
             },
             // SAFETY: as above. There is no free space inside a file here.
             NATIVE_FILE_GET_FREE_SPACE => unsafe { args::put(*what.args.cast::<*mut u64>(), 0) },
+            // SAFETY: as above. Every write is atomic here, whether asked for or not.
+            NATIVE_FILE_GET_MPI_ATOMICITY => unsafe {
+                let atomic = file.is_atomic.load(Ordering::Relaxed);
+                args::put(*what.args.cast::<*mut bool>(), atomic)
+            },
+            NATIVE_FILE_SET_MPI_ATOMICITY => {
+                file.is_atomic.store(*args::of(what.args.cast::<bool>())?, Ordering::Relaxed);
+                Ok(())
+            }
             // SAFETY: as above.
             NATIVE_FILE_GET_MIN_DSET_OHDR_FLAG => unsafe { args::put(*what.args.cast::<*mut bool>(), false) },
             other => Err(unknown_op("file_optional", other)),
@@ -253,11 +269,20 @@ unsafe extern "C" fn close<const N: usize>(pointer: *mut c_void, _: hid_t, _: *m
         let Body::File(file) = &handle.body else { return Handle::close(pointer) };
         let file = file.clone();
         let stored = crate::data::flush_file(&file);
+        let stored = match &file.team {
+            Some(team) => team::close(&file, team, stored),
+            None => stored,
+        };
+        if let Err(error) = stored
+            && handle.may_refuse()
+        {
+            return Err(error);
+        }
         Handle::close(pointer)?;
         if file.close_degree() == H5F_CLOSE_STRONG {
             close_objects(h5, &file);
         }
-        stored
+        Ok(())
     })
 }
 

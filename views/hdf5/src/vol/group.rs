@@ -21,6 +21,8 @@ use crate::meta::resolve::{self, Place};
 use crate::meta::{self, keys, objects};
 use crate::object::{Body, Group, Handle};
 use crate::props::GroupProps;
+use crate::team::Call;
+use crate::team::wire::Spot;
 
 use super::visit::{self, Step};
 use super::{args, close, object, status, unknown_op};
@@ -68,6 +70,20 @@ pub fn create_object(
     more: impl Fn(&mut cenote::Transaction, &std::sync::Arc<crate::file::File>, u64) -> Result<()>,
 ) -> Result<Place> {
     base.file.need_writable("creating an object")?;
+    let call = Call::new("create_object").named(name.unwrap_or_default());
+    let spot = base.file.once(&call, || Ok(Spot::of(&make_object(base, name, (intermediate, cset), header, more)?)))?;
+    let place = spot.place(&base.file)?;
+    place.file.shared.opened(place.oid, name.is_none());
+    Ok(place)
+}
+
+fn make_object(
+    base: &Place,
+    name: Option<&[u8]>,
+    (intermediate, cset): (bool, u8),
+    header: &Header,
+    more: impl Fn(&mut cenote::Transaction, &std::sync::Arc<crate::file::File>, u64) -> Result<()>,
+) -> Result<Place> {
     let Some(name) = name else {
         let file = base.file.clone();
         let oid = file.new_id()?;
@@ -75,7 +91,6 @@ pub fn create_object(
             objects::create(tx, &file, oid, header, 0)?;
             more(tx, &file, oid)
         })?;
-        file.shared.opened(oid, true);
         return Ok(Place { file, oid, path: Vec::new() });
     };
     let (place, _) = link_new(base, name, (intermediate, cset), |tx, file, group, last| {
@@ -85,7 +100,6 @@ pub fn create_object(
         objects::link_hard(tx, file, group, last, oid, cset)?;
         Ok(oid)
     })?;
-    place.file.shared.opened(place.oid, false);
     Ok(place)
 }
 

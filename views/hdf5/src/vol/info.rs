@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::panic::catch_unwind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::ffi::Api;
 use crate::ffi::class::InfoClass;
@@ -34,6 +34,14 @@ pub fn store_of_fapl(h5: &'static Api, fapl: hid_t) -> Option<PathBuf> {
     // SAFETY: the file is opened through this connector, so the info is one of ours, copied by `copy`.
     let info = unsafe { Box::from_raw(pointer.cast::<Info>()) };
     (!info.store.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(&info.store)))
+}
+
+/// Makes a file access property list name this connector and a store.
+pub fn set_store(h5: &'static Api, fapl: hid_t, connector: hid_t, store: &Path) -> crate::Result<()> {
+    let info = Info { store: store.as_os_str().as_bytes().to_vec() };
+    // SAFETY: HDF5 copies the info with `copy`.
+    let status = unsafe { (h5.H5Pset_vol)(fapl, connector, (&raw const info).cast()) };
+    crate::error::h5_check("H5Pset_vol", status).map(|_| ())
 }
 
 fn info<'a>(pointer: *const c_void) -> Option<&'a Info> {

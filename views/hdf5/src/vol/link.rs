@@ -1,6 +1,7 @@
 //! Links.
 
 use std::ffi::{c_int, c_void};
+use std::sync::Arc;
 
 use cenote::{Error, ErrorKind};
 
@@ -11,10 +12,12 @@ use crate::ffi::class::{
     LINK_GET_VAL, LINK_ITER, LinkClass, LinkCreateArgs, LinkGetArgs, LinkIterate, LinkSpecificArgs,
 };
 use crate::ffi::types::{H5VL_OBJECT_BY_NAME, LocParams, OptionalArgs, herr_t, hid_t};
+use crate::file::File;
 use crate::meta::links::{self, Link, Target};
 use crate::meta::resolve::{self, Found, Place};
 use crate::meta::{objects, transact};
 use crate::object::Handle;
+use crate::team::Call;
 use crate::udlink::{self, Event};
 
 use super::group::link_new;
@@ -41,6 +44,17 @@ fn target<'a>(pointer: *mut c_void, loc: &LocParams) -> Result<(Place, &'a [u8])
     Ok((Handle::at(pointer)?.place()?, args::name(unsafe { loc.data.by_name.name })?))
 }
 
+/// The name in location parameters, if there is one.
+fn name_of<'a>(loc: &LocParams) -> Result<&'a [u8]> {
+    // SAFETY: `kind` says which member of the union is in use.
+    if loc.kind == H5VL_OBJECT_BY_NAME { args::name(unsafe { loc.data.by_name.name }) } else { Ok(&[]) }
+}
+
+/// Of two object pointers of which one may be null: the file to which changes are made.
+fn file_of(dst: *mut c_void, src: *mut c_void) -> Result<Arc<File>> {
+    Handle::at(if dst.is_null() { src } else { dst })?.file()
+}
+
 unsafe extern "C" fn create<const N: usize>(
     what: *mut LinkCreateArgs,
     pointer: *mut c_void,
@@ -56,8 +70,11 @@ unsafe extern "C" fn create<const N: usize>(
         let loc = args::of(loc)?;
         let options = args::link_create(h5, lcpl)?;
         let cset = options.1;
+        // SAFETY: as below.
+        let first = if pointer.is_null() { unsafe { what.args.hard.obj } } else { pointer };
+        let call = Call::new("link_create").named(name_of(loc)?);
         // SAFETY: `op` says which member of the union is in use; a value has the size that it says.
-        unsafe {
+        Handle::at(first)?.file()?.once(&call, || unsafe {
             match what.op {
                 LINK_CREATE_HARD => {
                     let hard = what.args.hard;
@@ -90,7 +107,7 @@ unsafe extern "C" fn create<const N: usize>(
                 }
                 other => Err(unknown_op("link_create", other)),
             }
-        }
+        })
     })
 }
 
@@ -171,14 +188,22 @@ unsafe extern "C" fn copy<const N: usize>(
 ) -> herr_t {
     status::<N>("link_copy", |h5| {
         args::check_list(h5, lapl)?;
-        let (_, link, base, name) = ends(src, src_loc, dst, dst_loc)?;
-        let options = args::link_create(h5, lcpl)?;
-        link_new(&base, name, options, |tx, file, group, last| match &link.target {
-            Target::Hard(oid) => objects::link_hard(tx, file, group, last, *oid, options.1).map(|()| *oid),
-            _ => links::insert(tx, file, group, last, Link { cset: options.1, ..link.clone() }).map(|()| 0),
-        })?;
-        tell_or_undo(&base, name, &link, Event::Copied)
+        let call = Call::new("link_copy").named(name_of(args::of(dst_loc)?)?);
+        file_of(dst, src)?.once(&call, || copy_now(h5, (src, src_loc), (dst, dst_loc), lcpl))
     })
+}
+
+/// An object pointer and location parameters.
+type At = (*mut c_void, *const LocParams);
+
+fn copy_now(h5: &'static Api, src: At, dst: At, lcpl: hid_t) -> Result<()> {
+    let (_, link, base, name) = ends(src.0, src.1, dst.0, dst.1)?;
+    let options = args::link_create(h5, lcpl)?;
+    link_new(&base, name, options, |tx, file, group, last| match &link.target {
+        Target::Hard(oid) => objects::link_hard(tx, file, group, last, *oid, options.1).map(|()| *oid),
+        _ => links::insert(tx, file, group, last, Link { cset: options.1, ..link.clone() }).map(|()| 0),
+    })?;
+    tell_or_undo(&base, name, &link, Event::Copied)
 }
 
 unsafe extern "C" fn move_link<const N: usize>(
@@ -193,30 +218,35 @@ unsafe extern "C" fn move_link<const N: usize>(
 ) -> herr_t {
     status::<N>("link_move", |h5| {
         args::check_list(h5, lapl)?;
-        let (from, link, base, name) = ends(src, src_loc, dst, dst_loc)?;
-        let options = args::link_create(h5, lcpl)?;
-        link_new(&base, name, options, |tx, file, group, last| {
-            links::insert(tx, file, group, last, Link { cset: options.1, ..link.clone() })?;
-            if from.file.is_same(file) {
-                // Read again in the transaction: another process may have been faster.
-                let now = links::get_in(tx, file, from.group, &from.name)?;
-                if now.as_ref() != Some(&link) {
-                    return Err(resolve::not_found(file, &from.path, &from.name));
-                }
-                links::remove(tx, file, from.group, &from.name, &link)?;
-                if group != from.group {
-                    links::restart_order_if_last(tx, file, from.group, &from.name)?;
-                }
-            }
-            Ok(0)
-        })?;
-        tell_or_undo(&base, name, &link, Event::Moved)?;
-        tell_deleted(&from, &link)?;
-        if !from.file.is_same(&base.file) {
-            transact(&from.file, |tx| objects::unlink(tx, &from.file, from.group, &from.name))?;
-        }
-        Ok(())
+        let call = Call::new("link_move").named(name_of(args::of(dst_loc)?)?);
+        file_of(dst, src)?.once_unlinking(call, || move_now(h5, (src, src_loc), (dst, dst_loc), lcpl))
     })
+}
+
+fn move_now(h5: &'static Api, src: At, dst: At, lcpl: hid_t) -> Result<()> {
+    let (from, link, base, name) = ends(src.0, src.1, dst.0, dst.1)?;
+    let options = args::link_create(h5, lcpl)?;
+    link_new(&base, name, options, |tx, file, group, last| {
+        links::insert(tx, file, group, last, Link { cset: options.1, ..link.clone() })?;
+        if from.file.is_same(file) {
+            // Read again in the transaction: another process may have been faster.
+            let now = links::get_in(tx, file, from.group, &from.name)?;
+            if now.as_ref() != Some(&link) {
+                return Err(resolve::not_found(file, &from.path, &from.name));
+            }
+            links::remove(tx, file, from.group, &from.name, &link)?;
+            if group != from.group {
+                links::restart_order_if_last(tx, file, from.group, &from.name)?;
+            }
+        }
+        Ok(0)
+    })?;
+    tell_or_undo(&base, name, &link, Event::Moved)?;
+    tell_deleted(&from, &link)?;
+    if !from.file.is_same(&base.file) {
+        transact(&from.file, |tx| objects::unlink(tx, &from.file, from.group, &from.name))?;
+    }
+    Ok(())
 }
 
 unsafe extern "C" fn get<const N: usize>(
@@ -274,15 +304,18 @@ unsafe extern "C" fn specific<const N: usize>(
         let what = args::of(what)?;
         match what.op {
             LINK_DELETE => {
-                let found = args::link(pointer, loc)?;
-                found.file.need_writable("deleting a link")?;
-                if found.name.is_empty() {
-                    return Err(Error::new(ErrorKind::InvalidInput, "link").because("can't delete self"));
-                }
-                if let Some(link) = &found.link {
-                    tell_deleted(&found, link)?;
-                }
-                transact(&found.file, |tx| objects::unlink(tx, &found.file, found.group, &found.name))?;
+                let call = Call::new("link_delete").named(name_of(args::of(loc)?)?);
+                Handle::at(pointer)?.file()?.once_unlinking(call, || {
+                    let found = args::link(pointer, loc)?;
+                    found.file.need_writable("deleting a link")?;
+                    if found.name.is_empty() {
+                        return Err(Error::new(ErrorKind::InvalidInput, "link").because("can't delete self"));
+                    }
+                    if let Some(link) = &found.link {
+                        tell_deleted(&found, link)?;
+                    }
+                    transact(&found.file, |tx| objects::unlink(tx, &found.file, found.group, &found.name))
+                })?;
                 Ok(0)
             }
             LINK_EXISTS => {

@@ -6,6 +6,7 @@
 mod args;
 mod attr;
 mod blob;
+mod collective;
 mod copy;
 mod dataset;
 mod datatype;

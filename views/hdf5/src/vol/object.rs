@@ -20,6 +20,7 @@ use crate::meta::links::Target;
 use crate::meta::resolve::{self, Place};
 use crate::meta::{attrs, keys, objects, transact};
 use crate::object::{self as objects_open, Handle};
+use crate::team::Call;
 
 use super::visit::{self, Step};
 use super::{args, object, status, unknown_op};
@@ -73,12 +74,15 @@ unsafe extern "C" fn copy<const N: usize>(
     _: *mut *mut c_void,
 ) -> herr_t {
     status::<N>("object_copy", |h5| {
-        let from = resolve::resolve(&args::place(src, src_loc)?, args::name(src_name)?, true)?.place()?;
-        let to = args::place(dst, dst_loc)?;
-        let mut flags: c_uint = 0;
-        // SAFETY: the place is valid; failure leaves the default.
-        unsafe { (h5.H5Pget_copy_object)(ocpypl, &raw mut flags) };
-        super::copy::object(&from, &to, args::name(dst_name)?, flags, args::link_create(h5, lcpl)?)
+        let name = args::name(dst_name)?;
+        Handle::at(dst)?.file()?.once(&Call::new("object_copy").named(name), || {
+            let from = resolve::resolve(&args::place(src, src_loc)?, args::name(src_name)?, true)?.place()?;
+            let to = args::place(dst, dst_loc)?;
+            let mut flags: c_uint = 0;
+            // SAFETY: the place is valid; failure leaves the default.
+            unsafe { (h5.H5Pget_copy_object)(ocpypl, &raw mut flags) };
+            super::copy::object(&from, &to, name, flags, args::link_create(h5, lcpl)?)
+        })
     })
 }
 
@@ -172,7 +176,9 @@ unsafe extern "C" fn specific<const N: usize>(
                     let place = args::place(pointer, loc)?;
                     place.file.need_writable("changing a link count")?;
                     let delta = i64::from(what.args.delta);
-                    transact(&place.file, |tx| objects::link_count_add(tx, &place.file, place.oid, delta))?;
+                    place.file.once_unlinking(Call::new("link_count").about((place.oid, delta)), || {
+                        transact(&place.file, |tx| objects::link_count_add(tx, &place.file, place.oid, delta))
+                    })?;
                 }
                 OBJECT_EXISTS => args::put(what.args.exists, exists(pointer, args::of(loc)?)?)?,
                 OBJECT_LOOKUP => args::put(what.args.token, args::token_of(args::place(pointer, loc)?.oid))?,
@@ -250,12 +256,14 @@ unsafe extern "C" fn optional<const N: usize>(
             NATIVE_OBJECT_SET_COMMENT => {
                 place.file.need_writable("setting a comment")?;
                 let comment = args::name_or_none(*args::of(what.args.cast::<*const c_char>())?)?.unwrap_or_default();
-                transact(&place.file, |tx| {
-                    if comment.is_empty() {
-                        tx.del(&place.file.meta, &key)
-                    } else {
-                        tx.put(&place.file.meta, &key, comment)
-                    }
+                place.file.once(&Call::new("set_comment").named(comment).about(place.oid), || {
+                    transact(&place.file, |tx| {
+                        if comment.is_empty() {
+                            tx.del(&place.file.meta, &key)
+                        } else {
+                            tx.put(&place.file.meta, &key, comment)
+                        }
+                    })
                 })
             }
             NATIVE_OBJECT_GET_NATIVE_INFO => {

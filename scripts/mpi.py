@@ -1,0 +1,106 @@
+"""Parallel HDF5 programs, unmodified, on the connector: both MPIs, several numbers of ranks. `make mpi`.
+
+The programs are in views/hdf5/tests/mpi. They need Debian 13's packages (`scripts/debian13.py`).
+"""
+
+import argparse
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+from scripts import debian13
+
+PROGRAMS = debian13.TOP / "views/hdf5/tests/mpi"
+PLUGIN = debian13.TOP / "target/hdf5-plugin"
+# Of the programs in C these do what native HDF5 can do too; they are run on it as well, to see that they are right.
+NATIVE = ("rows",)
+# Ranks that change metadata each for itself.
+INDEPENDENT = ("independent",)
+OPENMPI = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_btl": "self,sm",
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+}
+LAUNCH = {"openmpi": "mpirun.openmpi --oversubscribe --bind-to none", "mpich": "mpirun.mpich"}
+
+
+class Runs:
+    """The runs made so far, and what they need."""
+
+    def __init__(self, place, work):
+        self.place, self.work = place, work
+        self.failed = 0
+
+    def build(self, mpi):
+        """Compiles the programs for one MPI; their names."""
+        names = sorted(path.stem for path in PROGRAMS.glob("*.c"))
+        for name in names:
+            command = f"h5pcc.{mpi} -shlib -O1 -Wall -o {self.work}/{name}.{mpi} {PROGRAMS}/{name}.c"
+            built = self.place.run(command, cwd=self.work)
+            if built.returncode:
+                raise SystemExit(f"mpi: {name}.c does not compile:\n{built.stdout}")
+        return names
+
+    def run(self, mpi, ranks, name, command, native=False):
+        """Runs one program; says how it went."""
+        environment = dict(OPENMPI if mpi == "openmpi" else {})
+        if not native:
+            environment |= {
+                "HDF5_PLUGIN_PATH": str(PLUGIN),
+                "HDF5_VOL_CONNECTOR": f"cenote store={self.work}/store",
+                "CENOTE_CHECK": "1",
+            }
+            if name in INDEPENDENT:
+                environment["CENOTE_HDF5_MPI"] = "independent"
+        began = time.monotonic()
+        where = "native" if native else "cenote"
+        file = f"{self.work}/{name}.{where}.h5"
+        done = self.place.run(f"{LAUNCH[mpi]} -n {ranks} {command} {file}", environment, timeout=180, cwd=self.work)
+        is_right = done.returncode == 0 and "right with" in done.stdout
+        seconds = time.monotonic() - began
+        print(
+            f"{'ok  ' if is_right else 'FAIL'}  {mpi:8} {ranks} ranks  {where:6}  {name:14} {seconds:5.1f} s",
+            flush=True,
+        )
+        if not is_right:
+            self.failed += 1
+            print(f"exit {done.returncode}\n{done.stdout[-6000:]}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ranks", default="1,2,3,8", help="numbers of ranks, with commas between")
+    parser.add_argument("--mpi", default="openmpi,mpich")
+    parser.add_argument("--only", default="", help="only programs whose names begin so")
+    options = parser.parse_args()
+    try:
+        place = debian13.find()
+    except debian13.Missing as why:
+        print(f"mpi: SKIPPED, nothing was tested.  {why}")
+        return 0
+    work = pathlib.Path(tempfile.mkdtemp(prefix="cenote-mpi-"))
+    runs = Runs(place, work)
+    try:
+        for mpi in options.mpi.split(","):
+            programs = [name for name in runs.build(mpi) if name.startswith(options.only)]
+            for ranks in map(int, options.ranks.split(",")):
+                for name in programs:
+                    for native in [True, False] if name in NATIVE else [False]:
+                        runs.run(mpi, ranks, name, f"{work}/{name}.{mpi}", native)
+                # Debian's mpi4py, and so its parallel h5py, is Open MPI's.
+                if mpi == "openmpi" and "h5py".startswith(options.only):
+                    runs.run(mpi, ranks, "h5py", f"python3 {PROGRAMS}/parallel.py")
+    finally:
+        cenote = PLUGIN / "cenote"
+        subprocess.run([cenote, "--store", work / "store", "destroy", "--force"], capture_output=True, check=False)
+        shutil.rmtree(work, ignore_errors=True)
+    print(f"mpi: {runs.failed} runs failed" if runs.failed else "mpi: all right")
+    return 1 if runs.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+//! Files that are opened through another one: where external links lead.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::Result;
+use crate::error::{h5_check, h5_id};
+use crate::ffi::Hid;
+use crate::ffi::types::{H5F_ACC_DEFAULT, H5F_ACC_RDWR, H5F_ACC_SWMR_WRITE, H5F_CLOSE_WEAK, hid_t};
+use crate::team;
+use crate::vol::info;
+
+use super::open::{Opening, finish, look_up, native_at};
+use super::stub::{self, Seen};
+use super::{File, path};
+
+/// The file that an external link in `from` names: beside `from`, or where the name says. The link access properties
+/// may say how to open it; else it is opened as `from` is.
+pub fn open_external(from: &Arc<File>, name: &[u8], lapl: hid_t) -> Result<Arc<File>> {
+    let named = path::from_bytes(name)?;
+    let beside = Path::new(&from.path).parent().unwrap_or(Path::new("/")).join(named);
+    let chosen = if named.is_absolute() || !beside.exists() { named } else { &beside };
+    let path = path::absolute(chosen)?;
+    let h5 = from.h5;
+    let mut flags = H5F_ACC_DEFAULT;
+    // SAFETY: plain queries of a list that is valid during the call; the ids that they return are owned here.
+    let fapl = unsafe {
+        let own = if lapl > 0 {
+            (h5.H5Pget_elink_acc_flags)(lapl, &raw mut flags);
+            Hid::new(h5, (h5.H5Pget_elink_fapl)(lapl))
+        } else {
+            None
+        };
+        let fapl = match own {
+            Some(fapl) => fapl,
+            None => access_of(from)?,
+        };
+        // Nobody closes this file by its own id, so its objects must not be closed with one.
+        h5_check("H5Pset_fclose_degree", (h5.H5Pset_fclose_degree)(fapl.get(), H5F_CLOSE_WEAK))?;
+        fapl
+    };
+    if flags == H5F_ACC_DEFAULT {
+        flags = from.intent.load(Ordering::Relaxed);
+        if path == Path::new(&from.path) {
+            return Ok(from.clone());
+        }
+        if matches!(stub::look(&path), Ok(Seen::Native)) {
+            flags &= !(H5F_ACC_RDWR | H5F_ACC_SWMR_WRITE); // what is native is read, whoever links to it
+        }
+    }
+    open_beside(from, &path, flags, fapl.get())
+}
+
+/// A file that rank 0 has reached from `from` by external links.
+pub fn open_member(from: &Arc<File>, path: &[u8]) -> Result<Arc<File>> {
+    let fapl = access_of(from)?;
+    open_beside(from, path::from_bytes(path)?, from.intent.load(Ordering::Relaxed), fapl.get())
+}
+
+/// Opens a file of the same store, for the same ranks.
+fn open_beside(from: &Arc<File>, path: &Path, flags: u32, fapl: hid_t) -> Result<Arc<File>> {
+    let bytes = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str());
+    let store = (from.store.clone(), from.shared.store_path().to_path_buf());
+    if let Some(native) = native_at(from.h5, bytes, flags, fapl, Some(&store.0))? {
+        return Ok(native);
+    }
+    let opening = look_up(from.h5, bytes, flags, fapl, Some(store))?;
+    finish(from.h5, Opening { team: from.team.clone(), ..opening })
+}
+
+/// The access properties of a file for another that is opened through it. Copying a communicator takes all ranks, which
+/// need not follow a link together: their driver is left out.
+fn access_of(from: &Arc<File>) -> Result<Hid> {
+    let h5 = from.h5;
+    if !team::is_mpio(h5, from.fapl.get()) {
+        // SAFETY: a plain call.
+        return h5_id(h5, "H5Pcopy", unsafe { (h5.H5Pcopy)(from.fapl.get()) });
+    }
+    // SAFETY: a plain call.
+    let fapl = h5_id(h5, "H5Pcreate", unsafe { (h5.H5Pcreate)(h5.H5P_CLS_FILE_ACCESS_ID_g()) })?;
+    info::set_store(h5, fapl.get(), from.connector.get(), from.shared.store_path())?;
+    Ok(fapl)
+}

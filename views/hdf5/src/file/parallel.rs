@@ -1,0 +1,80 @@
+//! Opening a file by all ranks of an MPI program: one creates or finds it, the others join it where it is.
+
+use std::sync::Arc;
+
+use cenote::{Error, ErrorKind};
+
+use crate::Result;
+use crate::ffi::Api;
+use crate::ffi::types::hid_t;
+use crate::meta::bytes::{Reader, Writer};
+use crate::team::wire::Wire;
+use crate::team::{Call, Team};
+
+use super::open::{Opening, Super, existing, finish, label_of, metadata, store_of};
+use super::{File, path};
+
+/// Opens a file as `first` does; with the MPI-IO driver one rank does so, and the others join it where it says.
+pub fn together<'a>(
+    h5: &'static Api,
+    kind: &'static str,
+    fapl: hid_t,
+    first: impl FnOnce() -> Result<Opening<'a>>,
+    mine: impl FnOnce(Opening<'a>) -> Opening<'a>,
+) -> Result<Arc<File>> {
+    let Some(team) = Team::of(h5, fapl)? else { return finish(h5, first()?) };
+    let mut made = None;
+    let there = team.once(&Call::new(kind), |_| {
+        let opening = first()?;
+        let there = There::of(&opening);
+        made = Some(opening);
+        Ok(there)
+    })?;
+    let opening = match made {
+        Some(opening) => Ok(opening),
+        None => there.join(h5, fapl).map(mine),
+    };
+    let opening = team.agree(kind, opening)?;
+    finish(h5, Opening { team: Some(team), ..opening })
+}
+
+/// Where rank 0 has opened a file.
+struct There {
+    path: Vec<u8>,
+    sup: Super,
+    intent: u32,
+}
+
+impl There {
+    fn of(opening: &Opening<'_>) -> Self {
+        let path = std::os::unix::ffi::OsStrExt::as_bytes(opening.path.as_os_str()).to_vec();
+        Self { path, sup: opening.sup, intent: opening.intent }
+    }
+    fn join<'a>(self, h5: &'static Api, fapl: hid_t) -> Result<Opening<'a>> {
+        let path = path::from_bytes(&self.path)?.to_path_buf();
+        let (store, store_path) = store_of(h5, fapl)?;
+        let found = existing(&store, &label_of(&path))?.filter(|(_, sup)| sup.generation == self.sup.generation);
+        let (container, sup) = found.ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, format!("unable to open file: name = '{}'", path.display()))
+                .because(format!(
+                    "rank 0 has opened it, but store {} of this rank does not hold it",
+                    store_path.display()
+                ))
+                .try_next("give all ranks the same store, on one host")
+        })?;
+        let meta = metadata(&container, sup.generation);
+        let intent = self.intent;
+        Ok(Opening { store, store_path, container, sup, meta, path, name: b"", intent, fapl, fcpl: None, team: None })
+    }
+}
+
+impl Wire for There {
+    fn encode(&self, w: &mut Writer) {
+        w.bytes(&self.path);
+        w.bytes(&self.sup.encode());
+        w.u32(self.intent);
+    }
+    fn decode(r: &mut Reader<'_>) -> Result<Self> {
+        Ok(Self { path: r.bytes()?.to_vec(), sup: Super::decode(r.bytes()?)?, intent: r.u32()? })
+    }
+}

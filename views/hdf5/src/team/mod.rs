@@ -1,0 +1,204 @@
+//! The ranks of an MPI program that have opened one file together (`H5Pset_fapl_mpio`).
+//!
+//! HDF5 asks such programs to make every call that changes metadata on all ranks, with the same arguments. So that this
+//! costs one change and not one per rank, such a call is a *round*: every rank tells rank 0 which call it makes
+//! (a gather), rank 0 makes it when all have come, and tells all what came of it (a broadcast). No rank changes anything
+//! before all have arrived, so that between two such calls every rank sees the same file, however far ahead one is. A
+//! failure is the same failure everywhere, and ranks that make different calls get an error instead of a wait without end.
+//! Raw data need no rounds: what a rank has written is in the store when its call returns.
+//!
+//! This room must not know what a call does. MPI is [`crate::ffi::mpi`]'s.
+
+mod round;
+pub mod wire;
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cenote::{Error, ErrorKind};
+
+use crate::Result;
+use crate::error::{h5_check, h5_failed};
+use crate::ffi::Api;
+use crate::ffi::mpi::{Mpi, Word};
+use crate::ffi::types::hid_t;
+use crate::file::File;
+use crate::meta::objects;
+
+pub use round::{Call, Marks};
+use round::{Record, Verdict};
+use wire::Wire;
+
+/// The environment variable that says how ranks change metadata: `independent`, or together (the preset).
+pub const MPI_ENV: &str = "CENOTE_HDF5_MPI";
+
+/// See the module.
+pub struct Team {
+    mpi: &'static Mpi,
+    comm: Word,
+    rank: usize,
+    size: usize,
+    /// Ranks made different calls, or MPI failed: no more rounds.
+    parted: AtomicBool,
+}
+
+thread_local! {
+    /// This thread is making a call for all ranks: calls inside of it are not rounds of their own.
+    static ACTING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// True if the driver of these access properties is MPI-IO.
+pub fn is_mpio(h5: &'static Api, fapl: hid_t) -> bool {
+    // SAFETY: plain queries. In HDF5 1.14 a driver's id comes from its init function.
+    unsafe {
+        let driver = (h5.H5Pget_driver)(fapl);
+        let mpio = h5.H5FD_mpio_init.map_or_else(|| h5.H5FD_MPIO_id_g(), |init| init());
+        driver > 0 && (driver == mpio || driver == h5.H5FD_MPIO_id_g())
+    }
+}
+
+impl Team {
+    /// The ranks of the communicator in these access properties; none if there is no such, or only this process in it.
+    /// All of them must make this call.
+    pub fn of(h5: &'static Api, fapl: hid_t) -> Result<Option<Arc<Self>>> {
+        if !is_mpio(h5, fapl) {
+            return Ok(None);
+        }
+        let (Some(get), Some(mpi)) = (h5.H5Pget_fapl_mpio, &h5.mpi) else {
+            return Err(Error::new(ErrorKind::Unsupported, "the MPI-IO driver")
+                .because("the MPI library of this program is neither Open MPI nor one with MPICH's binary interface")
+                .try_next("use one of these, or open the file without H5Pset_fapl_mpio"));
+        };
+        let mut comm: Word = 0;
+        // SAFETY: the place has room for a handle of either kind; null: the info object is not asked for.
+        h5_check("H5Pget_fapl_mpio", unsafe { get(fapl, &raw mut comm, std::ptr::null_mut()) })?;
+        if comm == 0 {
+            return Err(h5_failed("H5Pget_fapl_mpio"));
+        }
+        // From here on it is given back when the team goes.
+        let mut team = Self { mpi, comm, rank: 0, size: 1, parted: AtomicBool::new(false) };
+        (team.rank, team.size) = mpi.rank_and_size(comm)?;
+        Ok((team.size > 1).then(|| Arc::new(team)))
+    }
+
+    /// A call that all ranks make, carried out by rank 0 with `work` when all have come; its outcome is everybody's.
+    /// `work` gets the marks of all ranks ([`Call::marked`]).
+    pub fn once<T: Wire>(&self, call: &Call<'_>, work: impl FnOnce(&Marks) -> Result<T>) -> Result<T> {
+        if ACTING.get() {
+            return work(&Marks::default());
+        }
+        self.round(call, None, work)
+    }
+
+    /// Like [`Team::once`], but only if ranks change metadata together.
+    pub fn once_unless_independent<T: Wire>(
+        &self,
+        call: &Call<'_>,
+        work: impl FnOnce(&Marks) -> Result<T>,
+    ) -> Result<T> {
+        if is_independent() { work(&Marks::default()) } else { self.once(call, work) }
+    }
+
+    /// What this rank has, if every rank has something; else the failure of the first that has not.
+    pub fn agree<T>(&self, kind: &'static str, mine: Result<T>) -> Result<T> {
+        if ACTING.get() {
+            return mine;
+        }
+        let agreed = self.round(&Call::new(kind), mine.as_ref().err(), |_| Ok(()));
+        mine.and_then(|mine| agreed.map(|()| mine))
+    }
+
+    /// True on the rank that carries calls out.
+    pub fn acts(&self) -> bool {
+        self.rank == 0
+    }
+
+    fn round<T: Wire>(
+        &self,
+        call: &Call<'_>,
+        failure: Option<&Error>,
+        work: impl FnOnce(&Marks) -> Result<T>,
+    ) -> Result<T> {
+        if self.parted.load(Ordering::Relaxed) {
+            return Err(Error::new(ErrorKind::InvalidInput, call.to_string())
+                .because("the ranks of this program have parted ways at an earlier call on this file"));
+        }
+        if self.mpi.is_over() {
+            return Err(Error::new(ErrorKind::InvalidInput, call.to_string())
+                .because("MPI_Finalize was called before the file was closed"));
+        }
+        let done = self.round_now(call, failure, work);
+        // What rank 0 said it failed with comes as a verdict; this is MPI's own failure.
+        done.inspect_err(|_| self.parted.store(true, Ordering::Relaxed))?
+            .take(|| self.parted.store(true, Ordering::Relaxed))
+    }
+
+    fn round_now<T: Wire>(
+        &self,
+        call: &Call<'_>,
+        failure: Option<&Error>,
+        work: impl FnOnce(&Marks) -> Result<T>,
+    ) -> Result<Verdict<T>> {
+        let all = self.gather(call, Record::of(call, failure))?;
+        if self.rank > 0 {
+            return Verdict::decode(&self.broadcast(call, Vec::new())?);
+        }
+        let verdict = match Record::judge(&all) {
+            Some(verdict) => verdict,
+            None => Verdict::Done(act(call, || work(&Record::marks_of_all(&all)))),
+        };
+        self.broadcast(call, verdict.encode())?;
+        Ok(verdict)
+    }
+}
+
+/// Makes a call for all. A panic is a failure like others: all wait for the outcome.
+fn act<T>(call: &Call<'_>, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    ACTING.set(true);
+    let done = catch_unwind(AssertUnwindSafe(work));
+    ACTING.set(false);
+    done.unwrap_or_else(|_| {
+        Err(Error::new(ErrorKind::Internal, call.to_string())
+            .because("a bug in the connector (it panicked)")
+            .try_next("report this with the program that shows it"))
+    })
+}
+
+/// True if each rank changes metadata by itself.
+pub fn is_independent() -> bool {
+    static INDEPENDENT: LazyLock<bool> =
+        LazyLock::new(|| std::env::var_os(MPI_ENV).is_some_and(|value| value == "independent"));
+    *INDEPENDENT
+}
+
+impl Drop for Team {
+    fn drop(&mut self) {
+        self.mpi.free(self.comm);
+    }
+}
+
+/// The collective part of closing a file: when it is over, what every rank had is stored, and what lost its last link
+/// while any rank had it open is deleted.
+pub fn close(file: &Arc<File>, team: &Team, stored: Result<()>) -> Result<()> {
+    if team.mpi.is_over() {
+        return stored;
+    }
+    let stored = team.agree("file_close", stored);
+    if team.parted.load(Ordering::Relaxed) || !file.writable || is_independent() {
+        return stored;
+    }
+    let call = Call::new("file_close").about("deleting").marked(file.shared.open_marks());
+    let deleted = team.once(&call, |marks| {
+        file.shared.with_elsewhere(marks, || {
+            file.shared
+                .take_postponed()
+                .into_iter()
+                .filter(|oid| !marks.may_have(*oid))
+                .try_for_each(|oid| objects::delete_if_unlinked(file, oid))
+        })
+    });
+    stored.and(deleted)
+}

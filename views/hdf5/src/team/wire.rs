@@ -1,0 +1,95 @@
+//! Outcomes of calls as rank 0 tells them to the other ranks.
+
+use std::sync::Arc;
+
+use cenote::{Error, ErrorKind};
+
+use crate::Result;
+use crate::file::{File, beside};
+use crate::meta::bytes::{Reader, Writer};
+use crate::meta::resolve::Place;
+
+/// Something that rank 0 can tell.
+pub trait Wire: Sized {
+    /// Writes it.
+    fn encode(&self, w: &mut Writer);
+    /// Reads it.
+    fn decode(r: &mut Reader<'_>) -> Result<Self>;
+}
+
+impl Wire for () {
+    fn encode(&self, _: &mut Writer) {}
+    fn decode(_: &mut Reader<'_>) -> Result<Self> {
+        Ok(())
+    }
+}
+
+impl Wire for u64 {
+    fn encode(&self, w: &mut Writer) {
+        w.u64(*self);
+    }
+    fn decode(r: &mut Reader<'_>) -> Result<Self> {
+        r.u64()
+    }
+}
+
+impl<A: Wire, B: Wire> Wire for (A, B) {
+    fn encode(&self, w: &mut Writer) {
+        self.0.encode(w);
+        self.1.encode(w);
+    }
+    fn decode(r: &mut Reader<'_>) -> Result<Self> {
+        Ok((A::decode(r)?, B::decode(r)?))
+    }
+}
+
+/// Where an object is, in words that every rank understands.
+pub struct Spot {
+    file: Vec<u8>,
+    oid: u64,
+    path: Vec<u8>,
+}
+
+impl Spot {
+    /// Of a place.
+    pub fn of(place: &Place) -> Self {
+        Self { file: place.file.path.as_bytes().to_vec(), oid: place.oid, path: place.path.clone() }
+    }
+    /// The place, on a rank that has `base` open: in it, or in a file that an external link in it led to.
+    pub fn place(self, base: &Arc<File>) -> Result<Place> {
+        let file =
+            if self.file == base.path.as_bytes() { base.clone() } else { beside::open_member(base, &self.file)? };
+        Ok(Place { file, oid: self.oid, path: self.path })
+    }
+}
+
+impl Wire for Spot {
+    fn encode(&self, w: &mut Writer) {
+        w.bytes(&self.file);
+        w.u64(self.oid);
+        w.bytes(&self.path);
+    }
+    fn decode(r: &mut Reader<'_>) -> Result<Self> {
+        Ok(Self { file: r.bytes()?.to_vec(), oid: r.u64()?, path: r.bytes()?.to_vec() })
+    }
+}
+
+/// Writes an error.
+pub fn put_error(w: &mut Writer, error: &Error) {
+    w.u8(error.kind() as u8);
+    for text in [error.subject(), error.cause(), error.next_step()] {
+        w.bytes(text.as_bytes());
+    }
+}
+
+/// Reads an error.
+pub fn error(r: &mut Reader<'_>) -> Result<Error> {
+    let kind = ErrorKind::from_code(r.u8()?).unwrap_or(ErrorKind::Internal);
+    let mut text = || r.bytes().map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    let (subject, cause, next) = (text()?, text()?, text()?);
+    let mut error = Error::new(kind, subject);
+    if !cause.is_empty() {
+        error = error.because(cause);
+    }
+    Ok(if next.is_empty() { error } else { error.try_next(next) })
+}

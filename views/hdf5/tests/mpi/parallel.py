@@ -1,0 +1,56 @@
+"""An ordinary parallel h5py program: every rank writes its part, collectively and independently. Run by all ranks."""
+
+import sys
+
+import h5py
+import numpy as np
+from mpi4py import MPI
+
+comm = MPI.COMM_WORLD
+rank, ranks = comm.rank, comm.size
+path = sys.argv[1]
+rows, columns = 4 * ranks, 500
+whole = np.arange(rows * columns, dtype="f8").reshape(rows, columns)
+mine = slice(4 * rank, 4 * rank + 4)
+
+with h5py.File(path, "w", driver="mpio", comm=comm) as f:
+    assert f.driver == "mpio"
+    f.attrs["title"] = "made by all ranks"
+    f.attrs["steps"] = np.arange(5)
+    plain = f.create_dataset("plain", (rows, columns), "f8")
+    plain[mine] = whole[mine]
+    packed = f.create_dataset("a/b/packed", (rows, columns), "f4", chunks=(3, 100), compression="gzip", shuffle=True)
+    with packed.collective:
+        packed[mine] = whole[mine].astype("f4")
+    grown = f.create_dataset("grown", (0,), "i8", maxshape=(None,), chunks=(7,))
+    for step in range(5):
+        grown.resize((grown.shape[0] + ranks,))
+        assert grown.shape == ((step + 1) * ranks,), grown.shape
+        grown[step * ranks + rank] = step * 1000 + rank
+    for number in range(10):
+        group = f.create_group(f"groups/{number}")
+        assert len(f["groups"]) == number + 1
+        group.attrs["number"] = number
+    del f["groups/3"]
+    f.move("groups/4", "groups/four")
+    f["alias"] = plain
+    f.flush()
+    comm.barrier()
+    other = (rank + 1) % ranks
+    assert (plain[4 * other : 4 * other + 4] == whole[4 * other : 4 * other + 4]).all()
+    assert (packed[4 * other : 4 * other + 4] == whole[4 * other : 4 * other + 4]).all()
+
+with h5py.File(path, "r", driver="mpio", comm=comm) as f:
+    with f["plain"].collective:
+        assert (f["plain"][:] == whole).all()
+    assert (f["a/b/packed"][:] == whole.astype("f4")).all()
+    assert (f["grown"][:].reshape(5, ranks) == np.arange(5)[:, None] * 1000 + np.arange(ranks)).all()
+    assert sorted(f["groups"]) == [*sorted("01256789"), "four"]
+    assert f.attrs["title"] == "made by all ranks" and list(f.attrs["steps"]) == list(range(5))
+    assert f["alias"] == f["plain"]
+
+if rank == 0:
+    with h5py.File(path, "r") as f:
+        assert (f["plain"][:] == whole).all()
+    version = h5py.version.hdf5_version
+    print(f"h5py {h5py.__version__}, HDF5 {version}: right with {ranks} ranks")
