@@ -32,8 +32,9 @@ impl Hid {
     pub fn hidden(self) -> Self {
         if let Some(inc_ref) = self.h5.H5I_inc_ref {
             // SAFETY: the id is valid and ours: one reference is taken that is not the program's, one is given back that is.
+            // There may be none such: `H5VLget_file_type` of some versions makes hidden ids.
             unsafe {
-                if inc_ref(self.id, false) > 0 {
+                if (self.h5.H5Iget_ref)(self.id) > 0 && inc_ref(self.id, false) > 0 {
                     (self.h5.H5Idec_ref)(self.id);
                 }
             }
