@@ -167,6 +167,84 @@ pub unsafe extern "C" fn cenote_objects(
     })
 }
 
+/// Keeps all that is in the container now, for reading, under a name; no data are copied. `replace`: takes the place of a
+/// snapshot of that name; else `CENOTE_EXISTS` if there is one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_container_snapshot(
+    container: *const cenote_container_t,
+    name: *const c_char,
+    replace: bool,
+    error: *mut *mut cenote_error_t,
+) -> i32 {
+    guard(error, || {
+        // SAFETY: the caller keeps the rules in the header's introduction.
+        let (container, name) = unsafe { (handle::get(container)?, text(name, "name")?) };
+        if replace { container.replace_snapshot(name) } else { container.snapshot(name) }
+    })
+}
+
+/// Opens a snapshot as a container that can be read. It stays as long as the handle, even if it is deleted meanwhile. Free the
+/// handle with `cenote_container_free`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_container_open_snapshot(
+    container: *const cenote_container_t,
+    name: *const c_char,
+    snapshot: *mut *mut cenote_container_t,
+    error: *mut *mut cenote_error_t,
+) -> i32 {
+    guard(error, || {
+        let to = required(snapshot, "snapshot")?;
+        // SAFETY: the caller keeps the rules in the header's introduction.
+        let opened = unsafe { handle::get(container)?.open_snapshot(text(name, "name")?)? };
+        // SAFETY: as above.
+        unsafe { put(to, handle::make(opened)) };
+        Ok(())
+    })
+}
+
+/// Calls `each` with the name of every snapshot of the container, in the order of names.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_container_snapshots(
+    container: *const cenote_container_t,
+    each: Option<unsafe extern "C" fn(context: *mut c_void, name: *const c_char)>,
+    context: *mut c_void,
+    error: *mut *mut cenote_error_t,
+) -> i32 {
+    guard(error, || {
+        // SAFETY: the caller keeps the rules in the header's introduction.
+        for info in unsafe { handle::get(container) }?.snapshots()? {
+            let name = CString::new(info.name.replace('\0', "")).unwrap_or_default();
+            if let Some(each) = each {
+                // SAFETY: the caller gave the function and its context for this.
+                unsafe { each(context, name.as_ptr()) };
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Deletes a snapshot.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_container_delete_snapshot(
+    container: *const cenote_container_t,
+    name: *const c_char,
+    error: *mut *mut cenote_error_t,
+) -> i32 {
+    // SAFETY: the caller keeps the rules in the header's introduction.
+    guard(error, || unsafe { handle::get(container)?.delete_snapshot(text(name, "name")?) })
+}
+
+/// The container holds again what it held when the snapshot was made, in one transaction; the snapshot stays.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_container_roll_back(
+    container: *const cenote_container_t,
+    name: *const c_char,
+    error: *mut *mut cenote_error_t,
+) -> i32 {
+    // SAFETY: the caller keeps the rules in the header's introduction.
+    guard(error, || unsafe { handle::get(container)?.roll_back(text(name, "name")?) })
+}
+
 /// Returns when everything acknowledged so far in this container survives power loss.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_container_flush(

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use crate::convert::{block_shift, durability, index_id, object_id, unexpected};
 use crate::errors::raise;
 use crate::index::Index;
-use crate::info::{ContainerInfo, VerifyReport};
+use crate::info::{ContainerInfo, SnapshotInfo, VerifyReport};
 use crate::object::{Object, Objects};
 use crate::store::Store;
 
@@ -54,6 +54,28 @@ impl Container {
             self.0.set(&spec)
         })
         .map_err(raise)
+    }
+    /// Keep all that is in it now, for reading, under a name; no data are copied.
+    #[pyo3(signature = (name, replace = false))]
+    fn snapshot(&self, py: Python<'_>, name: &str, replace: bool) -> PyResult<()> {
+        py.detach(|| if replace { self.0.replace_snapshot(name) } else { self.0.snapshot(name) }).map_err(raise)
+    }
+    /// Its snapshots, in the order of names.
+    fn snapshots(&self, py: Python<'_>) -> PyResult<Vec<SnapshotInfo>> {
+        let found = py.detach(|| self.0.snapshots()).map_err(raise)?;
+        Ok(found.into_iter().map(SnapshotInfo::from).collect())
+    }
+    /// A snapshot, as a container that can be read.
+    fn open_snapshot(&self, py: Python<'_>, name: &str) -> PyResult<Self> {
+        py.detach(|| self.0.open_snapshot(name)).map(Self).map_err(raise)
+    }
+    /// Delete a snapshot.
+    fn delete_snapshot(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        py.detach(|| self.0.delete_snapshot(name)).map_err(raise)
+    }
+    /// Hold again what it held when the snapshot was made.
+    fn roll_back(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        py.detach(|| self.0.roll_back(name)).map_err(raise)
     }
     /// A new object; the id is drawn at random and the block size the container's where None.
     #[pyo3(signature = (id = None, block_size = None))]

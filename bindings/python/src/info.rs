@@ -50,6 +50,42 @@ impl From<cenote::ContainerInfo> for ContainerInfo {
     }
 }
 
+/// A snapshot of a container.
+#[pyclass(frozen, get_all, module = "cenote")]
+pub struct SnapshotInfo {
+    /// Its name.
+    pub name: String,
+    /// What it is read by.
+    pub id: u64,
+    /// Epoch at which it was made.
+    pub epoch: u64,
+    /// When it was made, in milliseconds since 1970.
+    pub unix_ms: u64,
+    /// Objects in it.
+    pub objects: u64,
+    /// Indices in it.
+    pub indices: u64,
+    /// Records in its indices.
+    pub records: u64,
+    /// Bytes that it has, those that it shares with the container included.
+    pub stored_bytes: u64,
+}
+
+impl From<cenote::SnapshotInfo> for SnapshotInfo {
+    fn from(info: cenote::SnapshotInfo) -> Self {
+        Self {
+            name: info.name,
+            id: info.id.0,
+            epoch: info.epoch,
+            unix_ms: info.unix_ms,
+            objects: info.objects,
+            indices: info.indices,
+            records: info.records,
+            stored_bytes: info.stored_bytes,
+        }
+    }
+}
+
 /// An object as it stands.
 #[pyclass(frozen, get_all, module = "cenote")]
 pub struct ObjectStat {

@@ -29,7 +29,8 @@ mod _native {
     use crate::index::{Index, Records};
     #[pymodule_export]
     use crate::info::{
-        ContainerInfo, ExplainedRange, Explanation, Finding, ObjectStat, StoreStats, TierInfo, VerifyReport,
+        ContainerInfo, ExplainedRange, Explanation, Finding, ObjectStat, SnapshotInfo, StoreStats, TierInfo,
+        VerifyReport,
     };
     #[pymodule_export]
     use crate::object::{Object, Objects};

@@ -125,6 +125,9 @@ pub enum Command {
         #[arg(short, long)]
         recursive: bool,
     },
+    /// Make, list, open, delete snapshots of a container or an HDF5 file, and go back to one
+    #[command(subcommand)]
+    Snapshot(SnapshotCommand),
     /// Copy a file in, whole or not at all; prints the object's name
     Put(PutArgs),
     /// Copy an object out into a file
@@ -203,6 +206,50 @@ The same as a file for --config:
   size = \"2GiB\"
   high = \"90%\"              # draining starts above this use...
   low = \"70%\"               # ...and goes down to this";
+
+/// Commands about snapshots.
+#[derive(Subcommand, Debug)]
+pub enum SnapshotCommand {
+    /// Keep all that is in a container now, for reading; no data are copied
+    Create {
+        /// CONTAINER, or the path of an HDF5 file that lives in the store
+        container: OsString,
+        /// Name of the snapshot
+        name: String,
+        /// Take the place of a snapshot of that name
+        #[arg(short, long)]
+        replace: bool,
+    },
+    /// List the snapshots
+    List {
+        /// CONTAINER, or the path of an HDF5 file
+        container: OsString,
+    },
+    /// Make a file by which HDF5 programs read a snapshot of an HDF5 file; of other containers, list the objects in it
+    Open {
+        /// CONTAINER, or the path of an HDF5 file
+        container: OsString,
+        /// Name of the snapshot
+        name: String,
+        /// The file to make [default: FILE@NAME]
+        stub: Option<PathBuf>,
+    },
+    /// The container holds again what it held when the snapshot was made; the snapshot stays
+    Rollback {
+        /// CONTAINER, or the path of an HDF5 file
+        container: OsString,
+        /// Name of the snapshot
+        name: String,
+    },
+    /// Delete snapshots
+    Delete {
+        /// CONTAINER, or the path of an HDF5 file
+        container: OsString,
+        /// Names of snapshots
+        #[arg(required = true)]
+        names: Vec<String>,
+    },
+}
 
 /// Arguments of `init`.
 #[derive(Args, Debug)]

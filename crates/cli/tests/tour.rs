@@ -252,3 +252,23 @@ fn every_command_has_help() {
         assert!(place.ok([command, "--help"]).contains("Usage:"), "{command}");
     }
 }
+
+#[test]
+fn a_container_is_kept_and_gone_back_to() {
+    let place = Place::served();
+    assert_eq!(place.run_with_input(b"first", ["put", "-", "runs/2a"]).code, 0);
+    place.ok(["snapshot", "create", "runs", "before"]);
+    assert_eq!(place.run(["snapshot", "create", "runs", "before"]).code, 1);
+    assert_eq!(place.run_with_input(b"2nd", ["put", "-f", "-", "runs/2a"]).code, 0);
+    let listed = place.json(["snapshot", "list", "runs"]);
+    assert_eq!((&listed[0]["name"], &listed[0]["objects"]), (&"before".into(), &1.into()));
+    assert!(place.ok(["snapshot", "list", "runs"]).contains("before"));
+    assert!(place.ok(["snapshot", "open", "runs", "before"]).ends_with("2a"));
+    place.ok(["snapshot", "rollback", "runs", "before"]);
+    assert_eq!(place.ok(["cat", "runs/2a"]), "first");
+    place.ok(["snapshot", "delete", "runs", "before"]);
+    let gone = place.run(["snapshot", "rollback", "runs", "before"]);
+    assert!(gone.code == 1 && gone.err.contains("before") && gone.err.contains("runs"), "{}", gone.err);
+    let none = place.run(["snapshot", "list", "nowhere.h5"]);
+    assert!(none.code == 1 && none.err.contains("nowhere.h5"), "{}", none.err);
+}

@@ -13,6 +13,7 @@ use crate::index::Index;
 use crate::object::Object;
 use crate::op::Op;
 use crate::session::Session;
+use crate::snapshot::Pin;
 use crate::store::{Store, surprise};
 
 /// Objects created with one message.
@@ -30,6 +31,8 @@ pub(crate) struct Inner {
     pub label: Arc<str>,
     pub class: Class,
     pub block_shift: u8,
+    /// It is a snapshot, which stays as long as this.
+    _pin: Option<Pin>,
 }
 
 impl std::fmt::Debug for Container {
@@ -43,17 +46,26 @@ impl std::fmt::Debug for Container {
 
 impl Container {
     pub(crate) fn new(store: &Store, session: &Session, info: &ContainerInfo) -> Self {
+        Self::with(store, session, info, None)
+    }
+    /// A snapshot, kept by `pin`.
+    pub(crate) fn pinned(store: &Store, session: &Session, info: &ContainerInfo, pin: Pin) -> Self {
+        Self::with(store, session, info, Some(pin))
+    }
+    fn with(store: &Store, session: &Session, info: &ContainerInfo, pin: Option<Pin>) -> Self {
         let label: Arc<str> = info.label.as_str().into();
         session.learn_label(info.id, &label);
         let class = Class { durability: info.spec.durability, policy: info.spec.policy.clone() };
-        let inner = Inner { store: store.clone(), id: info.id, label, class, block_shift: info.spec.block_shift };
+        let block_shift = info.spec.block_shift;
+        let inner = Inner { store: store.clone(), id: info.id, label, class, block_shift, _pin: pin };
         Self { inner: Arc::new(inner) }
     }
     pub(crate) fn nowhere(store: &Store, label: &str) -> Self {
         let spec = cenote_model::ContainerSpec::default();
         let class = Class { durability: spec.durability, policy: spec.policy };
         let id = ContainerId(u64::MAX);
-        let inner = Inner { store: store.clone(), id, label: label.into(), class, block_shift: spec.block_shift };
+        let block_shift = spec.block_shift;
+        let inner = Inner { store: store.clone(), id, label: label.into(), class, block_shift, _pin: None };
         Self { inner: Arc::new(inner) }
     }
     /// Its id, which a rename keeps.

@@ -13,6 +13,7 @@ mod op;
 mod options;
 mod records;
 mod session;
+mod snapshot;
 mod staged;
 mod store;
 mod sync;
@@ -24,7 +25,7 @@ pub use cenote_model as model;
 pub use cenote_model::{
     ContainerId, ContainerInfo, ContainerSpec, DeviceInfo, DeviceKind, DeviceSpec, Durability, Error, ErrorKind,
     Explanation, Finding, IndexId, IndexKey, KeyCode, NextFrom, ObjectId, ObjectKey, ObjectStat, Records, Result,
-    StoreConfig, StoreId, StoreStats, VerifyReport,
+    SnapshotInfo, StoreConfig, StoreId, StoreStats, VerifyReport,
 };
 pub use cenote_server::Destroyed;
 pub use container::Container;

@@ -61,3 +61,26 @@ pub struct ContainerInfo {
     /// Bytes that its live extents take on all devices.
     pub stored_bytes: u64,
 }
+
+/// A snapshot of a container as it stands. Its content is read like that of a container whose id is `id`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SnapshotInfo {
+    /// What its objects and indices are read by.
+    pub id: ContainerId,
+    /// The container that it is of.
+    pub of: ContainerId,
+    /// Its name, unique among the snapshots of the container.
+    pub name: String,
+    /// Epoch at which it was made: it has what the container held then.
+    pub epoch: u64,
+    /// When it was made, in milliseconds since 1970.
+    pub unix_ms: u64,
+    /// Objects in it.
+    pub objects: u64,
+    /// Indices in it.
+    pub indices: u64,
+    /// Index records in it.
+    pub records: u64,
+    /// Bytes that its extents cover, those that it shares with the container included.
+    pub stored_bytes: u64,
+}

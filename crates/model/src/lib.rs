@@ -16,7 +16,7 @@ mod tier;
 mod tier_text;
 mod update;
 
-pub use container::{ContainerInfo, ContainerSpec, Durability};
+pub use container::{ContainerInfo, ContainerSpec, Durability, SnapshotInfo};
 pub use error::{Error, ErrorKind, Result};
 pub use extent::{Encoding, Extent, Sums};
 pub use id::{ContainerId, DeviceId, IndexId, IndexKey, NodeId, ObjectId, ObjectKey, StoreId};

@@ -14,6 +14,8 @@ pub const KEY_BYTES_MAX: usize = 128 << 10;
 pub const VALUE_BYTES_MAX: usize = 16 << 20;
 /// Longest container label, in bytes (UTF-8).
 pub const LABEL_BYTES_MAX: usize = 4096;
+/// Longest name of a snapshot, in bytes (UTF-8).
+pub const SNAPSHOT_NAME_BYTES_MAX: usize = 255;
 /// Longest run of bytes that one extent may take on a device.
 pub const RUN_BYTES_MAX: u32 = 64 << 20;
 /// Bytes that one checksum covers within a run, counted from the run's start: 64 KiB.

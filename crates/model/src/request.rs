@@ -2,7 +2,7 @@
 
 use crate::{
     ContainerId, ContainerInfo, DeviceId, DeviceInfo, DeviceSpec, Error, Extent, IndexId, IndexKey, ObjectId,
-    ObjectKey, Records, Update,
+    ObjectKey, Records, SnapshotInfo, Update,
 };
 
 /// What a client may ask of a store. The same values go to an engine in the process and, encoded by `wire`, to a daemon.
@@ -40,6 +40,13 @@ pub enum Request {
     ContainerById { id: ContainerId },
     /// Up to `limit` containers whose label is greater than `after`, in label order.
     ContainerList { after: Option<String>, limit: u32 },
+    /// Up to `limit` snapshots of a container whose name is greater than `after`, in the order of names.
+    SnapshotList { container: ContainerId, after: Option<String>, limit: u32 },
+    /// A snapshot of a container by its name. `pin`: it can be read by this session until [`Request::SnapshotUnpin`],
+    /// even when it is deleted meanwhile.
+    SnapshotByName { container: ContainerId, name: String, pin: bool },
+    /// This session needs a snapshot no longer.
+    SnapshotUnpin { id: ContainerId },
     /// Free space to write to, for a container. `bytes` in runs of at least `run_min` bytes, on the device that
     /// placement chooses (never one of `avoid`).
     Lease { container: ContainerId, bytes: u64, run_min: u32, avoid: Vec<DeviceId> },
@@ -287,6 +294,8 @@ pub enum Response {
     Container(ContainerInfo),
     /// To [`Request::ContainerList`].
     Containers(Vec<ContainerInfo>),
+    /// To the snapshot requests.
+    Snapshots(Vec<SnapshotInfo>),
     /// To [`Request::Lease`].
     Lease(Lease),
     /// To [`Request::Devices`].

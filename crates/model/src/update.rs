@@ -14,6 +14,13 @@ pub enum Update {
     ContainerSet { id: ContainerId, spec: ContainerSpec },
     /// Deletes it with everything in it.
     ContainerDelete { id: ContainerId },
+    /// Makes a snapshot of a container: all that is in it now, for reading only. `id`, by which it is read, and the time
+    /// are chosen by the engine when 0. With `replace`, it takes the place of one of that name.
+    SnapshotCreate { of: ContainerId, id: ContainerId, name: String, replace: bool, unix_ms: u64 },
+    /// Deletes a snapshot.
+    SnapshotDelete { of: ContainerId, name: String },
+    /// The container holds again what it held when the snapshot was made; the snapshot stays.
+    SnapshotRollback { of: ContainerId, name: String },
     /// Makes an empty object with blocks of 2^`block_shift` bytes.
     ObjectCreate { key: ObjectKey, block_shift: u8 },
     /// Deletes it.
@@ -35,6 +42,10 @@ pub enum Update {
 }
 
 impl Update {
+    /// True if it is about a snapshot: such an update stands alone in its request.
+    pub fn is_about_snapshot(&self) -> bool {
+        matches!(self, Self::SnapshotCreate { .. } | Self::SnapshotDelete { .. } | Self::SnapshotRollback { .. })
+    }
     /// The container that it changes.
     pub fn container(&self) -> ContainerId {
         match self {
@@ -42,6 +53,9 @@ impl Update {
             | Self::ContainerRename { id, .. }
             | Self::ContainerSet { id, .. }
             | Self::ContainerDelete { id } => *id,
+            Self::SnapshotCreate { of, .. } | Self::SnapshotDelete { of, .. } | Self::SnapshotRollback { of, .. } => {
+                *of
+            }
             Self::ObjectCreate { key, .. }
             | Self::ObjectDelete { key }
             | Self::Write { key, .. }

@@ -18,6 +18,24 @@ pub(crate) struct Fresh {
     pub len: u64,
 }
 
+/// What makes a container a snapshot.
+#[derive(Clone, Debug)]
+pub(crate) struct Snapshot {
+    /// The container that it is of.
+    pub of: ContainerId,
+    pub name: String,
+    /// Epoch at which it was made.
+    pub epoch: u64,
+    /// Milliseconds since 1970 then.
+    pub unix_ms: u64,
+    /// Number of cuts of the original then.
+    pub made: u32,
+    /// It has no name any more, and waits for those who may need it.
+    pub deleted: bool,
+    /// An undo entry of the original may bring it back.
+    pub in_undo: bool,
+}
+
 /// A container.
 #[derive(Debug)]
 pub(crate) struct Container {
@@ -57,6 +75,10 @@ pub(crate) struct Container {
     pub data_epoch: u64,
     /// Transactions after `persisted` that other containers took part in.
     pub links: Vec<(u64, ContainerId)>,
+    /// It is a snapshot, and never changes.
+    pub snapshot: Option<Box<Snapshot>>,
+    /// There are or were snapshots of it: its extents may share whole checksum units with others of its family.
+    pub shares: bool,
 }
 
 impl Container {
@@ -84,6 +106,15 @@ impl Container {
             dirty_since_ns: 0,
             data_epoch: 0,
             links: Vec::new(),
+            snapshot: None,
+            shares: false,
+        }
+    }
+    /// The container whose snapshots, and itself, may share space with this one.
+    pub fn family(&self) -> Option<ContainerId> {
+        match &self.snapshot {
+            Some(snapshot) => Some(snapshot.of),
+            None => self.shares.then_some(self.id),
         }
     }
     pub fn info(&self) -> ContainerInfo {
@@ -139,6 +170,8 @@ pub(crate) struct Containers {
     by_label: BTreeMap<String, u32>,
     last: (ContainerId, u32),
     pub next_id: u64,
+    /// Snapshots of each container that has any, deleted ones that wait included, oldest first.
+    families: BTreeMap<ContainerId, Vec<ContainerId>>,
 }
 
 impl Default for Containers {
@@ -150,6 +183,7 @@ impl Default for Containers {
             by_label: BTreeMap::new(),
             last: (ContainerId(0), 0),
             next_id: 1,
+            families: BTreeMap::new(),
         }
     }
 }
@@ -210,9 +244,42 @@ impl Containers {
         });
         self.next_id = self.next_id.max(container.id.0.saturating_add(1));
         self.by_id.insert(container.id, slot);
-        self.by_label.insert(container.label.clone(), slot);
+        match &container.snapshot {
+            None => drop(self.by_label.insert(container.label.clone(), slot)),
+            Some(snapshot) => self.families.entry(snapshot.of).or_default().push(container.id),
+        }
         self.slots[slot as usize] = Some(Box::new(container));
         slot
+    }
+    /// True if there is no snapshot at all, not even a deleted one.
+    #[inline]
+    pub fn has_no_snapshots(&self) -> bool {
+        self.families.is_empty()
+    }
+    /// How many snapshots there are, deleted ones that wait included.
+    pub fn snapshots(&self) -> usize {
+        self.families.values().map(Vec::len).sum()
+    }
+    /// All snapshots of a container, deleted ones that wait included.
+    pub fn snapshots_of(&self, of: ContainerId) -> &[ContainerId] {
+        self.families.get(&of).map_or(&[], Vec::as_slice)
+    }
+    /// The slot of a snapshot by its name.
+    pub fn snapshot_slot(&self, of: ContainerId, name: &str) -> Option<u32> {
+        let named = |container: &Container| {
+            container.snapshot.as_ref().is_some_and(|snapshot| !snapshot.deleted && snapshot.name == name)
+        };
+        let slots = self.snapshots_of(of).iter().filter_map(|id| self.by_id.get(id).copied());
+        slots.into_iter().find(|slot| named(self.at(*slot)))
+    }
+    /// True if it is a snapshot.
+    pub fn is_snapshot(&self, id: ContainerId) -> bool {
+        !self.has_no_snapshots() && self.get(id).is_some_and(|container| container.snapshot.is_some())
+    }
+    /// True if it is a snapshot that was deleted.
+    pub fn is_deleted_snapshot(&self, id: ContainerId) -> bool {
+        let deleted = |container: &Container| container.snapshot.as_ref().is_some_and(|snapshot| snapshot.deleted);
+        !self.has_no_snapshots() && self.get(id).is_some_and(deleted)
     }
     pub fn rename(&mut self, slot: u32, label: String) -> String {
         self.by_label.insert(label.clone(), slot);
@@ -224,10 +291,21 @@ impl Containers {
     pub fn hide(&mut self, slot: u32) {
         let (id, label) = (self.at(slot).id, self.at(slot).label.clone());
         self.by_id.remove(&id);
-        self.by_label.remove(&label);
+        let of = self.at(slot).snapshot.as_ref().map(|snapshot| snapshot.of);
+        match of {
+            None => drop(self.by_label.remove(&label)),
+            Some(of) => {
+                if let Some(family) = self.families.get_mut(&of) {
+                    family.retain(|member| *member != id);
+                    if family.is_empty() {
+                        self.families.remove(&of);
+                    }
+                }
+            }
+        }
         self.last = (ContainerId(0), 0);
     }
-    /// The opposite of [`Containers::hide`].
+    /// The opposite of [`Containers::hide`], for a container that is no snapshot.
     pub fn show(&mut self, slot: u32) {
         let (id, label) = (self.at(slot).id, self.at(slot).label.clone());
         self.by_id.insert(id, slot);

@@ -124,6 +124,10 @@ impl Objects {
         };
         Some(slot)
     }
+    /// How many more objects there can be.
+    pub fn room(&self) -> u64 {
+        u64::from(NO_SLOT - self.used) + self.free.len() as u64
+    }
     /// Frees a slot. Its map must be empty, or the caller must have taken care of the extents.
     pub fn remove(&mut self, slot: u32) {
         let object = self.get_mut(slot);

@@ -2,6 +2,7 @@
 
 use cenote_model::{ContainerId, ObjectKey};
 
+use crate::container::Container;
 use crate::map::{Ext, ExtentMap, NO_DEVICE, Pieces};
 use crate::space::Tag;
 use crate::state::State;
@@ -101,9 +102,49 @@ impl State {
         })
     }
 
-    /// Does it; to be called only if [`State::can_place`]. The version word of a live object must be raised by the caller
-    /// between this and retiring: `retire` is called with the places given up.
-    pub fn place(&mut self, placing: &Placing, tag: Tag) {
+    /// The same extent of the same object in snapshots, or in the original: it goes where this one goes. What was cut since
+    /// goes its own way.
+    pub fn twins(&mut self, placing: &Placing) -> Vec<ObjectKey> {
+        let Target::Live { key, offset } = placing.target else { return Vec::new() };
+        if self.containers.has_no_snapshots() {
+            return Vec::new();
+        }
+        let Some(family) = self.containers.get(key.container).and_then(Container::family) else { return Vec::new() };
+        let Some(ext) = self.target_mut(placing.target).cloned() else { return Vec::new() };
+        let members = [family].into_iter().chain(self.containers.snapshots_of(family).iter().copied());
+        let members: Vec<ContainerId> = members.filter(|member| *member != key.container).collect();
+        let mut twins = Vec::new();
+        for container in members {
+            let key = ObjectKey { container, ..key };
+            let same = |other: &Ext| {
+                identity(other) == identity(&ext) && (other.copy, other.copy_base) == (ext.copy, ext.copy_base)
+            };
+            let slot = self.find_object(key);
+            if slot.is_some_and(|slot| self.objects.get(slot).map.get(offset).is_some_and(same)) {
+                twins.push(key);
+            }
+        }
+        twins
+    }
+
+    /// Does it; to be called only if [`State::can_place`], with what [`State::twins`] gave. The version words of live objects
+    /// must be raised by the caller.
+    pub fn place(&mut self, placing: &Placing, twins: &[ObjectKey], tag: Tag) {
+        self.place_one(placing, tag);
+        let Target::Live { offset, .. } = placing.target else { return };
+        for key in twins {
+            let target = Target::Live { key: *key, offset };
+            self.place_one(&Placing { target, ..placing.clone() }, tag);
+            let Some(ext) = self.target_mut(target).cloned() else { continue };
+            match placing.action {
+                Action::Copy { dev, base } => self.space.shared.touch_place(&ext, dev, base),
+                Action::Move { .. } => self.space.shared.touch_place(&ext, ext.dev, ext.run_offset),
+                Action::Evict | Action::Split { .. } => {}
+            }
+        }
+    }
+
+    fn place_one(&mut self, placing: &Placing, tag: Tag) {
         let Some(ext) = self.target_mut(placing.target) else { return };
         let before = ext.clone();
         match placing.action {

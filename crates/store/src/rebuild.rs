@@ -1,20 +1,31 @@
 //! After replay: which space is in use, which units are shared, and what is still to be copied.
 
-use cenote_model::{Error, ErrorKind, Result};
+use std::collections::BTreeSet;
+
+use cenote_model::{ContainerId, Error, ErrorKind, Result};
 use foldhash::fast::FixedState;
-use hashbrown::HashSet;
+use hashbrown::hash_map::Entry;
+use hashbrown::{HashMap, HashSet};
 
 use crate::container::{Containers, Fresh};
 use crate::map::Ext;
 use crate::objects::{Objects, Presence};
 use crate::persist::{DrainItem, Stage};
-use crate::space::{Bitmap, STAMP_BYTES, Shared, Space, for_places, unit_at};
+use crate::space::{Bitmap, STAMP_BYTES, Shared, Space, for_places, for_units, unit_at};
 use crate::state::State;
 use crate::sums::UNIT;
 use crate::undo::Change;
 
-/// Units at the edge of an extent that were seen.
-type Edges = HashSet<(u8, u64), FixedState>;
+/// Units that several extents may touch.
+#[derive(Default)]
+struct Edges {
+    /// Those at the edge of an extent that were seen.
+    seen: HashSet<(u8, u64), FixedState>,
+    /// Those of extents that may share all over: their bytes, and the family that they belong to.
+    family: HashMap<(u8, u64), (u32, ContainerId), FixedState>,
+    /// Families of which more than one extent touches such a unit.
+    sharing: BTreeSet<ContainerId>,
+}
 
 impl State {
     /// Computes all that the journal and checkpoints do not say. An error means that extents contradict each other.
@@ -27,8 +38,9 @@ impl State {
             if object.presence == Presence::Free {
                 continue;
             }
+            let family = self.containers.at(object.container).family();
             for (offset, ext) in object.map.iter() {
-                if let Err(why) = self.space.claim(ext, &mut edges) {
+                if let Err(why) = self.space.claim(ext, family, &mut edges) {
                     return Err(Error::new(
                         ErrorKind::Corrupt,
                         format!("{} bytes at {offset} of object {}", ext.len, self.key_of(slot)),
@@ -41,10 +53,11 @@ impl State {
         }
         for id in self.containers.ids() {
             let Some(container) = self.containers.get(id) else { continue };
+            let family = container.family();
             for undo in &container.undo {
                 let Change::Range { pieces, .. } = &undo.change else { continue };
                 for (_, ext) in pieces.iter() {
-                    if let Err(why) = self.space.claim(ext, &mut edges) {
+                    if let Err(why) = self.space.claim(ext, family, &mut edges) {
                         return Err(
                             Error::new(ErrorKind::Corrupt, format!("the undo list of container {id}")).because(why)
                         );
@@ -52,6 +65,12 @@ impl State {
                 }
             }
             self.list_undo(id);
+        }
+        for id in self.containers.ids() {
+            let alone = self.containers.snapshots_of(id).is_empty() && !edges.sharing.contains(&id);
+            if let Some(container) = self.containers.get_mut(id).filter(|_| alone) {
+                container.shares = false;
+            }
         }
         self.claim_leases()
     }
@@ -142,17 +161,32 @@ impl Space {
         for slot in 0..objects.slots() {
             let object = objects.get(slot);
             if object.presence != Presence::Free {
-                object.map.iter().for_each(|(_, ext)| self.count_edges(ext, &mut edges));
+                let family = containers.at(object.container).family();
+                object.map.iter().for_each(|(_, ext)| self.count_shared(ext, family, &mut edges));
             }
         }
-        for undo in containers.iter().flat_map(|container| &container.undo) {
-            if let Change::Range { pieces, .. } = &undo.change {
-                pieces.iter().for_each(|(_, ext)| self.count_edges(ext, &mut edges));
+        for container in containers.iter() {
+            for undo in &container.undo {
+                if let Change::Range { pieces, .. } = &undo.change {
+                    pieces.iter().for_each(|(_, ext)| self.count_shared(ext, container.family(), &mut edges));
+                }
             }
         }
     }
 
-    fn count_edges(&mut self, ext: &Ext, edges: &mut Edges) {
+    fn count_shared(&mut self, ext: &Ext, family: Option<ContainerId>, edges: &mut Edges) {
+        if family.is_none() {
+            return self.count_edges(ext, &mut edges.seen);
+        }
+        for_units(ext, |dev, unit| {
+            if !edges.seen.insert((dev, unit)) {
+                self.shared.touch_again(dev, unit);
+                self.shared.set_everywhere();
+            }
+        });
+    }
+
+    fn count_edges(&mut self, ext: &Ext, edges: &mut HashSet<(u8, u64), FixedState>) {
         let (first_inside, last_inside) = (ext.begins_inside(), ext.ends_inside());
         if !first_inside && !last_inside {
             return;
@@ -186,14 +220,51 @@ impl Space {
     }
 
     /// Marks the units that an extent touches as in use, at both its places.
-    fn claim(&mut self, ext: &Ext, edges: &mut Edges) -> std::result::Result<(), &'static str> {
+    fn claim(
+        &mut self,
+        ext: &Ext,
+        family: Option<ContainerId>,
+        edges: &mut Edges,
+    ) -> std::result::Result<(), &'static str> {
         let mut outcome = Ok(());
         for_places(ext, |dev, base| {
             if outcome.is_ok() {
-                outcome = self.claim_place(ext, dev, base, edges);
+                outcome = match family {
+                    None => self.claim_place(ext, dev, base, edges),
+                    Some(family) => self.claim_units(ext, dev, base, family, edges),
+                };
             }
         });
         outcome
+    }
+
+    /// Each unit by itself: others of the family may touch it too, but then all of it.
+    fn claim_units(
+        &mut self,
+        ext: &Ext,
+        dev: u8,
+        base: u64,
+        family: ContainerId,
+        edges: &mut Edges,
+    ) -> std::result::Result<(), &'static str> {
+        let hull = ext.hull();
+        for at in (hull.begin..hull.end).step_by(UNIT as usize) {
+            let unit = unit_at(base, at);
+            let end = at.saturating_add(UNIT).min(hull.end);
+            match edges.family.entry((dev, unit)) {
+                Entry::Vacant(entry) => {
+                    entry.insert((end - at, family));
+                    self.claim_bytes(dev, base, at, end)?;
+                }
+                Entry::Occupied(entry) if *entry.get() == (end - at, family) => {
+                    edges.sharing.insert(family);
+                    self.shared.touch_again(dev, unit);
+                    self.shared.set_everywhere();
+                }
+                Entry::Occupied(_) => return Err("its space on the device belongs to something else too"),
+            }
+        }
+        Ok(())
     }
 
     fn claim_place(
@@ -230,7 +301,7 @@ impl Space {
         edges: &mut Edges,
     ) -> std::result::Result<(), &'static str> {
         let unit = unit_at(base, at);
-        if edges.insert((dev, unit)) {
+        if edges.seen.insert((dev, unit)) {
             return self.claim_bytes(dev, base, at, at.saturating_add(UNIT).min(ext.hull().end));
         }
         self.shared.touch_again(dev, unit);

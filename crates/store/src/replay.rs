@@ -35,7 +35,22 @@ impl State {
                 self.sessions.next_id = self.sessions.next_id.max(id.0.saturating_add(1));
                 self.sessions.open.insert(id, Session::new(info));
             }
-            Entry::SessionClose { id } => drop(self.sessions.open.remove(&id)),
+            Entry::SessionClose { id } => {
+                let closed = self.sessions.open.remove(&id);
+                closed.into_iter().flat_map(|session| session.pins).for_each(|id| self.let_go(id));
+            }
+            Entry::Pin { session, id, yes } => {
+                let owner = self.sessions.open.get_mut(&session).ok_or("a pin of a session that is not open")?;
+                if yes && !self.containers.is_snapshot(id) {
+                    return Err("a pin of a snapshot that is not there");
+                }
+                if yes {
+                    owner.pins.insert(id);
+                } else {
+                    owner.pins.remove(&id);
+                    self.let_go(id);
+                }
+            }
             Entry::Lease { session, seq, runs } => {
                 let owner = self.sessions.open.get_mut(&session).ok_or("a lease of a session that is not open")?;
                 for run in &runs {
@@ -70,7 +85,8 @@ impl State {
                     if !self.can_place(&placing) {
                         return Err("it moves an extent that is not there");
                     }
-                    self.place(&placing, Tag::default());
+                    let twins = self.twins(&placing);
+                    self.place(&placing, &twins, Tag::default());
                 }
             }
             Entry::Synced => {}

@@ -25,6 +25,11 @@ impl State {
             }
             self.undo_all(at);
         }
+        // What only a session read, too.
+        let deleted = self.containers.ids().into_iter().filter(|id| self.containers.is_deleted_snapshot(*id));
+        for id in deleted.collect::<Vec<_>>() {
+            self.drop_snapshot(id);
+        }
         self.cuts.pending.clear();
         self.cuts.dirty.clear();
         (rolled_back, self.leave_lost_devices(lost))
@@ -46,6 +51,21 @@ impl State {
         container.later = container.cuts;
         container.fresh.clear();
         container.links.clear();
+    }
+
+    /// A snapshot goes with all its objects; who has their space is found out later.
+    fn drop_snapshot(&mut self, id: cenote_model::ContainerId) {
+        let Some(slot) = self.containers.slot_of(id) else { return };
+        let container = self.containers.at_mut(slot);
+        if container.snapshot.is_none() {
+            return;
+        }
+        for object in std::mem::take(&mut container.objects).into_values() {
+            self.extents -= self.objects.get(object).map.extents();
+            self.objects.remove(object);
+        }
+        self.containers.hide(slot);
+        self.containers.vacate(slot);
     }
 
     fn undo_one(&mut self, at: u32, change: Change) {
@@ -83,6 +103,13 @@ impl State {
             Change::IndexDeleted { index, was } => {
                 container.records += was.len();
                 container.indices.insert(index, *was);
+            }
+            Change::SnapshotMade { id } => self.drop_snapshot(id),
+            Change::SnapshotDeleted { id } => {
+                let snapshot = self.containers.get_mut(id).and_then(|container| container.snapshot.as_mut());
+                if let Some(snapshot) = snapshot {
+                    (snapshot.deleted, snapshot.in_undo) = (false, false);
+                }
             }
             Change::Record { index, key, was } => {
                 let Some(records) = container.indices.get_mut(&index) else { return };

@@ -1,6 +1,6 @@
 //! Sessions: who they are, what they lease, and what they were answered.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use cenote_model::{ContainerId, KeyCode, Run};
 
@@ -31,6 +31,8 @@ pub(crate) struct Session {
     pub info: SessionInfo,
     /// Bytes of each leased range by device slot and offset.
     pub leases: BTreeMap<(u8, u64), u64>,
+    /// Snapshots that it reads.
+    pub pins: BTreeSet<ContainerId>,
     outcomes: VecDeque<Recorded>,
     seq_max: u64,
 }

@@ -1,6 +1,6 @@
 //! What a container needs to go back to its persisted epoch after power loss.
 
-use cenote_model::{IndexId, ObjectId};
+use cenote_model::{ContainerId, IndexId, ObjectId};
 
 use crate::index::{Index, Key, Record};
 use crate::map::Pieces;
@@ -27,4 +27,8 @@ pub(crate) enum Change {
     IndexDeleted { index: IndexId, was: Box<Index> },
     /// The record had this value, or was not there.
     Record { index: IndexId, key: Key, was: Option<Record> },
+    /// The snapshot was not there.
+    SnapshotMade { id: ContainerId },
+    /// The snapshot was there; it waits under its id.
+    SnapshotDeleted { id: ContainerId },
 }

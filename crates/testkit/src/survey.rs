@@ -25,6 +25,8 @@ pub struct Used {
     pub run_offset: u64,
     /// How long it is.
     pub run_len: u64,
+    /// The container that it is of, or of a snapshot of which it is: these may share bytes.
+    pub family: ContainerId,
 }
 
 impl Used {
@@ -50,7 +52,7 @@ pub struct Survey {
 
 /// Takes a survey, `page` entries at a time. `Err`: the store answered what it must not.
 pub fn survey(engine: &mut Engine, session: SessionId, page: u32) -> Result<Survey, String> {
-    let mut surveyor = Surveyor { engine, session, page, survey: Survey::default() };
+    let mut surveyor = Surveyor { engine, session, page, family: ContainerId(0), survey: Survey::default() };
     let Response::Stats(stats) = surveyor.ask(Request::Stats)? else { return Err("no stats".into()) };
     surveyor.survey.observed.epoch = stats.epoch;
     let mut after: Option<String> = None;
@@ -71,16 +73,25 @@ pub fn survey(engine: &mut Engine, session: SessionId, page: u32) -> Result<Surv
     Ok(survey)
 }
 
-/// Fails if two extents share bytes of a device.
+/// Fails if two extents share bytes of a device that are not of a container and its snapshots.
 fn disjoint(used: &[Used]) -> Result<(), String> {
     let mut sorted = used.to_vec();
     sorted.sort_unstable();
-    for pair in sorted.windows(2) {
-        if pair[0].device == pair[1].device && pair[0].offset + pair[0].len > pair[1].offset {
-            return Err(format!("two extents share bytes: {:?} and {:?}", pair[0], pair[1]));
+    let mut farthest: Option<Used> = None;
+    for used in sorted {
+        let overlapped = farthest.filter(|it| it.device == used.device && it.offset + it.len > used.offset);
+        if let Some(other) = overlapped.filter(|it| it.family != used.family) {
+            return Err(format!("two extents share bytes: {other:?} and {used:?}"));
         }
+        farthest = overlapped.filter(|it| it.offset + it.len > used.offset + used.len).or(Some(used));
     }
     Ok(())
+}
+
+/// What a container or a snapshot holds.
+pub fn content(engine: &mut Engine, session: SessionId, id: ContainerId) -> Result<ObservedContainer, String> {
+    let mut surveyor = Surveyor { engine, session, page: 1000, family: id, survey: Survey::default() };
+    surveyor.content(id)
 }
 
 /// Bytes of each device that extents take, in the device's units.
@@ -110,6 +121,7 @@ struct Surveyor<'a> {
     engine: &'a mut Engine,
     session: SessionId,
     page: u32,
+    family: ContainerId,
     survey: Survey,
 }
 
@@ -123,10 +135,34 @@ impl Surveyor<'_> {
         }
     }
     fn container(&mut self, info: ContainerInfo) -> Result<(), String> {
-        let mut found = ObservedContainer { label: info.label, spec: info.spec, ..ObservedContainer::default() };
+        self.family = info.id;
+        let mut found = self.content(info.id)?;
+        check_counts(info.id, &found, (info.objects, info.indices, info.records))?;
+        let mut after: Option<String> = None;
+        loop {
+            let request = Request::SnapshotList { container: info.id, after: after.clone(), limit: self.page };
+            let Response::Snapshots(snapshots) = self.ask(request)? else { return Err("no snapshots".into()) };
+            let Some(last) = snapshots.last() else { break };
+            if snapshots.first().is_some_and(|first| Some(&first.name) <= after.as_ref()) {
+                return Err(format!("SnapshotList after {after:?} is out of order"));
+            }
+            after = Some(last.name.clone());
+            for snapshot in snapshots {
+                let content = self.content(snapshot.id)?;
+                check_counts(snapshot.id, &content, (snapshot.objects, snapshot.indices, snapshot.records))?;
+                found.snapshots.insert(snapshot.name, (snapshot.id, content));
+            }
+        }
+        (found.label, found.spec) = (info.label, info.spec);
+        self.survey.observed.containers.insert(info.id, found);
+        Ok(())
+    }
+    /// Objects and indices.
+    fn content(&mut self, container: ContainerId) -> Result<ObservedContainer, String> {
+        let mut found = ObservedContainer::default();
         let mut after: Option<ObjectId> = None;
         loop {
-            let request = Request::ObjectList { container: info.id, after, limit: self.page };
+            let request = Request::ObjectList { container, after, limit: self.page };
             let Response::Objects(ids) = self.ask(request)? else { return Err("no objects".into()) };
             if ids.first().is_some_and(|first| Some(*first) <= after) || !ids.is_sorted() {
                 return Err(format!("ObjectList after {after:?} gives {ids:?}"));
@@ -134,23 +170,12 @@ impl Surveyor<'_> {
             let Some(last) = ids.last() else { break };
             after = Some(*last);
             for object in ids {
-                let key = ObjectKey { container: info.id, object };
+                let key = ObjectKey { container, object };
                 found.objects.insert(object, self.object(key).map_err(|e| format!("object {key}: {e}"))?);
             }
         }
-        self.indices(info.id, &mut found)?;
-        let records: usize = found.indices.values().map(BTreeMap::len).sum();
-        let counted = (info.objects as usize, info.indices as usize, info.records as usize);
-        if counted != (found.objects.len(), found.indices.len(), records) {
-            return Err(format!(
-                "container {}: counts {counted:?}, but there are {} objects, {} indices, {records} records",
-                info.id,
-                found.objects.len(),
-                found.indices.len()
-            ));
-        }
-        self.survey.observed.containers.insert(info.id, found);
-        Ok(())
+        self.indices(container, &mut found)?;
+        Ok(found)
     }
     fn object(&mut self, key: ObjectKey) -> Result<ObservedObject, String> {
         let mut found = ObservedObject::default();
@@ -179,6 +204,7 @@ impl Surveyor<'_> {
             len: u64::from(extent.len),
             run_offset: extent.run_offset,
             run_len: u64::from(extent.run_len),
+            family: self.family,
         });
         let bytes = match self.engine.device(extent.device) {
             Some(device) => read_extent(&device, extent),
@@ -239,4 +265,14 @@ impl Surveyor<'_> {
             }
         }
     }
+}
+
+/// Compares what the store says it counted with what was found.
+fn check_counts(id: ContainerId, found: &ObservedContainer, counted: (u64, u64, u64)) -> Result<(), String> {
+    let records: usize = found.indices.values().map(BTreeMap::len).sum();
+    let there = (found.objects.len() as u64, found.indices.len() as u64, records as u64);
+    if counted == there {
+        return Ok(());
+    }
+    Err(format!("container {id}: counts {counted:?} of objects, indices, records, but there are {there:?}"))
 }

@@ -8,7 +8,7 @@ use cenote_model::{
     Check, ContainerId, ContainerInfo, ContainerSpec, DeviceId, DeviceInfo, DeviceKind, DeviceSpec, DeviceState,
     Durability, Encoding, Error, ErrorKind, Explanation, Extent, ExtentWhy, Finding, FlushTarget, IndexId, IndexKey,
     KeyCode, Lease, Lookup, NextFrom, NodeId, ObjectId, ObjectKey, ObjectStat, Records, Request, Response, Result, Run,
-    StoreConfig, StoreId, StoreStats, Sums, Update, VerifyReport,
+    SnapshotInfo, StoreConfig, StoreId, StoreStats, Sums, Update, VerifyReport,
 };
 
 use crate::codec::{Input, Wire, malformed, put_bytes, take_bytes, wire_enum, wire_struct};
@@ -89,6 +89,7 @@ impl Wire for PathBuf {
 
 wire_struct!(ContainerSpec, 15, { block_shift, durability, quota_bytes, policy, owner_uid });
 wire_struct!(ContainerInfo, 59, { id, label, spec, objects, indices, records, stored_bytes });
+wire_struct!(SnapshotInfo, 68, { id, of, name, epoch, unix_ms, objects, indices, records, stored_bytes });
 wire_struct!(DeviceSpec, 21, { name, kind, path, capacity_bytes, watermark_high_permille, watermark_low_permille });
 wire_struct!(DeviceInfo, 52, { id, spec, state, used_bytes, reserved_bytes, unit_bytes, segment_bytes });
 wire_struct!(StoreConfig, 12, { devices, writers, readers });
@@ -123,6 +124,9 @@ wire_enum!(Update, 9, "update", {
     11 => IndexDelete { key },
     12 => Put { index, key, value, only_new },
     13 => Del { index, key },
+    14 => SnapshotCreate { of, id, name, replace, unix_ms },
+    15 => SnapshotDelete { of, name },
+    16 => SnapshotRollback { of, name },
 });
 wire_enum!(Check, 30, "check", {
     1 => Object { key, epoch },
@@ -158,6 +162,9 @@ wire_enum!(Request, 1, "request", {
     21 => Stats,
     22 => Checkpoint,
     23 => Shutdown,
+    24 => SnapshotList { container, after, limit },
+    25 => SnapshotByName { container, name, pin },
+    26 => SnapshotUnpin { id },
 });
 
 /// The lengths of all keys and values, then their bytes: neither end looks at each record's bytes.
@@ -213,4 +220,5 @@ wire_enum!(Response, 1, "response", {
     16 => Stats(stats),
     17 => Done,
     18 => Failed(error),
+    19 => Snapshots(infos),
 });

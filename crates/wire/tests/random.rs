@@ -83,6 +83,19 @@ impl Random {
             stored_bytes: self.next(),
         }
     }
+    fn snapshot(&mut self) -> SnapshotInfo {
+        SnapshotInfo {
+            id: ContainerId(self.next()),
+            of: ContainerId(self.next()),
+            name: self.text(),
+            epoch: self.next(),
+            unix_ms: self.next(),
+            objects: self.next(),
+            indices: self.next(),
+            records: self.next(),
+            stored_bytes: self.next(),
+        }
+    }
     fn device_spec(&mut self) -> DeviceSpec {
         let kinds = [DeviceKind::SharedMemory, DeviceKind::File, DeviceKind::Directory];
         DeviceSpec {
@@ -118,7 +131,7 @@ impl Random {
     }
     fn update(&mut self) -> Update {
         let id = ContainerId(self.next());
-        match self.below(13) {
+        match self.below(16) {
             0 => Update::ContainerCreate { id, label: self.text(), spec: self.spec() },
             1 => Update::ContainerRename { id, label: self.text() },
             2 => Update::ContainerSet { id, spec: self.spec() },
@@ -131,6 +144,15 @@ impl Random {
             9 => Update::IndexCreate { key: self.index() },
             10 => Update::IndexDelete { key: self.index() },
             11 => Update::Put { index: self.index(), key: self.bytes(), value: self.bytes(), only_new: self.flag() },
+            12 => Update::SnapshotCreate {
+                of: id,
+                id: ContainerId(self.next()),
+                name: self.text(),
+                replace: self.flag(),
+                unix_ms: self.next(),
+            },
+            13 => Update::SnapshotDelete { of: id, name: self.text() },
+            14 => Update::SnapshotRollback { of: id, name: self.text() },
             _ => Update::Del { index: self.index(), key: self.bytes() },
         }
     }
@@ -147,7 +169,7 @@ impl Random {
     fn request(&mut self) -> Request {
         let container = ContainerId(self.next());
         let limit = self.next() as u32;
-        match self.below(23) {
+        match self.below(26) {
             0 => Request::Apply {
                 checks: self.list(3, Self::check),
                 updates: self.list(20, Self::update),
@@ -186,6 +208,9 @@ impl Random {
             19 => Request::Verify { target: self.target() },
             20 => Request::Stats,
             21 => Request::Checkpoint,
+            22 => Request::SnapshotList { container, after: self.option(Self::text), limit },
+            23 => Request::SnapshotByName { container, name: self.text(), pin: self.flag() },
+            24 => Request::SnapshotUnpin { id: container },
             _ => Request::Shutdown,
         }
     }
@@ -200,7 +225,7 @@ impl Random {
     }
     fn response(&mut self) -> Response {
         let codes = [KeyCode::Ok, KeyCode::NotFound, KeyCode::Exists, KeyCode::Invalid, KeyCode::Limit];
-        match self.below(18) {
+        match self.below(19) {
             0 => Response::Applied {
                 epoch: self.next(),
                 codes: self.list(9, |r| codes[r.below(5) as usize]),
@@ -252,6 +277,7 @@ impl Random {
             }),
             15 => Response::Stats(StoreStats { epoch: self.next(), sessions: self.next(), ..StoreStats::default() }),
             16 => Response::Done,
+            17 => Response::Snapshots(self.list(4, Self::snapshot)),
             _ => Response::Failed(
                 Error::new(ErrorKind::from_code(1 + self.below(14) as u8).unwrap(), self.text())
                     .because(self.text())

@@ -140,6 +140,16 @@ class Container:
         owner_uid: int | None = None,
     ) -> None:
         """Change what can be changed; None leaves as it is."""
+    def snapshot(self, name: str, replace: bool = False) -> None:
+        """Keep all that is in it now, for reading, under a name; no data are copied."""
+    def snapshots(self) -> list[SnapshotInfo]:
+        """Its snapshots, in the order of names."""
+    def open_snapshot(self, name: str) -> Container:
+        """A snapshot, as a container that can be read; it stays as long as this is used, even if it is deleted."""
+    def delete_snapshot(self, name: str) -> None:
+        """Delete a snapshot."""
+    def roll_back(self, name: str) -> None:
+        """Hold again what it held when the snapshot was made, in one transaction; the snapshot stays."""
     def create_object(self, id: str | int | None = None, block_size: int | None = None) -> Object:
         """A new object; the id is drawn at random and the block size the container's where None."""
     def create_objects(self, ids: Sequence[str | int], block_size: int | None = None) -> list[Object]:
@@ -371,6 +381,19 @@ class ContainerInfo:
     quota: int
     policy: str
     owner_uid: int | None
+    objects: int
+    indices: int
+    records: int
+    stored_bytes: int
+
+@final
+class SnapshotInfo:
+    """A snapshot of a container."""
+
+    name: str
+    id: int
+    epoch: int
+    unix_ms: int
     objects: int
     indices: int
     records: int

@@ -9,6 +9,7 @@ mod init;
 mod list;
 mod object;
 mod serve;
+mod snapshot;
 mod status;
 mod tier;
 mod verify;
@@ -82,6 +83,7 @@ pub fn run(cli: &Cli, out: &mut Out) -> Done {
         Command::Set(args) => container::set(context, args),
         Command::Rename { from, to } => container::rename(context, from, to),
         Command::Rm { targets, recursive } => container::remove(context, targets, *recursive),
+        Command::Snapshot(command) => snapshot::snapshot(context, command),
         Command::Put(args) => object::put(context, args),
         Command::Get { object, file, force } => object::get(context, object, file, *force),
         Command::Cat { object, offset, length } => object::cat(context, object, *offset, *length),

@@ -29,6 +29,7 @@ use crate::data::callbacks::Callbacks;
 use crate::data::queue::Queue;
 use crate::data::segments::Segments;
 use crate::data::workers::Workers;
+use crate::snapshot::Pins;
 use crate::sync::lock;
 use readers::Readers;
 use transport::{Arrivals, Asked, Done, Pending, Slot, Transport, Unsent};
@@ -75,6 +76,7 @@ pub(crate) struct Session {
     pub queue: Queue,
     pub callbacks: Callbacks,
     pub workers: Workers,
+    pub pins: Pins,
     labels: Mutex<HashMap<ContainerId, Arc<str>>>,
     /// Space to be given back by a thread that may send.
     to_unlease: Mutex<Vec<Run>>,
@@ -107,6 +109,7 @@ impl Session {
             queue: Queue::default(),
             callbacks: Callbacks::default(),
             workers: Workers::default(),
+            pins: Pins::default(),
             labels: Mutex::default(),
             to_unlease: Mutex::default(),
             closed: AtomicBool::new(false),

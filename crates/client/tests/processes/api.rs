@@ -33,6 +33,7 @@ fn everything(store: &Store) {
     conflicts(store);
     references(store);
     launched(store);
+    snapshots(store);
     durabilities(store);
     let report = store.verify().unwrap();
     assert!(report.findings.is_empty() && report.objects > 0, "{report:?}");
@@ -453,4 +454,46 @@ fn random_writes(mode: Mode) {
         assert!(whole == *image);
     }
     assert!(store.verify().unwrap().findings.is_empty());
+}
+
+fn snapshots(store: &Store) {
+    let container = store.create_container("kept", &ContainerSpec::default()).unwrap();
+    let object = container.create_object(Some(ObjectId(1)), None).unwrap();
+    let index = container.create_index(Some(IndexId(1))).unwrap().remembering();
+    object.write_at(0, &vec![1; 100_000]).unwrap();
+    index.put(&[(b"key", b"before")]).unwrap();
+    container.snapshot("first").unwrap();
+    assert_eq!(container.snapshot("first").unwrap_err().kind(), ErrorKind::Exists);
+    object.write_at(50_000, &[2; 1000]).unwrap();
+    index.put(&[(b"key", b"after")]).unwrap();
+    let first = container.open_snapshot("first").unwrap();
+    let mut bytes = vec![0; 100_000];
+    let is_first = |kept: &cenote::Container, bytes: &mut Vec<u8>| {
+        assert_eq!(kept.object(ObjectId(1)).read_at(0, bytes).unwrap(), 100_000);
+        assert!(bytes.iter().all(|byte| *byte == 1));
+        assert_eq!(kept.index(IndexId(1)).remembering().get_one(b"key").unwrap().unwrap(), b"before");
+    };
+    is_first(&first, &mut bytes);
+    assert_eq!(first.object(ObjectId(1)).write_at(0, b"no").unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(first.create_index(None).unwrap_err().kind(), ErrorKind::InvalidInput);
+    // Replaced: who has the old one open goes on to read it.
+    container.replace_snapshot("first").unwrap();
+    is_first(&first, &mut bytes);
+    let second = container.open_snapshot("first").unwrap();
+    assert_eq!(second.object(ObjectId(1)).read_at(0, &mut bytes).unwrap(), 100_000);
+    assert_eq!(bytes[50_000], 2);
+    container.snapshot("other").unwrap();
+    let names: Vec<String> = container.snapshots().unwrap().into_iter().map(|found| found.name).collect();
+    assert_eq!(names, ["first", "other"]);
+    object.write_at(0, &[3; 10]).unwrap();
+    index.del(&[b"key"]).unwrap();
+    container.roll_back("other").unwrap();
+    assert_eq!(object.read_at(0, &mut bytes).unwrap(), 100_000);
+    assert_eq!((bytes[0], bytes[50_000]), (1, 2));
+    assert_eq!(index.get_one(b"key").unwrap().unwrap(), b"after");
+    container.delete_snapshot("other").unwrap();
+    assert_eq!(container.open_snapshot("other").unwrap_err().kind(), ErrorKind::NotFound);
+    is_first(&first, &mut bytes);
+    drop(first);
+    store.delete_container("kept").unwrap();
 }

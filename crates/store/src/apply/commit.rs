@@ -19,14 +19,14 @@ impl State {
         let mut indices: Vec<IndexKey> = Vec::new();
         self.request_mark = self.request_mark.wrapping_add(1);
         for step in &txn.steps {
-            if let Step::ContainerDeleted { slot } = step {
+            if let Step::ContainerDeleted { slot } | Step::SnapshotDeleted { slot, .. } = step {
                 // Their space goes later, but nobody may find them in a cached map from now on.
-                for object in self.containers.at(*slot).objects.values() {
-                    control.word_raise(self.key_of(*object).word_hash());
-                }
-                let container = self.containers.at(*slot);
-                for index in container.indices.keys() {
-                    control.word_raise(IndexKey { container: container.id, index: *index }.word_hash());
+                self.raise_words_of(*slot, control);
+                let id = self.containers.at(*slot).id;
+                for snapshot in self.containers.snapshots_of(id).to_vec() {
+                    if let Some(slot) = self.containers.slot_of(snapshot) {
+                        self.raise_words_of(slot, control);
+                    }
                 }
                 continue;
             }
@@ -52,6 +52,17 @@ impl State {
             words.push((after.wrapping_sub(1), after));
         }
         words
+    }
+
+    /// Raises the version words of all that is in a container.
+    pub fn raise_words_of(&self, slot: u32, control: &dyn Control) {
+        let container = self.containers.at(slot);
+        for object in container.objects.values() {
+            control.word_raise(self.key_of(*object).word_hash());
+        }
+        for index in container.indices.keys() {
+            control.word_raise(IndexKey { container: container.id, index: *index }.word_hash());
+        }
     }
 
     /// Makes it final. `tag` is for the space that it gave up.
@@ -107,7 +118,7 @@ impl State {
     }
 
     /// A container is gone through which others were coupled: from now on they are coupled without it.
-    fn unlink(&mut self, slot: u32) {
+    pub(super) fn unlink(&mut self, slot: u32) {
         let (gone, passed_on) = (self.containers.at(slot).id, self.containers.at(slot).links.clone());
         if passed_on.is_empty() {
             return;
@@ -159,7 +170,33 @@ impl State {
                 }
                 container
             }
+            Step::SnapshotMade { origin, id } => {
+                self.note(origin, epoch, Change::SnapshotMade { id });
+                origin
+            }
+            Step::SnapshotFilled { slot } => {
+                let objects: Vec<u32> = self.containers.at(slot).objects.values().copied().collect();
+                let data_epoch = self.containers.at(slot).data_epoch;
+                for object in objects {
+                    self.list_clone(object, data_epoch);
+                }
+                slot
+            }
+            Step::RolledBack { origin } => origin,
+            Step::SnapshotDeleted { origin, slot } => self.commit_snapshot_delete(epoch, origin, slot),
+            Step::ObjectCloned { slot } => {
+                let object = self.objects.get(slot);
+                let (at, object) = (object.container, object.id());
+                self.note(at, epoch, Change::ObjectCreated { object });
+                self.list_clone(slot, epoch);
+                at
+            }
             Step::ContainerDeleted { slot } => {
+                for id in self.containers.snapshots_of(self.containers.at(slot).id).to_vec() {
+                    if let Some(snapshot) = self.containers.slot_of(id) {
+                        self.remove_snapshot(snapshot);
+                    }
+                }
                 self.unlink(slot);
                 self.reclaim.push_back(Reclaim::Container(slot));
                 slot
@@ -178,6 +215,21 @@ impl State {
         }
         container.undo.push_back(Undo { epoch, change });
         Some(container.undo_next() - 1)
+    }
+
+    fn commit_snapshot_delete(&mut self, epoch: u64, origin: u32, slot: u32) -> u32 {
+        let original = self.containers.at(origin);
+        let (tracked, cuts) = (original.is_tracked(), original.cuts);
+        let container = self.containers.at_mut(slot);
+        let id = container.id;
+        // Nobody can go back to a state with one that was made after the last cut.
+        if let Some(snapshot) = container.snapshot.as_mut().filter(|snapshot| tracked && snapshot.made != cuts) {
+            snapshot.in_undo = true;
+            self.note(origin, epoch, Change::SnapshotDeleted { id });
+        } else {
+            self.let_go(id);
+        }
+        origin
     }
 
     fn commit_object_delete(&mut self, epoch: u64, slot: u32) -> u32 {

@@ -74,9 +74,11 @@ impl State {
     pub(super) fn container_set(&mut self, txn: &mut Txn, id: ContainerId, spec: ContainerSpec) -> Result<(), Refusal> {
         check_spec(&spec)?;
         let slot = self.containers.slot_of(id).ok_or(NO_CONTAINER)?;
-        let container = self.containers.at_mut(slot);
+        let container = self.containers.at(slot);
         let scratch = |spec: &ContainerSpec| spec.durability == Durability::Scratch;
-        let holds = !container.objects.is_empty() || !container.indices.is_empty() || !container.undo.is_empty();
+        let empty = container.objects.is_empty() && container.indices.is_empty() && container.undo.is_empty();
+        let holds = !empty || !self.containers.snapshots_of(id).is_empty();
+        let container = self.containers.at_mut(slot);
         if scratch(&spec) != scratch(&container.spec) && holds {
             return Err(refuse(
                 KeyCode::Invalid,

@@ -9,6 +9,7 @@ mod object;
 mod range;
 mod record;
 mod revert;
+mod snapshot;
 mod write;
 
 use cenote_model::{ContainerId, ContainerSpec, Error, ErrorKind, IndexId, KeyCode, Update};
@@ -30,6 +31,7 @@ pub(crate) const fn refuse(code: KeyCode, why: &'static str) -> Refusal {
 }
 pub(crate) const NO_CONTAINER: Refusal = refuse(KeyCode::NotFound, "no such container");
 pub(crate) const NO_OBJECT: Refusal = refuse(KeyCode::NotFound, "no such object");
+pub(crate) const NO_SNAPSHOT: Refusal = refuse(KeyCode::NotFound, "no such snapshot of it");
 pub(crate) const NO_KEY: Refusal = refuse(KeyCode::NotFound, "no such key");
 pub(crate) const NO_INDEX: Refusal = refuse(KeyCode::NotFound, "no such index");
 
@@ -87,6 +89,27 @@ pub(crate) enum Step {
     ContainerDeleted {
         slot: u32,
     },
+    /// A snapshot was made; of the original this says it.
+    SnapshotMade {
+        origin: u32,
+        id: ContainerId,
+    },
+    /// The same, of the snapshot.
+    SnapshotFilled {
+        slot: u32,
+    },
+    SnapshotDeleted {
+        origin: u32,
+        slot: u32,
+    },
+    /// The container went back to a snapshot, by the steps before this one; there may be none.
+    RolledBack {
+        origin: u32,
+    },
+    /// A rollback brought an object back from a snapshot.
+    ObjectCloned {
+        slot: u32,
+    },
 }
 
 /// A change of an object's map.
@@ -140,11 +163,19 @@ impl State {
     }
     /// Applies one update; changes nothing if it is refused.
     pub fn apply(&mut self, txn: &mut Txn, update: Update) -> Result<(), Refusal> {
+        if self.containers.is_snapshot(update.container()) {
+            return Err(refuse(KeyCode::Invalid, "it is a snapshot, which is for reading only"));
+        }
         match update {
             Update::ContainerCreate { id, label, spec } => self.container_create(txn, id, label, spec),
             Update::ContainerRename { id, label } => self.container_rename(txn, id, label),
             Update::ContainerSet { id, spec } => self.container_set(txn, id, spec),
             Update::ContainerDelete { id } => self.container_delete(txn, id),
+            Update::SnapshotCreate { of, id, name, replace, unix_ms } => {
+                self.snapshot_create(txn, (of, &name), id, replace, unix_ms)
+            }
+            Update::SnapshotDelete { of, name } => self.snapshot_delete(txn, of, &name),
+            Update::SnapshotRollback { of, name } => self.snapshot_rollback(txn, of, &name),
             Update::ObjectCreate { key, block_shift } => self.object_create(txn, key, block_shift),
             Update::ObjectDelete { key } => self.object_delete(txn, key),
             Update::Write { key, offset, extent } => self.write(txn, key, offset, &extent),
@@ -178,6 +209,11 @@ pub(crate) fn subject_of(update: &Update) -> String {
         Update::ContainerRename { id, label } => format!("renaming container {id} to `{}`", shortened(label)),
         Update::ContainerSet { id, .. } => format!("changing container {id}"),
         Update::ContainerDelete { id } => format!("deleting container {id}"),
+        Update::SnapshotCreate { of, name, .. } => format!("making snapshot `{}` of container {of}", shortened(name)),
+        Update::SnapshotDelete { of, name } => format!("deleting snapshot `{}` of container {of}", shortened(name)),
+        Update::SnapshotRollback { of, name } => {
+            format!("rolling container {of} back to snapshot `{}`", shortened(name))
+        }
         Update::ObjectCreate { key, .. } => format!("creating object {key}"),
         Update::ObjectDelete { key } => format!("deleting object {key}"),
         Update::Write { key, offset, extent } => format!("writing {} bytes at {offset} of object {key}", extent.len),

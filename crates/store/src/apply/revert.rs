@@ -53,6 +53,15 @@ impl State {
             }
             Step::ContainerSet { slot, was } => self.containers.at_mut(slot).spec = was,
             Step::ContainerDeleted { slot } => self.containers.show(slot),
+            Step::SnapshotMade { .. } | Step::RolledBack { .. } => {} // other steps of it say what was done
+            Step::SnapshotFilled { slot } => self.drop_new_snapshot(slot),
+            Step::SnapshotDeleted { slot, .. } => self.set_deleted(slot, false),
+            Step::ObjectCloned { slot } => {
+                let object = self.objects.get(slot);
+                let (id, container) = (object.id(), object.container);
+                self.containers.at_mut(container).objects.remove(&id);
+                self.drop_clone(slot);
+            }
         }
     }
 

@@ -4,11 +4,12 @@ use cenote_model::{ContainerId, DeviceId, Encoding, IndexId, ObjectId, RUN_BYTES
 
 use super::{
     HEAD_BYTES, Head, MAGIC, SECTION_CONTAINER, SECTION_END, SECTION_HEAD, SECTION_INDEX, SECTION_META,
-    SECTION_OBJECTS, SECTION_RETIRED, SECTION_SESSIONS, SECTION_UNDO, VERSION, corrupt,
+    SECTION_OBJECTS, SECTION_RETIRED, SECTION_SESSIONS, SECTION_SHARES, SECTION_SNAPSHOT, SECTION_UNDO, VERSION,
+    corrupt,
 };
 use crate::SessionId;
 use crate::codec::{Decoded, Decoder, Malformed};
-use crate::container::Container;
+use crate::container::{Container, Snapshot};
 use crate::index::{Index, Key, Record};
 use crate::journal::record::{decode_codes, decode_info, decode_runs, decode_spec};
 use crate::map::{Ext, NO_DEVICE, Pieces};
@@ -32,6 +33,7 @@ pub(crate) struct Beside {
 type Unfinished = (IndexId, u32, Vec<(Key, Record)>);
 
 struct Reader<'a> {
+    version: u32,
     state: &'a mut State,
     beside: Beside,
     /// Slot of the container whose sections are being read.
@@ -40,8 +42,8 @@ struct Reader<'a> {
     index: Option<Unfinished>,
 }
 
-/// Reads the head alone.
-pub(crate) fn decode_head(name: &str, bytes: &[u8]) -> Result<Head> {
+/// Reads the head alone, and which version it is of.
+fn decode_head(name: &str, bytes: &[u8]) -> Result<(u32, Head)> {
     if bytes.len() < HEAD_BYTES || bytes[..8] != MAGIC {
         return Err(corrupt(name, 0, "it does not begin like a checkpoint"));
     }
@@ -60,19 +62,19 @@ pub(crate) fn decode_head(name: &str, bytes: &[u8]) -> Result<Head> {
         Ok((version, Head { store, sequence, journal_from, position: from.ordinal()?, epoch: from.ordinal()? }))
     };
     let (version, head) = read().map_err(|malformed| corrupt(name, 0, malformed.0))?;
-    if version != VERSION {
+    if !(1..=VERSION).contains(&version) {
         return Err(cenote_model::Error::new(cenote_model::ErrorKind::VersionMismatch, format!("checkpoint `{name}`"))
             .because(format!("its version is {version}, this program reads {VERSION}"))
             .try_next("use the version of Cenote that wrote it"));
     }
-    Ok(head)
+    Ok((version, head))
 }
 
 /// Reads a checkpoint into an empty state that has its devices.
 pub(crate) fn decode(name: &str, bytes: &[u8], state: &mut State) -> Result<(Head, Beside)> {
-    let head = decode_head(name, bytes)?;
+    let (version, head) = decode_head(name, bytes)?;
     state.epoch = head.epoch;
-    let mut reader = Reader { state, beside: Beside::default(), container: None, index: None };
+    let mut reader = Reader { version, state, beside: Beside::default(), container: None, index: None };
     let mut at = HEAD_BYTES;
     loop {
         let Some(section) = bytes.get(at..at + SECTION_HEAD) else {
@@ -99,6 +101,7 @@ pub(crate) fn decode(name: &str, bytes: &[u8], state: &mut State) -> Result<(Hea
             break;
         }
     }
+    reader.end_snapshots().map_err(|malformed| corrupt(name, at, malformed.0))?;
     if at != bytes.len() {
         return Err(corrupt(name, at, "bytes left over"));
     }
@@ -128,7 +131,23 @@ impl Reader<'_> {
                     self.beside.retired.push((DeviceId(from.u16()?), from.u64()?, from.u64()?));
                 }
             }
-            SECTION_CONTAINER => self.container(from)?,
+            SECTION_CONTAINER => self.container(from, None)?,
+            SECTION_SNAPSHOT => {
+                let snapshot = Snapshot {
+                    of: ContainerId(from.u64()?),
+                    name: from.text()?,
+                    epoch: from.ordinal()?,
+                    unix_ms: from.u64()?,
+                    made: from.u32()?,
+                    deleted: from.flag()?,
+                    in_undo: false,
+                };
+                self.container(from, Some(snapshot))?;
+            }
+            SECTION_SHARES => {
+                let at = self.container.ok_or(Malformed("sharing without a container"))?;
+                self.state.containers.at_mut(at).shares = true;
+            }
             SECTION_OBJECTS => {
                 let at = self.container.ok_or(Malformed("objects without a container"))?;
                 let mut ids = Vec::new();
@@ -195,17 +214,65 @@ impl Reader<'_> {
                 };
                 session.record(Recorded { seq, epoch, detail });
             }
+            if self.version >= 2 {
+                for _ in 0..from.count(8)? {
+                    session.pins.insert(ContainerId(from.u64()?));
+                }
+            }
             self.state.sessions.open.insert(id, session);
         }
         Ok(())
     }
 
-    fn container(&mut self, from: &mut Decoder<'_>) -> Decoded<()> {
+    /// Undo entries and sessions name snapshots; who names none that is there, or a deleted one that nobody names, is damaged.
+    fn end_snapshots(&mut self) -> Decoded<()> {
+        let mut pinned: Vec<ContainerId> = Vec::new();
+        for session in self.state.sessions.open.values() {
+            pinned.extend(session.pins.iter().copied());
+        }
+        if pinned.iter().any(|id| !self.state.containers.is_snapshot(*id)) {
+            return Err(Malformed("a session that reads a snapshot which is not there"));
+        }
+        for id in self.state.containers.ids() {
+            let Some(container) = self.state.containers.get(id) else { continue };
+            let deleted: Vec<ContainerId> = (container.undo.iter())
+                .filter_map(|undo| match undo.change {
+                    Change::SnapshotDeleted { id } => Some(id),
+                    _ => None,
+                })
+                .collect();
+            for snapshot in deleted {
+                let snapshot = self.state.containers.get_mut(snapshot).and_then(|it| it.snapshot.as_mut());
+                match snapshot.filter(|it| it.of == id && it.deleted && !it.in_undo) {
+                    Some(snapshot) => snapshot.in_undo = true,
+                    None => return Err(Malformed("the deletion of a snapshot that is not there")),
+                }
+            }
+        }
+        let needless = |id: &ContainerId| {
+            let snapshot = self.state.containers.get(*id).and_then(|container| container.snapshot.as_ref());
+            snapshot.is_some_and(|it| it.deleted && !it.in_undo) && !pinned.contains(id)
+        };
+        if self.state.containers.ids().iter().any(needless) {
+            return Err(Malformed("a deleted snapshot that nobody needs"));
+        }
+        Ok(())
+    }
+
+    fn container(&mut self, from: &mut Decoder<'_>, snapshot: Option<Snapshot>) -> Decoded<()> {
         let id = ContainerId(from.u64()?);
         let label = from.text()?;
         let spec = decode_spec(from)?;
-        if self.state.containers.get(id).is_some() || self.state.containers.by_label(&label).is_some() {
-            return Err(Malformed("a container twice"));
+        let taken = match &snapshot {
+            None => self.state.containers.by_label(&label).is_some(),
+            // An original comes before its snapshots, whose ids are higher, and is none itself.
+            Some(it) => {
+                self.state.containers.get(it.of).is_none_or(|of| of.snapshot.is_some())
+                    || (!it.deleted && self.state.containers.snapshot_slot(it.of, &it.name).is_some())
+            }
+        };
+        if self.state.containers.get(id).is_some() || taken {
+            return Err(Malformed("a container twice, or a snapshot of none"));
         }
         let mut container = Container::new(id, label, spec, from.ordinal()?);
         container.persisted = from.ordinal()?;
@@ -220,6 +287,7 @@ impl Reader<'_> {
             return Err(Malformed("a container with more cuts than there can be"));
         }
         container.later = container.cuts;
+        container.snapshot = snapshot.map(Box::new);
         for _ in 0..from.count(16)? {
             container.links.push((from.u64()?, ContainerId(from.u64()?)));
         }
@@ -352,6 +420,8 @@ impl Reader<'_> {
                 let was = if from.flag()? { Some(Self::record(from)?) } else { None };
                 Change::Record { index, key, was }
             }
+            7 => Change::SnapshotMade { id: ContainerId(from.u64()?) },
+            8 => Change::SnapshotDeleted { id: ContainerId(from.u64()?) },
             _ => return Err(Malformed("an unknown undo entry")),
         };
         Ok(Undo { epoch, change })

@@ -2,7 +2,7 @@
 
 use super::{
     HEAD_BYTES, Head, MAGIC, SECTION_CONTAINER, SECTION_END, SECTION_HEAD, SECTION_INDEX, SECTION_META,
-    SECTION_OBJECTS, SECTION_RETIRED, SECTION_SESSIONS, SECTION_UNDO, VERSION,
+    SECTION_OBJECTS, SECTION_RETIRED, SECTION_SESSIONS, SECTION_SHARES, SECTION_SNAPSHOT, SECTION_UNDO, VERSION,
 };
 use crate::codec::Encode;
 use crate::container::Container;
@@ -126,6 +126,8 @@ impl Writer<'_> {
                 }
             }
         }
+        self.bytes.put_u32(session.pins.len() as u32);
+        session.pins.iter().for_each(|id| self.bytes.put_u64(id.0));
     }
 
     fn retired(&mut self) {
@@ -141,7 +143,16 @@ impl Writer<'_> {
     }
 
     fn container(&mut self, container: &Container) {
-        self.section(SECTION_CONTAINER, |w| {
+        let kind = if container.snapshot.is_some() { SECTION_SNAPSHOT } else { SECTION_CONTAINER };
+        self.section(kind, |w| {
+            if let Some(snapshot) = &container.snapshot {
+                w.bytes.put_u64(snapshot.of.0);
+                w.bytes.put_bytes(snapshot.name.as_bytes());
+                w.bytes.put_u64(snapshot.epoch);
+                w.bytes.put_u64(snapshot.unix_ms);
+                w.bytes.put_u32(snapshot.made);
+                w.bytes.put_u8(u8::from(snapshot.deleted));
+            }
             w.bytes.put_u64(container.id.0);
             w.bytes.put_bytes(container.label.as_bytes());
             encode_spec(&mut w.bytes, &container.spec);
@@ -158,6 +169,9 @@ impl Writer<'_> {
                 w.bytes.put_u64(other.0);
             }
         });
+        if container.shares {
+            self.section(SECTION_SHARES, |_| {});
+        }
         self.many(SECTION_OBJECTS, container.objects.values(), |w, slot| {
             let object = w.state.objects.get(*slot);
             w.object(object);
@@ -274,6 +288,14 @@ impl Writer<'_> {
                     self.bytes.put_bytes(key);
                     self.record(record);
                 }
+            }
+            Change::SnapshotMade { id } => {
+                self.bytes.put_u8(7);
+                self.bytes.put_u64(id.0);
+            }
+            Change::SnapshotDeleted { id } => {
+                self.bytes.put_u8(8);
+                self.bytes.put_u64(id.0);
             }
             Change::Record { index, key, was } => {
                 self.bytes.put_u8(6);

@@ -13,7 +13,8 @@ pub(crate) use decode::decode;
 pub(crate) use encode::encode;
 
 const MAGIC: [u8; 8] = *b"CENOTEC\0";
-const VERSION: u32 = 1;
+/// Version 1 knew no snapshots; it is read too.
+const VERSION: u32 = 2;
 /// Magic, version, checksum of the head, store, sequence, journal file, journal position, epoch.
 const HEAD_BYTES: usize = 64;
 /// Section header: kind, checksum, length.
@@ -27,6 +28,10 @@ const SECTION_OBJECTS: u32 = 5;
 const SECTION_INDEX: u32 = 6;
 const SECTION_UNDO: u32 = 7;
 const SECTION_END: u32 = 8;
+/// In place of a container's: it is a snapshot.
+const SECTION_SNAPSHOT: u32 = 9;
+/// Behind a container's: extents of it share space with others.
+const SECTION_SHARES: u32 = 10;
 
 /// What a checkpoint says of itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

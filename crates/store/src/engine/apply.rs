@@ -62,10 +62,13 @@ impl Engine {
         let count = updates.len();
         self.state.touch(&updates);
         for (i, mut update) in updates.into_iter().enumerate() {
-            if let Update::ContainerCreate { id, .. } = &mut update
-                && id.0 == 0
-            {
-                id.0 = self.state.containers.next_id;
+            match &mut update {
+                Update::ContainerCreate { id, .. } if id.0 == 0 => id.0 = self.state.containers.next_id,
+                Update::SnapshotCreate { id, unix_ms, .. } => {
+                    id.0 = if id.0 == 0 { self.state.containers.next_id } else { id.0 };
+                    *unix_ms = if *unix_ms == 0 { self.seams.clock.unix_ms() } else { *unix_ms };
+                }
+                _ => {}
             }
             if let Update::Write { extent, .. } = &update {
                 self.pace.note(u64::from(extent.len));
@@ -105,7 +108,10 @@ impl Engine {
     }
 
     fn commit(&mut self, txn: &mut Txn, seq: u64, codes: Vec<KeyCode>) -> Response {
-        let words = self.state.raise_words(txn, self.seams.control.as_ref());
+        let mut words = self.state.raise_words(txn, self.seams.control.as_ref());
+        if matches!(txn.steps.last(), Some(Step::RolledBack { .. })) {
+            words.clear(); // it wrote nothing that the client knows of
+        }
         let tag = self.tag();
         for step in &txn.steps {
             let durability = match step {
@@ -205,6 +211,11 @@ fn check_shape(checks: &[Check], updates: &[Update], atomic: bool) -> Result<()>
                 | Update::ContainerDelete { .. }
         )
     };
+    if updates.len() > 1 && updates.iter().any(Update::is_about_snapshot) {
+        return Err(Error::new(ErrorKind::InvalidInput, "a request")
+            .because("changes of snapshots stand alone")
+            .try_next("make them one by one"));
+    }
     if atomic && updates.len() > 1 && updates.iter().any(about_containers) {
         return Err(Error::new(ErrorKind::InvalidInput, "a transaction")
             .because("changes of containers stand alone")

@@ -103,6 +103,10 @@ impl Engine {
             }
             self.plan_object(dev, found[planned.candidate], &mut left, &mut evictions);
         }
+        if !self.state.containers.has_no_snapshots() {
+            let mut seen = std::collections::HashSet::new();
+            evictions.retain(|placing| seen.insert(placing.was)); // of twins each takes the other along
+        }
         for batch in evictions.chunks(EVICT_MAX) {
             if self.place_all(batch).is_err() {
                 return; // the journal does not take it: at the next tick

@@ -45,6 +45,13 @@ impl Engine {
             };
             notes.push(format!("its container survives power loss up to epoch {}: {state}", container.persisted));
         }
+        if let Some(snapshot) = &container.snapshot {
+            notes.push(format!(
+                "it is in snapshot `{}` of epoch {}, and shares its bytes with the original as far as they did not change \
+                 since",
+                snapshot.name, snapshot.epoch
+            ));
+        }
         if let Some(cut) = container.pending_cut.and_then(|cut| self.state.cuts.pending.get(&cut)) {
             let error = cut.error.as_ref().map(|error| format!("; last error: {error}")).unwrap_or_default();
             notes.push(format!("a copy of its volatile data up to epoch {} is under way{error}", cut.epoch));

@@ -9,7 +9,7 @@ use super::Engine;
 use super::jobs::{CopyPart, What};
 use crate::journal::record::{Placed, encode_places};
 use crate::journal::{Kind, file_name};
-use crate::persist::Stage;
+use crate::persist::{DrainItem, Stage};
 use crate::placing::{Action, Placing, Target};
 use crate::syncs::Log;
 use crate::work::{CopyFailure, Done, JobDone};
@@ -126,11 +126,17 @@ impl Engine {
         let mut good: Vec<CopyPart> = Vec::new();
         // An extent can be listed twice; what the first one did is not done yet when the second one is looked at.
         let mut targets = HashSet::new();
+        // The same bytes in a snapshot: what becomes of the first mostly becomes of the second too.
+        let mut bytes = HashSet::new();
         let mut failure = None;
         for (part, result) in parts.into_iter().zip(results) {
             match result {
                 Ok(()) if targets.contains(&part.placing.target) => self.give_back(&part),
-                Ok(()) if self.state.can_place(&part.placing) => {
+                Ok(()) if !bytes.insert(part.placing.was) => {
+                    self.give_back(&part);
+                    self.again(cut, &part);
+                }
+                Ok(()) if self.is_same_object(&part) && self.state.can_place(&part.placing) => {
                     targets.insert(part.placing.target);
                     good.push(part);
                 }
@@ -178,6 +184,17 @@ impl Engine {
         }
     }
 
+    /// False if another object has taken the place of the one that a cut has to copy from. It may have the very same extent:
+    /// a rollback brings it back from a snapshot.
+    fn is_same_object(&mut self, part: &CopyPart) -> bool {
+        match (part.placing.target, part.again) {
+            (Target::Live { key, .. }, Some(DrainItem::Fresh(fresh))) => {
+                self.state.find_object(key) == Some(fresh.slot)
+            }
+            _ => true,
+        }
+    }
+
     fn give_back(&mut self, part: &CopyPart) {
         let (dev, offset, bytes) = part.reserved;
         self.state.space.get_mut(dev).give_back(offset, bytes);
@@ -211,7 +228,7 @@ impl Engine {
         }
     }
 
-    /// Writes placings to the journal and does them. Each must be possible.
+    /// Writes placings to the journal and does them. Each must be possible, and no two about the same bytes.
     pub(super) fn place_all(&mut self, placings: &[Placing]) -> Result<()> {
         let places: Vec<Placed> =
             placings.iter().map(|placing| Placed::new(placing, |dev| self.state.space.get(dev).id)).collect();
@@ -221,11 +238,14 @@ impl Engine {
         self.note_journal_dirty();
         let tag = self.tag();
         for placing in placings {
-            self.state.place(placing, tag);
+            let twins = self.state.twins(placing);
+            self.state.place(placing, &twins, tag);
             if let Target::Live { key, .. } = placing.target {
                 // These change nothing for readers.
                 if !matches!(placing.action, Action::Copy { .. } | Action::Split { .. }) {
-                    self.seams.control.word_raise(key.word_hash());
+                    for key in [key].iter().chain(&twins) {
+                        self.seams.control.word_raise(key.word_hash());
+                    }
                 }
             }
         }

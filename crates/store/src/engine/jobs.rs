@@ -1,6 +1,6 @@
 //! Which job is next.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use cenote_model::ContainerId;
@@ -8,7 +8,7 @@ use cenote_model::ContainerId;
 use super::Engine;
 use crate::journal::file_name;
 use crate::persist::{Cut, DrainItem, Stage};
-use crate::placing::Placing;
+use crate::placing::{Identity, Placing};
 use crate::work::{Job, Work};
 
 /// Jobs under way.
@@ -67,6 +67,14 @@ pub(super) struct CopyPart {
 impl Jobs {
     pub fn min_epoch(&self) -> u64 {
         self.running.values().map(|running| running.epoch).min().unwrap_or(u64::MAX)
+    }
+    /// The extents that copies for cuts are being made of.
+    pub fn copied(&self) -> HashSet<Identity> {
+        let parts = self.running.values().filter_map(|running| match &running.what {
+            What::Copy { parts, .. } => Some(parts),
+            _ => None,
+        });
+        parts.flatten().map(|part| part.placing.was).collect()
     }
     pub fn count(&self, fits: impl Fn(&What) -> bool) -> usize {
         self.running.values().filter(|running| fits(&running.what)).count()

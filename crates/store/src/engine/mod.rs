@@ -17,6 +17,7 @@ mod persist;
 mod read;
 mod rewrite;
 mod session;
+mod snapshot;
 mod tick;
 mod verify;
 
@@ -117,6 +118,8 @@ impl Engine {
                 ready(self.lease(session, seq, container, bytes, run_min, &avoid))
             }
             Request::Unlease { runs } => ready(self.unlease(session, &runs)),
+            Request::SnapshotByName { container, name, pin } => ready(self.snapshot(session, container, &name, pin)),
+            Request::SnapshotUnpin { id } => ready(self.pin(session, id, false).map(|()| Response::Done)),
             Request::Flush { target } => self.flush(target),
             Request::DeviceAdd { spec } => ready(self.device_add(session, &spec)),
             Request::DeviceDrain { name } => self.device_drain(&name),

@@ -267,6 +267,7 @@ impl Engine {
         let epoch = cut.epoch;
         let mut queue = std::mem::take(&mut cut.queue);
         let mut looked = 0;
+        let shares = !self.state.containers.has_no_snapshots();
         while bytes < self.settings.copy_bytes && sources.len() < PARTS_MAX && looked < 16 * PARTS_MAX {
             let Some(item) = queue.pop_front() else { break };
             looked += 1;
@@ -290,6 +291,17 @@ impl Engine {
                     }
                 }
             }
+        }
+        if shares {
+            // The same bytes in a snapshot get the same copy: looked at again when that is there.
+            let mut seen = self.jobs.copied();
+            sources.retain(|source| {
+                let first = seen.insert(identity(&source.ext));
+                if !first {
+                    queue.push_back(source.again);
+                }
+                first
+            });
         }
         if let Some(cut) = self.state.cuts.pending.get_mut(&id) {
             cut.queue = queue;

@@ -48,7 +48,8 @@ impl Engine {
                 None => Err(Error::new(ErrorKind::NotFound, format!("container `{label}`"))
                     .try_next("check the label, or create the container")),
             },
-            Request::ContainerById { id } => Ok(Response::Container(self.container(id)?.info())),
+            Request::SnapshotList { container, after, limit } => self.snapshots(container, after.as_deref(), limit),
+            Request::ContainerById { id } => Ok(Response::Container(self.info(id)?)),
             Request::ContainerList { after, limit } => {
                 let found = self.state.containers.after_label(after.as_deref());
                 let infos: Vec<ContainerInfo> =
@@ -66,8 +67,9 @@ impl Engine {
         }
     }
 
-    fn container(&self, id: ContainerId) -> Result<&Container> {
-        self.state.containers.get(id).ok_or_else(|| {
+    pub(super) fn container(&self, id: ContainerId) -> Result<&Container> {
+        let container = self.state.containers.get(id).filter(|container| !self.is_out_of_sight(container));
+        container.ok_or_else(|| {
             Error::new(ErrorKind::NotFound, format!("container {id}")).because("it was deleted, or never was")
         })
     }
@@ -80,7 +82,11 @@ impl Engine {
 
     /// The slot of an object that must be there.
     pub(super) fn object(&mut self, key: ObjectKey) -> Result<u32> {
-        self.state.find_object(key).ok_or_else(|| {
+        let slot = self.state.find_object(key).filter(|slot| {
+            let container = self.state.objects.get(*slot).container;
+            !self.is_out_of_sight(self.state.containers.at(container))
+        });
+        slot.ok_or_else(|| {
             Error::new(ErrorKind::NotFound, format!("object {key}")).try_next("check its id, or create it")
         })
     }
@@ -121,7 +127,7 @@ impl Engine {
     fn stats(&self) -> StoreStats {
         let mut stats = StoreStats {
             epoch: self.state.epoch,
-            containers: self.state.containers.len() as u64,
+            containers: self.state.containers.len() as u64 - self.state.containers.snapshots() as u64,
             extents: self.state.extents,
             journal_bytes: self.journal.position().saturating_sub(self.checkpoint.position),
             moved_bytes: self.moved_bytes,
@@ -130,7 +136,7 @@ impl Engine {
             metadata_bytes: self.metadata_bytes(),
             ..StoreStats::default()
         };
-        for container in self.state.containers.iter() {
+        for container in self.state.containers.iter().filter(|container| container.snapshot.is_none()) {
             stats.objects += container.objects.len() as u64;
             stats.indices += container.indices.len() as u64;
             stats.records += container.records;

@@ -46,6 +46,10 @@ impl Engine {
         let Some(closed) = self.state.sessions.open.remove(&session) else { return };
         // The process may be gone while a view of the bytes in another one is not: leases were never visible, so
         // nobody can be reading them.
+        for id in closed.pins {
+            self.raise_words_of(id);
+            self.state.let_go(id);
+        }
         for ((dev, offset), len) in closed.leases {
             self.state.space.get_mut(dev).give_back(offset, len);
         }

@@ -103,7 +103,7 @@ pub(super) fn search<'a>(heads: &[u64], key: &[u8], at: impl Fn(usize) -> &'a [u
 }
 
 /// Sorted bounds: each is not greater than any key of the node that it belongs to.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Bounds {
     heads: Vec<u64>,
     keys: Vec<Key>,

@@ -15,14 +15,14 @@ pub(super) const BYTES_MAX: usize = 8 << 10;
 /// Longer values have memory of their own.
 const INLINE_MAX: usize = 1 << 10;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Value {
     /// Behind its key.
     Inline(u32),
     Large(Box<[u8]>),
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Slot {
     epoch: u64,
     value: Value,
@@ -43,7 +43,7 @@ impl Slot {
 }
 
 /// Some records, sorted.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Leaf {
     heads: Vec<u64>,
     slots: Vec<Slot>,

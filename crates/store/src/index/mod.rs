@@ -40,7 +40,7 @@ impl RecordRef<'_> {
 }
 
 /// An index.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
     bounds: Bounds,
     branches: Vec<Branch>,
@@ -51,7 +51,7 @@ pub(crate) struct Index {
     pub created: u32,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Branch {
     bounds: Bounds,
     leaves: Vec<Leaf>,

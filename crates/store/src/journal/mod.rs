@@ -29,7 +29,8 @@ pub(crate) const RECORD_HEADER: usize = 17;
 /// Longest record.
 pub(crate) const RECORD_BYTES_MAX: usize = 1 << 30;
 const MAGIC: [u8; 8] = *b"CENOTEJ\0";
-const VERSION: u32 = 1;
+/// Version 1 knew no snapshots; it is read like this one.
+const VERSION: u32 = 2;
 
 /// The kinds of records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,6 +47,8 @@ pub(crate) enum Kind {
     Synced = 9,
     Continued = 10,
     Recut = 11,
+    Pin = 12,
+    Unpin = 13,
 }
 
 impl Kind {
@@ -63,6 +66,8 @@ impl Kind {
             K::Synced,
             K::Continued,
             K::Recut,
+            K::Pin,
+            K::Unpin,
         ]
         .into_iter()
         .find(|kind| *kind as u8 == code)
@@ -123,7 +128,7 @@ impl Header {
         if sum_of(&plain) != sum {
             return corrupt("its header does not match its checksum");
         }
-        if version != VERSION {
+        if !(1..=VERSION).contains(&version) {
             return Err(Error::new(ErrorKind::VersionMismatch, format!("journal file `{name}`"))
                 .because(format!("its version is {version}, this program reads {VERSION}"))
                 .try_next("use the version of Cenote that wrote it"));

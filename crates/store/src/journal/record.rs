@@ -50,6 +50,12 @@ pub(crate) enum Entry {
     /// Device slots in it are still device ids.
     Place(Vec<Placed>),
     Synced,
+    /// A session reads a snapshot (or, with `yes` false, does no longer), so that it stays even if it is deleted.
+    Pin {
+        session: SessionId,
+        id: ContainerId,
+        yes: bool,
+    },
 }
 
 /// A [`Placing`] that names devices by their ids.
@@ -250,6 +256,9 @@ pub(crate) fn decode(kind: Kind, epoch: u64, payload: &[u8]) -> Decoded<Entry> {
             from.u64()?;
             Entry::Synced
         }
+        Kind::Pin | Kind::Unpin => {
+            Entry::Pin { session: SessionId(from.u64()?), id: ContainerId(from.u64()?), yes: kind == Kind::Pin }
+        }
         Kind::Continued => return Err(Malformed("a record that only readers of files know")),
     };
     from.end()?;
@@ -263,7 +272,7 @@ fn decode_apply(from: &mut Decoder<'_>, _epoch: u64) -> Decoded<Entry> {
     let mut created = None;
     for _ in 0..count {
         let update = decode_update(from)?;
-        if let Update::ContainerCreate { id, .. } = &update {
+        if let Update::ContainerCreate { id, .. } | Update::SnapshotCreate { id, .. } = &update {
             created = Some(*id);
         }
         updates.push(update);

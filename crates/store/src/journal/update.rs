@@ -100,6 +100,24 @@ pub(crate) fn encode_update(bytes: &mut Vec<u8>, update: &Update) {
             bytes.put_u8(4);
             bytes.put_u64(id.0);
         }
+        Update::SnapshotCreate { of, id, name, replace, unix_ms } => {
+            bytes.put_u8(14);
+            bytes.put_u64(of.0);
+            bytes.put_bytes(name.as_bytes());
+            bytes.put_u64(id.0);
+            bytes.put_u8(u8::from(*replace));
+            bytes.put_u64(*unix_ms);
+        }
+        Update::SnapshotDelete { of, name } => {
+            bytes.put_u8(15);
+            bytes.put_u64(of.0);
+            bytes.put_bytes(name.as_bytes());
+        }
+        Update::SnapshotRollback { of, name } => {
+            bytes.put_u8(16);
+            bytes.put_u64(of.0);
+            bytes.put_bytes(name.as_bytes());
+        }
         Update::ObjectCreate { key, block_shift } => {
             bytes.put_u8(5);
             encode_object(bytes, *key);
@@ -169,6 +187,18 @@ pub(crate) fn decode_update(from: &mut Decoder<'_>) -> Decoded<Update> {
             only_new: false,
         },
         13 => Update::Del { index: decode_index(from)?, key: from.bytes()?.to_vec() },
+        14 => {
+            let (of, name) = (ContainerId(from.u64()?), from.text()?);
+            Update::SnapshotCreate {
+                of,
+                id: ContainerId(from.u64()?),
+                name,
+                replace: from.flag()?,
+                unix_ms: from.u64()?,
+            }
+        }
+        15 => Update::SnapshotDelete { of: ContainerId(from.u64()?), name: from.text()? },
+        16 => Update::SnapshotRollback { of: ContainerId(from.u64()?), name: from.text()? },
         _ => return Err(Malformed("an unknown update")),
     })
 }

@@ -136,8 +136,11 @@ impl State {
             }
             if !done.is_empty() {
                 for undo in &done {
-                    if let Change::ObjectDeleted { slot, .. } = undo.change {
-                        self.detached.remove(&slot);
+                    match undo.change {
+                        Change::ObjectDeleted { slot, .. } => drop(self.detached.remove(&slot)),
+                        // At once: the journal must not name its extents any more.
+                        Change::SnapshotDeleted { id } => self.forget_snapshot(id),
+                        _ => {}
                     }
                 }
                 self.reclaim.push_back(Reclaim::Undo(done));
@@ -183,6 +186,10 @@ impl State {
                     self.reclaim.push_back(Reclaim::Index(was));
                     continue;
                 }
+                Change::SnapshotDeleted { id } if self.made_later(id, later) => {
+                    self.forget_snapshot(id);
+                    continue;
+                }
                 other => other,
             };
             if let Change::ObjectDeleted { slot } = change {
@@ -198,6 +205,11 @@ impl State {
         }
     }
 
+    fn made_later(&self, snapshot: ContainerId, later: u32) -> bool {
+        let snapshot = self.containers.get(snapshot).and_then(|container| container.snapshot.as_ref());
+        snapshot.is_none_or(|snapshot| snapshot.made >= later)
+    }
+
     /// Gives up what an undo entry kept.
     pub(crate) fn drop_undo(&mut self, undo: Undo, tag: Tag) {
         match undo.change {
@@ -208,7 +220,11 @@ impl State {
             }
             Change::ObjectDeleted { slot, .. } => self.reclaim.push_back(Reclaim::Object(slot)),
             Change::IndexDeleted { was, .. } => self.reclaim.push_back(Reclaim::Index(was)),
-            Change::ObjectCreated { .. } | Change::IndexCreated { .. } | Change::Record { .. } => {}
+            Change::SnapshotDeleted { id } => self.forget_snapshot(id),
+            Change::ObjectCreated { .. }
+            | Change::IndexCreated { .. }
+            | Change::Record { .. }
+            | Change::SnapshotMade { .. } => {}
         }
     }
 }

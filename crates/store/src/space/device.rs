@@ -200,14 +200,41 @@ impl Space {
     }
     /// Retires the space at one of an extent's places.
     pub fn drop_place(&mut self, ext: &Ext, dev: u8, base: u64, tag: Tag) {
-        if let Some((begin, end)) = self.sole_bytes(ext, dev, base) {
-            let slot = &mut self.slots[dev as usize];
-            let unit = u64::from(slot.unit_bytes);
-            match &mut slot.replay_retired {
-                Some(map) => drop(map.mark(begin / unit, (end - begin) / unit)),
-                None => slot.retired.push(tag, begin, end - begin),
+        if self.shared.is_everywhere() {
+            self.drop_units(ext, dev, base, tag);
+        } else if let Some((begin, end)) = self.sole_bytes(ext, dev, base) {
+            self.retire(dev, begin, end, tag);
+        }
+    }
+    fn retire(&mut self, dev: u8, begin: u64, end: u64, tag: Tag) {
+        let slot = &mut self.slots[dev as usize];
+        let unit = u64::from(slot.unit_bytes);
+        match &mut slot.replay_retired {
+            Some(map) => drop(map.mark(begin / unit, (end - begin) / unit)),
+            None => slot.retired.push(tag, begin, end - begin),
+        }
+    }
+    /// The same unit by unit, since any of them may be shared.
+    #[cold]
+    fn drop_units(&mut self, ext: &Ext, dev: u8, base: u64, tag: Tag) {
+        let hull = ext.hull();
+        let mut sole: Option<(u32, u32)> = None;
+        for at in (hull.begin..hull.end).step_by(UNIT as usize) {
+            if self.shared.release(dev, unit_at(base, at)) {
+                let end = at.saturating_add(UNIT).min(hull.end);
+                sole = Some((sole.map_or(at, |(begin, _)| begin), end));
+            } else if let Some(run) = sole.take() {
+                self.retire_run(dev, base, run, tag);
             }
         }
+        if let Some(run) = sole {
+            self.retire_run(dev, base, run, tag);
+        }
+    }
+    fn retire_run(&mut self, dev: u8, base: u64, (begin, end): (u32, u32), tag: Tag) {
+        let (begin, end) = (base.wrapping_add(u64::from(begin)), base.wrapping_add(u64::from(end)));
+        let end = self.slots[dev as usize].padded(end);
+        self.retire(dev, begin, end, tag);
     }
     /// Gives up the extent's claim on the units at one place; the space that becomes free by that, if any.
     fn sole_bytes(&mut self, ext: &Ext, dev: u8, base: u64) -> Option<(u64, u64)> {

@@ -161,6 +161,19 @@ fn exercise(engine: &mut Engine, world: &World) {
         for request in requests(container) {
             ask(engine, request);
         }
+        if let Some(Response::Snapshots(found)) =
+            ask(engine, Request::SnapshotList { container, after: None, limit: 4 })
+        {
+            for snapshot in found {
+                let name = snapshot.name;
+                ask(engine, Request::SnapshotByName { container, name: name.clone(), pin: true });
+                ask(engine, apply(vec![Update::SnapshotRollback { of: container, name: name.clone() }]));
+                ask(engine, apply(vec![Update::SnapshotDelete { of: container, name }]));
+                ask(engine, Request::SnapshotUnpin { id: snapshot.id });
+            }
+        }
+        let (of, name) = (container, "new".to_owned());
+        ask(engine, apply(vec![Update::SnapshotCreate { of, id: ContainerId(0), name, replace: true, unix_ms: 0 }]));
         if let Some(Response::Objects(ids)) = ask(engine, Request::ObjectList { container, after: None, limit: 4 }) {
             for (number, object) in ids.into_iter().enumerate() {
                 let key = ObjectKey { container, object };

@@ -155,6 +155,19 @@ impl Oracle {
         for (id, container) in &mut self.current.containers {
             let Some(found) = observed.containers.get(id) else { continue };
             let container = Arc::make_mut(container);
+            for (name, (_, content)) in &mut container.snapshots {
+                let Some((_, found)) = found.snapshots.get(name) else { continue };
+                let content = Arc::make_mut(content);
+                for (id, object) in &mut content.objects {
+                    object.epoch = found.objects.get(id).map_or(object.epoch, |found| found.epoch);
+                }
+                for (id, records) in &mut content.indices {
+                    let Some(found) = found.indices.get(id) else { continue };
+                    records.iter_mut().for_each(|(key, record)| {
+                        record.1 = found.get(key).map_or(record.1, |found| found.1);
+                    });
+                }
+            }
             for (id, object) in &mut container.objects {
                 if let Some(found) = found.objects.get(id) {
                     settle(&mut object.epoch, found.epoch, &|| format!("object {id}"))?;
@@ -314,7 +327,7 @@ impl Oracle {
             });
             if *matches {
                 let mut container = ContainerState::clone(expected);
-                container.objects.retain(|id, _| found.objects.contains_key(id));
+                found.forget_missing(&mut container);
                 allowed.insert(at, container);
             }
         }

@@ -12,5 +12,5 @@ mod observed;
 mod state;
 
 pub use history::{Entry, Oracle};
-pub use observed::{Observed, ObservedContainer, ObservedObject, ObservedRecords};
+pub use observed::{Lenience, Observed, ObservedContainer, ObservedObject, ObservedRecords};
 pub use state::{Change, ContainerState, ObjectState, Outcome, Record, Segment, State};

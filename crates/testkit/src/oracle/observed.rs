@@ -36,6 +36,8 @@ pub struct ObservedContainer {
     pub objects: BTreeMap<ObjectId, ObservedObject>,
     /// Its indices, with value and epoch of each record.
     pub indices: BTreeMap<IndexId, ObservedRecords>,
+    /// Its snapshots, by name: the id of each, and its content.
+    pub snapshots: BTreeMap<String, (ContainerId, ObservedContainer)>,
 }
 
 /// A store as it was read.
@@ -114,9 +116,30 @@ impl ObservedContainer {
                 return Err(format!("index {id}: record {key:?} should not be there"));
             }
         }
-        match self.indices.keys().find(|id| !expected.indices.contains_key(id)) {
-            Some(id) => Err(format!("index {id} should not be there")),
+        if let Some(id) = self.indices.keys().find(|id| !expected.indices.contains_key(id)) {
+            return Err(format!("index {id} should not be there"));
+        }
+        for (name, (id, content)) in &expected.snapshots {
+            match self.snapshots.get(name) {
+                Some((found, has)) if found == id => {
+                    has.compare_content(content, lenience).map_err(|why| format!("snapshot `{name}`: {why}"))?;
+                }
+                Some((found, _)) => return Err(format!("snapshot `{name}` is {found}, expected {id}")),
+                None => return Err(format!("snapshot `{name}` is missing")),
+            }
+        }
+        match self.snapshots.keys().find(|name| !expected.snapshots.contains_key(*name)) {
+            Some(name) => Err(format!("snapshot `{name}` should not be there")),
             None => Ok(()),
+        }
+    }
+    /// Objects of the model that were allowed to be gone, and are, are so in the model from now on.
+    pub fn forget_missing(&self, model: &mut ContainerState) {
+        model.objects.retain(|id, _| self.objects.contains_key(id));
+        for (name, (_, content)) in &mut model.snapshots {
+            if let Some((_, found)) = self.snapshots.get(name) {
+                found.forget_missing(std::sync::Arc::make_mut(content));
+            }
         }
     }
 }

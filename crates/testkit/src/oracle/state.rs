@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cenote_model::{
     BLOCK_SHIFT_MAX, BLOCK_SHIFT_MIN, Check, ContainerId, ContainerSpec, IndexId, IndexKey, KEY_BYTES_MAX, KeyCode,
-    OBJECT_BYTES_MAX, ObjectId, ObjectKey, VALUE_BYTES_MAX,
+    OBJECT_BYTES_MAX, ObjectId, ObjectKey, SNAPSHOT_NAME_BYTES_MAX, VALUE_BYTES_MAX,
 };
 
 use crate::content::WriteId;
@@ -18,6 +18,9 @@ pub enum Change {
     ContainerRename { id: ContainerId, label: String },
     ContainerSet { id: ContainerId, spec: ContainerSpec },
     ContainerDelete { id: ContainerId },
+    SnapshotCreate { of: ContainerId, id: ContainerId, name: String, replace: bool },
+    SnapshotDelete { of: ContainerId, name: String },
+    SnapshotRollback { of: ContainerId, name: String },
     ObjectCreate { key: ObjectKey, block_shift: u8 },
     ObjectDelete { key: ObjectKey },
     Write { key: ObjectKey, offset: u64, len: u64, id: WriteId, from: u64 },
@@ -47,6 +50,9 @@ impl Change {
             | Self::ContainerRename { id, .. }
             | Self::ContainerSet { id, .. }
             | Self::ContainerDelete { id } => *id,
+            Self::SnapshotCreate { of, .. } | Self::SnapshotDelete { of, .. } | Self::SnapshotRollback { of, .. } => {
+                *of
+            }
             Self::ObjectCreate { key, .. }
             | Self::ObjectDelete { key }
             | Self::Write { key, .. }
@@ -158,6 +164,30 @@ pub struct ContainerState {
     pub objects: BTreeMap<ObjectId, ObjectState>,
     /// Its indices.
     pub indices: BTreeMap<IndexId, BTreeMap<Vec<u8>, Record>>,
+    /// Its snapshots, by name: the id by which each is read, and what was in the container.
+    pub snapshots: BTreeMap<String, (ContainerId, Arc<ContainerState>)>,
+}
+
+impl ContainerState {
+    /// Holds what `kept` holds. What did not change since is left as it is, with its epoch.
+    fn roll_back(&mut self, kept: &Self, epoch: u64) {
+        let mut objects = kept.objects.clone();
+        for (id, object) in &mut objects {
+            if self.objects.get(id).is_none_or(|now| now.epoch != object.epoch) {
+                object.epoch = epoch;
+            }
+        }
+        let mut indices = kept.indices.clone();
+        for (id, records) in &mut indices {
+            let now = self.indices.get(id);
+            for (key, record) in records {
+                if now.and_then(|now| now.get(key)).is_none_or(|now| now.1 != record.1) {
+                    record.1 = epoch;
+                }
+            }
+        }
+        (self.objects, self.indices) = (objects, indices);
+    }
 }
 
 /// What a request must answer.
@@ -220,6 +250,9 @@ impl State {
             | Change::ContainerRename { .. }
             | Change::ContainerSet { .. }
             | Change::ContainerDelete { .. } => self.change_container(change),
+            Change::SnapshotCreate { .. } | Change::SnapshotDelete { .. } | Change::SnapshotRollback { .. } => {
+                self.change_snapshot(change, epoch)
+            }
             Change::ObjectCreate { .. }
             | Change::ObjectDelete { .. }
             | Change::Write { .. }
@@ -258,6 +291,37 @@ impl State {
                 }
             }
             _ => unreachable!("not about containers"),
+        }
+        KeyCode::Ok
+    }
+    fn change_snapshot(&mut self, change: &Change, epoch: u64) -> KeyCode {
+        match change {
+            Change::SnapshotCreate { of, id, name, replace } => {
+                if name.is_empty() || name.len() > SNAPSHOT_NAME_BYTES_MAX {
+                    return KeyCode::Invalid;
+                }
+                let Some(container) = self.container_mut(*of) else { return KeyCode::NotFound };
+                if !replace && container.snapshots.contains_key(name) {
+                    return KeyCode::Exists;
+                }
+                let content = ContainerState {
+                    objects: container.objects.clone(),
+                    indices: container.indices.clone(),
+                    ..ContainerState::default()
+                };
+                container.snapshots.insert(name.clone(), (*id, Arc::new(content)));
+            }
+            Change::SnapshotDelete { of, name } => {
+                if self.container_mut(*of).and_then(|container| container.snapshots.remove(name)).is_none() {
+                    return KeyCode::NotFound;
+                }
+            }
+            Change::SnapshotRollback { of, name } => {
+                let Some(container) = self.container_mut(*of) else { return KeyCode::NotFound };
+                let Some((_, kept)) = container.snapshots.get(name).cloned() else { return KeyCode::NotFound };
+                container.roll_back(&kept, epoch);
+            }
+            _ => unreachable!("not about snapshots"),
         }
         KeyCode::Ok
     }

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use cenote_model::{ContainerId, ErrorKind, Request, Response, Run};
 use cenote_store::{Outcome, SessionId, SessionInfo, Ticket};
 
+use super::snapshot::Pin;
 use super::{Check, Sim, trace};
 use crate::oracle;
 
@@ -40,6 +41,8 @@ pub(super) struct Client {
     pub(super) session: SessionId,
     pub(super) seq: u64,
     pub(super) leases: Vec<(ContainerId, Run)>,
+    /// Snapshots that it reads.
+    pub(super) pins: Vec<Pin>,
     pub(super) sent: Vec<Sent>,
     pub(super) answered: VecDeque<(u64, Request, Response)>,
     /// False once its process is gone but the engine has not been told.
@@ -59,6 +62,7 @@ impl Sim {
                     session,
                     seq: 0,
                     leases: Vec::new(),
+                    pins: Vec::new(),
                     sent: Vec::new(),
                     answered: VecDeque::new(),
                     alive: true,

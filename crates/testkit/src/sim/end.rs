@@ -135,6 +135,7 @@ impl Sim {
             self.client_bury(0);
         }
         self.client_open()?;
+        self.delete_snapshots()?;
         let containers = self.oracle.current().containers.clone();
         let objects = containers
             .iter()

@@ -12,13 +12,14 @@ mod crash;
 mod end;
 mod prepare;
 mod read;
+mod snapshot;
 mod step;
 mod trace;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use cenote_model::{DeviceKind, DeviceSpec, StoreConfig, StoreId};
+use cenote_model::{ContainerId, DeviceKind, DeviceSpec, StoreConfig, StoreId};
 use cenote_store::{Engine, Job, JobDone, Tuning};
 
 use crate::oracle::Oracle;
@@ -45,6 +46,8 @@ struct Profile {
     /// Steps that do background work, as a weight.
     background: u32,
     ids: u64,
+    /// Steps about snapshots, as a weight.
+    snapshots: u32,
     /// Devices so small that they fill up: bytes of each are a multiple of this. 0: they are not.
     full: u64,
     tuning: Tuning,
@@ -61,6 +64,7 @@ impl Profile {
             flips: rng.chance(150),
             background: *rng.pick(&[4, 20, 60]),
             ids: rng.between(1, 10),
+            snapshots: *rng.pick(&[0, 0, 5, 20, 40]),
             full: *rng.pick(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8192, 8192, 81_920]),
             // Small files, so that rotation and checkpoints happen, and opening has little to read.
             tuning: Tuning {
@@ -114,6 +118,8 @@ struct Sim {
     slots_taken: BTreeSet<usize>,
     next_write: u64,
     next_container: u64,
+    /// The container of each snapshot ever asked for.
+    origins: BTreeMap<ContainerId, ContainerId>,
     next_device: u64,
     next_nonce: u128,
     /// Epoch of the last update, as far as it is known.
@@ -247,6 +253,7 @@ impl Sim {
             slots_taken: BTreeSet::new(),
             next_write: 1,
             next_container: 1000,
+            origins: BTreeMap::new(),
             next_device,
             next_nonce: 1,
             last_epoch: 0,

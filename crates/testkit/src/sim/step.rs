@@ -26,10 +26,28 @@ impl Sim {
         }
         let background = self.profile.background;
         let choice = self.rng.weighted(&[
-            60, 15, 6, 4, 4, 8, // apply, read, cached, reader begin and end, index
-            5, 3, 2, 4, 3, 1, // flush, resend, unlease, containers, clients, devices
-            3, 1, 2, 3, // other requests, everything, faults, cached
-            background, background, background, background, background, // tick, job, run, finish, clock
+            60,
+            15,
+            6,
+            4,
+            4,
+            8, // apply, read, cached, reader begin and end, index
+            5,
+            3,
+            2,
+            4,
+            3,
+            1, // flush, resend, unlease, containers, clients, devices
+            3,
+            1,
+            2,
+            3, // other requests, everything, faults, cached
+            background,
+            background,
+            background,
+            background,
+            background, // tick, job, run, finish, clock
+            self.profile.snapshots,
         ]);
         match choice {
             0 => self.apply()?,
@@ -51,6 +69,7 @@ impl Sim {
             17 => self.job_take(),
             18 => self.job_run(),
             19 => self.job_finish()?,
+            21 => self.step_snapshot()?,
             _ => {
                 let ns = *self.rng.pick(&[100_000, 3_000_000, 11_000_000, 1_500_000_000]);
                 self.world.clock.advance_ns(ns);

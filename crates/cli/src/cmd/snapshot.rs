@@ -1,0 +1,210 @@
+//! `snapshot`: of containers, and of HDF5 files by their paths.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use cenote::model::size::{count, human};
+use cenote::{Container, Error, ErrorKind, ObjectId, Result, SnapshotInfo, Store};
+use serde_json::{Value, json};
+
+use super::{Access, Context};
+use crate::args::SnapshotCommand;
+use crate::failure::Done;
+use crate::out::escaped;
+use crate::target;
+
+/// What the labels of containers that are HDF5 files begin with; the absolute path follows.
+const HDF5_PREFIX: &str = "hdf5:";
+
+pub fn snapshot(context: &mut Context<'_>, command: &SnapshotCommand) -> Done {
+    match command {
+        SnapshotCommand::Create { container, name, replace } => {
+            let store = context.open(Access::Write)?;
+            let container = container_or_file(&store, container)?;
+            if *replace { container.replace_snapshot(name) } else { container.snapshot(name) }?;
+            if context.out.json {
+                let made = found(&container, name)?;
+                return context.out.document(&document(&made));
+            }
+            Ok(())
+        }
+        SnapshotCommand::List { container } => {
+            let store = context.open(Access::Read)?;
+            let snapshots = container_or_file(&store, container)?.snapshots()?;
+            list(context, &snapshots)
+        }
+        SnapshotCommand::Open { container, name, stub } => {
+            let store = context.open(Access::Read)?;
+            open(context, &container_or_file(&store, container)?, name, stub.as_deref())
+        }
+        SnapshotCommand::Rollback { container, name } => {
+            let store = context.open(Access::Write)?;
+            Ok(container_or_file(&store, container)?.roll_back(name)?)
+        }
+        SnapshotCommand::Delete { container, names } => {
+            let store = context.open(Access::Write)?;
+            let container = container_or_file(&store, container)?;
+            for name in names {
+                found(&container, name)?; // a wrong name changes nothing
+            }
+            for name in names {
+                container.delete_snapshot(name)?;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// A container by its label, or an HDF5 file by its path.
+fn container_or_file(store: &Store, name: &OsStr) -> Result<Container> {
+    let text = target::label(name)?;
+    match store.container(text) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        result => return result,
+    }
+    let path = std::path::absolute(Path::new(name)).map_err(|error| Error::io(format!("file {text}"), &error))?;
+    // The connector names files by their directory's true path.
+    let path = match (path.parent().map(std::fs::canonicalize), path.file_name()) {
+        (Some(Ok(parent)), Some(name)) => parent.join(name),
+        _ => path,
+    };
+    match store.container(&format!("{HDF5_PREFIX}{}", path.display())) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Err(Error::new(ErrorKind::NotFound, format!("container or HDF5 file `{text}`"))
+                .because(format!(
+                    "store {} has no container of that label, and none for the file {}",
+                    store.dir().display(),
+                    path.display()
+                ))
+                .try_next("`cenote ls` lists the containers; name another store with --store"))
+        }
+        result => result,
+    }
+}
+
+fn found(container: &Container, name: &str) -> Result<SnapshotInfo> {
+    let info = container.info()?;
+    container.snapshots()?.into_iter().find(|snapshot| snapshot.name == name).ok_or_else(|| {
+        Error::new(ErrorKind::NotFound, format!("snapshot `{name}` of container `{}`", info.label))
+            .try_next("`cenote snapshot list` lists the snapshots of a container")
+    })
+}
+
+fn list(context: &mut Context<'_>, snapshots: &[SnapshotInfo]) -> Done {
+    if context.out.json {
+        return context.out.document(&snapshots.iter().map(document).collect());
+    }
+    let rows: Vec<Vec<String>> = snapshots
+        .iter()
+        .map(|snapshot| {
+            vec![
+                escaped(snapshot.name.as_bytes()),
+                time(snapshot.unix_ms),
+                count(snapshot.epoch),
+                count(snapshot.objects),
+                count(snapshot.indices),
+                count(snapshot.records),
+                human(snapshot.stored_bytes),
+            ]
+        })
+        .collect();
+    context.out.table(&["snapshot", "made (UTC)", ">epoch", ">objects", ">indices", ">records", ">bytes"], &rows)
+}
+
+fn document(snapshot: &SnapshotInfo) -> Value {
+    json!({
+        "name": snapshot.name,
+        "id": snapshot.id.0,
+        "made_unix_ms": snapshot.unix_ms,
+        "epoch": snapshot.epoch,
+        "objects": snapshot.objects,
+        "indices": snapshot.indices,
+        "records": snapshot.records,
+        "stored_bytes": snapshot.stored_bytes,
+    })
+}
+
+/// A moment as `2026-01-31 23:59:59`.
+fn time(unix_ms: u64) -> String {
+    let (days, seconds) = ((unix_ms / 86_400_000) as i64, unix_ms / 1000 % 86_400);
+    // Days since 0000-03-01, in eras of 400 years; years begin in March, so that leap days come last.
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = era * 400 + year_of_era + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
+/// Of an HDF5 file: makes a small file by which programs open the snapshot. Of any other container: lists what is in it.
+fn open(context: &mut Context<'_>, container: &Container, name: &str, stub: Option<&Path>) -> Done {
+    let label = container.info()?.label;
+    let snapshot = found(container, name)?;
+    if let Some(file) = label.strip_prefix(HDF5_PREFIX) {
+        let path = stub.map_or_else(|| Path::new(&format!("{file}@{name}")).to_path_buf(), Path::to_path_buf);
+        let text = stub_text(&container.store().dir().display().to_string(), file, name);
+        write_new(&path, &text).map_err(|error| {
+            Error::io(format!("file {}", path.display()), &error).try_next("name another place for it")
+        })?;
+        if context.out.json {
+            return context.out.document(&json!({ "file": path, "snapshot": document(&snapshot) }));
+        }
+        return context.out.line(path.display().to_string());
+    }
+    if stub.is_some() {
+        return Err(Error::new(ErrorKind::InvalidInput, format!("container `{label}`"))
+            .because("it is no HDF5 file, so no file can stand for its snapshot")
+            .try_next("leave the file name out: the objects of the snapshot are then listed")
+            .into());
+    }
+    let opened = container.open_snapshot(name)?;
+    let mut objects: Vec<ObjectId> = Vec::new();
+    loop {
+        let page = opened.objects(objects.last().copied(), 4096)?;
+        if page.is_empty() {
+            break;
+        }
+        objects.extend(page);
+    }
+    if context.out.json {
+        let objects: Vec<String> = objects.iter().map(ToString::to_string).collect();
+        return context.out.document(&json!({ "snapshot": document(&snapshot), "objects": objects }));
+    }
+    objects.iter().try_for_each(|object| context.out.line(object.to_string()))
+}
+
+/// What `views/hdf5/src/file/stub.rs` reads.
+fn stub_text(store: &str, file: &str, snapshot: &str) -> Vec<u8> {
+    let mut text = b"\x89HDF\r\n\x1a\n\ncenote-hdf5-snapshot 1\n".to_vec();
+    text.extend_from_slice(
+        format!(
+            "This is a snapshot of an HDF5 file that lives in a Cenote store; this text only stands for it.\n\
+             Read it with any HDF5 program through the cenote VOL connector:\n\
+             \x20 HDF5_PLUGIN_PATH=<directory of libcenote_hdf5.so> HDF5_VOL_CONNECTOR='cenote store={store}'\n\
+             It may be copied, moved and removed at will.\n\
+             snapshot: {snapshot}\npath: {file}\nstore: {store}\n"
+        )
+        .as_bytes(),
+    );
+    text
+}
+
+fn write_new(path: &Path, text: &[u8]) -> std::io::Result<()> {
+    use std::io::Write;
+    std::fs::OpenOptions::new().write(true).create_new(true).open(path)?.write_all(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::time;
+
+    #[test]
+    fn moments_are_dates() {
+        assert_eq!(time(0), "1970-01-01 00:00:00");
+        assert_eq!(time(951_827_696_000), "2000-02-29 12:34:56");
+        assert_eq!(time(1_798_761_599_999), "2026-12-31 23:59:59");
+    }
+}

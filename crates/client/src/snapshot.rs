@@ -1,0 +1,116 @@
+//! Snapshots of a container: made, listed, opened for reading, deleted, gone back to.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, Weak};
+
+use cenote_device::fork;
+use cenote_model::{ContainerId, Request, Response, Result, SnapshotInfo, Update};
+
+use crate::container::Container;
+use crate::session::Session;
+use crate::store::surprise;
+use crate::sync::lock;
+
+/// Snapshots asked for at a time.
+const PAGE: u32 = 1000;
+
+impl Container {
+    /// Makes a snapshot: all that was acknowledged in this container so far, for reading only. Nothing is copied but
+    /// metadata; the bytes are shared until the container's own are overwritten. `ErrorKind::Exists` if the name is taken.
+    pub fn snapshot(&self, name: &str) -> Result<()> {
+        self.make_snapshot(name, false)
+    }
+    /// Makes a snapshot that takes the place of the one of that name, if there is one, in one transaction.
+    pub fn replace_snapshot(&self, name: &str) -> Result<()> {
+        self.make_snapshot(name, true)
+    }
+    fn make_snapshot(&self, name: &str, replace: bool) -> Result<()> {
+        self.store().wait_all()?;
+        let (of, id) = (self.id(), ContainerId(0));
+        let update = Update::SnapshotCreate { of, id, name: name.into(), replace, unix_ms: 0 };
+        self.store().change(update, || self.snapshot_name(name))
+    }
+    /// All snapshots, in the order of names.
+    pub fn snapshots(&self) -> Result<Vec<SnapshotInfo>> {
+        let session = self.store().session()?;
+        let mut all = Vec::new();
+        loop {
+            let after = all.last().map(|last: &SnapshotInfo| last.name.clone());
+            match session.request(Request::SnapshotList { container: self.id(), after, limit: PAGE })? {
+                Response::Snapshots(page) if page.is_empty() => return Ok(all),
+                Response::Snapshots(page) => all.extend(page),
+                other => return Err(surprise("snapshots", &other)),
+            }
+        }
+    }
+    /// A snapshot, as a container that can be read. It stays as long as the handle (and its clones), even if it is deleted or
+    /// replaced meanwhile.
+    pub fn open_snapshot(&self, name: &str) -> Result<Self> {
+        let session = self.store().session()?;
+        let pin = session.pins.pin(&session, self.id(), name)?;
+        match session.request(Request::ContainerById { id: pin.id })? {
+            Response::Container(info) => Ok(Self::pinned(self.store(), &session, &info, pin)),
+            other => Err(surprise("a container", &other)),
+        }
+    }
+    /// Deletes a snapshot. What it alone still had becomes free.
+    pub fn delete_snapshot(&self, name: &str) -> Result<()> {
+        let update = Update::SnapshotDelete { of: self.id(), name: name.into() };
+        self.store().change(update, || self.snapshot_name(name))
+    }
+    /// The container holds again what it held when the snapshot was made, in one transaction. The snapshot stays.
+    pub fn roll_back(&self, name: &str) -> Result<()> {
+        self.store().wait_all()?;
+        let update = Update::SnapshotRollback { of: self.id(), name: name.into() };
+        self.store().change(update, || self.snapshot_name(name))
+    }
+    fn snapshot_name(&self, name: &str) -> String {
+        format!("snapshot `{name}` of {}", self.name())
+    }
+}
+
+/// The snapshots that a session reads, each with the number of handles.
+#[derive(Default)]
+pub(crate) struct Pins {
+    handles: Mutex<HashMap<ContainerId, usize>>,
+}
+
+/// A handle's part in keeping a snapshot.
+pub(crate) struct Pin {
+    pub id: ContainerId,
+    session: Weak<Session>,
+    /// Fork generation of the session's process.
+    generation: u64,
+}
+
+impl Pins {
+    /// Finds a snapshot by its name, and keeps it.
+    fn pin(&self, session: &Arc<Session>, container: ContainerId, name: &str) -> Result<Pin> {
+        // Locked meanwhile, so that no other handle's end comes between.
+        let mut handles = lock(&self.handles);
+        let info = match session.request(Request::SnapshotByName { container, name: name.into(), pin: true })? {
+            Response::Snapshots(mut found) if found.len() == 1 => found.remove(0),
+            other => return Err(surprise("a snapshot", &other)),
+        };
+        *handles.entry(info.id).or_default() += 1;
+        Ok(Pin { id: info.id, session: session.myself(), generation: session.generation })
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        if self.generation != fork::generation() {
+            return; // of a forked child: it is the parent's session that reads
+        }
+        let Some(session) = self.session.upgrade() else { return };
+        let mut handles = lock(&session.pins.handles);
+        let Some(count) = handles.get_mut(&self.id) else { return };
+        *count -= 1;
+        if *count == 0 {
+            handles.remove(&self.id);
+            if session.check_open().is_ok() {
+                session.tell(Request::SnapshotUnpin { id: self.id });
+            }
+        }
+    }
+}

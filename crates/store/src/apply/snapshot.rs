@@ -1,0 +1,329 @@
+//! Snapshots are made and deleted, and containers go back to them.
+//!
+//! A snapshot is a container of its own that nobody can change. Its objects have maps of their own, whose extents name the
+//! same bytes; which units several extents touch is counted in [`crate::space::Shared`]. It is persistent when the original
+//! is: the two share the transaction that made it, so they are cut together, and the original's undo list takes it back.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use cenote_model::{ContainerId, IndexId, KeyCode, ObjectId, SNAPSHOT_NAME_BYTES_MAX};
+
+use super::{NO_CONTAINER, NO_SNAPSHOT, Refusal, Step, Txn, refuse};
+use crate::codec::ORDINALS_END;
+use crate::container::{Container, Fresh, Snapshot};
+use crate::index::{Index, Key, Record};
+use crate::map::ExtentMap;
+use crate::objects::Presence;
+use crate::state::{Reclaim, State};
+
+const TOO_MANY: Refusal = refuse(KeyCode::Limit, "a store holds at most 2^32 objects");
+
+fn check_name(name: &str) -> Result<(), Refusal> {
+    match name.len() {
+        0 => Err(refuse(KeyCode::Invalid, "a snapshot's name must not be empty")),
+        len if len > SNAPSHOT_NAME_BYTES_MAX => {
+            Err(refuse(KeyCode::Invalid, "a snapshot's name has at most 255 bytes"))
+        }
+        _ => Ok(()),
+    }
+}
+
+impl State {
+    pub(super) fn snapshot_create(
+        &mut self,
+        txn: &mut Txn,
+        (of, name): (ContainerId, &str),
+        id: ContainerId,
+        replace: bool,
+        unix_ms: u64,
+    ) -> Result<(), Refusal> {
+        stands_alone(txn)?;
+        check_name(name)?;
+        let origin = self.containers.slot_of(of).ok_or(NO_CONTAINER)?;
+        let old = self.containers.snapshot_slot(of, name);
+        if old.is_some() && !replace {
+            return Err(refuse(KeyCode::Exists, "the container has a snapshot of that name already"));
+        }
+        let id = if id.0 == 0 { ContainerId(self.containers.next_id) } else { id };
+        if id.0 < self.containers.next_id || id.0 >= ORDINALS_END / 2 {
+            return Err(refuse(KeyCode::Invalid, "ids are never reused: give 0, or one that was not used yet"));
+        }
+        if (self.containers.at(origin).objects.len() as u64) > self.objects.room() {
+            return Err(TOO_MANY);
+        }
+        if let Some(old) = old {
+            self.hide_snapshot(txn, origin, old);
+        }
+        let slot = self.add_snapshot(origin, id, name, (txn.epoch, unix_ms));
+        txn.created = Some(id);
+        txn.steps.push(Step::SnapshotMade { origin, id });
+        txn.steps.push(Step::SnapshotFilled { slot });
+        Ok(())
+    }
+
+    /// Copies the metadata of a container.
+    fn add_snapshot(&mut self, origin: u32, id: ContainerId, name: &str, (epoch, unix_ms): (u64, u64)) -> u32 {
+        let from = self.containers.at_mut(origin);
+        from.shares = true;
+        let snapshot = Snapshot {
+            of: from.id,
+            name: name.to_owned(),
+            epoch,
+            unix_ms,
+            made: from.cuts,
+            deleted: false,
+            in_undo: false,
+        };
+        // As if all of it had just been written to a container of its own: what of it needs a copy, a sync, or to be
+        // written again after a failed sync is then found as for any other.
+        let mut container = Container::new(id, name.to_owned(), from.spec.clone(), epoch);
+        (container.persisted, container.cut_epoch) = (from.persisted, from.persisted);
+        container.data_epoch = from.data_epoch;
+        container.suspect.clone_from(&from.suspect);
+        container.records = from.records;
+        container.snapshot = Some(Box::new(snapshot));
+        container.indices = from.indices.iter().map(|(id, index)| (*id, index.clone())).collect();
+        container.indices.values_mut().for_each(|index| index.created = 0);
+        let objects: Vec<(ObjectId, u32)> = from.objects.iter().map(|(id, slot)| (*id, *slot)).collect();
+        let slot = self.containers.add(container);
+        let mut tree = BTreeMap::new();
+        for (id, object) in objects {
+            let epoch = self.objects.get(object).epoch;
+            if let Some(clone) = self.clone_object(object, slot, epoch, 0) {
+                tree.insert(id, clone);
+            }
+        }
+        self.containers.at_mut(slot).objects = tree;
+        slot
+    }
+
+    /// A second object with the bytes of this one, in a container into whose tree the caller puts it. `None` if there is no
+    /// room, which the caller has looked for.
+    fn clone_object(&mut self, object: u32, container: u32, epoch: u64, born: u32) -> Option<u32> {
+        let from = self.objects.get(object);
+        let (id, block_shift) = (from.id(), from.block_shift);
+        let slot = self.objects.add(container, id, block_shift, epoch, born)?;
+        let from = self.objects.get(object);
+        let (size, touched) = (from.size, from.touched);
+        let mut map = ExtentMap::Empty;
+        for (offset, ext) in from.map.iter() {
+            let mut ext = ext.clone();
+            ext.born = born;
+            self.space.shared.touch_all(&ext);
+            map.insert(offset, ext);
+        }
+        self.extents += map.extents();
+        self.containers.at_mut(container).stored_bytes += map.mapped_bytes();
+        let clone = self.objects.get_mut(slot);
+        (clone.map, clone.size, clone.touched) = (map, size, touched);
+        Some(slot)
+    }
+
+    pub(super) fn snapshot_delete(&mut self, txn: &mut Txn, of: ContainerId, name: &str) -> Result<(), Refusal> {
+        stands_alone(txn)?;
+        let origin = self.containers.slot_of(of).ok_or(NO_CONTAINER)?;
+        let slot = self.containers.snapshot_slot(of, name).ok_or(NO_SNAPSHOT)?;
+        self.hide_snapshot(txn, origin, slot);
+        Ok(())
+    }
+
+    fn hide_snapshot(&mut self, txn: &mut Txn, origin: u32, slot: u32) {
+        self.set_deleted(slot, true);
+        txn.steps.push(Step::SnapshotDeleted { origin, slot });
+    }
+
+    /// Takes the name of a snapshot away, or gives it back.
+    pub(super) fn set_deleted(&mut self, slot: u32, deleted: bool) {
+        if let Some(snapshot) = &mut self.containers.at_mut(slot).snapshot {
+            snapshot.deleted = deleted;
+        }
+    }
+
+    /// What did not change since the snapshot stays as it is. What did is replaced like a deletion and a creation, by updates
+    /// like any others: they have their undo, and their version words.
+    pub(super) fn snapshot_rollback(&mut self, txn: &mut Txn, of: ContainerId, name: &str) -> Result<(), Refusal> {
+        stands_alone(txn)?;
+        let origin = self.containers.slot_of(of).ok_or(NO_CONTAINER)?;
+        let snapshot = self.containers.snapshot_slot(of, name).ok_or(NO_SNAPSHOT)?;
+        if (self.containers.at(snapshot).objects.len() as u64) > self.objects.room() {
+            return Err(TOO_MANY);
+        }
+        self.roll_objects(txn, origin, snapshot);
+        self.roll_indices(txn, origin, snapshot);
+        txn.steps.push(Step::RolledBack { origin });
+        Ok(())
+    }
+
+    fn roll_objects(&mut self, txn: &mut Txn, origin: u32, snapshot: u32) {
+        let kept = &self.containers.at(snapshot).objects;
+        let epoch_of = |slot: &u32| self.objects.get(*slot).epoch;
+        let is_same = |id: &ObjectId, slot: &u32| kept.get(id).is_some_and(|kept| epoch_of(kept) == epoch_of(slot));
+        let head = &self.containers.at(origin).objects;
+        let changed: Vec<u32> = head.iter().filter(|(id, slot)| !is_same(id, slot)).map(|(_, slot)| *slot).collect();
+        let missing: Vec<(ObjectId, u32)> = (kept.iter())
+            .filter(|(id, _)| head.get(id).is_none_or(|slot| !is_same(id, slot)))
+            .map(|(id, slot)| (*id, *slot))
+            .collect();
+        for slot in changed {
+            let object = self.objects.get_mut(slot);
+            object.presence = Presence::Detached;
+            let (id, mapped) = (object.id(), object.map.mapped_bytes());
+            self.extents -= object.map.extents();
+            let container = self.containers.at_mut(origin);
+            container.objects.remove(&id);
+            container.stored_bytes -= mapped;
+            txn.steps.push(Step::ObjectDeleted { slot });
+        }
+        let cuts = self.containers.at(origin).cuts;
+        for (id, kept) in missing {
+            let Some(slot) = self.clone_object(kept, origin, txn.epoch, cuts) else { continue };
+            self.containers.at_mut(origin).objects.insert(id, slot);
+            txn.steps.push(Step::ObjectCloned { slot });
+        }
+    }
+
+    fn roll_indices(&mut self, txn: &mut Txn, origin: u32, snapshot: u32) {
+        let kept: Vec<IndexId> = self.containers.at(snapshot).indices.keys().copied().collect();
+        let container = self.containers.at_mut(origin);
+        let gone: Vec<IndexId> = container.indices.keys().filter(|id| !kept.contains(id)).copied().collect();
+        for index in gone {
+            let Some(was) = container.indices.remove(&index) else { continue };
+            container.records -= was.len();
+            txn.steps.push(Step::IndexDeleted { container: origin, index, was: Box::new(was) });
+        }
+        for id in kept {
+            let container = self.containers.at_mut(origin);
+            let cuts = container.cuts;
+            let mut index = container.indices.remove(&id).unwrap_or_else(|| {
+                txn.steps.push(Step::IndexCreated { container: origin, index: id });
+                Index::new(cuts)
+            });
+            let in_new_index = index.created == cuts;
+            let before = index.len();
+            let kept = &self.containers.at(snapshot).indices[&id];
+            for (key, value) in differences(&index, kept) {
+                let was = match value {
+                    Some(value) => index.put(key.bytes(), Record { epoch: txn.epoch, value }),
+                    None => index.del(key.bytes()),
+                };
+                txn.steps.push(Step::Record { container: origin, index: id, key, was, in_new_index });
+            }
+            let container = self.containers.at_mut(origin);
+            container.records = container.records + index.len() - before;
+            container.indices.insert(id, index);
+        }
+    }
+
+    /// A snapshot that is being made is taken back.
+    pub(super) fn drop_new_snapshot(&mut self, slot: u32) {
+        let container = self.containers.at_mut(slot);
+        let (id, objects) = (container.id, std::mem::take(&mut container.objects));
+        for object in objects.into_values() {
+            self.drop_clone(object);
+        }
+        self.containers.next_id = id.0;
+        self.containers.hide(slot);
+        self.containers.vacate(slot);
+    }
+
+    /// A cloned object, which is in no tree any more, is taken back: others still have its space.
+    pub(super) fn drop_clone(&mut self, slot: u32) {
+        let object = self.objects.get(slot);
+        let mapped = object.map.mapped_bytes();
+        self.extents -= object.map.extents();
+        self.containers.at_mut(object.container).stored_bytes -= mapped;
+        for (_, ext) in self.objects.get(slot).map.iter() {
+            self.space.shared.leave_all(ext);
+        }
+        self.objects.remove(slot);
+    }
+
+    /// Lists what of a cloned object the next cut has to copy or sync.
+    pub(super) fn list_clone(&mut self, slot: u32, epoch: u64) {
+        let object = self.objects.get(slot);
+        let (at, generation) = (object.container, object.generation);
+        if !self.containers.at(at).is_tracked() {
+            return;
+        }
+        let container = self.containers.at_mut(at);
+        for (offset, ext) in object.map.iter() {
+            if self.space.at_risk(ext) {
+                container.add_fresh(Fresh { slot, generation, offset, len: u64::from(ext.len) });
+            } else {
+                container.data_epoch = epoch;
+            }
+        }
+    }
+
+    /// A deleted snapshot goes for good, unless somebody may still need it.
+    pub fn let_go(&mut self, id: ContainerId) {
+        let Some(slot) = self.containers.slot_of(id) else { return };
+        let waits = |snapshot: &Snapshot| snapshot.deleted && !snapshot.in_undo;
+        if !self.containers.at(slot).snapshot.as_deref().is_some_and(waits) || self.is_pinned(id) {
+            return;
+        }
+        self.remove_snapshot(slot);
+    }
+
+    /// A snapshot goes for good.
+    pub fn remove_snapshot(&mut self, slot: u32) {
+        let id = self.containers.at(slot).id;
+        for session in self.sessions.open.values_mut() {
+            session.pins.remove(&id);
+        }
+        self.unlink(slot);
+        self.containers.hide(slot);
+        self.reclaim.push_back(Reclaim::Container(slot));
+    }
+
+    /// True if a session reads the snapshot.
+    fn is_pinned(&self, id: ContainerId) -> bool {
+        self.sessions.open.values().any(|session| session.pins.contains(&id))
+    }
+
+    /// No undo entry may bring the snapshot back any more.
+    pub fn forget_snapshot(&mut self, id: ContainerId) {
+        if let Some(snapshot) = self.containers.get_mut(id).and_then(|container| container.snapshot.as_mut()) {
+            snapshot.in_undo = false;
+        }
+        self.let_go(id);
+    }
+}
+
+/// Changes of snapshots are the only update of their request.
+fn stands_alone(txn: &Txn) -> Result<(), Refusal> {
+    let alone = txn.steps.is_empty();
+    if alone { Ok(()) } else { Err(refuse(KeyCode::Invalid, "changes of snapshots stand alone")) }
+}
+
+/// What has to be done to `head` so that it is as `kept`: keys with their values, or none if they have to go.
+fn differences(head: &Index, kept: &Index) -> Vec<(Key, Option<Box<[u8]>>)> {
+    let mut found = Vec::new();
+    let mut ours = head.range(Bound::Unbounded).peekable();
+    let mut theirs = kept.range(Bound::Unbounded).peekable();
+    loop {
+        match (ours.peek(), theirs.peek()) {
+            (None, None) => return found,
+            (Some((key, _)), None) => {
+                found.push((Key::new(key), None));
+                ours.next();
+            }
+            (Some((key, _)), Some((other, _))) if key < other => {
+                found.push((Key::new(key), None));
+                ours.next();
+            }
+            (Some((key, ours_has)), Some((other, has))) if key == other => {
+                if ours_has.epoch != has.epoch {
+                    found.push((Key::new(key), Some(has.value.into())));
+                }
+                ours.next();
+                theirs.next();
+            }
+            (_, Some((key, has))) => {
+                found.push((Key::new(key), Some(has.value.into())));
+                theirs.next();
+            }
+        }
+    }
+}
