@@ -743,6 +743,46 @@ int32_t cenote_objects(const cenote_container_t *container,
                        cenote_error_t **error);
 
 /**
+ * Keeps all that is in the container now, for reading, under a name; no data are copied. `replace`: takes the place of a
+ * snapshot of that name; else `CENOTE_EXISTS` if there is one.
+ */
+int32_t cenote_container_snapshot(const cenote_container_t *container,
+                                  const char *name,
+                                  bool replace,
+                                  cenote_error_t **error);
+
+/**
+ * Opens a snapshot as a container that can be read. It stays as long as the handle, even if it is deleted meanwhile. Free the
+ * handle with `cenote_container_free`.
+ */
+int32_t cenote_container_open_snapshot(const cenote_container_t *container,
+                                       const char *name,
+                                       cenote_container_t **snapshot,
+                                       cenote_error_t **error);
+
+/**
+ * Calls `each` with the name of every snapshot of the container, in the order of names.
+ */
+int32_t cenote_container_snapshots(const cenote_container_t *container,
+                                   void (*each)(void *context, const char *name),
+                                   void *context,
+                                   cenote_error_t **error);
+
+/**
+ * Deletes a snapshot.
+ */
+int32_t cenote_container_delete_snapshot(const cenote_container_t *container,
+                                         const char *name,
+                                         cenote_error_t **error);
+
+/**
+ * The container holds again what it held when the snapshot was made, in one transaction; the snapshot stays.
+ */
+int32_t cenote_container_roll_back(const cenote_container_t *container,
+                                   const char *name,
+                                   cenote_error_t **error);
+
+/**
  * Returns when everything acknowledged so far in this container survives power loss.
  */
 int32_t cenote_container_flush(const cenote_container_t *container, cenote_error_t **error);
