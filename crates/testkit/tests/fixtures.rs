@@ -80,7 +80,7 @@ fn later_versions_are_refused_and_nothing_is_changed() {
         let name = |path: &&PathBuf| path.file_name().unwrap().to_string_lossy().starts_with(part);
         let path = files.keys().rfind(name).unwrap_or_else(|| panic!("no {part}"));
         let mut bytes = files[path].clone();
-        bytes[8] += 1;
+        bytes[8] = u8::MAX; // one more may be a version that is known
         let (sum_at, head) = if at_12 {
             (
                 12,

@@ -163,9 +163,9 @@ impl Oracle {
                 }
                 for (id, records) in &mut content.indices {
                     let Some(found) = found.indices.get(id) else { continue };
-                    records.iter_mut().for_each(|(key, record)| {
+                    for (key, record) in records {
                         record.1 = found.get(key).map_or(record.1, |found| found.1);
-                    });
+                    }
                 }
             }
             for (id, object) in &mut container.objects {
