@@ -24,9 +24,11 @@ pub mod file;
 pub mod foreign;
 #[doc(hidden)]
 pub mod fuzz;
+pub mod mapping;
 pub mod meta;
 pub mod object;
 pub mod props;
+pub mod selection;
 pub mod space;
 pub mod team;
 pub mod udlink;

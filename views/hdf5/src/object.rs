@@ -120,7 +120,7 @@ impl Dataset {
     }
     /// The extent as it stands now in the store (other processes may have changed it).
     pub fn extent(&self) -> Result<Extent> {
-        crate::meta::extent_get(&self.file, self.oid)
+        data::extent(self)
     }
     /// Words for error messages.
     pub fn name(&self) -> String {

@@ -13,6 +13,7 @@ use crate::ffi::types::{
 };
 use crate::ffi::{Api, Hid};
 use crate::file::File;
+use crate::mapping::{self, Mapping, Segment};
 use crate::meta::bytes::{Reader, Writer};
 use crate::value::{self, Stored};
 
@@ -28,6 +29,10 @@ pub enum Layout {
     Contiguous,
     /// Chunks of this shape.
     Chunked(Vec<u64>),
+    /// Parts of other datasets.
+    Virtual(Vec<Mapping>),
+    /// One run, in files of their own.
+    External(Vec<Segment>),
 }
 
 /// A filter of the chunk pipeline.
@@ -230,9 +235,6 @@ impl DatasetProps {
             h5_check("H5Pfill_value_defined", (h5.H5Pfill_value_defined)(plist, &raw mut fill_status))?;
             h5_check("H5Pget_fill_time", (h5.H5Pget_fill_time)(plist, &raw mut fill_time))?;
             h5_check("H5Pget_alloc_time", (h5.H5Pget_alloc_time)(plist, &raw mut alloc_time))?;
-            if h5_check("H5Pget_external_count", (h5.H5Pget_external_count)(plist))? > 0 {
-                return Err(unsupported("external raw data files", "write the data through the connector"));
-            }
         }
         let (layout, chunk_opts) = layout_of(h5, plist)?;
         let fill = if fill_status == H5D_FILL_VALUE_USER_DEFINED { Some(fill_of(file, plist, dtype)?) } else { None };
@@ -261,6 +263,8 @@ impl DatasetProps {
                     h5_check("H5Pset_chunk", (h5.H5Pset_chunk)(id, dims.len() as c_int, dims.as_ptr()))?;
                     h5_check("H5Pset_chunk_opts", (h5.H5Pset_chunk_opts)(id, self.chunk_opts))?
                 }
+                Layout::Virtual(mappings) => mapping::put_mappings(h5, id, mappings).map(|()| 0)?,
+                Layout::External(segments) => mapping::put_segments(h5, id, segments).map(|()| 0)?,
             };
             for f in &self.filters {
                 h5_check("H5Pset_filter", (h5.H5Pset_filter)(id, f.id, f.flags, f.params.len(), f.params.as_ptr()))?;
@@ -291,6 +295,20 @@ impl DatasetProps {
                 w.u8(dims.len() as u8);
                 for d in dims {
                     w.u64(*d);
+                }
+            }
+            Layout::Virtual(mappings) => {
+                w.u8(3);
+                w.u32(mappings.len() as u32);
+                for mapping in mappings {
+                    mapping.encode(w);
+                }
+            }
+            Layout::External(segments) => {
+                w.u8(4);
+                w.u32(segments.len() as u32);
+                for segment in segments {
+                    segment.encode(w);
                 }
             }
         }
@@ -326,6 +344,14 @@ impl DatasetProps {
                 let rank = r.u8()?;
                 Layout::Chunked((0..rank).map(|_| r.u64()).collect::<Result<_>>()?)
             }
+            3 => {
+                let count = r.u32()?;
+                Layout::Virtual((0..count).map(|_| Mapping::decode(r)).collect::<Result<_>>()?)
+            }
+            4 => {
+                let count = r.u32()?;
+                Layout::External((0..count).map(|_| Segment::decode(r)).collect::<Result<_>>()?)
+            }
             _ => return Err(r.corrupt("dataset of an unknown layout")),
         };
         let chunk_opts = r.u32()?;
@@ -347,8 +373,15 @@ fn layout_of(h5: &'static Api, plist: hid_t) -> Result<(Layout, u32)> {
     unsafe {
         match h5_check("H5Pget_layout", (h5.H5Pget_layout)(plist))? {
             H5D_COMPACT => Ok((Layout::Compact, 0)),
-            H5D_CONTIGUOUS => Ok((Layout::Contiguous, 0)),
+            H5D_CONTIGUOUS => {
+                let segments = mapping::segments_of(h5, plist)?;
+                Ok((if segments.is_empty() { Layout::Contiguous } else { Layout::External(segments) }, 0))
+            }
             H5D_CHUNKED => {
+                if h5_check("H5Pget_external_count", (h5.H5Pget_external_count)(plist))? > 0 {
+                    return Err(Error::new(ErrorKind::InvalidInput, "dataset layout")
+                        .because("external storage not supported with chunked layout"));
+                }
                 let mut dims = vec![0u64; RANK_MAX];
                 let rank = h5_check("H5Pget_chunk", (h5.H5Pget_chunk)(plist, RANK_MAX as c_int, dims.as_mut_ptr()))?;
                 dims.truncate(rank as usize);
@@ -356,7 +389,7 @@ fn layout_of(h5: &'static Api, plist: hid_t) -> Result<(Layout, u32)> {
                 h5_check("H5Pget_chunk_opts", (h5.H5Pget_chunk_opts)(plist, &raw mut opts))?;
                 Ok((Layout::Chunked(dims), opts))
             }
-            H5D_VIRTUAL => Err(unsupported("virtual datasets", "copy the data into one dataset")),
+            H5D_VIRTUAL => Ok((Layout::Virtual(mapping::mappings_of(h5, plist)?), 0)),
             other => {
                 Err(Error::new(ErrorKind::InvalidInput, "dataset layout").because(format!("layout {other} is unknown")))
             }

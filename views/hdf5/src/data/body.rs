@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 
 use super::aside;
 use super::chunked::{Chunked, Facts};
+use super::external::External;
 use super::filter::{Filter, Pipeline, SHUFFLE};
 use super::heap;
 use super::memory::Memory;
@@ -14,6 +15,7 @@ use super::native::NativeChunk;
 use super::place::Place;
 use super::runs::Pair;
 use super::transfer::{self, Part};
+use super::virt::Virtual;
 use crate::Result;
 use crate::ffi::types::{H5D_FILL_TIME_NEVER, H5D_FILL_VALUE_USER_DEFINED};
 use crate::foreign::data::NativeData;
@@ -50,6 +52,10 @@ pub enum Body {
     Chunked(Arc<Chunked>),
     /// A native file's dataset, which HDF5 reads.
     Native(NativeData),
+    /// Files of their own.
+    External(External),
+    /// Other datasets.
+    Virtual(Virtual),
 }
 
 impl State {
@@ -73,6 +79,8 @@ impl State {
             }
             Body::Chunked(chunks) => chunks.write(pairs, dims, mem),
             Body::Native(_) => self.by_hdf5(),
+            Body::External(files) => files.write(pairs, mem),
+            Body::Virtual(_) => self.in_sources(),
         }
     }
 
@@ -90,6 +98,8 @@ impl State {
             }
             Body::Chunked(chunks) => chunks.read(pairs, dims, mem, apart, skip_checksums),
             Body::Native(_) => self.by_hdf5(),
+            Body::External(files) => files.read(pairs, mem),
+            Body::Virtual(_) => self.in_sources(),
         }
     }
 
@@ -97,6 +107,7 @@ impl State {
     pub fn flush(&self) -> Result<()> {
         match &self.body {
             Body::Chunked(chunks) => chunks.flush_aside(),
+            Body::Virtual(this) => this.flush(),
             _ => Ok(()),
         }
     }
@@ -126,6 +137,12 @@ impl State {
             .because("the file selection is not within its extent"))
     }
 
+    #[cold]
+    fn in_sources(&self) -> Result<()> {
+        Err(Error::new(ErrorKind::Internal, self.place.name())
+            .because("elements of a virtual dataset are in its sources"))
+    }
+
     /// Elements that one conversion should take: enough to meet each chunk once where that is not too much.
     pub fn window_elements(&self, dims: &[u64]) -> u64 {
         const SMALL: u64 = 1 << 20;
@@ -149,6 +166,11 @@ fn body(place: &Place, header: &DatasetHeader, element_bytes: usize) -> Result<B
     }
     if header.extent == Extent::Null {
         return Ok(Body::Empty);
+    }
+    match &header.props.layout {
+        Layout::Virtual(mappings) => return Ok(Body::Virtual(Virtual::new(mappings))),
+        Layout::External(segments) => return Ok(Body::External(External::new(segments))),
+        _ => {}
     }
     let fill = fill(place, header, element_bytes)?;
     if let Layout::Chunked(chunk) = &header.props.layout {

@@ -11,6 +11,7 @@ use super::heap::Session;
 use super::memory::Memory;
 use super::runs::{Pair, Zip};
 use super::select::Selection;
+use super::virt::{self, Virtual};
 use crate::Result;
 use crate::dtype;
 use crate::error::{quietly, unsupported};
@@ -63,7 +64,7 @@ pub fn read(parts: &[Io<'_>], dxpl: hid_t) -> Result<()> {
             _ => read(std::slice::from_ref(io), dxpl),
         });
     }
-    each(parts, dxpl, |io, transfer| match types(io)? {
+    each(parts, dxpl, virt::read, |io, transfer| match types(io)? {
         Types::Same => transfer.read_direct(),
         Types::Differ(pair) => {
             let conversion = Conversion::new(io.dataset.h5(), pair.stored.get(), pair.memory.get())?;
@@ -74,7 +75,7 @@ pub fn read(parts: &[Io<'_>], dxpl: hid_t) -> Result<()> {
 
 /// Writes every part.
 pub fn write(parts: &[Io<'_>], dxpl: hid_t) -> Result<()> {
-    each(parts, dxpl, |io, transfer| match types(io)? {
+    each(parts, dxpl, virt::write, |io, transfer| match types(io)? {
         Types::Same => transfer.write_direct(),
         Types::Differ(pair) => {
             let conversion = Conversion::new(io.dataset.h5(), pair.memory.get(), pair.stored.get())?;
@@ -83,12 +84,25 @@ pub fn write(parts: &[Io<'_>], dxpl: hid_t) -> Result<()> {
     })
 }
 
-fn each(parts: &[Io<'_>], dxpl: hid_t, act: impl Fn(&Io<'_>, Transfer<'_>) -> Result<()>) -> Result<()> {
+fn each(
+    parts: &[Io<'_>],
+    dxpl: hid_t,
+    in_sources: impl Fn(&Io<'_>, &Virtual, hid_t) -> Result<()>,
+    act: impl Fn(&Io<'_>, Transfer<'_>) -> Result<()>,
+) -> Result<()> {
     let Some(first) = parts.first() else { return Ok(()) };
     let h5 = first.dataset.h5();
     let options = Options::of(h5, dxpl)?;
     for io in parts {
         let state = &io.dataset.data;
+        match &state.body {
+            Body::External(files) => files.settle(io.dataset)?,
+            Body::Virtual(this) => {
+                in_sources(io, this, dxpl)?;
+                continue;
+            }
+            _ => {}
+        }
         let (mem, file) = Selection::pair(h5, io.mem_space, io.file_space, || extent(io))?;
         if file.count == 0 {
             continue;
@@ -106,6 +120,7 @@ fn extent(io: &Io<'_>) -> Result<(Vec<u64>, u64)> {
     let dims = match &io.dataset.data.body {
         Body::Empty => return Ok((Vec::new(), 0)),
         Body::Chunked(chunks) => chunks.geometry()?.dims().to_vec(),
+        Body::External(_) => io.dataset.extent()?.dims().to_vec(),
         _ => io.dataset.header.extent.dims().to_vec(),
     };
     let count = dims.iter().product();

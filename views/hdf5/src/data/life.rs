@@ -115,10 +115,10 @@ fn check(place: &Place, header: &DatasetHeader, element_bytes: usize) -> Result<
             }
             NativeChunk::new(&place.file, header, element_bytes)?.check()
         }
+        _ if !header.props.filters.is_empty() => bad("filters can only be used with chunked layout".to_string()),
+        Layout::Virtual(_) => super::virt::check(header),
+        Layout::External(segments) => super::external::check(header, segments, element_bytes),
         layout => {
-            if !header.props.filters.is_empty() {
-                return bad("filters can only be used with chunked layout".to_string());
-            }
             if dims != max {
                 return bad("a dataset that can be extended must be chunked".to_string());
             }

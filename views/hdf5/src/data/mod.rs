@@ -5,11 +5,13 @@
 //!
 //! `runs` and `geometry` are pure arithmetic; `filter` turns chunks into stored bytes.
 
+mod access;
 mod aside;
 mod batch;
 mod body;
 mod chunked;
 mod convert;
+mod external;
 pub mod filter;
 mod filtered;
 mod foreign;
@@ -25,6 +27,7 @@ mod resize;
 pub mod runs;
 mod select;
 mod transfer;
+mod virt;
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -32,10 +35,12 @@ use std::sync::Arc;
 use cenote::Transaction;
 
 use crate::Result;
+use crate::ffi::Hid;
 use crate::ffi::types::hid_t;
 use crate::file::File;
 use crate::object::{Dataset, DatasetHeader};
 use crate::props::DatasetProps;
+use crate::space::Extent;
 
 pub use body::State;
 pub(crate) use convert::{Background, Conversion};
@@ -70,6 +75,23 @@ pub fn read(parts: &[Io<'_>], dxpl: hid_t) -> Result<()> {
 /// Writes. The file was checked to be writable.
 pub fn write(parts: &[Io<'_>], dxpl: hid_t) -> Result<()> {
     io::write(parts, dxpl)
+}
+/// The access properties as a program sees them.
+pub fn access_plist(dataset: &Dataset) -> Result<Hid> {
+    access::plist(dataset)
+}
+/// The extent as it stands now: sources of a virtual dataset, or other processes, may have changed it.
+pub fn extent(dataset: &Dataset) -> Result<Extent> {
+    match &dataset.data.body {
+        body::Body::Virtual(this) => virt::extent(dataset, this),
+        _ => crate::meta::extent_get(&dataset.file, dataset.oid),
+    }
+}
+/// Forgets what a handle knows of other datasets. All else is looked up in the store each time.
+pub fn refresh(dataset: &Dataset) {
+    if let body::Body::Virtual(this) = &dataset.data.body {
+        this.refresh();
+    }
 }
 /// Changes the current dimensions: checks them against the maximum, drops or clears what lies outside, and sets the
 /// extent record ([`crate::meta::extent_put_in`]), atomically.

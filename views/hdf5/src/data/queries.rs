@@ -42,8 +42,10 @@ pub fn props(dataset: &Dataset) -> DatasetProps {
 pub fn storage_size(dataset: &Dataset) -> Result<u64> {
     let state = &dataset.data;
     match &state.body {
-        Body::Empty => Ok(0),
         Body::Native(native) => Ok(native.storage_size()),
+        Body::Empty | Body::Virtual(_) => Ok(0),
+        // As HDF5 has it: of the extent that it was made with.
+        Body::External(_) => Ok(dataset.header.extent.npoints() * state.element_bytes as u64),
         Body::Plain { elements, .. } | Body::Blocks { elements, .. } => {
             Ok(if is_allocated(dataset)? { elements * state.element_bytes as u64 } else { 0 })
         }
@@ -60,6 +62,7 @@ fn is_allocated(dataset: &Dataset) -> Result<bool> {
         Body::Plain { object, .. } => Ok(object.stat()?.size > 0),
         Body::Blocks { chunks, .. } | Body::Chunked(chunks) => Ok(!chunks.existing()?.is_empty()),
         Body::Empty | Body::Native(_) => Ok(false),
+        Body::External(_) | Body::Virtual(_) => Ok(true),
     }
 }
 

@@ -10,10 +10,11 @@ use cenote::{Error, ErrorKind, Transaction};
 use super::body::Body;
 use super::chunked::{Chunked, fill_bytes};
 use super::place::ChunkRecord;
-use super::transfer;
+use super::{transfer, virt};
 use crate::Result;
 use crate::meta;
 use crate::object::Dataset;
+use crate::props::Layout;
 use crate::space::Extent;
 
 /// See [`super::set_extent`].
@@ -23,6 +24,9 @@ pub fn set_extent(dataset: &Dataset, dims: &[u64]) -> Result<()> {
     let max = dataset.header.extent.max_dims();
     if dims.len() != max.len() {
         return bad("the new extent has another number of dimensions");
+    }
+    if matches!(state.body, Body::External(_) | Body::Virtual(_)) {
+        return set_plain(dataset, dims);
     }
     let Body::Chunked(chunks) = &state.body else {
         // As in HDF5: the same size again is no change.
@@ -51,6 +55,22 @@ pub fn set_extent(dataset: &Dataset, dims: &[u64]) -> Result<()> {
         meta::extent_put_in(tx, &place.file, place.oid, &extent)
     })?;
     chunks.geometry().map(|_: Arc<_>| ())
+}
+
+/// Of a dataset whose elements are elsewhere.
+fn set_plain(dataset: &Dataset, dims: &[u64]) -> Result<()> {
+    let (place, max) = (&dataset.data.place, dataset.header.extent.max_dims());
+    let bad = |cause: &str| Err(Error::new(ErrorKind::InvalidInput, place.name()).because(cause));
+    if dims.iter().zip(max).any(|(d, m)| d > m) {
+        return bad("dimension cannot exceed the existing maximal size");
+    }
+    if let Layout::Virtual(mappings) = &dataset.header.props.layout
+        && dims.iter().zip(virt::least_dims(mappings, dims.len())).any(|(dim, least)| *dim < least)
+    {
+        return bad("virtual dataset dimensions not large enough to contain all limited dimensions in all selections");
+    }
+    let extent = Extent::Simple { dims: dims.to_vec(), max: max.to_vec() };
+    place.transact(|tx| meta::extent_put_in(tx, &place.file, place.oid, &extent))
 }
 
 impl Chunked {

@@ -52,6 +52,24 @@ pub fn open_external(from: &Arc<File>, name: &[u8], lapl: hid_t) -> Result<Arc<F
     open_beside(from, &path, flags, fapl.get())
 }
 
+/// The file at a path that `from` names in some other way, opened as `from` is.
+pub fn open_named(from: &Arc<File>, place: &Path) -> Result<Arc<File>> {
+    let path = path::absolute(place)?;
+    if path == Path::new(&from.path) {
+        return Ok(from.clone());
+    }
+    let mut flags = from.intent.load(Ordering::Relaxed);
+    if matches!(stub::look(&path), Ok(Seen::Native)) {
+        flags &= !(H5F_ACC_RDWR | H5F_ACC_SWMR_WRITE);
+    }
+    let fapl = access_of(from)?;
+    // Nobody closes this file by its own id, so its objects must not be closed with one.
+    // SAFETY: a plain call with a list of ours.
+    let status = unsafe { (from.h5.H5Pset_fclose_degree)(fapl.get(), H5F_CLOSE_WEAK) };
+    h5_check("H5Pset_fclose_degree", status)?;
+    open_beside(from, &path, flags, fapl.get())
+}
+
 /// A file that rank 0 has reached from `from` by external links.
 pub fn open_member(from: &Arc<File>, path: &[u8]) -> Result<Arc<File>> {
     let fapl = access_of(from)?;

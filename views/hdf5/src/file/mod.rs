@@ -1,11 +1,14 @@
 //! An open HDF5 file: its container, its metadata index, and what it shares among all handles of this process.
 
+mod at_path;
 pub mod beside;
+pub mod creation;
 pub mod mounts;
 mod native;
 pub mod open;
 mod parallel;
-mod path;
+pub mod path;
+pub mod search;
 pub mod shared;
 mod stores;
 mod stub;
@@ -26,6 +29,7 @@ use crate::meta::records::Meta;
 use crate::object::{Body, Handle};
 use crate::team::wire::Wire;
 use crate::team::{Call, Team};
+use at_path::AtPath;
 use shared::Shared;
 
 pub use stores::{STORE_ENV, store_for, store_path_default};
@@ -50,6 +54,10 @@ pub struct File {
     pub path: String,
     /// The name as the program gave it.
     pub name: Vec<u8>,
+    /// What stands at the path.
+    pub at_path: AtPath,
+    /// `H5Fset_dset_no_attrs_hint`: kept for the program's eyes.
+    pub no_attrs_hint: AtomicBool,
     /// Opened for writing.
     pub writable: bool,
     /// `H5F_ACC_*` as `H5Fget_intent` tells them.
@@ -97,6 +105,14 @@ impl File {
     /// incarnation are one range, which truncation deletes.
     pub fn object_id(&self, id: u64) -> ObjectId {
         ObjectId(u128::from(self.generation) << 64 | u128::from(id))
+    }
+    /// Bytes that the file takes.
+    pub fn stored_bytes(&self) -> Result<u64> {
+        if self.native.is_some() {
+            let seen = std::fs::metadata(&self.path).map_err(|e| Error::io(format!("file {}", self.path), &e))?;
+            return Ok(seen.len());
+        }
+        Ok(self.container.info()?.stored_bytes)
     }
     /// The raw-data object number `id` (a dataset's own id is that of its main object).
     pub fn object(&self, id: u64) -> Object {

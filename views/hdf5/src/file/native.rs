@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 use cenote::{Error, ErrorKind, IndexId, Store};
 use parking_lot::Mutex;
 
+use super::at_path::AtPath;
 use super::shared::Shared;
 use super::{File, path, stub};
 use crate::Result;
@@ -81,6 +82,8 @@ fn assemble(
         uuid,
         path: path::label(path),
         name: name.to_vec(),
+        at_path: AtPath::default(),
+        no_attrs_hint: AtomicBool::default(),
         writable: false,
         intent: AtomicU32::new(intent),
         shared,

@@ -20,6 +20,8 @@ use crate::props::GroupProps;
 use crate::team::{self, Call, Team};
 use crate::vol::info;
 
+use super::at_path::AtPath;
+use super::creation::{self, Creation};
 use super::parallel::together;
 use super::shared::Shared;
 use super::stub::{self, Seen, Stub};
@@ -118,13 +120,9 @@ pub fn create(h5: &'static Api, name: &[u8], flags: u32, fcpl: hid_t, fapl: hid_
 /// Makes a new, empty file.
 fn make<'a>(h5: &'static Api, name: &'a [u8], flags: u32, fcpl: hid_t, fapl: hid_t) -> Result<Opening<'a>> {
     let path = path::absolute(path::from_bytes(name)?)?;
-    let (props, userblock) = crate::props::file_props(h5, fcpl)?;
-    if userblock != 0 {
-        return Err(crate::error::unsupported(
-            format!("a user block of {userblock} bytes in file {}", path.display()),
-            "create the file without a user block",
-        ));
-    }
+    let (props, user_block) = crate::props::file_props(h5, fcpl)?;
+    let creation = Creation::of(h5, fcpl)?;
+    creation.check(h5, fapl)?;
     let there = stub::look(&path)?;
     if flags & H5F_ACC_EXCL != 0 && there != Seen::Nothing {
         return Err(stub::create_error(&path, &std::io::Error::from_raw_os_error(libc::EEXIST)));
@@ -145,11 +143,12 @@ fn make<'a>(h5: &'static Api, name: &'a [u8], flags: u32, fcpl: hid_t, fapl: hid
         uuid: u128::from(random_u64()?) << 64 | u128::from(random_u64()?),
         path: path::label(&path),
         store: store_path.display().to_string(),
+        user_block,
     };
     stub.write(&path, flags & H5F_ACC_EXCL != 0)?;
     let sup = Super { uuid: stub.uuid, generation: random_u64()? };
     let meta = metadata(&container, sup.generation);
-    if let Err(error) = begin_generation(&store, &container, sup, &meta, &props) {
+    if let Err(error) = begin_generation(&store, &container, sup, &meta, (&props, creation)) {
         if there == Seen::Nothing {
             // Nothing was made; the reservation must not look like a file. Failing to remove it changes nothing.
             let _ = std::fs::remove_file(&path);
@@ -159,7 +158,7 @@ fn make<'a>(h5: &'static Api, name: &'a [u8], flags: u32, fcpl: hid_t, fapl: hid
     sweep(&store, &container, sup.generation)?;
     let intent = H5F_ACC_RDWR | flags & H5F_ACC_SWMR_WRITE;
     let fcpl = Some(fcpl);
-    Ok(Opening { store, store_path, container, sup, meta, path, name, intent, fapl, fcpl, team: None })
+    Ok(Opening { store, store_path, container, sup, meta, path, user_block, name, intent, fapl, fcpl, team: None })
 }
 
 /// The index of a file's metadata, remembered by whoever reads it.
@@ -168,7 +167,13 @@ pub(super) fn metadata(container: &Container, generation: u64) -> Index {
 }
 
 /// Makes the container a new, empty file in one transaction.
-fn begin_generation(store: &Store, container: &Container, sup: Super, meta: &Index, root: &GroupProps) -> Result<()> {
+fn begin_generation(
+    store: &Store,
+    container: &Container,
+    sup: Super,
+    meta: &Index,
+    (root, creation): (&GroupProps, Creation),
+) -> Result<()> {
     let supers = container.open_index(SUPER_INDEX)?;
     let mut tx = store.begin();
     if let Some(old) = tx.get(&supers, SUPER_KEY)? {
@@ -182,6 +187,7 @@ fn begin_generation(store: &Store, container: &Container, sup: Super, meta: &Ind
     let header = Header { born_unix_s: objects::born(root.object.track_times), body: Body::Group(root.clone()) };
     tx.put(meta, &keys::of(keys::TAG_HEADER, keys::ROOT), &header.encode())?;
     tx.put(meta, &keys::of(keys::TAG_REFCOUNT, keys::ROOT), &1u32.to_le_bytes())?;
+    creation.put(&mut tx, meta)?;
     tx.commit().map(|_| ())
 }
 
@@ -282,7 +288,21 @@ pub(super) fn look_up<'a>(
     let (container, sup) = find(&store, &store_path, &path, &stub)?;
     let intent = flags & (H5F_ACC_RDWR | H5F_ACC_SWMR_WRITE | H5F_ACC_SWMR_READ);
     let meta = metadata(&container, sup.generation);
-    Ok(Opening { store, store_path, container, sup, meta, path, name, intent, fapl, fcpl: None, team: None })
+    let user_block = stub.user_block;
+    Ok(Opening {
+        store,
+        store_path,
+        container,
+        sup,
+        meta,
+        path,
+        user_block,
+        name,
+        intent,
+        fapl,
+        fcpl: None,
+        team: None,
+    })
 }
 
 /// The container that a stub stands for; follows a renamed stub.
@@ -341,7 +361,7 @@ fn adopt(store: &Store, store_path: &Path, path: &Path, stub: &Stub, old_label: 
     }
     let renamed = Stub { path: path::label(path), store: store_path.display().to_string(), ..stub.clone() };
     // A stub that cannot be rewritten still names the file by its id.
-    let _ = renamed.write(path, false);
+    let _ = renamed.rewrite(path);
     existing(store, &label)?.ok_or_else(|| {
         Error::new(ErrorKind::NotFound, format!("unable to open file: name = '{}'", path.display()))
             .because("another process renamed it at the same time")
@@ -357,6 +377,7 @@ pub(super) struct Opening<'a> {
     pub sup: Super,
     pub meta: Index,
     pub path: PathBuf,
+    pub user_block: u64,
     pub name: &'a [u8],
     pub intent: u32,
     pub fapl: hid_t,
@@ -373,6 +394,7 @@ pub(super) fn finish(h5: &'static Api, o: Opening<'_>) -> Result<Arc<File>> {
             h5_id(h5, "H5VLget_connector_id_by_name", (h5.H5VLget_connector_id_by_name)(c"cenote".as_ptr()))?,
         )
     };
+    creation::settle_page_buffer(&Meta::stored(o.meta.clone()), h5, fapl.get())?;
     let shared = Shared::join(o.store_path, &o.container, o.sup.generation, o.meta);
     let meta = Meta::stored(shared.meta().clone());
     Ok(Arc::new(File {
@@ -385,6 +407,8 @@ pub(super) fn finish(h5: &'static Api, o: Opening<'_>) -> Result<Arc<File>> {
         uuid: o.sup.uuid,
         path: path::label(&o.path),
         name: o.name.to_vec(),
+        at_path: AtPath::new(o.user_block),
+        no_attrs_hint: AtomicBool::default(),
         writable: o.intent & H5F_ACC_RDWR != 0,
         intent: AtomicU32::new(o.intent),
         shared,
@@ -413,6 +437,7 @@ pub fn reopen(file: &Arc<File>) -> Result<Arc<File>> {
             sup: Super { uuid: file.uuid, generation: file.generation },
             meta: file.meta.index().clone(),
             path: PathBuf::from(&file.path),
+            user_block: file.at_path.user_block,
             name: &file.name,
             intent: file.intent.load(Ordering::Relaxed),
             fapl: file.fapl.get(),

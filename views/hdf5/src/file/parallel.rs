@@ -43,12 +43,13 @@ struct There {
     path: Vec<u8>,
     sup: Super,
     intent: u32,
+    user_block: u64,
 }
 
 impl There {
     fn of(opening: &Opening<'_>) -> Self {
         let path = std::os::unix::ffi::OsStrExt::as_bytes(opening.path.as_os_str()).to_vec();
-        Self { path, sup: opening.sup, intent: opening.intent }
+        Self { path, sup: opening.sup, intent: opening.intent, user_block: opening.user_block }
     }
     fn join<'a>(self, h5: &'static Api, fapl: hid_t) -> Result<Opening<'a>> {
         let path = path::from_bytes(&self.path)?.to_path_buf();
@@ -63,8 +64,9 @@ impl There {
                 .try_next("give all ranks the same store, on one host")
         })?;
         let meta = metadata(&container, sup.generation);
-        let intent = self.intent;
-        Ok(Opening { store, store_path, container, sup, meta, path, name: b"", intent, fapl, fcpl: None, team: None })
+        let (intent, user_block) = (self.intent, self.user_block);
+        let (name, fcpl, team) = (&b""[..], None, None);
+        Ok(Opening { store, store_path, container, sup, meta, path, user_block, name, intent, fapl, fcpl, team })
     }
 }
 
@@ -73,8 +75,9 @@ impl Wire for There {
         w.bytes(&self.path);
         w.bytes(&self.sup.encode());
         w.u32(self.intent);
+        w.u64(self.user_block);
     }
     fn decode(r: &mut Reader<'_>) -> Result<Self> {
-        Ok(Self { path: r.bytes()?.to_vec(), sup: Super::decode(r.bytes()?)?, intent: r.u32()? })
+        Ok(Self { path: r.bytes()?.to_vec(), sup: Super::decode(r.bytes()?)?, intent: r.u32()?, user_block: r.u64()? })
     }
 }

@@ -4,8 +4,7 @@
 //! the file's id. It decides whether the file exists: who removes it removes the file, who renames it renames the file.
 
 use std::fs;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use cenote::{Error, ErrorKind};
@@ -15,7 +14,7 @@ use crate::Result;
 const SIGNATURE: &[u8; 8] = b"\x89HDF\r\n\x1a\n";
 /// The line after the signature. Its first byte stands where a native file has its superblock version; no version is 10.
 const MARK: &[u8] = b"\ncenote-hdf5-stub 1\n";
-const READ_MAX: u64 = 64 << 10;
+const READ_MAX: usize = 64 << 10;
 
 /// What a stub says.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,6 +25,8 @@ pub struct Stub {
     pub path: String,
     /// The store's directory.
     pub store: String,
+    /// Bytes before the stub that belong to the program.
+    pub user_block: u64,
 }
 
 /// What is at a path.
@@ -58,13 +59,14 @@ impl Stub {
         );
         out
     }
-    fn parse(bytes: &[u8]) -> Option<Self> {
+    fn parse(bytes: &[u8], user_block: u64) -> Option<Self> {
         let text = std::str::from_utf8(bytes.strip_prefix(SIGNATURE)?.strip_prefix(MARK)?).ok()?;
         let field = |name: &str| text.lines().rev().find_map(|line| line.strip_prefix(name));
         Some(Self {
             uuid: u128::from_str_radix(field("file-id: ")?, 16).ok()?,
             path: field("path: ")?.to_owned(),
             store: field("store: ")?.to_owned(),
+            user_block,
         })
     }
     /// Writes the stub at `path`. `new`: it must not be there yet.
@@ -77,8 +79,16 @@ impl Stub {
             options.create(true).truncate(true)
         };
         let wrap = |e: std::io::Error| create_error(path, &e);
-        let mut file = options.open(path).map_err(wrap)?;
-        file.write_all(&self.text()).map_err(wrap)
+        let file = options.open(path).map_err(wrap)?;
+        // The hole before the text is the user block.
+        file.write_all_at(&self.text(), self.user_block).map_err(wrap)
+    }
+    /// Writes the stub anew where it stands; the user block stays.
+    pub fn rewrite(&self, path: &Path) -> std::io::Result<()> {
+        let file = fs::OpenOptions::new().write(true).open(path)?;
+        let text = self.text();
+        file.write_all_at(&text, self.user_block)?;
+        file.set_len(self.user_block + text.len() as u64)
     }
 }
 
@@ -100,36 +110,43 @@ fn os_error(what: &str, path: &Path, e: &std::io::Error) -> Error {
         .because(format!("errno = {}, error message = '{message}'", e.raw_os_error().unwrap_or(0)))
 }
 
-/// Looks at what is at `path`.
+/// Looks at what is at `path`: a signature is at 0, or at 512, 1024, 2048, … behind a user block.
 pub fn look(path: &Path) -> Result<Seen> {
-    use std::io::Read;
+    let wrap = |e: std::io::Error| open_error(path, &e);
     let file = match fs::File::open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Seen::Nothing),
-        Err(e) => return Err(open_error(path, &e)),
+        Err(e) => return Err(wrap(e)),
     };
-    let mut bytes = Vec::new();
-    match file.take(READ_MAX).read_to_end(&mut bytes) {
-        Ok(_) => {}
-        Err(e) => return Err(open_error(path, &e)),
-    }
-    Ok(match Stub::parse(&bytes) {
-        Some(stub) => Seen::Stub(stub),
-        None if has_native_signature(&bytes) => Seen::Native,
-        None => Seen::Other,
-    })
-}
-
-/// A native file's signature is at 0, 512, 1024, 2048, …: behind a user block.
-fn has_native_signature(bytes: &[u8]) -> bool {
+    let size = file.metadata().map_err(wrap)?.len();
     let mut at = 0;
-    while at + SIGNATURE.len() <= bytes.len() {
-        if bytes[at..].starts_with(SIGNATURE) {
-            return true;
+    loop {
+        let mut signature = [0; SIGNATURE.len()];
+        // A directory is refused here.
+        if read_most(&file, &mut signature, at).map_err(wrap)? == signature.len() && signature == *SIGNATURE {
+            let mut bytes = vec![0; READ_MAX];
+            let len = read_most(&file, &mut bytes, at).map_err(wrap)?;
+            return Ok(Stub::parse(&bytes[..len], at).map_or(Seen::Native, Seen::Stub));
         }
         at = if at == 0 { 512 } else { at * 2 };
+        if at >= size {
+            return Ok(Seen::Other);
+        }
     }
-    false
+}
+
+/// Reads until the buffer or the file ends.
+fn read_most(file: &fs::File, bytes: &mut [u8], at: u64) -> std::io::Result<usize> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match file.read_at(&mut bytes[done..], at + done as u64) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(done)
 }
 
 /// The error for a path that holds no file of ours.
@@ -150,12 +167,39 @@ mod tests {
 
     #[test]
     fn a_stub_is_read_back_and_begins_like_hdf5() {
-        let stub = Stub { uuid: 0xfeed << 96, path: "/data/run 1.h5".into(), store: "/scratch/store".into() };
+        let stub =
+            Stub { uuid: 0xfeed << 96, path: "/data/run 1.h5".into(), store: "/scratch/store".into(), user_block: 0 };
         let text = stub.text();
         assert!(text.starts_with(SIGNATURE) && text.len() > 9);
-        assert_eq!(Stub::parse(&text), Some(stub));
-        assert_eq!(Stub::parse(b"\x89HDF\r\n\x1a\n\0\0\0"), None);
-        assert!(has_native_signature(b"\x89HDF\r\n\x1a\n\0\0\0"));
-        assert!(!has_native_signature(b"CDF\x01"));
+        assert_eq!(Stub::parse(&text, 0), Some(stub));
+        assert_eq!(Stub::parse(b"\x89HDF\r\n\x1a\n\0\0\0", 0), None);
+    }
+
+    #[test]
+    fn a_stub_is_found_behind_a_user_block_which_stays_when_it_is_written_anew() {
+        let dir = std::env::temp_dir().join(format!("cenote-stub-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("f.h5");
+        for user_block in [0, 512, 2048, 1 << 20] {
+            let stub = Stub { uuid: 7, path: "/a".into(), store: "/s".into(), user_block };
+            stub.write(&path, false).unwrap();
+            fs::OpenOptions::new()
+                .write(true)
+                .open(&path)
+                .unwrap()
+                .write_all_at(&[b'X'; 9][..user_block.min(9) as usize], 0)
+                .unwrap();
+            let seen = look(&path).unwrap();
+            assert!(matches!(&seen, Seen::Stub(found) if *found == stub), "{user_block}");
+            let renamed = Stub { path: "/b".into(), ..stub };
+            renamed.rewrite(&path).unwrap();
+            assert_eq!(look(&path).unwrap(), Seen::Stub(renamed));
+            assert!(user_block == 0 || fs::read(&path).unwrap().starts_with(b"XXXXXXXXX"));
+        }
+        fs::write(&path, [&[0; 512][..], SIGNATURE, &[0; 40]].concat()).unwrap();
+        assert_eq!(look(&path).unwrap(), Seen::Native);
+        fs::write(&path, b"CDF\x01").unwrap();
+        assert_eq!(look(&path).unwrap(), Seen::Other);
+        fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -5,7 +5,6 @@ use std::ffi::c_uint;
 
 use cenote::{Error, ErrorKind};
 
-use crate::error::unsupported;
 use crate::ffi::types::{
     H5O_COPY_EXPAND_EXT_LINK_FLAG, H5O_COPY_EXPAND_REFERENCE_FLAG, H5O_COPY_EXPAND_SOFT_LINK_FLAG,
     H5O_COPY_SHALLOW_HIERARCHY_FLAG, H5O_COPY_WITHOUT_ATTR_FLAG,
@@ -17,26 +16,34 @@ use crate::meta::{self, attrs, objects, transact};
 use crate::object::{self as objects_open, Body};
 use crate::{Result, data, foreign};
 
+use super::copy_refs;
 use super::group::link_new;
 
-struct Job {
+/// One call's work.
+pub struct Job {
     flags: c_uint,
     /// Objects copied so far, by their number in the source file and that file's number.
     done: HashMap<(u64, u64), u64>,
+    /// Copies made because of references.
+    pub pointed_at: Vec<u64>,
+}
+
+impl Job {
+    /// What references point to is copied too.
+    pub fn expands_references(&self) -> bool {
+        self.flags & H5O_COPY_EXPAND_REFERENCE_FLAG != 0
+    }
 }
 
 /// Copies the object at `from` to the name `name` relative to `to`. The copy appears whole: its link is made last.
 pub fn object(from: &Place, to: &Place, name: &[u8], flags: c_uint, options: (bool, u8)) -> Result<()> {
     to.file.need_writable("copying an object")?;
-    if flags & H5O_COPY_EXPAND_REFERENCE_FLAG != 0 {
-        return Err(unsupported("copying what references point to (H5O_COPY_EXPAND_REFERENCE_FLAG)", "copy it itself"));
-    }
     if let Ok(found) = resolve::resolve(to, name, false)
         && (found.link.is_some() || found.name.is_empty())
     {
         return Err(links::exists(name));
     }
-    let mut job = Job { flags, done: HashMap::new() };
+    let mut job = Job { flags, done: HashMap::new(), pointed_at: Vec::new() };
     let oid = one(&mut job, from, to, 0)?;
     let made = link_new(to, name, options, |tx, file, group, last| {
         objects::link_hard(tx, file, group, last, oid, options.1)?;
@@ -46,11 +53,11 @@ pub fn object(from: &Place, to: &Place, name: &[u8], flags: c_uint, options: (bo
         objects::delete_if_unlinked(&to.file, oid)?;
         return Err(error);
     }
-    Ok(())
+    copy_refs::link_pointed_at(&mut job, to)
 }
 
 /// Copies one object; the copy has no link yet.
-fn one(job: &mut Job, from: &Place, to: &Place, depth: u32) -> Result<u64> {
+pub fn one(job: &mut Job, from: &Place, to: &Place, depth: u32) -> Result<u64> {
     let key = (from.file.fileno(), from.oid);
     if let Some(oid) = job.done.get(&key) {
         return Ok(*oid);
@@ -66,11 +73,11 @@ fn one(job: &mut Job, from: &Place, to: &Place, depth: u32) -> Result<u64> {
     job.done.insert(key, oid);
     let place = Place { file: to.file.clone(), oid, path: Vec::new() };
     match &header.body {
-        HeaderBody::Dataset { .. } => copy_dataset(from, &place, &header_new)?,
+        HeaderBody::Dataset { .. } => copy_dataset(job, from, &place, &header_new)?,
         _ => transact(&to.file, |tx| objects::create(tx, &to.file, oid, &header_new, 0))?,
     }
     if job.flags & H5O_COPY_WITHOUT_ATTR_FLAG == 0 {
-        copy_attrs(from, &place)?;
+        copy_attrs(job, from, &place)?;
     }
     if matches!(header.body, HeaderBody::Group(_)) && (depth == 0 || job.flags & H5O_COPY_SHALLOW_HIERARCHY_FLAG == 0) {
         let order = i32::from(links::is_ordered(&from.file, from.oid)?);
@@ -101,7 +108,7 @@ fn copy_link(job: &mut Job, from: &Place, to: &Place, name: &[u8], link: &Link, 
     }
 }
 
-fn copy_attrs(from: &Place, to: &Place) -> Result<()> {
+fn copy_attrs(job: &mut Job, from: &Place, to: &Place) -> Result<()> {
     let mut all = attrs::list_in(&from.file, from.oid, 1, 0)?;
     if let Some(native) = &from.file.native {
         for (name, attr) in &mut all {
@@ -110,6 +117,9 @@ fn copy_attrs(from: &Place, to: &Place) -> Result<()> {
     }
     if all.is_empty() {
         return Ok(());
+    }
+    for (_, attr) in &mut all {
+        copy_refs::in_attr(job, from, to, attr)?;
     }
     transact(&to.file, |tx| {
         for (name, attr) in &all {
@@ -124,7 +134,7 @@ fn copy_attrs(from: &Place, to: &Place) -> Result<()> {
     })
 }
 
-fn copy_dataset(from: &Place, to: &Place, header: &header::Header) -> Result<()> {
+fn copy_dataset(job: &mut Job, from: &Place, to: &Place, header: &header::Header) -> Result<()> {
     let Body::Dataset(source) = objects_open::open(from)? else {
         return Err(Error::new(ErrorKind::Internal, "copy").because("the source is not a dataset"));
     };
@@ -150,6 +160,7 @@ fn copy_dataset(from: &Place, to: &Place, header: &header::Header) -> Result<()>
             return Err(Error::new(ErrorKind::Internal, "copy").because("the copy is not a dataset"));
         };
         let copied = crate::blob::with_file(&to.file, || data::copy(&source, &copy));
+        let copied = copied.and_then(|()| copy_refs::in_dataset(job, from, to, &copy));
         to.file.shared.closed(to.oid);
         copied
     })();

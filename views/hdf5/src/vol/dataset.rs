@@ -112,8 +112,10 @@ fn check(fixed: &DatasetHeader) -> Result<()> {
                 return bad("chunk size must be <= maximum dimension size for fixed-sized dimensions");
             }
         }
-        Layout::Compact | Layout::Contiguous => {
-            if dims != max {
+        // `data` looks at these.
+        Layout::Virtual(_) | Layout::External(_) if fixed.props.filters.is_empty() => {}
+        _ => {
+            if matches!(fixed.props.layout, Layout::Compact | Layout::Contiguous) && dims != max {
                 return bad("extendible dataspaces need a chunked layout");
             }
             if !fixed.props.filters.is_empty() {
@@ -236,7 +238,7 @@ unsafe extern "C" fn get<const N: usize>(
         // SAFETY: as above.
         unsafe {
             match what.op {
-                DATASET_GET_DAPL => what.args.id = dapl(h5, d)?.release(),
+                DATASET_GET_DAPL => what.args.id = data::access_plist(d)?.release(),
                 DATASET_GET_DCPL => what.args.id = data::props(d).plist(&d.file, d.header.dtype.get())?.release(),
                 DATASET_GET_SPACE => what.args.id = d.extent()?.space(h5)?.release(),
                 DATASET_GET_SPACE_STATUS => args::put(what.args.status, data::space_status(d)?)?,
@@ -247,14 +249,6 @@ unsafe extern "C" fn get<const N: usize>(
         }
         Ok(())
     })
-}
-
-fn dapl(h5: &'static Api, d: &Dataset) -> Result<Hid> {
-    // SAFETY: plain calls.
-    match &d.dapl {
-        Some(kept) => h5_id(h5, "H5Pcopy", unsafe { (h5.H5Pcopy)(kept.get()) }),
-        None => h5_id(h5, "H5Pcreate", unsafe { (h5.H5Pcreate)(h5.H5P_CLS_DATASET_ACCESS_ID_g()) }),
-    }
 }
 
 /// An id of a dataset's or attribute's type: the committed datatype itself if it was made with one that still exists.
@@ -290,8 +284,10 @@ unsafe extern "C" fn specific<const N: usize>(
                 d.file.once(&Call::new("set_extent").about((d.oid, dims)), || data::set_extent(d, dims))
             }
             DATASET_FLUSH => data::flush(d),
-            // Extents and chunks are looked up in the store each time.
-            DATASET_REFRESH => Ok(()),
+            DATASET_REFRESH => {
+                data::refresh(d);
+                Ok(())
+            }
             other => Err(unknown_op("dataset_specific", other)),
         }
     })

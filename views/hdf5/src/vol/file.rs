@@ -1,6 +1,6 @@
 //! Files.
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_uint, c_void};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -15,11 +15,10 @@ use crate::ffi::class::{
     FileGetArgs, FileSpecificArgs,
 };
 use crate::ffi::types::{
-    ContainerInfo, H5F_ACC_SWMR_WRITE, H5F_CLOSE_STRONG, H5F_OBJ_ATTR, H5F_OBJ_DATASET, H5F_OBJ_DATATYPE, H5F_OBJ_FILE,
-    H5F_OBJ_GROUP, H5F_OBJ_LOCAL, H5I_ATTR, H5I_DATASET, H5I_DATATYPE, H5I_FILE, H5I_GROUP, OptionalArgs, herr_t,
-    hid_t,
+    ContainerInfo, H5F_CLOSE_STRONG, H5F_OBJ_ATTR, H5F_OBJ_DATASET, H5F_OBJ_DATATYPE, H5F_OBJ_FILE, H5F_OBJ_GROUP,
+    H5F_OBJ_LOCAL, H5I_ATTR, H5I_DATASET, H5I_DATATYPE, H5I_FILE, H5I_GROUP, OptionalArgs, herr_t, hid_t,
 };
-use crate::file::{File, mounts, open};
+use crate::file::{File, creation, mounts, open};
 use crate::meta::{header, keys};
 use crate::object::{Body, Handle};
 use crate::team;
@@ -28,16 +27,6 @@ use super::{args, object, status, unknown_op};
 
 /// Bytes of a token that count: an object's number.
 const TOKEN_BYTES: usize = 8;
-/// Optional operations of the native connector that ordinary calls make.
-const NATIVE_FILE_GET_SIZE: c_int = 8;
-const NATIVE_FILE_START_SWMR_WRITE: c_int = 13;
-const NATIVE_FILE_GET_EOA: c_int = 21;
-const NATIVE_FILE_SET_LIBVER_BOUNDS: c_int = 23;
-const NATIVE_FILE_GET_MIN_DSET_OHDR_FLAG: c_int = 24;
-const NATIVE_FILE_GET_MPI_ATOMICITY: c_int = 26;
-const NATIVE_FILE_SET_MPI_ATOMICITY: c_int = 27;
-const NATIVE_FILE_POST_OPEN: c_int = 28;
-const NATIVE_FILE_GET_FREE_SPACE: c_int = 3;
 
 pub fn class<const N: usize>() -> FileClass {
     FileClass {
@@ -130,7 +119,11 @@ fn fcpl(h5: &'static Api, file: &Arc<File>) -> Result<hid_t> {
         return Ok(h5_id(h5, "H5Pcopy", unsafe { (h5.H5Pcopy)(kept.get()) })?.release());
     }
     match header::get(file, keys::ROOT)?.body {
-        header::Body::Group(props) => Ok(props.plist(h5, h5.H5P_CLS_FILE_CREATE_ID_g())?.release()),
+        header::Body::Group(props) => {
+            let fcpl = props.plist(h5, h5.H5P_CLS_FILE_CREATE_ID_g())?;
+            creation::onto(file, fcpl.get())?;
+            Ok(fcpl.release())
+        }
         _ => Err(Error::new(ErrorKind::Corrupt, format!("root group of file {}", file.path)).because("not a group")),
     }
 }
@@ -233,33 +226,7 @@ unsafe extern "C" fn optional<const N: usize>(
     status::<N>("file_optional", |_| {
         let what = args::of(what)?;
         let file = Handle::at(pointer)?.file()?;
-        match what.op_type {
-            // Every reader sees every write at once here, so single-writer-multiple-reader needs nothing more.
-            NATIVE_FILE_START_SWMR_WRITE => {
-                file.need_writable("SWMR writing")?;
-                file.intent.fetch_or(H5F_ACC_SWMR_WRITE, Ordering::Relaxed);
-                Ok(())
-            }
-            NATIVE_FILE_POST_OPEN | NATIVE_FILE_SET_LIBVER_BOUNDS => Ok(()),
-            // SAFETY: these operations' arguments begin with the pointer to the result.
-            NATIVE_FILE_GET_SIZE | NATIVE_FILE_GET_EOA => unsafe {
-                args::put(*what.args.cast::<*mut u64>(), file.container.info()?.stored_bytes)
-            },
-            // SAFETY: as above. There is no free space inside a file here.
-            NATIVE_FILE_GET_FREE_SPACE => unsafe { args::put(*what.args.cast::<*mut u64>(), 0) },
-            // SAFETY: as above. Every write is atomic here, whether asked for or not.
-            NATIVE_FILE_GET_MPI_ATOMICITY => unsafe {
-                let atomic = file.is_atomic.load(Ordering::Relaxed);
-                args::put(*what.args.cast::<*mut bool>(), atomic)
-            },
-            NATIVE_FILE_SET_MPI_ATOMICITY => {
-                file.is_atomic.store(*args::of(what.args.cast::<bool>())?, Ordering::Relaxed);
-                Ok(())
-            }
-            // SAFETY: as above.
-            NATIVE_FILE_GET_MIN_DSET_OHDR_FLAG => unsafe { args::put(*what.args.cast::<*mut bool>(), false) },
-            other => Err(unknown_op("file_optional", other)),
-        }
+        super::native_file::optional(&file, what)
     })
 }
 

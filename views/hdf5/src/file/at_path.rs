@@ -1,0 +1,39 @@
+//! What stands at a file's path: the stub, or a native file, with the user block before it.
+
+use std::ffi::c_int;
+use std::fs::{File as PlainFile, OpenOptions};
+use std::os::fd::AsRawFd;
+
+use cenote::Error;
+use parking_lot::Mutex;
+
+use crate::Result;
+
+/// See the module.
+#[derive(Default)]
+pub struct AtPath {
+    /// Bytes before the stub that belong to the program.
+    pub user_block: u64,
+    /// The descriptor and what owns it, once a program has asked.
+    open: Mutex<Option<Box<(c_int, PlainFile)>>>,
+}
+
+impl AtPath {
+    /// With a user block of so many bytes.
+    pub fn new(user_block: u64) -> Self {
+        Self { user_block, open: Mutex::default() }
+    }
+
+    /// Where its descriptor is; that lives as long as this does.
+    pub fn descriptor(&self, path: &str, writable: bool) -> Result<*mut c_int> {
+        let mut open = self.open.lock();
+        let kept = if let Some(kept) = open.take() {
+            kept
+        } else {
+            let plain = OpenOptions::new().read(true).write(writable).open(path);
+            let plain = plain.map_err(|e| Error::io(format!("file {path}"), &e))?;
+            Box::new((plain.as_raw_fd(), plain))
+        };
+        Ok(&raw mut open.insert(kept).0)
+    }
+}

@@ -1,0 +1,74 @@
+//! Where a file that another one names is looked for: sources of virtual datasets, raw data in files of their own, targets of
+//! external links. HDF5's rules, with its environment variables.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// What stands for the directory of the naming file at the beginning of a prefix.
+const ORIGIN: &[u8] = b"${ORIGIN}";
+
+/// A prefix as it is meant: `${ORIGIN}` is the directory of the file at `from`. None if it says nothing.
+pub fn expand(prefix: &[u8], from: &str) -> Option<PathBuf> {
+    if prefix.is_empty() || prefix == b"." {
+        return None;
+    }
+    let Some(rest) = prefix.strip_prefix(ORIGIN) else { return Some(PathBuf::from(OsStr::from_bytes(prefix))) };
+    let mut whole = directory(from).as_os_str().as_bytes().to_vec();
+    whole.push(b'/');
+    whole.extend_from_slice(rest);
+    Some(PathBuf::from(OsString::from_vec(whole)))
+}
+
+fn directory(from: &str) -> &Path {
+    Path::new(from).parent().unwrap_or(Path::new("/"))
+}
+
+/// An environment variable that is set to something.
+pub fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// Where a file `named` by the file at `from` may be, in the order in which HDF5 tries: an absolute name itself, then below
+/// each directory of the environment variable, below the prefix of the access properties, beside the naming file, and as it is
+/// named.
+pub fn places(env: &str, prefix: Option<&Path>, from: &str, named: &Path) -> Vec<PathBuf> {
+    let mut places = Vec::new();
+    let mut rest = named;
+    if named.is_absolute() {
+        places.push(named.to_path_buf());
+        // Files that moved together are found by their last name.
+        rest = named.file_name().map_or(named, Path::new);
+    }
+    if let Some(list) = variable(env) {
+        let directories = list.as_bytes().split(|byte| *byte == b':').filter(|one| !one.is_empty());
+        places.extend(directories.map(|one| Path::new(OsStr::from_bytes(one)).join(rest)));
+    }
+    places.extend(prefix.map(|prefix| prefix.join(rest)));
+    places.push(directory(from).join(rest));
+    places.push(rest.to_path_buf());
+    places
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn origin_is_the_directory_of_the_naming_file() {
+        assert_eq!(expand(b"${ORIGIN}/sub", "/data/run/f.h5"), Some(PathBuf::from("/data/run/sub")));
+        assert_eq!(expand(b"${ORIGIN}", "/data/run/f.h5"), Some(PathBuf::from("/data/run")));
+        assert_eq!(expand(b"there", "/data/run/f.h5"), Some(PathBuf::from("there")));
+        assert_eq!((expand(b".", "/f"), expand(b"", "/f")), (None, None));
+    }
+
+    #[test]
+    fn places_are_tried_in_order() {
+        let none = "CENOTE_TEST_NO_SUCH_VARIABLE";
+        let places = |prefix, named| places(none, prefix, "/data/f.h5", Path::new(named));
+        let paths = |list: &[&str]| list.iter().map(PathBuf::from).collect::<Vec<_>>();
+        assert_eq!(places(None, "a/b.h5"), paths(&["/data/a/b.h5", "a/b.h5"]));
+        assert_eq!(places(Some(Path::new("/pre")), "b.h5"), paths(&["/pre/b.h5", "/data/b.h5", "b.h5"]));
+        assert_eq!(places(None, "/old/b.h5"), paths(&["/old/b.h5", "/data/b.h5", "b.h5"]));
+    }
+}

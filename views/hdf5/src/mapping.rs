@@ -1,0 +1,158 @@
+//! Mappings of virtual datasets and segments of external ones, as creation properties: from and to HDF5's property lists, and
+//! as we encode them.
+
+use std::ffi::{CString, c_char};
+
+use cenote::{Error, ErrorKind};
+
+use crate::Result;
+use crate::error::{h5_check, h5_failed, h5_id};
+use crate::ffi::types::{H5D_VIRTUAL, hid_t};
+use crate::ffi::{Api, Hid};
+use crate::meta::bytes::{Reader, Writer};
+use crate::selection::Shape;
+
+/// One mapping of a virtual dataset.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mapping {
+    /// Where in the virtual dataset.
+    pub target: Shape,
+    /// File that has the source, as the program named it; `.` is the virtual dataset's own.
+    pub file: Vec<u8>,
+    /// The source in it.
+    pub dataset: Vec<u8>,
+    /// Where in the source.
+    pub source: Shape,
+}
+
+/// One segment of a dataset whose raw data are in files of their own.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Segment {
+    /// The file, as the program named it.
+    pub name: Vec<u8>,
+    /// Where in the file it begins.
+    pub offset: i64,
+    /// Its bytes, or `u64::MAX` if there is no limit.
+    pub bytes: u64,
+}
+
+/// A name that HDF5 gives in two calls: its length, then its bytes.
+pub fn name_of(call: &'static str, get: impl Fn(*mut c_char, usize) -> isize) -> Result<Vec<u8>> {
+    let len = usize::try_from(get(std::ptr::null_mut(), 0)).map_err(|_| h5_failed(call))?;
+    let mut name = vec![0u8; len + 1];
+    if get(name.as_mut_ptr().cast(), name.len()) < 0 {
+        return Err(h5_failed(call));
+    }
+    name.truncate(len);
+    Ok(name)
+}
+
+fn c_name(name: &[u8]) -> Result<CString> {
+    CString::new(name).map_err(|_| Error::new(ErrorKind::Corrupt, "a stored name").because("it has a zero byte in it"))
+}
+
+/// The mappings of a dataset creation property list with the virtual layout.
+pub fn mappings_of(h5: &'static Api, plist: hid_t) -> Result<Vec<Mapping>> {
+    let mut count = 0usize;
+    // SAFETY: the list is a dataset creation property list with that layout; the place is valid.
+    h5_check("H5Pget_virtual_count", unsafe { (h5.H5Pget_virtual_count)(plist, &raw mut count) })?;
+    let one = |i: usize| {
+        // SAFETY: plain queries of a mapping that exists.
+        unsafe {
+            let target = h5_id(h5, "H5Pget_virtual_vspace", (h5.H5Pget_virtual_vspace)(plist, i))?;
+            let source = h5_id(h5, "H5Pget_virtual_srcspace", (h5.H5Pget_virtual_srcspace)(plist, i))?;
+            Ok(Mapping {
+                target: Shape::of(h5, target.get())?,
+                file: name_of("H5Pget_virtual_filename", |to, n| (h5.H5Pget_virtual_filename)(plist, i, to, n))?,
+                dataset: name_of("H5Pget_virtual_dsetname", |to, n| (h5.H5Pget_virtual_dsetname)(plist, i, to, n))?,
+                source: Shape::of(h5, source.get())?,
+            })
+        }
+    };
+    (0..count).map(one).collect()
+}
+
+/// Gives a dataset creation property list the virtual layout with these mappings.
+pub fn put_mappings(h5: &'static Api, plist: hid_t, mappings: &[Mapping]) -> Result<()> {
+    // SAFETY: plain calls; names and dataspaces live across the calls.
+    unsafe {
+        h5_check("H5Pset_layout", (h5.H5Pset_layout)(plist, H5D_VIRTUAL))?;
+        for mapping in mappings {
+            let (target, source): (Hid, Hid) = (mapping.target.space(h5)?, mapping.source.space(h5)?);
+            let (file, dataset) = (c_name(&mapping.file)?, c_name(&mapping.dataset)?);
+            let status = (h5.H5Pset_virtual)(plist, target.get(), file.as_ptr(), dataset.as_ptr(), source.get());
+            h5_check("H5Pset_virtual", status)?;
+        }
+    }
+    Ok(())
+}
+
+/// The external files of a dataset creation property list.
+pub fn segments_of(h5: &'static Api, plist: hid_t) -> Result<Vec<Segment>> {
+    // SAFETY: the list is a dataset creation property list.
+    let count = h5_check("H5Pget_external_count", unsafe { (h5.H5Pget_external_count)(plist) })?;
+    let one = |i: i32| {
+        // HDF5 does not say how long the name is.
+        let mut name = vec![0u8; 4096];
+        let (mut offset, mut bytes) = (0, 0);
+        // SAFETY: the buffer has the size given, the places are valid.
+        let status = unsafe {
+            (h5.H5Pget_external)(
+                plist,
+                i as u32,
+                name.len() - 1,
+                name.as_mut_ptr().cast(),
+                &raw mut offset,
+                &raw mut bytes,
+            )
+        };
+        h5_check("H5Pget_external", status)?;
+        let len = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+        name.truncate(len);
+        Ok(Segment { name, offset, bytes })
+    };
+    (0..count).map(one).collect()
+}
+
+/// Adds external files to a dataset creation property list.
+pub fn put_segments(h5: &'static Api, plist: hid_t, segments: &[Segment]) -> Result<()> {
+    for segment in segments {
+        let name = c_name(&segment.name)?;
+        // SAFETY: the name lives across the call.
+        let status = unsafe { (h5.H5Pset_external)(plist, name.as_ptr(), segment.offset, segment.bytes) };
+        h5_check("H5Pset_external", status)?;
+    }
+    Ok(())
+}
+
+impl Mapping {
+    /// Appends the encoding.
+    pub fn encode(&self, w: &mut Writer) {
+        self.target.encode(w);
+        w.bytes(&self.file);
+        w.bytes(&self.dataset);
+        self.source.encode(w);
+    }
+    /// Reads an encoding.
+    pub fn decode(r: &mut Reader<'_>) -> Result<Self> {
+        Ok(Self {
+            target: Shape::decode(r)?,
+            file: r.bytes()?.to_vec(),
+            dataset: r.bytes()?.to_vec(),
+            source: Shape::decode(r)?,
+        })
+    }
+}
+
+impl Segment {
+    /// Appends the encoding.
+    pub fn encode(&self, w: &mut Writer) {
+        w.bytes(&self.name);
+        w.i64(self.offset);
+        w.u64(self.bytes);
+    }
+    /// Reads an encoding.
+    pub fn decode(r: &mut Reader<'_>) -> Result<Self> {
+        Ok(Self { name: r.bytes()?.to_vec(), offset: r.i64()?, bytes: r.u64()? })
+    }
+}
