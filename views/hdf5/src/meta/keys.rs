@@ -24,7 +24,7 @@ pub const TAG_COMMENT: u8 = 0x0a;
 /// How many datasets and attributes were made with a committed datatype.
 pub const TAG_USERS: u8 = 0x0b;
 /// Creation properties of the file, at its root group.
-pub const TAG_FILE: u8 = 0x0b;
+pub const TAG_FILE: u8 = 0x0c;
 /// First tag of the raw-data room.
 pub const TAG_DATA: u8 = 0x40;
 
