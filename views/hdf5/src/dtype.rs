@@ -59,8 +59,7 @@ pub fn disk(file: &Arc<File>, dtype: hid_t) -> Result<Arc<Hid>> {
     let key = (h5.slot, encode(h5, dtype)?);
     let mut types = TYPES.lock();
     // The library may have been closed and opened again since: its ids are gone then.
-    // SAFETY: a plain query of any number.
-    if let Some(known) = types.get(&key).filter(|id| unsafe { (h5.H5Iis_valid)(id.get()) } > 0) {
+    if let Some(known) = types.get(&key).filter(|id| id.is_valid()) {
         return Ok(known.clone());
     }
     // SAFETY: the anchor is a handle of ours that is never freed; the ids are valid.

@@ -57,6 +57,11 @@ pub fn quietly<T>(h5: &Api, act: impl FnOnce() -> T) -> T {
 
 /// Pushes `error` on the calling thread's HDF5 error stack.
 pub fn push(h5: &Api, callback: &'static str, error: &Error) {
+    push_to(h5, H5E_DEFAULT, callback, error);
+}
+
+/// Pushes `error` on an HDF5 error stack.
+pub fn push_to(h5: &Api, stack: hid_t, callback: &'static str, error: &Error) {
     let (major, mut minor) = ids(h5, callback, error.kind());
     if error.cause().starts_with(TOO_MANY_LINKS) {
         minor = h5.H5E_NLINKS_g();
@@ -67,7 +72,7 @@ pub fn push(h5: &Api, callback: &'static str, error: &Error) {
     // SAFETY: all strings end in NUL and live across the call; "%s" takes exactly the one string that follows.
     unsafe {
         (h5.H5Epush2)(
-            crate::ffi::types::H5E_DEFAULT,
+            stack,
             c"cenote-hdf5".as_ptr(),
             function.as_ptr(),
             0,

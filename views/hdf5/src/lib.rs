@@ -30,6 +30,7 @@ pub mod object;
 pub mod props;
 pub mod selection;
 pub mod space;
+pub mod tasks;
 pub mod team;
 pub mod udlink;
 pub mod value;

@@ -95,7 +95,7 @@ pub struct Dataset {
     /// What is fixed when a dataset is made.
     pub header: DatasetHeader,
     /// The raw-data room's own state.
-    pub data: data::State,
+    pub data: Arc<data::State>,
     /// Access properties.
     pub dapl: Option<Hid>,
 }
@@ -260,6 +260,6 @@ pub fn open(place: &Place) -> Result<Body> {
 
 /// An open dataset from its decoded header (the caller counts it as open).
 pub fn open_dataset(place: &Place, header: DatasetHeader) -> Result<Dataset> {
-    let data = data::open(&place.file, place.oid, &header)?;
+    let data = Arc::new(data::open(&place.file, place.oid, &header)?);
     Ok(Dataset { file: place.file.clone(), oid: place.oid, path: place.path.clone(), header, data, dapl: None })
 }

@@ -25,13 +25,13 @@ const PAIRS_MAX: usize = 256 << 10;
 const EDC_DISABLED: c_int = 0;
 
 /// What the transfer property list asks for.
-struct Options {
+pub(super) struct Options {
     dxpl: hid_t,
-    skip_checksums: bool,
+    pub(super) skip_checksums: bool,
 }
 
 impl Options {
-    fn of(h5: &'static Api, dxpl: hid_t) -> Result<Self> {
+    pub(super) fn of(h5: &'static Api, dxpl: hid_t) -> Result<Self> {
         if dxpl == H5P_DEFAULT || dxpl == h5.H5P_LST_DATASET_XFER_ID_g() {
             return Ok(Self { dxpl, skip_checksums: false });
         }
@@ -116,7 +116,7 @@ fn each(
 }
 
 /// Dimensions and elements of a dataset as it is now.
-fn extent(io: &Io<'_>) -> Result<(Vec<u64>, u64)> {
+pub(super) fn extent(io: &Io<'_>) -> Result<(Vec<u64>, u64)> {
     let dims = match &io.dataset.data.body {
         Body::Empty => return Ok((Vec::new(), 0)),
         Body::Chunked(chunks) => chunks.geometry()?.dims().to_vec(),
@@ -127,13 +127,13 @@ fn extent(io: &Io<'_>) -> Result<(Vec<u64>, u64)> {
     Ok((dims, count))
 }
 
-enum Types {
+pub(super) enum Types {
     /// Memory holds stored elements.
     Same,
     Differ(dtype::Pair),
 }
 
-fn types(io: &Io<'_>) -> Result<Types> {
+pub(super) fn types(io: &Io<'_>) -> Result<Types> {
     let (h5, header) = (io.dataset.h5(), &io.dataset.header);
     let equal = |a: hid_t, b: hid_t| {
         // SAFETY: both ids are datatypes.

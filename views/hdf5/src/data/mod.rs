@@ -18,6 +18,7 @@ mod foreign;
 pub mod geometry;
 mod heap;
 mod io;
+mod later;
 mod life;
 mod memory;
 mod native;
@@ -44,6 +45,7 @@ use crate::space::Extent;
 
 pub use body::State;
 pub(crate) use convert::{Background, Conversion};
+pub use later::{Direction, Later, later};
 
 /// One dataset's part of a read or write call, as HDF5 gave it (`H5S_ALL`, `H5S_BLOCK` and `H5S_PLIST` included).
 pub struct Io<'a> {

@@ -29,10 +29,6 @@ pub fn set_extent(dataset: &Dataset, dims: &[u64]) -> Result<()> {
         return set_plain(dataset, dims);
     }
     let Body::Chunked(chunks) = &state.body else {
-        // As in HDF5: the same size again is no change.
-        if dims == dataset.header.extent.dims() {
-            return Ok(());
-        }
         return bad("only chunked datasets can be resized");
     };
     if dims.iter().zip(max).any(|(d, m)| d > m) {

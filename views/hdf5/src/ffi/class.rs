@@ -570,6 +570,25 @@ callbacks! { IntrospectClass {
     get_cap_flags(*const c_void, *mut u64) -> herr_t,
     opt_query(Ptr, c_int, c_int, *mut u64) -> herr_t,
 }}
+pub const REQUEST_GET_ERR_STACK: c_int = 0;
+pub const REQUEST_GET_EXEC_TIME: c_int = 1;
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct RequestExecTime {
+    pub begun_us: *mut u64,
+    pub took_ns: *mut u64,
+}
+#[repr(C)]
+pub union RequestSpecificU {
+    pub err_stack_id: hid_t,
+    pub exec_time: RequestExecTime,
+}
+#[repr(C)]
+pub struct RequestSpecificArgs {
+    pub op: c_int,
+    pub args: RequestSpecificU,
+}
+
 callbacks! { RequestClass {
     wait(Ptr, u64, *mut c_int) -> herr_t,
     notify(Ptr, Ptr, Ptr) -> herr_t,

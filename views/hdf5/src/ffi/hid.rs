@@ -27,6 +27,11 @@ impl Hid {
         std::mem::forget(self);
         id
     }
+    /// False if the library has forgotten the id, as it does when it is closed. (`H5Iis_valid` knows no hidden ids.)
+    pub fn is_valid(&self) -> bool {
+        // SAFETY: a plain query of any number.
+        unsafe { (self.h5.H5Iget_type)(self.id) > 0 }
+    }
     /// Hides an id of our own from `H5Fget_obj_count` of all files, which counts every id that counts as the program's.
     #[must_use]
     pub fn hidden(self) -> Self {
@@ -67,7 +72,7 @@ impl Drop for Hid {
         // SAFETY: the id was given to us with one reference, which this returns; a library that has been closed since
         // then answers with an error, which is of no consequence here.
         unsafe {
-            if (self.h5.H5Iis_valid)(self.id) > 0 {
+            if self.is_valid() {
                 (self.h5.H5Idec_ref)(self.id);
             }
         }

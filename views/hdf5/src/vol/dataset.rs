@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cenote::{Error, ErrorKind};
 
-use crate::data::{self, Io};
+use crate::data::{self, Direction, Io};
 use crate::error::{h5_id, unsupported};
 use crate::ffi::class::{
     DATASET_FLUSH, DATASET_GET_DAPL, DATASET_GET_DCPL, DATASET_GET_SPACE, DATASET_GET_SPACE_STATUS,
@@ -21,9 +21,9 @@ use crate::object::{self as objects_open, Body, Dataset, DatasetHeader, Handle};
 use crate::props::{DatasetProps, Layout};
 use crate::space::Extent;
 use crate::team::Call;
-use crate::{Result, blob, dtype};
+use crate::{Result, blob, dtype, tasks};
 
-use super::{args, close, collective, group, object, status, unknown_op, visit};
+use super::{args, collective, group, object, request, status, unknown_op, visit};
 
 pub fn class<const N: usize>() -> DatasetClass {
     DatasetClass {
@@ -186,6 +186,24 @@ fn by_file(parts: &[Io<'_>], f: impl Fn(&[Io<'_>]) -> Result<()>) -> Result<()> 
         .try_for_each(|part| blob::with_file(&part[0].dataset.file, || f(part)))
 }
 
+/// Begins a transfer that the program wants to go on without it (`req`), if it needs nothing of libhdf5. True if so.
+fn data_later(
+    req: *mut *mut c_void,
+    callback: &'static str,
+    parts: &[Io<'_>],
+    dxpl: hid_t,
+    direction: Direction,
+) -> Result<bool> {
+    // Processes that act together do so at once.
+    if req.is_null() || parts.iter().any(|part| part.dataset.file.team.is_some()) {
+        return Ok(false);
+    }
+    let Some(later) = data::later(parts, dxpl, direction)? else { return Ok(false) };
+    let keep: Vec<_> = parts.iter().map(|part| part.dataset.data.clone()).collect();
+    request::give(req, callback, tasks::submit(Box::new(move || later.run()))?, keep)?;
+    Ok(true)
+}
+
 unsafe extern "C" fn read<const N: usize>(
     count: usize,
     dsets: *const *mut c_void,
@@ -194,10 +212,14 @@ unsafe extern "C" fn read<const N: usize>(
     file_spaces: *const hid_t,
     dxpl: hid_t,
     bufs: *const *mut c_void,
-    _: *mut *mut c_void,
+    req: *mut *mut c_void,
 ) -> herr_t {
     status::<N>("dataset_read", |_| {
         let parts = parts(count, dsets, mem_types, mem_spaces, file_spaces, bufs)?;
+        if data_later(req, "dataset_read", &parts, dxpl, Direction::Read)? {
+            return Ok(());
+        }
+        tasks::settle()?;
         by_file(&parts, |part| data::read(part, dxpl))?;
         collective::done(&parts, dxpl);
         Ok(())
@@ -212,7 +234,7 @@ unsafe extern "C" fn write<const N: usize>(
     file_spaces: *const hid_t,
     dxpl: hid_t,
     bufs: *const *const c_void,
-    _: *mut *mut c_void,
+    req: *mut *mut c_void,
 ) -> herr_t {
     status::<N>("dataset_write", |_| {
         // The buffers are only read; one type serves both directions.
@@ -220,6 +242,10 @@ unsafe extern "C" fn write<const N: usize>(
         for part in &parts {
             part.dataset.file.need_writable("writing a dataset")?;
         }
+        if data_later(req, "dataset_write", &parts, dxpl, Direction::Write)? {
+            return Ok(());
+        }
+        tasks::settle()?;
         by_file(&parts, |part| data::write(part, dxpl))?;
         collective::wrote(&parts, dxpl)
     })
@@ -235,6 +261,9 @@ unsafe extern "C" fn get<const N: usize>(
         let d = dataset(pointer)?;
         // SAFETY: HDF5 passes valid arguments; `op` says which member of the union is in use.
         let what = unsafe { what.as_mut() }.ok_or_else(|| unknown_op("dataset_get", -1))?;
+        if matches!(what.op, DATASET_GET_SPACE_STATUS | DATASET_GET_STORAGE_SIZE) {
+            tasks::settle()?;
+        }
         // SAFETY: as above.
         unsafe {
             match what.op {
@@ -308,6 +337,34 @@ unsafe extern "C" fn optional<const N: usize>(
     })
 }
 
-unsafe extern "C" fn close_dataset<const N: usize>(pointer: *mut c_void, _: hid_t, _: *mut *mut c_void) -> herr_t {
-    close::<N>("dataset_close", pointer)
+unsafe extern "C" fn close_dataset<const N: usize>(pointer: *mut c_void, _: hid_t, req: *mut *mut c_void) -> herr_t {
+    status::<N>("dataset_close", |_| {
+        if !req.is_null() && tasks::any() {
+            return close_later(req, "dataset_close", pointer, Handle::close);
+        }
+        tasks::settle()?;
+        Handle::close(pointer)
+    })
+}
+
+/// Has a handle closed when what is under way is done.
+pub fn close_later(
+    req: *mut *mut c_void,
+    callback: &'static str,
+    pointer: *mut c_void,
+    close: impl Fn(*mut c_void) -> Result<()> + Send + 'static,
+) -> Result<()> {
+    // An address, since pointers do not go from thread to thread: HDF5 lets one thread in at a time.
+    let address = pointer as usize;
+    let work = move || {
+        let pointer = address as *mut c_void;
+        let closed = close(pointer);
+        if closed.is_err() && Handle::at(pointer).is_ok() {
+            // It was kept for another try, but HDF5 has its id no more: a second refusal there is none.
+            let _ = close(pointer);
+        }
+        closed
+    };
+    let task = tasks::put_off(Box::new(work))?;
+    request::give(req, callback, task, ())
 }

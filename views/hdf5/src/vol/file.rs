@@ -21,8 +21,9 @@ use crate::ffi::types::{
 use crate::file::{File, creation, mounts, open};
 use crate::meta::{header, keys};
 use crate::object::{Body, Handle};
-use crate::team;
+use crate::{tasks, team};
 
+use super::dataset::close_later;
 use super::{args, object, status, unknown_op};
 
 /// Bytes of a token that count: an object's number.
@@ -230,27 +231,35 @@ unsafe extern "C" fn optional<const N: usize>(
     })
 }
 
-unsafe extern "C" fn close<const N: usize>(pointer: *mut c_void, _: hid_t, _: *mut *mut c_void) -> herr_t {
+unsafe extern "C" fn close<const N: usize>(pointer: *mut c_void, _: hid_t, req: *mut *mut c_void) -> herr_t {
     status::<N>("file_close", |h5| {
-        let handle = Handle::at(pointer)?;
-        let Body::File(file) = &handle.body else { return Handle::close(pointer) };
-        let file = file.clone();
-        let stored = crate::data::flush_file(&file);
-        let stored = match &file.team {
-            Some(team) => team::close(&file, team, stored),
-            None => stored,
-        };
-        if let Err(error) = stored
-            && handle.may_refuse()
-        {
-            return Err(error);
+        if !req.is_null() && tasks::any() {
+            return close_later(req, "file_close", pointer, move |pointer| close_file(h5, pointer));
         }
-        Handle::close(pointer)?;
-        if file.close_degree() == H5F_CLOSE_STRONG {
-            close_objects(h5, &file);
-        }
-        Ok(())
+        tasks::settle()?;
+        close_file(h5, pointer)
     })
+}
+
+fn close_file(h5: &'static Api, pointer: *mut c_void) -> Result<()> {
+    let handle = Handle::at(pointer)?;
+    let Body::File(file) = &handle.body else { return Handle::close(pointer) };
+    let file = file.clone();
+    let stored = crate::data::flush_file(&file);
+    let stored = match &file.team {
+        Some(team) => team::close(&file, team, stored),
+        None => stored,
+    };
+    if let Err(error) = stored
+        && handle.may_refuse()
+    {
+        return Err(error);
+    }
+    Handle::close(pointer)?;
+    if file.close_degree() == H5F_CLOSE_STRONG {
+        close_objects(h5, &file);
+    }
+    Ok(())
 }
 
 /// Closes all objects of a file that is closed with the degree "strong".

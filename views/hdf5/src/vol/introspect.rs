@@ -14,7 +14,7 @@ use crate::object::{Body, Handle};
 
 use super::{args, status};
 
-/// `H5VL_CAP_FLAG_*`: basic and more of attributes, datasets, files, groups, links, objects, references; object
+/// `H5VL_CAP_FLAG_*`: asynchronous operations; basic and more of attributes, datasets, files, groups, links, objects, references; object
 /// references, stored datatypes, creation order, iteration, storage size, by index, property lists, flush and refresh,
 /// external, hard, soft and user-defined links, times, mounting, filters, fill values.
 pub const CAPABILITIES: u64 = {
@@ -24,7 +24,13 @@ pub const CAPABILITIES: u64 = {
         0x40_0000 | 0x80_0000 | 0x100_0000 | 0x200_0000 | 0x400_0000 | 0x800_0000 | 0x1000_0000;
     let links = 0x2000_0000 | 0x4000_0000 | 0x8000_0000 | 0x1_0000_0000;
     let times_mount_filters_fill = 0x2_0000_0000 | 0x4_0000_0000 | 0x8_0000_0000 | 0x10_0000_0000;
-    basic_and_more | references | stored_types_order_iterate_storage_idx_plist_flush | links | times_mount_filters_fill
+    let asynchronous = 0x2;
+    asynchronous
+        | basic_and_more
+        | references
+        | stored_types_order_iterate_storage_idx_plist_flush
+        | links
+        | times_mount_filters_fill
 };
 
 const LEVEL_CURRENT: c_int = 0;

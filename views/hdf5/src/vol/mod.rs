@@ -20,6 +20,7 @@ mod link;
 mod native_file;
 mod object;
 mod pending;
+mod request;
 mod token;
 mod visit;
 
@@ -33,10 +34,11 @@ use cenote::{Error, ErrorKind};
 use crate::Result;
 use crate::error;
 use crate::ffi::Api;
-use crate::ffi::class::{ConnectorClass, RequestClass, WrapClass};
+use crate::ffi::class::{ConnectorClass, WrapClass};
 use crate::ffi::entry;
 use crate::ffi::types::{OptionalArgs, herr_t, hid_t};
 use crate::object::Handle;
+use crate::tasks;
 
 pub use args::{oid_of, token_of};
 
@@ -65,7 +67,7 @@ fn class_for<const N: usize>() -> ConnectorClass {
         conn_version: 1,
         cap_flags: introspect::CAPABILITIES,
         initialize: None,
-        terminate: None,
+        terminate: Some(terminate),
         info: info::CLASS,
         wrap: WrapClass {
             get_object: None,
@@ -82,8 +84,7 @@ fn class_for<const N: usize>() -> ConnectorClass {
         link: link::class::<N>(),
         object: object::class::<N>(),
         introspect: introspect::class::<N>(),
-        // Nothing is asynchronous here, so there is never a request.
-        request: RequestClass { wait: None, notify: None, cancel: None, specific: None, optional: None, free: None },
+        request: request::class::<N>(),
         blob: blob::class::<N>(),
         token: token::class::<N>(),
         optional: Some(optional::<N>),
@@ -93,7 +94,8 @@ fn class_for<const N: usize>() -> ConnectorClass {
 /// Runs a callback's work; a failure or panic goes to the error stack and becomes `failed`.
 fn run<const N: usize, T>(callback: &'static str, failed: T, work: impl FnOnce(&'static Api) -> Result<T>) -> T {
     let h5 = entry::api(N);
-    match catch_unwind(AssertUnwindSafe(|| pending::settle(callback).and_then(|()| work(h5)))) {
+    let begin = || pending::settle(callback).and_then(|()| settle_tasks(callback));
+    match catch_unwind(AssertUnwindSafe(|| begin().and_then(|()| work(h5)))) {
         Ok(Ok(out)) => out,
         Ok(Err(error)) => {
             error::push(h5, callback, &error);
@@ -106,6 +108,55 @@ fn run<const N: usize, T>(callback: &'static str, failed: T, work: impl FnOnce(&
             error::push(h5, callback, &error);
             failed
         }
+    }
+}
+
+/// Callbacks that see nothing of raw data that are being moved, or wait for them themselves if they have to.
+const INDIFFERENT: [&str; 23] = [
+    "attr_create",
+    "attr_open",
+    "attr_read",
+    "attr_write",
+    "attr_get",
+    "attr_specific",
+    "attr_optional",
+    "attr_close",
+    "dataset_create",
+    "dataset_open",
+    "dataset_read",
+    "dataset_write",
+    "dataset_get",
+    "dataset_close",
+    "datatype_commit",
+    "datatype_open",
+    "datatype_get",
+    "datatype_close",
+    "file_close",
+    "group_create",
+    "group_open",
+    "group_get",
+    "group_close",
+];
+/// Groups of callbacks of which the same holds.
+const INDIFFERENT_GROUPS: [&str; 7] =
+    ["introspect_", "blob_", "token_", "request_", "link_get", "link_create", "object_open"];
+
+/// Waits for what is under way, unless `callback` has nothing to do with it.
+fn settle_tasks(callback: &str) -> Result<()> {
+    if !tasks::any()
+        || INDIFFERENT.contains(&callback)
+        || INDIFFERENT_GROUPS.iter().any(|group| callback.starts_with(group))
+    {
+        return Ok(());
+    }
+    tasks::settle()
+}
+
+/// The connector is left by a libhdf5: what is under way is finished first.
+unsafe extern "C" fn terminate() -> herr_t {
+    match catch_unwind(tasks::settle) {
+        Ok(Ok(())) => 0,
+        _ => -1,
     }
 }
 

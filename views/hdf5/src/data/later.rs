@@ -1,0 +1,92 @@
+//! Transfers that another thread can carry out: elements that need no conversion, in a body that asks nothing of libhdf5.
+//!
+//! Everything that libhdf5 knows (selections, types, the transfer's properties) is asked before.
+
+use std::sync::Arc;
+
+use super::Io;
+use super::body::{Body, State};
+use super::io::{Options, Types, extent, types};
+use super::memory::Memory;
+use super::runs::{Pair, Zip};
+use super::select::Selection;
+use crate::Result;
+use crate::ffi::types::hid_t;
+
+/// Pairs of a transfer that is laid out in advance, at most.
+const PAIRS_MAX: usize = 64 << 10;
+
+/// Which way elements go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Direction {
+    /// To memory.
+    Read,
+    /// From memory.
+    Write,
+}
+
+/// A transfer laid out.
+pub struct Later {
+    direction: Direction,
+    pieces: Vec<Piece>,
+    skip_checksums: bool,
+}
+
+struct Piece {
+    state: Arc<State>,
+    pairs: Vec<Pair>,
+    dims: Vec<u64>,
+    apart: bool,
+    user: Memory,
+}
+
+// SAFETY: the program promises that its buffer stays, and is left alone, until it has waited for the transfer.
+unsafe impl Send for Piece {}
+
+/// The transfer laid out, if another thread can carry it out.
+pub fn later(parts: &[Io<'_>], dxpl: hid_t, direction: Direction) -> Result<Option<Later>> {
+    let Some(first) = parts.first() else { return Ok(None) };
+    let h5 = first.dataset.h5();
+    let options = Options::of(h5, dxpl)?;
+    let mut pieces = Vec::with_capacity(parts.len());
+    for io in parts {
+        let state = &io.dataset.data;
+        if io.buf.is_null() || !is_ours_alone(&state.body) || !matches!(types(io)?, Types::Same) {
+            return Ok(None);
+        }
+        let (mut mem, mut file) = Selection::pair(h5, io.mem_space, io.file_space, || extent(io))?;
+        let (apart, dims) = (mem.distinct, std::mem::take(&mut file.dims));
+        let mut pairs = Vec::new();
+        let count = Zip::new(&mut *mem.runs, &mut *file.runs).fill(&mut pairs, u64::MAX, PAIRS_MAX)?;
+        if count < file.count {
+            return Ok(None);
+        }
+        // SAFETY: HDF5's caller promises a buffer for the memory selection, which was checked against its extent.
+        let user = unsafe { Memory::new(io.buf.cast(), state.element_bytes) };
+        pieces.push(Piece { state: state.clone(), pairs, dims, apart, user });
+    }
+    Ok(Some(Later { direction, pieces, skip_checksums: options.skip_checksums }))
+}
+
+/// True if no call of libhdf5 is needed to read or write stored elements.
+fn is_ours_alone(body: &Body) -> bool {
+    match body {
+        Body::Plain { .. } => true,
+        Body::Blocks { chunks, .. } | Body::Chunked(chunks) => chunks.facts.native.is_none(),
+        _ => false,
+    }
+}
+
+impl Later {
+    /// Carries it out.
+    pub fn run(self) -> Result<()> {
+        for piece in self.pieces.iter().filter(|piece| !piece.pairs.is_empty()) {
+            let Piece { state, pairs, dims, apart, user } = piece;
+            match self.direction {
+                Direction::Read => state.read(pairs, dims, *user, *apart, self.skip_checksums)?,
+                Direction::Write => state.write(pairs, dims, *user)?,
+            }
+        }
+        Ok(())
+    }
+}
