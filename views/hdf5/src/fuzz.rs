@@ -3,7 +3,7 @@
 
 use crate::data::filter::{DEFLATE, FLETCHER32, Filter, LZF, Pipeline, SHUFFLE};
 use crate::meta::header::{Body, Header};
-use crate::meta::{attrs, links};
+use crate::meta::{attrs, links, maps};
 
 /// A record of any kind. What decodes as a header survives its own round trip.
 pub fn records(bytes: &[u8]) {
@@ -15,6 +15,7 @@ pub fn records(bytes: &[u8]) {
     }
     attrs::fuzz(bytes);
     links::fuzz(bytes);
+    maps::fuzz(bytes);
 }
 
 /// A chunk: the first bytes choose the filters that it went through and their parameters.
@@ -44,9 +45,10 @@ pub fn seeds() -> Vec<Vec<u8>> {
         est_link_info: (4, 8),
         heap_size_hint: 0,
     });
+    let map = Body::Map { key: vec![2; 9], value: vec![3; 5], props: object.clone() };
     let datatype = Body::Datatype { dtype: vec![1; 20], props: object };
     let mut all: Vec<Vec<u8>> =
-        [group, datatype].map(|body| Header { born_unix_s: 5, body }.encode()).into_iter().collect();
+        [group, map, datatype].map(|body| Header { born_unix_s: 5, body }.encode()).into_iter().collect();
     // A dataset: type, committed, properties (chunked, one filter), extent.
     let mut dataset = vec![1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 7, 7, 0, 0, 0, 0, 0, 0, 0, 0];
     dataset.extend([1, 0, 0, 0, 0, 8, 0, 0, 0, 6, 0, 0, 0, 2, 1, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::Result;
 use crate::data;
-use crate::ffi::types::{H5I_ATTR, H5I_DATASET, H5I_DATATYPE, H5I_FILE, H5I_GROUP};
+use crate::ffi::types::{H5I_ATTR, H5I_DATASET, H5I_DATATYPE, H5I_FILE, H5I_GROUP, H5I_MAP, H5T_COMPOUND};
 use crate::ffi::{Api, Hid};
 use crate::file::{File, mounts};
 use crate::meta::resolve::{self, Place};
@@ -44,6 +44,8 @@ pub enum Body {
     Dataset(Box<Dataset>),
     /// An open committed datatype.
     Datatype(Datatype),
+    /// An open map.
+    Map(Box<Map>),
     /// An open attribute.
     Attr(Attr),
     /// The file inside stored datatypes: whichever a conversion on this thread is about.
@@ -66,6 +68,37 @@ pub struct Datatype {
     pub encoded: Vec<u8>,
     /// Creation properties.
     pub props: ObjectProps,
+}
+
+/// An open map.
+pub struct Map {
+    /// Where it is.
+    pub place: Place,
+    /// Datatype of keys.
+    pub key_type: Hid,
+    /// The same without room between fields, so that equal keys are equal bytes.
+    pub key_packed: Hid,
+    /// Datatype of values.
+    pub value_type: Hid,
+    /// Creation properties.
+    pub props: ObjectProps,
+}
+
+impl Map {
+    /// A map with these encoded datatypes (the caller counts it as open).
+    pub fn new(place: Place, key: &[u8], value: &[u8], props: ObjectProps) -> Result<Self> {
+        let h5 = place.file.h5;
+        let key_type = crate::dtype::decode(h5, key)?.hidden();
+        let key_packed = crate::dtype::copy(h5, key_type.get())?.hidden();
+        // SAFETY: a plain call with a type of our own.
+        unsafe {
+            if (h5.H5Tdetect_class)(key_packed.get(), H5T_COMPOUND) > 0 {
+                crate::h5_check("H5Tpack", (h5.H5Tpack)(key_packed.get()))?;
+            }
+        }
+        let value_type = crate::dtype::decode(h5, value)?.hidden();
+        Ok(Self { place, key_type, key_packed, value_type, props })
+    }
 }
 
 /// An open attribute.
@@ -211,6 +244,7 @@ impl Handle {
             Body::Group(g) => Ok(g.place.file.clone()),
             Body::Dataset(d) => Ok(d.file.clone()),
             Body::Datatype(t) => Ok(t.place.file.clone()),
+            Body::Map(m) => Ok(m.place.file.clone()),
             Body::Attr(a) => Ok(a.place.file.clone()),
             Body::Anchor => crate::blob::current_file().ok_or_else(|| {
                 Error::new(ErrorKind::InvalidInput, "stored datatype")
@@ -224,6 +258,7 @@ impl Handle {
             Body::Group(g) => g.place.clone(),
             Body::Dataset(d) => d.place(),
             Body::Datatype(t) => t.place.clone(),
+            Body::Map(m) => m.place.clone(),
             Body::Attr(a) => a.place.clone(),
             Body::File(_) | Body::Anchor => resolve::root_of(&self.file()?),
         })
@@ -235,6 +270,7 @@ impl Handle {
             Body::Group(_) => H5I_GROUP,
             Body::Dataset(_) => H5I_DATASET,
             Body::Datatype(_) => H5I_DATATYPE,
+            Body::Map(_) => H5I_MAP,
             Body::Attr(_) => H5I_ATTR,
         }
     }
@@ -249,6 +285,7 @@ pub fn open(place: &Place) -> Result<Body> {
         header::Body::Datatype { dtype, props } => {
             Body::Datatype(Datatype { place: place.clone(), encoded: dtype, props })
         }
+        header::Body::Map { key, value, props } => Body::Map(Box::new(Map::new(place.clone(), &key, &value, props)?)),
         header::Body::Dataset { dtype, committed, props, extent } => {
             let dtype = crate::dtype::decode(file.h5, &dtype)?.hidden();
             Body::Dataset(Box::new(open_dataset(place, DatasetHeader { dtype, committed, props, extent })?))

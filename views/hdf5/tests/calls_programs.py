@@ -2,6 +2,8 @@
 on Cenote, like those of structure_programs.py."""
 
 import ctypes
+import os
+import pathlib
 
 import h5py
 import numpy as np
@@ -229,6 +231,75 @@ def fields_of_attributes_are_written_and_read_alone(d):
         unwritten = h5py.h5a.create(f.id, b"y", h5py.h5t.py_create(whole), h5py.h5s.create_simple((2,)))
         unwritten.write(part)
         yield f.attrs["y"].tolist()
+
+
+@program
+def references_of_the_new_kind(d):
+    """To objects, regions and attributes, stored in datasets and attributes, in memory and in another file."""
+    c = C()
+    ref, names = ctypes.c_char * 64, ctypes.create_string_buffer(300)
+    kind = c.id("H5T_STD_REF_g")
+
+    def described(r, at):
+        what = c.H5Rget_type(ctypes.byref(r))
+        obj = c.H5Ropen_object(ctypes.byref(r), 0, 0)
+        c.H5Iget_name(obj, names, SIZE(300))
+        seen = [what, names.value]
+        c.H5Rget_obj_name(ctypes.byref(r), 0, names, SIZE(300))
+        seen.append(names.value)
+        c.H5Rget_file_name(ctypes.byref(r), names, SIZE(300))
+        seen.append(os.fsencode(pathlib.Path(os.fsdecode(names.value)).name))
+        if what == 3:
+            space = c.H5Ropen_region(ctypes.byref(r), 0, 0)
+            seen.append(h5py.h5s.SpaceID(space).get_select_bounds())
+        if what == 4:
+            c.H5Rget_attr_name(ctypes.byref(r), names, SIZE(300))
+            attr = h5py.h5a.AttrID(c.H5Ropen_attr(ctypes.byref(r), 0, 0))
+            value = np.zeros(attr.shape, attr.dtype)
+            attr.read(value)
+            seen += [names.value, value.tolist()]
+        c.H5Oclose(obj)
+        return seen
+
+    with h5py.File(f"{d}/f.h5", "w") as f:
+        f["group/data"] = np.arange(60).reshape(6, 10)
+        f["group/data"].attrs["unit"] = [4, 5, 6]
+        f["kind"] = np.dtype("i4")
+        space = h5py.h5s.create_simple((6, 10))
+        space.select_hyperslab((1, 2), (3, 4))
+        refs = (ref * 4)()
+        at = f.id.id
+        c.H5Rcreate_object(at, "/group/data", 0, ctypes.byref(refs[0]))
+        c.H5Rcreate_region(at, "/group/data", space.id, 0, ctypes.byref(refs[1]))
+        c.H5Rcreate_attr(at, "/group/data", "unit", 0, ctypes.byref(refs[2]))
+        c.H5Rcreate_object(at, "/kind", 0, ctypes.byref(refs[3]))
+        yield [described(r, at) for r in refs]
+        yield [c.H5Requal(ctypes.byref(refs[0]), ctypes.byref(r)) for r in refs]
+        line = h5py.h5s.create_simple((4,))
+        x = c.H5Dcreate2(at, "refs", kind, line.id, 0, 0, 0)
+        c.H5Dwrite(x, kind, 0, 0, 0, ctypes.byref(refs))
+        a = c.H5Acreate2(x, "refs", kind, line.id, 0, 0)
+        c.H5Awrite(a, kind, ctypes.byref(refs))
+        c.H5Aclose(a)
+        c.H5Dclose(x)
+        yield [c.H5Rdestroy(ctypes.byref(r)) for r in refs]
+    with h5py.File(f"{d}/f.h5", "r") as f:
+        refs, at = (ref * 4)(), f.id.id
+        x = c.H5Dopen2(at, "refs", 0)
+        c.H5Dread(x, kind, 0, 0, 0, ctypes.byref(refs))
+        yield [described(r, at) for r in refs]
+        a = c.H5Aopen(x, "refs", 0)
+        again = (ref * 4)()
+        c.H5Aread(a, kind, ctypes.byref(again))
+        yield (
+            [described(r, at) for r in again],
+            [c.H5Requal(ctypes.byref(a), ctypes.byref(b)) for a, b in zip(refs, again, strict=True)],
+        )
+        copy = ref()
+        c.H5Rcopy(ctypes.byref(refs[2]), ctypes.byref(copy))
+        yield described(copy, at), [c.H5Rdestroy(ctypes.byref(r)) for r in [*refs, *again, copy]]
+        c.H5Aclose(a)
+        c.H5Dclose(x)
 
 
 @program

@@ -8,7 +8,7 @@ import h5py  # noqa: F401  (loads the library)
 HID, HERR, SIZE = ctypes.c_int64, ctypes.c_int, ctypes.c_size_t
 # Calls that return an id, or something else that is no int.
 IDS = re.compile(
-    r"H5([A-Z]+)(create|open|copy$|get_(type|space|file|create_plist|access_plist|member_type)|vlen_create|ESget_op)|H5Fmount_id"
+    r"H5([A-Z]+)(create|open|copy$|get_(type|space|file|create_plist|access_plist|member_type)|vlen_create|ESget_op)"
 )
 
 
@@ -37,7 +37,11 @@ class C:
     def __getattr__(self, name):
         call = getattr(self.lib, name)
         is_id = IDS.match(name) is not None
-        call.restype = HID if is_id or name.startswith(("H5Iget_name", "H5Fget_obj_count")) else ctypes.c_int
+        call.restype = (
+            HID
+            if is_id or name.startswith(("H5Iget_name", "H5Fget_obj_count", "H5VLget_connector_id"))
+            else ctypes.c_int
+        )
 
         def made(*args):
             out = call(*(convert(a) for a in args))

@@ -27,6 +27,7 @@ pub const H5I_GROUP: c_int = 2;
 pub const H5I_DATATYPE: c_int = 3;
 pub const H5I_DATASPACE: c_int = 4;
 pub const H5I_DATASET: c_int = 5;
+pub const H5I_MAP: c_int = 6;
 pub const H5I_ATTR: c_int = 7;
 pub const H5I_GENPROP_LST: c_int = 11;
 
@@ -34,6 +35,7 @@ pub const H5I_GENPROP_LST: c_int = 11;
 pub const H5O_TYPE_GROUP: c_int = 0;
 pub const H5O_TYPE_DATASET: c_int = 1;
 pub const H5O_TYPE_NAMED_DATATYPE: c_int = 2;
+pub const H5O_TYPE_MAP: c_int = 3;
 
 // H5T_class_t
 pub const H5T_INTEGER: c_int = 0;

@@ -35,6 +35,15 @@ pub enum Body {
         /// Extent at creation.
         extent: Extent,
     },
+    /// A map.
+    Map {
+        /// Encoded datatype of keys.
+        key: Vec<u8>,
+        /// Encoded datatype of values.
+        value: Vec<u8>,
+        /// Creation properties.
+        props: ObjectProps,
+    },
     /// A committed datatype.
     Datatype {
         /// Encoded datatype.
@@ -50,7 +59,7 @@ impl Header {
         match &self.body {
             Body::Group(props) => &props.object,
             Body::Dataset { props, .. } => &props.object,
-            Body::Datatype { props, .. } => props,
+            Body::Datatype { props, .. } | Body::Map { props, .. } => props,
         }
     }
     /// Encodes.
@@ -61,6 +70,7 @@ impl Header {
             Body::Group(_) => 0,
             Body::Dataset { .. } => 1,
             Body::Datatype { .. } => 2,
+            Body::Map { .. } => 3,
         });
         w.i64(self.born_unix_s);
         match &self.body {
@@ -73,6 +83,11 @@ impl Header {
             }
             Body::Datatype { dtype, props } => {
                 w.bytes(dtype);
+                props.encode(&mut w);
+            }
+            Body::Map { key, value, props } => {
+                w.bytes(key);
+                w.bytes(value);
                 props.encode(&mut w);
             }
         }
@@ -95,6 +110,9 @@ impl Header {
                 extent: Extent::decode(&mut r)?,
             },
             2 => Body::Datatype { dtype: r.bytes()?.to_vec(), props: ObjectProps::decode(&mut r)? },
+            3 => {
+                Body::Map { key: r.bytes()?.to_vec(), value: r.bytes()?.to_vec(), props: ObjectProps::decode(&mut r)? }
+            }
             _ => return Err(r.corrupt("object of an unknown kind")),
         };
         Ok(Self { born_unix_s, body })

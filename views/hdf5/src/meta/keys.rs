@@ -25,6 +25,8 @@ pub const TAG_COMMENT: u8 = 0x0a;
 pub const TAG_USERS: u8 = 0x0b;
 /// Creation properties of the file, at its root group.
 pub const TAG_FILE: u8 = 0x0c;
+/// A map's pair, by key in stored form.
+pub const TAG_MAP: u8 = 0x0d;
 /// First tag of the raw-data room.
 pub const TAG_DATA: u8 = 0x40;
 

@@ -9,6 +9,7 @@ pub mod bytes;
 pub mod header;
 pub mod keys;
 pub mod links;
+pub mod maps;
 pub mod objects;
 pub mod records;
 pub mod resolve;

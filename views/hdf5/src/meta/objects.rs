@@ -12,7 +12,7 @@ use crate::file::File;
 use super::bytes::Reader;
 use super::header::{Body, Header};
 use super::links::{self, Link, Target};
-use super::{attrs, gone, keys};
+use super::{attrs, gone, keys, maps};
 
 /// Seconds since 1970 for a header that tracks times, else 0.
 pub fn born(track_times: bool) -> i64 {
@@ -132,6 +132,7 @@ pub fn delete(tx: &mut Transaction, file: &Arc<File>, oid: u64) -> Result<()> {
                 tx.del(&file.meta, &keys::extent(oid))?;
             }
             Body::Datatype { .. } => {}
+            Body::Map { .. } => maps::clear(tx, file, oid)?,
         }
         for (name, _) in attrs::list(file, oid)? {
             let attr = attrs::remove(tx, file, oid, &name)?;

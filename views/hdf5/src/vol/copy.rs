@@ -76,6 +76,9 @@ pub fn one(job: &mut Job, from: &Place, to: &Place, depth: u32) -> Result<u64> {
         HeaderBody::Dataset { .. } => copy_dataset(job, from, &place, &header_new)?,
         _ => transact(&to.file, |tx| objects::create(tx, &to.file, oid, &header_new, 0))?,
     }
+    if matches!(header.body, HeaderBody::Map { .. }) {
+        meta::maps::copy(&from.file, from.oid, &to.file, oid)?;
+    }
     if job.flags & H5O_COPY_WITHOUT_ATTR_FLAG == 0 {
         copy_attrs(job, from, &place)?;
     }

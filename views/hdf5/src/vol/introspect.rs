@@ -14,12 +14,14 @@ use crate::object::{Body, Handle};
 
 use super::{args, status};
 
-/// `H5VL_CAP_FLAG_*`: asynchronous operations; basic and more of attributes, datasets, files, groups, links, objects, references; object
-/// references, stored datatypes, creation order, iteration, storage size, by index, property lists, flush and refresh,
-/// external, hard, soft and user-defined links, times, mounting, filters, fill values.
+/// `H5VL_CAP_FLAG_*`: asynchronous operations; basic and more of attributes, datasets, files, groups, links, maps, objects,
+/// references; references to objects, regions and attributes; stored datatypes, creation order, iteration, storage size,
+/// by index, property lists, flush and refresh; external, hard, soft and user-defined links; times, mounting, filters,
+/// fill values. All of the native connector's but "produces native files", and all of the DAOS connector's.
 pub const CAPABILITIES: u64 = {
     let basic_and_more = 0x8 | 0x10 | 0x20 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800 | 0x1000 | 0x8000 | 0x1_0000;
-    let references = 0x2_0000 | 0x4_0000 | 0x8_0000;
+    let references = 0x2_0000 | 0x4_0000 | 0x8_0000 | 0x10_0000 | 0x20_0000;
+    let maps = 0x2000 | 0x4000;
     let stored_types_order_iterate_storage_idx_plist_flush =
         0x40_0000 | 0x80_0000 | 0x100_0000 | 0x200_0000 | 0x400_0000 | 0x800_0000 | 0x1000_0000;
     let links = 0x2000_0000 | 0x4000_0000 | 0x8000_0000 | 0x1_0000_0000;
@@ -27,6 +29,7 @@ pub const CAPABILITIES: u64 = {
     let asynchronous = 0x2;
     asynchronous
         | basic_and_more
+        | maps
         | references
         | stored_types_order_iterate_storage_idx_plist_flush
         | links

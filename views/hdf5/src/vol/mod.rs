@@ -17,6 +17,7 @@ mod group;
 pub mod info;
 mod introspect;
 mod link;
+mod map;
 mod native_file;
 mod object;
 mod pending;
@@ -184,10 +185,10 @@ fn unknown_op(callback: &'static str, op: c_int) -> Error {
 }
 
 unsafe extern "C" fn optional<const N: usize>(
-    _: *mut c_void,
+    pointer: *mut c_void,
     args: *mut OptionalArgs,
     _: hid_t,
     _: *mut *mut c_void,
 ) -> herr_t {
-    status::<N>("optional", |_| Err(unknown_op("optional", args::of(args)?.op_type)))
+    run::<N, herr_t>("map", -1, |h5| map::optional(h5, pointer, args::of(args)?))
 }

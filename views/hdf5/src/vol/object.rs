@@ -11,8 +11,8 @@ use crate::ffi::class::{
     OBJECT_REFRESH, OBJECT_VISIT, ObjectClass, ObjectGetArgs, ObjectSpecificArgs, ObjectVisit,
 };
 use crate::ffi::types::{
-    H5O_INFO_NUM_ATTRS, H5O_TYPE_DATASET, H5O_TYPE_GROUP, H5O_TYPE_NAMED_DATATYPE, H5O_info2_t, H5VL_OBJECT_BY_NAME,
-    LocParams, OptionalArgs, herr_t, hid_t,
+    H5O_INFO_NUM_ATTRS, H5O_TYPE_DATASET, H5O_TYPE_GROUP, H5O_TYPE_MAP, H5O_TYPE_NAMED_DATATYPE, H5O_info2_t,
+    H5VL_OBJECT_BY_NAME, LocParams, OptionalArgs, herr_t, hid_t,
 };
 use crate::file::mounts;
 use crate::meta::header::{self, Body as HeaderBody, Header};
@@ -41,6 +41,7 @@ pub fn kind_of(header: &Header) -> c_int {
         HeaderBody::Group(_) => H5O_TYPE_GROUP,
         HeaderBody::Dataset { .. } => H5O_TYPE_DATASET,
         HeaderBody::Datatype { .. } => H5O_TYPE_NAMED_DATATYPE,
+        HeaderBody::Map { .. } => H5O_TYPE_MAP,
     }
 }
 
