@@ -156,6 +156,24 @@ pub enum Command {
         /// CONTAINER/OBJECT or CONTAINER
         target: OsString,
     },
+    /// Make a native HDF5 file a file of the store, exactly, whole or not at all
+    #[command(after_help = HDF5_HELP)]
+    Import(InterchangeArgs),
+    /// Make an HDF5 file of the store a native file, exactly, whole or not at all
+    #[command(after_help = HDF5_HELP)]
+    Export(InterchangeArgs),
+    /// Put the bytes of a native HDF5 file into the store; HDF5 programs read it there as it is
+    Stage(StageArgs),
+    /// Write the bytes of a staged HDF5 file to a file
+    Unstage(StageArgs),
+    /// Show what is in an HDF5 file of the store: shapes, types, chunks, filters, and the tiers that it is on
+    Tree {
+        /// The file
+        file: PathBuf,
+        /// Go down so many groups [default: all]
+        #[arg(short, long, value_name = "N")]
+        depth: Option<usize>,
+    },
     /// Set an object's size; what lies beyond is dropped
     Truncate {
         /// CONTAINER/OBJECT
@@ -249,6 +267,41 @@ pub enum SnapshotCommand {
         #[arg(required = true)]
         names: Vec<String>,
     },
+}
+
+const HDF5_HELP: &str = "\
+HDF5 1.14 or newer is used to read and write native files: the one that --hdf5 names, or the system's, or the copy that
+h5py, netCDF4 or PyTables of `python3` brings.
+
+  cenote import run.h5 /data/run.h5        /data/run.h5 stands for the file in the store from then on
+  cenote import -f run.h5                  the file in the store takes the place of the native one
+  cenote export /data/run.h5 copy.h5       copy.h5 is read by every HDF5 program";
+
+/// Arguments of `import` and `export`.
+#[derive(Args, Debug)]
+pub struct InterchangeArgs {
+    /// The file
+    pub from: PathBuf,
+    /// Where the other is to be [default of import: as FROM, which it then replaces: needs -f]
+    pub to: Option<PathBuf>,
+    /// Replace what is there
+    #[arg(short, long)]
+    pub force: bool,
+    /// The libhdf5 to use (a shared library)
+    #[arg(long, value_name = "LIBRARY", env = "CENOTE_HDF5_LIBRARY", hide_env_values = true)]
+    pub hdf5: Option<PathBuf>,
+}
+
+/// Arguments of `stage` and `unstage`.
+#[derive(Args, Debug)]
+pub struct StageArgs {
+    /// The file
+    pub from: PathBuf,
+    /// Where the other is to be
+    pub to: PathBuf,
+    /// Replace what is there
+    #[arg(short, long)]
+    pub force: bool,
 }
 
 /// Arguments of `init`.

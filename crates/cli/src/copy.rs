@@ -40,6 +40,10 @@ impl Progress {
     pub fn add(&self, bytes: u64) {
         self.0.inc(bytes);
     }
+    /// So many are done.
+    pub fn at(&self, bytes: u64) {
+        self.0.set_position(bytes);
+    }
     /// So many are left.
     pub fn left(&self, bytes: u64) {
         if let Some(all) = self.0.length() {

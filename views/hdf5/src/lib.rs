@@ -24,6 +24,7 @@ pub mod file;
 pub mod foreign;
 #[doc(hidden)]
 pub mod fuzz;
+pub mod interchange;
 pub mod mapping;
 pub mod meta;
 pub mod object;
@@ -32,6 +33,7 @@ pub mod selection;
 pub mod space;
 pub mod tasks;
 pub mod team;
+pub mod tree;
 pub mod udlink;
 pub mod value;
 pub mod vol;

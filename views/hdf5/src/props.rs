@@ -35,6 +35,19 @@ pub enum Layout {
     External(Vec<Segment>),
 }
 
+impl Layout {
+    /// In a word.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Compact => "compact",
+            Self::Contiguous => "contiguous",
+            Self::Chunked(_) => "chunked",
+            Self::Virtual(_) => "virtual",
+            Self::External(_) => "in external files",
+        }
+    }
+}
+
 /// A filter of the chunk pipeline.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Filter {

@@ -6,12 +6,14 @@ mod doctor;
 mod explain;
 mod index;
 mod init;
+mod interchange;
 mod list;
 mod object;
 mod serve;
 mod snapshot;
 mod status;
 mod tier;
+mod tree;
 mod verify;
 
 use std::path::PathBuf;
@@ -88,6 +90,11 @@ pub fn run(cli: &Cli, out: &mut Out) -> Done {
         Command::Get { object, file, force } => object::get(context, object, file, *force),
         Command::Cat { object, offset, length } => object::cat(context, object, *offset, *length),
         Command::Truncate { object, size } => object::truncate(context, object, *size),
+        Command::Import(args) => interchange::import(context, args),
+        Command::Export(args) => interchange::export(context, args),
+        Command::Stage(args) => interchange::stage(context, args),
+        Command::Unstage(args) => interchange::unstage(context, args),
+        Command::Tree { file, depth } => tree::tree(context, file, *depth),
         Command::Index(command) => index::index(context, command),
         Command::Explain { object } => explain::explain(context, object),
         Command::Verify { container } => verify::verify(context, container.as_deref()),

@@ -61,6 +61,9 @@ pub struct Io<'a> {
     pub buf: *mut c_void,
 }
 
+/// Changes elements in memory form.
+pub type Fix<'a> = &'a mut dyn FnMut(&mut [u8]) -> Result<()>;
+
 /// Refuses what cannot be stored (layouts, filters that are not there), and makes what a new dataset needs beside its
 /// header and extent records, in the transaction that creates it.
 pub fn create(tx: &mut Transaction, file: &Arc<File>, oid: u64, header: &DatasetHeader) -> Result<()> {
@@ -137,6 +140,15 @@ pub fn delete(tx: &mut Transaction, file: &Arc<File>, oid: u64) -> Result<()> {
 /// copy becomes visible.
 pub fn copy(from: &Dataset, to: &Dataset) -> Result<()> {
     life::copy(from, to)
+}
+/// Copies all raw data to a new dataset of a native file, which has an equal header. `fix` is given elements in memory form
+/// before they are written, if their type holds what means something else there.
+pub fn give(from: &Dataset, native: hid_t, fix: Option<Fix<'_>>) -> Result<()> {
+    foreign::give(from, native, fix)
+}
+/// How many chunks of a dataset exist, and their stored bytes: from its records alone.
+pub fn stored_chunks(meta: &cenote::Index, oid: u64) -> Result<(u64, u64)> {
+    place::stored_chunks(meta, oid)
 }
 /// Keeps a blob and writes its id (16 bytes, not all zero).
 pub fn blob_put(bytes: &[u8]) -> Result<[u8; crate::blob::ID_BYTES]> {

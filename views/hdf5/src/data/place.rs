@@ -190,6 +190,21 @@ impl ChunkRecord {
     }
 }
 
+/// See [`super::stored_chunks`].
+pub fn stored_chunks(meta: &cenote::Index, oid: u64) -> Result<(u64, u64)> {
+    let (mut count, mut bytes) = (0, 0);
+    for record in meta.iter(&keys::of(TAG_CHUNK, oid)) {
+        let stored = ChunkRecord::decode(&record?.1).ok_or_else(|| {
+            Error::new(ErrorKind::Corrupt, format!("dataset {oid:016x}"))
+                .because("a chunk record is damaged")
+                .try_next("run `cenote verify` on the store")
+        })?;
+        count += 1;
+        bytes += stored.bytes;
+    }
+    Ok((count, bytes))
+}
+
 /// A number that no other call in any process is likely to get.
 pub fn nonce() -> u64 {
     use std::hash::{BuildHasher, RandomState};

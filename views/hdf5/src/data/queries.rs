@@ -53,7 +53,7 @@ pub fn storage_size(dataset: &Dataset) -> Result<u64> {
     }
 }
 
-fn is_allocated(dataset: &Dataset) -> Result<bool> {
+pub(super) fn is_allocated(dataset: &Dataset) -> Result<bool> {
     let props = &dataset.header.props;
     if props.layout == Layout::Compact || props.alloc_time == H5D_ALLOC_TIME_EARLY {
         return Ok(true);
@@ -123,7 +123,7 @@ impl Chunked {
     }
 
     /// The stored bytes of a chunk, and its filter mask.
-    fn read_raw(&self, coords: &[u64]) -> Result<(Vec<u8>, u32)> {
+    pub(super) fn read_raw(&self, coords: &[u64]) -> Result<(Vec<u8>, u32)> {
         for _ in 0..1000 {
             let Some(record) = self.record_at(coords)? else {
                 return Err(Error::new(ErrorKind::NotFound, self.place.name())

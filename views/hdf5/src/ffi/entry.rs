@@ -63,7 +63,8 @@ extern "C" fn info_for_caller(return_address: *const c_void) -> *const c_void {
     }
 }
 
-fn slot_for(return_address: *const c_void) -> Result<&'static ConnectorClass, String> {
+/// The class table made for the libhdf5 that an address is in.
+pub(super) fn slot_for(return_address: *const c_void) -> Result<&'static ConnectorClass, String> {
     let library = Library::of(return_address)?;
     let mut loaded = LOADED.lock().map_err(|_| "an earlier attempt to load failed half-way")?;
     if let Some((_, class)) = loaded.iter().find(|(base, _)| *base == library.base) {
@@ -91,6 +92,12 @@ fn slot_for(return_address: *const c_void) -> Result<&'static ConnectorClass, St
     let class: &'static ConnectorClass = Box::leak(Box::new(crate::vol::class(slot)));
     loaded.push((library.base, class));
     Ok(class)
+}
+
+/// The function table of the libhdf5 that a class table was made for.
+pub(super) fn api_of(class: &'static ConnectorClass) -> Option<&'static Api> {
+    let loaded = LOADED.lock().ok()?;
+    loaded.iter().position(|(_, known)| std::ptr::eq(*known, class)).map(api)
 }
 
 /// The class table of a slot, once filled.

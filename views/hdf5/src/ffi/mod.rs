@@ -4,6 +4,7 @@ pub mod api;
 pub mod class;
 pub mod entry;
 mod hid;
+pub mod load;
 pub mod maps;
 pub mod mpi;
 pub mod types;

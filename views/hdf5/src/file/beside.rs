@@ -12,7 +12,7 @@ use crate::team;
 use crate::vol::info;
 
 use super::open::{Opening, finish, look_up, native_at};
-use super::stub::{self, Seen};
+use super::stub;
 use super::{File, path};
 
 /// The file that an external link in `from` names: beside `from`, or where the name says. The link access properties
@@ -45,7 +45,7 @@ pub fn open_external(from: &Arc<File>, name: &[u8], lapl: hid_t) -> Result<Arc<F
         if path == Path::new(&from.path) {
             return Ok(from.clone());
         }
-        if matches!(stub::look(&path), Ok(Seen::Native)) {
+        if stub::is_native(&path) {
             flags &= !(H5F_ACC_RDWR | H5F_ACC_SWMR_WRITE); // what is native is read, whoever links to it
         }
     }
@@ -59,7 +59,7 @@ pub fn open_named(from: &Arc<File>, place: &Path) -> Result<Arc<File>> {
         return Ok(from.clone());
     }
     let mut flags = from.intent.load(Ordering::Relaxed);
-    if matches!(stub::look(&path), Ok(Seen::Native)) {
+    if stub::is_native(&path) {
         flags &= !(H5F_ACC_RDWR | H5F_ACC_SWMR_WRITE);
     }
     let fapl = access_of(from)?;

@@ -42,6 +42,10 @@ const PRESET: Creation = Creation {
 };
 
 impl Creation {
+    /// Those that HDF5 presets.
+    pub fn preset() -> Self {
+        PRESET
+    }
     /// Of a file creation property list.
     pub fn of(h5: &'static Api, fcpl: hid_t) -> Result<Self> {
         let mut out = PRESET;

@@ -3,8 +3,9 @@
 mod at_path;
 pub mod beside;
 pub mod creation;
+pub mod incoming;
 pub mod mounts;
-mod native;
+pub mod native;
 pub mod open;
 mod parallel;
 pub mod path;
@@ -24,13 +25,22 @@ use crate::Result;
 use crate::ffi::types::{H5F_CLOSE_DEFAULT, H5F_CLOSE_WEAK};
 use crate::ffi::{Api, Hid};
 use crate::foreign::Native;
-use crate::meta::keys;
 use crate::meta::records::Meta;
 use crate::object::{Body, Handle};
 use crate::team::wire::Wire;
 use crate::team::{Call, Team};
 use at_path::AtPath;
 use shared::Shared;
+
+/// True if the stub of a file of a store is at `path`.
+pub fn is_stub(path: &std::path::Path) -> bool {
+    matches!(stub::look(path), Ok(stub::Seen::Stub(_)))
+}
+
+/// The bytes of the native file that is staged as the file at `path`.
+pub fn staged_object(store: &Store, path: &std::path::Path) -> Result<Object> {
+    open::staged(store, path)
+}
 
 pub use stores::{STORE_ENV, store_for, store_path_default};
 
@@ -117,10 +127,6 @@ impl File {
     /// The raw-data object number `id` (a dataset's own id is that of its main object).
     pub fn object(&self, id: u64) -> Object {
         self.container.object(self.object_id(id))
-    }
-    /// The number of the object that a token or a stored reference names: native files name their root group by its address.
-    pub fn canonical(&self, oid: u64) -> u64 {
-        if self.native.as_ref().is_some_and(|native| native.root == oid) { keys::ROOT } else { oid }
     }
     /// A fresh number for an HDF5 object or a raw-data object: random, so that parallel creators need no coordination.
     pub fn new_id(&self) -> Result<u64> {

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
-use cenote::{Error, ErrorKind, IndexId, Store};
+use cenote::{Container, Error, ErrorKind, IndexId, Store};
 use parking_lot::Mutex;
 
 use super::at_path::AtPath;
+use super::open::{Super, staged_id};
 use super::shared::Shared;
 use super::{File, path, stub};
 use crate::Result;
@@ -22,17 +23,7 @@ use crate::meta::records::Meta;
 
 /// Opens the native file at `path`. `store` is where the program's other files are.
 pub fn open(h5: &'static Api, store: &Store, path: &Path, name: &[u8], flags: u32, fapl: hid_t) -> Result<Arc<File>> {
-    if flags & H5F_ACC_RDWR != 0 {
-        return Err(Error::new(
-            ErrorKind::PermissionDenied,
-            format!("unable to open file: name = '{}'", path.display()),
-        )
-        .because("it is a native HDF5 file, which the cenote connector reads as it is and does not change")
-        .try_next(
-            "open it read-only; or make it a file of the store: `cenote import`; or unset HDF5_VOL_CONNECTOR to change \
-             the native file",
-        ));
-    }
+    refuse_writing(path, flags)?;
     let native = Native::open(h5, path)?;
     let seen = std::fs::metadata(path).map_err(|e| stub::open_error(path, &e))?;
     let uuid = u128::from(seen.dev()) << 64 | u128::from(seen.ino());
@@ -40,6 +31,34 @@ pub fn open(h5: &'static Api, store: &Store, path: &Path, name: &[u8], flags: u3
     let state = (seen.len(), seen.mtime(), seen.mtime_nsec(), h5.slot);
     let generation = BuildHasherDefault::<DefaultHasher>::default().hash_one(state);
     assemble(Arc::new(native), store, path, name, (uuid, generation), flags & H5F_ACC_SWMR_READ, fapl)
+}
+
+/// Opens a native file whose bytes are in `container`, and whose stub is at `path`.
+pub(super) fn open_staged(
+    h5: &'static Api,
+    container: &Container,
+    path: &Path,
+    name: &[u8],
+    flags: u32,
+    fapl: hid_t,
+    sup: Super,
+) -> Result<Arc<File>> {
+    refuse_writing(path, flags)?;
+    let native = Native::open_staged(h5, path, &container.object(staged_id(sup.generation)))?;
+    let id = (sup.uuid, sup.generation);
+    assemble(Arc::new(native), container.store(), path, name, id, flags & H5F_ACC_SWMR_READ, fapl)
+}
+
+fn refuse_writing(path: &Path, flags: u32) -> Result<()> {
+    if flags & H5F_ACC_RDWR == 0 {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::PermissionDenied, format!("unable to open file: name = '{}'", path.display()))
+        .because("it is a native HDF5 file, which the cenote connector reads as it is and does not change")
+        .try_next(
+            "open it read-only; or make it a file of the store: `cenote import`; or unset HDF5_VOL_CONNECTOR to change \
+             the native file",
+        ))
 }
 
 /// The same file once more.

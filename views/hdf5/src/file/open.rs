@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use cenote::{Container, ContainerSpec, Error, ErrorKind, Index, IndexId, ObjectId, Store};
+use cenote::{Container, ContainerSpec, Error, ErrorKind, Index, IndexId, Object, ObjectId, Store};
 use parking_lot::Mutex;
 
 use crate::Result;
@@ -144,6 +144,7 @@ fn make<'a>(h5: &'static Api, name: &'a [u8], flags: u32, fcpl: hid_t, fapl: hid
         path: path::label(&path),
         store: store_path.display().to_string(),
         user_block,
+        staged: false,
     };
     stub.write(&path, flags & H5F_ACC_EXCL != 0)?;
     let sup = Super { uuid: stub.uuid, generation: random_u64()? };
@@ -167,7 +168,7 @@ pub(super) fn metadata(container: &Container, generation: u64) -> Index {
 }
 
 /// Makes the container a new, empty file in one transaction.
-fn begin_generation(
+pub(super) fn begin_generation(
     store: &Store,
     container: &Container,
     sup: Super,
@@ -243,6 +244,18 @@ pub fn open(h5: &'static Api, name: &[u8], flags: u32, fapl: hid_t) -> Result<Ar
     together(h5, "file_open", fapl, || look_up(h5, name, flags, fapl, None), |there| Opening { name, fapl, ..there })
 }
 
+/// Opens the file at `path` in `store`, read-only.
+pub fn open_stored(h5: &'static Api, store: &Store, path: &Path) -> Result<Arc<File>> {
+    // SAFETY: a plain call.
+    let fapl = h5_id(h5, "H5Pcreate", unsafe { (h5.H5Pcreate)(h5.H5P_CLS_FILE_ACCESS_ID_g()) })?;
+    let bytes = path.as_os_str().as_encoded_bytes();
+    if let Some(native) = native_at(h5, bytes, 0, fapl.get(), Some(store))? {
+        return Ok(native);
+    }
+    let store_path = path::absolute(store.dir())?;
+    finish(h5, look_up(h5, bytes, 0, fapl.get(), Some((store.clone(), store_path)))?)
+}
+
 /// A native file at this path, opened as it is. Ranks of a parallel program do so each by itself: nothing changes it.
 pub(super) fn native_at(
     h5: &'static Api,
@@ -252,14 +265,60 @@ pub(super) fn native_at(
     store: Option<&Store>,
 ) -> Result<Option<Arc<File>>> {
     let path = path::absolute(path::from_bytes(name)?)?;
-    if !matches!(stub::look(&path), Ok(Seen::Native)) {
-        return Ok(None);
-    }
-    let store = match store {
-        Some(store) => store.clone(),
-        None => store_of(h5, fapl)?.0,
+    let seen = match stub::look(&path) {
+        Ok(seen @ Seen::Native) => seen,
+        Ok(Seen::Stub(stub)) if stub.staged => Seen::Stub(stub),
+        _ => return Ok(None),
     };
+    let (store, store_path) = match store {
+        Some(store) => (store.clone(), path::absolute(store.dir())?),
+        None => store_of(h5, fapl)?,
+    };
+    if let Seen::Stub(stub) = seen {
+        let (container, sup) = find(&store, &store_path, &path, &stub)?;
+        return super::native::open_staged(h5, &container, &path, name, flags, fapl, sup).map(Some);
+    }
     super::native::open(h5, &store, &path, name, flags, fapl).map(Some)
+}
+
+/// Where the bytes of a staged file are: among the raw data of its generation, so that they go with it.
+pub(super) fn staged_id(generation: u64) -> ObjectId {
+    ObjectId(u128::from(generation) << 64 | 1)
+}
+
+/// True if a native file is at `path`.
+pub fn is_native(path: &Path) -> bool {
+    matches!(stub::look(path), Ok(Seen::Native))
+}
+
+/// See [`super::staged_object`].
+pub(super) fn staged(store: &Store, path: &Path) -> Result<Object> {
+    let path = path::absolute(path)?;
+    match stub::look(&path)? {
+        Seen::Stub(stub) if stub.staged => {
+            let (container, sup) = find(store, &path::absolute(store.dir())?, &path, &stub)?;
+            Ok(container.object(staged_id(sup.generation)))
+        }
+        Seen::Nothing => Err(stub::refuse(&path, &Seen::Nothing)),
+        _ => Err(Error::new(ErrorKind::InvalidInput, format!("file {}", path.display()))
+            .because("it is not a native file that is staged in the store")
+            .try_next("files of the store: `cenote export`")),
+    }
+}
+
+/// The container and generation of the file at `path`; not of native files.
+pub fn locate(store: &Store, path: &Path) -> Result<(Container, u64)> {
+    let path = path::absolute(path)?;
+    match stub::look(&path)? {
+        Seen::Stub(stub) if !stub.staged => {
+            let (container, sup) = find(store, &path::absolute(store.dir())?, &path, &stub)?;
+            Ok((container, sup.generation))
+        }
+        Seen::Native | Seen::Stub(_) => Err(Error::new(ErrorKind::Unsupported, format!("file {}", path.display()))
+            .because("it is a native HDF5 file, of which the store has no records")
+            .try_next("look at it with h5ls, through the connector or without")),
+        other => Err(stub::refuse(&path, &other)),
+    }
 }
 
 /// Finds a file in the store given, or in that of the access properties.

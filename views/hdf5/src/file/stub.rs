@@ -27,6 +27,8 @@ pub struct Stub {
     pub store: String,
     /// Bytes before the stub that belong to the program.
     pub user_block: u64,
+    /// What is in the store are the bytes of a native file.
+    pub staged: bool,
 }
 
 /// What is at a path.
@@ -52,8 +54,12 @@ impl Stub {
                  Read it with any HDF5 program through the cenote VOL connector:\n\
                  \x20 HDF5_PLUGIN_PATH=<directory of libcenote_hdf5.so> HDF5_VOL_CONNECTOR='cenote store={}'\n\
                  Removing this stub removes the file; renaming it renames the file. Do not copy it.\n\
-                 file-id: {:032x}\npath: {}\nstore: {}\n",
-                self.store, self.uuid, self.path, self.store
+                 {}file-id: {:032x}\npath: {}\nstore: {}\n",
+                self.store,
+                if self.staged { "kind: staged bytes\n" } else { "" },
+                self.uuid,
+                self.path,
+                self.store
             )
             .as_bytes(),
         );
@@ -67,6 +73,7 @@ impl Stub {
             path: field("path: ")?.to_owned(),
             store: field("store: ")?.to_owned(),
             user_block,
+            staged: field("kind: ") == Some("staged bytes"),
         })
     }
     /// Writes the stub at `path`. `new`: it must not be there yet.
@@ -89,6 +96,15 @@ impl Stub {
         let text = self.text();
         file.write_all_at(&text, self.user_block)?;
         file.set_len(self.user_block + text.len() as u64)
+    }
+}
+
+/// True if what is at `path` is a native file, or stands for one that is staged: it is only read.
+pub fn is_native(path: &Path) -> bool {
+    match look(path) {
+        Ok(Seen::Native) => true,
+        Ok(Seen::Stub(stub)) => stub.staged,
+        _ => false,
     }
 }
 
@@ -167,8 +183,13 @@ mod tests {
 
     #[test]
     fn a_stub_is_read_back_and_begins_like_hdf5() {
-        let stub =
-            Stub { uuid: 0xfeed << 96, path: "/data/run 1.h5".into(), store: "/scratch/store".into(), user_block: 0 };
+        let stub = Stub {
+            uuid: 0xfeed << 96,
+            path: "/data/run 1.h5".into(),
+            store: "/scratch/store".into(),
+            user_block: 0,
+            staged: true,
+        };
         let text = stub.text();
         assert!(text.starts_with(SIGNATURE) && text.len() > 9);
         assert_eq!(Stub::parse(&text, 0), Some(stub));
@@ -181,7 +202,7 @@ mod tests {
         fs::create_dir_all(&dir).unwrap();
         let path = dir.join("f.h5");
         for user_block in [0, 512, 2048, 1 << 20] {
-            let stub = Stub { uuid: 7, path: "/a".into(), store: "/s".into(), user_block };
+            let stub = Stub { uuid: 7, path: "/a".into(), store: "/s".into(), user_block, staged: false };
             stub.write(&path, false).unwrap();
             fs::OpenOptions::new()
                 .write(true)

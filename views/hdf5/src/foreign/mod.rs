@@ -9,6 +9,7 @@
 
 pub mod attr;
 pub mod data;
+mod driver;
 pub mod records;
 
 use std::cell::Cell;
@@ -16,7 +17,7 @@ use std::ffi::{CStr, CString, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use cenote::{Error, ErrorKind};
+use cenote::{Error, ErrorKind, Object};
 
 use crate::Result;
 use crate::error::{h5_check, h5_id, quietly};
@@ -56,6 +57,18 @@ pub struct Native {
 impl Native {
     /// Opens the file at `path`, read-only.
     pub fn open(h5: &'static Api, path: &Path) -> Result<Self> {
+        Self::open_with(h5, path, |_, open| Ok(open()))
+    }
+    /// Opens a native file whose bytes are in `object`, read-only; `path` is its name.
+    pub fn open_staged(h5: &'static Api, path: &Path, object: &Object) -> Result<Self> {
+        let bytes = object.stat()?.size;
+        Self::open_with(h5, path, |fapl, open| driver::opening(h5, fapl, object, bytes, open))
+    }
+    fn open_with(
+        h5: &'static Api,
+        path: &Path,
+        with: impl FnOnce(hid_t, &mut dyn FnMut() -> hid_t) -> Result<hid_t>,
+    ) -> Result<Self> {
         let name = CString::new(path.as_os_str().as_bytes())
             .map_err(|_| Error::new(ErrorKind::InvalidInput, "file name").because("it contains a NUL"))?;
         let shown = format!("native HDF5 file {}", path.display());
@@ -66,20 +79,32 @@ impl Native {
             h5_check("H5Pset_vol", (h5.H5Pset_vol)(fapl.get(), connector.get(), std::ptr::null()))?;
             fapl
         };
+        let mut open = || {
+            OPENING.set(true);
+            // SAFETY: the name ends in NUL.
+            let id = unsafe { (h5.H5Fopen)(name.as_ptr(), READ_ONLY, fapl.get()) };
+            OPENING.set(false);
+            id
+        };
+        let mut refused = None;
         let file = call(
             h5,
             || format!("unable to open file: name = '{}'", path.display()),
             || {
-                OPENING.set(true);
-                // SAFETY: the name ends in NUL.
-                let id = unsafe { (h5.H5Fopen)(name.as_ptr(), READ_ONLY, fapl.get()) };
-                OPENING.set(false);
-                id
+                with(fapl.get(), &mut open).unwrap_or_else(|error| {
+                    refused = Some(error);
+                    -1
+                })
             },
-        )?;
-        let file = h5_id(h5, "H5Fopen", file)?;
+        );
+        let file = h5_id(h5, "H5Fopen", refused.map_or(file, Err)?)?;
         let root = info(h5, file.get(), H5O_INFO_BASIC, || shown.clone())?;
         Ok(Self { h5, file, connector, root: oid_of(&root.token), name: shown })
+    }
+    /// The file's creation properties.
+    pub fn creation(&self) -> Result<Hid> {
+        // SAFETY: a plain call.
+        h5_id(self.h5, "H5Fget_create_plist", unsafe { (self.h5.H5Fget_create_plist)(self.file.get()) })
     }
     /// An object by its number.
     pub fn object(&self, oid: u64) -> Result<Hid> {
@@ -123,16 +148,24 @@ pub fn info(h5: &'static Api, id: hid_t, fields: c_uint, what: impl FnOnce() -> 
 
 /// Makes an HDF5 call that prints nothing; a negative result is an error about `what` with HDF5's own cause.
 pub fn call(h5: &'static Api, what: impl FnOnce() -> String, act: impl FnOnce() -> i64) -> Result<i64> {
-    let (out, cause) = quietly(h5, || {
+    tried(h5, act).map_err(|cause| {
+        Error::new(ErrorKind::Corrupt, what())
+            .because(format!("HDF5 cannot read it: {cause}"))
+            .try_next("try it without the connector (unset HDF5_VOL_CONNECTOR); if that fails too, the file is damaged")
+    })
+}
+
+/// The same for a call that writes.
+pub fn written(h5: &'static Api, what: impl FnOnce() -> String, act: impl FnOnce() -> i64) -> Result<i64> {
+    tried(h5, act)
+        .map_err(|cause| Error::new(ErrorKind::InvalidInput, what()).because(format!("HDF5 refuses it: {cause}")))
+}
+
+fn tried(h5: &'static Api, act: impl FnOnce() -> i64) -> Result<i64, String> {
+    quietly(h5, || {
         let out = act();
-        (out, if out < 0 { cause(h5) } else { String::new() })
-    });
-    if out >= 0 {
-        return Ok(out);
-    }
-    Err(Error::new(ErrorKind::Corrupt, what())
-        .because(format!("HDF5 cannot read it: {cause}"))
-        .try_next("try it without the connector (unset HDF5_VOL_CONNECTOR); if that fails too, the file is damaged"))
+        if out >= 0 { Ok(out) } else { Err(cause(h5)) }
+    })
 }
 
 /// What the calling thread's error stack says went wrong first.

@@ -27,6 +27,8 @@ pub const TAG_USERS: u8 = 0x0b;
 pub const TAG_FILE: u8 = 0x0c;
 /// A map's pair, by key in stored form.
 pub const TAG_MAP: u8 = 0x0d;
+/// The number of the object that this number means too: imported files name their root group by its old address.
+pub const TAG_ALIAS: u8 = 0x0f;
 /// First tag of the raw-data room.
 pub const TAG_DATA: u8 = 0x40;
 

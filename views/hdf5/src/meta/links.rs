@@ -54,7 +54,7 @@ impl Link {
         }
         w.0
     }
-    fn decode(record: &[u8]) -> Result<Self> {
+    pub(crate) fn decode(record: &[u8]) -> Result<Self> {
         let mut r = Reader::new("link record", record);
         let kind = r.u8()?;
         let cset = r.u8()?;

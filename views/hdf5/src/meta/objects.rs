@@ -31,6 +31,22 @@ pub fn create(tx: &mut Transaction, file: &File, oid: u64, header: &Header, link
     tx.put_new(&file.meta, &keys::of(keys::TAG_REFCOUNT, oid), &links.to_le_bytes())
 }
 
+/// The number of the object that a token or a stored reference names: in native files, and in imported ones, references
+/// name the root group by its address.
+pub fn canonical(file: &File, oid: u64) -> Result<u64> {
+    if let Some(native) = &file.native {
+        return Ok(native.number(oid));
+    }
+    // Addresses in files are small, and numbers of ours are not.
+    if oid >> 48 != 0 || file.meta.get_one(&keys::of(keys::TAG_HEADER, oid))?.is_some() {
+        return Ok(oid);
+    }
+    match file.meta.get_one(&keys::of(keys::TAG_ALIAS, oid))? {
+        Some(bytes) => Reader::new("alias record", &bytes).u64(),
+        None => Ok(oid),
+    }
+}
+
 /// Number of hard links to an object.
 pub fn link_count(file: &File, oid: u64) -> Result<u32> {
     match file.meta.get_one(&keys::of(keys::TAG_REFCOUNT, oid))? {

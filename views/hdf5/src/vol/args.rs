@@ -111,7 +111,7 @@ pub fn at(base: &Place, loc: &LocParams) -> Result<Place> {
                 resolve::resolve_as(&group, &link_name, true, by.lapl_id)?.place()
             }
             H5VL_OBJECT_BY_TOKEN => {
-                let oid = base.file.canonical(oid_of(of(loc.data.by_token.token)?));
+                let oid = crate::meta::objects::canonical(&base.file, oid_of(of(loc.data.by_token.token)?))?;
                 if crate::meta::header::find(&base.file, oid)?.is_none() {
                     return Err(crate::meta::gone(&base.file, oid));
                 }

@@ -70,7 +70,7 @@ pub fn in_dataset(job: &mut Job, from: &Place, to: &Place, copy: &Dataset) -> Re
 /// References to objects of one file become references to their copies in another.
 fn translate(job: &mut Job, from: &Place, to: &Place, elements: &mut [u8]) -> Result<()> {
     for element in elements.as_chunks_mut::<REF_BYTES>().0 {
-        let oid = from.file.canonical(u64::from_le_bytes(*element));
+        let oid = crate::meta::objects::canonical(&from.file, u64::from_le_bytes(*element))?;
         let copy = match oid {
             0 => 0,
             _ if header::find(&from.file, oid)?.is_none() => 0,

@@ -1,0 +1,185 @@
+//! Files that come into being elsewhere than at their place: made under a label of their own, and put in their place
+//! when all is there and on media.
+
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cenote::{Container, ContainerSpec, ErrorKind, Index, Object, Store};
+
+use super::creation::Creation;
+use super::open::{Opening, Super, begin_generation, finish, label_of, metadata, staged_id};
+use super::shared::Shared;
+use super::stub::{self, Seen, Stub};
+use super::{File, path, random_u64};
+use crate::Result;
+use crate::error::h5_id;
+use crate::ffi::Api;
+use crate::ffi::types::{H5F_ACC_RDWR, hid_t};
+use crate::props::{GroupProps, ObjectProps, file_props};
+
+/// Between the label that a file is to have and what tells makings of it apart. No path has a NUL in it.
+const MARK: &str = "\u{1}making-";
+
+/// A place in the store, and a stub, that are being made. Dropped before [`Making::place`], they go with all that was written.
+pub struct Making {
+    /// Where what is written goes.
+    pub container: Container,
+    store: Store,
+    store_path: PathBuf,
+    label: String,
+    stub: Stub,
+    path: PathBuf,
+    /// The user block.
+    head: Vec<u8>,
+    placed: bool,
+}
+
+impl Making {
+    /// Begins a file that is to be at `path`. `staged`: the bytes of a native file.
+    fn begin(store: &Store, path: &Path, staged: bool, head: Vec<u8>) -> Result<Self> {
+        let path = path::absolute(path)?;
+        let store_path = path::absolute(store.dir())?;
+        sweep(store, &path)?;
+        let label = format!("{}{MARK}{}-{:x}", label_of(&path), std::process::id(), random_u64()?);
+        let uuid = u128::from(random_u64()?) << 64 | u128::from(random_u64()?);
+        let (user_block, home) = (head.len() as u64, store_path.display().to_string());
+        let stub = Stub { uuid, path: path::label(&path), store: home, user_block, staged };
+        let container = store.create_container(&label, &ContainerSpec::default())?;
+        Ok(Self { container, store: store.clone(), store_path, label, stub, path, head, placed: false })
+    }
+    /// Makes an empty file of it; its superblock and its metadata.
+    fn generation(&self, props: (&GroupProps, Creation)) -> Result<(Super, Index)> {
+        let sup = Super { uuid: self.stub.uuid, generation: random_u64()? };
+        let meta = metadata(&self.container, sup.generation);
+        begin_generation(&self.store, &self.container, sup, &meta, props)?;
+        Ok((sup, meta))
+    }
+    /// Puts the file in its place, where it replaces what is there, once all of it survives power loss.
+    pub fn place(mut self) -> Result<()> {
+        self.container.flush()?;
+        let label = label_of(&self.path);
+        if matches!(stub::look(&self.path), Ok(Seen::Stub(_)))
+            && let Ok(old) = self.store.container(&label)
+            && Shared::is_open(&self.store_path, old.id())
+        {
+            return Err(cenote::Error::new(ErrorKind::Busy, format!("file {}", self.path.display()))
+                .because("it is open in this process"));
+        }
+        let beside = beside(&self.path, self.stub.uuid);
+        self.stub.write(&beside, true)?;
+        let placed = self.with_head(&beside).and_then(|()| self.swap(&label, &beside));
+        if placed.is_err() {
+            // The first error is the one to tell.
+            let _ = std::fs::remove_file(&beside);
+        }
+        self.placed = placed.is_ok();
+        placed
+    }
+    fn with_head(&self, beside: &Path) -> Result<()> {
+        let file = std::fs::OpenOptions::new().write(true).open(beside);
+        file.and_then(|file| file.write_all_at(&self.head, 0)).map_err(|e| stub::create_error(&self.path, &e))
+    }
+    fn swap(&self, label: &str, beside: &Path) -> Result<()> {
+        match self.store.delete_container(label) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        self.store.rename_container(&self.label, label)?;
+        self.container.flush()?;
+        std::fs::rename(beside, &self.path).map_err(|e| stub::create_error(&self.path, &e))
+    }
+}
+
+impl Drop for Making {
+    fn drop(&mut self) {
+        if !self.placed {
+            // What cannot be deleted now is swept by the next making of this file.
+            let _ = self.store.delete_container(&self.label);
+        }
+    }
+}
+
+/// A file of ours that is being made.
+pub struct Incoming {
+    /// The file, open for writing.
+    pub file: Arc<File>,
+    making: Making,
+}
+
+impl Incoming {
+    /// Begins a file that is to be at `path`, with these creation properties and this user block.
+    pub fn begin(h5: &'static Api, store: &Store, path: &Path, fcpl: hid_t, head: Vec<u8>) -> Result<Self> {
+        let making = Making::begin(store, path, false, head)?;
+        let (root, user_block) = file_props(h5, fcpl)?;
+        let (sup, meta) = making.generation((&root, Creation::of(h5, fcpl)?))?;
+        // SAFETY: a plain call.
+        let fapl = h5_id(h5, "H5Pcreate", unsafe { (h5.H5Pcreate)(h5.H5P_CLS_FILE_ACCESS_ID_g()) })?;
+        let opening = Opening {
+            store: store.clone(),
+            store_path: making.store_path.clone(),
+            container: making.container.clone(),
+            sup,
+            meta,
+            path: making.path.clone(),
+            user_block,
+            name: making.path.as_os_str().as_encoded_bytes(),
+            intent: H5F_ACC_RDWR,
+            fapl: fapl.get(),
+            fcpl: None,
+            team: None,
+        };
+        Ok(Self { file: finish(h5, opening)?, making })
+    }
+    /// See [`Making::place`].
+    pub fn place(self) -> Result<()> {
+        drop(self.file);
+        self.making.place()
+    }
+}
+
+/// A native file whose bytes come into the store as they are.
+pub struct Staging {
+    /// Where the bytes go.
+    pub object: Object,
+    making: Making,
+}
+
+impl Staging {
+    /// Begins a file that is to be at `path`.
+    pub fn begin(store: &Store, path: &Path) -> Result<Self> {
+        let making = Making::begin(store, path, true, Vec::new())?;
+        let object = ObjectProps { track_times: false, attr_order: 0, attr_phase: (8, 6) };
+        let root = GroupProps { object, link_order: 0, link_phase: (8, 6), est_link_info: (4, 8), heap_size_hint: 0 };
+        let (sup, _) = making.generation((&root, Creation::preset()))?;
+        let object = making.container.create_object(Some(staged_id(sup.generation)), None)?;
+        Ok(Self { object, making })
+    }
+    /// See [`Making::place`].
+    pub fn place(self) -> Result<()> {
+        self.making.place()
+    }
+}
+
+fn beside(path: &Path, uuid: u128) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".part-{:08x}", uuid as u32));
+    path.with_file_name(name)
+}
+
+/// Deletes what makings of this file left over whose processes are no more.
+fn sweep(store: &Store, path: &Path) -> Result<()> {
+    let prefix = format!("{}{MARK}", label_of(path));
+    for left in store.containers(&prefix)? {
+        let maker = left.label[prefix.len()..].split('-').next().and_then(|pid| pid.parse::<i32>().ok());
+        // SAFETY: signal 0 only asks whether there is such a process.
+        let lives = maker.is_some_and(|pid| pid > 0 && unsafe { libc::kill(pid, 0) } == 0);
+        if !lives {
+            match store.delete_container(&left.label) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}

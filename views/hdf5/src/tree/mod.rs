@@ -1,0 +1,218 @@
+//! What is in a file of the store, from its records alone: no libhdf5 is needed. For the `cenote` command; knows nothing of
+//! terminals.
+
+mod types;
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use cenote::{Error, ErrorKind, Index, ObjectId, ObjectKey, Store};
+
+use crate::Result;
+use crate::data::stored_chunks;
+use crate::file::open::locate;
+use crate::meta::bytes::Reader;
+use crate::meta::header::{Body, Header};
+use crate::meta::keys::{self, ROOT};
+use crate::meta::links::{Link, Target};
+use crate::props::{Filter, Layout};
+use crate::space::Extent;
+
+/// Numbers of datasets have this bit clear; their heaps have it set.
+const HEAP_BIT: u64 = 1 << 63;
+
+/// Something in a group.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Its name: the whole path.
+    pub path: String,
+    /// Groups above it.
+    pub depth: usize,
+    /// What it is.
+    pub kind: Kind,
+    /// Number of attributes.
+    pub attributes: u64,
+    /// Comment; empty if it has none.
+    pub comment: String,
+}
+
+/// What a node is.
+#[derive(Clone, Debug)]
+pub enum Kind {
+    /// A group with so many links.
+    Group(u64),
+    /// A dataset.
+    Dataset(Box<DatasetFacts>),
+    /// A committed datatype, as text.
+    Datatype(String),
+    /// A map of keys to values.
+    Map,
+    /// The same object as at a path that came before.
+    Same(String),
+    /// A soft link to a path.
+    Soft(String),
+    /// An external link: file and path.
+    External(String, String),
+    /// A user-defined link of a class.
+    User(u8),
+}
+
+/// What a dataset is.
+#[derive(Clone, Debug)]
+pub struct DatasetFacts {
+    /// Datatype as text.
+    pub dtype: String,
+    /// Current extent.
+    pub extent: Extent,
+    /// `contiguous`, `chunked`, …
+    pub layout: &'static str,
+    /// Dimensions of a chunk, if chunked.
+    pub chunk: Vec<u64>,
+    /// Chunks that exist, and their stored bytes.
+    pub chunks: Option<(u64, u64)>,
+    /// Filters, by name.
+    pub filters: Vec<String>,
+    /// Bytes in the store by the tier that they are read from; variable-length parts included.
+    pub tiers: BTreeMap<String, u64>,
+    /// More extents than were looked at: the tiers are those of a part.
+    pub is_part: bool,
+}
+
+/// Calls `each` for the root and what is below, `depth_max` groups deep, in the order of names.
+pub fn walk(store: &Store, path: &Path, depth_max: usize, each: &mut dyn FnMut(Node) -> Result<()>) -> Result<()> {
+    let (container, generation) = locate(store, path)?;
+    let tree = Tree {
+        store,
+        container: container.id(),
+        meta: container.index(cenote::IndexId(u128::from(generation))),
+        generation,
+    };
+    let mut seen: HashMap<u64, String> = HashMap::new();
+    // What is still to be told, the next last.
+    let mut todo = vec![("/".to_owned(), 0, Target::Hard(ROOT))];
+    while let Some((path, depth, target)) = todo.pop() {
+        let bare = |path, kind| Node { path, depth, kind, attributes: 0, comment: String::new() };
+        let oid = match target {
+            Target::Hard(oid) => oid,
+            other => {
+                each(bare(path, kind_of(other)))?;
+                continue;
+            }
+        };
+        if let Some(first) = seen.get(&oid) {
+            each(bare(path, Kind::Same(first.clone())))?;
+            continue;
+        }
+        seen.insert(oid, path.clone());
+        let top = path.trim_end_matches('/').to_owned();
+        let links = tree.tell(oid, path, depth, each)?;
+        if depth < depth_max {
+            let below = |name: &[u8]| format!("{top}/{}", String::from_utf8_lossy(name));
+            todo.extend(links.into_iter().rev().map(|(name, link)| (below(&name), depth + 1, link.target)));
+        }
+    }
+    Ok(())
+}
+
+fn kind_of(target: Target) -> Kind {
+    match target {
+        Target::Soft(to) => Kind::Soft(String::from_utf8_lossy(&to).into_owned()),
+        Target::User(64, value) => match crate::meta::resolve::external_parts(&value) {
+            Ok((file, path)) => {
+                Kind::External(String::from_utf8_lossy(file).into_owned(), String::from_utf8_lossy(path).into_owned())
+            }
+            Err(_) => Kind::User(64),
+        },
+        Target::User(class, _) => Kind::User(class),
+        Target::Hard(_) => Kind::Same(String::new()),
+    }
+}
+
+struct Tree<'a> {
+    store: &'a Store,
+    container: cenote::ContainerId,
+    meta: Index,
+    generation: u64,
+}
+
+impl Tree<'_> {
+    /// Tells of an object; its links if it is a group.
+    fn tell(
+        &self,
+        oid: u64,
+        path: String,
+        depth: usize,
+        each: &mut dyn FnMut(Node) -> Result<()>,
+    ) -> Result<Vec<(Vec<u8>, Link)>> {
+        let record = self.meta.get_one(&keys::of(keys::TAG_HEADER, oid))?.ok_or_else(|| {
+            Error::new(ErrorKind::Corrupt, format!("object {oid:016x} at {path}"))
+                .because("a link leads to it, and it has no record")
+                .try_next("run `cenote verify` on the store")
+        })?;
+        let mut links = Vec::new();
+        let kind = match Header::decode(&record)?.body {
+            Body::Group(_) => {
+                for record in self.meta.iter(&keys::of(keys::TAG_LINK, oid)) {
+                    let (key, value) = record?;
+                    links.push((keys::suffix(&key).to_vec(), Link::decode(&value)?));
+                }
+                Kind::Group(links.len() as u64)
+            }
+            Body::Map { .. } => Kind::Map,
+            Body::Datatype { dtype, .. } => Kind::Datatype(types::text(&dtype)),
+            Body::Dataset { dtype, props, .. } => Kind::Dataset(Box::new(self.dataset(oid, &dtype, &props)?)),
+        };
+        let mut attributes = 0;
+        for record in self.meta.iter(&keys::of(keys::TAG_ATTR, oid)) {
+            record?;
+            attributes += 1;
+        }
+        let comment = self.meta.get_one(&keys::of(keys::TAG_COMMENT, oid))?.unwrap_or_default();
+        let comment = String::from_utf8_lossy(&comment).into_owned();
+        each(Node { path, depth, kind, attributes, comment })?;
+        Ok(links)
+    }
+
+    fn dataset(&self, oid: u64, dtype: &[u8], props: &crate::props::DatasetProps) -> Result<DatasetFacts> {
+        let record = self.meta.get_one(&keys::extent(oid))?.unwrap_or_default();
+        let extent = Extent::decode(&mut Reader::new("extent record", &record))?;
+        let (chunk, chunks) = match &props.layout {
+            Layout::Chunked(chunk) => (chunk.clone(), Some(stored_chunks(&self.meta, oid)?)),
+            _ => (Vec::new(), None),
+        };
+        let mut facts = DatasetFacts {
+            dtype: types::text(dtype),
+            extent,
+            layout: props.layout.word(),
+            chunk,
+            chunks,
+            filters: props.filters.iter().map(name_of).collect(),
+            tiers: BTreeMap::new(),
+            is_part: false,
+        };
+        for number in [oid, oid | HEAP_BIT] {
+            let object = ObjectId(u128::from(self.generation) << 64 | u128::from(number));
+            match self.store.explain(ObjectKey { container: self.container, object }) {
+                Ok(found) => {
+                    facts.is_part |= (found.ranges.len() as u64) < found.stat.extents;
+                    for range in found.ranges {
+                        *facts.tiers.entry(range.device).or_default() += u64::from(range.extent.len);
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(facts)
+    }
+}
+
+/// A filter's name with its parameters.
+fn name_of(filter: &Filter) -> String {
+    let name = crate::data::filter::name(filter.id as u32);
+    match filter.params[..] {
+        [] => name,
+        [one] => format!("{name} {one}"),
+        _ => format!("{name} {:?}", filter.params),
+    }
+}
