@@ -45,7 +45,7 @@ class Runs:
                 raise SystemExit(f"mpi: {name}.c does not compile:\n{built.stdout}")
         return names
 
-    def run(self, mpi, ranks, name, command, native=False):
+    def run(self, mpi, ranks, name, command, native=False, behind=""):
         """Runs one program; says how it went."""
         environment = dict(OPENMPI if mpi == "openmpi" else {})
         if not native:
@@ -59,7 +59,7 @@ class Runs:
         began = time.monotonic()
         where = "native" if native else "cenote"
         file = f"{self.work}/{name}.{where}.h5"
-        done = self.place.run(f"{LAUNCH[mpi]} -n {ranks} {command} {file}", environment, timeout=180, cwd=self.work)
+        done = self.place.run(f"{LAUNCH[mpi]} -n {ranks} {command} {file}{behind}", environment, 180, self.work)
         is_right = done.returncode == 0 and "right with" in done.stdout
         seconds = time.monotonic() - began
         print(
@@ -70,11 +70,19 @@ class Runs:
             self.failed += 1
             print(f"exit {done.returncode}\n{done.stdout[-6000:]}")
 
+    def run_killed(self, mpi, ranks, seed):
+        """One rank is killed, and the job with it; then a program without ranks looks."""
+        program = f"{PROGRAMS}/killed.py"
+        check = f"python3 {program} check {self.work}/killed.cenote.h5 {seed} < killed.log"
+        behind = f" {seed} > killed.log 2> killed.err; {check}"
+        self.run(mpi, ranks, "killed", f"python3 {program} write", behind=behind)
+
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", default="1,2,3,8", help="numbers of ranks, with commas between")
     parser.add_argument("--mpi", default="openmpi,mpich")
+    parser.add_argument("--seeds", default="1,2,3", help="of the runs in which a rank is killed")
     parser.add_argument("--only", default="", help="only programs whose names begin so")
     options = parser.parse_args()
     try:
@@ -94,6 +102,9 @@ def main():
                 # Debian's mpi4py, and so its parallel h5py, is Open MPI's.
                 if mpi == "openmpi" and "h5py".startswith(options.only):
                     runs.run(mpi, ranks, "h5py", f"python3 {PROGRAMS}/parallel.py")
+                if mpi == "openmpi" and ranks > 1 and "killed".startswith(options.only):
+                    for seed in options.seeds.split(","):
+                        runs.run_killed(mpi, ranks, seed)
     finally:
         cenote = PLUGIN / "cenote"
         subprocess.run([cenote, "--store", work / "store", "destroy", "--force"], capture_output=True, check=False)
