@@ -1,6 +1,7 @@
 //! Reading and writing: selections, conversion and layout brought together.
 
 use std::ffi::c_int;
+use std::sync::Arc;
 
 use cenote::{Error, ErrorKind};
 
@@ -9,6 +10,7 @@ use super::body::{Body, State};
 use super::convert::{Background, Conversion};
 use super::heap::Session;
 use super::memory::Memory;
+use super::references;
 use super::runs::{Pair, Zip};
 use super::select::Selection;
 use super::virt::{self, Virtual};
@@ -17,6 +19,7 @@ use crate::dtype;
 use crate::error::{quietly, unsupported};
 use crate::ffi::Api;
 use crate::ffi::types::{H5P_DEFAULT, hid_t};
+use crate::file::File;
 
 /// Pairs that are laid out at a time.
 const PAIRS_MAX: usize = 256 << 10;
@@ -66,6 +69,7 @@ pub fn read(parts: &[Io<'_>], dxpl: hid_t) -> Result<()> {
     }
     each(parts, dxpl, virt::read, |io, transfer| match types(io)? {
         Types::Same => transfer.read_direct(),
+        Types::Differ(_) if references::are_asked_for(io) => transfer.read_references(&io.dataset.file),
         Types::Differ(pair) => {
             let conversion = Conversion::new(io.dataset.h5(), pair.stored.get(), pair.memory.get())?;
             transfer.read_converted(&conversion, pair.has_blobs)
@@ -201,6 +205,28 @@ impl Transfer<'_> {
             convert(self.state, self.options, conversion, blobs, count, &mut scratch, &mut background)?;
             let stored = Memory::scratch(&mut scratch, conversion.to_bytes);
             self.state.write(&pairs, &self.file.dims, stored)?;
+        }
+    }
+
+    /// Reads old object references as new ones.
+    fn read_references(mut self, file: &Arc<File>) -> Result<()> {
+        let user = self.user(references::NEW_BYTES);
+        let window = self.state.window_elements(&self.file.dims);
+        let mut zip = Zip::new(&mut *self.mem.runs, &mut *self.file.runs);
+        let mut pairs = Vec::new();
+        loop {
+            pairs.clear();
+            let count = zip.fill(&mut pairs, window, PAIRS_MAX)? as usize;
+            if count == 0 {
+                return Ok(());
+            }
+            let places = pairs.clone();
+            pack(&mut pairs);
+            let mut stored = vec![0; count * references::OLD_BYTES];
+            let room = Memory::scratch(&mut stored, references::OLD_BYTES);
+            self.state.read(&pairs, &self.file.dims, room, true, self.options.skip_checksums)?;
+            let mut new = references::new_ones(file, &stored)?;
+            scatter(Memory::scratch(&mut new, references::NEW_BYTES), &places, user);
         }
     }
 

@@ -24,6 +24,7 @@ mod memory;
 mod native;
 mod place;
 mod queries;
+mod references;
 mod resize;
 pub mod runs;
 mod select;

@@ -359,6 +359,7 @@ api! {
         fn H5FD_sec2_init() -> hid_t;
         fn H5FD_stdio_init() -> hid_t;
         fn H5FD_log_init() -> hid_t;
+        fn H5Rcreate_object(hid_t, *const c_char, hid_t, *mut c_void) -> herr_t;
         fn H5FD_mpio_init() -> hid_t;
         fn H5Pget_fapl_mpio(hid_t, *mut usize, *mut usize) -> herr_t;
         fn H5Pget_dxpl_mpio(hid_t, *mut c_int) -> herr_t;

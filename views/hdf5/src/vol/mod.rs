@@ -23,7 +23,7 @@ mod object;
 mod pending;
 mod request;
 mod token;
-mod visit;
+pub(crate) mod visit;
 
 pub use visit::register;
 
