@@ -1,6 +1,6 @@
 # Cenote. `make run` is all that a newcomer needs; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test mpi verify fix bench simulate crash faults fuzz soak clean
+.PHONY: help setup build run test mpi matrix verify fix bench simulate crash faults fuzz soak clean
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 export PYTHON ?= python3
 
@@ -21,6 +21,9 @@ test: build ## all tests, Rust's and Python's
 
 mpi: build ## parallel HDF5 programs with Open MPI and MPICH (on Debian 13, or as root in one made by debootstrap)
 	@.venv/bin/python -m scripts.mpi $(ARGS)
+
+matrix: build ## run every HDF5 client that is there on the connector, and write docs/hdf5-matrix.md
+	@.venv/bin/python -m scripts.hdf5_matrix
 
 verify: setup ## the read-only gate: format, lints, rooms, documentation
 	@scripts/verify.sh

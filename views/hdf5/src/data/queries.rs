@@ -6,6 +6,7 @@ use cenote::{Error, ErrorKind};
 
 use super::body::Body;
 use super::chunked::Chunked;
+use super::filter::SHUFFLE;
 use super::native::NativeChunk;
 use super::place::ChunkRecord;
 use super::{select, transfer};
@@ -30,6 +31,10 @@ const ADDRESS_BASE: haddr_t = 4096;
 /// See [`super::props`].
 pub fn props(dataset: &Dataset) -> DatasetProps {
     let mut props = dataset.header.props.clone();
+    // HDF5 notes there how large the elements are that it shuffles.
+    for filter in props.filters.iter_mut().filter(|filter| filter.id == SHUFFLE as i32 && filter.params.is_empty()) {
+        filter.params.push(dataset.data.element_bytes as u32);
+    }
     if let Body::Chunked(chunks) = &dataset.data.body
         && let Some(Ok(filters)) = chunks.facts.native.as_ref().map(NativeChunk::filters)
     {

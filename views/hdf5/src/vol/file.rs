@@ -233,7 +233,9 @@ unsafe extern "C" fn optional<const N: usize>(
 
 unsafe extern "C" fn close<const N: usize>(pointer: *mut c_void, _: hid_t, req: *mut *mut c_void) -> herr_t {
     status::<N>("file_close", |h5| {
-        if !req.is_null() && tasks::any() {
+        // Ranks that close a file together do so on the threads that call MPI.
+        let is_shared = Handle::at(pointer)?.file()?.team.is_some();
+        if !req.is_null() && !is_shared && tasks::any() {
             return close_later(req, "file_close", pointer, move |pointer| close_file(h5, pointer));
         }
         tasks::settle()?;

@@ -5,6 +5,8 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use cenote::{Error, ErrorKind};
+
 use crate::Result;
 use crate::error::h5_check;
 use crate::ffi::types::{H5F_ACC_SWMR_WRITE, OptionalArgs};
@@ -15,6 +17,7 @@ use super::{args, unknown_op};
 const CLEAR_ELINK_CACHE: c_int = 0;
 const GET_FREE_SECTIONS: c_int = 2;
 const GET_FREE_SPACE: c_int = 3;
+const GET_INFO: c_int = 4;
 const GET_MDC_CONFIG: c_int = 5;
 const GET_MDC_HIT_RATE: c_int = 6;
 const GET_MDC_SIZE: c_int = 7;
@@ -55,6 +58,16 @@ struct FreeSections {
     sections: *mut c_void,
     room: usize,
     count: *mut usize,
+}
+
+/// Size of `H5F_info2_t` in words.
+const INFO_WORDS: usize = 10;
+
+/// `H5VL_native_file_get_info_t`
+#[repr(C)]
+struct Info {
+    kind: c_int,
+    info: *mut [u64; INFO_WORDS],
 }
 
 /// `H5VL_native_file_get_vfd_handle_t`
@@ -98,6 +111,8 @@ pub fn optional(file: &Arc<File>, what: &OptionalArgs) -> Result<()> {
                 give((*at.cast::<FreeSections>()).count, 0);
                 Ok(())
             }
+            // There is no superblock, no space manager and no table of shared messages.
+            GET_INFO => args::put((*at.cast::<Info>()).info, [0; INFO_WORDS]),
             // What the program set comes back.
             GET_MDC_CONFIG => {
                 h5_check("H5Pget_mdc_config", (h5.H5Pget_mdc_config)(file.fapl.get(), *at.cast())).map(|_| ())
@@ -139,6 +154,10 @@ pub fn optional(file: &Arc<File>, what: &OptionalArgs) -> Result<()> {
                 Ok(())
             }
             // Every write is atomic here, whether asked for or not.
+            GET_MPI_ATOMICITY | SET_MPI_ATOMICITY if !file.is_parallel => {
+                Err(Error::new(ErrorKind::InvalidInput, format!("atomicity of file {}", file.path))
+                    .because("it is not open with the MPI-IO driver (every write is atomic here)"))
+            }
             GET_MPI_ATOMICITY => args::put(*at.cast::<*mut bool>(), file.is_atomic.load(Ordering::Relaxed)),
             SET_MPI_ATOMICITY => {
                 file.is_atomic.store(*at.cast::<bool>(), Ordering::Relaxed);
