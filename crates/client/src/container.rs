@@ -8,7 +8,7 @@ use cenote_model::{
 };
 
 use crate::data::arena::Class;
-use crate::data::queue::Subject;
+use crate::data::queue::{Subject, Together};
 use crate::index::Index;
 use crate::object::Object;
 use crate::op::Op;
@@ -97,7 +97,7 @@ impl Container {
         session.check_writable()?;
         let update = Update::ObjectCreate { key: object.key(), block_shift };
         let subject = Subject::Create(object.cache(&session));
-        let ticket = session.queue.push(&session, vec![update], vec![subject], 0, false);
+        let ticket = session.queue.push(&session, vec![update], vec![subject], 0, &Together::Not);
         session.keep();
         Ok((object, Op::of(&session, Some(ticket))))
     }

@@ -8,7 +8,7 @@ use cenote_model::{
 };
 
 use crate::container::Container;
-use crate::data::queue::Subject;
+use crate::data::queue::{Subject, Together};
 use crate::op::Op;
 use crate::records::{Answer, LOAD_BYTES, LOAD_RECORDS, RecordCache, Stamp};
 use crate::session::Session;
@@ -30,6 +30,17 @@ pub struct Index {
     cache: Option<Arc<RecordCache>>,
 }
 
+/// What [`Index::version`] says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IndexVersion(Stamp);
+
+impl IndexVersion {
+    /// True if exactly one change lies between the two.
+    pub fn is_right_before(self, next: Self) -> bool {
+        self.0.is_before(next.0)
+    }
+}
+
 /// A record: key and value.
 pub type Record = (Vec<u8>, Vec<u8>);
 
@@ -47,6 +58,31 @@ impl Index {
     pub fn remembering(mut self) -> Self {
         self.cache = Some(Arc::default());
         self
+    }
+    /// From now on only this process changes it, until `guard` is changed, which was as `seen` says when that was found
+    /// out. Of an index that remembers: what is known of it holds then without a look at its version word, and
+    /// transactions on it can be launched ([`crate::Transaction::launch`]).
+    pub fn pin(&self, guard: &Index, seen: IndexVersion) -> Result<()> {
+        let session = self.container.store().session()?;
+        if let Some(cache) = &self.cache {
+            cache.pin(&session, self.key(), guard.key(), seen.0);
+        }
+        Ok(())
+    }
+    /// Ends a pin.
+    pub fn unpin(&self) {
+        if let Some(cache) = &self.cache {
+            cache.unpin();
+        }
+    }
+    /// True while a pin of this process holds.
+    pub fn is_pinned(&self) -> bool {
+        let Some(cache) = &self.cache else { return false };
+        self.container.store().session().is_ok_and(|session| cache.is_pinned(&session, self.key()))
+    }
+    /// Its version: a look at shared memory, no message. Equal versions: nobody changed it between.
+    pub fn version(&self) -> Result<IndexVersion> {
+        Ok(IndexVersion(Stamp::now(&*self.container.store().session()?, self.key())))
     }
     pub(crate) fn cache(&self) -> Option<&Arc<RecordCache>> {
         self.cache.as_ref()
@@ -94,7 +130,7 @@ impl Index {
     ) -> Result<Vec<KeyCode>> {
         let session = self.container.store().session()?;
         session.check_writable()?;
-        let stamp = self.cache.as_ref().map(|_| Stamp::now(&session, self.key()));
+        let stamp = self.cache.as_ref().map(|cache| cache.stamp(&session, self.key()));
         let mut codes = vec![KeyCode::Invalid; all.len()];
         let mut next = 0;
         loop {
@@ -118,7 +154,9 @@ impl Index {
                         && answers.iter().all(|code| *code == KeyCode::Ok)
                     {
                         let changes = updates.iter().filter_map(record_of);
-                        cache.changed(*before, Stamp::now(&session, self.key()), false, changes);
+                        cache.changed(*before, cache.stamp(&session, self.key()), false, changes);
+                    } else if let Some(cache) = &self.cache {
+                        cache.unpin(); // it was not told of these
                     }
                     for (position, place) in places.into_iter().enumerate() {
                         codes[place] = answers.get(position).copied().unwrap_or(KeyCode::Ok);
@@ -156,10 +194,10 @@ impl Index {
         for key in keys {
             check_key(key)?;
         }
-        let mut answer = cache.get(Stamp::now(&session, self.key()), keys);
+        let mut answer = cache.get(cache.stamp(&session, self.key()), keys);
         if let Answer::Load(from) = answer {
             self.load(&session, cache, &from)?;
-            answer = cache.get(Stamp::now(&session, self.key()), keys);
+            answer = cache.get(cache.stamp(&session, self.key()), keys);
         }
         match answer {
             Answer::Known(values) => Ok(Some(values)),
@@ -168,7 +206,7 @@ impl Index {
     }
     /// Asks for many records, most likely all, of an index that this process is to know.
     fn load(&self, session: &Session, cache: &RecordCache, from: &NextFrom) -> Result<()> {
-        let asked = Stamp::now(session, self.key());
+        let asked = cache.stamp(session, self.key());
         let request = Request::Next {
             index: self.key(),
             from: from.clone(),
@@ -187,7 +225,7 @@ impl Index {
         for key in keys {
             check_key(key)?;
         }
-        let asked = self.cache.as_ref().map(|cache| (cache, Stamp::now(&session, self.key())));
+        let asked = self.cache.as_ref().map(|cache| (cache, cache.stamp(&session, self.key())));
         let mut all = Vec::with_capacity(keys.len());
         let every_key = keys;
         for keys in keys.chunks(MESSAGE_RECORDS) {
@@ -250,15 +288,15 @@ impl Index {
         let session = self.container.store().session()?;
         let mut asked = None;
         if let Some(cache) = &self.cache {
-            let mut answer = cache.next(Stamp::now(&session, self.key()), prefix, &from, limit as usize);
+            let mut answer = cache.next(cache.stamp(&session, self.key()), prefix, &from, limit as usize);
             if let Answer::Load(end) = answer {
                 self.load(&session, cache, &end)?;
-                answer = cache.next(Stamp::now(&session, self.key()), prefix, &from, limit as usize);
+                answer = cache.next(cache.stamp(&session, self.key()), prefix, &from, limit as usize);
             }
             if let Answer::Known(found) = answer {
                 return Ok(found);
             }
-            let whole = matches!(from, NextFrom::Start).then(|| Stamp::now(&session, self.key()));
+            let whole = matches!(from, NextFrom::Start).then(|| cache.stamp(&session, self.key()));
             asked = whole.map(|asked| (cache, asked));
         }
         let bytes_max = MESSAGE_BYTES as u32;
@@ -305,7 +343,10 @@ impl Index {
         }
         let update = Update::Put { index: self.key(), key: key.to_vec(), value: value.to_vec(), only_new: false };
         let subject = Subject::Put { index: self.key(), bytes: (key.len() + value.len()) as u64 };
-        let ticket = session.queue.push(&session, vec![update], vec![subject], 0, false);
+        if let Some(cache) = &self.cache {
+            cache.unpin(); // it is not told of this
+        }
+        let ticket = session.queue.push(&session, vec![update], vec![subject], 0, &Together::Not);
         session.keep();
         Ok(Op::of(&session, Some(ticket)))
     }

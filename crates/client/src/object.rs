@@ -9,9 +9,10 @@ use cenote_model::{Error, ErrorKind, FlushTarget, ObjectId, ObjectKey, ObjectSta
 use crate::container::Container;
 use crate::data::arena::Arena;
 use crate::data::cache::ObjectCache;
-use crate::data::queue::Ticket;
+use crate::data::queue::{Ticket, Together};
 use crate::data::{read, write};
 use crate::op::Op;
+use crate::premise::Premise;
 use crate::session::Session;
 use crate::staged::Staged;
 use crate::store::surprise;
@@ -106,7 +107,7 @@ impl Object {
     /// Writes at a byte offset: acknowledged as the container's durability says, and visible to every process.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let session = self.container.store().session()?;
-        match self.launch(&session, &[(offset, bytes)], false, true)? {
+        match self.launch(&session, &[(offset, bytes)], &Together::Not, true)? {
             Some(ticket) => session.queue.wait(&session, &ticket),
             None => self.check_exists(&session),
         }
@@ -114,15 +115,21 @@ impl Object {
     /// Writes many byte ranges as one transaction.
     pub fn writev(&self, parts: &[(u64, &[u8])]) -> Result<()> {
         let session = self.container.store().session()?;
-        match self.launch(&session, parts, true, true)? {
+        match self.launch(&session, parts, &Together::Whole, true)? {
             Some(ticket) => session.queue.wait(&session, &ticket),
             None => self.check_exists(&session),
         }
     }
-    fn launch(&self, session: &Session, parts: &[(u64, &[u8])], atomic: bool, here: bool) -> Result<Option<Ticket>> {
+    fn launch(
+        &self,
+        session: &Session,
+        parts: &[(u64, &[u8])],
+        together: &Together,
+        here: bool,
+    ) -> Result<Option<Ticket>> {
         self.known(session, |known| {
             let target = write::Target { object: &known.cache, container: self.container.id(), arena: &known.arena };
-            write::launch(session, &target, parts, atomic, here)
+            write::launch(session, &target, parts, together, here)
         })
     }
     /// Writing nothing to what is not there is an error all the same.
@@ -188,7 +195,14 @@ impl Object {
     /// Starts a write. `bytes` may be reused when this returns; the write is acknowledged when the operation is waited for.
     pub fn launch_write(&self, offset: u64, bytes: &[u8]) -> Result<Op> {
         let session = self.container.store().session()?;
-        let ticket = self.launch(&session, &[(offset, bytes)], false, false)?;
+        let ticket = self.launch(&session, &[(offset, bytes)], &Together::Not, false)?;
+        session.keep();
+        Ok(Op::of(&session, ticket))
+    }
+    /// The same on a premise: applied with what else is launched on it, or not at all. File I/O is done before this returns.
+    pub fn launch_write_on(&self, premise: &Premise, offset: u64, bytes: &[u8]) -> Result<Op> {
+        let session = self.container.store().session()?;
+        let ticket = self.launch(&session, &[(offset, bytes)], &premise.together(), true)?;
         session.keep();
         Ok(Op::of(&session, ticket))
     }

@@ -5,15 +5,22 @@
 //! and what others change is seen by the next read that begins after the change was acknowledged.
 //!
 //! After a change of its own this process applies that change to what it knows, if the word says that nobody else's came
-//! between. This room must not know who uses an index, nor what records mean.
+//! between.
+//!
+//! An index that nobody else changes can be *pinned*: what is known of it holds whatever its word says, until the word of
+//! another index, the guard, changes. Its own changes need no answer then to be taken in, so they can be launched.
+//! This room must not know who uses an index, nor what records mean.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
+use cenote_device::fork;
 use cenote_model::{IndexKey, NextFrom, Records};
 
 use crate::session::Session;
+use crate::sync::lock;
 
 /// Records of a message that asks for many: most indices that are read like this have fewer.
 pub(crate) const LOAD_RECORDS: u32 = 2048;
@@ -42,8 +49,15 @@ impl Stamp {
         let instance = readers.instance();
         Self { instance, word: readers.word(index.word_hash()) }
     }
+    /// The stamp of a pinned index after so many changes of this process.
+    fn pinned(changes: u64) -> Self {
+        Self { instance: u64::MAX, word: changes }
+    }
+    fn is_pinned(self) -> bool {
+        self.instance == u64::MAX
+    }
     /// True if exactly one change came after `self`.
-    fn is_before(self, next: Self) -> bool {
+    pub fn is_before(self, next: Self) -> bool {
         self.instance == next.instance && self.word.wrapping_add(1) == next.word
     }
 }
@@ -52,6 +66,19 @@ impl Stamp {
 #[derive(Debug, Default)]
 pub(crate) struct RecordCache {
     state: Mutex<State>,
+    /// Fork generation, plus one, of the process that pinned it; 0 if none did. A look without the lock, which a child
+    /// may have inherited locked.
+    pinned_by: AtomicU64,
+}
+
+/// What a pinned index is held by.
+#[derive(Debug)]
+struct Pin {
+    guard: IndexKey,
+    /// The guard's stamp while the pin holds.
+    stamp: Stamp,
+    /// Of this process, since.
+    changes: u64,
 }
 
 /// How far, in key order, every record is known.
@@ -76,6 +103,7 @@ impl KnownTo {
 #[derive(Debug, Default)]
 struct State {
     stamp: Option<Stamp>,
+    pin: Option<Pin>,
     /// None: known not to be there.
     records: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     known_to: KnownTo,
@@ -99,11 +127,64 @@ pub(crate) enum Answer<T> {
 }
 
 impl RecordCache {
+    /// The stamp of `index` now.
+    pub fn stamp(&self, session: &Session, index: IndexKey) -> Stamp {
+        if self.pinned_by.load(Ordering::Acquire) == fork::generation() + 1 {
+            let mut state = lock(&self.state);
+            if let Some(pin) = &state.pin {
+                if Stamp::now(session, pin.guard) == pin.stamp {
+                    return Stamp::pinned(pin.changes);
+                }
+                self.unpin_state(&mut state);
+            }
+        }
+        Stamp::now(session, index)
+    }
+    /// From now on only this process changes `index`, until `guard`, whose stamp was `stamp` when that was found out, does.
+    pub fn pin(&self, session: &Session, index: IndexKey, guard: IndexKey, stamp: Stamp) {
+        let mut state = lock(&self.state);
+        if state.stamp != Some(Stamp::now(session, index)) {
+            state.forget();
+        }
+        state.stamp = Some(Stamp::pinned(0));
+        state.pin = Some(Pin { guard, stamp, changes: 0 });
+        self.pinned_by.store(fork::generation() + 1, Ordering::Release);
+    }
+    /// Others may change it again; nothing is known.
+    pub fn unpin(&self) {
+        self.unpin_state(&mut lock(&self.state));
+    }
+    fn unpin_state(&self, state: &mut State) {
+        if state.pin.take().is_some() {
+            state.forget();
+            state.stamp = None;
+        }
+        self.pinned_by.store(0, Ordering::Release);
+    }
+    /// True if it is pinned.
+    pub fn is_pinned(&self, session: &Session, index: IndexKey) -> bool {
+        self.stamp(session, index).is_pinned()
+    }
+    /// Changes that this process launched on a pinned index. False if it is not pinned any more.
+    pub fn changed_ahead<'a>(&self, changes: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>) -> bool {
+        let mut state = lock(&self.state);
+        let Some(pin) = &mut state.pin else { return false };
+        pin.changes += 1;
+        state.stamp = Some(Stamp::pinned(pin.changes));
+        for (key, value) in changes {
+            state.set(key.to_vec(), value.map(<[u8]>::to_vec));
+        }
+        if state.bytes > KEPT_BYTES_MAX {
+            state.forget();
+        }
+        true
+    }
     /// The state, as far as it holds at `now`. None while another thread looks (or looked, when this process was forked).
     fn state(&self, now: Stamp) -> Option<MutexGuard<'_, State>> {
         let mut state = self.state.try_lock().ok()?;
         if state.stamp != Some(now) {
             state.forget();
+            state.pin = state.pin.take().filter(|_| now.is_pinned());
             state.stamp = Some(now);
         }
         Some(state)
@@ -181,6 +262,10 @@ impl RecordCache {
         fresh: bool,
         changes: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>,
     ) {
+        if before.is_pinned() {
+            self.changed_ahead(changes);
+            return;
+        }
         let Ok(mut state) = self.state.try_lock() else { return };
         if !before.is_before(now) || !(fresh || state.stamp == Some(before)) {
             return;

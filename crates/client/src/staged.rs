@@ -7,7 +7,7 @@ use cenote_model::{Extent, RUN_BYTES_MAX, Result, Update};
 
 use crate::data::arena::{Chunk, Filling};
 use crate::data::pieces::Place;
-use crate::data::queue::Subject;
+use crate::data::queue::{Subject, Together};
 use crate::data::write;
 use crate::object::Object;
 use crate::session::Session;
@@ -78,7 +78,7 @@ impl Staged {
                 let (len, place, run) = (u64::from(chunk.len), Place::Memory(address), chunk.run());
                 let update = Update::Write { key: cache.key, offset, extent };
                 let subject = Subject::Write { object: cache, offset, len, place, run };
-                let ticket = session.queue.push(&session, vec![update], vec![subject], 0, false);
+                let ticket = session.queue.push(&session, vec![update], vec![subject], 0, &Together::Not);
                 session.queue.wait(&session, &ticket)
             }
         }

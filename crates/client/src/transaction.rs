@@ -11,10 +11,13 @@ use cenote_model::{
 
 use crate::container::Container;
 use crate::data::pieces::{Pieces, Place};
+use crate::data::queue::Subject;
 use crate::data::{read, write};
 use crate::index::{Index, check_key};
 use crate::object::Object;
-use crate::records::{self, RecordCache, Stamp};
+use crate::op::Op;
+use crate::premise::Premise;
+use crate::records::{self, RecordCache};
 use crate::session::Session;
 use crate::store::{Store, surprise};
 
@@ -294,6 +297,13 @@ impl Transaction {
         }
         Ok(found.map(|(value, _)| value))
     }
+    /// Makes `commit` fail with `Conflict` unless the record has this value then (none: is not there).
+    pub fn expect(&mut self, index: &Index, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        self.session()?;
+        check_key(key)?;
+        self.checks.push(Check::Value { index: index.key(), key: key.to_vec(), value: value.map(<[u8]>::to_vec) });
+        Ok(())
+    }
     /// Deletes a record; no error if it is not there.
     pub fn del(&mut self, index: &Index, key: &[u8]) -> Result<()> {
         self.changing(index.store())?;
@@ -321,7 +331,8 @@ impl Transaction {
         }
         let updates = std::mem::take(&mut self.updates);
         let checks = std::mem::take(&mut self.checks);
-        let stamp = |index: &IndexKey, records: &Records| records.cache.as_ref().map(|_| Stamp::now(&session, *index));
+        let stamp =
+            |index: &IndexKey, records: &Records| records.cache.as_ref().map(|cache| cache.stamp(&session, *index));
         let before: Vec<_> = self.indices.iter().map(|(index, records)| stamp(index, records)).collect();
         // On failure dropping `self` gives the space back.
         match session.request(Request::Apply { checks, updates, atomic: true })? {
@@ -331,13 +342,60 @@ impl Transaction {
                     // A deleted index has another word now, so nothing is known of it any more.
                     if let (Some(cache), Some(before), false) = (&records.cache, before, records.deleted) {
                         let changes = records.changed.iter().map(|(key, value)| (&key[..], value.as_deref()));
-                        cache.changed(before, Stamp::now(&session, *index), records.fresh, changes);
+                        cache.changed(before, cache.stamp(&session, *index), records.fresh, changes);
                     }
                 }
                 Ok(epoch)
             }
             other => Err(surprise("an epoch", &other)),
         }
+    }
+    /// Bytes that it writes to objects and indices, about.
+    pub fn bytes(&self) -> u64 {
+        let bytes = |update: &Update| match update {
+            Update::Write { extent, .. } => u64::from(extent.len),
+            Update::Put { key, value, .. } => (key.len() + value.len()) as u64,
+            _ => 0,
+        };
+        self.updates.iter().map(bytes).sum()
+    }
+    /// Sends everything without waiting for the outcome. For changes of pinned indices ([`Index::pin`]), whose records this
+    /// process knows to be what the transaction read: it detects no conflicts but that of the premise.
+    /// This process's reads see it at once; if it fails, [`Op::wait`] says so, and the indices are no longer pinned.
+    pub fn launch(mut self, premise: &Premise) -> Result<Op> {
+        let session = self.session()?;
+        let updates = std::mem::take(&mut self.updates);
+        if updates.is_empty() {
+            return Ok(Op::of(&session, None));
+        }
+        let mut runs = std::mem::take(&mut self.runs).into_iter();
+        let object = |key: &ObjectKey| Some(session.objects.get(*key, session.queue.settled()));
+        let subjects = updates.iter().map(|update| match update {
+            Update::Write { key, extent, .. } => {
+                Subject::Part { object: object(key), run: runs.next(), bytes: u64::from(extent.len) }
+            }
+            // Reads of these wait for the batch.
+            Update::ObjectCreate { key, .. }
+            | Update::ObjectDelete { key }
+            | Update::Punch { key, .. }
+            | Update::Truncate { key, .. } => Subject::Part { object: object(key), run: None, bytes: 0 },
+            Update::Put { key, value, .. } => {
+                Subject::Part { object: None, run: None, bytes: (key.len() + value.len()) as u64 }
+            }
+            _ => Subject::Part { object: None, run: None, bytes: 0 },
+        });
+        let subjects = subjects.collect();
+        let ticket = session.queue.push(&session, updates, subjects, 0, &premise.together());
+        for records in self.indices.values() {
+            if let Some(cache) = &records.cache {
+                let changes = records.changed.iter().map(|(key, value)| (&key[..], value.as_deref()));
+                if cache.changed_ahead(changes) {
+                    ticket.batch.told_ahead(cache);
+                }
+            }
+        }
+        session.keep();
+        Ok(Op::of(&session, Some(ticket)))
     }
     /// Forgets everything.
     pub fn abort(self) {}

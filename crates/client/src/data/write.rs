@@ -12,7 +12,7 @@ use cenote_model::{
 use super::arena::{Arena, Chunk, Filling};
 use super::cache::ObjectCache;
 use super::pieces::Place;
-use super::queue::{Subject, Ticket};
+use super::queue::{Subject, Ticket, Together};
 use crate::session::Session;
 
 /// Where a write goes.
@@ -181,12 +181,12 @@ pub(crate) fn check_range(session: &Session, object: &ObjectCache, offset: u64, 
         .try_next("check the offset"))
 }
 
-/// Writes ranges: launched together, or with `atomic` as one transaction. With `here`, file I/O is done by this thread.
+/// Launches writes of ranges. With `here`, file I/O is done by this thread.
 pub(crate) fn launch(
     session: &Session,
     target: &Target<'_>,
     parts: &[(u64, &[u8])],
-    atomic: bool,
+    together: &Together,
     here: bool,
 ) -> Result<Option<Ticket>> {
     session.check_writable()?;
@@ -216,7 +216,7 @@ pub(crate) fn launch(
     if updates.is_empty() {
         return Ok(None);
     }
-    let ticket = session.queue.push(session, updates, subjects, files.len(), atomic);
+    let ticket = session.queue.push(session, updates, subjects, files.len(), together);
     for (index, chunk, bytes) in files {
         if here {
             let result = Stored::write_out(&chunk, &bytes);

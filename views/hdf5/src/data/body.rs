@@ -71,7 +71,7 @@ impl State {
             Body::Empty => self.outside(),
             Body::Plain { object, elements } => {
                 self.check(dims, *elements)?;
-                self.with_parts(pairs, |parts| transfer::write(self.place.store(), object, parts, mem))
+                self.with_parts(pairs, |parts| transfer::write(&self.place, object, parts, mem))
             }
             Body::Blocks { chunks, elements } => {
                 self.check(dims, *elements)?;

@@ -289,7 +289,7 @@ impl Chunked {
         if parts.is_empty() {
             return Ok(());
         }
-        transfer::write(self.place.store(), &self.object, &parts, mem)
+        transfer::write(&self.place, &self.object, &parts, mem)
     }
 
     pub(super) fn vanished(&self) -> Error {

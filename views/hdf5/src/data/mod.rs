@@ -107,6 +107,7 @@ pub fn set_extent(dataset: &Dataset, dims: &[u64]) -> Result<()> {
 /// Stores what this process still holds back, and waits for media if flushes are to.
 pub fn flush(dataset: &Dataset) -> Result<()> {
     dataset.data.flush()?;
+    dataset.file.settle()?;
     dataset.file.flush_to_media()
 }
 /// Stores what this process still holds back of a dataset. To be called when a handle is closed, so that a failure is told.

@@ -57,6 +57,10 @@ impl Place {
     pub fn index(&self) -> &Meta {
         &self.file.meta
     }
+    /// Writes bytes to one of its objects.
+    pub fn write(&self, object: &Object, parts: &[(u64, &[u8])]) -> Result<()> {
+        self.file.shared.ahead().write(object, parts)
+    }
     /// The store.
     pub fn store(&self) -> &Store {
         &self.file.store
@@ -117,11 +121,22 @@ impl Place {
     /// Runs `body` in a transaction that notices when others change what it read, again until it goes through.
     /// A `body` that fails with a conflict is run again too.
     pub fn transact<T>(&self, mut body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
+        let ahead = self.file.shared.ahead();
+        ahead.with(|premise| match premise {
+            Some(premise) => {
+                let mut tx = self.store().begin();
+                let done = body(&mut tx)?;
+                ahead.send(tx, premise).map(|()| done)
+            }
+            None => self.transact_awaited(&mut body),
+        })
+    }
+    fn transact_awaited<T>(&self, body: &mut impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
         let mut tries = 0;
         loop {
             let mut tx = self.store().begin();
             tx.detect_conflicts(true);
-            let done = body(&mut tx).and_then(|done| tx.commit().map(|_| done));
+            let done = (*body)(&mut tx).and_then(|done| tx.commit().map(|_| done));
             match done {
                 Err(error) if error.kind() == ErrorKind::Conflict && tries < TRIES_MAX => {
                     tries += 1;

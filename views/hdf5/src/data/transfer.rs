@@ -7,6 +7,7 @@
 use cenote::{ErrorKind, Object, Result, Store};
 
 use super::memory::Memory;
+use super::place::Place;
 
 /// Elements that are consecutive in memory and in the object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -123,16 +124,16 @@ pub fn read_range(object: &Object, offset: u64, to: &mut [u8]) -> Result<()> {
 }
 
 /// Writes `parts` from `mem`. Where parts overlap in the object, the later one counts.
-pub fn write(store: &Store, object: &Object, parts: &[Part], mem: Memory) -> Result<()> {
+pub fn write(place: &Place, object: &Object, parts: &[Part], mem: Memory) -> Result<()> {
     if let [one] = parts {
-        return object.write_at(one.offset, mem.get(one.mem, one.count));
+        return place.write(object, &[(one.offset, mem.get(one.mem, one.count))]);
     }
     let size = mem.element_bytes() as u64;
     let touching = spans(parts, size, 0);
     if scattered(&touching) {
-        return write_scattered(store, object, parts, mem);
+        return write_scattered(place, object, parts, mem);
     }
-    write_spans(object, parts, &touching, mem)
+    write_spans(place, object, parts, &touching, mem)
 }
 
 /// Many small ranges: worth a read-modify-write, so that the object's map does not shatter.
@@ -141,7 +142,7 @@ fn scattered(spans: &[Span]) -> bool {
     spans.len() >= 16 && bytes / (spans.len() as u64) < GAP_BYTES_MAX
 }
 
-fn write_spans(object: &Object, parts: &[Part], spans: &[Span], mem: Memory) -> Result<()> {
+fn write_spans(place: &Place, object: &Object, parts: &[Part], spans: &[Span], mem: Memory) -> Result<()> {
     let mut todo = spans;
     while !todo.is_empty() {
         let (mut count, mut scratch_bytes) = (0, 0);
@@ -173,20 +174,17 @@ fn write_spans(object: &Object, parts: &[Part], spans: &[Span], mem: Memory) -> 
                 (span.offset, bytes)
             })
             .collect();
-        match calls[..] {
-            [(offset, bytes)] => object.write_at(offset, bytes)?,
-            _ => object.writev(&calls)?,
-        }
+        place.write(object, &calls)?;
     }
     Ok(())
 }
 
-fn write_scattered(store: &Store, object: &Object, parts: &[Part], mem: Memory) -> Result<()> {
+fn write_scattered(place: &Place, object: &Object, parts: &[Part], mem: Memory) -> Result<()> {
     let size = mem.element_bytes() as u64;
     for span in spans(parts, size, GAP_BYTES_MAX) {
         let inside = &parts[span.first..span.end];
-        if inside.len() < 16 || !read_modify_write(store, object, &span, inside, mem)? {
-            write_spans(object, inside, &spans(inside, size, 0), mem)?;
+        if inside.len() < 16 || !read_modify_write(place.store(), object, &span, inside, mem)? {
+            write_spans(place, object, inside, &spans(inside, size, 0), mem)?;
         }
     }
     Ok(())

@@ -1,5 +1,6 @@
 //! An open HDF5 file: its container, its metadata index, and what it shares among all handles of this process.
 
+pub mod ahead;
 mod at_path;
 pub mod beside;
 pub mod creation;
@@ -91,6 +92,10 @@ pub struct File {
 }
 
 impl File {
+    /// Returns when all changes made through this process are carried out; with the first that could not be.
+    pub fn settle(&self) -> Result<()> {
+        if self.writable { self.shared.ahead().settle() } else { Ok(()) }
+    }
     /// The part of a flush that native HDF5 leaves to `fsync`: waits for media if flushes are to ([`stores::FLUSH_ENV`]).
     pub fn flush_to_media(&self) -> Result<()> {
         if self.writable && stores::flush_waits_for_media() { self.container.flush() } else { Ok(()) }
@@ -175,7 +180,7 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        self.shared.file_closed();
+        self.shared.file_closed(self.writable);
     }
 }
 

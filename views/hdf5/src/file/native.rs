@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 use cenote::{Container, Error, ErrorKind, IndexId, Store};
 use parking_lot::Mutex;
 
+use super::ahead::Ahead;
 use super::at_path::AtPath;
 use super::open::{Super, staged_id};
 use super::shared::Shared;
@@ -90,7 +91,8 @@ fn assemble(
     };
     let container = store.nowhere(&format!("native file {}", path.display()));
     let index = container.index(IndexId(0));
-    let shared = Shared::join(PathBuf::from(path), &container, generation, index.clone());
+    let ahead = Ahead::new(store, container.index(IndexId(0)), index.clone());
+    let shared = Shared::join(PathBuf::from(path), &container, generation, false, (index.clone(), ahead));
     Ok(Arc::new_cyclic(|file| File {
         h5,
         store: store.clone(),

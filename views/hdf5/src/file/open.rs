@@ -20,6 +20,7 @@ use crate::props::GroupProps;
 use crate::team::{self, Call, Team};
 use crate::vol::info;
 
+use super::ahead::{Ahead, First};
 use super::at_path::AtPath;
 use super::creation::{self, Creation};
 use super::parallel::together;
@@ -149,17 +150,30 @@ fn make<'a>(h5: &'static Api, name: &'a [u8], flags: u32, fcpl: hid_t, fapl: hid
     stub.write(&path, flags & H5F_ACC_EXCL != 0)?;
     let sup = Super { uuid: stub.uuid, generation: random_u64()? };
     let meta = metadata(&container, sup.generation);
-    if let Err(error) = begin_generation(&store, &container, sup, &meta, (&props, creation)) {
+    let is_alone = !team::is_mpio(h5, fapl);
+    let first = begin_generation(&store, &container, sup, &meta, (&props, creation), is_alone).inspect_err(|_| {
         if there == Seen::Nothing {
             // Nothing was made; the reservation must not look like a file. Failing to remove it changes nothing.
             let _ = std::fs::remove_file(&path);
         }
-        return Err(error);
-    }
+    })?;
     sweep(&store, &container, sup.generation)?;
     let intent = H5F_ACC_RDWR | flags & H5F_ACC_SWMR_WRITE;
-    let fcpl = Some(fcpl);
-    Ok(Opening { store, store_path, container, sup, meta, path, user_block, name, intent, fapl, fcpl, team: None })
+    Ok(Opening {
+        store,
+        store_path,
+        container,
+        sup,
+        meta,
+        path,
+        user_block,
+        name,
+        intent,
+        fapl,
+        fcpl: Some(fcpl),
+        team: None,
+        first: Some(first),
+    })
 }
 
 /// The index of a file's metadata, remembered by whoever reads it.
@@ -174,7 +188,8 @@ pub(super) fn begin_generation(
     sup: Super,
     meta: &Index,
     (root, creation): (&GroupProps, Creation),
-) -> Result<()> {
+    is_alone: bool,
+) -> Result<First> {
     let supers = container.open_index(SUPER_INDEX)?;
     let mut tx = store.begin();
     if let Some(old) = tx.get(&supers, SUPER_KEY)? {
@@ -185,11 +200,12 @@ pub(super) fn begin_generation(
     }
     tx.create_index(container, Some(index_id(sup.generation)))?;
     tx.put(&supers, SUPER_KEY, &sup.encode())?;
+    let first = First::put(&mut tx, &supers, is_alone)?;
     let header = Header { born_unix_s: objects::born(root.object.track_times), body: Body::Group(root.clone()) };
     tx.put(meta, &keys::of(keys::TAG_HEADER, keys::ROOT), &header.encode())?;
     tx.put(meta, &keys::of(keys::TAG_REFCOUNT, keys::ROOT), &1u32.to_le_bytes())?;
     creation.put(&mut tx, meta)?;
-    tx.commit().map(|_| ())
+    tx.commit().map(|_| first)
 }
 
 fn index_id(generation: u64) -> IndexId {
@@ -361,6 +377,7 @@ pub(super) fn look_up<'a>(
         fapl,
         fcpl: None,
         team: None,
+        first: None,
     })
 }
 
@@ -442,6 +459,8 @@ pub(super) struct Opening<'a> {
     pub fapl: hid_t,
     pub fcpl: Option<hid_t>,
     pub team: Option<Arc<Team>>,
+    /// Its first writer, this process, if it was made.
+    pub first: Option<First>,
 }
 
 pub(super) fn finish(h5: &'static Api, o: Opening<'_>) -> Result<Arc<File>> {
@@ -454,9 +473,11 @@ pub(super) fn finish(h5: &'static Api, o: Opening<'_>) -> Result<Arc<File>> {
         )
     };
     creation::settle_page_buffer(&Meta::stored(o.meta.clone()), h5, fapl.get())?;
-    let shared = Shared::join(o.store_path, &o.container, o.sup.generation, o.meta);
+    let writable = o.intent & H5F_ACC_RDWR != 0;
+    let ahead = Ahead::new(&o.store, o.container.index(SUPER_INDEX), o.meta.clone());
+    let shared = Shared::join(o.store_path, &o.container, o.sup.generation, writable, (o.meta, ahead));
     let meta = Meta::stored(shared.meta().clone());
-    Ok(Arc::new(File {
+    let file = Arc::new(File {
         h5,
         store: o.store,
         container: o.container,
@@ -468,7 +489,7 @@ pub(super) fn finish(h5: &'static Api, o: Opening<'_>) -> Result<Arc<File>> {
         name: o.name.to_vec(),
         at_path: AtPath::new(o.user_block),
         no_attrs_hint: AtomicBool::default(),
-        writable: o.intent & H5F_ACC_RDWR != 0,
+        writable,
         intent: AtomicU32::new(o.intent),
         shared,
         fapl,
@@ -478,7 +499,16 @@ pub(super) fn finish(h5: &'static Api, o: Opening<'_>) -> Result<Arc<File>> {
         team: o.team,
         is_atomic: AtomicBool::new(false),
         handles: Mutex::default(),
-    }))
+    });
+    if file.team.is_some() {
+        file.shared.ahead().never_alone()?;
+    }
+    match o.first {
+        Some(first) => file.shared.ahead().begun(&first)?,
+        None if writable => file.shared.ahead().premise().map(drop)?,
+        None => {}
+    }
+    Ok(file)
 }
 
 /// The same file once more (`H5Freopen`).
@@ -502,6 +532,7 @@ pub fn reopen(file: &Arc<File>) -> Result<Arc<File>> {
             fapl: file.fapl.get(),
             fcpl: file.fcpl.as_ref().map(crate::ffi::Hid::get),
             team,
+            first: None,
         },
     )
 }

@@ -65,8 +65,8 @@ impl There {
         })?;
         let meta = metadata(&container, sup.generation);
         let (intent, user_block) = (self.intent, self.user_block);
-        let (name, fcpl, team) = (&b""[..], None, None);
-        Ok(Opening { store, store_path, container, sup, meta, path, user_block, name, intent, fapl, fcpl, team })
+        let (name, fcpl, team, first) = (&b""[..], None, None, None);
+        Ok(Opening { store, store_path, container, sup, meta, path, user_block, name, intent, fapl, fcpl, team, first })
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::{Arc, LazyLock, Weak};
 use cenote::{Container, ContainerId, Index};
 use parking_lot::Mutex;
 
+use super::ahead::Ahead;
 use crate::team::Marks;
 
 /// Store directory, container, generation.
@@ -19,12 +20,15 @@ static FILES: LazyLock<Mutex<HashMap<FileKey, Weak<Shared>>>> = LazyLock::new(Mu
 pub struct Shared {
     key: FileKey,
     meta: Index,
+    ahead: Ahead,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
     files: u32,
+    /// Of those, open for writing.
+    writers: u32,
     open: HashMap<u64, OpenObject>,
     /// What other ranks have open, while a change is made for them.
     elsewhere: Option<Marks>,
@@ -40,17 +44,27 @@ struct OpenObject {
 }
 
 impl Shared {
-    /// What this process shares about that file; counts one more open file. `meta`: its metadata, if this is the first.
-    pub fn join(store: PathBuf, container: &Container, generation: u64, meta: Index) -> Arc<Self> {
+    /// What this process shares about that file; counts one more open file. `meta` and `ahead`, if this is the first.
+    pub fn join(
+        store: PathBuf,
+        container: &Container,
+        generation: u64,
+        writable: bool,
+        (meta, ahead): (Index, Ahead),
+    ) -> Arc<Self> {
         let key = (store, container.id(), generation);
         let mut files = FILES.lock();
         files.retain(|_, weak| weak.strong_count() > 0);
         let shared = files.get(&key).and_then(Weak::upgrade).unwrap_or_else(|| {
-            let shared = Arc::new(Self { key: key.clone(), meta, state: Mutex::default() });
+            let shared = Arc::new(Self { key: key.clone(), meta, ahead, state: Mutex::default() });
             files.insert(key, Arc::downgrade(&shared));
             shared
         });
-        shared.state.lock().files += 1;
+        {
+            let mut state = shared.state.lock();
+            state.files += 1;
+            state.writers += u32::from(writable);
+        }
         shared
     }
     /// True if this process has that container open as a file, in whatever generation.
@@ -62,14 +76,24 @@ impl Shared {
     pub fn meta(&self) -> &Index {
         &self.meta
     }
+    /// Its changes that are not waited for.
+    pub fn ahead(&self) -> &Ahead {
+        &self.ahead
+    }
     /// The store's directory.
     pub fn store_path(&self) -> &std::path::Path {
         &self.key.0
     }
     /// One open file less.
-    pub fn file_closed(&self) {
+    pub fn file_closed(&self, writable: bool) {
         let mut state = self.state.lock();
         state.files = state.files.saturating_sub(1);
+        state.writers = state.writers.saturating_sub(u32::from(writable));
+        let is_last = writable && state.writers == 0;
+        drop(state);
+        if is_last {
+            self.ahead.leave();
+        }
     }
     /// An object was opened.
     pub fn opened(&self, oid: u64, doomed: bool) {

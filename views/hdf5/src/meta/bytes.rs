@@ -65,6 +65,10 @@ impl<'a> Reader<'a> {
         out.copy_from_slice(self.take(N)?);
         Ok(out)
     }
+    /// True at the end.
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
     /// A byte.
     pub fn u8(&mut self) -> Result<u8> {
         Ok(self.array::<1>()?[0])

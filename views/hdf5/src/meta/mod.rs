@@ -25,19 +25,26 @@ use crate::space::Extent;
 /// Tries at a transaction before giving up on others who keep changing the same records.
 const CONFLICT_TRIES: u32 = 2_000;
 
-/// Runs `f` in a transaction that fails if what it read has changed meanwhile, again and again until it does not.
+/// Runs `f` in a transaction: launched while this process is the file's only writer ([`crate::file::ahead`]); else one that
+/// fails if what it read has changed meanwhile, again and again until it does not.
 pub fn transact<T>(file: &File, mut f: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
+    let ahead = file.shared.ahead();
+    ahead.with(|premise| match premise {
+        Some(premise) => {
+            let mut tx = file.store.begin();
+            let out = f(&mut tx)?;
+            ahead.send(tx, premise).map(|()| out)
+        }
+        None => transact_awaited(file, &mut f),
+    })
+}
+
+fn transact_awaited<T>(file: &File, f: &mut impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
     let mut tries = 0;
     loop {
         let mut tx = file.store.begin();
         tx.detect_conflicts(true);
-        let out = match f(&mut tx) {
-            Ok(out) => out,
-            Err(error) => {
-                tx.abort();
-                return Err(error);
-            }
-        };
+        let out = f(&mut tx)?;
         match tx.commit() {
             Ok(_) => return Ok(out),
             Err(error) if error.kind() == ErrorKind::Conflict && tries < CONFLICT_TRIES => {

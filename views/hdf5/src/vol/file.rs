@@ -209,7 +209,7 @@ unsafe extern "C" fn specific<const N: usize>(
 /// What this process held back is acknowledged like everything else: visible to all, and safe from the death of any
 /// process. Safe from power loss as well if that was asked for ([`File::flush_to_media`]).
 pub fn flush(file: &Arc<File>) -> Result<()> {
-    let stored = crate::data::flush_file(file).and_then(|()| file.flush_to_media());
+    let stored = crate::data::flush_file(file).and_then(|()| file.settle()).and_then(|()| file.flush_to_media());
     // All ranks call this: when it returns, what every rank had is stored.
     match &file.team {
         Some(team) => team.agree("file_flush", stored),
@@ -247,7 +247,7 @@ fn close_file(h5: &'static Api, pointer: *mut c_void) -> Result<()> {
     let handle = Handle::at(pointer)?;
     let Body::File(file) = &handle.body else { return Handle::close(pointer) };
     let file = file.clone();
-    let stored = crate::data::flush_file(&file);
+    let stored = crate::data::flush_file(&file).and_then(|()| file.settle());
     let stored = match &file.team {
         Some(team) => team::close(&file, team, stored),
         None => stored,
