@@ -437,9 +437,8 @@ impl Subject {
             Self::Write { object, offset, len, .. } => {
                 format!("{}, bytes {offset} to {}", session.object_name(object.key), offset + len)
             }
-            Self::Create(object) => session.object_name(object.key),
+            Self::Create(object) | Self::Part { object: Some(object), .. } => session.object_name(object.key),
             Self::Put { index, .. } => session.index_name(*index),
-            Self::Part { object: Some(object), .. } => session.object_name(object.key),
             Self::Part { object: None, .. } => format!("a transaction in {}", session.name()),
         }
     }

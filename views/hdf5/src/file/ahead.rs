@@ -168,13 +168,11 @@ impl Ahead {
     /// Runs `work` with the premise on which its changes can be launched; with none if they must be awaited.
     pub fn with<T>(&self, work: impl FnOnce(Option<&Premise>) -> Result<T>) -> Result<T> {
         let turn: ReentrantMutexGuard<'_, ()> = self.turn.lock();
-        match self.premise()? {
-            Some(premise) => work(Some(&premise)),
-            None => {
-                drop(turn);
-                work(None)
-            }
+        let premise = self.premise()?;
+        if premise.is_none() {
+            drop(turn); // the transaction itself notices who comes between
         }
+        work(premise.as_ref())
     }
     /// The premise on which changes can be launched. What has failed meanwhile is told here.
     pub fn premise(&self) -> Result<Option<Premise>> {
@@ -257,14 +255,17 @@ impl Ahead {
                     continue;
                 }
                 writers.names.push(name);
-            } else if let Some(other) = knock.as_deref().and_then(knocking).filter(|other| other.is_alive())
+            } else if let Some(other) = knock.as_deref().and_then(knocking).filter(Name::is_alive)
                 && !writers.names.contains(&other)
             {
                 writers.names.push(other);
             }
             writers.is_sole = writers.names.len() == 1 && !self.is_shared.load(Ordering::Relaxed);
-            let now =
-                if writers == before { Some(seen) } else { self.replace(&record, &writers, knock.is_some(), seen)? };
+            let now = if writers == before {
+                Some(seen)
+            } else {
+                self.replace(record.as_deref(), &writers, knock.is_some(), seen)?
+            };
             if let Some(now) = now {
                 return self.registered(state, name, now, &writers);
             }
@@ -305,13 +306,13 @@ impl Ahead {
     /// Sets the record, and says what the version is then. None if it is not `old`, or something else changed too.
     fn replace(
         &self,
-        old: &Option<Vec<u8>>,
+        old: Option<&[u8]>,
         writers: &Writers,
         knocked: bool,
         seen: IndexVersion,
     ) -> Result<Option<IndexVersion>> {
         let mut tx = self.store.begin();
-        tx.expect(&self.supers, WRITERS_KEY, old.as_deref())?;
+        tx.expect(&self.supers, WRITERS_KEY, old)?;
         tx.put(&self.supers, WRITERS_KEY, &writers.encode())?;
         if knocked {
             tx.del(&self.supers, KNOCK_KEY)?;
@@ -330,7 +331,9 @@ impl Ahead {
         let _ = state.take_in(true);
         self.meta.unpin();
         let sole = Some(Writers::sole(registered.name).encode()).filter(|_| registered.premise.is_some());
-        if sole.is_some() && matches!(self.replace(&sole, &Writers::default(), false, registered.seen), Ok(Some(_))) {
+        if sole.is_some()
+            && matches!(self.replace(sole.as_deref(), &Writers::default(), false, registered.seen), Ok(Some(_)))
+        {
             return;
         }
         for _ in 0..TRIES {
@@ -342,7 +345,7 @@ impl Ahead {
             if writers.names.len() == before {
                 return;
             }
-            if self.replace(&record, &writers, false, seen).is_err() {
+            if self.replace(record.as_deref(), &writers, false, seen).is_err() {
                 return;
             }
         }
