@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
 
 use cenote_device::fork;
-use cenote_model::{ContainerId, Request, Response, Result, SnapshotInfo, Update};
+use cenote_model::{Check, ContainerId, Error, Request, Response, Result, SnapshotInfo, Update};
 
 use crate::container::Container;
+use crate::index::Index;
 use crate::session::Session;
 use crate::store::surprise;
 use crate::sync::lock;
@@ -63,6 +64,21 @@ impl Container {
         self.store().wait_all()?;
         let update = Update::SnapshotRollback { of: self.id(), name: name.into() };
         self.store().change(update, || self.snapshot_name(name))
+    }
+    /// The same, if a record of an index has this value (none: is not there) at that moment; else `ErrorKind::Conflict`.
+    pub fn roll_back_if(&self, name: &str, index: &Index, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        self.store().wait_all()?;
+        let session = self.store().session()?;
+        session.check_writable()?;
+        let check = Check::Value { index: index.key(), key: key.into(), value: value.map(Into::into) };
+        let update = Update::SnapshotRollback { of: self.id(), name: name.into() };
+        match session.request(Request::Apply { checks: vec![check], updates: vec![update], atomic: true }) {
+            Ok(Response::Applied { .. }) => Ok(()),
+            Ok(other) => Err(surprise("an outcome", &other)),
+            Err(error) => Err(Error::new(error.kind(), self.snapshot_name(name))
+                .because(error.cause())
+                .try_next(error.next_step())),
+        }
     }
     fn snapshot_name(&self, name: &str) -> String {
         format!("snapshot `{name}` of {}", self.name())

@@ -1,7 +1,7 @@
 //! Changes sent ahead of their outcome, while this process is a file's only writer.
 //!
 //! A message that is waited for costs as much as all else that makes a small dataset. So who opens a file for writing puts
-//! its name into a record (the *writers*); while no other name is there, metadata and small data are launched, dozens in
+//! its name into a record (*launching*); while no other name is there, metadata and small data are launched, dozens in
 //! one message, on the premise that the record stays as it is. A second writer *knocks* (sets another record): the first
 //! sees that at its next change, settles what it has launched, and lets the other in; from then on every change of both is
 //! awaited, as conflicts are possible. A first writer that makes no change has nothing under way: after a while the other
@@ -22,7 +22,7 @@ use crate::meta::bytes::{Reader, Writer};
 use super::random_u64;
 
 /// The record with the writers' names, beside the superblock record.
-const WRITERS_KEY: &[u8] = b"writers";
+const WRITERS_KEY: &[u8] = b"launching";
 /// The name of who wants to be let in.
 const KNOCK_KEY: &[u8] = b"knock";
 const VERSION: u8 = 1;

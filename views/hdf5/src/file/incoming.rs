@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use cenote::{Container, ContainerSpec, ErrorKind, Index, Object, Store};
 
+use super::ahead::First;
 use super::creation::Creation;
 use super::open::{Opening, Super, begin_generation, finish, label_of, metadata, staged_id};
 use super::shared::Shared;
@@ -49,11 +50,11 @@ impl Making {
         Ok(Self { container, store: store.clone(), store_path, label, stub, path, head, placed: false })
     }
     /// Makes an empty file of it; its superblock and its metadata.
-    fn generation(&self, props: (&GroupProps, Creation)) -> Result<(Super, Index)> {
-        let sup = Super { uuid: self.stub.uuid, generation: random_u64()? };
+    fn generation(&self, props: (&GroupProps, Creation)) -> Result<(Super, Index, First)> {
+        let sup = Super { uuid: self.stub.uuid, generation: random_u64()?, is_published: false };
         let meta = metadata(&self.container, sup.generation);
-        begin_generation(&self.store, &self.container, sup, &meta, props)?;
-        Ok((sup, meta))
+        let (first, _) = begin_generation(&self.store, &self.container, sup, &meta, props, true)?;
+        Ok((sup, meta, first))
     }
     /// Puts the file in its place, where it replaces what is there, once all of it survives power loss.
     pub fn place(mut self) -> Result<()> {
@@ -112,7 +113,7 @@ impl Incoming {
     pub fn begin(h5: &'static Api, store: &Store, path: &Path, fcpl: hid_t, head: Vec<u8>) -> Result<Self> {
         let making = Making::begin(store, path, false, head)?;
         let (root, user_block) = file_props(h5, fcpl)?;
-        let (sup, meta) = making.generation((&root, Creation::of(h5, fcpl)?))?;
+        let (sup, meta, first) = making.generation((&root, Creation::of(h5, fcpl)?))?;
         // SAFETY: a plain call.
         let fapl = h5_id(h5, "H5Pcreate", unsafe { (h5.H5Pcreate)(h5.H5P_CLS_FILE_ACCESS_ID_g()) })?;
         let opening = Opening {
@@ -128,11 +129,14 @@ impl Incoming {
             fapl: fapl.get(),
             fcpl: None,
             team: None,
+            first: Some(first),
+            writing: None,
         };
         Ok(Self { file: finish(h5, opening)?, making })
     }
     /// See [`Making::place`].
     pub fn place(self) -> Result<()> {
+        self.file.settle()?;
         drop(self.file);
         self.making.place()
     }
@@ -151,7 +155,7 @@ impl Staging {
         let making = Making::begin(store, path, true, Vec::new())?;
         let object = ObjectProps { track_times: false, attr_order: 0, attr_phase: (8, 6) };
         let root = GroupProps { object, link_order: 0, link_phase: (8, 6), est_link_info: (4, 8), heap_size_hint: 0 };
-        let (sup, _) = making.generation((&root, Creation::preset()))?;
+        let (sup, ..) = making.generation((&root, Creation::preset()))?;
         let object = making.container.create_object(Some(staged_id(sup.generation)), None)?;
         Ok(Self { object, making })
     }

@@ -3,6 +3,7 @@
 pub mod ahead;
 mod at_path;
 pub mod beside;
+mod checkpoint;
 pub mod creation;
 pub mod incoming;
 pub mod mounts;
@@ -12,6 +13,7 @@ mod parallel;
 pub mod path;
 pub mod search;
 pub mod shared;
+mod snapshot;
 mod stores;
 mod stub;
 
@@ -31,6 +33,7 @@ use crate::object::{Body, Handle};
 use crate::team::wire::Wire;
 use crate::team::{Call, Team};
 use at_path::AtPath;
+use checkpoint::Writing;
 use shared::Shared;
 
 /// True if the stub of a file of a store is at `path`.
@@ -87,6 +90,8 @@ pub struct File {
     pub is_parallel: bool,
     /// The ranks that have opened it together, if it was opened with the MPI-IO driver by more than one.
     pub team: Option<Arc<Team>>,
+    /// Open for writing in atomic checkpoints.
+    writing: Option<Writing>,
     /// Handles of this file that HDF5 has, as addresses.
     handles: Mutex<Vec<usize>>,
 }
@@ -99,6 +104,23 @@ impl File {
     /// The part of a flush that native HDF5 leaves to `fsync`: waits for media if flushes are to ([`stores::FLUSH_ENV`]).
     pub fn flush_to_media(&self) -> Result<()> {
         if self.writable && stores::flush_waits_for_media() { self.container.flush() } else { Ok(()) }
+    }
+    /// If the file is written in atomic checkpoints: what was written so far is what readers see from now on. Called by all
+    /// ranks that have it open together, when what each of them had is stored.
+    pub fn publish(&self) -> Result<()> {
+        match (&self.writing, &self.team) {
+            (None, _) => Ok(()),
+            (Some(writing), Some(team)) if team.is_together() => {
+                team.once(&Call::new("file_publish"), |_| writing.publish())
+            }
+            (Some(writing), _) => writing.publish(),
+        }
+    }
+    /// The program closed the file; `others`: and has objects of it open.
+    pub fn closed(&self, others: bool) {
+        if let Some(writing) = self.writing.as_ref().filter(|_| others) {
+            writing.closed_early();
+        }
     }
     /// A change of metadata: made once for all ranks that have the file open together, see [`crate::team`].
     pub fn once<T: Wire>(&self, call: &Call<'_>, work: impl FnOnce() -> Result<T>) -> Result<T> {

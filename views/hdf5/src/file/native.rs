@@ -114,6 +114,7 @@ fn assemble(
         is_atomic: AtomicBool::new(false),
         is_parallel: false,
         team: None,
+        writing: None,
         handles: Mutex::default(),
     }))
 }

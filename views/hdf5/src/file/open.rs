@@ -22,14 +22,15 @@ use crate::vol::info;
 
 use super::ahead::{Ahead, First};
 use super::at_path::AtPath;
+use super::checkpoint::{self, Writing};
 use super::creation::{self, Creation};
 use super::parallel::together;
 use super::shared::Shared;
 use super::stub::{self, Seen, Stub};
-use super::{File, path, random_u64, store_for};
+use super::{File, path, random_u64, snapshot, store_for};
 
 /// The index that holds only the superblock record, whatever the generation.
-const SUPER_INDEX: IndexId = IndexId(0);
+pub(super) const SUPER_INDEX: IndexId = IndexId(0);
 const SUPER_KEY: &[u8] = b"super";
 const VERSION: u8 = 1;
 const LABEL_PREFIX: &str = "hdf5:";
@@ -39,6 +40,8 @@ const LABEL_PREFIX: &str = "hdf5:";
 pub(super) struct Super {
     pub uuid: u128,
     pub generation: u64,
+    /// It is written in atomic checkpoints (see [`checkpoint`]). Not in the record: another one says so.
+    pub is_published: bool,
 }
 
 impl Super {
@@ -59,11 +62,15 @@ impl Super {
                 .try_next("use the connector that wrote the file, or a newer one"));
         }
         let (low, high) = (r.u64()?, r.u64()?);
-        Ok(Self { uuid: u128::from(high) << 64 | u128::from(low), generation: r.u64()? })
+        Ok(Self { uuid: u128::from(high) << 64 | u128::from(low), generation: r.u64()?, is_published: false })
     }
     fn read(container: &Container) -> Result<Option<Self>> {
-        match container.index(SUPER_INDEX).get_one(SUPER_KEY) {
-            Ok(record) => record.map(|r| Self::decode(&r)).transpose(),
+        match container.index(SUPER_INDEX).get(&[SUPER_KEY, checkpoint::WRITERS_KEY]) {
+            Ok(mut records) => {
+                let is_published = records.pop().flatten().is_some();
+                let sup = records.pop().flatten().map(|record| Self::decode(&record)).transpose()?;
+                Ok(sup.map(|sup| Self { is_published, ..sup }))
+            }
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
@@ -139,6 +146,12 @@ fn make<'a>(h5: &'static Api, name: &'a [u8], flags: u32, fcpl: hid_t, fapl: hid
             .because("unable to truncate a file which is already open")
             .try_next("close it first"));
     }
+    // Before anything is changed: what dead writers left is gone then, and what they published is what readers see meanwhile.
+    let mut writing = None;
+    if there != Seen::Nothing {
+        let marked = Super::read(&container)?.is_some_and(|sup| sup.is_published);
+        writing = checkpoint::enter(&store, &store_path, &container, marked)?;
+    }
     // The stub comes first: it shows at once whether this directory may be written to, and reserves the name.
     let stub = Stub {
         uuid: u128::from(random_u64()?) << 64 | u128::from(random_u64()?),
@@ -148,16 +161,23 @@ fn make<'a>(h5: &'static Api, name: &'a [u8], flags: u32, fcpl: hid_t, fapl: hid
         staged: false,
     };
     stub.write(&path, flags & H5F_ACC_EXCL != 0)?;
-    let sup = Super { uuid: stub.uuid, generation: random_u64()? };
+    let sup = Super { uuid: stub.uuid, generation: random_u64()?, is_published: false };
     let meta = metadata(&container, sup.generation);
     let is_alone = !team::is_mpio(h5, fapl);
-    let first = begin_generation(&store, &container, sup, &meta, (&props, creation), is_alone).inspect_err(|_| {
-        if there == Seen::Nothing {
-            // Nothing was made; the reservation must not look like a file. Failing to remove it changes nothing.
-            let _ = std::fs::remove_file(&path);
-        }
-    })?;
+    let (first, was_published) = begin_generation(&store, &container, sup, &meta, (&props, creation), is_alone)
+        .inspect_err(|_| {
+            if there == Seen::Nothing {
+                // Nothing was made; the reservation must not look like a file. Failing to remove it changes nothing.
+                let _ = std::fs::remove_file(&path);
+            }
+        })?;
+    if was_published && there == Seen::Nothing {
+        checkpoint::forget(&store, &container)?;
+    }
     sweep(&store, &container, sup.generation)?;
+    if writing.is_none() {
+        writing = checkpoint::enter(&store, &store_path, &container, false)?;
+    }
     let intent = H5F_ACC_RDWR | flags & H5F_ACC_SWMR_WRITE;
     Ok(Opening {
         store,
@@ -173,6 +193,7 @@ fn make<'a>(h5: &'static Api, name: &'a [u8], flags: u32, fcpl: hid_t, fapl: hid
         fcpl: Some(fcpl),
         team: None,
         first: Some(first),
+        writing,
     })
 }
 
@@ -181,7 +202,7 @@ pub(super) fn metadata(container: &Container, generation: u64) -> Index {
     container.index(index_id(generation)).remembering()
 }
 
-/// Makes the container a new, empty file in one transaction.
+/// Makes the container a new, empty file in one transaction. True if it was a file that was written in atomic checkpoints.
 pub(super) fn begin_generation(
     store: &Store,
     container: &Container,
@@ -189,10 +210,12 @@ pub(super) fn begin_generation(
     meta: &Index,
     (root, creation): (&GroupProps, Creation),
     is_alone: bool,
-) -> Result<First> {
+) -> Result<(First, bool)> {
     let supers = container.open_index(SUPER_INDEX)?;
     let mut tx = store.begin();
+    let mut was_published = false;
     if let Some(old) = tx.get(&supers, SUPER_KEY)? {
+        was_published = tx.get(&supers, checkpoint::WRITERS_KEY)?.is_some();
         // A superblock that cannot be read belongs to some other version: its index stays, swept with the container.
         if let Ok(old) = Super::decode(&old) {
             tx.delete_index(&container.index(index_id(old.generation)))?;
@@ -205,7 +228,7 @@ pub(super) fn begin_generation(
     tx.put(meta, &keys::of(keys::TAG_HEADER, keys::ROOT), &header.encode())?;
     tx.put(meta, &keys::of(keys::TAG_REFCOUNT, keys::ROOT), &1u32.to_le_bytes())?;
     creation.put(&mut tx, meta)?;
-    tx.commit().map(|_| first)
+    tx.commit().map(|_| (first, was_published))
 }
 
 fn index_id(generation: u64) -> IndexId {
@@ -347,9 +370,13 @@ pub(super) fn look_up<'a>(
 ) -> Result<Opening<'a>> {
     let path = path::absolute(path::from_bytes(name)?)?;
     let writable = flags & H5F_ACC_RDWR != 0;
-    let stub = match stub::look(&path)? {
+    let seen = stub::look(&path)?;
+    let stub = match seen {
         Seen::Stub(stub) => stub,
-        other => return Err(stub::refuse(&path, &other)),
+        other => match snapshot::at(&path, &other)? {
+            Some(there) => return snapshot::look_up(h5, name, flags, fapl, store, &there),
+            None => return Err(stub::refuse(&path, &other)),
+        },
     };
     if writable {
         // As with a native file, who may not write the stub may not write the file.
@@ -360,7 +387,19 @@ pub(super) fn look_up<'a>(
         Some(store) => store,
         None => store_of(h5, fapl)?,
     };
-    let (container, sup) = find(&store, &store_path, &path, &stub)?;
+    let (mut container, mut sup) = find(&store, &store_path, &path, &stub)?;
+    let mut writing = None;
+    if writable {
+        writing = checkpoint::enter(&store, &store_path, &container, sup.is_published)?;
+        if writing.is_some() {
+            sup = super_of(&container, &path)?; // it may have gone back to what was published
+        }
+    } else if sup.is_published
+        && let Some(published) = checkpoint::published(&store_path, &container)?
+    {
+        sup = super_of(&published, &path)?;
+        container = published;
+    }
     let intent = flags & (H5F_ACC_RDWR | H5F_ACC_SWMR_WRITE | H5F_ACC_SWMR_READ);
     let meta = metadata(&container, sup.generation);
     let user_block = stub.user_block;
@@ -378,11 +417,20 @@ pub(super) fn look_up<'a>(
         fcpl: None,
         team: None,
         first: None,
+        writing,
+    })
+}
+
+pub(super) fn super_of(container: &Container, path: &Path) -> Result<Super> {
+    Super::read(container)?.ok_or_else(|| {
+        Error::new(ErrorKind::NotFound, format!("unable to open file: name = '{}'", path.display()))
+            .because("it holds no HDF5 file")
+            .try_next("look at its snapshots: `cenote snapshot list`")
     })
 }
 
 /// The container that a stub stands for; follows a renamed stub.
-fn find(store: &Store, store_path: &Path, path: &Path, stub: &Stub) -> Result<(Container, Super)> {
+pub(super) fn find(store: &Store, store_path: &Path, path: &Path, stub: &Stub) -> Result<(Container, Super)> {
     let here = existing(store, &label_of(path))?;
     if let Some((container, sup)) = here
         && (sup.uuid == stub.uuid || stub.path == path::label(path))
@@ -461,6 +509,7 @@ pub(super) struct Opening<'a> {
     pub team: Option<Arc<Team>>,
     /// Its first writer, this process, if it was made.
     pub first: Option<First>,
+    pub writing: Option<Writing>,
 }
 
 pub(super) fn finish(h5: &'static Api, o: Opening<'_>) -> Result<Arc<File>> {
@@ -498,6 +547,7 @@ pub(super) fn finish(h5: &'static Api, o: Opening<'_>) -> Result<Arc<File>> {
         is_parallel: o.team.is_some() || team::is_mpio(h5, o.fapl),
         team: o.team,
         is_atomic: AtomicBool::new(false),
+        writing: o.writing,
         handles: Mutex::default(),
     });
     if file.team.is_some() {
@@ -523,7 +573,7 @@ pub fn reopen(file: &Arc<File>) -> Result<Arc<File>> {
             store: file.store.clone(),
             store_path: file.shared.store_path().to_path_buf(),
             container: file.container.clone(),
-            sup: Super { uuid: file.uuid, generation: file.generation },
+            sup: Super { uuid: file.uuid, generation: file.generation, is_published: file.writing.is_some() },
             meta: file.meta.index().clone(),
             path: PathBuf::from(&file.path),
             user_block: file.at_path.user_block,
@@ -533,6 +583,7 @@ pub fn reopen(file: &Arc<File>) -> Result<Arc<File>> {
             fcpl: file.fcpl.as_ref().map(crate::ffi::Hid::get),
             team,
             first: None,
+            writing: file.writing.as_ref().map(Writing::again),
         },
     )
 }
@@ -546,7 +597,10 @@ pub fn is_accessible(h5: &'static Api, name: &[u8], fapl: hid_t) -> Result<bool>
             let (store, store_path) = store_of(h5, fapl)?;
             Ok(find(&store, &store_path, &path, &stub).is_ok())
         }
-        Seen::Nothing => Err(stub::refuse(&path, &Seen::Nothing)),
+        seen @ (Seen::Nothing | Seen::Snapshot(..)) => match snapshot::at(&path, &seen)? {
+            Some(at) => Ok(snapshot::look_up(h5, name, 0, fapl, None, &at).is_ok()),
+            None => Err(stub::refuse(&path, &seen)),
+        },
         Seen::Native => Ok(!crate::foreign::is_opening()),
         Seen::Other => Ok(false),
     }

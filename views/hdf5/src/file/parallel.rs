@@ -6,13 +6,13 @@ use cenote::{Error, ErrorKind};
 
 use crate::Result;
 use crate::ffi::Api;
-use crate::ffi::types::hid_t;
+use crate::ffi::types::{H5F_ACC_RDWR, hid_t};
 use crate::meta::bytes::{Reader, Writer};
 use crate::team::wire::Wire;
 use crate::team::{Call, Team};
 
 use super::open::{Opening, Super, existing, finish, label_of, metadata, store_of};
-use super::{File, path};
+use super::{File, checkpoint, path};
 
 /// Opens a file as `first` does; with the MPI-IO driver one rank does so, and the others join it where it says.
 pub fn together<'a>(
@@ -44,17 +44,33 @@ struct There {
     sup: Super,
     intent: u32,
     user_block: u64,
+    /// The file's container, or that of a snapshot of it.
+    container: u64,
 }
 
 impl There {
     fn of(opening: &Opening<'_>) -> Self {
         let path = std::os::unix::ffi::OsStrExt::as_bytes(opening.path.as_os_str()).to_vec();
-        Self { path, sup: opening.sup, intent: opening.intent, user_block: opening.user_block }
+        let (user_block, container) = (opening.user_block, opening.container.id().0);
+        Self { path, sup: opening.sup, intent: opening.intent, user_block, container }
     }
     fn join<'a>(self, h5: &'static Api, fapl: hid_t) -> Result<Opening<'a>> {
         let path = path::from_bytes(&self.path)?.to_path_buf();
         let (store, store_path) = store_of(h5, fapl)?;
-        let found = existing(&store, &label_of(&path))?.filter(|(_, sup)| sup.generation == self.sup.generation);
+        let mut found = existing(&store, &label_of(&path))?;
+        let mut writing = None;
+        match &found {
+            Some((file, sup)) if self.intent & H5F_ACC_RDWR != 0 => {
+                writing = checkpoint::enter(&store, &store_path, file, sup.is_published)?;
+            }
+            Some((file, _)) if file.id().0 != self.container => {
+                // One that was published since is another one.
+                let published = checkpoint::published(&store_path, file)?.filter(|it| it.id().0 == self.container);
+                found = published.map(|container| (container, self.sup));
+            }
+            _ => {}
+        }
+        let found = found.filter(|(_, sup)| sup.generation == self.sup.generation);
         let (container, sup) = found.ok_or_else(|| {
             Error::new(ErrorKind::NotFound, format!("unable to open file: name = '{}'", path.display()))
                 .because(format!(
@@ -66,7 +82,22 @@ impl There {
         let meta = metadata(&container, sup.generation);
         let (intent, user_block) = (self.intent, self.user_block);
         let (name, fcpl, team, first) = (&b""[..], None, None, None);
-        Ok(Opening { store, store_path, container, sup, meta, path, user_block, name, intent, fapl, fcpl, team, first })
+        Ok(Opening {
+            store,
+            store_path,
+            container,
+            sup,
+            meta,
+            path,
+            user_block,
+            name,
+            intent,
+            fapl,
+            fcpl,
+            team,
+            first,
+            writing,
+        })
     }
 }
 
@@ -76,8 +107,10 @@ impl Wire for There {
         w.bytes(&self.sup.encode());
         w.u32(self.intent);
         w.u64(self.user_block);
+        w.u64(self.container);
     }
     fn decode(r: &mut Reader<'_>) -> Result<Self> {
-        Ok(Self { path: r.bytes()?.to_vec(), sup: Super::decode(r.bytes()?)?, intent: r.u32()?, user_block: r.u64()? })
+        let (path, sup) = (r.bytes()?.to_vec(), Super::decode(r.bytes()?)?);
+        Ok(Self { path, sup, intent: r.u32()?, user_block: r.u64()?, container: r.u64()? })
     }
 }

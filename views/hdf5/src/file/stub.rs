@@ -14,6 +14,8 @@ use crate::Result;
 const SIGNATURE: &[u8; 8] = b"\x89HDF\r\n\x1a\n";
 /// The line after the signature. Its first byte stands where a native file has its superblock version; no version is 10.
 const MARK: &[u8] = b"\ncenote-hdf5-stub 1\n";
+/// The same of a stub that stands for a snapshot (`cenote snapshot open` writes it).
+const SNAPSHOT_MARK: &[u8] = b"\ncenote-hdf5-snapshot 1\n";
 const READ_MAX: usize = 64 << 10;
 
 /// What a stub says.
@@ -36,6 +38,8 @@ pub struct Stub {
 pub enum Seen {
     /// A file of ours.
     Stub(Stub),
+    /// A snapshot of a file of ours: the path in the file's label, and the snapshot's name.
+    Snapshot(String, String),
     /// A native HDF5 file.
     Native,
     /// Some other file.
@@ -142,6 +146,9 @@ pub fn look(path: &Path) -> Result<Seen> {
         if read_most(&file, &mut signature, at).map_err(wrap)? == signature.len() && signature == *SIGNATURE {
             let mut bytes = vec![0; READ_MAX];
             let len = read_most(&file, &mut bytes, at).map_err(wrap)?;
+            if let Some((path, name)) = parse_snapshot(&bytes[..len]) {
+                return Ok(Seen::Snapshot(path, name));
+            }
             return Ok(Stub::parse(&bytes[..len], at).map_or(Seen::Native, Seen::Stub));
         }
         at = if at == 0 { 512 } else { at * 2 };
@@ -149,6 +156,12 @@ pub fn look(path: &Path) -> Result<Seen> {
             return Ok(Seen::Other);
         }
     }
+}
+
+fn parse_snapshot(bytes: &[u8]) -> Option<(String, String)> {
+    let text = std::str::from_utf8(bytes.strip_prefix(SIGNATURE)?.strip_prefix(SNAPSHOT_MARK)?).ok()?;
+    let field = |name: &str| text.lines().rev().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
+    Some((field("path: ")?, field("snapshot: ")?))
 }
 
 /// Reads until the buffer or the file ends.
@@ -172,6 +185,9 @@ pub fn refuse(path: &Path, seen: &Seen) -> Error {
         Seen::Native => Error::new(ErrorKind::Unsupported, format!("file {}", path.display()))
             .because("it is a native HDF5 file, which the cenote connector reads and does not change")
             .try_next("unset HDF5_VOL_CONNECTOR to change or delete it"),
+        Seen::Snapshot(of, name) => Error::new(ErrorKind::PermissionDenied, format!("file {}", path.display()))
+            .because(format!("it stands for snapshot `{name}` of {of}, which is for reading only"))
+            .try_next("remove this stub as any file; `cenote snapshot delete` deletes the snapshot"),
         _ => Error::new(ErrorKind::Corrupt, format!("unable to open file: name = '{}'", path.display()))
             .because("file signature not found: it is neither an HDF5 file nor the stub of one in a Cenote store"),
     }

@@ -180,6 +180,13 @@ impl Drop for Team {
     }
 }
 
+impl Team {
+    /// True if all ranks can still be expected to come to what this one comes to now.
+    pub fn is_together(&self) -> bool {
+        !self.mpi.is_over() && !self.parted.load(Ordering::Relaxed) && !is_independent()
+    }
+}
+
 /// The collective part of closing a file: when it is over, what every rank had is stored, and what lost its last link
 /// while any rank had it open is deleted.
 pub fn close(file: &Arc<File>, team: &Team, stored: Result<()>) -> Result<()> {

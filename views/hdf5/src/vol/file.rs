@@ -209,12 +209,14 @@ unsafe extern "C" fn specific<const N: usize>(
 /// What this process held back is acknowledged like everything else: visible to all, and safe from the death of any
 /// process. Safe from power loss as well if that was asked for ([`File::flush_to_media`]).
 pub fn flush(file: &Arc<File>) -> Result<()> {
-    let stored = crate::data::flush_file(file).and_then(|()| file.settle()).and_then(|()| file.flush_to_media());
+    let stored = crate::data::flush_file(file).and_then(|()| file.settle());
     // All ranks call this: when it returns, what every rank had is stored.
     match &file.team {
         Some(team) => team.agree("file_flush", stored),
         None => stored,
     }?;
+    file.publish()?;
+    file.flush_to_media()?;
     mounts::children(file).iter().try_for_each(flush)
 }
 
@@ -252,6 +254,7 @@ fn close_file(h5: &'static Api, pointer: *mut c_void) -> Result<()> {
         Some(team) => team::close(&file, team, stored),
         None => stored,
     };
+    let stored = stored.and_then(|()| file.publish());
     if let Err(error) = stored
         && handle.may_refuse()
     {
@@ -261,6 +264,7 @@ fn close_file(h5: &'static Api, pointer: *mut c_void) -> Result<()> {
     if file.close_degree() == H5F_CLOSE_STRONG {
         close_objects(h5, &file);
     }
+    file.closed(Arc::strong_count(&file) > 1);
     Ok(())
 }
 

@@ -1,0 +1,271 @@
+//! Atomic checkpoints: what readers see of a file while others write it, and what is left of it when its writers die.
+//!
+//! Such a file has a snapshot, [`PUBLISHED`], that each flush and each close of a writer replaces in one transaction. Who
+//! opens the file read-only reads that; writers work on the container itself. A record says which processes write: when all of
+//! them are dead, the next writer first takes the container back to what was published.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cenote::{Container, ContainerId, Error, ErrorKind, Index, Store};
+use parking_lot::Mutex;
+
+use super::open::SUPER_INDEX;
+use super::random_u64;
+use crate::Result;
+use crate::meta::bytes::{Reader, Writer as Bytes};
+
+/// The environment variable that asks for atomic checkpoints (`1`), or for the file as it is this moment (`0`, for readers).
+const ATOMIC_ENV: &str = "CENOTE_HDF5_ATOMIC";
+/// The snapshot that readers see.
+pub const PUBLISHED: &str = "checkpoint";
+/// The record of the processes that write, in the superblock's index. A file that has it is written in atomic checkpoints.
+pub const WRITERS_KEY: &[u8] = b"writers";
+/// How often somebody else may be faster.
+const TRIES: usize = 100;
+
+/// True if this program asks that what it writes appears in atomic checkpoints.
+pub fn is_wanted() -> bool {
+    static WANTED: LazyLock<bool> = LazyLock::new(|| std::env::var_os(ATOMIC_ENV).is_some_and(|value| value == "1"));
+    *WANTED
+}
+
+/// True if this program wants to read what is being written.
+fn reads_head() -> bool {
+    static HEAD: LazyLock<bool> = LazyLock::new(|| std::env::var_os(ATOMIC_ENV).is_some_and(|value| value == "0"));
+    *HEAD
+}
+
+/// A process that writes a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Process {
+    pid: u32,
+    /// When it was started, in kernel ticks since boot.
+    started: u64,
+    /// Tells its times of writing apart.
+    nonce: u64,
+}
+
+impl Process {
+    fn this() -> Result<Self> {
+        let pid = std::process::id();
+        let started = started(pid).ok_or_else(|| {
+            Error::new(ErrorKind::Io, "this process")
+                .because(format!("/proc/{pid}/stat does not say when it was started"))
+                .try_next("mount /proc, or unset CENOTE_HDF5_ATOMIC")
+        })?;
+        Ok(Self { pid, started, nonce: random_u64()? })
+    }
+    fn is_alive(&self) -> bool {
+        started(self.pid) == Some(self.started)
+    }
+}
+
+/// When a process was started. `None`: there is none, or only what is left of a dead one.
+fn started(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Behind the name, which may contain anything.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    if matches!(fields.next()?, "Z" | "X") {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
+}
+
+fn decode(record: &[u8]) -> Result<Vec<Process>> {
+    let mut r = Reader::new("record of the writers of an HDF5 file", record);
+    (0..record.len() / 20).map(|_| Ok(Process { pid: r.u32()?, started: r.u64()?, nonce: r.u64()? })).collect()
+}
+
+fn encode(writers: &[Process]) -> Vec<u8> {
+    let mut w = Bytes::default();
+    for writer in writers {
+        w.u32(writer.pid);
+        w.u64(writer.started);
+        w.u64(writer.nonce);
+    }
+    w.0
+}
+
+/// Store directory and container.
+type Key = (PathBuf, ContainerId);
+
+/// How often this process has files open for writing in atomic checkpoints, with how it is noted there.
+static WRITING: LazyLock<Mutex<HashMap<Key, (usize, Process)>>> = LazyLock::new(Mutex::default);
+
+/// A file that is open for writing in atomic checkpoints.
+pub struct Writing {
+    store: Store,
+    container: Container,
+    key: Key,
+    /// Objects stayed open when the file was closed, so that there may be more to publish.
+    late: AtomicBool,
+}
+
+impl Writing {
+    /// What was written so far, by whomever, is what readers see from now on.
+    pub fn publish(&self) -> Result<()> {
+        self.container.replace_snapshot(PUBLISHED)
+    }
+    /// The file was closed while objects of it are open.
+    pub fn closed_early(&self) {
+        self.late.store(true, Ordering::Relaxed);
+    }
+    /// The file goes on being open another time.
+    pub fn again(&self) -> Self {
+        if let Some((count, _)) = WRITING.lock().get_mut(&self.key) {
+            *count += 1;
+        }
+        Self {
+            store: self.store.clone(),
+            container: self.container.clone(),
+            key: self.key.clone(),
+            late: AtomicBool::new(false),
+        }
+    }
+    fn leave(&self) -> Result<()> {
+        let mut writing = WRITING.lock();
+        let Some((count, me)) = writing.get_mut(&self.key) else { return Ok(()) };
+        *count -= 1;
+        let (left, me) = (*count, *me);
+        if left == 0 {
+            writing.remove(&self.key);
+        }
+        if me.pid != std::process::id() {
+            return Ok(()); // a forked child's: the parent writes
+        }
+        if self.late.load(Ordering::Relaxed) {
+            self.publish()?;
+        }
+        if left > 0 {
+            return Ok(());
+        }
+        let supers = self.container.index(SUPER_INDEX);
+        change_writers(&self.store, &supers, |writers| writers.retain(|writer| *writer != me))
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        if let Err(error) = self.leave() {
+            // HDF5 does not ask any more. What is noted of this process is seen through when it is dead.
+            eprintln!("cenote: closing an HDF5 file that is written in atomic checkpoints: {error}");
+        }
+    }
+}
+
+/// Changes the record of the writers, whoever else does so at the same time.
+fn change_writers(store: &Store, supers: &Index, change: impl Fn(&mut Vec<Process>)) -> Result<()> {
+    for _ in 0..TRIES {
+        let mut tx = store.begin();
+        tx.detect_conflicts(true);
+        let mut writers = decode(&tx.get(supers, WRITERS_KEY)?.unwrap_or_default())?;
+        change(&mut writers);
+        tx.put(supers, WRITERS_KEY, &encode(&writers))?;
+        match tx.commit() {
+            Err(error) if error.kind() == ErrorKind::Conflict => {}
+            result => return result.map(|_| ()),
+        }
+    }
+    Err(busy())
+}
+
+fn busy() -> Error {
+    Error::new(ErrorKind::Busy, "the writers of an HDF5 file")
+        .because(format!("{TRIES} times another process came or went first"))
+        .try_next("try again")
+}
+
+/// A file is about to be opened for writing. `marked`: it is known to be written in atomic checkpoints. If it is, or the program
+/// asks for it, this process is noted as a writer; if all writers before it are dead, the file is as it was published last.
+pub fn enter(store: &Store, store_path: &Path, container: &Container, marked: bool) -> Result<Option<Writing>> {
+    if !marked && !is_wanted() {
+        return Ok(None);
+    }
+    let key = (store_path.to_path_buf(), container.id());
+    // Locked meanwhile: threads of one process are one writer.
+    let mut writing = WRITING.lock();
+    let this = || Writing {
+        store: store.clone(),
+        container: container.clone(),
+        key: key.clone(),
+        late: AtomicBool::new(false),
+    };
+    if let Some((count, me)) = writing.get_mut(&key)
+        && me.pid == std::process::id()
+    {
+        *count += 1;
+        return Ok(Some(this()));
+    }
+    let supers = container.open_index(SUPER_INDEX)?;
+    recover(container, &supers)?;
+    let me = Process::this()?;
+    change_writers(store, &supers, |writers| {
+        writers.retain(Process::is_alive);
+        writers.push(me);
+    })?;
+    writing.insert(key.clone(), (1, me));
+    Ok(Some(this()))
+}
+
+/// Takes the file back to what was published if nobody writes it any more and somebody died while writing. What is there is
+/// published if nothing is yet.
+fn recover(container: &Container, supers: &Index) -> Result<()> {
+    for _ in 0..TRIES {
+        let seen = supers.get_one(WRITERS_KEY)?;
+        let writers = decode(seen.as_deref().unwrap_or_default())?;
+        if !writers.is_empty() && !writers.iter().any(Process::is_alive) {
+            // Only if nobody else has become a writer meanwhile.
+            match container.roll_back_if(PUBLISHED, supers, WRITERS_KEY, seen.as_deref()) {
+                Err(error) if error.kind() == ErrorKind::Conflict => continue,
+                Err(error) if error.kind() == ErrorKind::NotFound => {} // nothing was ever published
+                result => return result,
+            }
+        }
+        return match container.snapshot(PUBLISHED) {
+            Err(error) if error.kind() == ErrorKind::Exists => Ok(()),
+            result => result,
+        };
+    }
+    Err(busy())
+}
+
+/// The file's stub was removed, and with it what was published: the container begins anew.
+pub fn forget(store: &Store, container: &Container) -> Result<()> {
+    match container.delete_snapshot(PUBLISHED) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        result => result?,
+    }
+    let supers = container.index(SUPER_INDEX);
+    let mut tx = store.begin();
+    tx.del(&supers, WRITERS_KEY)?;
+    tx.commit().map(|_| ())
+}
+
+/// What a reader of a file that is written in atomic checkpoints is to look at; `None`: the container itself.
+pub fn published(store_path: &Path, container: &Container) -> Result<Option<Container>> {
+    let writes_itself = WRITING.lock().contains_key(&(store_path.to_path_buf(), container.id()));
+    if writes_itself || reads_head() {
+        return Ok(None);
+    }
+    match container.open_snapshot(PUBLISHED) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        result => result.map(Some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writers_are_read_back_and_the_dead_are_told_from_the_living() {
+        let me = Process::this().unwrap();
+        let dead = Process { started: me.started + 1, ..me };
+        assert!(me.is_alive() && !dead.is_alive());
+        assert!(decode(&encode(&[me, dead])).unwrap() == [me, dead]);
+        assert!(decode(&[]).unwrap().is_empty());
+    }
+}
