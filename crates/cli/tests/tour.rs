@@ -264,6 +264,7 @@ fn a_container_is_kept_and_gone_back_to() {
     assert_eq!((&listed[0]["name"], &listed[0]["objects"]), (&"before".into(), &1.into()));
     assert!(place.ok(["snapshot", "list", "runs"]).contains("before"));
     assert!(place.ok(["snapshot", "open", "runs", "before"]).ends_with("2a"));
+    assert!(place.ok(["verify", "runs"]).starts_with("2 objects"), "the snapshot's too");
     place.ok(["snapshot", "rollback", "runs", "before"]);
     assert_eq!(place.ok(["cat", "runs/2a"]), "first");
     place.ok(["snapshot", "delete", "runs", "before"]);

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 
-use cenote::{Finding, VerifyReport};
+use cenote::{Container, ContainerInfo, ErrorKind, Finding, Result, Store, VerifyReport};
 use serde_json::json;
 
 use super::{Access, Context};
@@ -17,21 +17,28 @@ pub fn verify(context: &mut Context<'_>, container: Option<&OsStr>) -> Done {
         Some(name) => vec![target::container(&store, name)?.info()?],
         None => store.containers("")?,
     };
-    // Container by container, so that there is progress to show.
-    let all_bytes = infos.iter().map(|info| info.stored_bytes).sum();
+    // Container by container, so that there is progress to show, each with its snapshots.
+    let mut parts = Vec::new();
+    for info in infos {
+        match with_snapshots(&store, &info) {
+            // Deleted by another process meanwhile.
+            Err(error) if error.kind() == ErrorKind::NotFound && container.is_none() => {}
+            found => parts.extend(found?),
+        }
+    }
+    let all_bytes = parts.iter().map(|(_, info)| info.stored_bytes).sum();
     let progress = Progress::bytes(context.progress(), "verifying", Some(all_bytes));
     let mut report = VerifyReport::default();
     let mut labels = std::collections::HashMap::new();
-    for info in &infos {
-        let part = match store.container(&info.label).and_then(|container| container.verify()) {
-            // Deleted by another process meanwhile.
-            Err(error) if error.kind() == cenote::ErrorKind::NotFound && container.is_none() => continue,
-            part => part?,
+    for (part, info) in &parts {
+        let found = match part.verify() {
+            Err(error) if error.kind() == ErrorKind::NotFound && container.is_none() => continue,
+            found => found?,
         };
         labels.insert(info.id, info.label.as_str());
-        report.objects += part.objects;
-        report.bytes += part.bytes;
-        report.findings.extend(part.findings);
+        report.objects += found.objects;
+        report.bytes += found.bytes;
+        report.findings.extend(found.findings);
         progress.add(info.stored_bytes);
     }
     progress.done();
@@ -57,6 +64,24 @@ pub fn verify(context: &mut Context<'_>, container: Option<&OsStr>) -> Done {
         context.out.line(format!("{objects} objects, {bytes} read and checked: {verdict}"))?;
     }
     if report.findings.is_empty() { Ok(()) } else { Err(Failure::Damage) }
+}
+
+/// A container and its snapshots.
+fn with_snapshots(store: &Store, info: &ContainerInfo) -> Result<Vec<(Container, ContainerInfo)>> {
+    let container = store.container(&info.label)?;
+    let mut found = Vec::new();
+    for snapshot in container.snapshots()? {
+        match container.open_snapshot(&snapshot.name) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {} // replaced or deleted meanwhile
+            opened => {
+                let opened = opened?;
+                let info = opened.info()?;
+                found.push((opened, info));
+            }
+        }
+    }
+    found.insert(0, (container, info.clone()));
+    Ok(found)
 }
 
 fn row(finding: &Finding, name: String) -> Vec<String> {
