@@ -10,7 +10,8 @@ use crate::error::{h5_check, h5_failed, h5_id};
 use crate::ffi::types::{H5D_VIRTUAL, hid_t};
 use crate::ffi::{Api, Hid};
 use crate::meta::bytes::{Reader, Writer};
-use crate::selection::Shape;
+use crate::selection::{Chosen, Shape};
+use crate::space::Extent;
 
 /// One mapping of a virtual dataset.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -61,11 +62,18 @@ pub fn mappings_of(h5: &'static Api, plist: hid_t) -> Result<Vec<Mapping>> {
         unsafe {
             let target = h5_id(h5, "H5Pget_virtual_vspace", (h5.H5Pget_virtual_vspace)(plist, i))?;
             let source = h5_id(h5, "H5Pget_virtual_srcspace", (h5.H5Pget_virtual_srcspace)(plist, i))?;
+            let (mut whole, target_shape) = (Shape::of(h5, source.get())?, Shape::of(h5, target.get())?);
+            if whole.chosen == Chosen::All && whole.extent.dims().is_empty() {
+                // HDF5 does not know the extent of the source of a dataset in a file.
+                let all = u64::try_from((h5.H5Sget_select_npoints)(target.get())).unwrap_or(0);
+                let count = target_shape.chosen.block_elements().unwrap_or(all);
+                whole.extent = Extent::Simple { dims: vec![count], max: vec![count] };
+            }
             Ok(Mapping {
-                target: Shape::of(h5, target.get())?,
+                target: target_shape,
                 file: name_of("H5Pget_virtual_filename", |to, n| (h5.H5Pget_virtual_filename)(plist, i, to, n))?,
                 dataset: name_of("H5Pget_virtual_dsetname", |to, n| (h5.H5Pget_virtual_dsetname)(plist, i, to, n))?,
-                source: Shape::of(h5, source.get())?,
+                source: whole,
             })
         }
     };

@@ -153,6 +153,14 @@ impl Chosen {
         dims.iter().copied().enumerate().find(|(_, along)| along.is_unlimited())
     }
 
+    /// Elements in one block along the dimension whose size is open; none if none is.
+    pub fn block_elements(&self) -> Option<u64> {
+        let (open, along) = self.unlimited()?;
+        let Self::Regular(dims) = self else { return None };
+        let others = dims.iter().enumerate().filter(|(dim, _)| *dim != open).map(|(_, a)| a.count.checked_mul(a.block));
+        others.chain([Some(along.block)]).try_fold(1u64, |product, n| product.checked_mul(n?))
+    }
+
     /// One past the last index along each dimension, `H5S_UNLIMITED` where its size is open; none if that depends on the
     /// extent, or if nothing is selected.
     pub fn ends(&self) -> Option<Vec<u64>> {
@@ -232,16 +240,25 @@ impl Chosen {
                 Self::Regular((0..rank).map(|_| along(r)).collect::<Result<_>>()?)
             }
             3 => {
-                let (rank, n) = (usize::from(r.u8()?), r.u32()?);
+                let (rank, n) = list_head(r)?;
                 Self::Blocks((0..n).map(|_| Ok((words(rank, r)?, words(rank, r)?))).collect::<Result<_>>()?)
             }
             4 => {
-                let (rank, n) = (usize::from(r.u8()?), r.u32()?);
+                let (rank, n) = list_head(r)?;
                 Self::Points((0..n).map(|_| words(rank, r)).collect::<Result<_>>()?)
             }
             _ => return Err(r.corrupt("a selection of an unknown kind")),
         })
     }
+}
+
+/// Dimensions and length of a list of places: each takes bytes, so that a damaged length ends with the record.
+fn list_head(r: &mut Reader<'_>) -> Result<(usize, u32)> {
+    let (rank, n) = (usize::from(r.u8()?), r.u32()?);
+    if rank == 0 && n > 0 {
+        return Err(r.corrupt("a selection of places without coordinates"));
+    }
+    Ok((rank, n))
 }
 
 fn end_of(along: &Along) -> u64 {
@@ -353,6 +370,7 @@ mod tests {
             assert_eq!(Chosen::decode(&mut Reader::new("test", &w.0)).unwrap(), chosen);
             assert!(Chosen::decode(&mut Reader::new("test", &w.0[..w.0.len() - 1])).is_err());
         }
+        assert!(Chosen::decode(&mut Reader::new("test", &[4, 0, 255, 255, 255, 255])).is_err());
     }
 
     #[test]
@@ -368,6 +386,7 @@ mod tests {
         let open = Along { count: H5S_UNLIMITED, ..along };
         assert_eq!(Chosen::Regular(vec![along, open]).ends(), Some(vec![11, H5S_UNLIMITED]));
         assert_eq!(Chosen::Regular(vec![along, open]).unlimited(), Some((1, open)));
+        assert_eq!(Chosen::Regular(vec![along, open]).block_elements(), Some(12));
         assert_eq!(Chosen::Blocks(vec![(vec![1], vec![3]), (vec![0], vec![2])]).ends(), Some(vec![4]));
         assert_eq!(moved(&[2, 5, 4, 6], 2, &[3, 5]), [[3, 5], [5, 6]]);
     }

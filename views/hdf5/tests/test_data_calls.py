@@ -144,3 +144,63 @@ with h5py.File(path, "w") as f:
     assert grown < 20 << 20, grown
 """,
     )
+
+
+def test_data_transforms(tmp_path):
+    run(
+        tmp_path,
+        """
+lib.H5Pcreate.restype = hid
+dxpl = lib.H5Pcreate(hid(h5py.h5p.DATASET_XFER.id))
+check(lib.H5Pset_data_transform(hid(dxpl), b"2*x + 1"))
+void = ctypes.c_void_p
+with h5py.File(path, "w") as f:
+    data = np.arange(200.0).reshape(10, 20)
+    for kind, chunks in [("f8", None), ("f8", (3, 7)), ("i2", (3, 7))]:
+        d = f.create_dataset(f"{kind}{chunks}", (10, 20), kind, chunks=chunks)
+        double = hid(h5py.h5t.NATIVE_DOUBLE.id)
+        kept = data.copy()
+        check(lib.H5Dwrite(hid(d.id.id), double, hid(0), hid(0), hid(dxpl), kept.ctypes.data_as(void)))
+        assert (kept == data).all() and (d[...] == 2 * data + 1).all()
+        mem = h5py.h5s.create_simple((30, 30))
+        mem.select_hyperslab((5, 4), (2, 3), (2, 2))
+        space = d.id.get_space()
+        space.select_hyperslab((1, 2), (2, 3), (3, 5))
+        out = np.full((30, 30), -1.0)
+        check(lib.H5Dread(hid(d.id.id), double, hid(mem.id), hid(space.id), hid(dxpl), out.ctypes.data_as(void)))
+        want = np.full((30, 30), -1.0)
+        want[5:8:2, 4:9:2] = 2 * (2 * data[1:5:3, 2:13:5] + 1) + 1
+        assert (out == want).all()
+    d = f.create_dataset("none", (0,), "f8", maxshape=(None,))
+    check(lib.H5Dread(hid(d.id.id), double, hid(0), hid(0), hid(dxpl), out.ctypes.data_as(void)))
+    d = f.create_dataset("text", (3,), "S4")
+    text = hid(d.id.get_type().id)
+    lib.H5Eset_auto2(hid(0), None, None)
+    assert lib.H5Dwrite(hid(d.id.id), text, hid(0), hid(0), hid(dxpl), out.ctypes.data_as(void)) < 0
+""",
+    )
+
+
+def test_early_allocation_shows_in_status_and_size(tmp_path):
+    run(
+        tmp_path,
+        """
+with h5py.File(path, "w") as f:
+    for shape, chunks, fill in [((10, 20), (3, 7), None), ((10, 20), (3, 7), 5), ((10,), None, 5), ((0,), (4,), None)]:
+        dcpl = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        dcpl.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+        if chunks:
+            dcpl.set_chunk(chunks)
+        if fill:
+            dcpl.set_fill_value(np.array(fill, "i4"))
+        space = h5py.h5s.create_simple(shape, (h5py.h5s.UNLIMITED, *shape[1:]) if chunks else None)
+        name = f"{shape}{chunks}{fill}".encode()
+        d = h5py.h5d.create(f.id, name, h5py.h5t.NATIVE_INT32, space, dcpl)
+        whole = int(np.prod([-(-n // c) * c for n, c in zip(shape, chunks or [1] * len(shape))])) * 4
+        assert d.get_storage_size() == whole, (d.get_storage_size(), whole)
+        not_allocated, allocated = h5py.h5d.SPACE_STATUS_NOT_ALLOCATED, h5py.h5d.SPACE_STATUS_ALLOCATED
+        assert d.get_space_status() == (allocated if whole else not_allocated)
+        h5py.Dataset(d)[:1] = 1
+        assert d.get_storage_size() == whole
+""",
+    )

@@ -187,6 +187,44 @@ with h5py.File("g.h5", "w") as f:
     finish(script(code, tmp_path / "store", tmp_path))
 
 
+def test_native_sources_and_copies_out_of_native_files(tmp_path):
+    make = """
+import os, sys, h5py, numpy as np
+os.chdir(sys.argv[1])
+with h5py.File("n.h5", "w") as f:
+    f["s"] = np.arange(6)
+    layout = h5py.VirtualLayout((8,), "i8")
+    layout[1:7] = h5py.VirtualSource(f["s"])
+    f.create_virtual_dataset("v", layout, fillvalue=-1)
+    f.create_dataset("e", (4,), "i4", external=[("e.raw", 0, 16)])[...] = [1, 2, 3, 4]
+os.chmod("e.raw", 0o444)
+"""
+    finish(script(make, None, tmp_path))
+    look = """
+import os, sys, h5py, numpy as np
+os.chdir(sys.argv[1])
+with h5py.File("n.h5", "r") as n, h5py.File("c.h5", "w") as c:
+    assert n["v"].is_virtual and n["v"].virtual_sources()[0].dset_name == "/s"
+    n.copy("v", c, "v")
+    n.copy("e", c, "e")
+    assert c["v"][...].tolist() == [-1] * 8
+    c["s"] = np.arange(6) * 10
+    assert c["v"][...].tolist() == [-1, 0, 10, 20, 30, 40, 50, -1]
+    assert c["e"][...].tolist() == [1, 2, 3, 4] and c["e"].external == [("e.raw", 0, 16)]
+    layout = h5py.VirtualLayout((6,), "i8")
+    layout[...] = h5py.VirtualSource("n.h5", "s", (6,))
+    c.create_virtual_dataset("from_native", layout)
+    assert c["from_native"][2:4].tolist() == [2, 3]
+    try:
+        c["from_native"][0] = 1
+    except OSError as error:
+        assert "read-only" in str(error) or "write intent" in str(error), error
+    else:
+        raise SystemExit("no error")
+"""
+    finish(script(look, tmp_path / "store", tmp_path))
+
+
 EXTERNAL = """
 parts = [("a.raw", 3, 40), ("sub/b.raw", 0, 24), ("a.raw", 100, h5py.h5f.UNLIMITED)]
 os.mkdir("sub")

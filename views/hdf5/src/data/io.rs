@@ -16,7 +16,7 @@ use super::select::Selection;
 use super::virt::{self, Virtual};
 use crate::Result;
 use crate::dtype;
-use crate::error::{quietly, unsupported};
+use crate::error::quietly;
 use crate::ffi::Api;
 use crate::ffi::types::{H5P_DEFAULT, hid_t};
 use crate::file::File;
@@ -34,19 +34,13 @@ pub(super) struct Options {
 }
 
 impl Options {
-    pub(super) fn of(h5: &'static Api, dxpl: hid_t) -> Result<Self> {
+    pub(super) fn of(h5: &'static Api, dxpl: hid_t) -> Self {
         if dxpl == H5P_DEFAULT || dxpl == h5.H5P_LST_DATASET_XFER_ID_g() {
-            return Ok(Self { dxpl, skip_checksums: false });
+            return Self { dxpl, skip_checksums: false };
         }
-        // Asking for a transform that is not set is an error to HDF5, which it would print.
-        // SAFETY: plain queries of a property list.
-        let (transform, checks) = quietly(h5, || unsafe {
-            ((h5.H5Pget_data_transform)(dxpl, std::ptr::null_mut(), 0), (h5.H5Pget_edc_check)(dxpl))
-        });
-        if transform > 0 {
-            return Err(unsupported("a data transform (H5Pset_data_transform)", "apply it to the data in memory"));
-        }
-        Ok(Self { dxpl, skip_checksums: checks == EDC_DISABLED })
+        // SAFETY: a plain query of a property list.
+        let checks = quietly(h5, || unsafe { (h5.H5Pget_edc_check)(dxpl) });
+        Self { dxpl, skip_checksums: checks == EDC_DISABLED }
     }
 }
 
@@ -96,7 +90,7 @@ fn each(
 ) -> Result<()> {
     let Some(first) = parts.first() else { return Ok(()) };
     let h5 = first.dataset.h5();
-    let options = Options::of(h5, dxpl)?;
+    let options = Options::of(h5, dxpl);
     for io in parts {
         let state = &io.dataset.data;
         match &state.body {

@@ -10,6 +10,7 @@ use super::io::{Options, Types, extent, types};
 use super::memory::Memory;
 use super::runs::{Pair, Zip};
 use super::select::Selection;
+use super::transform;
 use crate::Result;
 use crate::ffi::types::hid_t;
 
@@ -47,7 +48,10 @@ unsafe impl Send for Piece {}
 pub fn later(parts: &[Io<'_>], dxpl: hid_t, direction: Direction) -> Result<Option<Later>> {
     let Some(first) = parts.first() else { return Ok(None) };
     let h5 = first.dataset.h5();
-    let options = Options::of(h5, dxpl)?;
+    if transform::is_asked(h5, dxpl) {
+        return Ok(None);
+    }
+    let options = Options::of(h5, dxpl);
     let mut pieces = Vec::with_capacity(parts.len());
     for io in parts {
         let state = &io.dataset.data;

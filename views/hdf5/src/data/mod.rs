@@ -29,6 +29,7 @@ mod resize;
 pub mod runs;
 mod select;
 mod transfer;
+mod transform;
 mod virt;
 
 use std::ffi::{c_int, c_void};
@@ -76,10 +77,16 @@ pub fn open(file: &Arc<File>, oid: u64, header: &DatasetHeader) -> Result<State>
 }
 /// Reads.
 pub fn read(parts: &[Io<'_>], dxpl: hid_t) -> Result<()> {
+    if parts.first().is_some_and(|io| transform::is_asked(io.dataset.h5(), dxpl)) {
+        return parts.iter().try_for_each(|io| transform::read(io, dxpl));
+    }
     io::read(parts, dxpl)
 }
 /// Writes. The file was checked to be writable.
 pub fn write(parts: &[Io<'_>], dxpl: hid_t) -> Result<()> {
+    if parts.first().is_some_and(|io| transform::is_asked(io.dataset.h5(), dxpl)) {
+        return parts.iter().try_for_each(|io| transform::write(io, dxpl));
+    }
     io::write(parts, dxpl)
 }
 /// The access properties as a program sees them.

@@ -187,14 +187,7 @@ impl NativeChunk {
         self.all_there(mandatory)?;
         // SAFETY: plain calls with ids and arrays of this scope.
         unsafe {
-            let fapl = h5_id(h5, "H5Pcreate", (h5.H5Pcreate)(h5.H5P_CLS_FILE_ACCESS_ID_g()))?;
-            h5_check("H5Pset_fapl_core", (h5.H5Pset_fapl_core)(fapl.get(), GROWTH_BYTES, false))?;
-            h5_check("H5Pset_vol", (h5.H5Pset_vol)(fapl.get(), h5.native_connector()?.get(), std::ptr::null()))?;
-            // HDF5 opens no two files of one name.
-            let name = format!("cenote-chunk-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
-            let name = CString::new(name).map_err(|_| h5_failed("H5Fcreate"))?;
-            let file = (h5.H5Fcreate)(name.as_ptr(), H5F_ACC_TRUNC, H5P_DEFAULT, fapl.get());
-            let file = h5_id(h5, "H5Fcreate", file)?;
+            let file = file_in_memory(h5, "cenote-chunk")?;
             // Without a cache: what was written is filtered by the time that the call returns.
             let dapl = h5_id(h5, "H5Pcreate", (h5.H5Pcreate)(h5.H5P_CLS_DATASET_ACCESS_ID_g()))?;
             h5_check("H5Pset_chunk_cache", (h5.H5Pset_chunk_cache)(dapl.get(), 0, 0, 1.0))?;
@@ -207,6 +200,21 @@ impl NativeChunk {
             let dataset = h5_id(h5, "H5Dcreate2", dataset)?;
             Ok(Scratch { dataset, _file: file })
         }
+    }
+}
+
+/// A new file in memory, by HDF5's own connector.
+pub fn file_in_memory(h5: &'static Api, name: &str) -> Result<Hid> {
+    // HDF5 opens no two files of one name.
+    let name = CString::new(format!("{name}-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
+    let name = name.map_err(|_| h5_failed("H5Fcreate"))?;
+    // SAFETY: plain calls with ids of this scope.
+    unsafe {
+        let fapl = h5_id(h5, "H5Pcreate", (h5.H5Pcreate)(h5.H5P_CLS_FILE_ACCESS_ID_g()))?;
+        h5_check("H5Pset_fapl_core", (h5.H5Pset_fapl_core)(fapl.get(), GROWTH_BYTES, false))?;
+        h5_check("H5Pset_vol", (h5.H5Pset_vol)(fapl.get(), h5.native_connector()?.get(), std::ptr::null()))?;
+        let file = (h5.H5Fcreate)(name.as_ptr(), H5F_ACC_TRUNC, H5P_DEFAULT, fapl.get());
+        h5_id(h5, "H5Fcreate", file)
     }
 }
 

@@ -54,7 +54,16 @@ pub fn storage_size(dataset: &Dataset) -> Result<u64> {
         Body::Plain { elements, .. } | Body::Blocks { elements, .. } => {
             Ok(if is_allocated(dataset)? { elements * state.element_bytes as u64 } else { 0 })
         }
-        Body::Chunked(chunks) => chunks.existing()?.iter().try_fold(0u64, |sum, (_, record)| Ok(sum + record.bytes)),
+        Body::Chunked(chunks) => {
+            let existing = chunks.existing()?;
+            let stored: u64 = existing.iter().map(|(_, record)| record.bytes).sum();
+            if dataset.header.props.alloc_time != H5D_ALLOC_TIME_EARLY {
+                return Ok(stored);
+            }
+            // HDF5 would have made the others when it made the dataset.
+            let missing = chunks.geometry()?.chunks().saturating_sub(existing.len() as u64);
+            Ok(if missing == 0 { stored } else { stored + missing * chunks.fill_bytes_stored()? })
+        }
     }
 }
 
@@ -79,6 +88,7 @@ pub fn space_status(dataset: &Dataset) -> Result<c_int> {
     if let Body::Chunked(chunks) = &dataset.data.body {
         let (have, all) = (chunks.existing()?.len() as u64, chunks.geometry()?.chunks());
         return Ok(match have {
+            _ if all > 0 && dataset.header.props.alloc_time == H5D_ALLOC_TIME_EARLY => H5D_SPACE_STATUS_ALLOCATED,
             0 => H5D_SPACE_STATUS_NOT_ALLOCATED,
             _ if have == all => H5D_SPACE_STATUS_ALLOCATED,
             _ => H5D_SPACE_STATUS_PART_ALLOCATED,
@@ -88,6 +98,16 @@ pub fn space_status(dataset: &Dataset) -> Result<c_int> {
 }
 
 impl Chunked {
+    /// Bytes that a chunk of nothing but fill takes when it is stored.
+    fn fill_bytes_stored(&self) -> Result<u64> {
+        if self.facts.pipeline.is_empty() {
+            return Ok(self.facts.chunk_bytes);
+        }
+        let mut image = vec![0; self.facts.chunk_bytes as usize];
+        super::chunked::fill_bytes(&mut image, self.facts.fill.as_deref());
+        Ok(self.encode(&image)?.0.len() as u64)
+    }
+
     /// Every chunk that exists: grid coordinates and record, row-major.
     pub(super) fn existing(&self) -> Result<Vec<(Vec<u64>, ChunkRecord)>> {
         self.flush_aside()?;

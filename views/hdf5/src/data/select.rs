@@ -103,6 +103,18 @@ impl Selection {
     }
 }
 
+/// All runs of a selection.
+pub fn all_runs(source: &mut dyn RunSource) -> Result<Vec<Run>> {
+    let mut runs = Vec::new();
+    loop {
+        let before = runs.len();
+        source.fetch(&mut runs)?;
+        if runs.len() == before {
+            return Ok(runs);
+        }
+    }
+}
+
 /// The dimensions of a dataspace.
 pub fn dims_of(h5: &'static Api, space: hid_t) -> Result<Vec<u64>> {
     let mut dims = [0u64; RANK_MAX];

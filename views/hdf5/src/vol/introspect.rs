@@ -2,7 +2,6 @@
 
 use std::ffi::{c_int, c_void};
 
-use crate::Result;
 use crate::ffi::class::{
     ConnectorClass, IntrospectClass, NATIVE_ATTR_ITERATE_OLD, NATIVE_DATASET_CHUNK_ITER,
     NATIVE_DATASET_GET_CHUNK_INDEX_TYPE, NATIVE_DATASET_GET_VLEN_BUF_SIZE, NATIVE_GROUP_GET_OBJINFO,
@@ -11,6 +10,7 @@ use crate::ffi::class::{
 use crate::ffi::types::herr_t;
 use crate::ffi::{Api, entry};
 use crate::object::{Body, Handle};
+use crate::{Result, blob};
 
 use super::{args, status};
 
@@ -65,8 +65,10 @@ unsafe extern "C" fn get_conn_cls<const N: usize>(
     status::<N>("introspect_get_conn_cls", |h5| {
         let own = entry::class_of(N).map_or(std::ptr::null(), std::ptr::from_ref);
         // See `facade`. The file inside stored types tells the truth, because there libhdf5 would go on to use it.
+        // While elements are converted, all do: else references would be taken to lead from one file into another, and be
+        // stored with a file name, which is wrong once the file is renamed.
         let is_object = matches!(Handle::at(object), Ok(handle) if !matches!(handle.body, Body::Anchor));
-        let class = if is_object && level != LEVEL_CURRENT {
+        let class = if is_object && level != LEVEL_CURRENT && blob::current_file().is_none() {
             super::facade::reset();
             native_class(h5, object)?
         } else {

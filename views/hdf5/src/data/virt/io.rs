@@ -7,8 +7,8 @@ use cenote::{Error, ErrorKind};
 use super::source::Source;
 use super::{Virtual, deeper, dims_of, is_numbered, misfit, unlimited};
 use crate::data::access::{self, View};
-use crate::data::runs::{Run, RunSource};
-use crate::data::select::Selection;
+use crate::data::runs::Run;
+use crate::data::select::{self, Selection};
 use crate::data::{self, Io};
 use crate::error::{h5_check, h5_failed, h5_id, quietly};
 use crate::ffi::types::{H5D_FILL_VALUE_UNDEFINED, H5S_ALL, H5S_BLOCK, H5S_SELECT_AND, H5S_SELECT_OR, hid_t};
@@ -310,15 +310,7 @@ impl Finder<'_> {
 }
 
 fn runs_of(h5: &'static Api, space: hid_t) -> Result<Vec<Run>> {
-    let mut source: Box<dyn RunSource> = Selection::of(h5, space)?.runs;
-    let mut runs = Vec::new();
-    loop {
-        let before = runs.len();
-        source.fetch(&mut runs)?;
-        if runs.len() == before {
-            return Ok(runs);
-        }
-    }
+    select::all_runs(&mut *Selection::of(h5, space)?.runs)
 }
 
 /// The elements of `runs` that are not in `covered`, which is sorted.
