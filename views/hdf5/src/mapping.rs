@@ -86,13 +86,27 @@ pub fn put_mappings(h5: &'static Api, plist: hid_t, mappings: &[Mapping]) -> Res
     unsafe {
         h5_check("H5Pset_layout", (h5.H5Pset_layout)(plist, H5D_VIRTUAL))?;
         for mapping in mappings {
-            let (target, source): (Hid, Hid) = (mapping.target.space(h5)?, mapping.source.space(h5)?);
+            let target: Hid = mapping.target.space(h5)?;
+            let source = source_space(h5, &mapping.source, target.get())?;
             let (file, dataset) = (c_name(&mapping.file)?, c_name(&mapping.dataset)?);
             let status = (h5.H5Pset_virtual)(plist, target.get(), file.as_ptr(), dataset.as_ptr(), source.get());
             h5_check("H5Pset_virtual", status)?;
         }
     }
     Ok(())
+}
+
+/// The source's dataspace. Of a source that is mapped whole, a native file does not say the extent: then any does that has
+/// as many elements as the target.
+fn source_space(h5: &'static Api, source: &Shape, target: hid_t) -> Result<Hid> {
+    // SAFETY: a plain query.
+    let count = unsafe { (h5.H5Sget_select_npoints)(target) };
+    match (&source.extent, &source.chosen, u64::try_from(count)) {
+        (Extent::Scalar, Chosen::All, Ok(count)) if count != 1 => {
+            Extent::Simple { dims: vec![count], max: vec![count] }.space(h5)
+        }
+        _ => source.space(h5),
+    }
 }
 
 /// The external files of a dataset creation property list.

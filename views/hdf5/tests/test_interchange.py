@@ -217,3 +217,34 @@ def test_a_tree_of_a_file_needs_no_hdf5(cenote, tmp_path):
     assert all(node["path"].count("/") == 1 for node in shallow) and len(shallow) > 20
     lines = cenote("tree", "ours.h5").splitlines()
     assert lines[0].startswith("/  ") and any("chunked  100 of any x 60 of 80, float64" in line for line in lines)
+
+
+def test_user_blocks_virtual_datasets_and_external_files_go_along(cenote, tmp_path):
+    make = """
+import h5py, numpy as np
+with h5py.File("source.h5", "w") as f:
+    f["a"] = np.arange(5)
+    f.create_dataset("b", data=np.arange(5, 10), chunks=(2,), compression="gzip")
+with h5py.File("native.h5", "w", userblock_size=1024) as f:
+    layout = h5py.VirtualLayout((10,), "i8")
+    layout[:5] = h5py.VirtualSource("source.h5", "a", (5,))
+    layout[5:9] = h5py.VirtualSource("source.h5", "b", (5,))[1:]
+    f.create_virtual_dataset("v", layout, fillvalue=-1)
+    f.create_dataset("e", (4,), "i4", external=[("e.bin", 0, 16)])[:] = range(4)
+with open("native.h5", "r+b") as f:
+    f.write(b"a program's own" * 60)
+"""
+    tell = """
+import sys, h5py
+with h5py.File(sys.argv[1]) as f:
+    print(f.userblock_size, f["v"][()], f["v"].is_virtual, f["e"][()], f["e"].external)
+    print([(s.file_name, s.dset_name, s.vspace.get_regular_hyperslab()) for s in f["v"].virtual_sources()])
+"""
+    run(None, tmp_path, "-c", make)
+    want = run(None, tmp_path, "-c", tell, "native.h5")
+    cenote("import", "native.h5", "ours.h5")
+    assert run(tmp_path / "store", tmp_path, "-c", tell, "ours.h5") == want
+    cenote("export", "ours.h5", "out.h5")
+    assert run(None, tmp_path, "-c", tell, "out.h5") == want
+    blocks = [(tmp_path / name).read_bytes()[:1024] for name in ("native.h5", "ours.h5", "out.h5")]
+    assert blocks[0].startswith(b"a program's own") and blocks[0] == blocks[1] == blocks[2]
