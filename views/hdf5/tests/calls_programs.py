@@ -341,6 +341,27 @@ def an_emptied_group_counts_from_zero_again(d):
 
 
 @program
+def calls_about_the_file_format(d):
+    c = C()
+    yes = ctypes.c_bool()
+    with h5py.File(f"{d}/f.h5", "w") as f:
+        x = f.create_dataset("x", data=np.arange(10))
+        at = f.id.id
+        yield [c.H5Fincrement_filesize(at, ctypes.c_uint64(10)), c.H5Fformat_convert(at)]
+        for call in (c.H5Odisable_mdc_flushes, c.H5Oenable_mdc_flushes):
+            call(x.id.id)
+            c.H5Oare_mdc_flushes_disabled(x.id.id, ctypes.byref(yes))
+            yield [yes.value]
+        yield [c.H5Dformat_convert(x.id.id)]
+        yield [call(x.id.id) for call in (c.H5Oflush, c.H5Orefresh, c.H5Dflush, c.H5Drefresh)], x[:].tolist()
+        c.H5Oincr_refcount(x.id.id)
+        yield [h5py.h5o.get_info(x.id).rc]
+        del f["x"]
+        yield [h5py.h5o.get_info(x.id).rc, x[3]]
+        c.H5Odecr_refcount(x.id.id)
+
+
+@program
 def names_may_be_long(d):
     with h5py.File(f"{d}/f.h5", "w", libver="latest") as f:
         for n in (64_000, 65_535, 66_560):

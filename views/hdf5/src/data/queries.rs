@@ -13,7 +13,7 @@ use super::{select, transfer};
 use crate::Result;
 use crate::error::unsupported;
 use crate::ffi::class::{
-    NATIVE_DATASET_CHUNK_ITER, NATIVE_DATASET_CHUNK_READ, NATIVE_DATASET_CHUNK_WRITE,
+    NATIVE_DATASET_CHUNK_ITER, NATIVE_DATASET_CHUNK_READ, NATIVE_DATASET_CHUNK_WRITE, NATIVE_DATASET_FORMAT_CONVERT,
     NATIVE_DATASET_GET_CHUNK_INDEX_TYPE, NATIVE_DATASET_GET_CHUNK_INFO_BY_COORD, NATIVE_DATASET_GET_CHUNK_INFO_BY_IDX,
     NATIVE_DATASET_GET_CHUNK_STORAGE_SIZE, NATIVE_DATASET_GET_NUM_CHUNKS, NATIVE_DATASET_GET_OFFSET,
 };
@@ -262,6 +262,10 @@ pub fn optional(dataset: &Dataset, op: c_int, args: *mut c_void, dxpl: hid_t) ->
     if op == NATIVE_DATASET_GET_OFFSET {
         // SAFETY: HDF5 passes this operation's arguments.
         unsafe { give(*args.cast::<*mut haddr_t>(), HADDR_UNDEF) };
+        return Ok(());
+    }
+    if op == NATIVE_DATASET_FORMAT_CONVERT {
+        // There is one format.
         return Ok(());
     }
     let Body::Chunked(chunks) = &dataset.data.body else {

@@ -96,6 +96,9 @@ pub const NATIVE_GROUP_ITERATE_OLD: c_int = 0;
 pub const NATIVE_GROUP_GET_OBJINFO: c_int = 1;
 pub const NATIVE_OBJECT_GET_COMMENT: c_int = 0;
 pub const NATIVE_OBJECT_SET_COMMENT: c_int = 1;
+pub const NATIVE_OBJECT_DISABLE_MDC_FLUSHES: c_int = 2;
+pub const NATIVE_OBJECT_ENABLE_MDC_FLUSHES: c_int = 3;
+pub const NATIVE_OBJECT_ARE_MDC_FLUSHES_DISABLED: c_int = 4;
 pub const NATIVE_OBJECT_GET_NATIVE_INFO: c_int = 5;
 
 #[repr(C)]

@@ -1,7 +1,7 @@
 //! What one process knows about a file that it has open, however many times: which objects are open, and the handle of
 //! its metadata, which remembers what was read while nobody changes it (see [`cenote::Index::remembering`]).
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Weak};
 
@@ -30,6 +30,8 @@ struct State {
     /// Of those, open for writing.
     writers: u32,
     open: HashMap<u64, OpenObject>,
+    /// Objects whose metadata a program does not want to be flushed (`H5Odisable_mdc_flushes`).
+    corked: HashSet<u64>,
     /// What other ranks have open, while a change is made for them.
     elsewhere: Option<Marks>,
     /// Objects without a link that wait for the ranks to close the file, since some rank may have them open.
@@ -94,6 +96,19 @@ impl Shared {
         if is_last {
             self.ahead.leave();
         }
+    }
+    /// Notes what a program wants of flushes of an object's metadata.
+    pub fn cork(&self, oid: u64, on: bool) {
+        let corked = &mut self.state.lock().corked;
+        if on {
+            corked.insert(oid)
+        } else {
+            corked.remove(&oid)
+        };
+    }
+    /// True if a program wants no flushes of an object's metadata.
+    pub fn is_corked(&self, oid: u64) -> bool {
+        self.state.lock().corked.contains(&oid)
     }
     /// An object was opened.
     pub fn opened(&self, oid: u64, doomed: bool) {

@@ -339,12 +339,19 @@ unsafe extern "C" fn optional<const N: usize>(
 
 unsafe extern "C" fn close_dataset<const N: usize>(pointer: *mut c_void, _: hid_t, req: *mut *mut c_void) -> herr_t {
     status::<N>("dataset_close", |_| {
-        if !req.is_null() && tasks::any() {
+        if may_close_later(req, pointer) {
             return close_later(req, "dataset_close", pointer, Handle::close);
         }
         tasks::settle()?;
         Handle::close(pointer)
     })
+}
+
+/// True if a program wants a handle closed without waiting for what is under way. Processes that act together close at
+/// once.
+pub fn may_close_later(req: *mut *mut c_void, pointer: *mut c_void) -> bool {
+    let is_single = |handle: &Handle| handle.file().is_ok_and(|file| file.team.is_none());
+    !req.is_null() && tasks::any() && Handle::at(pointer).is_ok_and(is_single)
 }
 
 /// Has a handle closed when what is under way is done.

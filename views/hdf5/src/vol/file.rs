@@ -23,7 +23,7 @@ use crate::meta::{header, keys};
 use crate::object::{Body, Handle};
 use crate::{tasks, team};
 
-use super::dataset::close_later;
+use super::dataset::{close_later, may_close_later};
 use super::{args, object, status, unknown_op};
 
 /// Bytes of a token that count: an object's number.
@@ -235,9 +235,7 @@ unsafe extern "C" fn optional<const N: usize>(
 
 unsafe extern "C" fn close<const N: usize>(pointer: *mut c_void, _: hid_t, req: *mut *mut c_void) -> herr_t {
     status::<N>("file_close", |h5| {
-        // Ranks that close a file together do so on the threads that call MPI.
-        let is_shared = Handle::at(pointer)?.file()?.team.is_some();
-        if !req.is_null() && !is_shared && tasks::any() {
+        if may_close_later(req, pointer) {
             return close_later(req, "file_close", pointer, move |pointer| close_file(h5, pointer));
         }
         tasks::settle()?;

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use crate::ffi::class::{
     ConnectorClass, IntrospectClass, NATIVE_ATTR_ITERATE_OLD, NATIVE_DATASET_CHUNK_ITER,
     NATIVE_DATASET_GET_CHUNK_INDEX_TYPE, NATIVE_DATASET_GET_VLEN_BUF_SIZE, NATIVE_GROUP_GET_OBJINFO,
-    NATIVE_GROUP_ITERATE_OLD, NATIVE_OBJECT_GET_COMMENT, NATIVE_OBJECT_GET_NATIVE_INFO, NATIVE_OBJECT_SET_COMMENT,
+    NATIVE_GROUP_ITERATE_OLD, NATIVE_OBJECT_GET_COMMENT, NATIVE_OBJECT_GET_NATIVE_INFO,
 };
 use crate::ffi::types::herr_t;
 use crate::ffi::{Api, entry};
@@ -95,7 +95,7 @@ fn is_supported(class: c_int, op: c_int) -> bool {
                 && op != NATIVE_DATASET_GET_VLEN_BUF_SIZE
         }
         7 => op == NATIVE_GROUP_GET_OBJINFO || op == NATIVE_GROUP_ITERATE_OLD,
-        9 => matches!(op, NATIVE_OBJECT_GET_COMMENT | NATIVE_OBJECT_SET_COMMENT | NATIVE_OBJECT_GET_NATIVE_INFO),
+        9 => (NATIVE_OBJECT_GET_COMMENT..=NATIVE_OBJECT_GET_NATIVE_INFO).contains(&op),
         _ => false,
     }
 }

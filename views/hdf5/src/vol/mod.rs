@@ -139,8 +139,18 @@ const INDIFFERENT: [&str; 23] = [
     "group_close",
 ];
 /// Groups of callbacks of which the same holds.
-const INDIFFERENT_GROUPS: [&str; 7] =
-    ["introspect_", "blob_", "token_", "request_", "link_get", "link_create", "object_open"];
+const INDIFFERENT_GROUPS: [&str; 10] = [
+    "introspect_",
+    "blob_",
+    "token_",
+    "request_",
+    "link_get",
+    "link_create",
+    "link_specific",
+    "object_open",
+    "object_get",
+    "file_get",
+];
 
 /// Waits for what is under way, unless `callback` has nothing to do with it.
 fn settle_tasks(callback: &str) -> Result<()> {

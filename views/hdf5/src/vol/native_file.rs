@@ -31,6 +31,7 @@ const GET_MDC_LOGGING_STATUS: c_int = 16;
 const FORMAT_CONVERT: c_int = 17;
 const GET_MDC_IMAGE_INFO: c_int = 20;
 const GET_EOA: c_int = 21;
+const INCREMENT_SIZE: c_int = 22;
 const SET_LIBVER_BOUNDS: c_int = 23;
 const GET_NO_ATTRS_HINT: c_int = 24;
 const SET_NO_ATTRS_HINT: c_int = 25;
@@ -104,7 +105,8 @@ pub fn optional(file: &Arc<File>, what: &OptionalArgs) -> Result<()> {
                 file.intent.fetch_or(H5F_ACC_SWMR_WRITE, Ordering::Relaxed);
                 Ok(())
             }
-            POST_OPEN | SET_LIBVER_BOUNDS | CLEAR_ELINK_CACHE | RESET_MDC_HIT_RATE | FORMAT_CONVERT => Ok(()),
+            INCREMENT_SIZE | POST_OPEN | SET_LIBVER_BOUNDS | CLEAR_ELINK_CACHE | RESET_MDC_HIT_RATE
+            | FORMAT_CONVERT => Ok(()),
             GET_SIZE | GET_EOA => args::put(*at.cast::<*mut u64>(), file.stored_bytes()?),
             GET_FREE_SPACE => args::put(*at.cast::<*mut u64>(), 0),
             GET_FREE_SECTIONS => {

@@ -6,6 +6,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use crate::Result;
 use crate::ffi::Api;
 use crate::ffi::class::{
+    NATIVE_OBJECT_ARE_MDC_FLUSHES_DISABLED, NATIVE_OBJECT_DISABLE_MDC_FLUSHES, NATIVE_OBJECT_ENABLE_MDC_FLUSHES,
     NATIVE_OBJECT_GET_COMMENT, NATIVE_OBJECT_GET_NATIVE_INFO, NATIVE_OBJECT_SET_COMMENT, OBJECT_CHANGE_REF_COUNT,
     OBJECT_EXISTS, OBJECT_FLUSH, OBJECT_GET_FILE, OBJECT_GET_INFO, OBJECT_GET_NAME, OBJECT_GET_TYPE, OBJECT_LOOKUP,
     OBJECT_REFRESH, OBJECT_VISIT, ObjectClass, ObjectGetArgs, ObjectSpecificArgs, ObjectVisit,
@@ -266,6 +267,14 @@ unsafe extern "C" fn optional<const N: usize>(
                         }
                     })
                 })
+            }
+            // Nothing is held back here that a flush could be told to leave alone; what was said is remembered.
+            NATIVE_OBJECT_DISABLE_MDC_FLUSHES | NATIVE_OBJECT_ENABLE_MDC_FLUSHES => {
+                place.file.shared.cork(place.oid, what.op_type == NATIVE_OBJECT_DISABLE_MDC_FLUSHES);
+                Ok(())
+            }
+            NATIVE_OBJECT_ARE_MDC_FLUSHES_DISABLED => {
+                args::put(*args::of(what.args.cast::<*mut bool>())?, place.file.shared.is_corked(place.oid))
             }
             NATIVE_OBJECT_GET_NATIVE_INFO => {
                 let a = args::of(what.args.cast::<GetNativeInfo>())?;
