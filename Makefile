@@ -1,11 +1,11 @@
 # Cenote. `make run` is all that a newcomer needs; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test mpi matrix verify fix bench simulate crash faults fuzz soak clean
+.PHONY: help setup build run test differential mpi matrix verify fix bench simulate crash faults fuzz soak clean
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 export PYTHON ?= python3
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 setup: ## install what is missing (says what it does; safe to repeat)
 	@scripts/setup.sh
@@ -24,6 +24,9 @@ mpi: build ## parallel HDF5 programs with Open MPI and MPICH (on Debian 13, or a
 
 matrix: build ## run every HDF5 client that is there on the connector, and write docs/hdf5-matrix.md
 	@.venv/bin/python -m scripts.hdf5_matrix
+
+differential: build ## random HDF5 calls on Cenote and natively must do the same (ARGS="--operations N --seed N")
+	@cd views/hdf5/tests && ../../../.venv/bin/python -m differential $(ARGS)
 
 verify: setup ## the read-only gate: format, lints, rooms, documentation
 	@scripts/verify.sh

@@ -155,6 +155,45 @@ pub fn convert(
     Ok(())
 }
 
+/// True if stored elements of this type name bytes in the heap (or might: references do if they are new ones).
+pub fn names_blobs(h5: &Api, dtype: hid_t) -> bool {
+    // SAFETY: a query of a datatype.
+    has_variable_parts(h5, dtype) || unsafe { (h5.H5Tdetect_class)(dtype, H5T_REFERENCE) > 0 }
+}
+
+/// True if elements have variable-length sequences or strings in them.
+pub fn has_variable_parts(h5: &Api, dtype: hid_t) -> bool {
+    // HDF5 counts variable-length strings as strings when it detects classes, so these are looked for by hand.
+    // SAFETY: queries of a datatype.
+    unsafe {
+        let has = |class| (h5.H5Tdetect_class)(dtype, class) > 0;
+        has(H5T_VLEN) || (has(H5T_STRING) && has_variable_string(h5, dtype))
+    }
+}
+
+fn has_variable_string(h5: &Api, dtype: hid_t) -> bool {
+    // SAFETY: queries of a datatype; ids that HDF5 makes are closed again.
+    unsafe {
+        if (h5.H5Tis_variable_str)(dtype) > 0 {
+            return true;
+        }
+        let look = |id: hid_t| {
+            let found = id > 0 && has_variable_string(h5, id);
+            if id > 0 {
+                (h5.H5Tclose)(id);
+            }
+            found
+        };
+        match (h5.H5Tget_class)(dtype) {
+            H5T_COMPOUND => {
+                (0..(h5.H5Tget_nmembers)(dtype).max(0)).any(|i| look((h5.H5Tget_member_type)(dtype, i as u32)))
+            }
+            H5T_ARRAY | H5T_VLEN => look((h5.H5Tget_super)(dtype)),
+            _ => false,
+        }
+    }
+}
+
 /// What is inside a datatype.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Inside {

@@ -216,6 +216,9 @@ impl Handle {
             return Ok(());
         }
         let Ok(place) = handle.place() else { return Ok(()) };
+        if let Body::Attr(attr) = &handle.body {
+            place.file.shared.attr_closed(attr.uid);
+        }
         Self::dissolve_mounts(&place.file);
         if !matches!(handle.body, Body::Attr(_)) && place.file.shared.closed(place.oid) && place.file.writable {
             if place.file.team.is_some() && !crate::team::is_independent() {

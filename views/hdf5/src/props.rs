@@ -1,7 +1,7 @@
 //! Creation properties of datasets, groups, datatypes and files in our own encoding: HDF5's encoded property lists
 //! cannot be read by an older libhdf5, and several versions share one file here.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_uint};
 use std::sync::Arc;
 
 use cenote::{Error, ErrorKind};
@@ -107,6 +107,9 @@ pub struct DatasetProps {
     pub fill_time: i32,
     /// `H5D_ALLOC_TIME_*`.
     pub alloc_time: i32,
+    /// The program set that time itself. Native files do not store this, so only the handle that made a dataset
+    /// knows when it is the layout's preset time.
+    pub alloc_chosen: bool,
 }
 
 impl ObjectProps {
@@ -250,6 +253,9 @@ impl DatasetProps {
             h5_check("H5Pget_alloc_time", (h5.H5Pget_alloc_time)(plist, &raw mut alloc_time))?;
         }
         let (layout, chunk_opts) = layout_of(h5, plist)?;
+        let mut is_preset: c_uint = 1;
+        // SAFETY: the property is of this size.
+        unsafe { (h5.H5Pget)(plist, c"alloc_time_state".as_ptr(), (&raw mut is_preset).cast()) };
         let fill = if fill_status == H5D_FILL_VALUE_USER_DEFINED { Some(fill_of(file, plist, dtype)?) } else { None };
         Ok(Self {
             object: ObjectProps::of(h5, plist)?,
@@ -260,6 +266,7 @@ impl DatasetProps {
             fill,
             fill_time,
             alloc_time,
+            alloc_chosen: is_preset == 0,
         })
     }
     /// A property list with these properties, for a dataset of type `dtype`.
@@ -283,7 +290,11 @@ impl DatasetProps {
                 h5_check("H5Pset_filter", (h5.H5Pset_filter)(id, f.id, f.flags, f.params.len(), f.params.as_ptr()))?;
             }
             h5_check("H5Pset_fill_time", (h5.H5Pset_fill_time)(id, self.fill_time))?;
-            h5_check("H5Pset_alloc_time", (h5.H5Pset_alloc_time)(id, self.alloc_time))?;
+            let mut preset = 0;
+            h5_check("H5Pget_alloc_time", (h5.H5Pget_alloc_time)(id, &raw mut preset))?;
+            if self.alloc_chosen || self.alloc_time != preset {
+                h5_check("H5Pset_alloc_time", (h5.H5Pset_alloc_time)(id, self.alloc_time))?;
+            }
             if self.fill_status == H5D_FILL_VALUE_UNDEFINED {
                 h5_check("H5Pset_fill_value", (h5.H5Pset_fill_value)(id, dtype, std::ptr::null()))?;
             }
@@ -377,7 +388,7 @@ impl DatasetProps {
         }
         let (fill_status, fill_time, alloc_time) = (r.u32()? as i32, r.u32()? as i32, r.u32()? as i32);
         let fill = if r.u8()? == 0 { None } else { Some(Stored::decode(r)?) };
-        Ok(Self { object, layout, chunk_opts, filters, fill_status, fill, fill_time, alloc_time })
+        Ok(Self { object, layout, chunk_opts, filters, fill_status, fill, fill_time, alloc_time, alloc_chosen: false })
     }
 }
 
@@ -470,6 +481,7 @@ mod tests {
             fill: Some(Stored { elements: vec![1, 2, 3, 4], heap: vec![] }),
             fill_time: 2,
             alloc_time: 3,
+            alloc_chosen: false,
         };
         let mut w = Writer::default();
         props.encode(&mut w);

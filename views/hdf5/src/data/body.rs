@@ -236,9 +236,11 @@ pub fn chunk_bytes(place: &Place, chunk: &[u64], element_bytes: usize) -> Result
 
 /// The filters as this room applies them: shuffle is told the size of an element.
 pub fn pipeline(header: &DatasetHeader, element_bytes: usize) -> Pipeline {
+    let mut is_told = false;
     let filters = header.props.filters.iter().map(|f| {
         let mut params = f.params.clone();
-        if f.id as u32 == SHUFFLE && params.is_empty() {
+        // HDF5 tells the first one only: a second one fails, and as it is optional, is left out.
+        if f.id as u32 == SHUFFLE && params.is_empty() && !std::mem::replace(&mut is_told, true) {
             params.push(element_bytes as u32);
         }
         Filter { id: f.id as u32, flags: f.flags, params }

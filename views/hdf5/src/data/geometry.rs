@@ -120,6 +120,9 @@ impl Geometry {
     /// `mem` counts along on the other side.
     pub fn cut(&self, at: u64, mem: u64, count: u64, out: &mut Vec<Piece>) {
         let rank = self.fold.len();
+        if self.fold.iter().any(|f| f.dim == 0) {
+            return; // nothing is in there; the caller sees that pieces are missing
+        }
         let (mut at, mut mem, mut left) = (at, mem, count);
         while left > 0 {
             // Coordinates of the element, its chunk, and how far a row of this chunk goes from here.

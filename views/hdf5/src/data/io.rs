@@ -61,6 +61,9 @@ pub fn read(parts: &[Io<'_>], dxpl: hid_t) -> Result<()> {
             _ => read(std::slice::from_ref(io), dxpl),
         });
     }
+    for io in parts {
+        super::queries::check_readable(io.dataset)?;
+    }
     each(parts, dxpl, virt::read, |io, transfer| match types(io)? {
         Types::Same => transfer.read_direct(),
         Types::Differ(_) if references::are_asked_for(io) => transfer.read_references(&io.dataset.file),
@@ -103,6 +106,10 @@ fn each(
         }
         let (mem, file) = Selection::pair(h5, io.mem_space, io.file_space, || extent(io))?;
         if file.count == 0 {
+            // Types that do not convert are an error even so.
+            if let Types::Differ(pair) = types(io)? {
+                Conversion::new(h5, pair.memory.get(), pair.stored.get())?;
+            }
             continue;
         }
         if io.buf.is_null() {

@@ -11,8 +11,7 @@ use super::native::NativeChunk;
 use super::place::Place;
 use super::transfer;
 use crate::error::{h5_check, unsupported};
-use crate::ffi::Api;
-use crate::ffi::types::{H5P_DEFAULT, H5T_FLOAT, H5T_INTEGER, H5T_REFERENCE, H5T_STRING, H5T_VLEN, hid_t};
+use crate::ffi::types::{H5P_DEFAULT, H5T_FLOAT, H5T_INTEGER, hid_t};
 use crate::file::File;
 use crate::object::{Dataset, DatasetHeader};
 use crate::props::Layout;
@@ -29,7 +28,7 @@ fn stored_form(file: &Arc<File>, dtype: hid_t) -> Result<(usize, bool)> {
     let h5 = file.h5;
     // SAFETY: queries of a datatype.
     let simple = unsafe { matches!((h5.H5Tget_class)(dtype), H5T_INTEGER | H5T_FLOAT) };
-    let blobs = !simple && names_blobs(h5, dtype);
+    let blobs = !simple && dtype::names_blobs(h5, dtype);
     let bytes = if simple {
         // SAFETY: as above.
         unsafe { (h5.H5Tget_size)(dtype) }
@@ -42,39 +41,6 @@ fn stored_form(file: &Arc<File>, dtype: hid_t) -> Result<(usize, bool)> {
         return Err(Error::new(ErrorKind::InvalidInput, "datatype").because(format!("its elements have {bytes} bytes")));
     }
     Ok((bytes, blobs))
-}
-
-/// True if stored elements of this type name bytes in the heap (or might: references do if they are new ones).
-fn names_blobs(h5: &Api, dtype: hid_t) -> bool {
-    // HDF5 counts variable-length strings as strings when it detects classes, so these are looked for by hand.
-    // SAFETY: queries of a datatype.
-    unsafe {
-        let has = |class| (h5.H5Tdetect_class)(dtype, class) > 0;
-        has(H5T_VLEN) || has(H5T_REFERENCE) || (has(H5T_STRING) && has_variable_string(h5, dtype))
-    }
-}
-
-fn has_variable_string(h5: &Api, dtype: hid_t) -> bool {
-    // SAFETY: queries of a datatype; ids that HDF5 makes are closed again.
-    unsafe {
-        if (h5.H5Tis_variable_str)(dtype) > 0 {
-            return true;
-        }
-        let look = |id: hid_t| {
-            let found = id > 0 && has_variable_string(h5, id);
-            if id > 0 {
-                (h5.H5Tclose)(id);
-            }
-            found
-        };
-        match (h5.H5Tget_class)(dtype) {
-            crate::ffi::types::H5T_COMPOUND => {
-                (0..(h5.H5Tget_nmembers)(dtype).max(0)).any(|i| look((h5.H5Tget_member_type)(dtype, i as u32)))
-            }
-            crate::ffi::types::H5T_ARRAY | H5T_VLEN => look((h5.H5Tget_super)(dtype)),
-            _ => false,
-        }
-    }
 }
 
 /// See [`super::create`].

@@ -14,7 +14,7 @@ use cenote::{Error, ErrorKind};
 use super::filter;
 use crate::error::{h5_check, h5_failed, h5_id, quietly};
 use crate::ffi::types::{
-    H5D_FILL_VALUE_DEFAULT, H5E_DEFAULT, H5F_ACC_TRUNC, H5P_DEFAULT, H5S_ALL, H5T_OPAQUE, hid_t, hsize_t,
+    H5D_FILL_VALUE_DEFAULT, H5E_DEFAULT, H5F_ACC_TRUNC, H5P_DEFAULT, H5S_ALL, H5T_OPAQUE, hsize_t,
 };
 use crate::ffi::{Api, Hid};
 use crate::file::File;
@@ -44,6 +44,8 @@ pub struct NativeChunk {
 /// The dataset of one chunk. It goes before its file.
 struct Scratch {
     dataset: Hid,
+    /// The mask of the chunk that it has, if it has one.
+    mask: Option<u32>,
     _file: Hid,
 }
 
@@ -71,7 +73,7 @@ impl NativeChunk {
 
     /// Makes the dataset, so that HDF5 says whether its filters are there and take such elements.
     pub fn check(&self) -> Result<()> {
-        self.with(|_| Ok(())).map_err(|error| {
+        self.with(None, |_| Ok(())).map_err(|error| {
             if error.kind() == ErrorKind::Unsupported {
                 return error;
             }
@@ -84,16 +86,17 @@ impl NativeChunk {
 
     /// The filters as HDF5 lists them of a dataset: with what they noted of its type and chunks.
     pub fn filters(&self) -> Result<Vec<Filter>> {
-        self.with(|dataset| {
+        self.with(None, |scratch| {
             // SAFETY: a plain call.
-            let plist = unsafe { (self.h5.H5Dget_create_plist)(dataset) };
+            let plist = unsafe { (self.h5.H5Dget_create_plist)(scratch.dataset.get()) };
             filters_of(self.h5, h5_id(self.h5, "H5Dget_create_plist", plist)?.get())
         })
     }
 
     /// Applies the filters to a whole chunk: what is to be stored, and the mask of optional filters that were left out.
     pub fn encode(&self, image: &[u8]) -> Result<(Vec<u8>, u32)> {
-        self.with(|dataset| {
+        self.with(Some(0), |scratch| {
+            let dataset = scratch.dataset.get();
             let offset = vec![0 as hsize_t; self.chunk.len()];
             let (mut bytes, mut mask) = (0 as hsize_t, 0);
             let h5 = self.h5;
@@ -119,6 +122,7 @@ impl NativeChunk {
                 }
             };
             h5_check("H5Dread_chunk", status)?;
+            scratch.mask = Some(mask);
             Ok((stored, mask))
         })
     }
@@ -129,7 +133,8 @@ impl NativeChunk {
         if is_raw && stored.len() == raw_len {
             return Ok(stored); // HDF5 would look for a missing filter even so
         }
-        self.with(|dataset| {
+        self.with(Some(mask), |scratch| {
+            let dataset = scratch.dataset.get();
             let h5 = self.h5;
             let offset = vec![0 as hsize_t; self.chunk.len()];
             let mut image = vec![0u8; raw_len];
@@ -144,6 +149,7 @@ impl NativeChunk {
                 let from = stored.as_ptr().cast::<c_void>();
                 let status = write(dataset, H5P_DEFAULT, mask, offset.as_ptr(), stored.len(), from);
                 h5_check("H5Dwrite_chunk", status)?;
+                scratch.mask = Some(mask);
                 let applied = self.filters.iter().enumerate().filter(|(i, _)| mask & (1 << i) == 0);
                 self.all_there(applied.map(|(_, one)| one))?;
                 let to = image.as_mut_ptr().cast::<c_void>();
@@ -162,15 +168,16 @@ impl NativeChunk {
     }
 
     /// With the dataset, made if there is none. After an error it is made anew: what HDF5 still keeps of the chunk would fail
-    /// again.
-    fn with<T>(&self, act: impl FnOnce(hid_t) -> Result<T>) -> Result<T> {
+    /// again. So it is if its chunk has another mask than the one to come: HDF5 keeps the old one when sizes are the same.
+    fn with<T>(&self, mask: Option<u32>, act: impl FnOnce(&mut Scratch) -> Result<T>) -> Result<T> {
         let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
         let done = quietly(self.h5, || {
-            let made = match scratch.take() {
+            let fits = |made: &Scratch| mask.is_none() || made.mask.is_none() || made.mask == mask;
+            let mut made = match scratch.take().filter(fits) {
                 Some(made) => made,
                 None => self.make()?,
             };
-            let done = act(made.dataset.get())?;
+            let done = act(&mut made)?;
             *scratch = Some(made);
             Ok(done)
         });
@@ -198,7 +205,7 @@ impl NativeChunk {
             let name = c"chunk".as_ptr();
             let dataset = (h5.H5Dcreate2)(at, name, dtype, space.get(), H5P_DEFAULT, plist, dapl.get());
             let dataset = h5_id(h5, "H5Dcreate2", dataset)?;
-            Ok(Scratch { dataset, _file: file })
+            Ok(Scratch { dataset, mask: None, _file: file })
         }
     }
 }

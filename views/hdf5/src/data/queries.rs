@@ -6,7 +6,6 @@ use cenote::{Error, ErrorKind};
 
 use super::body::Body;
 use super::chunked::Chunked;
-use super::filter::SHUFFLE;
 use super::native::NativeChunk;
 use super::place::ChunkRecord;
 use super::{select, transfer};
@@ -16,10 +15,11 @@ use crate::ffi::class::{
     NATIVE_DATASET_CHUNK_ITER, NATIVE_DATASET_CHUNK_READ, NATIVE_DATASET_CHUNK_WRITE, NATIVE_DATASET_FORMAT_CONVERT,
     NATIVE_DATASET_GET_CHUNK_INDEX_TYPE, NATIVE_DATASET_GET_CHUNK_INFO_BY_COORD, NATIVE_DATASET_GET_CHUNK_INFO_BY_IDX,
     NATIVE_DATASET_GET_CHUNK_STORAGE_SIZE, NATIVE_DATASET_GET_NUM_CHUNKS, NATIVE_DATASET_GET_OFFSET,
+    NATIVE_DATASET_GET_VLEN_BUF_SIZE,
 };
 use crate::ffi::types::{
-    H5D_ALLOC_TIME_EARLY, H5D_SPACE_STATUS_ALLOCATED, H5D_SPACE_STATUS_NOT_ALLOCATED, H5D_SPACE_STATUS_PART_ALLOCATED,
-    H5S_ALL, haddr_t, herr_t, hid_t, hsize_t,
+    H5D_ALLOC_TIME_EARLY, H5D_FILL_TIME_NEVER, H5D_FILL_VALUE_UNDEFINED, H5D_SPACE_STATUS_ALLOCATED,
+    H5D_SPACE_STATUS_NOT_ALLOCATED, H5D_SPACE_STATUS_PART_ALLOCATED, H5S_ALL, haddr_t, herr_t, hid_t, hsize_t,
 };
 use crate::object::Dataset;
 use crate::props::{DatasetProps, Layout};
@@ -31,14 +31,15 @@ const ADDRESS_BASE: haddr_t = 4096;
 /// See [`super::props`].
 pub fn props(dataset: &Dataset) -> DatasetProps {
     let mut props = dataset.header.props.clone();
-    // HDF5 notes there how large the elements are that it shuffles.
-    for filter in props.filters.iter_mut().filter(|filter| filter.id == SHUFFLE as i32 && filter.params.is_empty()) {
-        filter.params.push(dataset.data.element_bytes as u32);
-    }
-    if let Body::Chunked(chunks) = &dataset.data.body
-        && let Some(Ok(filters)) = chunks.facts.native.as_ref().map(NativeChunk::filters)
-    {
-        props.filters = filters; // if a filter is missing they are as the program gave them
+    let Body::Chunked(chunks) = &dataset.data.body else { return props };
+    match chunks.facts.native.as_ref().map(NativeChunk::filters) {
+        Some(Ok(filters)) => props.filters = filters,
+        Some(Err(_)) => {} // if a filter is missing they are as the program gave them
+        None => {
+            for (filter, told) in props.filters.iter_mut().zip(&chunks.facts.pipeline.filters) {
+                filter.params.clone_from(&told.params);
+            }
+        }
     }
     props
 }
@@ -65,6 +66,21 @@ pub fn storage_size(dataset: &Dataset) -> Result<u64> {
             Ok(if missing == 0 { stored } else { stored + missing * chunks.fill_bytes_stored()? })
         }
     }
+}
+
+/// Refuses to read what has neither storage nor a fill value to stand for it, as HDF5 does.
+pub fn check_readable(dataset: &Dataset) -> Result<()> {
+    let props = &dataset.header.props;
+    if props.fill_status != H5D_FILL_VALUE_UNDEFINED
+        || props.fill_time == H5D_FILL_TIME_NEVER
+        || matches!(dataset.data.body, Body::Empty)
+        || is_allocated(dataset)?
+    {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::InvalidInput, dataset.name())
+        .because("read requested with no storage allocated and undefined fill value")
+        .try_next("write it first, or give it a fill value"))
 }
 
 pub(super) fn is_allocated(dataset: &Dataset) -> Result<bool> {
@@ -135,6 +151,11 @@ impl Chunked {
             }
         }
         Ok(offset.iter().zip(&self.facts.chunk).map(|(x, c)| x / c).collect())
+    }
+
+    /// Grid coordinates of the chunk that holds the element at `offset`, which may lie outside of the extent.
+    fn around(&self, offset: &[u64]) -> Vec<u64> {
+        offset.iter().zip(&self.facts.chunk).map(|(x, c)| x / c).collect()
     }
 
     fn record_at(&self, coords: &[u64]) -> Result<Option<ChunkRecord>> {
@@ -211,6 +232,12 @@ struct NumChunks {
     count: *mut hsize_t,
 }
 #[repr(C)]
+struct VlenBufSize {
+    mem_type: hid_t,
+    space: hid_t,
+    size: *mut hsize_t,
+}
+#[repr(C)]
 struct StorageSize {
     offset: *const hsize_t,
     size: *mut hsize_t,
@@ -268,6 +295,14 @@ pub fn optional(dataset: &Dataset, op: c_int, args: *mut c_void, dxpl: hid_t) ->
         // There is one format.
         return Ok(());
     }
+    if op == NATIVE_DATASET_GET_VLEN_BUF_SIZE {
+        // SAFETY: as above.
+        let args = unsafe { &*args.cast::<VlenBufSize>() };
+        let bytes = super::parts::bytes(dataset, args.mem_type, args.space)?;
+        // SAFETY: HDF5 passes a place or null.
+        unsafe { give(args.size, bytes) };
+        return Ok(());
+    }
     let Body::Chunked(chunks) = &dataset.data.body else {
         return Err(Error::new(ErrorKind::InvalidInput, dataset.name()).because("not a chunked dataset"));
     };
@@ -282,8 +317,16 @@ pub fn optional(dataset: &Dataset, op: c_int, args: *mut c_void, dxpl: hid_t) ->
             }
             NATIVE_DATASET_GET_CHUNK_STORAGE_SIZE => {
                 let args = &*args.cast::<StorageSize>();
-                let coords = chunks.at_offset(std::slice::from_raw_parts(args.offset, rank))?;
-                give(args.size, chunks.record_at(&coords)?.map_or(0, |record| record.bytes));
+                let coords = chunks.around(std::slice::from_raw_parts(args.offset, rank));
+                match chunks.record_at(&coords)? {
+                    Some(record) => give(args.size, record.bytes),
+                    // As in HDF5: no error, and no size either, as long as there is no chunk at all.
+                    None if chunks.existing()?.is_empty() => {}
+                    None => {
+                        return Err(Error::new(ErrorKind::NotFound, dataset.name())
+                            .because("chunk storage is not allocated: it was never written"));
+                    }
+                }
                 Ok(())
             }
             NATIVE_DATASET_GET_NUM_CHUNKS => {
@@ -294,7 +337,7 @@ pub fn optional(dataset: &Dataset, op: c_int, args: *mut c_void, dxpl: hid_t) ->
             NATIVE_DATASET_GET_CHUNK_INFO_BY_IDX => info_by_index(dataset, chunks, &*args.cast::<ByIndex>()),
             NATIVE_DATASET_GET_CHUNK_INFO_BY_COORD => {
                 let args = &*args.cast::<ByCoord>();
-                let coords = chunks.at_offset(std::slice::from_raw_parts(args.offset, rank))?;
+                let coords = chunks.around(std::slice::from_raw_parts(args.offset, rank));
                 let record = chunks.record_at(&coords)?;
                 give(args.mask, record.map_or(0, |record| record.mask));
                 give(args.size, record.map_or(0, |record| record.bytes));

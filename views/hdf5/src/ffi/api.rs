@@ -208,6 +208,13 @@ api! {
         fn H5Pfill_value_defined(hid_t, *mut c_int) -> herr_t;
         fn H5Pget_fill_time(hid_t, *mut c_int) -> herr_t;
         fn H5Pset_fill_time(hid_t, c_int) -> herr_t;
+        fn H5Pset_vlen_mem_manager(
+            hid_t,
+            Option<unsafe extern "C" fn(usize, *mut c_void) -> *mut c_void>,
+            *mut c_void,
+            Option<unsafe extern "C" fn(*mut c_void, *mut c_void)>,
+            *mut c_void,
+        ) -> herr_t;
         fn H5Pget_alloc_time(hid_t, *mut c_int) -> herr_t;
         fn H5Pset_alloc_time(hid_t, c_int) -> herr_t;
         fn H5Pget_external_count(hid_t) -> c_int;

@@ -120,6 +120,7 @@ pub const H5F_OBJ_ATTR: c_uint = 0x10;
 pub const H5F_OBJ_LOCAL: c_uint = 0x20;
 pub const H5F_CLOSE_DEFAULT: c_int = 0;
 pub const H5F_CLOSE_WEAK: c_int = 1;
+pub const H5F_CLOSE_SEMI: c_int = 2;
 pub const H5F_CLOSE_STRONG: c_int = 3;
 
 // H5O info fields, copy flags
@@ -131,6 +132,7 @@ pub const H5O_COPY_EXPAND_SOFT_LINK_FLAG: c_uint = 0x2;
 pub const H5O_COPY_EXPAND_EXT_LINK_FLAG: c_uint = 0x4;
 pub const H5O_COPY_EXPAND_REFERENCE_FLAG: c_uint = 0x8;
 pub const H5O_COPY_WITHOUT_ATTR_FLAG: c_uint = 0x10;
+pub const H5O_COPY_MERGE_COMMITTED_DTYPE_FLAG: c_uint = 0x40;
 
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

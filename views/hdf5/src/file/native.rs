@@ -92,7 +92,7 @@ fn assemble(
     let container = store.nowhere(&format!("native file {}", path.display()));
     let index = container.index(IndexId(0));
     let ahead = Ahead::new(store, container.index(IndexId(0)), index.clone());
-    let shared = Shared::join(PathBuf::from(path), &container, generation, false, (index.clone(), ahead));
+    let shared = Shared::join(PathBuf::from(path), &container, generation, (index.clone(), ahead));
     Ok(Arc::new_cyclic(|file| File {
         h5,
         store: store.clone(),

@@ -522,10 +522,14 @@ pub(super) fn finish(h5: &'static Api, o: Opening<'_>) -> Result<Arc<File>> {
         )
     };
     creation::settle_page_buffer(&Meta::stored(o.meta.clone()), h5, fapl.get())?;
-    let writable = o.intent & H5F_ACC_RDWR != 0;
     let ahead = Ahead::new(&o.store, o.container.index(SUPER_INDEX), o.meta.clone());
-    let shared = Shared::join(o.store_path, &o.container, o.sup.generation, writable, (o.meta, ahead));
+    let shared = Shared::join(o.store_path, &o.container, o.sup.generation, (o.meta, ahead));
     let meta = Meta::stored(shared.meta().clone());
+    let writable = shared.may_write(o.intent & H5F_ACC_RDWR != 0);
+    if writable {
+        shared.writer_opened();
+    }
+    let intent = if writable { o.intent | H5F_ACC_RDWR } else { o.intent };
     let file = Arc::new(File {
         h5,
         store: o.store,
@@ -539,7 +543,7 @@ pub(super) fn finish(h5: &'static Api, o: Opening<'_>) -> Result<Arc<File>> {
         at_path: AtPath::new(o.user_block),
         no_attrs_hint: AtomicBool::default(),
         writable,
-        intent: AtomicU32::new(o.intent),
+        intent: AtomicU32::new(intent),
         shared,
         fapl,
         fcpl,

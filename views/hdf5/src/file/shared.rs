@@ -3,12 +3,14 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Weak};
 
 use cenote::{Container, ContainerId, Index};
 use parking_lot::Mutex;
 
 use super::ahead::Ahead;
+use crate::meta::attrs::Attr;
 use crate::team::Marks;
 
 /// Store directory, container, generation.
@@ -22,6 +24,8 @@ pub struct Shared {
     meta: Index,
     ahead: Ahead,
     state: Mutex<State>,
+    /// Some open call of this process asked for writing; all have that right then, as in HDF5.
+    writable: AtomicBool,
 }
 
 #[derive(Default)]
@@ -36,6 +40,15 @@ struct State {
     elsewhere: Option<Marks>,
     /// Objects without a link that wait for the ranks to close the file, since some rank may have them open.
     postponed: BTreeSet<u64>,
+    /// Open attributes by uid.
+    attrs: HashMap<u64, OpenAttr>,
+}
+
+#[derive(Default)]
+struct OpenAttr {
+    handles: u32,
+    /// What it was when it was deleted.
+    last: Option<Attr>,
 }
 
 #[derive(Default)]
@@ -47,26 +60,22 @@ struct OpenObject {
 
 impl Shared {
     /// What this process shares about that file; counts one more open file. `meta` and `ahead`, if this is the first.
-    pub fn join(
-        store: PathBuf,
-        container: &Container,
-        generation: u64,
-        writable: bool,
-        (meta, ahead): (Index, Ahead),
-    ) -> Arc<Self> {
+    pub fn join(store: PathBuf, container: &Container, generation: u64, (meta, ahead): (Index, Ahead)) -> Arc<Self> {
         let key = (store, container.id(), generation);
         let mut files = FILES.lock();
         files.retain(|_, weak| weak.strong_count() > 0);
         let shared = files.get(&key).and_then(Weak::upgrade).unwrap_or_else(|| {
-            let shared = Arc::new(Self { key: key.clone(), meta, ahead, state: Mutex::default() });
+            let shared = Arc::new(Self {
+                key: key.clone(),
+                meta,
+                ahead,
+                state: Mutex::default(),
+                writable: AtomicBool::new(false),
+            });
             files.insert(key, Arc::downgrade(&shared));
             shared
         });
-        {
-            let mut state = shared.state.lock();
-            state.files += 1;
-            state.writers += u32::from(writable);
-        }
+        shared.state.lock().files += 1;
         shared
     }
     /// True if this process has that container open as a file, in whatever generation.
@@ -74,9 +83,17 @@ impl Shared {
         let files = FILES.lock();
         files.iter().any(|((s, c, _), weak)| s == store && *c == container && weak.strong_count() > 0)
     }
+    /// Notes whether an open call asked for writing; true if one ever did.
+    pub fn may_write(&self, asked: bool) -> bool {
+        self.writable.fetch_or(asked, Ordering::Relaxed) || asked
+    }
     /// The file's metadata.
     pub fn meta(&self) -> &Index {
         &self.meta
+    }
+    /// One of the open files is open for writing.
+    pub fn writer_opened(&self) {
+        self.state.lock().writers += 1;
     }
     /// Its changes that are not waited for.
     pub fn ahead(&self) -> &Ahead {
@@ -126,6 +143,30 @@ impl Shared {
             return false;
         }
         state.open.remove(&oid).is_some_and(|o| o.doomed)
+    }
+    /// An attribute was opened.
+    pub fn attr_opened(&self, uid: u64) {
+        self.state.lock().attrs.entry(uid).or_default().handles += 1;
+    }
+    /// An attribute was closed.
+    pub fn attr_closed(&self, uid: u64) {
+        let mut state = self.state.lock();
+        if let Some(attr) = state.attrs.get_mut(&uid) {
+            attr.handles = attr.handles.saturating_sub(1);
+            if attr.handles == 0 {
+                state.attrs.remove(&uid);
+            }
+        }
+    }
+    /// An attribute is about to be deleted: what is open of it here stays readable, as in HDF5.
+    pub fn attr_deleted(&self, attr: &Attr) {
+        if let Some(open) = self.state.lock().attrs.get_mut(&attr.uid) {
+            open.last = Some(attr.clone());
+        }
+    }
+    /// What a deleted attribute that is still open was.
+    pub fn attr_last(&self, uid: u64) -> Option<Attr> {
+        self.state.lock().attrs.get(&uid).and_then(|open| open.last.clone())
     }
     /// If the object is open here (or may be on another rank), notes that it is to be deleted when closed, and says so.
     pub fn doom_if_open(&self, oid: u64) -> bool {

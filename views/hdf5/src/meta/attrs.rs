@@ -1,6 +1,6 @@
 //! Attributes: named values of an object, each one record.
 
-use cenote::{Error, ErrorKind, Transaction};
+use cenote::{Error, ErrorKind, NextFrom, Transaction};
 
 use crate::Result;
 use crate::file::{File, random_u64};
@@ -194,12 +194,26 @@ pub fn by_uid(file: &File, oid: u64, uid: u64) -> Result<Option<(Vec<u8>, Attr)>
     Ok(list(file, oid)?.into_iter().find(|(_, attr)| attr.uid == uid))
 }
 
-/// An open attribute's present name and record.
+/// An open attribute's present name and record; its last ones if this process has deleted it meanwhile.
 pub fn current(file: &File, oid: u64, name: &[u8], uid: u64) -> Result<(Vec<u8>, Attr)> {
     if let Some(attr) = find(file, oid, name)?.filter(|a| a.uid == uid) {
         return Ok((name.to_vec(), attr));
     }
-    by_uid(file, oid, uid)?.ok_or_else(|| missing(file, oid, name))
+    if let Some(found) = by_uid(file, oid, uid)? {
+        return Ok(found);
+    }
+    file.shared.attr_last(uid).map(|attr| (name.to_vec(), attr)).ok_or_else(|| missing(file, oid, name))
+}
+
+/// Begins creation order anew if `name`, which this transaction takes away, is the only attribute of the object.
+pub fn restart_order_if_last(tx: &mut Transaction, file: &File, oid: u64, name: &[u8]) -> Result<()> {
+    let counter = keys::of(keys::TAG_ATTR_NEXT, oid);
+    // Read first: whoever adds an attribute from now on makes this transaction fail.
+    if tx.get(&file.meta, &counter)?.is_none() {
+        return Ok(());
+    }
+    let left = file.meta.next_with_prefix(&keys::of(keys::TAG_ATTR, oid), NextFrom::Start, 2)?;
+    if left.iter().all(|(key, _)| keys::suffix(key) == name) { tx.del(&file.meta, &counter) } else { Ok(()) }
 }
 
 /// Takes an attribute away; its datatype, if a committed one, is the caller's business.
@@ -209,6 +223,7 @@ pub fn remove(tx: &mut Transaction, file: &File, oid: u64, name: &[u8]) -> Resul
     let attr = Attr::decode(&record)?;
     tx.del(&file.meta, &keys::ordered(keys::TAG_ATTR_ORDER, oid, attr.order))?;
     tx.del(&file.meta, &key)?;
+    file.shared.attr_deleted(&attr);
     Ok(attr)
 }
 

@@ -160,9 +160,10 @@ pub fn list(file: &File, group: u64) -> Result<Vec<(Vec<u8>, Link)>> {
 /// All links in the order that `index` (`H5_INDEX_*`) and `order` (`H5_ITER_*`) ask for.
 pub fn list_in(file: &File, group: u64, index: i32, order: i32) -> Result<Vec<(Vec<u8>, Link)>> {
     use crate::ffi::types::{H5_INDEX_CRT_ORDER, H5_ITER_DEC};
+    let ordered = is_ordered(file, group)?; // refuses what is no group
     let mut all = list(file, group)?;
     if index == H5_INDEX_CRT_ORDER {
-        if !is_ordered(file, group)? {
+        if !ordered {
             return Err(Error::new(ErrorKind::InvalidInput, format!("group {group:016x} of file {}", file.path))
                 .because("creation order not tracked for links in group")
                 .try_next("create groups with H5Pset_link_creation_order (h5py: track_order=True)"));

@@ -103,6 +103,7 @@ fn leave_type(tx: &mut Transaction, file: &Arc<File>, committed: u64) -> Result<
 /// Takes an attribute away from an object.
 pub fn remove_attr(tx: &mut Transaction, file: &Arc<File>, oid: u64, name: &[u8]) -> Result<()> {
     let attr = attrs::remove(tx, file, oid, name)?;
+    attrs::restart_order_if_last(tx, file, oid, name)?;
     if leave_type(tx, file, attr.committed)? { delete(tx, file, attr.committed) } else { Ok(()) }
 }
 

@@ -113,13 +113,25 @@ fn walk(from: &Place, path: &[u8], follow_last: bool, way: &mut Walk) -> Result<
         oid: Some(at.oid),
         path: at.path.clone(),
     };
+    // What `a/.` names is the object, not the link that leads to it.
+    let dotted = names_no_link(path);
     for (i, part) in parts.iter().enumerate() {
-        let last = i + 1 == parts.len();
+        let last = i + 1 == parts.len() && !dotted;
         let Some(oid) = found.oid else { return Err(not_found(&found.file, &found.path, &found.name)) };
         at = Place { file: found.file.clone(), oid, path: found.path.clone() };
         found = step(&at, part, follow_last || !last, way)?;
     }
+    if dotted && !parts.is_empty() {
+        found.group = found.oid.ok_or_else(|| not_found(&found.file, &found.path, &found.name))?;
+        found.name.clear();
+        found.link = None;
+    }
     Ok(found)
+}
+
+/// True for a path whose last component is a dot: HDF5 leaves that out, but does not take the one before for the last.
+pub fn names_no_link(path: &[u8]) -> bool {
+    path.split(|b| *b == b'/').rfind(|c| !c.is_empty()) == Some(b".")
 }
 
 fn step(at: &Place, name: &[u8], follow: bool, way: &mut Walk) -> Result<Found> {
@@ -132,7 +144,12 @@ fn step(at: &Place, name: &[u8], follow: bool, way: &mut Walk) -> Result<Found> 
         oid: None,
         path: join(&at.path, name),
     };
-    let Some(link) = link else { return Ok(found) };
+    let Some(link) = link else {
+        return match super::header::get(&at.file, at.oid)?.body {
+            super::header::Body::Group(_) => Ok(found),
+            _ => Err(links::not_a_group(&at.file, at.oid)),
+        };
+    };
     match link.target {
         Target::Hard(oid) => found.oid = Some(oid),
         _ if !follow => {}

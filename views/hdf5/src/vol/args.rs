@@ -148,6 +148,13 @@ pub fn link(object: *mut c_void, loc: *const LocParams) -> Result<Found> {
     }
 }
 
+/// The name in location parameters; empty if the link is named by index.
+pub fn link_name<'a>(loc: *const LocParams) -> Result<&'a [u8]> {
+    let loc = of(loc)?;
+    // SAFETY: `kind` says which member of the union HDF5 has filled.
+    if loc.kind == H5VL_OBJECT_BY_NAME { name(unsafe { loc.data.by_name.name }) } else { Ok(b"") }
+}
+
 /// What a link creation property list asks for: intermediate groups, and the name's character set.
 pub fn link_create(h5: &'static Api, lcpl: hid_t) -> Result<(bool, u8)> {
     check_list(h5, lcpl)?;

@@ -47,6 +47,7 @@ fn attr<'a>(pointer: *mut c_void) -> Result<&'a Attr> {
 
 /// Makes a handle from a record.
 fn handle(h5: &'static Api, place: Place, name: Vec<u8>, record: &Record) -> Result<*mut Handle> {
+    let file = place.file.clone();
     let body = Attr {
         place,
         name: Mutex::new(name),
@@ -55,6 +56,7 @@ fn handle(h5: &'static Api, place: Place, name: Vec<u8>, record: &Record) -> Res
         committed: record.committed,
         extent: record.extent.clone(),
     };
+    file.shared.attr_opened(record.uid);
     Ok(Handle::new(h5, Body::Attr(body)))
 }
 
@@ -170,6 +172,9 @@ unsafe extern "C" fn write<const N: usize>(
         let file = &a.place.file;
         file.need_writable("writing an attribute")?;
         let count = a.extent.npoints() as usize;
+        if count == 0 {
+            return Ok(());
+        }
         let store = |old: Option<&value::Stored>| value::store(file, a.dtype.get(), count, mem_type, buf, old);
         let name = a.name.lock().clone();
         file.once(&Call::new("attr_write").named(&name).about(a.place.oid), || {
@@ -197,7 +202,9 @@ unsafe extern "C" fn write<const N: usize>(
 }
 
 fn info(place: &Place, record: &Record) -> Result<H5A_info_t> {
-    let tracked = header::get(&place.file, place.oid)?.object_props().attr_order & 1 != 0;
+    // The object may be gone while the attribute is open.
+    let header = header::find(&place.file, place.oid)?;
+    let tracked = header.is_some_and(|header| header.object_props().attr_order & 1 != 0);
     let dtype = dtype::decode(place.file.h5, &record.dtype)?;
     Ok(H5A_info_t {
         corder_valid: tracked,

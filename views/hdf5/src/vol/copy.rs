@@ -7,21 +7,24 @@ use cenote::{Error, ErrorKind};
 
 use crate::ffi::types::{
     H5O_COPY_EXPAND_EXT_LINK_FLAG, H5O_COPY_EXPAND_REFERENCE_FLAG, H5O_COPY_EXPAND_SOFT_LINK_FLAG,
-    H5O_COPY_SHALLOW_HIERARCHY_FLAG, H5O_COPY_WITHOUT_ATTR_FLAG,
+    H5O_COPY_MERGE_COMMITTED_DTYPE_FLAG, H5O_COPY_SHALLOW_HIERARCHY_FLAG, H5O_COPY_WITHOUT_ATTR_FLAG,
 };
 use crate::meta::header::{self, Body as HeaderBody};
 use crate::meta::links::{self, Link, Target};
 use crate::meta::resolve::{self, Place};
-use crate::meta::{self, attrs, objects, transact};
+use crate::meta::{self, attrs, keys, objects, transact};
 use crate::object::{self as objects_open, Body};
 use crate::{Result, data, foreign};
 
 use super::copy_refs;
 use super::group::link_new;
+use super::visit;
 
 /// One call's work.
 pub struct Job {
     flags: c_uint,
+    /// Committed datatypes that the target file had before, if they were asked for.
+    types: Option<Vec<(Vec<u8>, u64)>>,
     /// Objects copied so far, by their number in the source file and that file's number.
     done: HashMap<(u64, u64), u64>,
     /// Copies made because of references.
@@ -35,6 +38,27 @@ impl Job {
     }
 }
 
+impl Job {
+    /// A committed datatype of the target file that equals `dtype`, found from its root as HDF5 does.
+    fn equal_type(&mut self, to: &Place, dtype: &[u8]) -> Result<Option<u64>> {
+        if self.types.is_none() {
+            let mut found = Vec::new();
+            let look = &mut |met: &visit::Met<'_>| {
+                if let Target::Hard(oid) = met.link.target
+                    && let Some(HeaderBody::Datatype { dtype, .. }) = header::find(&to.file, oid)?.map(|h| h.body)
+                {
+                    found.push((dtype, oid));
+                }
+                Ok(visit::Step::Go)
+            };
+            visit::links_below(&to.file, keys::ROOT, 0, 0, look)?;
+            self.types = Some(found);
+        }
+        let types = self.types.as_ref().into_iter().flatten();
+        Ok(types.into_iter().find(|(known, _)| known == dtype).map(|(_, oid)| *oid))
+    }
+}
+
 /// Copies the object at `from` to the name `name` relative to `to`. The copy appears whole: its link is made last.
 pub fn object(from: &Place, to: &Place, name: &[u8], flags: c_uint, options: (bool, u8)) -> Result<()> {
     to.file.need_writable("copying an object")?;
@@ -43,7 +67,7 @@ pub fn object(from: &Place, to: &Place, name: &[u8], flags: c_uint, options: (bo
     {
         return Err(links::exists(name));
     }
-    let mut job = Job { flags, done: HashMap::new(), pointed_at: Vec::new() };
+    let mut job = Job { flags, types: None, done: HashMap::new(), pointed_at: Vec::new() };
     let oid = one(&mut job, from, to, 0)?;
     let made = link_new(to, name, options, |tx, file, group, last| {
         objects::link_hard(tx, file, group, last, oid, options.1)?;
@@ -64,10 +88,14 @@ pub fn one(job: &mut Job, from: &Place, to: &Place, depth: u32) -> Result<u64> {
     }
     let header = header::get(&from.file, from.oid)?;
     let mut header_new = header.clone();
-    if let HeaderBody::Dataset { committed, .. } = &mut header_new.body
-        && !from.file.is_same(&to.file)
+    if let HeaderBody::Dataset { committed, .. } = &mut header_new.body {
+        *committed = type_of(job, from, to, *committed)?;
+    }
+    if let HeaderBody::Datatype { dtype, .. } = &header.body
+        && job.flags & H5O_COPY_MERGE_COMMITTED_DTYPE_FLAG != 0
+        && let Some(oid) = job.equal_type(to, dtype)?
     {
-        *committed = 0;
+        return Ok(oid);
     }
     let oid = to.file.new_id()?;
     job.done.insert(key, oid);
@@ -97,7 +125,12 @@ fn copy_link(job: &mut Job, from: &Place, to: &Place, name: &[u8], link: &Link, 
         Target::Soft(_) => job.flags & H5O_COPY_EXPAND_SOFT_LINK_FLAG != 0,
         Target::User(..) => job.flags & H5O_COPY_EXPAND_EXT_LINK_FLAG != 0,
     };
-    let target = if follow { resolve::resolve(from, name, true).ok().and_then(|f| f.place().ok()) } else { None };
+    let target = match follow.then(|| resolve::resolve(from, name, true)) {
+        Some(Ok(found)) => found.place().ok(),
+        // What leads nowhere stays as it is; a soft link whose way cannot be gone is an error, as in HDF5.
+        Some(Err(error)) if matches!(link.target, Target::Soft(_)) => return Err(error),
+        _ => None,
+    };
     match target {
         Some(child) => {
             let oid = one(job, &child, to, depth + 1)?;
@@ -111,6 +144,14 @@ fn copy_link(job: &mut Job, from: &Place, to: &Place, name: &[u8], link: &Link, 
     }
 }
 
+/// The copy of a committed datatype (0: none) that something is of: like all that is copied, made once for each call.
+fn type_of(job: &mut Job, from: &Place, to: &Place, committed: u64) -> Result<u64> {
+    if committed == 0 || header::find(&from.file, committed)?.is_none() {
+        return Ok(0);
+    }
+    one(job, &Place { file: from.file.clone(), oid: committed, path: Vec::new() }, to, 0)
+}
+
 fn copy_attrs(job: &mut Job, from: &Place, to: &Place) -> Result<()> {
     let mut all = attrs::list_in(&from.file, from.oid, 1, 0)?;
     if let Some(native) = &from.file.native {
@@ -122,15 +163,13 @@ fn copy_attrs(job: &mut Job, from: &Place, to: &Place) -> Result<()> {
         return Ok(());
     }
     for (_, attr) in &mut all {
+        attr.committed = type_of(job, from, to, attr.committed)?;
         copy_refs::in_attr(job, from, to, attr)?;
     }
     transact(&to.file, |tx| {
         for (name, attr) in &all {
             let mut attr = attr.clone();
             attr.uid = 0;
-            if !from.file.is_same(&to.file) {
-                attr.committed = 0;
-            }
             attrs::create(tx, &to.file, to.oid, name, &mut attr)?;
         }
         Ok(())

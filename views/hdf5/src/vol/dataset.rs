@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use cenote::{Error, ErrorKind};
 
+use crate::data::filter::FLAG_OPTIONAL;
 use crate::data::{self, Direction, Io};
 use crate::error::{h5_id, unsupported};
 use crate::ffi::class::{
@@ -12,7 +13,10 @@ use crate::ffi::class::{
     DATASET_GET_STORAGE_SIZE, DATASET_GET_TYPE, DATASET_REFRESH, DATASET_SET_EXTENT, DatasetClass, DatasetGetArgs,
     DatasetSpecificArgs,
 };
-use crate::ffi::types::{LocParams, OptionalArgs, herr_t, hid_t};
+use crate::ffi::types::{
+    H5D_ALLOC_TIME_EARLY, H5D_FILL_TIME_ALLOC, H5D_FILL_TIME_IFSET, H5D_FILL_TIME_NEVER, H5D_FILL_VALUE_DEFAULT,
+    H5D_FILL_VALUE_UNDEFINED, LocParams, OptionalArgs, herr_t, hid_t,
+};
 use crate::ffi::{Api, Hid};
 use crate::meta::header::{self, Body as HeaderBody, Header};
 use crate::meta::resolve::{self, Place};
@@ -72,13 +76,14 @@ unsafe extern "C" fn create<const N: usize>(
         file.need_writable("creating a dataset")?;
         dtype::look(h5, type_id)?;
         let encoded = dtype::encode(h5, type_id)?;
-        let fixed = DatasetHeader {
+        let mut fixed = DatasetHeader {
             dtype: dtype::decode(h5, &encoded)?.hidden(),
             committed: args::committed_oid(h5, type_id, &file),
             props: DatasetProps::of(&file, dcpl, type_id)?,
             extent: Extent::of(h5, space_id)?,
         };
         check(&fixed)?;
+        settle_fill(h5, &mut fixed)?;
         let header = Header {
             born_unix_s: objects::born(fixed.props.object.track_times),
             body: HeaderBody::Dataset {
@@ -118,10 +123,33 @@ fn check(fixed: &DatasetHeader) -> Result<()> {
             if matches!(fixed.props.layout, Layout::Compact | Layout::Contiguous) && dims != max {
                 return bad("extendible dataspaces need a chunked layout");
             }
-            if !fixed.props.filters.is_empty() {
+            // Where there is nothing to filter, filters that may be left out are.
+            let single = !matches!(fixed.extent, Extent::Simple { .. });
+            if fixed.props.filters.iter().any(|filter| !single || filter.flags & FLAG_OPTIONAL == 0) {
                 return bad("filters need a chunked layout");
             }
+            if fixed.props.layout == Layout::Compact && fixed.props.alloc_time != H5D_ALLOC_TIME_EARLY {
+                return bad("compact dataset must have early space allocation");
+            }
         }
+    }
+    Ok(())
+}
+
+/// HDF5's rules of when fill values are written: elements with variable-length parts always have one.
+fn settle_fill(h5: &'static Api, fixed: &mut DatasetHeader) -> Result<()> {
+    let bad = |why: &str| Err(Error::new(ErrorKind::InvalidInput, "dataset to be created").because(why));
+    let props = &mut fixed.props;
+    if dtype::has_variable_parts(h5, fixed.dtype.get()) {
+        if props.fill_time == H5D_FILL_TIME_IFSET && props.fill_status == H5D_FILL_VALUE_DEFAULT {
+            props.fill_time = H5D_FILL_TIME_ALLOC;
+        }
+        if props.fill_time == H5D_FILL_TIME_NEVER {
+            return bad("variable-length elements need a fill value, and it is never to be written");
+        }
+    }
+    if props.fill_status == H5D_FILL_VALUE_UNDEFINED && props.fill_time == H5D_FILL_TIME_ALLOC {
+        return bad("fill value writing on allocation set, but no fill value defined");
     }
     Ok(())
 }

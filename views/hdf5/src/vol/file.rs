@@ -15,8 +15,9 @@ use crate::ffi::class::{
     FileGetArgs, FileSpecificArgs,
 };
 use crate::ffi::types::{
-    ContainerInfo, H5F_CLOSE_STRONG, H5F_OBJ_ATTR, H5F_OBJ_DATASET, H5F_OBJ_DATATYPE, H5F_OBJ_FILE, H5F_OBJ_GROUP,
-    H5F_OBJ_LOCAL, H5I_ATTR, H5I_DATASET, H5I_DATATYPE, H5I_FILE, H5I_GROUP, OptionalArgs, herr_t, hid_t,
+    ContainerInfo, H5F_CLOSE_SEMI, H5F_CLOSE_STRONG, H5F_OBJ_ATTR, H5F_OBJ_DATASET, H5F_OBJ_DATATYPE, H5F_OBJ_FILE,
+    H5F_OBJ_GROUP, H5F_OBJ_LOCAL, H5I_ATTR, H5I_DATASET, H5I_DATATYPE, H5I_FILE, H5I_GROUP, OptionalArgs, herr_t,
+    hid_t,
 };
 use crate::file::{File, creation, mounts, open};
 use crate::meta::{header, keys};
@@ -28,6 +29,8 @@ use super::{args, object, status, unknown_op};
 
 /// Bytes of a token that count: an object's number.
 const TOKEN_BYTES: usize = 8;
+/// `H5F_OBJ_*` of everything but files.
+const OBJECTS: c_uint = H5F_OBJ_ATTR | H5F_OBJ_DATASET | H5F_OBJ_GROUP | H5F_OBJ_DATATYPE;
 
 pub fn class<const N: usize>() -> FileClass {
     FileClass {
@@ -247,6 +250,11 @@ fn close_file(h5: &'static Api, pointer: *mut c_void) -> Result<()> {
     let handle = Handle::at(pointer)?;
     let Body::File(file) = &handle.body else { return Handle::close(pointer) };
     let file = file.clone();
+    if file.close_degree() == H5F_CLOSE_SEMI && !ids_of(h5, &file, H5F_OBJ_LOCAL | OBJECTS).is_empty() {
+        return Err(Error::new(ErrorKind::Busy, format!("file {}", file.path))
+            .because("can't close file, there are objects still open")
+            .try_next("close them, or open the file with another degree (H5Pset_fclose_degree)"));
+    }
     let stored = crate::data::flush_file(&file).and_then(|()| file.settle());
     let stored = match &file.team {
         Some(team) => team::close(&file, team, stored),
@@ -268,7 +276,7 @@ fn close_file(h5: &'static Api, pointer: *mut c_void) -> Result<()> {
 
 /// Closes all objects of a file that is closed with the degree "strong".
 fn close_objects(h5: &'static Api, file: &Arc<File>) {
-    for id in ids_of(h5, file, H5F_OBJ_LOCAL | H5F_OBJ_ATTR | H5F_OBJ_DATASET | H5F_OBJ_GROUP | H5F_OBJ_DATATYPE) {
+    for id in ids_of(h5, file, H5F_OBJ_LOCAL | OBJECTS) {
         // SAFETY: the ids are valid until their count is zero.
         unsafe { while (h5.H5Iis_valid)(id) > 0 && (h5.H5Idec_ref)(id) > 0 {} }
     }

@@ -20,7 +20,7 @@ use crate::meta::links::{self, Target};
 use crate::meta::resolve::{self, Place};
 use crate::meta::{self, keys, objects};
 use crate::object::{Body, Group, Handle};
-use crate::props::GroupProps;
+use crate::props::{GroupProps, ObjectProps};
 use crate::team::Call;
 use crate::team::wire::Spot;
 
@@ -93,7 +93,12 @@ fn make_object(
         })?;
         return Ok(Place { file, oid, path: Vec::new() });
     };
-    let (place, _) = link_new(base, name, (intermediate, cset), |tx, file, group, last| {
+    // As in HDF5, groups on the way to a group or dataset get the properties that all objects have from it.
+    let on_the_way = match &header.body {
+        HeaderBody::Datatype { .. } => None,
+        _ => Some(header.object_props()),
+    };
+    let (place, _) = link_new_as(base, name, (intermediate, cset), on_the_way, |tx, file, group, last| {
         let oid = file.new_id()?;
         objects::create(tx, file, oid, header, 0)?;
         more(tx, file, oid)?;
@@ -103,17 +108,28 @@ fn make_object(
     Ok(place)
 }
 
-/// Finds the group that a new link goes into, making intermediate ones if asked for, and calls `make` with it and the
-/// last component of the path, in one transaction.
+/// [`link_new_as`] with the preset properties for intermediate groups.
 pub fn link_new(
     base: &Place,
     name: &[u8],
-    (intermediate, cset): (bool, u8),
+    options: (bool, u8),
+    make: impl Fn(&mut cenote::Transaction, &std::sync::Arc<crate::file::File>, u64, &[u8]) -> Result<u64>,
+) -> Result<(Place, Vec<u8>)> {
+    link_new_as(base, name, options, None, make)
+}
+
+/// Finds the group that a new link goes into, making intermediate ones if asked for, and calls `make` with it and the
+/// last component of the path, in one transaction.
+fn link_new_as(
+    base: &Place,
+    name: &[u8],
+    (intermediate, _): (bool, u8),
+    on_the_way: Option<&ObjectProps>,
     make: impl Fn(&mut cenote::Transaction, &std::sync::Arc<crate::file::File>, u64, &[u8]) -> Result<u64>,
 ) -> Result<(Place, Vec<u8>)> {
     let parts = resolve::components(name);
-    let Some((last, before)) = parts.split_last() else {
-        // The path is `/` or `.`: it exists.
+    let Some((last, before)) = parts.split_last().filter(|_| !resolve::names_no_link(name)) else {
+        // The path is `/`, `.` or `a/.`: it exists.
         return Err(links::exists(name));
     };
     let mut at = if name.first() == Some(&b'/') { resolve::root_of(&base.file) } else { base.clone() };
@@ -134,12 +150,13 @@ pub fn link_new(
     let oid = meta::transact(&file, |tx| {
         let mut group = at.oid;
         for part in missing {
-            let props = default_group_props(&file, group, tx)?;
+            let props = intermediate_props(&file, group, on_the_way, tx)?;
             let header =
                 Header { born_unix_s: objects::born(props.object.track_times), body: HeaderBody::Group(props) };
             let new = file.new_id()?;
             objects::create(tx, &file, new, &header, 0)?;
-            objects::link_hard(tx, &file, group, part, new, cset)?;
+            // As in HDF5, the character set asked for is that of the last name only.
+            objects::link_hard(tx, &file, group, part, new, 0)?;
             group = new;
         }
         make(tx, &file, group, last)
@@ -152,16 +169,27 @@ pub fn link_new(
     Ok((Place { file, oid, path }, last.to_vec()))
 }
 
-/// Properties of an intermediate group: those of HDF5's defaults.
-fn default_group_props(
+/// Properties of an intermediate group: what concerns its links is its parent's, as in HDF5.
+fn intermediate_props(
     file: &std::sync::Arc<crate::file::File>,
-    _group: u64,
-    _tx: &mut cenote::Transaction,
+    parent: u64,
+    object: Option<&ObjectProps>,
+    tx: &mut cenote::Transaction,
 ) -> Result<GroupProps> {
     let h5 = file.h5;
     // SAFETY: a plain call.
     let plist = crate::error::h5_id(h5, "H5Pcreate", unsafe { (h5.H5Pcreate)(h5.H5P_CLS_GROUP_CREATE_ID_g()) })?;
-    GroupProps::of(h5, plist.get())
+    let preset = GroupProps::of(h5, plist.get())?;
+    let record = tx.get(&file.meta, &keys::of(keys::TAG_HEADER, parent))?;
+    let header = Header::decode(&record.ok_or_else(|| meta::gone(file, parent))?)?;
+    let HeaderBody::Group(above) = header.body else { return Err(links::not_a_group(file, parent)) };
+    Ok(GroupProps {
+        object: object.unwrap_or(&preset.object).clone(),
+        link_order: above.link_order,
+        link_phase: above.link_phase,
+        est_link_info: above.est_link_info,
+        heap_size_hint: preset.heap_size_hint,
+    })
 }
 
 unsafe extern "C" fn open<const N: usize>(

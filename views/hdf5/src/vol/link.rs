@@ -86,7 +86,7 @@ unsafe extern "C" fn create<const N: usize>(
                 }
                 LINK_CREATE_SOFT => {
                     let (base, name) = target(pointer, loc)?;
-                    let value = args::name(what.args.soft)?.to_vec();
+                    let value = normal(args::name(what.args.soft)?);
                     create_other(
                         &base,
                         name,
@@ -109,6 +109,20 @@ unsafe extern "C" fn create<const N: usize>(
             }
         })
     })
+}
+
+/// A path without repeated and trailing slashes, as HDF5 keeps those of soft links.
+fn normal(path: &[u8]) -> Vec<u8> {
+    let mut out: Vec<u8> = Vec::with_capacity(path.len());
+    for byte in path {
+        if *byte != b'/' || out.last() != Some(&b'/') {
+            out.push(*byte);
+        }
+    }
+    if out.len() > 1 && out.last() == Some(&b'/') {
+        out.pop();
+    }
+    out
 }
 
 fn create_hard(base: &Place, name: &[u8], existing: &Place, options: (bool, u8)) -> Result<()> {
@@ -320,8 +334,10 @@ unsafe extern "C" fn specific<const N: usize>(
             }
             LINK_EXISTS => {
                 let found = args::link(pointer, loc)?;
+                // Only `/` itself exists without a link; of `.` and the like HDF5 says no.
+                let exists = found.link.is_some() || args::link_name(loc)? == b"/";
                 // SAFETY: `op` says which member of the union is in use.
-                args::put(unsafe { what.args.exists }, found.link.is_some() || found.name.is_empty())?;
+                args::put(unsafe { what.args.exists }, exists)?;
                 Ok(0)
             }
             LINK_ITER => {
@@ -356,18 +372,19 @@ fn iterate(h5: &'static Api, group: &Place, it: &LinkIterate) -> Result<herr_t> 
     if start > 0 && start >= all.len() as u64 {
         return Err(Error::new(ErrorKind::InvalidInput, "iteration over links").because("index out of bound"));
     }
-    let mut done = start;
+    let (mut done, mut result) = (start, 0);
     for (name, link) in all.into_iter().skip(start as usize) {
-        let result = call(&name, &link)?;
+        result = call(&name, &link)?;
         done += 1;
-        if !it.idx.is_null() {
-            args::put(it.idx, done)?;
-        }
         if Step::of(result) != Step::Go {
-            return Ok(result);
+            break;
         }
     }
-    Ok(0)
+    // After a failure HDF5 leaves the index as it was.
+    if !it.idx.is_null() && result >= 0 {
+        args::put(it.idx, done)?;
+    }
+    Ok(result)
 }
 
 unsafe extern "C" fn optional<const N: usize>(

@@ -17,7 +17,7 @@ use crate::ffi::types::{
 };
 use crate::file::mounts;
 use crate::meta::header::{self, Body as HeaderBody, Header};
-use crate::meta::links::Target;
+use crate::meta::links::{Link, Target};
 use crate::meta::resolve::{self, Place};
 use crate::meta::{attrs, keys, objects, transact};
 use crate::object::{self as objects_open, Handle};
@@ -150,6 +150,9 @@ unsafe extern "C" fn get<const N: usize>(
                 }
                 OBJECT_GET_TYPE => {
                     let place = args::place(pointer, loc)?;
+                    if info(&place, 0)?.rc == 0 {
+                        return Err(crate::meta::gone(&place.file, place.oid)); // "dereferencing deleted object"
+                    }
                     args::put(what.args.kind, kind_of(&header::get(&place.file, place.oid)?))
                 }
                 OBJECT_GET_INFO => {
@@ -205,9 +208,9 @@ fn exists(pointer: *mut c_void, loc: &LocParams) -> Result<bool> {
     match resolve::resolve(&Handle::at(pointer)?.place()?, name, true) {
         Ok(found) => Ok(found.oid.is_some()),
         Err(error) if error.kind() == cenote::ErrorKind::NotFound => {
-            // A missing group on the way is an error, a dangling link at the end is not there.
+            // A missing group on the way is an error, what a dangling external link at the end names is not there.
             let last = resolve::resolve(&Handle::at(pointer)?.place()?, name, false)?;
-            if last.link.is_some() { Ok(false) } else { Err(error) }
+            if matches!(last.link, Some(Link { target: Target::User(..), .. })) { Ok(false) } else { Err(error) }
         }
         Err(error) => Err(error),
     }
@@ -253,11 +256,25 @@ unsafe extern "C" fn optional<const N: usize>(
             NATIVE_OBJECT_GET_COMMENT => {
                 let a = args::of(what.args.cast::<GetComment>())?;
                 let comment = place.file.meta.get_one(&key)?.unwrap_or_default();
-                args::give_name(&comment, a.buf, a.size, a.len)
+                // Unlike names, a comment that is cut off does not end in NUL.
+                let n = comment.len().min(a.size);
+                if !a.buf.is_null() {
+                    // SAFETY: the buffer has the size that the program says.
+                    unsafe {
+                        std::ptr::copy_nonoverlapping(comment.as_ptr(), a.buf.cast::<u8>(), n);
+                        if n < a.size {
+                            a.buf.add(n).write(0);
+                        }
+                    }
+                }
+                if a.len.is_null() { Ok(()) } else { args::put(a.len, comment.len()) }
             }
             NATIVE_OBJECT_SET_COMMENT => {
-                place.file.need_writable("setting a comment")?;
                 let comment = args::name_or_none(*args::of(what.args.cast::<*const c_char>())?)?.unwrap_or_default();
+                if comment.is_empty() && place.file.meta.get_one(&key)?.is_none() {
+                    return Ok(()); // in a file that is open for reading only, too
+                }
+                place.file.need_writable("setting a comment")?;
                 place.file.once(&Call::new("set_comment").named(comment).about(place.oid), || {
                     transact(&place.file, |tx| {
                         if comment.is_empty() {

@@ -1,0 +1,390 @@
+"""Datasets of all layouts, filters and fill rules: making, writing and reading by all kinds of selections, resizing."""
+
+import ctypes
+import math
+
+from .on_attributes import about, count_of, described, of_references, read, some_type
+from .on_structure import dump_properties
+from .types import has_parts, is_solid, memory_type, random_value, random_values, size_of
+from .world import ROOMS, operation, status
+
+UNLIMITED = 2**64 - 1
+COMPACT, CONTIGUOUS, CHUNKED = range(3)
+FILL_NEVER = 1
+
+
+def numbers(values):
+    return (ctypes.c_uint64 * max(len(values), 1))(*values)
+
+
+def dataset_create(w, rank, t):
+    """Dataset creation properties; a name for them too."""
+    r, h = w.r, w.h
+    made = h.H5Pcreate(h.H5P_CLS_DATASET_CREATE_ID)
+    layout = r.choice((CONTIGUOUS, CONTIGUOUS, COMPACT, CHUNKED, CHUNKED, CHUNKED, CHUNKED))
+    if layout != CONTIGUOUS:
+        h.H5Pset_layout(made, layout)
+    w.say(("compact", "contiguous", "chunked")[layout])
+    if layout == CHUNKED or r.random() < 0.02:
+        chunk = [r.choice((1, 2, 3, 4, 7)) for _ in range(max(rank, 1))]
+        w.say(f"chunk {chunk} {status(h.H5Pset_chunk(made, len(chunk), numbers(chunk)))}")
+        if r.random() < 0.15:
+            w.say(f"chunk opts {status(h.H5Pset_chunk_opts(made, 2))}")
+        # HDF5 2.0 takes filters of variable-length elements and does not prepare them; 2.2 and Cenote do.
+        if t and not has_parts(t):
+            filters(w, made, t)
+    if r.random() < 0.35 and t and not has_parts(t):
+        keep = []
+        value = random_value(r, t, keep)
+        w.say(f"fill {status(h.H5Pset_fill_value(made, w.types.id(t), value))}")
+    elif r.random() < 0.1:
+        w.say(f"fill 7 {status(h.H5Pset_fill_value(made, w.types.id(('int', 4, True, 0)), (7).to_bytes(4, 'little')))}")
+    elif r.random() < 0.04:
+        w.say(f"fill undefined {status(h.H5Pset_fill_value(made, -1, None))}")
+    if r.random() < 0.25:
+        time = r.choice((0, 0, 2, FILL_NEVER))
+        w.say(f"fill time {time} {status(h.H5Pset_fill_time(made, time))}")
+    if r.random() < 0.3:
+        time = r.choice((1, 2, 3))
+        w.say(f"alloc time {time} {status(h.H5Pset_alloc_time(made, time))}")
+    if r.random() < 0.15:
+        h.H5Pset_attr_creation_order(made, r.choice((1, 3)))
+        h.H5Pset_attr_phase_change(made, 2, 1)
+    if r.random() < 0.1:
+        h.H5Pset_obj_track_times(made, False)
+    return made
+
+
+# What HDF5 itself can undo: a lossy filter, or one that looks at elements, comes first, and none comes twice.
+PIPELINES = [
+    "deflate",
+    "shuffle",
+    "shuffle deflate",
+    "fletcher32",
+    "shuffle deflate fletcher32",
+    "deflate fletcher32",
+    "fletcher32 deflate",
+    "nbit",
+    "nbit deflate",
+    "nbit fletcher32",
+    "scaleoffset",
+    "scaleoffset deflate",
+    "scaleoffset fletcher32",
+    "szip",
+    "szip fletcher32",
+    "shuffle szip",
+    "missing",
+    "shuffle missing",
+    "deflate missing fletcher32",
+    "shuffle shuffle",
+]
+
+
+def filters(w, made, t):
+    """Adds filters."""
+    r, h = w.r, w.h
+    if r.random() < 0.45:
+        return
+    cd = (ctypes.c_uint * 1)(3)
+    add = {
+        "deflate": lambda: h.H5Pset_deflate(made, r.randrange(10)),
+        "shuffle": lambda: h.H5Pset_shuffle(made),
+        "fletcher32": lambda: h.H5Pset_fletcher32(made),
+        "nbit": lambda: h.H5Pset_nbit(made),
+        "scaleoffset": lambda: h.H5Pset_scaleoffset(made, *((0, 2) if t and t[0] == "float" else (2, 0))),
+        "szip": lambda: h.H5Pset_szip(made, 32, r.choice((4, 8, 16))),
+        "missing": lambda: h.H5Pset_filter(made, 311, 1, 1, cd),
+    }
+    for what in r.choice(PIPELINES).split():
+        w.say(f"{what} {status(add[what]())}")
+
+
+@operation(14)
+def dataset_make(w):
+    kind, t = some_type(w)
+    r, h = w.r, w.h
+    x = r.random()
+    dims = [r.randrange(1, 9) for _ in range(r.choice((1, 1, 2, 2, 3)))]
+    if x < 0.05:
+        dims, space = [], h.H5Screate(0)
+    elif x < 0.07:
+        dims, space = [], h.H5Screate(2)
+    else:
+        most = [d if r.random() < 0.5 else r.choice((d + 5, UNLIMITED)) for d in dims]
+        if r.random() < 0.4:
+            most = list(dims)
+        if r.random() < 0.06:
+            dims[0] = 0  # but not at most 0: native HDF5 divides by it
+        w.say(str([(d, m if m < 2**63 else "inf") for d, m in zip(dims, most, strict=True)]))
+        space = h.H5Screate_simple(len(dims), numbers(dims), numbers(most))
+    dcpl = dataset_create(w, len(dims), t)
+    made = make_at(w, kind, space, dcpl) if r.random() < 0.93 else h.H5Dcreate_anon(w.place(), kind, space, dcpl, 0)
+    out = w.adopt(made, "D")
+    if made >= 0 and t and r.random() < 0.6:
+        out += f" written {write_all(w, made, t, math.prod(dims))}"
+    if made >= 0:
+        given = h.H5Dget_create_plist(made)
+        out += f" as given {h.H5Pequal(dcpl, given)}"
+        h.H5Pclose(given)
+    h.H5Pclose(dcpl), h.H5Sclose(space)
+    return out
+
+
+def make_at(w, kind, space, dcpl):
+    """A dataset with a name."""
+    where, name, lcpl = w.target()
+    return w.h.H5Dcreate2(where, name, kind, space, lcpl, dcpl, 0)
+
+
+def write_all(w, one, t, count):
+    keep = []
+    return status(w.h.H5Dwrite(one, w.types.id(t), 0, 0, 0, random_values(w.r, t, max(count, 1), keep)))
+
+
+@operation(4)
+def dataset_open(w):
+    return w.adopt(w.h.H5Dopen2(w.place(), w.name(), 0), "D")
+
+
+def extent_of(w, space):
+    dims = numbers([0] * 8)
+    rank = w.h.H5Sget_simple_extent_dims(space, dims, None)
+    return list(dims[: max(rank, 0)])
+
+
+def choose(w, space, dims, writing):
+    """Selects part of a dataspace; most selections are good ones."""
+    r, h = w.r, w.h
+    x = r.random()
+    if not dims or not all(dims) or x < 0.3:  # native HDF5 divides by an extent of nothing
+        if r.random() < 0.1:
+            w.say("none")
+            h.H5Sselect_none(space)
+        else:
+            w.say("all")
+        return
+    if x < 0.85:
+        operators = [0] + [r.randrange(6) for _ in range(r.choice((0, 0, 0, 1, 1, 2)))]
+        for op in operators:
+            box = hyperslab(r, dims)
+            code = h.H5Sselect_hyperslab(space, op, *(numbers(part) for part in box))
+            w.say(f"slab{op} {box} {status(code)}")
+        return
+    points = [[r.randrange(max(d, 1)) for d in dims] for _ in range(r.randrange(1, 7))]
+    if writing:  # what the same element gets twice is anybody's
+        points = [list(p) for p in dict.fromkeys(tuple(p) for p in points)]
+    flat = [x for p in points for x in p]
+    w.say(f"points {points} {status(h.H5Sselect_elements(space, 0, len(points), numbers(flat)))}")
+
+
+def hyperslab(r, dims):
+    """Start, stride, count and block, mostly inside."""
+    start, stride, count, block = [], [], [], []
+    for d in dims:
+        at = r.randrange(max(d, 1))
+        width = r.choice((1, 1, 2, 3))
+        step = width + r.choice((0, 0, 1, 2))
+        most = max((d - at - width) // step + 1, 1)
+        start.append(at), stride.append(step), count.append(r.randrange(1, most + 1)), block.append(width)
+        if r.random() < 0.93 and at + (count[-1] - 1) * step + width > d:
+            start[-1], stride[-1], count[-1], block[-1] = 0, 1, max(d, 1), 1
+    return start, stride, count, block
+
+
+def memory_space(w, count):
+    """A dataspace for `count` elements in memory, and how many elements its extent has."""
+    r, h = w.r, w.h
+    x = r.random()
+    if x < 0.03:
+        count += 1
+    if x < 0.6 or not count:
+        w.say(f"memory [{count}]")
+        return h.H5Screate_simple(1, numbers([count]), None), count
+    if x < 0.8:
+        step, at = r.randrange(1, 4), r.randrange(3)
+        size = at + count * step
+        space = h.H5Screate_simple(1, numbers([size]), None)
+        h.H5Sselect_hyperslab(space, 0, numbers([at]), numbers([step]), numbers([count]), None)
+        w.say(f"memory {at}+{step}*{count}")
+        return space, size
+    rows = next(n for n in (4, 3, 2, 1) if count % n == 0)
+    size = (rows + 1, count // rows + 2)
+    space = h.H5Screate_simple(2, numbers(size), None)
+    h.H5Sselect_hyperslab(space, 0, numbers([1, 1]), None, numbers([rows, count // rows]), None)
+    w.say(f"memory within {size}")
+    return space, math.prod(size)
+
+
+def transfer(w, one, memory, writing):
+    """A write or read of a random selection."""
+    h, r = w.h, w.r
+    space = h.H5Dget_space(one)
+    dims = extent_of(w, space)
+    if r.random() < 0.15:
+        file_space, memory_is, count = 0, 0, count_of(h, space)
+        w.say("all to all")
+        if r.random() < 0.1:
+            memory_is, count = memory_space(w, count)
+    else:
+        choose(w, space, dims, writing)
+        file_space, points = space, max(h.H5Sget_select_npoints(space), 0)
+        if r.random() < 0.2:
+            memory_is, count = 0, count_of(h, space)
+        else:
+            memory_is, count = memory_space(w, points)
+    try:
+        if writing:
+            keep = []
+            values = random_values(r, memory, max(count, 1), keep)
+            return status(h.H5Dwrite(one, w.types.id(memory), memory_is, file_space, 0, values))
+        within = memory_is or space
+        if has_parts(memory) and memory_is:
+            pass
+        return read(w, memory, count, within, lambda kind, to: h.H5Dread(one, kind, memory_is, file_space, 0, to))
+    finally:
+        h.H5Sclose(space)
+        if memory_is:
+            h.H5Sclose(memory_is)
+
+
+def without_fill(w, one):
+    """True if what was not written may hold anything (or an earlier file's bytes)."""
+    given, time, defined = w.h.H5Dget_create_plist(one), ctypes.c_int(), ctypes.c_int()
+    w.h.H5Pget_fill_time(given, ctypes.byref(time))
+    w.h.H5Pfill_value_defined(given, ctypes.byref(defined))
+    w.h.H5Pclose(given)
+    return time.value == FILL_NEVER or defined.value == 0
+
+
+@operation(12)
+def dataset_write(w):
+    one = w.pick("D")
+    t = described(w, one) if w.have("D") else None
+    if of_references(t):
+        return "references"
+    if t is None:
+        return status(w.h.H5Dwrite(one, w.types.id(("int", 4, True, 0)), 0, 0, 0, bytes(40000)))
+    memory = memory_type(w.r, t)
+    w.say(memory)
+    return transfer(w, one, memory, True)
+
+
+@operation(14)
+def dataset_read(w):
+    one = w.pick("D")
+    t = described(w, one) if w.have("D") else None
+    if of_references(t):
+        return "references"
+    if t is None:
+        return status(w.h.H5Dread(one, w.types.id(("int", 4, True, 0)), 0, 0, 0, bytes(40000)))
+    memory = memory_type(w.r, t)
+    w.say(memory)
+    out = transfer(w, one, memory, False)
+    return out if out == "fails" or not without_fill(w, one) else "something"
+
+
+@operation(5)
+def dataset_resize(w):
+    one = w.pick("D" if w.r.random() < 0.97 else ROOMS)
+    space = w.h.H5Dget_space(one)
+    rank = len(extent_of(w, space)) if space >= 0 else 1
+    w.h.H5Sclose(space)
+    dims = [w.r.randrange(0 if w.r.random() < 0.1 else 1, 12) for _ in range(rank)]
+    w.say(dims)
+    return status(w.h.H5Dset_extent(one, numbers(dims)))
+
+
+@operation(4)
+def dataset_facts(w):
+    one, h = w.pick("D" if w.r.random() < 0.97 else ROOMS), w.h
+    space, t = h.H5Dget_space(one), h.H5Dget_type(one)
+    out = [about(w, space, t)]
+    h.H5Sclose(space), h.H5Tclose(t)
+    given = h.H5Dget_create_plist(one)
+    if given < 0:
+        return " ".join([*out, "fails"])
+    out.append(dump_dataset(w, given))
+    out.append(dump_properties(w, given, "O"))
+    h.H5Pclose(given)
+    given = h.H5Dget_access_plist(one)
+    out.append(status(min(given, 0)))
+    h.H5Pclose(given)
+    return " ".join(out)
+
+
+def dump_dataset(w, given):
+    """What a dataset's creation property list says."""
+    h, dims, a, b = w.h, numbers([0] * 8), ctypes.c_int(-9), ctypes.c_int(-9)
+    layout = h.H5Pget_layout(given)
+    out = [f"layout {layout}"]
+    if layout == CHUNKED:
+        rank = h.H5Pget_chunk(given, 8, dims)
+        h.H5Pget_chunk_opts(given, ctypes.byref(b))
+        out.append(f"{list(dims[:rank])} {b.value}")
+    for i in range(max(h.H5Pget_nfilters(given), 0)):
+        flags, count, config = ctypes.c_uint(), ctypes.c_size_t(20), ctypes.c_uint()
+        values = (ctypes.c_uint * 20)()
+        code = h.H5Pget_filter2(
+            given, i, ctypes.byref(flags), ctypes.byref(count), values, 0, None, ctypes.byref(config)
+        )
+        out.append(f"filter {code} {flags.value} {list(values[: count.value])} {config.value}")
+    h.H5Pget_fill_time(given, ctypes.byref(a)), h.H5Pget_alloc_time(given, ctypes.byref(b))
+    out.append(f"times {a.value} {b.value}")
+    out.append(f"{status(h.H5Pfill_value_defined(given, ctypes.byref(a)))} {a.value}")
+    value = ctypes.create_string_buffer(8)
+    code = h.H5Pget_fill_value(given, w.types.id(("int", 8, True, 0)), value)
+    out.append(f"fill {status(code)} {value.raw.hex()}")
+    return " ".join(out)
+
+
+@operation(1)
+def dataset_parts_size(w):
+    """How much memory the variable-length parts of a selection need."""
+    one = w.pick("D")
+    t = described(w, one) if w.have("D") else None
+    if t is None or not has_parts(t):
+        return "none"
+    space, size = w.h.H5Dget_space(one), ctypes.c_uint64(77)
+    choose(w, space, extent_of(w, space), False)
+    code = w.h.H5Dvlen_get_buf_size(one, w.types.id(t), space, ctypes.byref(size))
+    w.h.H5Sclose(space)
+    if without_fill(w, one):
+        return status(code)
+    return f"{status(code)} {size.value}"
+
+
+@operation(1)
+def dataset_many(w):
+    """Several datasets by one call."""
+    count = w.r.randrange(1, 4)
+    if len(set(w.open["D"])) < 1:
+        return "none"
+    ones = list(dict.fromkeys(w.pick("D") for _ in range(count)))
+    if len({w.file_of(one)[0] for one in ones}) > 1:
+        return "native HDF5 does this within one file only"
+    count = len(ones)
+    writing = w.r.random() < 0.5
+    types = [described(w, one) for one in ones]
+    sizes, keep, kinds, buffers = [], [], [], []
+    for one, t in zip(ones, types, strict=True):
+        if t is None or has_parts(t) or not is_solid(t):
+            return "other types"
+        space = w.h.H5Dget_space(one)
+        sizes.append(count_of(w.h, space))
+        w.h.H5Sclose(space)
+        kinds.append(w.types.id(t))
+        values = (
+            random_values(w.r, t, max(sizes[-1], 1), keep) if writing else b"\x5a" * (max(sizes[-1], 1) * size_of(t))
+        )
+        buffers.append(ctypes.create_string_buffer(values, len(values)))
+    same = {}
+    for one, buffer in zip(ones, buffers, strict=True):
+        same.setdefault(one, buffer)
+    ids, zeros = (ctypes.c_int64 * count)(*ones), (ctypes.c_int64 * count)()
+    pointers = (ctypes.c_void_p * count)(*(ctypes.addressof(same[one]) for one in ones))
+    call = w.h.H5Dwrite_multi if writing else w.h.H5Dread_multi
+    code = call(count, ids, (ctypes.c_int64 * count)(*kinds), zeros, zeros, 0, pointers)
+    if writing or code < 0:
+        return status(code)
+    whole = [b for b, one in zip(buffers, ones, strict=True) if not without_fill(w, one)]
+    return " ".join(b.raw.hex()[:64] for b in whole)

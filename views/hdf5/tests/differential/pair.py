@@ -1,0 +1,143 @@
+"""The two processes: starting them, giving them the same orders, comparing their answers."""
+
+import dataclasses
+import os
+import pathlib
+import select
+import subprocess
+import sys
+
+TESTS = pathlib.Path(__file__).parent.parent
+PATIENCE_S = 120
+
+
+@dataclasses.dataclass
+class Difference:
+    """The first line that differs, and those before it."""
+
+    before: list
+    native: str
+    cenote: str
+
+    def kind(self):
+        """What differs, roughly: the operation and how each ended."""
+        return tuple(
+            " ".join(line.split()[1:2] + line.split("->")[-1].split()[:1]) for line in (self.native, self.cenote)
+        )
+
+
+class Worker:
+    """One process, which begins anew after it died."""
+
+    def __init__(self, where, environment, library, without):
+        self.where, self.environment, self.arguments = where, environment, [library, without]
+        self.process = None
+        where.mkdir(exist_ok=True)
+
+    def order(self, line):
+        """Tells it an episode."""
+        if self.process is None or self.process.poll() is not None:
+            self._start("")
+        self.process.stdin.write(line)
+        self.process.stdin.flush()
+
+    def _start(self, aloud):
+        command = [sys.executable, "-W", "ignore", "-m", "differential.worker", *self.arguments, aloud]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self.process = subprocess.Popen(command, cwd=self.where, env=self.environment, **pipes)
+
+    def answer(self):
+        """Its lines; one that says so if it died or hangs."""
+        out = self.process.stdout
+        if not select.select([out], [], [], PATIENCE_S)[0]:
+            self.stop()
+            return ["it hangs"]
+        size = out.readline()
+        text = out.read(int(size)) if size else b""
+        if not size:
+            code = self.process.wait()
+            self.stop()
+            return [f"it died, {code}"]
+        return text.decode(errors="backslashreplace").split("\n")
+
+    def aloud(self, line, target=None):
+        """Does one episode in a process of its own that notes each step before it takes it; all that it noted."""
+        self.stop()
+        note = pathlib.Path(target or self.where / "aloud")
+        if not target:
+            note.unlink(missing_ok=True)
+        self._start(str(note))
+        self.process.stdin.write(line)
+        self.process.stdin.flush()
+        self.answer()
+        self.stop()
+        return [] if target else note.read_text().splitlines()
+
+    def stop(self):
+        """Ends the process."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process.stdin.close(), self.process.stdout.close()
+            self.process = None
+
+
+class Pair:
+    """A process on native HDF5 and one on Cenote."""
+
+    def __init__(self, where, store, library, without):
+        from test_data import connector, environment
+
+        self.store, self.command = store or where / "store", connector()[1]
+        plain = {k: v for k, v in environment(None).items()} | {"PYTHONPATH": os.fspath(TESTS)}
+        ours = environment(self.store) | {"PYTHONPATH": os.fspath(TESTS)}
+        self.native = Worker(where / "native", plain, library, without)
+        self.cenote = Worker(where / "cenote", ours, library, without)
+        self.native_deaths = []
+        self.library_name = library or "of h5py"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.native.stop(), self.cenote.stop()
+        if self.command:
+            subprocess.run(
+                [self.command, "--store", self.store, "destroy", "--force"], capture_output=True, check=False
+            )
+
+    def run(self, seed, count, steps="-"):
+        """One episode; the first difference, if there is one."""
+        order = f"{seed} {count} {steps}\n".encode()
+        self.native.order(order), self.cenote.order(order)
+        want, have = self.native.answer(), self.cenote.answer()
+        if want == have:
+            return None
+        if len(want) == 1 and want[0].startswith("it died") and len(have) > 1:
+            self.native_deaths.append(f"episode {seed}: {self._death(self.native, want, order)[-1]}")
+            self.forget()
+            return None
+        if len(want) == 1 or len(have) == 1:
+            want = self._death(self.native, want, order)
+            have = self._death(self.cenote, have, order)
+            return Difference([], *(f"{lines[-1]}" for lines in (want, have)))
+        at = next(i for i, (a, b) in enumerate(zip(want, have, strict=False)) if a != b)
+        return Difference(want[:at], want[at], have[at])
+
+    def aloud(self, seed, count, steps):
+        """One episode with each step printed before it is taken, and HDF5's errors: natively, then on Cenote."""
+        order = f"{seed} {count} {steps}\n".encode()
+        for worker in (self.native, self.cenote):
+            print(f"== {worker.where.name}", file=sys.stderr, flush=True)
+            worker.environment["DIFFERENTIAL_ERRORS"] = "1"
+            worker.aloud(order, "/dev/stderr")
+
+    def forget(self):
+        """Begins with new processes: what differed may have left something open."""
+        self.native.stop(), self.cenote.stop()
+
+    @staticmethod
+    def _death(worker, lines, order):
+        if len(lines) > 1:
+            return ["it lived"]
+        return [f"{lines[0]}, in: {worker.aloud(order)[-1]}"]

@@ -1,0 +1,25 @@
+"""Some seconds of the random comparison with native HDF5; `make differential` runs it for as long as one likes.
+
+The seeds are the same each time, so that it fails for what was changed and not for what was drawn.
+"""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from test_data import connector
+
+HERE = pathlib.Path(__file__).parent
+OPERATIONS = 4_000
+
+
+@pytest.mark.parametrize("seed", [1_000_003])
+def test_random_calls_do_the_same_natively_and_on_cenote(seed):
+    connector()  # skips if it is not built
+    command = [sys.executable, "-m", "differential", "--seed", str(seed), "--operations", str(OPERATIONS)]
+    environment = os.environ | {"PYTHONPATH": os.fspath(HERE)}
+    done = subprocess.run(command, cwd=HERE, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    assert ", 0 differences" in done.stdout.splitlines()[1], done.stdout
