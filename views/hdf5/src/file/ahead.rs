@@ -135,6 +135,8 @@ pub struct Ahead {
 struct State {
     registered: Option<Registered>,
     launched: VecDeque<Op>,
+    /// The process that launched them: a child that was forked meanwhile has nothing to settle.
+    launched_by: u32,
 }
 
 struct Registered {
@@ -218,7 +220,16 @@ impl Ahead {
     }
     /// Notes an operation whose outcome is to be told later.
     fn note(&self, op: Op) {
-        self.state.lock().launched.push_back(op);
+        let mut state = self.state.lock();
+        state.leave_to_parent();
+        state.launched.push_back(op);
+    }
+    /// Waits until what was launched is done, a second at most. Whoever is to be told of failures is told later.
+    pub fn arrive(&self) {
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_secs(1) && !self.state.lock().launched.iter().all(Op::is_done) {
+            std::thread::sleep(LOOK_EVERY);
+        }
     }
     /// Returns when what was launched is done; with the first failure.
     pub fn settle(&self) -> Result<()> {
@@ -226,12 +237,9 @@ impl Ahead {
     }
     /// Puts this process's name into the record (or sees who else is there).
     fn register(&self, state: &mut State) -> Result<Option<Premise>> {
-        // A child that was forked meanwhile has a name of its own, and what its parent launched is the parent's to settle.
+        // A child that was forked meanwhile has a name of its own.
         let known = state.registered.take().map(|registered| registered.name);
         let known = known.filter(|name| name.pid == std::process::id());
-        if known.is_none() {
-            state.launched.clear();
-        }
         state.take_in(true)?;
         let name = known.map_or_else(Name::own, Ok)?;
         let mut knocked: Option<Instant> = None;
@@ -380,9 +388,18 @@ impl First {
 }
 
 impl State {
+    /// Forgets what the process launched that this one was forked from.
+    fn leave_to_parent(&mut self) {
+        let process = std::process::id();
+        if self.launched_by != process {
+            self.launched.clear();
+            self.launched_by = process;
+        }
+    }
     /// Takes in outcomes, of all operations or of those that are there. After a failure of all: what was launched before
     /// it was known fails for the same reason, and is told with it.
     fn take_in(&mut self, all: bool) -> Result<()> {
+        self.leave_to_parent();
         let mut failure = None;
         while self.launched.front().is_some_and(|op| all || failure.is_some() || op.is_done()) {
             let Some(op) = self.launched.pop_front() else { break };

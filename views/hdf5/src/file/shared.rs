@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock, Weak};
+use std::sync::{Arc, LazyLock, Once, Weak};
 
 use cenote::{Container, ContainerId, Index};
 use parking_lot::Mutex;
@@ -17,6 +17,12 @@ use crate::team::Marks;
 type FileKey = (PathBuf, ContainerId, u64);
 
 static FILES: LazyLock<Mutex<HashMap<FileKey, Weak<Shared>>>> = LazyLock::new(Mutex::default);
+
+/// A child sees what its parent did before: it must have arrived.
+unsafe extern "C" fn before_fork() {
+    let files: Vec<_> = FILES.lock().values().filter_map(Weak::upgrade).collect();
+    files.iter().for_each(|shared| shared.ahead.arrive());
+}
 
 /// See the module.
 pub struct Shared {
@@ -61,6 +67,11 @@ struct OpenObject {
 impl Shared {
     /// What this process shares about that file; counts one more open file. `meta` and `ahead`, if this is the first.
     pub fn join(store: PathBuf, container: &Container, generation: u64, (meta, ahead): (Index, Ahead)) -> Arc<Self> {
+        static AT_FORK: Once = Once::new();
+        AT_FORK.call_once(|| {
+            // SAFETY: the handler is a function that lives as long as the process. Without it children see a little less.
+            let _ = unsafe { libc::pthread_atfork(Some(before_fork), None, None) };
+        });
         let key = (store, container.id(), generation);
         let mut files = FILES.lock();
         files.retain(|_, weak| weak.strong_count() > 0);
