@@ -26,8 +26,8 @@ pub fn bad_input() {
     let mut buf = [0; 8];
     assert_eq!(object.read_at(u64::MAX, &mut buf).unwrap(), 0);
     let index = container.create_index(None).unwrap();
-    invalid(index.get(&[&vec![1; 70_000]]).unwrap_err());
-    let long = vec![1; 70_000];
+    invalid(index.get(&[&vec![1; cenote::model::KEY_BYTES_MAX + 1]]).unwrap_err());
+    let long = vec![1; cenote::model::KEY_BYTES_MAX + 1];
     assert_eq!(index.put(&[(&long, b"v"), (b"k", b"v")]).unwrap(), [KeyCode::Invalid, KeyCode::Ok]);
     assert_eq!(index.put(&[(b"k", &vec![0; (16 << 20) + 1])]).unwrap(), [KeyCode::Invalid]);
     assert_eq!(index.put(&[(b"k", &vec![5; 16 << 20])]).unwrap(), [KeyCode::Ok]);

@@ -21,7 +21,9 @@ static FILES: LazyLock<Mutex<HashMap<FileKey, Weak<Shared>>>> = LazyLock::new(Mu
 /// A child sees what its parent did before: it must have arrived.
 unsafe extern "C" fn before_fork() {
     let files: Vec<_> = FILES.lock().values().filter_map(Weak::upgrade).collect();
-    files.iter().for_each(|shared| shared.ahead.arrive());
+    for shared in &files {
+        shared.ahead.arrive();
+    }
 }
 
 /// See the module.
