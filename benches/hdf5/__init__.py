@@ -1,0 +1,1 @@
+"""Kernels of parallel codes on native HDF5 and on Cenote."""
