@@ -743,12 +743,12 @@ int32_t cenote_objects(const cenote_container_t *container,
                        cenote_error_t **error);
 
 /**
- * Keeps all that is in the container now, for reading, under a name; no data are copied. `replace`: takes the place of a
+ * Keeps all that is in the container now, for reading, under a name; no data are copied. `replace` not 0: takes the place of a
  * snapshot of that name; else `CENOTE_EXISTS` if there is one.
  */
 int32_t cenote_container_snapshot(const cenote_container_t *container,
                                   const char *name,
-                                  bool replace,
+                                  int32_t replace,
                                   cenote_error_t **error);
 
 /**

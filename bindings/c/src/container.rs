@@ -167,19 +167,19 @@ pub unsafe extern "C" fn cenote_objects(
     })
 }
 
-/// Keeps all that is in the container now, for reading, under a name; no data are copied. `replace`: takes the place of a
+/// Keeps all that is in the container now, for reading, under a name; no data are copied. `replace` not 0: takes the place of a
 /// snapshot of that name; else `CENOTE_EXISTS` if there is one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_container_snapshot(
     container: *const cenote_container_t,
     name: *const c_char,
-    replace: bool,
+    replace: i32,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
     guard(error, || {
         // SAFETY: the caller keeps the rules in the header's introduction.
         let (container, name) = unsafe { (handle::get(container)?, text(name, "name")?) };
-        if replace { container.replace_snapshot(name) } else { container.snapshot(name) }
+        if replace != 0 { container.replace_snapshot(name) } else { container.snapshot(name) }
     })
 }
 

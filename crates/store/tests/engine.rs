@@ -364,9 +364,9 @@ fn absurd_requests_are_refused() {
         value: vec![0; value],
         only_new: false,
     };
-    assert_eq!(kind(world.apply(vec![put((64 << 10) + 1, 0)], true)), InvalidInput);
+    assert_eq!(kind(world.apply(vec![put((128 << 10) + 1, 0)], true)), InvalidInput);
     assert_eq!(kind(world.apply(vec![put(1, (16 << 20) + 1)], true)), InvalidInput);
-    world.must(vec![put(64 << 10, 16 << 20), put(0, 0)]);
+    world.must(vec![put(128 << 10, 16 << 20), put(0, 0)]);
     world.must(vec![Update::Truncate { key, size: 1 << 63 }, Update::Punch { key, offset: (1 << 63) - 1, len: 1 }]);
     for (bytes, run_min) in [(0, 0), (1, 2), (u64::MAX, 1), (1 << 29, u32::MAX)] {
         assert_eq!(kind(world.ask(Request::Lease { container, bytes, run_min, avoid: vec![] })), InvalidInput);

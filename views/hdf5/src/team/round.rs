@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn marks_have_what_was_put_in() {
         let mut marks = Marks::default();
-        let oids: Vec<u64> = (0..100).map(|i| i * 0x9e37_79b9_7f4a_7c15).collect();
+        let oids: Vec<u64> = (0..100u64).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
         for oid in &oids {
             marks.add(*oid);
         }
