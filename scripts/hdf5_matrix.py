@@ -215,7 +215,8 @@ def main():
         matrix.debian()
     finally:
         cenote = PLUGIN / "cenote"
-        subprocess.run([cenote, "--store", work / "store", "destroy", "--force"], capture_output=True, check=False)
+        command = [cenote, "--store", work / "store", "destroy", "--yes", "--force"]
+        subprocess.run(command, capture_output=True, check=False)
         shutil.rmtree(work, ignore_errors=True)
     matrix.page()
     failed = sum(not row[-1] for row in matrix.rows)

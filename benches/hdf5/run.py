@@ -1,8 +1,11 @@
 """The kernels of `kernels.c`, on native HDF5 and on Cenote in turns: `make bench-hdf5`.
 
-Memory: native files on tmpfs beside a store with a memory tier. Disk: native files on this machine's file system
-beside a store with a file tier alone. Medians of the pairs, their ratio, and the ratio's spread; a line of JSON each in
-target/bench-hdf5.jsonl. Debian 13's HDF5 1.14.5 with Open MPI (`scripts/debian13.py`).
+Memory: native files on tmpfs beside a store with a memory tier alone, which keeps data as long as tmpfs does. Disk:
+native files on this machine's file system, which the kernel keeps in memory too, beside a store with a memory tier
+before a file tier, as `cenote init` makes them. File: the same native files beside a file tier alone, which is read and
+written past the kernel's memory. Medians of the pairs, their ratio, and the ratio's spread; a line of JSON each in
+target/bench-hdf5.jsonl, and a drawing of the curves (`curves.py`) if there are several numbers of ranks. Debian 13's
+HDF5 1.14.5 with Open MPI.
 """
 
 import argparse
@@ -14,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 
+from benches.hdf5 import curves
 from scripts import debian13
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -106,7 +110,7 @@ def main():
         "--ranks", default="2", help="numbers of ranks, with commas between (1,2,4,8,16 for the curves)"
     )
     parser.add_argument("--only", action="append", help="only this kernel; may be repeated")
-    parser.add_argument("--tiers", default="memory,disk")
+    parser.add_argument("--tiers", default="memory,disk,file")
     parser.add_argument("--dir", default=str(debian13.TOP / "target/bench-data"), help="a directory on a disk")
     options = parser.parse_args()
     try:
@@ -126,11 +130,9 @@ def main():
                 built = place.run(f"h5pcc.openmpi -shlib -O2 -Wall -o {program} {HERE}/kernels.c", cwd=str(work))
                 if built.returncode:
                     raise SystemExit(f"bench-hdf5: kernels.c does not compile:\n{built.stdout}")
-                tiers = (
-                    ["name=memory,kind=memory,size=6GiB", f"name=file,kind=file,path={work}/tier,size=3GiB"]
-                    if tier == "memory"
-                    else [f"name=file,kind=file,path={work}/tier,size=8GiB"]
-                )
+                memory, file = {"memory": (6, 0), "disk": (3, 8), "file": (0, 8)}[tier]
+                tiers = [f"name=memory,kind=memory,size={memory}GiB"] if memory else []
+                tiers += [f"name=file,kind=file,path={work}/tier,size={file}GiB"] if file else []
                 init = [PLUGIN / "cenote", "--store", store, "init"]
                 for spec in tiers:
                     init += ["--tier", spec]
@@ -149,9 +151,11 @@ def main():
                 for ranks in map(int, options.ranks.split(",")):
                     measure(sides, tier, ranks, options, out)
             finally:
-                destroy = [PLUGIN / "cenote", "--store", store, "destroy", "--force"]
+                destroy = [PLUGIN / "cenote", "--store", store, "destroy", "--yes", "--force"]
                 subprocess.run([*map(str, destroy)], capture_output=True, check=False)
                 shutil.rmtree(work, ignore_errors=True)
+    if "," in options.ranks:
+        curves.main()
     return 0
 
 

@@ -31,6 +31,7 @@ pub(crate) struct Inner {
     pub label: Arc<str>,
     pub class: Class,
     pub block_shift: u8,
+    pub had_quota: bool,
     /// It is a snapshot, which stays as long as this.
     _pin: Option<Pin>,
 }
@@ -57,7 +58,8 @@ impl Container {
         session.learn_label(info.id, &label);
         let class = Class { durability: info.spec.durability, policy: info.spec.policy.clone() };
         let block_shift = info.spec.block_shift;
-        let inner = Inner { store: store.clone(), id: info.id, label, class, block_shift, _pin: pin };
+        let had_quota = info.spec.quota_bytes != 0;
+        let inner = Inner { store: store.clone(), id: info.id, label, class, block_shift, had_quota, _pin: pin };
         Self { inner: Arc::new(inner) }
     }
     pub(crate) fn nowhere(store: &Store, label: &str) -> Self {
@@ -65,12 +67,17 @@ impl Container {
         let class = Class { durability: spec.durability, policy: spec.policy };
         let id = ContainerId(u64::MAX);
         let block_shift = spec.block_shift;
-        let inner = Inner { store: store.clone(), id, label: label.into(), class, block_shift, _pin: None };
+        let (label, had_quota) = (label.into(), false);
+        let inner = Inner { store: store.clone(), id, label, class, block_shift, had_quota, _pin: None };
         Self { inner: Arc::new(inner) }
     }
     /// Its id, which a rename keeps.
     pub fn id(&self) -> ContainerId {
         self.inner.id
+    }
+    /// True if it had a quota when this handle was made. [`Container::info`] says what it has now.
+    pub fn had_quota(&self) -> bool {
+        self.inner.had_quota
     }
     /// As it stands.
     pub fn info(&self) -> Result<ContainerInfo> {

@@ -44,6 +44,9 @@ impl IndexVersion {
 /// A record: key and value.
 pub type Record = (Vec<u8>, Vec<u8>);
 
+/// A record that was set, or taken away.
+type Change = (Vec<u8>, Option<Vec<u8>>);
+
 /// A value and the epoch that it is from.
 pub(crate) type Versioned = (Vec<u8>, u64);
 
@@ -353,10 +356,10 @@ impl Index {
 }
 
 /// The record that an update sets or takes away.
-fn record_of(update: &Update) -> Option<(&[u8], Option<&[u8]>)> {
+fn record_of(update: &Update) -> Option<Change> {
     match update {
-        Update::Put { key, value, .. } => Some((key, Some(value))),
-        Update::Del { key, .. } => Some((key, None)),
+        Update::Put { key, value, .. } => Some((key.clone(), Some(value.clone()))),
+        Update::Del { key, .. } => Some((key.clone(), None)),
         _ => None,
     }
 }

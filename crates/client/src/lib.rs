@@ -21,7 +21,9 @@ mod sync;
 mod transaction;
 mod view;
 
+pub use cenote_device::fork::generation as fork_generation;
 pub use cenote_device::home::Orphan;
+pub use cenote_device::process::started_of as process_started;
 pub use cenote_model as model;
 pub use cenote_model::{
     ContainerId, ContainerInfo, ContainerSpec, DeviceInfo, DeviceKind, DeviceSpec, Durability, Error, ErrorKind,
@@ -30,6 +32,7 @@ pub use cenote_model::{
 };
 pub use cenote_server::Destroyed;
 pub use container::Container;
+pub use data::queue::Settling;
 pub use index::{Index, IndexVersion, Record};
 pub use object::Object;
 pub use op::Op;

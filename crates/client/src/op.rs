@@ -79,6 +79,14 @@ impl Op {
             _ => Err(Error::new(ErrorKind::InvalidInput, "operation").because("it is no read")),
         }
     }
+    /// The number of the message that an update travels in; none if it is done already, or a read. Numbers of a session
+    /// rise with time ([`crate::Store::tell_settled`]).
+    pub fn message(&self) -> Option<u64> {
+        match &self.kind {
+            Kind::Queued(ticket) => Some(ticket.batch.number),
+            Kind::Done | Kind::Read(_) => None,
+        }
+    }
     /// True if waiting would not block.
     pub fn is_done(&self) -> bool {
         match &self.kind {

@@ -18,6 +18,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use cenote_device::fork;
 use cenote_model::{IndexKey, NextFrom, Records};
+use smallvec::SmallVec;
 
 use crate::session::Session;
 use crate::sync::lock;
@@ -31,7 +32,9 @@ const CHECKED_BYTES_MAX: usize = 4096;
 /// A miss costs about as much as so many records in a message of many.
 const RECORDS_PER_MISS: usize = 64;
 /// What is kept at most.
-const KEPT_BYTES_MAX: usize = 32 << 20;
+const KEPT_BYTES_MAX: usize = 128 << 20;
+/// Short keys lie in the nodes of the tree: a search that follows a pointer for each comparison waits for memory each time.
+type Key = SmallVec<[u8; 24]>;
 
 /// Instance and version word: equal stamps, equal records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,7 +108,7 @@ struct State {
     stamp: Option<Stamp>,
     pin: Option<Pin>,
     /// None: known not to be there.
-    records: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    records: BTreeMap<Key, Option<Vec<u8>>>,
     known_to: KnownTo,
     /// Every record with one of these prefixes is known.
     prefixes: HashSet<Vec<u8>>,
@@ -166,13 +169,13 @@ impl RecordCache {
         self.stamp(session, index).is_pinned()
     }
     /// Changes that this process launched on a pinned index. False if it is not pinned any more.
-    pub fn changed_ahead<'a>(&self, changes: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>) -> bool {
+    pub fn changed_ahead(&self, changes: impl Iterator<Item = (Vec<u8>, Option<Vec<u8>>)>) -> bool {
         let mut state = lock(&self.state);
         let Some(pin) = &mut state.pin else { return false };
         pin.changes += 1;
         state.stamp = Some(Stamp::pinned(pin.changes));
         for (key, value) in changes {
-            state.set(key.to_vec(), value.map(<[u8]>::to_vec));
+            state.set(&key, value);
         }
         if state.bytes > KEPT_BYTES_MAX {
             state.forget();
@@ -235,14 +238,14 @@ impl RecordCache {
             _ => KnownTo::All,
         };
         for (key, value) in records.iter() {
-            state.set(key.to_vec(), Some(value.to_vec()));
+            state.set(key, Some(value.to_vec()));
         }
     }
     /// All records with a prefix, asked for when the stamp was `asked`.
     pub fn learn_prefix(&self, asked: Stamp, prefix: &[u8], records: &Records) {
         let Some(mut state) = self.state_at(asked) else { return };
         for (key, value) in records.iter() {
-            state.set(key.to_vec(), Some(value.to_vec()));
+            state.set(key, Some(value.to_vec()));
         }
         state.prefixes.insert(prefix.to_vec());
     }
@@ -250,17 +253,17 @@ impl RecordCache {
     pub fn learn<'a>(&self, asked: Stamp, values: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>) {
         let Some(mut state) = self.state_at(asked) else { return };
         for (key, value) in values {
-            state.set(key.to_vec(), value.map(<[u8]>::to_vec));
+            state.set(key, value.map(<[u8]>::to_vec));
         }
     }
     /// Changes that this process made, which were acknowledged. `before`: the stamp before they were sent. `fresh`: they
     /// are all that there is, in an index that was made with them.
-    pub fn changed<'a>(
+    pub fn changed(
         &self,
         before: Stamp,
         now: Stamp,
         fresh: bool,
-        changes: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>,
+        changes: impl Iterator<Item = (Vec<u8>, Option<Vec<u8>>)>,
     ) {
         if before.is_pinned() {
             self.changed_ahead(changes);
@@ -276,7 +279,7 @@ impl RecordCache {
             state.loaded = Some(0);
         }
         for (key, value) in changes {
-            state.set(key.to_vec(), value.map(<[u8]>::to_vec));
+            state.set(&key, value);
         }
         state.stamp = Some(now);
         if state.bytes > KEPT_BYTES_MAX {
@@ -301,12 +304,11 @@ impl State {
         self.bytes = 0;
         self.misses = 0;
     }
-    fn set(&mut self, key: Vec<u8>, value: Option<Vec<u8>>) {
-        let size = |key: &[u8], value: Option<&Vec<u8>>| key.len() + value.map_or(0, Vec::len) + 64;
-        self.bytes += size(&key, value.as_ref());
-        let key_bytes = key.len();
-        if let Some(old) = self.records.insert(key, value) {
-            self.bytes -= key_bytes + old.as_ref().map_or(0, Vec::len) + 64;
+    fn set(&mut self, key: &[u8], value: Option<Vec<u8>>) {
+        let size = |value: &Option<Vec<u8>>| key.len() + value.as_ref().map_or(0, Vec::len) + 64;
+        self.bytes += size(&value);
+        if let Some(old) = self.records.insert(Key::from_slice(key), value) {
+            self.bytes -= size(&old);
         }
     }
     /// The outer option: whether it is known.
@@ -386,14 +388,14 @@ mod tests {
     #[test]
     fn own_changes_are_applied_only_if_nobody_elses_came_between() {
         let cache = loaded(false);
-        cache.changed(ONE, TWO, false, [(&b"a"[..], None), (b"b", Some(&b"2"[..]))].into_iter());
+        cache.changed(ONE, TWO, false, [(b"a".to_vec(), None), (b"b".to_vec(), Some(b"2".to_vec()))].into_iter());
         assert_eq!(get(&cache, TWO, b"a"), Some(None));
         assert_eq!(get(&cache, TWO, b"b"), Some(Some(b"2".to_vec())));
         let three = Stamp { word: 9, ..TWO };
-        cache.changed(ONE, three, false, [(&b"a"[..], Some(&b"x"[..]))].into_iter());
+        cache.changed(ONE, three, false, [(b"a".to_vec(), Some(b"x".to_vec()))].into_iter());
         assert_eq!(get(&cache, three, b"a"), None);
         let cache = loaded(false);
-        cache.changed(ONE, Stamp { instance: 2, ..TWO }, false, [(&b"a"[..], None)].into_iter());
+        cache.changed(ONE, Stamp { instance: 2, ..TWO }, false, [(b"a".to_vec(), None)].into_iter());
         assert_eq!(get(&cache, ONE, b"a"), Some(Some(b"1".to_vec())));
     }
 

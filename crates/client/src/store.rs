@@ -1,8 +1,8 @@
 //! A store: opening, containers, devices, and what concerns all of it.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use arc_swap::{ArcSwap, Guard};
 use cenote_device::fork;
@@ -15,7 +15,7 @@ use cenote_model::{
 use cenote_server::Destroyed;
 
 use crate::container::Container;
-use crate::data::queue::code_error;
+use crate::data::queue::{Settling, code_error};
 use crate::session::Session;
 use crate::transaction::Transaction;
 use crate::{Mode, OpenOptions, session};
@@ -236,6 +236,10 @@ impl Store {
     pub fn sweep(orphans: &[Orphan]) -> Result<()> {
         cenote_server::sweep(orphans)
     }
+    /// True if both are one handle's clones.
+    pub(crate) fn is_same_handle(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
     /// The store's id.
     pub fn id(&self) -> StoreId {
         self.inner.session.load().attachment().store
@@ -260,6 +264,12 @@ impl Store {
     pub fn wait_all(&self) -> Result<()> {
         let session = self.session()?;
         session.queue.settle_all(&session)
+    }
+    /// Tells `listener` how far the messages of launched updates have come ([`crate::Op::message`]): now, and whenever it
+    /// changes, until the listener is dropped. A forked child has messages of its own, and tells nobody.
+    pub fn tell_settled(&self, listener: Weak<dyn Settling>) -> Result<()> {
+        self.session()?.queue.tell(listener);
+        Ok(())
     }
     /// Ends the session that this store shares with its clones, containers, objects and indices: waits for launched
     /// operations, gives leases back, and closes an engine in this process, so that the directory is free when this

@@ -21,6 +21,9 @@ use crate::records::{self, RecordCache};
 use crate::session::Session;
 use crate::store::{Store, surprise};
 
+/// Small, made for each transaction, and keyed by what this process itself chose.
+type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
+
 /// A group of updates, atomic with respect to every crash. Reads see the transaction's own writes.
 /// Dropping it, or dying, leaves nothing.
 pub struct Transaction {
@@ -29,8 +32,8 @@ pub struct Transaction {
     updates: Vec<Update>,
     /// Space that its writes lie in; goes back if it does not commit.
     runs: Vec<Run>,
-    objects: HashMap<ObjectKey, Overlay>,
-    indices: HashMap<IndexKey, Records>,
+    objects: Map<ObjectKey, Overlay>,
+    indices: Map<IndexKey, Records>,
     detect: bool,
     checks: Vec<Check>,
 }
@@ -53,7 +56,7 @@ struct Overlay {
 struct Records {
     fresh: bool,
     deleted: bool,
-    changed: HashMap<Vec<u8>, Option<Vec<u8>>>,
+    changed: Map<Vec<u8>, Option<Vec<u8>>>,
     /// Where what was changed is remembered.
     cache: Option<Arc<RecordCache>>,
 }
@@ -78,8 +81,8 @@ impl Transaction {
             session: None,
             updates: Vec::new(),
             runs: Vec::new(),
-            objects: HashMap::new(),
-            indices: HashMap::new(),
+            objects: Map::default(),
+            indices: Map::default(),
             detect: false,
             checks: Vec::new(),
         }
@@ -106,8 +109,10 @@ impl Transaction {
     /// The session, for a change of something in `container_of`.
     fn changing(&mut self, store: &Store) -> Result<Arc<Session>> {
         let session = self.session()?;
-        session.check_writable()?;
-        if store.id() != self.store.id() {
+        if self.updates.is_empty() {
+            session.check_writable()?;
+        }
+        if !store.is_same_handle(&self.store) && store.id() != self.store.id() {
             return Err(Error::new(ErrorKind::InvalidInput, "transaction")
                 .because("a transaction belongs to one store; this is of another"));
         }
@@ -338,11 +343,11 @@ impl Transaction {
         match session.request(Request::Apply { checks, updates, atomic: true })? {
             Response::Applied { epoch, .. } => {
                 self.runs.clear();
-                for ((index, records), before) in self.indices.iter().zip(before) {
+                for ((index, records), before) in self.indices.iter_mut().zip(before) {
                     // A deleted index has another word now, so nothing is known of it any more.
                     if let (Some(cache), Some(before), false) = (&records.cache, before, records.deleted) {
-                        let changes = records.changed.iter().map(|(key, value)| (&key[..], value.as_deref()));
-                        cache.changed(before, cache.stamp(&session, *index), records.fresh, changes);
+                        let now = cache.stamp(&session, *index);
+                        cache.changed(before, now, records.fresh, records.changed.drain());
                     }
                 }
                 Ok(epoch)
@@ -386,12 +391,11 @@ impl Transaction {
         });
         let subjects = subjects.collect();
         let ticket = session.queue.push(&session, updates, subjects, 0, &premise.together());
-        for records in self.indices.values() {
-            if let Some(cache) = &records.cache {
-                let changes = records.changed.iter().map(|(key, value)| (&key[..], value.as_deref()));
-                if cache.changed_ahead(changes) {
-                    ticket.batch.told_ahead(cache);
-                }
+        for records in self.indices.values_mut() {
+            if let Some(cache) = &records.cache
+                && cache.changed_ahead(records.changed.drain())
+            {
+                ticket.batch.told_ahead(cache);
             }
         }
         session.keep();

@@ -31,6 +31,15 @@ pub fn heap<T>(f: impl FnOnce(&mut Vec<u8>) -> T) -> Option<T> {
 /// Runs `f` (conversions) with `file` as the one that stored types on this thread are of: HDF5 keeps stored types in its
 /// table of conversions for ever, so that they are made once per process and know no file themselves.
 pub fn with_file<T>(file: &Arc<File>, f: impl FnOnce() -> T) -> T {
+    with(Some(file.clone()), f)
+}
+
+/// Runs `f` (calls that are no conversions) as if none were under way on this thread.
+pub fn without_file<T>(f: impl FnOnce() -> T) -> T {
+    with(None, f)
+}
+
+fn with<T>(file: Option<Arc<File>>, f: impl FnOnce() -> T) -> T {
     /// Puts back what was there, also when `f` panics.
     struct Outer(Option<Arc<File>>);
     impl Drop for Outer {
@@ -38,7 +47,7 @@ pub fn with_file<T>(file: &Arc<File>, f: impl FnOnce() -> T) -> T {
             FILE.replace(self.0.take());
         }
     }
-    let _outer = Outer(FILE.replace(Some(file.clone())));
+    let _outer = Outer(FILE.replace(file));
     f()
 }
 

@@ -2,8 +2,9 @@
 //!
 //! In *stored form* a variable-length part is a 32-bit count and a blob id of [`crate::blob::ID_BYTES`]; HDF5 itself
 //! makes that form (`H5VLget_file_type`) and calls our blob callbacks when it converts. References of the old kind
-//! (`H5T_STD_REF_OBJ`, 8 bytes: the object's number) are replaced by 64-bit integers in both the memory and the stored
-//! type before conversion, because HDF5 takes any file that holds them for a native one.
+//! (`H5T_STD_REF_OBJ`, 8 bytes: the object's number; `H5T_STD_REF_DSETREG`, 12 bytes: see [`crate::regions`]) are replaced
+//! by integers or opaque bytes in both the memory and the stored type before conversion, because HDF5 takes any file that
+//! holds them for a native one.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int};
@@ -13,9 +14,11 @@ use cenote::{Error, ErrorKind};
 use parking_lot::Mutex;
 
 use crate::Result;
-use crate::error::{h5_check, h5_failed, h5_id, unsupported};
+use crate::error::{h5_check, h5_failed, h5_id};
 use crate::ffi::entry::SLOTS_MAX;
-use crate::ffi::types::{H5P_DEFAULT, H5T_ARRAY, H5T_COMPOUND, H5T_REFERENCE, H5T_STRING, H5T_VLEN, hid_t, hsize_t};
+use crate::ffi::types::{
+    H5P_DEFAULT, H5T_ARRAY, H5T_COMPOUND, H5T_OPAQUE, H5T_REFERENCE, H5T_STRING, H5T_VLEN, hid_t, hsize_t,
+};
 use crate::ffi::{Api, Hid};
 use crate::file::File;
 use crate::object::{Body, Handle};
@@ -199,7 +202,7 @@ fn has_variable_string(h5: &Api, dtype: hid_t) -> bool {
 pub struct Inside {
     /// Variable-length parts or new-style references.
     pub blobs: bool,
-    /// Old object references.
+    /// References of the old kind.
     pub old_refs: bool,
 }
 
@@ -231,8 +234,7 @@ pub fn look(h5: &'static Api, dtype: hid_t) -> Result<Inside> {
                 Ok(all)
             }
             H5T_REFERENCE => match size(h5, dtype)? {
-                REF_OBJECT_BYTES => Ok(Inside { blobs: false, old_refs: true }),
-                REF_REGION_BYTES => Err(region_refs()),
+                REF_OBJECT_BYTES | REF_REGION_BYTES => Ok(Inside { blobs: false, old_refs: true }),
                 _ => Ok(Inside { blobs: true, old_refs: false }),
             },
             c if c < 0 => Err(h5_failed("H5Tget_class")),
@@ -241,11 +243,7 @@ pub fn look(h5: &'static Api, dtype: hid_t) -> Result<Inside> {
     }
 }
 
-fn region_refs() -> Error {
-    unsupported("region references of the old kind (H5T_STD_REF_DSETREG)", "store object references and selections")
-}
-
-/// The type with old object references replaced by 64-bit integers; `None` if it has none.
+/// The type with old references replaced, those to objects by 64-bit integers, those to regions by as many bytes; `None` if it has none.
 fn without_old_refs(h5: &'static Api, dtype: hid_t) -> Result<Option<Hid>> {
     if !look(h5, dtype)?.old_refs {
         return Ok(None);
@@ -253,7 +251,11 @@ fn without_old_refs(h5: &'static Api, dtype: hid_t) -> Result<Option<Hid>> {
     // SAFETY: plain queries and constructors; ids that they return are owned here.
     unsafe {
         match (h5.H5Tget_class)(dtype) {
-            H5T_REFERENCE => Ok(Some(copy(h5, h5.H5T_NATIVE_UINT64_g())?)),
+            H5T_REFERENCE => match size(h5, dtype)? {
+                REF_OBJECT_BYTES => Ok(Some(copy(h5, h5.H5T_NATIVE_UINT64_g())?)),
+                REF_REGION_BYTES => Ok(Some(h5_id(h5, "H5Tcreate", (h5.H5Tcreate)(H5T_OPAQUE, REF_REGION_BYTES))?)),
+                _ => Ok(None),
+            },
             H5T_VLEN => {
                 let base = replaced_super(h5, dtype)?;
                 Ok(Some(h5_id(h5, "H5Tvlen_create", (h5.H5Tvlen_create)(base.get()))?))

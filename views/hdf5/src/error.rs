@@ -85,6 +85,23 @@ pub fn push_to(h5: &Api, stack: hid_t, callback: &'static str, error: &Error) {
     }
 }
 
+/// Runs `work`, whose calls of HDF5's make HDF5 forget its errors, so that it still has them: what HDF5 closes when a call
+/// fails must not hide why it failed.
+pub fn keeping<T>(h5: &Api, work: impl FnOnce() -> T) -> T {
+    // SAFETY: a plain query, which forgets nothing.
+    if unsafe { (h5.H5Eget_num)(H5E_DEFAULT) } <= 0 {
+        return work();
+    }
+    // SAFETY: the stack taken out here is put back whole, which also closes it.
+    let kept = unsafe { (h5.H5Eget_current_stack)() };
+    let done = work();
+    if kept > 0 {
+        // SAFETY: as above.
+        unsafe { (h5.H5Eset_current_stack)(kept) };
+    }
+    done
+}
+
 fn error_class(h5: &Api) -> hid_t {
     h5.H5E_ERR_CLS_g()
 }

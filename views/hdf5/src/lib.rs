@@ -29,6 +29,7 @@ pub mod mapping;
 pub mod meta;
 pub mod object;
 pub mod props;
+pub mod regions;
 pub mod selection;
 pub mod space;
 pub mod tasks;

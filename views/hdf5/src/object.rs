@@ -190,20 +190,21 @@ impl Handle {
         // SAFETY: it is in the table, so it was made by `new` and not yet closed; HDF5 closes nothing it still uses.
         Ok(unsafe { &*pointer.cast::<Self>() })
     }
-    /// True the first time. What cannot be closed is told once and stays open, as HDF5 has it; then it is closed whatever
+    /// True the first time. A file that cannot be closed is told once and stays open, as HDF5 has it; then it is closed whatever
     /// becomes of it, since HDF5 tries again and again when the program ends.
     pub fn may_refuse(&self) -> bool {
         !self.has_refused.swap(true, Ordering::Relaxed)
     }
     /// Takes a handle back. Deletes the object if it was unlinked meanwhile and this was its last handle.
+    ///
+    /// What cannot be carried out is told when the file is flushed or closed: when closing an object fails, HDF5 frees its own
+    /// part and keeps the id, and the program crashes with the next use of it.
     pub fn close(pointer: *mut c_void) -> Result<()> {
         // What is still held back is stored first.
-        let handle = Self::at(pointer)?;
-        if let Body::Dataset(d) = &handle.body
+        if let Body::Dataset(d) = &Self::at(pointer)?.body
             && let Err(error) = data::close(d)
-            && handle.may_refuse()
         {
-            return Err(error);
+            d.file.shared.tell_later(error);
         }
         if !LIVE.lock().remove(&(pointer as usize)) {
             return Err(Error::new(ErrorKind::InvalidInput, "object").because("it is not open"));
@@ -225,7 +226,8 @@ impl Handle {
                 // Other ranks may have it open still.
                 place.file.shared.postpone(place.oid);
             } else {
-                objects::delete_if_unlinked(&place.file, place.oid)?;
+                let deleted = objects::delete_if_unlinked(&place.file, place.oid);
+                deleted.unwrap_or_else(|error| place.file.shared.tell_later(error));
             }
         }
         Ok(())

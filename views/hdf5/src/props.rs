@@ -2,12 +2,13 @@
 //! cannot be read by an older libhdf5, and several versions share one file here.
 
 use std::ffi::{c_int, c_uint};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use cenote::{Error, ErrorKind};
 
 use crate::Result;
 use crate::error::{h5_check, h5_id, unsupported};
+use crate::ffi::entry::SLOTS_MAX;
 use crate::ffi::types::{
     H5D_CHUNKED, H5D_COMPACT, H5D_CONTIGUOUS, H5D_FILL_VALUE_UNDEFINED, H5D_FILL_VALUE_USER_DEFINED, H5D_VIRTUAL, hid_t,
 };
@@ -36,6 +37,10 @@ pub enum Layout {
 }
 
 impl Layout {
+    /// True if a dataset's current dimensions can change: then they have a record of their own.
+    pub fn is_resizable(&self) -> bool {
+        !matches!(self, Self::Compact | Self::Contiguous)
+    }
     /// In a word.
     pub fn word(&self) -> &'static str {
         match self {
@@ -166,6 +171,18 @@ fn new_plist(h5: &'static Api, class: hid_t) -> Result<Hid> {
 impl GroupProps {
     /// Reads them from a group or file creation property list.
     pub fn of(h5: &'static Api, plist: hid_t) -> Result<Self> {
+        static PRESET: [OnceLock<GroupProps>; SLOTS_MAX] = [const { OnceLock::new() }; SLOTS_MAX];
+        if plist != h5.H5P_LST_GROUP_CREATE_ID_g() {
+            return Self::asked(h5, plist);
+        }
+        let preset = &PRESET[h5.slot];
+        if let Some(known) = preset.get() {
+            return Ok(known.clone());
+        }
+        let found = Self::asked(h5, plist)?;
+        Ok(preset.get_or_init(|| found).clone())
+    }
+    fn asked(h5: &'static Api, plist: hid_t) -> Result<Self> {
         let mut out = Self {
             object: ObjectProps::of(h5, plist)?,
             link_order: 0,
@@ -244,6 +261,19 @@ pub fn file_props(h5: &'static Api, fcpl: hid_t) -> Result<(GroupProps, u64)> {
 impl DatasetProps {
     /// Reads them from a dataset creation property list, for a dataset of type `dtype`.
     pub fn of(file: &Arc<File>, plist: hid_t, dtype: hid_t) -> Result<Self> {
+        // Of each property HDF5 looks the name up; the preset ones, which hold no fill value, are asked for once.
+        static PRESET: [OnceLock<DatasetProps>; SLOTS_MAX] = [const { OnceLock::new() }; SLOTS_MAX];
+        if plist != file.h5.H5P_LST_DATASET_CREATE_ID_g() {
+            return Self::asked(file, plist, dtype);
+        }
+        let preset = &PRESET[file.h5.slot];
+        if let Some(known) = preset.get() {
+            return Ok(known.clone());
+        }
+        let found = Self::asked(file, plist, dtype)?;
+        Ok(preset.get_or_init(|| found).clone())
+    }
+    fn asked(file: &Arc<File>, plist: hid_t, dtype: hid_t) -> Result<Self> {
         let h5 = file.h5;
         let (mut fill_status, mut fill_time, mut alloc_time) = (0, 0, 0);
         // SAFETY: the places are valid; the list is a dataset creation property list.

@@ -78,12 +78,17 @@ impl Extent {
             _ => &[],
         }
     }
-    /// Number of elements.
+    /// Number of elements; of more than a number holds (HDF5 allows that for chunked datasets) the largest number.
     pub fn npoints(&self) -> u64 {
+        self.counted().unwrap_or(u64::MAX)
+    }
+    /// Number of elements, if a number holds it.
+    pub fn counted(&self) -> Option<u64> {
         match self {
-            Self::Null => 0,
-            Self::Scalar => 1,
-            Self::Simple { dims, .. } => dims.iter().product(),
+            Self::Null => Some(0),
+            Self::Scalar => Some(1),
+            Self::Simple { dims, .. } if dims.contains(&0) => Some(0),
+            Self::Simple { dims, .. } => dims.iter().try_fold(1u64, |product, n| product.checked_mul(*n)),
         }
     }
     /// Appends the encoding.
@@ -110,9 +115,8 @@ impl Extent {
                     all.push(r.u64()?);
                 }
                 let max = all.split_off(rank);
-                let points = all.iter().try_fold(1u64, |product, n| product.checked_mul(*n));
-                if rank > RANK_MAX || points.is_none() {
-                    return Err(r.corrupt("an extent larger than any dataspace"));
+                if rank > RANK_MAX {
+                    return Err(r.corrupt("an extent of more dimensions than any dataspace"));
                 }
                 Ok(Self::Simple { dims: all, max })
             }

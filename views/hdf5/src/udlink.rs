@@ -119,7 +119,7 @@ pub fn tell_deleted(link: &Link<'_>) -> Result<()> {
 }
 
 fn file_id(file: &Arc<File>) -> Result<Hid> {
-    let again = crate::file::open::reopen(file)?;
+    let again = crate::file::opening::reopen(file)?;
     register(file.h5, again.handle())
 }
 

@@ -2,6 +2,7 @@
 on Cenote, like those of structure_programs.py."""
 
 import ctypes
+import io
 import os
 import pathlib
 
@@ -54,6 +55,11 @@ def paths_lead_over_mount_points(d):
     parent["mnt/sub"]["new"] = np.arange(3)
     del parent["mnt/relative"]
     yield [h5py.h5o.get_info(parent[n].id).type for n in ("mnt", "mnt/data", "mnt/made/here")]
+    top = h5py.h5g.open(parent.id, b"/")
+    for visit in (lambda f: h5py.h5o.visit(top, f, info=True), lambda f: top.links.visit(f, info=True)):
+        met = []
+        visit(lambda name, info, met=met: met.append((name, info.type)))
+        yield met
     for again in ((p, "/mnt", k), (p, "/other", k), (p, "/number", k), (p, "/nowhere", k), (k, "/mnt/sub", p)):
         yield fails(c.H5Fmount, *again, 0)
     c.H5Funmount(p, "/mnt")
@@ -406,6 +412,48 @@ def what_is_no_list_is_refused(d):
         ):
             yield fails(call)
         yield sorted(f)
+
+
+@program
+def files_in_memory(d):
+    """They are native, whatever connector is chosen: drivers of HDF5 and of the program, images, netCDF's too."""
+    import netCDF4
+
+    with h5py.File(f"{d}/core.h5", "w", driver="core", backing_store=False) as f:
+        f["x"] = np.arange(5)
+        f.create_group("g").attrs["a"] = "text"
+        f["zipped"] = h5py.SoftLink("/x")
+        f.flush()
+        yield f.driver, f["zipped"][:].tolist(), sorted(f), f.id.get_file_image()[:8], h5py.h5f.get_obj_count(f.id)
+        image = f.id.get_file_image()
+        with h5py.File(f.id) as again:
+            yield again == f, list(again["g"].attrs)
+    yield "Error" in fails(h5py.File, f"{d}/core.h5", "r", driver="core"), pathlib.Path(f"{d}/core.h5").exists()
+    with h5py.File(h5py.h5f.open_file_image(image)) as f:
+        yield f["x"][:].tolist(), sorted(f)
+    memory = io.BytesIO()
+    with h5py.File(memory, "w") as f:
+        f.create_dataset("y", data=np.arange(1000), chunks=(100,), compression="gzip")
+        f["ref"] = f["y"].ref
+    yield memory.getvalue()[:8]
+    with h5py.File(memory, "r+") as f:
+        yield f["y"][::100].tolist(), f[f["ref"][()]].name
+        f["z"] = 1
+    with h5py.File(memory) as f:
+        yield sorted(f), f["z"].file == f
+    n = netCDF4.Dataset("in-memory.nc", "w", memory=1024)
+    n.createDimension("t", 3)
+    n.createVariable("v", "f4", ("t",))[:] = [1, 2, 3]
+    content = n.close()
+    with netCDF4.Dataset("any.nc", memory=bytes(content)) as n:
+        yield n["v"][:].tolist(), bytes(content[:4])
+    # With a backing store it is a file like others, wherever those are.
+    with h5py.File(f"{d}/backed.h5", "w", driver="core", backing_store=True) as f:
+        f["x"] = [7]
+    with h5py.File(f"{d}/backed.h5", "r+") as f:
+        f["y"] = f["x"][0] + 1
+    with h5py.File(f"{d}/backed.h5", "r", driver="core") as f:
+        yield f["y"][()], f.driver
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from async_programs import PROGRAMS
 from test_data import environment
-from test_structure import first_difference, run
+from test_structure import must_agree, run_both
 
 HERE = pathlib.Path(__file__).parent
 PROGRAM_FILE = HERE / "async_programs.py"
@@ -18,18 +18,12 @@ NAMES = list(PROGRAMS)
 @pytest.fixture(scope="session")
 def both(tmp_path_factory):
     """All programs, once on native HDF5 and once on Cenote."""
-    top = tmp_path_factory.mktemp("async")
-    native = run(top / "native", None, NAMES, PROGRAM_FILE)
-    return native, run(top / "cenote", top / "store", NAMES, PROGRAM_FILE)
+    return run_both(tmp_path_factory.mktemp("async"), NAMES, PROGRAM_FILE)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_program(both, name):
-    native, cenote = both[0][name], both[1][name]
-    assert not (native and native[-1] and native[-1][0] == "program failed"), native[-1][1]
-    for i, (want, have) in enumerate(zip(native, cenote, strict=False)):
-        assert have == want, f"entry {i}: (native, cenote) = {first_difference(want, have)}"
-    assert len(cenote) == len(native)
+    must_agree(both[0][name], both[1][name])
 
 
 def program(code, where):

@@ -1,9 +1,12 @@
 """Atomic checkpoints and snapshots of HDF5 files: what readers see while others write, and what the killed leave."""
 
 import json
+import os
+import random
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from test_data import connector, environment, nothing_stays  # noqa: F401 (the fixture cleans up here too)
@@ -269,3 +272,79 @@ def test_snapshots_of_files_are_listed_opened_and_gone_back_to(place):
     assert done.returncode != 0 and "no snapshot `first`" in done.stderr, done.stderr
     done = command(store, "snapshot", "list", path.with_name("none.h5"), check=False)
     assert done.returncode == 1 and "none.h5" in done.stderr
+
+
+def test_the_info_string_asks_for_checkpoints_too(place):
+    store, path = place
+    word = {"HDF5_VOL_CONNECTOR": f"cenote store={store} atomic"}
+    writer = Writer(store, path, "w", word).do("set 1", "flush", "set 2")
+    assert read(store, path) == whole(1, 1)
+    assert read(store, path, extra=word) == whole(1, 1)
+    assert read(store, path, extra={"HDF5_VOL_CONNECTOR": f"cenote store={store} atomic=0"}) == whole(2, 1, 2)
+    writer.kill()
+    Writer(store, path, "a", {"HDF5_VOL_CONNECTOR": "cenote atomic", "CENOTE_STORE": str(store)}).do("close").end()
+    assert read(store, path) == whole(1, 1)
+    wrong = run(READER, store, path, extra={"HDF5_VOL_CONNECTOR": f"cenote atomically={store}"}, check=False)
+    assert wrong.returncode != 0 and "atomic" in wrong.stderr
+
+
+GOES_ON = """
+import sys, h5py, numpy as np
+f = h5py.File(sys.argv[1], "a")
+n = int(f.attrs.get("n", 0))
+while True:
+    n += 1
+    for name, compression in ("a", None), ("b", "gzip"):
+        if name not in f:
+            f.create_dataset(name, (20_000,), "i8", maxshape=(None,), chunks=(1000,), compression=compression)
+        f[name].resize((20_000 + n % 7 * 500,))
+        f[name][...] = n
+    f.attrs["n"] = n
+    if n > 3:
+        del f[f"group{n - 3}"]
+    f.create_group(f"group{n}").attrs["text"] = "x" * n
+    f.flush()
+    print(n, flush=True)
+"""
+
+LOOKS = """
+import sys, h5py
+last = 0
+for _ in range(int(sys.argv[2])):
+    with h5py.File(sys.argv[1], "r") as f:
+        n = int(f.attrs["n"])
+        assert n >= last, (n, last)
+        last = n
+        assert sorted(f) == sorted(["a", "b", *(f"group{i}" for i in range(max(1, n - 2), n + 1))]), (n, list(f))
+        for name in "ab":
+            assert f[name].shape == (20_000 + n % 7 * 500,) and (f[name][...] == n).all(), (n, name)
+        assert f[f"group{n}"].attrs["text"] == "x" * n
+print(last)
+"""
+
+
+def test_readers_see_complete_checkpoints_only_whenever_writers_are_killed(place):
+    seed = int(os.environ.get("CENOTE_SEED", random.randrange(1 << 30)))
+    print(f"CENOTE_SEED={seed}")
+    chance = random.Random(seed)
+    store, path = place
+    flushed = 0
+    for _ in range(6):
+        writer = subprocess.Popen(
+            [sys.executable, "-c", GOES_ON, path], env=environment(store) | ATOMIC, stdout=subprocess.PIPE, text=True
+        )
+        flushed = int(writer.stdout.readline())
+        looks = subprocess.Popen(
+            [sys.executable, "-c", LOOKS, path, "40"],
+            env=environment(store),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        time.sleep(chance.random())
+        writer.send_signal(signal.SIGKILL)
+        flushed = max([flushed, *map(int, writer.stdout.read().split())])
+        writer.wait()
+        _, err = looks.communicate(timeout=120)
+        assert looks.returncode == 0, err
+        assert int(run(LOOKS, store, path, 2).stdout) >= flushed >= 1

@@ -54,15 +54,59 @@ for name, cause in ("short", "truncated file"), ("signature", "superblock"), ("t
         assert name + ".h5" in str(error) and cause in str(error), error
     else:
         raise AssertionError(name)
-for mode in "r+", "a":
-    try:
-        h5py.File("native.h5", mode)
-    except OSError as error:
-        assert "native.h5" in str(error) and "read-only" in str(error), error
-    else:
-        raise AssertionError(mode)
 """
     run(tmp_path / "store", tmp_path, "-c", code)
+
+
+CHANGE = """
+import h5py, numpy as np, sys
+with h5py.File("native.h5", "r+") as f, h5py.File("other.h5", "w") as other:
+    f["added/x"] = np.arange(1000)
+    f["added"].attrs["unit"] = "m"
+    d = f.create_dataset("added/z", (100,), "f8", chunks=(10,), maxshape=(None,), compression="gzip")
+    d.resize((150,))
+    d[100:] = 7
+    f["added/x"][5] = -1
+    f["added/link"] = h5py.SoftLink("/added/x")
+    f["added/ref"] = f["added/z"].ref
+    other["x"] = f["added/x"][...]
+    other["link"] = h5py.ExternalLink("native.h5", "/added/z")
+    print(sorted(f["added"]), f["added/link"][5], f[f["added/ref"][()]].shape, f.mode, f.filename, len(f.keys()))
+    print(h5py.h5f.get_obj_count(f.id, h5py.h5f.OBJ_ALL), f.id.get_filesize() > 10000)
+    print(f == h5py.File("native.h5", "r+"))
+    f.flush()
+with h5py.File("native.h5", "a") as f:
+    f["more"] = 5
+with h5py.File("native.h5", "r") as f, h5py.File("other.h5", "r") as other:
+    print(f["more"][()], other["x"][5], other["link"][149], f["added/z"][98:102])
+"""
+
+
+def test_a_native_file_that_is_changed_stays_a_native_one(native, tmp_path):
+    here, there = tmp_path / "here", tmp_path / "there"
+    for where in here, there:
+        where.mkdir()
+        (where / "native.h5").write_bytes(native.read_bytes())
+    want = run(None, there, "-c", CHANGE)
+    assert run(tmp_path / "store", here, "-c", CHANGE) == want and want.count("\n") == 4
+    look = "import h5py; f = h5py.File('native.h5'); print(f['added/x'][4:7], f['added/z'][99:101], *f['added'].attrs)"
+    assert run(None, here, "-c", look) == run(tmp_path / "store", here, "-c", look)
+    assert run(None, here, PROGRAMS, "tell", "native.h5") == run(None, there, PROGRAMS, "tell", "native.h5")
+
+
+def test_a_native_file_that_another_process_changes_is_locked(native, tmp_path):
+    code = """
+import h5py, subprocess, sys
+f = h5py.File("native.h5", "r+")
+again = '''import h5py
+try:
+    h5py.File("native.h5", "r+")
+except OSError as error:
+    print("lock" in str(error))
+'''
+print(subprocess.run([sys.executable, "-c", again], capture_output=True, text=True).stdout)
+"""
+    assert run(tmp_path / "store", tmp_path, "-c", code) == run(None, tmp_path, "-c", code) == "True\n\n"
 
 
 def test_noise_in_a_native_file_never_kills(native, tmp_path):

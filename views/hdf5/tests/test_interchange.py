@@ -5,7 +5,8 @@ import subprocess
 import sys
 
 import pytest
-from test_data import connector, environment, nothing_stays  # noqa: F401 - a fixture that works by being here
+import test_references as references
+from test_data import connector, environment, finish, nothing_stays, script  # noqa: F401 - a fixture that works by being here
 from test_foreign import native, program, run  # noqa: F401 - a fixture
 
 
@@ -105,9 +106,8 @@ def test_what_fails_leaves_nothing(native, cenote, tmp_path):  # noqa: F811
     assert "truncated file" in cenote("import", "short.h5", "out.h5", code=3)
     assert "replace it with -f" in cenote("import", "native.h5", code=1)
     assert "1.14" in cenote("import", "--hdf5", sys.executable, "native.h5", "out.h5", code=1)
-    code = "import h5py; f = h5py.File('regions.h5', 'w'); f['x'] = range(9); f['x'].attrs['r'] = f['x'].regionref[2:4]"
-    run(None, tmp_path, "-c", code)
-    assert "`r`" in cenote("import", "regions.h5", "out.h5", code=1)
+    finish(script(references.PRELUDE + references.MAKE, None, tmp_path / "new_references.h5"))
+    assert "1.12's kind" in cenote("import", "new_references.h5", "out.h5", code=1)
     assert json.loads(cenote("--json", "ls")) == there
     cenote("import", "native.h5", "ours.h5")
     assert "file of a Cenote store" in cenote("export", "-f", "ours.h5", "ours.h5", code=1)
@@ -115,6 +115,20 @@ def test_what_fails_leaves_nothing(native, cenote, tmp_path):  # noqa: F811
     assert "name another" in cenote("export", "ours.h5", "native.h5", code=1)
     assert native.read_bytes() == content
     assert not (tmp_path / "out.h5").exists() and not list(tmp_path.glob("*.part-*"))
+
+
+def test_references_to_regions_lead_to_the_same(cenote, tmp_path):
+    finish(script(references.OLD_MAKE, None, tmp_path / "native.h5"))
+    for name in "ours.h5", "ours.h5.copy", "out.h5", "out.h5.copy":
+        end = ".copy" if name.endswith(".copy") else ""
+        cenote(*(("import", "native.h5" + end) if "ours" in name else ("export", "ours.h5" + end)), name)
+    # Looking makes the dataset larger: first the ones, then the others.
+    for store, name in ((None, "out.h5"), (tmp_path / "store", "ours.h5")):
+        want = (tmp_path / "native.h5", tmp_path / f"native-{name}")
+        want[1].write_bytes(want[0].read_bytes())
+        (tmp_path / f"native-{name}.copy").write_bytes((tmp_path / "native.h5.copy").read_bytes())
+        seen = [finish(script(references.OLD_LOOK, s, p)) for s, p in ((None, want[1]), (store, tmp_path / name))]
+        assert seen[0] == seen[1]
 
 
 def test_files_of_other_programs(cenote, tmp_path):

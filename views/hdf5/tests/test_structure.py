@@ -14,7 +14,7 @@ PROGRAM_FILE = HERE / "structure_programs.py"
 NAMES = list(PROGRAMS)
 
 
-def run(where, store, names, program_file=PROGRAM_FILE):
+def run(where, store, names, program_file):
     """What each program saw."""
     where.mkdir()
     output = where / "saw.pickle"
@@ -25,11 +25,15 @@ def run(where, store, names, program_file=PROGRAM_FILE):
         return pickle.load(results)
 
 
+def run_both(top, names, program_file):
+    """What each program saw on native HDF5, and on Cenote."""
+    return run(top / "native", None, names, program_file), run(top / "cenote", top / "store", names, program_file)
+
+
 @pytest.fixture(scope="session")
 def both(tmp_path_factory):
     """All programs, once on native HDF5 and once on Cenote."""
-    top = tmp_path_factory.mktemp("structure")
-    return run(top / "native", None, NAMES), run(top / "cenote", top / "store", NAMES)
+    return run_both(tmp_path_factory.mktemp("structure"), NAMES, PROGRAM_FILE)
 
 
 def first_difference(want, have):
@@ -47,13 +51,17 @@ def first_difference(want, have):
     return (want, have)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_program(both, name):
-    native, cenote = both[0][name], both[1][name]
+def must_agree(native, cenote):
+    """A program that did not fail natively saw the same on both."""
     assert not (native and native[-1] and native[-1][0] == "program failed"), native[-1][1]
     for i, (want, have) in enumerate(zip(native, cenote, strict=False)):
         assert have == want, f"entry {i}: (native, cenote) = {first_difference(want, have)}"
     assert len(cenote) == len(native)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_program(both, name):
+    must_agree(both[0][name], both[1][name])
 
 
 def python(code, store, cwd, **variables):
@@ -115,7 +123,10 @@ with h5py.File("shared.h5", "r+") as f:
         f["flat"].create_dataset(f"d{rank}-{i}", data=np.full(10, rank * 1000 + i))
         f["ordered"].create_group(f"o{rank}-{i}")
         f["flat"].attrs[f"a{rank}-{i}"] = i
-        f.require_group("meet/here")
+        try:
+            f.require_group("meet/here")
+        except ValueError:
+            f["meet/here"]  # h5py asks first, and another process made it meanwhile
     f["one"][rank * 100 : (rank + 1) * 100] = rank
 """
 
@@ -323,19 +334,19 @@ def test_what_is_not_supported_is_refused_by_name(tmp_path):
     out = (
         python(
             """
-import io, h5py, numpy as np
+import h5py, numpy as np
 def refused(f):
     try:
         f()
     except Exception as e:
         return str(e)
     return "no error"
-print(refused(lambda: h5py.File("c.h5", "w", driver="core", backing_store=False)))
-print(refused(lambda: h5py.File(io.BytesIO(), "w")))
-f = h5py.File("f.h5", "w")
-d = f.create_dataset("d", data=np.arange(9))
+print(refused(lambda: h5py.File("c-%d.h5", "w", driver="family", memb_size=1 << 20)))
+print(refused(lambda: h5py.File("c.h5", "w", driver="split")))
+h5py.File("f.h5", "w").create_dataset("d", data=np.arange(9))
+print(refused(lambda: h5py.File("f.h5", "r+", driver="core", backing_store=False)))
+d = h5py.File("f.h5")["d"]
 print(refused(lambda: d.regionref[2:4]))
-print(refused(lambda: f.create_dataset("r", (4,), h5py.regionref_dtype)))
 """,
             tmp_path / "store",
             tmp_path,
@@ -343,8 +354,8 @@ print(refused(lambda: f.create_dataset("r", (4,), h5py.regionref_dtype)))
         .strip()
         .split("\n")
     )
-    words = ["file driver", "file driver", "no write intent", "region references"]
+    words = ["file driver", "file driver", "changes that are thrown away", "no write intent"]
     assert len(out) == len(words)
     for line, word in zip(out, words, strict=True):
         assert word in line
-    assert not (tmp_path / "u.h5").exists() and not (tmp_path / "c.h5").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["f.h5", "store"]

@@ -5,13 +5,14 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use cenote_model::{Check, Error, ErrorKind, IndexKey, KeyCode, Request, Response, Result, Run, Update};
+use cenote_model::{Error, ErrorKind, IndexKey, KeyCode, ObjectKey, Request, Response, Result, Run, Update};
 
 use super::cache::ObjectCache;
 use super::pieces::Place;
+use crate::premise::Grounds;
 use crate::records::RecordCache;
 use crate::session::Session;
 use crate::sync::lock;
@@ -44,12 +45,19 @@ pub(crate) enum Together {
     /// All of the call or none.
     Whole,
     /// All of the call, and those launched before and after on the same premise that travel with it, or none.
-    Premise(Arc<Check>),
+    Premise(Arc<Grounds>),
+}
+
+/// Who wants to know how far a session's messages have come, see [`Store::tell_settled`](crate::Store::tell_settled).
+pub trait Settling: Send + Sync {
+    /// Every message up to this number is done. Called from any thread, which may hold locks of the client's: it must do
+    /// no more than note the number.
+    fn settled(&self, number: u64);
 }
 
 /// Updates that travel together, and what became of them.
 pub(crate) struct Batch {
-    number: u64,
+    pub number: u64,
     /// File I/O under way for its updates.
     io_left: AtomicUsize,
     done: AtomicBool,
@@ -80,7 +88,7 @@ struct Building {
     batch: Arc<Batch>,
     updates: Vec<Update>,
     atomic: bool,
-    premise: Option<Arc<Check>>,
+    premise: Option<Arc<Grounds>>,
     bytes: u64,
     opened: Instant,
 }
@@ -109,6 +117,8 @@ struct State {
     /// Done, though one before them is not.
     done_early: BTreeSet<u64>,
     failed: Vec<Arc<Batch>>,
+    /// Told whenever `settled` rises.
+    listeners: Vec<Weak<dyn Settling>>,
 }
 
 impl Batch {
@@ -161,6 +171,12 @@ impl Queue {
     pub fn settled(&self) -> u64 {
         self.settled.load(Ordering::Acquire)
     }
+    /// Tells `listener` now, and whenever the number rises, as long as it is there.
+    pub fn tell(&self, listener: Weak<dyn Settling>) {
+        let mut state = lock(&self.state);
+        state.listeners.push(listener);
+        state.tell(self.settled());
+    }
     /// True if nothing is under way.
     pub fn is_idle(&self) -> bool {
         !self.has_unsent() && self.in_flight.load(Ordering::Acquire) == 0
@@ -184,7 +200,7 @@ impl Queue {
             let mut state = lock(&self.state);
             let premise = if let Together::Premise(premise) = together { Some(premise) } else { None };
             let whole = matches!(together, Together::Whole);
-            if whole || state.open.as_ref().is_some_and(|open| open.premise.as_ref() != premise) {
+            if whole || state.open.as_ref().is_some_and(|open| !is_same(open.premise.as_ref(), premise)) {
                 self.seal(&mut state);
             }
             let open = state.open_batch(self);
@@ -314,7 +330,8 @@ impl Queue {
     }
     fn send(&self, session: &Session, building: Building) {
         let Building { batch, mut updates, atomic, premise, .. } = building;
-        let checks = premise.as_deref().cloned().into_iter().collect();
+        // Also of a message that is not sent: those after it must find it missing.
+        let checks = premise.map(|premise| premise.checks(&mut updates)).unwrap_or_default();
         // Which updates are in the message: those whose I/O failed are not.
         let lost: Vec<usize> = lock(&batch.state).errors.iter().map(|(index, _)| *index).collect();
         let mut sent: Option<Vec<usize>> = None;
@@ -398,6 +415,7 @@ impl Queue {
                 settled += 1;
             }
             self.settled.store(settled, Ordering::Release);
+            state.tell(settled);
         }
         self.in_flight.fetch_sub(1, Ordering::AcqRel);
         for call in callbacks {
@@ -407,6 +425,9 @@ impl Queue {
 }
 
 impl State {
+    fn tell(&mut self, settled: u64) {
+        self.listeners.retain(|listener| listener.upgrade().map(|it| it.settled(settled)).is_some());
+    }
     fn open_batch(&mut self, queue: &Queue) -> &mut Building {
         self.open.get_or_insert_with(|| Building {
             batch: Arc::new(Batch {
@@ -422,6 +443,10 @@ impl State {
             opened: Instant::now(),
         })
     }
+}
+
+fn is_same(a: Option<&Arc<Grounds>>, b: Option<&Arc<Grounds>>) -> bool {
+    a.map(Arc::as_ptr) == b.map(Arc::as_ptr)
 }
 
 impl Subject {
@@ -476,8 +501,15 @@ fn apply_to_caches(subjects: &[Subject], words: &[(u64, u64)]) {
     if objects.len() != words.len() {
         return;
     }
+    // What a transaction of the batch did to an object is not known here: its map is to be looked up again.
+    let in_parts: Vec<ObjectKey> = subjects
+        .iter()
+        .filter_map(
+            |subject| if let Subject::Part { object: Some(part), .. } = subject { Some(part.key) } else { None },
+        )
+        .collect();
     for (object, (before, after)) in objects.into_iter().zip(words) {
-        if !object.is_live() {
+        if !object.is_live() || in_parts.contains(&object.key) {
             continue;
         }
         let writes = subjects.iter().filter_map(|subject| match subject {

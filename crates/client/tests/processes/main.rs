@@ -10,6 +10,7 @@ mod child;
 mod lives;
 mod others;
 mod remember;
+mod together;
 mod tools;
 
 use std::process::{Command, ExitCode};
@@ -48,6 +49,7 @@ const TESTS: &[Test] = &[
     ("fork_with_a_daemon", lives::fork_with_a_daemon),
     ("fork_in_process", lives::fork_in_process),
     ("closing", lives::closing),
+    ("writes_and_transactions_launched_together_are_read_as_launched", together::read_as_launched),
 ];
 
 fn main() -> ExitCode {

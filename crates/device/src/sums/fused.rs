@@ -4,10 +4,14 @@
 //! both are in one loop. Three stretches (lanes) of the source go side by side: the CRC instruction takes three cycles
 //! but starts one each cycle, so three chains fill it, and six streams keep more of memory busy than two. Measured on
 //! the machine of `docs/performance.md` this is faster than `memcpy` alone at 1 MiB, where summing and copying pieces
-//! one after the other reaches 80 to 90% of it. Non-temporal stores were tried and were slower.
+//! one after the other reaches 80 to 90% of it. Non-temporal stores were tried and were slower. Asking ahead for the lines
+//! that will be read and, above all, for those that will be written makes a copy of 32 MiB 11 to 14% faster.
 #![allow(unsafe_code, reason = "vector instructions on raw pointers")]
 
-use std::arch::x86_64::{__m256i, _mm_crc32_u8, _mm_crc32_u64, _mm256_loadu_si256, _mm256_storeu_si256};
+use std::arch::asm;
+use std::arch::x86_64::{
+    __m256i, _MM_HINT_T0, _mm_crc32_u8, _mm_crc32_u64, _mm_prefetch, _mm256_loadu_si256, _mm256_storeu_si256,
+};
 use std::sync::LazyLock;
 
 /// The polynomial, bits reversed.
@@ -16,6 +20,11 @@ const LINE: usize = 64;
 /// Lane lengths: three lanes and a rest of 256 bytes make 64 KiB, three and 64 make 16 KiB and 4 KiB. Multiples of a
 /// line, and none of them of 4096, which would make loads wait for unrelated stores.
 const LANES: [usize; 3] = [21_760, 5_440, 1_344];
+/// How far ahead lines are asked for in the longest lanes.
+const READ_AHEAD: usize = 1024;
+const WRITE_AHEAD: usize = 512;
+/// Shorter copies are as fast without lanes.
+pub(super) const COPY_MIN: usize = 32 << 10;
 
 /// Maps the CRC state before so many zero bytes to the one after them: linear, so one table for each byte of the state.
 struct Shift([[u32; 256]; 4]);
@@ -72,7 +81,13 @@ pub(super) unsafe fn copy_and_sum(dst: *mut u8, src: &[u8]) -> u32 {
     for (lane, shift) in LANES.into_iter().zip(shifts) {
         while at + 3 * lane <= len {
             // SAFETY: three lanes from `at` are within the source, and so within the target.
-            let [a, b, c] = unsafe { three_lanes(dst.add(at), from.add(at), lane, state) };
+            let [a, b, c] = unsafe {
+                if lane == LANES[0] {
+                    three_lanes::<true>(dst.add(at), from.add(at), lane, state)
+                } else {
+                    three_lanes::<false>(dst.add(at), from.add(at), lane, state)
+                }
+            };
             state = shift.of(shift.of(a) ^ b) ^ c;
             at += 3 * lane;
         }
@@ -98,13 +113,18 @@ pub(super) unsafe fn copy_and_sum(dst: *mut u8, src: &[u8]) -> u32 {
 /// Both pointers must be valid for three lanes of `lane` bytes, a multiple of [`LINE`].
 #[inline]
 #[target_feature(enable = "avx2,sse4.2")]
-unsafe fn three_lanes(dst: *mut u8, src: *const u8, lane: usize, state: u32) -> [u32; 3] {
+unsafe fn three_lanes<const AHEAD: bool>(dst: *mut u8, src: *const u8, lane: usize, state: u32) -> [u32; 3] {
     let (mut a, mut b, mut c) = (u64::from(state), 0, 0);
     let mut i = 0;
     while i < lane {
         // SAFETY: i + LINE <= lane, so all three lines are within the lanes.
         unsafe {
             let (from, to) = (src.add(i), dst.add(i));
+            if AHEAD {
+                ask_ahead(to, from);
+                ask_ahead(to.add(lane), from.add(lane));
+                ask_ahead(to.add(2 * lane), from.add(2 * lane));
+            }
             copy_line(to, from);
             copy_line(to.add(lane), from.add(lane));
             copy_line(to.add(2 * lane), from.add(2 * lane));
@@ -117,6 +137,16 @@ unsafe fn three_lanes(dst: *mut u8, src: *const u8, lane: usize, state: u32) -> 
         i += LINE;
     }
     [a as u32, b as u32, c as u32]
+}
+
+/// Asks for lines that are to be read and written soon. They may be beyond what there is: asking is no access.
+#[inline]
+fn ask_ahead(dst: *mut u8, src: *const u8) {
+    // SAFETY: neither instruction accesses memory as far as the program can see; `prefetchw` does nothing where it is unknown.
+    unsafe {
+        _mm_prefetch::<_MM_HINT_T0>(src.wrapping_add(READ_AHEAD).cast::<i8>());
+        asm!("prefetchw [{}]", in(reg) dst.wrapping_add(WRITE_AHEAD), options(nostack, preserves_flags, readonly));
+    }
 }
 
 /// # Safety
@@ -145,26 +175,32 @@ unsafe fn sum_line(src: *const u8, state: u64) -> u64 {
         .fold(state, |state, word| unsafe { _mm_crc32_u64(state, src.add(word).cast::<u64>().read_unaligned()) })
 }
 
-/// Copies large stretches with three streams side by side; see the module's words on why.
+/// Copies large stretches with three streams side by side; see the module's words on why. From 32 KiB to 256 KiB this is a fifth to a
+/// third faster than `memcpy` if the source is not in the caches, and 7% slower if all of it is.
 ///
 /// # Safety
 /// [`is_available`] must be true, and the ranges valid for `len` bytes and not overlapping.
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn copy_in_lanes(dst: *mut u8, src: *const u8, len: usize) {
-    const LANE: usize = LANES[0];
+    const LANE_MAX: usize = 87_232;
     let mut at = 0;
-    while at + 3 * LANE <= len {
+    while len - at >= COPY_MIN {
+        let mut lane = (len - at).min(3 * LANE_MAX) / 3 / LINE * LINE;
+        if lane.is_multiple_of(4096) {
+            lane -= LINE; // loads would wait for unrelated stores
+        }
         let mut i = 0;
-        while i < LANE {
-            // SAFETY: i + LINE <= LANE and three lanes from `at` are within `len`.
+        while i < lane {
+            // SAFETY: i + LINE <= lane and three lanes from `at` are within `len`.
             unsafe {
-                copy_line(dst.add(at + i), src.add(at + i));
-                copy_line(dst.add(at + LANE + i), src.add(at + LANE + i));
-                copy_line(dst.add(at + 2 * LANE + i), src.add(at + 2 * LANE + i));
+                for begin in [at, at + lane, at + 2 * lane] {
+                    ask_ahead(dst.add(begin + i), src.add(begin + i));
+                    copy_line(dst.add(begin + i), src.add(begin + i));
+                }
             }
             i += LINE;
         }
-        at += 3 * LANE;
+        at += 3 * lane;
     }
     // SAFETY: the rest of both ranges.
     unsafe { std::ptr::copy_nonoverlapping(src.add(at), dst.add(at), len - at) };

@@ -12,10 +12,6 @@ pub const SUM_UNIT_BYTES: usize = 1 << SUM_UNIT_SHIFT;
 /// Bytes summed and copied at a time where there is no better way: source and target of a piece fit the first level cache together.
 const PIECE_BYTES: usize = 8 << 10;
 
-/// Below this a plain copy is as good.
-#[cfg(target_arch = "x86_64")]
-const COPY_LANES_MIN: usize = 128 << 10;
-
 /// The CRC-32C of bytes.
 #[inline]
 pub fn sum_of(bytes: &[u8]) -> u32 {
@@ -90,7 +86,7 @@ pub unsafe fn copy_and_sum_raw(dst: *mut u8, src: &[u8], sums: &mut Vec<u32>) {
 #[inline]
 pub unsafe fn copy_raw(dst: *mut u8, src: *const u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
-    if len >= COPY_LANES_MIN && fused::is_available() {
+    if len >= fused::COPY_MIN && fused::is_available() {
         // SAFETY: available; the rest is the caller's promise.
         unsafe { fused::copy_in_lanes(dst, src, len) };
         return;
@@ -116,7 +112,9 @@ mod tests {
 
     #[test]
     fn copying_sums_like_summing() {
-        for len in [0, 1, 7, 63, 64, 200, 4031, 4096, 8191, 16_384, 65_279, 65_535, 65_536, 65_537, 200_000, 1 << 20] {
+        let small = [0, 1, 7, 63, 64, 200, 4031, 4096, 8191, 16_384, 32_767, 32_768, 36_864, 47_008];
+        let large = [65_279, 65_535, 65_536, 65_537, 200_000, 261_695, 261_696, 294_463, 294_464, 1 << 20];
+        for len in small.into_iter().chain(large) {
             let src = bytes(len);
             let (mut dst, mut sums) = (vec![0; len], Vec::new());
             copy_and_sum(&mut dst, &src, &mut sums);

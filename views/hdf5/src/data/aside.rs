@@ -83,13 +83,36 @@ pub fn shared(place: Place, facts: Facts, dims: &[u64]) -> Result<Arc<Chunked>> 
     })
 }
 
+/// Datasets that were closed with something put aside that could not be stored.
+static KEPT: Mutex<Vec<Arc<Chunked>>> = Mutex::new(Vec::new());
+
+/// Keeps a dataset's chunks after it is closed.
+pub fn keep(chunks: &Arc<Chunked>) {
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    if !kept.iter().any(|other| Arc::ptr_eq(other, chunks)) {
+        kept.push(chunks.clone());
+    }
+}
+
+/// Lets go of what was kept of a file.
+pub fn give_up(file: &File) {
+    let is_of = |chunks: &Arc<Chunked>| Arc::ptr_eq(&chunks.place.file.shared, &file.shared);
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    let (gone, left) = std::mem::take(&mut *kept).into_iter().partition::<Vec<_>, _>(is_of);
+    *kept = left;
+    drop(kept);
+    drop(gone); // not under the lock: it tries once more, and says what is lost
+}
+
 /// Stores what is put aside of all datasets of a file.
 pub fn flush_file(file: &File) -> Result<()> {
     let mine: Vec<Arc<Chunked>> = open_datasets(|open| {
         let of_file = |key: &(usize, u64)| key.0 == Arc::as_ptr(&file.shared) as usize;
         open.iter().filter(|(key, _)| of_file(key)).filter_map(|(_, chunks)| chunks.upgrade()).collect()
     });
-    mine.iter().try_for_each(|chunks| chunks.flush_aside())
+    mine.iter().try_for_each(|chunks| chunks.flush_aside())?;
+    give_up(file); // nothing is left to store
+    Ok(())
 }
 
 impl Chunked {
@@ -160,7 +183,8 @@ impl Chunked {
         }
         let geometry = self.geometry()?;
         while let Some(part) = parts.first() {
-            self.store_part(&geometry, part)?;
+            let stored = self.store_part(&geometry, part);
+            stored.map_err(|error| super::named(error, &self.place.file, || self.place.name()))?;
             parts.remove(0);
         }
         Ok(())

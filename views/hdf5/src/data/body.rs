@@ -56,6 +56,8 @@ pub enum Body {
     External(External),
     /// Other datasets.
     Virtual(Virtual),
+    /// More elements than a number counts. HDF5 makes such datasets, if they are chunked, and moves no element of them.
+    Countless,
 }
 
 impl State {
@@ -81,6 +83,7 @@ impl State {
             Body::Native(_) => self.by_hdf5(),
             Body::External(files) => files.write(pairs, mem),
             Body::Virtual(_) => self.in_sources(),
+            Body::Countless => self.countless(),
         }
     }
 
@@ -90,7 +93,7 @@ impl State {
             Body::Empty => self.outside(),
             Body::Plain { object, elements } => {
                 self.check(dims, *elements)?;
-                self.with_parts(pairs, |parts| transfer::read(object, parts, mem, apart))
+                self.with_parts(pairs, |parts| transfer::read(&self.place, object, parts, mem, apart))
             }
             Body::Blocks { chunks, elements } => {
                 self.check(dims, *elements)?;
@@ -100,6 +103,7 @@ impl State {
             Body::Native(_) => self.by_hdf5(),
             Body::External(files) => files.read(pairs, mem),
             Body::Virtual(_) => self.in_sources(),
+            Body::Countless => self.countless(),
         }
     }
 
@@ -138,6 +142,13 @@ impl State {
     }
 
     #[cold]
+    fn countless(&self) -> Result<()> {
+        Err(Error::new(ErrorKind::LimitExceeded, self.place.name())
+            .because("its extent has more than 2^64 elements")
+            .try_next("make it with smaller dimensions, and unlimited ones where it is to grow"))
+    }
+
+    #[cold]
     fn in_sources(&self) -> Result<()> {
         Err(Error::new(ErrorKind::Internal, self.place.name())
             .because("elements of a virtual dataset are in its sources"))
@@ -171,6 +182,9 @@ fn body(place: &Place, header: &DatasetHeader, element_bytes: usize) -> Result<B
         Layout::Virtual(mappings) => return Ok(Body::Virtual(Virtual::new(mappings))),
         Layout::External(segments) => return Ok(Body::External(External::new(segments))),
         _ => {}
+    }
+    if header.extent.counted().is_none() {
+        return Ok(Body::Countless);
     }
     let fill = fill(place, header, element_bytes)?;
     if let Layout::Chunked(chunk) = &header.props.layout {

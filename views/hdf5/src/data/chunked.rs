@@ -228,7 +228,7 @@ impl Chunked {
                 None => self.fill_memory(&pieces[g.first..g.end], mem),
             }
         }
-        if parts.is_empty() { Ok(()) } else { transfer::read(&self.object, &parts, mem, apart) }
+        if parts.is_empty() { Ok(()) } else { transfer::read(&self.place, &self.object, &parts, mem, apart) }
     }
 
     pub(super) fn fill_memory(&self, pieces: &[Piece], mem: Memory) {

@@ -136,6 +136,7 @@ impl Chunked {
     ) -> Result<ChunkRecord> {
         let offset = self.slot_offset(slot)?;
         let record = ChunkRecord { slot, bytes: stored.len() as u64, mask, edit: place::nonce() };
+        self.place.wait_for_others(&self.object, offset, record.bytes)?;
         tx.write(&self.object, offset, stored)?;
         if let Some(old) = old.filter(|old| old.bytes > record.bytes) {
             tx.punch(&self.object, offset + record.bytes, old.bytes - record.bytes)?;

@@ -44,6 +44,8 @@ pub struct Session {
     window: Vec<u8>,
     window_at: u64,
     window_bytes: usize,
+    /// Why a part could not be kept: told when the conversion is over.
+    failed: Option<Error>,
 }
 
 thread_local! {
@@ -62,6 +64,7 @@ impl Session {
             window: Vec::new(),
             window_at: 0,
             window_bytes: WINDOW_FIRST,
+            failed: None,
         }
     }
 
@@ -71,7 +74,10 @@ impl Session {
         let done = convert();
         let this = CURRENT.replace(outer);
         match this {
-            Some(this) => (done, this),
+            Some(mut this) => match this.failed.take() {
+                Some(error) => (Err(error), this),
+                None => (done, this),
+            },
             None => unreachable!("only `run` takes the session away"),
         }
     }
@@ -103,7 +109,14 @@ impl Session {
         Ok(())
     }
 
-    fn put(&mut self, bytes: &[u8]) -> Result<[u8; ID_BYTES]> {
+    /// Keeps a part. What goes wrong is noted only: when this fails, HDF5 frees the elements that it has converted as if they
+    /// were memory, which they are not, and the program crashes.
+    fn put(&mut self, bytes: &[u8]) -> [u8; ID_BYTES] {
+        let kept = if self.failed.is_some() { None } else { self.keep(bytes).map_err(|e| self.failed = Some(e)).ok() };
+        kept.unwrap_or(id(EMPTY, 0))
+    }
+
+    fn keep(&mut self, bytes: &[u8]) -> Result<[u8; ID_BYTES]> {
         let len = bytes.len() as u64;
         if len == 0 {
             return Ok(id(EMPTY, 0));
@@ -187,7 +200,7 @@ fn with<T>(body: impl FnOnce(&mut Session) -> Result<T>) -> Result<T> {
 
 /// Keeps the bytes of one variable-length part.
 pub fn put(bytes: &[u8]) -> Result<[u8; ID_BYTES]> {
-    with(|session| session.put(bytes))
+    with(|session| Ok(session.put(bytes)))
 }
 
 /// Gives the bytes of one variable-length part.

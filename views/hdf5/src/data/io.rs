@@ -10,6 +10,7 @@ use super::body::{Body, State};
 use super::convert::{Background, Conversion};
 use super::heap::Session;
 use super::memory::Memory;
+use super::queries;
 use super::references;
 use super::runs::{Pair, Zip};
 use super::select::Selection;
@@ -18,7 +19,7 @@ use crate::Result;
 use crate::dtype;
 use crate::error::quietly;
 use crate::ffi::Api;
-use crate::ffi::types::{H5P_DEFAULT, hid_t};
+use crate::ffi::types::{H5D_FILL_VALUE_USER_DEFINED, H5P_DEFAULT, H5T_FLOAT, H5T_INTEGER, hid_t};
 use crate::file::File;
 
 /// Pairs that are laid out at a time.
@@ -53,6 +54,11 @@ struct Transfer<'a> {
     options: &'a Options,
 }
 
+/// See [`references::read_as_new`].
+fn old_references(io: &Io<'_>) -> Option<usize> {
+    references::read_as_new(io.dataset.h5(), io.dataset.header.dtype.get(), io.mem_type)
+}
+
 /// Reads every part.
 pub fn read(parts: &[Io<'_>], dxpl: hid_t) -> Result<()> {
     if parts.iter().any(|io| matches!(io.dataset.data.body, Body::Native(_))) {
@@ -61,22 +67,46 @@ pub fn read(parts: &[Io<'_>], dxpl: hid_t) -> Result<()> {
             _ => read(std::slice::from_ref(io), dxpl),
         });
     }
-    for io in parts {
-        super::queries::check_readable(io.dataset)?;
-    }
-    each(parts, dxpl, virt::read, |io, transfer| match types(io)? {
-        Types::Same => transfer.read_direct(),
-        Types::Differ(_) if references::are_asked_for(io) => transfer.read_references(&io.dataset.file),
-        Types::Differ(pair) => {
-            let conversion = Conversion::new(io.dataset.h5(), pair.stored.get(), pair.memory.get())?;
-            transfer.read_converted(&conversion, pair.has_blobs)
+    let check = |io: &Io<'_>| match types(io)? {
+        Types::Differ(pair) if old_references(io).is_none() => {
+            Conversion::new(io.dataset.h5(), pair.stored.get(), pair.memory.get()).map(drop)
+        }
+        _ => Ok(()),
+    };
+    each(parts, dxpl, virt::read, check, |io, transfer| {
+        queries::check_readable(io.dataset)?;
+        match (types(io)?, old_references(io)) {
+            (Types::Same, _) => transfer.read_direct(),
+            (Types::Differ(_), Some(bytes)) => transfer.read_references(&io.dataset.file, bytes),
+            (Types::Differ(pair), None) => {
+                let conversion = Conversion::new(io.dataset.h5(), pair.stored.get(), pair.memory.get())?;
+                if zeros_stay_zeros(io) || queries::may_be_allocated(io.dataset)? {
+                    return transfer.read_converted(&conversion, pair.has_blobs, true);
+                }
+                // As HDF5 has it of a dataset without storage: fields that it lacks become zeros in memory; and without a
+                // fill value of the program's everything does, whatever the types.
+                if io.dataset.header.props.fill_status == H5D_FILL_VALUE_USER_DEFINED {
+                    return transfer.read_converted(&conversion, pair.has_blobs, false);
+                }
+                transfer.read_zeros(&conversion)
+            }
         }
     })
 }
 
+/// True for numbers: whether there is any storage makes no difference to what is read of them.
+fn zeros_stay_zeros(io: &Io<'_>) -> bool {
+    // SAFETY: a plain query of a datatype of the dataset's.
+    matches!(unsafe { (io.dataset.h5().H5Tget_class)(io.dataset.header.dtype.get()) }, H5T_INTEGER | H5T_FLOAT)
+}
+
 /// Writes every part.
 pub fn write(parts: &[Io<'_>], dxpl: hid_t) -> Result<()> {
-    each(parts, dxpl, virt::write, |io, transfer| match types(io)? {
+    let check = |io: &Io<'_>| match types(io)? {
+        Types::Differ(pair) => Conversion::new(io.dataset.h5(), pair.memory.get(), pair.stored.get()).map(drop),
+        Types::Same => Ok(()),
+    };
+    each(parts, dxpl, virt::write, check, |io, transfer| match types(io)? {
         Types::Same => transfer.write_direct(),
         Types::Differ(pair) => {
             let conversion = Conversion::new(io.dataset.h5(), pair.memory.get(), pair.stored.get())?;
@@ -89,6 +119,7 @@ fn each(
     parts: &[Io<'_>],
     dxpl: hid_t,
     in_sources: impl Fn(&Io<'_>, &Virtual, hid_t) -> Result<()>,
+    check_types: impl Fn(&Io<'_>) -> Result<()>,
     act: impl Fn(&Io<'_>, Transfer<'_>) -> Result<()>,
 ) -> Result<()> {
     let Some(first) = parts.first() else { return Ok(()) };
@@ -107,9 +138,7 @@ fn each(
         let (mem, file) = Selection::pair(h5, io.mem_space, io.file_space, || extent(io))?;
         if file.count == 0 {
             // Types that do not convert are an error even so.
-            if let Types::Differ(pair) = types(io)? {
-                Conversion::new(h5, pair.memory.get(), pair.stored.get())?;
-            }
+            check_types(io)?;
             continue;
         }
         if io.buf.is_null() {
@@ -128,7 +157,7 @@ pub(super) fn extent(io: &Io<'_>) -> Result<(Vec<u64>, u64)> {
         Body::External(_) => io.dataset.extent()?.dims().to_vec(),
         _ => io.dataset.header.extent.dims().to_vec(),
     };
-    let count = dims.iter().product();
+    let count = dims.iter().fold(1, |product: u64, d| product.saturating_mul(*d));
     Ok((dims, count))
 }
 
@@ -209,8 +238,8 @@ impl Transfer<'_> {
         }
     }
 
-    /// Reads old object references as new ones.
-    fn read_references(mut self, file: &Arc<File>) -> Result<()> {
+    /// Reads old references, of so many bytes, as new ones.
+    fn read_references(mut self, file: &Arc<File>, old_bytes: usize) -> Result<()> {
         let user = self.user(references::NEW_BYTES);
         let window = self.state.window_elements(&self.file.dims);
         let mut zip = Zip::new(&mut *self.mem.runs, &mut *self.file.runs);
@@ -223,15 +252,26 @@ impl Transfer<'_> {
             }
             let places = pairs.clone();
             pack(&mut pairs);
-            let mut stored = vec![0; count * references::OLD_BYTES];
-            let room = Memory::scratch(&mut stored, references::OLD_BYTES);
+            let mut stored = vec![0; count * old_bytes];
+            let room = Memory::scratch(&mut stored, old_bytes);
             self.state.read(&pairs, &self.file.dims, room, true, self.options.skip_checksums)?;
-            let mut new = references::new_ones(file, &stored)?;
+            let mut new = references::new_ones(file, &stored, old_bytes)?;
             scatter(Memory::scratch(&mut new, references::NEW_BYTES), &places, user);
         }
     }
 
-    fn read_converted(mut self, conversion: &Conversion, blobs: bool) -> Result<()> {
+    fn read_zeros(mut self, conversion: &Conversion) -> Result<()> {
+        let user = self.user(conversion.to_bytes);
+        let mut zip = Zip::new(&mut *self.mem.runs, &mut *self.file.runs);
+        let mut pairs = Vec::new();
+        while zip.fill(&mut pairs, u64::MAX, PAIRS_MAX)? > 0 {
+            pairs.drain(..).for_each(|pair| user.get_mut(pair.mem, pair.count).fill(0));
+        }
+        Ok(())
+    }
+
+    /// With `kept`, fields that the dataset lacks stay as they are in memory; else they become zeros.
+    fn read_converted(mut self, conversion: &Conversion, blobs: bool, kept: bool) -> Result<()> {
         let user = self.user(conversion.to_bytes);
         let window = self.state.window_elements(&self.file.dims);
         let mut zip = Zip::new(&mut *self.mem.runs, &mut *self.file.runs);
@@ -243,7 +283,7 @@ impl Transfer<'_> {
                 return Ok(());
             }
             prepare(&mut background, conversion, count);
-            if conversion.background == Background::Elements {
+            if conversion.background == Background::Elements && kept {
                 gather(user, &pairs, Memory::scratch(&mut background, conversion.to_bytes));
             }
             let places = pairs.clone();

@@ -66,12 +66,8 @@ fn check(place: &Place, header: &DatasetHeader, element_bytes: usize) -> Result<
             if chunk.len() != dims.len() || dims.is_empty() {
                 return bad(format!("its {}-dimensional chunks do not fit {} dimensions", chunk.len(), dims.len()));
             }
-            for ((c, d), m) in chunk.iter().zip(dims).zip(max) {
-                if *c == 0 || (*d > 0 && *m != u64::MAX && c > m) {
-                    return bad(
-                        "chunk size must be > 0 and <= maximum dimension size for fixed-sized dimensions".to_string()
-                    );
-                }
+            if chunk.contains(&0) {
+                return bad("chunk size must be > 0".to_string());
             }
             chunk_bytes(place, chunk, element_bytes)?;
             let pipeline = pipeline(header, element_bytes);
@@ -151,11 +147,13 @@ pub fn open(file: &Arc<File>, oid: u64, header: &DatasetHeader) -> Result<State>
 /// See [`super::delete`].
 pub fn delete(tx: &mut Transaction, file: &Arc<File>, oid: u64) -> Result<()> {
     let place = Place { file: file.clone(), oid };
+    // A write that arrived later would find nothing to write to.
+    place.wait_for_all_others()?;
     tx.delete_object(&place.object())?;
     if place.index().get_one(&place.heap_key())?.is_some() {
         tx.delete_object(&place.heap())?;
     }
-    for key in [place.generation_key(), place.slot_key(), place.heap_key(), place.fill_key()] {
+    for key in [place.generation_key(), place.slot_key(), place.heap_key(), place.fill_key(), place.had_key()] {
         tx.del(place.index(), &key)?;
     }
     for record in place.index().iter(&place.chunk_prefix()) {
@@ -173,6 +171,7 @@ pub fn copy(from: &Dataset, to: &Dataset) -> Result<()> {
     if let Body::Native(native) = &source.body {
         return super::foreign::copy(native, from, to);
     }
+    source.place.wait_for_all_others()?;
     // Bytes first, then the records that say they are there.
     match (&source.body, &target.body) {
         (Body::Plain { object, .. }, Body::Plain { object: copy, .. }) => copy_object(object, copy)?,
@@ -183,7 +182,7 @@ pub fn copy(from: &Dataset, to: &Dataset) -> Result<()> {
     if source.blobs {
         copy_object(&source.place.heap(), &target.place.heap())?;
     }
-    let keys = |place: &Place| [place.slot_key(), place.heap_key(), place.fill_key()];
+    let keys = |place: &Place| [place.slot_key(), place.heap_key(), place.fill_key(), place.had_key()];
     for (key, copy) in keys(&source.place).iter().zip(&keys(&target.place)) {
         if let Some(record) = source.place.index().get_one(key)? {
             target.place.index().put(&[(copy, &record)])?;
@@ -192,18 +191,19 @@ pub fn copy(from: &Dataset, to: &Dataset) -> Result<()> {
     Ok(())
 }
 
-/// Copies what is not zeros.
+/// Copies what is not zeros, and the size: up to there bytes were written, be they zeros.
 fn copy_object(from: &Object, to: &Object) -> Result<()> {
     let size = from.stat()?.size;
     let mut bytes = vec![0; COPY_BYTES];
-    let mut at = 0;
+    let (mut at, mut written) = (0, 0);
     while at < size {
         let len = (size - at).min(COPY_BYTES as u64) as usize;
         transfer::read_range(from, at, &mut bytes[..len])?;
         if bytes[..len].iter().any(|byte| *byte != 0) {
             to.write_at(at, &bytes[..len])?;
+            written = at + len as u64;
         }
         at += len as u64;
     }
-    Ok(())
+    if written < size { to.truncate(size) } else { Ok(()) }
 }

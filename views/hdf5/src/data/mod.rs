@@ -25,7 +25,7 @@ mod native;
 mod parts;
 mod place;
 mod queries;
-mod references;
+pub mod references;
 mod resize;
 pub mod runs;
 mod select;
@@ -36,9 +36,10 @@ mod virt;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use cenote::Transaction;
+use cenote::{Error, ErrorKind, Transaction};
 
 use crate::Result;
+use crate::error;
 use crate::ffi::Hid;
 use crate::ffi::types::hid_t;
 use crate::file::File;
@@ -85,10 +86,23 @@ pub fn read(parts: &[Io<'_>], dxpl: hid_t) -> Result<()> {
 }
 /// Writes. The file was checked to be writable.
 pub fn write(parts: &[Io<'_>], dxpl: hid_t) -> Result<()> {
-    if parts.first().is_some_and(|io| transform::is_asked(io.dataset.h5(), dxpl)) {
-        return parts.iter().try_for_each(|io| transform::write(io, dxpl));
+    let written = if parts.first().is_some_and(|io| transform::is_asked(io.dataset.h5(), dxpl)) {
+        parts.iter().try_for_each(|io| transform::write(io, dxpl))
+    } else {
+        io::write(parts, dxpl)
+    };
+    written.map_err(|error| match parts {
+        [one] => named(error, &one.dataset.file, || one.dataset.name()),
+        _ => error,
+    })
+}
+/// An error about room that names the dataset: the store knows objects by their numbers only.
+fn named(error: Error, file: &File, name: impl FnOnce() -> String) -> Error {
+    let is_about_room = matches!(error.kind(), ErrorKind::LimitExceeded | ErrorKind::Full);
+    if !is_about_room || error.subject().contains(&file.path) {
+        return error;
     }
-    io::write(parts, dxpl)
+    error::fail(error.kind(), format!("writing {}", name()), error.to_string())
 }
 /// The access properties as a program sees them.
 pub fn access_plist(dataset: &Dataset) -> Result<Hid> {
@@ -118,9 +132,22 @@ pub fn flush(dataset: &Dataset) -> Result<()> {
     dataset.file.settle()?;
     dataset.file.flush_to_media()
 }
-/// Stores what this process still holds back of a dataset. To be called when a handle is closed, so that a failure is told.
+/// Stores what this process still holds back of a dataset, when a handle is closed. What cannot be stored is kept for the next
+/// flush or close of the file, which tells why.
 pub fn close(dataset: &Dataset) -> Result<()> {
-    dataset.data.flush()
+    match &dataset.data.body {
+        body::Body::Chunked(chunks) => {
+            if chunks.flush_aside().is_err() {
+                aside::keep(chunks);
+            }
+            Ok(())
+        }
+        _ => dataset.data.flush(),
+    }
+}
+/// Gives up what could not be stored of a file that is closed in spite of that.
+pub fn give_up(file: &File) {
+    aside::give_up(file);
 }
 /// Stores what this process still holds back of any dataset of a file. To be called when the file is flushed or closed.
 pub fn flush_file(file: &File) -> Result<()> {

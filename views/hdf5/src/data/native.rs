@@ -5,7 +5,7 @@
 //! elements are written to it and stored bytes are read from it, or the other way round. The filters are told type, shape
 //! and fill value as HDF5 tells them of any dataset, and what is stored is what HDF5 itself would store.
 
-use std::ffi::{CString, c_void};
+use std::ffi::{CStr, CString, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,7 +14,7 @@ use cenote::{Error, ErrorKind};
 use super::filter;
 use crate::error::{h5_check, h5_failed, h5_id, quietly};
 use crate::ffi::types::{
-    H5D_FILL_VALUE_DEFAULT, H5E_DEFAULT, H5F_ACC_TRUNC, H5P_DEFAULT, H5S_ALL, H5T_OPAQUE, hsize_t,
+    H5D_FILL_VALUE_DEFAULT, H5E_DEFAULT, H5F_ACC_TRUNC, H5P_DEFAULT, H5S_ALL, H5T_OPAQUE, hid_t, hsize_t,
 };
 use crate::ffi::{Api, Hid};
 use crate::file::File;
@@ -24,6 +24,8 @@ use crate::{Result, dtype};
 
 /// How the file in memory grows.
 const GROWTH_BYTES: usize = 64 << 10;
+/// Of the dataset in it.
+const NAME: &CStr = c"chunk";
 /// `H5Z_DISABLE_EDC`.
 const EDC_DISABLED: i32 = 0;
 
@@ -43,10 +45,46 @@ pub struct NativeChunk {
 
 /// The dataset of one chunk. It goes before its file.
 struct Scratch {
-    dataset: Hid,
+    dataset: Option<Hid>,
     /// The mask of the chunk that it has, if it has one.
     mask: Option<u32>,
-    _file: Hid,
+    file: Option<Hid>,
+}
+
+impl Scratch {
+    fn reopen(&mut self, h5: &'static Api) -> Result<()> {
+        let Some(file) = &self.file else { return Err(h5_failed("H5Dopen2")) };
+        let dapl = without_cache(h5)?;
+        // What stays open is shared with what is opened.
+        drop(self.dataset.take());
+        // SAFETY: a plain call with ids of ours; the name is that of the one dataset.
+        let dataset = unsafe { (h5.H5Dopen2)(file.get(), NAME.as_ptr(), dapl.get()) };
+        self.dataset = Some(h5_id(h5, "H5Dopen2", dataset)?);
+        Ok(())
+    }
+    fn id(&self) -> hid_t {
+        self.dataset.as_ref().map_or(-1, Hid::get)
+    }
+}
+
+/// Access properties by which what was written is filtered by the time that the call returns.
+fn without_cache(h5: &'static Api) -> Result<Hid> {
+    // SAFETY: plain calls.
+    unsafe {
+        let dapl = h5_id(h5, "H5Pcreate", (h5.H5Pcreate)(h5.H5P_CLS_DATASET_ACCESS_ID_g()))?;
+        h5_check("H5Pset_chunk_cache", (h5.H5Pset_chunk_cache)(dapl.get(), 0, 0, 1.0))?;
+        Ok(dapl)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // When the library ends it closes all datasets first, in any order. One that it has begun with is none of ours any more, and
+        // needs its file until it is closed.
+        if self.dataset.as_ref().is_some_and(|dataset| !dataset.is_valid()) {
+            self.file.take().map(Hid::release);
+        }
+    }
 }
 
 impl NativeChunk {
@@ -88,7 +126,7 @@ impl NativeChunk {
     pub fn filters(&self) -> Result<Vec<Filter>> {
         self.with(None, |scratch| {
             // SAFETY: a plain call.
-            let plist = unsafe { (self.h5.H5Dget_create_plist)(scratch.dataset.get()) };
+            let plist = unsafe { (self.h5.H5Dget_create_plist)(scratch.id()) };
             filters_of(self.h5, h5_id(self.h5, "H5Dget_create_plist", plist)?.get())
         })
     }
@@ -96,7 +134,7 @@ impl NativeChunk {
     /// Applies the filters to a whole chunk: what is to be stored, and the mask of optional filters that were left out.
     pub fn encode(&self, image: &[u8]) -> Result<(Vec<u8>, u32)> {
         self.with(Some(0), |scratch| {
-            let dataset = scratch.dataset.get();
+            let dataset = scratch.id();
             let offset = vec![0 as hsize_t; self.chunk.len()];
             let (mut bytes, mut mask) = (0 as hsize_t, 0);
             let h5 = self.h5;
@@ -134,7 +172,7 @@ impl NativeChunk {
             return Ok(stored); // HDF5 would look for a missing filter even so
         }
         self.with(Some(mask), |scratch| {
-            let dataset = scratch.dataset.get();
+            let mut dataset = scratch.id();
             let h5 = self.h5;
             let offset = vec![0 as hsize_t; self.chunk.len()];
             let mut image = vec![0u8; raw_len];
@@ -150,6 +188,11 @@ impl NativeChunk {
                 let status = write(dataset, H5P_DEFAULT, mask, offset.as_ptr(), stored.len(), from);
                 h5_check("H5Dwrite_chunk", status)?;
                 scratch.mask = Some(mask);
+                if mask != 0 {
+                    // HDF5 remembers of a chunk that was just written that all its filters apply.
+                    scratch.reopen(h5)?;
+                    dataset = scratch.id();
+                }
                 let applied = self.filters.iter().enumerate().filter(|(i, _)| mask & (1 << i) == 0);
                 self.all_there(applied.map(|(_, one)| one))?;
                 let to = image.as_mut_ptr().cast::<c_void>();
@@ -195,17 +238,14 @@ impl NativeChunk {
         // SAFETY: plain calls with ids and arrays of this scope.
         unsafe {
             let file = file_in_memory(h5, "cenote-chunk")?;
-            // Without a cache: what was written is filtered by the time that the call returns.
-            let dapl = h5_id(h5, "H5Pcreate", (h5.H5Pcreate)(h5.H5P_CLS_DATASET_ACCESS_ID_g()))?;
-            h5_check("H5Pset_chunk_cache", (h5.H5Pset_chunk_cache)(dapl.get(), 0, 0, 1.0))?;
+            let dapl = without_cache(h5)?;
             let rank = self.chunk.len() as i32;
             let space = (h5.H5Screate_simple)(rank, self.chunk.as_ptr(), std::ptr::null());
             let space = h5_id(h5, "H5Screate_simple", space)?;
             let (at, dtype, plist) = (file.get(), self.dtype.get(), self.plist.get());
-            let name = c"chunk".as_ptr();
-            let dataset = (h5.H5Dcreate2)(at, name, dtype, space.get(), H5P_DEFAULT, plist, dapl.get());
+            let dataset = (h5.H5Dcreate2)(at, NAME.as_ptr(), dtype, space.get(), H5P_DEFAULT, plist, dapl.get());
             let dataset = h5_id(h5, "H5Dcreate2", dataset)?;
-            Ok(Scratch { dataset, mask: None, _file: file })
+            Ok(Scratch { dataset: Some(dataset), mask: None, file: Some(file) })
         }
     }
 }

@@ -22,6 +22,8 @@ const TAG_SLOT: u8 = keys::TAG_DATA + 2;
 const TAG_HEAP: u8 = keys::TAG_DATA + 3;
 /// Fill value whose variable-length parts are in the heap.
 const TAG_FILL: u8 = keys::TAG_DATA + 4;
+/// Chunks existed that were dropped.
+const TAG_HAD: u8 = keys::TAG_DATA + 5;
 /// Numbers of datasets have this bit clear; their heaps have it set.
 const HEAP_BIT: u64 = 1 << 63;
 /// Tries of a transaction before a conflict is reported: each failure means that another writer got on.
@@ -61,6 +63,19 @@ impl Place {
     pub fn write(&self, object: &Object, parts: &[(u64, &[u8])]) -> Result<()> {
         self.file.shared.ahead().write(object, parts)
     }
+    /// Returns when what other ranks of a parallel program have launched into these bytes is there to be read.
+    pub fn wait_for_others(&self, object: &Object, offset: u64, len: u64) -> Result<()> {
+        self.wait_for_others_at(object, std::iter::once((offset, len)))
+    }
+    /// The same for several ranges: offset, length.
+    pub fn wait_for_others_at(&self, object: &Object, ranges: impl Iterator<Item = (u64, u64)> + Clone) -> Result<()> {
+        let ranges = ranges.map(|(offset, len)| offset..offset.saturating_add(len));
+        self.file.shared.ahead().wait_for_others(object, &ranges)
+    }
+    /// The same, for whatever they have launched.
+    pub fn wait_for_all_others(&self) -> Result<()> {
+        self.file.shared.ahead().wait_for_all_others()
+    }
     /// The store.
     pub fn store(&self) -> &Store {
         &self.file.store
@@ -89,6 +104,10 @@ impl Place {
     /// Key of a fill value with variable-length parts.
     pub fn fill_key(&self) -> Vec<u8> {
         keys::of(TAG_FILL, self.oid)
+    }
+    /// Key of the record that says that chunks existed which were dropped.
+    pub fn had_key(&self) -> Vec<u8> {
+        keys::of(TAG_HAD, self.oid)
     }
     /// What the keys of all chunk records begin with.
     pub fn chunk_prefix(&self) -> Vec<u8> {

@@ -49,9 +49,9 @@ pub fn storage_size(dataset: &Dataset) -> Result<u64> {
     let state = &dataset.data;
     match &state.body {
         Body::Native(native) => Ok(native.storage_size()),
-        Body::Empty | Body::Virtual(_) => Ok(0),
+        Body::Empty | Body::Virtual(_) | Body::Countless => Ok(0),
         // As HDF5 has it: of the extent that it was made with.
-        Body::External(_) => Ok(dataset.header.extent.npoints() * state.element_bytes as u64),
+        Body::External(_) => Ok(dataset.header.extent.npoints().saturating_mul(state.element_bytes as u64)),
         Body::Plain { elements, .. } | Body::Blocks { elements, .. } => {
             Ok(if is_allocated(dataset)? { elements * state.element_bytes as u64 } else { 0 })
         }
@@ -74,7 +74,7 @@ pub fn check_readable(dataset: &Dataset) -> Result<()> {
     if props.fill_status != H5D_FILL_VALUE_UNDEFINED
         || props.fill_time == H5D_FILL_TIME_NEVER
         || matches!(dataset.data.body, Body::Empty)
-        || is_allocated(dataset)?
+        || may_be_allocated(dataset)?
     {
         return Ok(());
     }
@@ -83,15 +83,25 @@ pub fn check_readable(dataset: &Dataset) -> Result<()> {
         .try_next("write it first, or give it a fill value"))
 }
 
+/// True for all datasets but those that have a place for elements and nothing in it.
+pub(super) fn may_be_allocated(dataset: &Dataset) -> Result<bool> {
+    match &dataset.data.body {
+        Body::Plain { .. } | Body::Blocks { .. } | Body::Chunked(_) => is_allocated(dataset),
+        _ => Ok(true),
+    }
+}
+
 pub(super) fn is_allocated(dataset: &Dataset) -> Result<bool> {
     let props = &dataset.header.props;
-    if props.layout == Layout::Compact || props.alloc_time == H5D_ALLOC_TIME_EARLY {
+    let is_early = props.alloc_time == H5D_ALLOC_TIME_EARLY;
+    if props.layout == Layout::Compact {
         return Ok(true);
     }
     match &dataset.data.body {
-        Body::Plain { object, .. } => Ok(object.stat()?.size > 0),
-        Body::Blocks { chunks, .. } | Body::Chunked(chunks) => Ok(!chunks.existing()?.is_empty()),
-        Body::Empty | Body::Native(_) => Ok(false),
+        Body::Plain { object, elements } => Ok(*elements > 0 && (is_early || object.stat()?.size > 0)),
+        Body::Blocks { chunks, elements } => Ok(*elements > 0 && (is_early || chunks.had_any()?)),
+        Body::Chunked(chunks) => Ok(is_early || chunks.had_any()?),
+        Body::Empty | Body::Native(_) | Body::Countless => Ok(false),
         Body::External(_) | Body::Virtual(_) => Ok(true),
     }
 }
@@ -122,6 +132,14 @@ impl Chunked {
         let mut image = vec![0; self.facts.chunk_bytes as usize];
         super::chunked::fill_bytes(&mut image, self.facts.fill.as_deref());
         Ok(self.encode(&image)?.0.len() as u64)
+    }
+
+    /// True if any chunk exists or did: HDF5 keeps the index that it made for the first one.
+    fn had_any(&self) -> Result<bool> {
+        self.flush_aside()?;
+        let index = self.place.index();
+        Ok(index.iter(&self.place.chunk_prefix()).next().transpose()?.is_some()
+            || index.get_one(&self.place.had_key())?.is_some())
     }
 
     /// Every chunk that exists: grid coordinates and record, row-major.
@@ -176,7 +194,9 @@ impl Chunked {
                     .because("chunk address isn't defined: it was never written"));
             };
             let mut bytes = vec![0; record.bytes as usize];
-            transfer::read_range(&self.object, self.slot_offset(record.slot)?, &mut bytes)?;
+            let offset = self.slot_offset(record.slot)?;
+            self.place.wait_for_others(&self.object, offset, record.bytes)?;
+            transfer::read_range(&self.object, offset, &mut bytes)?;
             if self.record_at(coords)? == Some(record) {
                 return Ok((bytes, record.mask));
             }
@@ -303,6 +323,11 @@ pub fn optional(dataset: &Dataset, op: c_int, args: *mut c_void, dxpl: hid_t) ->
         unsafe { give(args.size, bytes) };
         return Ok(());
     }
+    if op == NATIVE_DATASET_GET_NUM_CHUNKS && matches!(dataset.data.body, Body::Countless) {
+        // SAFETY: HDF5 passes the arguments of the operation that it names.
+        unsafe { give((*args.cast::<NumChunks>()).count, 0) };
+        return Ok(());
+    }
     let Body::Chunked(chunks) = &dataset.data.body else {
         return Err(Error::new(ErrorKind::InvalidInput, dataset.name()).because("not a chunked dataset"));
     };
@@ -320,8 +345,8 @@ pub fn optional(dataset: &Dataset, op: c_int, args: *mut c_void, dxpl: hid_t) ->
                 let coords = chunks.around(std::slice::from_raw_parts(args.offset, rank));
                 match chunks.record_at(&coords)? {
                     Some(record) => give(args.size, record.bytes),
-                    // As in HDF5: no error, and no size either, as long as there is no chunk at all.
-                    None if chunks.existing()?.is_empty() => {}
+                    // As in HDF5: no error, and no size either, as long as there was no chunk at all.
+                    None if !chunks.had_any()? => {}
                     None => {
                         return Err(Error::new(ErrorKind::NotFound, dataset.name())
                             .because("chunk storage is not allocated: it was never written"));

@@ -34,9 +34,16 @@ pub fn set_extent(dataset: &Dataset, dims: &[u64]) -> Result<()> {
     if dims.iter().zip(max).any(|(d, m)| d > m) {
         return bad("dimension cannot exceed the existing maximal size");
     }
+    let extent = Extent::Simple { dims: dims.to_vec(), max: max.to_vec() };
+    if extent.counted().is_none() {
+        return Err(Error::new(ErrorKind::LimitExceeded, state.place.name())
+            .because(format!("an extent of {dims:?} has more than 2^64 elements"))
+            .try_next("make it smaller"));
+    }
     chunks.flush_aside()?;
     let place = &state.place;
     super::geometry::Geometry::new(dims, &chunks.facts.chunk)?;
+    place.wait_for_all_others()?;
     place.transact(|tx| {
         let old = meta::extent_get_in(tx, &place.file, place.oid)?;
         if old.dims() == dims {
@@ -47,7 +54,6 @@ pub fn set_extent(dataset: &Dataset, dims: &[u64]) -> Result<()> {
             let generation = place.count(tx.get(place.index(), &place.generation_key())?.as_deref())? + 1;
             tx.put(place.index(), &place.generation_key(), &generation.to_le_bytes())?;
         }
-        let extent = Extent::Simple { dims: dims.to_vec(), max: max.to_vec() };
         meta::extent_put_in(tx, &place.file, place.oid, &extent)
     })?;
     chunks.geometry().map(|_: Arc<_>| ())
@@ -72,7 +78,7 @@ fn set_plain(dataset: &Dataset, dims: &[u64]) -> Result<()> {
 impl Chunked {
     /// Drops or erases what lies outside of `dims`.
     fn erase_outside(&self, tx: &mut Transaction, dims: &[u64]) -> Result<()> {
-        let rank = dims.len();
+        let (rank, mut dropped) = (dims.len(), false);
         for record in self.place.index().iter(&self.place.chunk_prefix()) {
             let (key, value) = record?;
             let coords = self.place.chunk_coords(&key, rank)?;
@@ -84,11 +90,12 @@ impl Chunked {
             if keep.contains(&0) {
                 tx.del(self.place.index(), &key)?;
                 tx.punch(&self.object, self.slot_offset(record.slot)?, record.bytes)?;
+                dropped = true;
             } else if keep != self.facts.chunk {
                 self.erase_in_chunk(tx, &key, &keep)?;
             }
         }
-        Ok(())
+        if dropped { tx.put(self.place.index(), &self.place.had_key(), &[]) } else { Ok(()) }
     }
 
     fn erase_in_chunk(&self, tx: &mut Transaction, key: &[u8], keep: &[u64]) -> Result<()> {

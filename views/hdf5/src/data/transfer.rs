@@ -4,7 +4,7 @@
 //! gathered in scratch; small ones that leave gaps are read with their gaps, and written together with what was in the
 //! gaps under a transaction that fails if anybody changed the object meanwhile: disjoint writers never disturb each other.
 
-use cenote::{ErrorKind, Object, Result, Store};
+use cenote::{ErrorKind, Object, Result};
 
 use super::memory::Memory;
 use super::place::Place;
@@ -66,7 +66,9 @@ fn spans(parts: &[Part], element_bytes: u64, gap: u64) -> Vec<Span> {
 
 /// Reads `parts` into `mem`. Holes and what lies past the object's end are zeros.
 /// `apart`: no two parts overlap in memory.
-pub fn read(object: &Object, parts: &[Part], mem: Memory, apart: bool) -> Result<()> {
+pub fn read(place: &Place, object: &Object, parts: &[Part], mem: Memory, apart: bool) -> Result<()> {
+    let element_bytes = mem.element_bytes() as u64;
+    place.wait_for_others_at(object, parts.iter().map(|part| (part.offset, part.count * element_bytes)))?;
     if let [one] = parts {
         return read_range(object, one.offset, mem.get_mut(one.mem, one.count));
     }
@@ -183,7 +185,7 @@ fn write_scattered(place: &Place, object: &Object, parts: &[Part], mem: Memory) 
     let size = mem.element_bytes() as u64;
     for span in spans(parts, size, GAP_BYTES_MAX) {
         let inside = &parts[span.first..span.end];
-        if inside.len() < 16 || !read_modify_write(place.store(), object, &span, inside, mem)? {
+        if inside.len() < 16 || !read_modify_write(place, object, &span, inside, mem)? {
             write_spans(place, object, inside, &spans(inside, size, 0), mem)?;
         }
     }
@@ -191,10 +193,12 @@ fn write_scattered(place: &Place, object: &Object, parts: &[Part], mem: Memory) 
 }
 
 /// Writes the parts of a span together with what is between them. False if others kept changing the object.
-fn read_modify_write(store: &Store, object: &Object, span: &Span, parts: &[Part], mem: Memory) -> Result<bool> {
+fn read_modify_write(place: &Place, object: &Object, span: &Span, parts: &[Part], mem: Memory) -> Result<bool> {
+    let _turn = place.file.shared.ahead().turn(object);
+    place.wait_for_others(object, span.offset, span.len)?;
     let mut scratch = vec![0u8; span.len as usize];
     for _ in 0..TRIES_MAX {
-        let mut tx = store.begin();
+        let mut tx = place.store().begin();
         tx.detect_conflicts(true);
         let got = tx.read(object, span.offset, &mut scratch)?.min(scratch.len());
         scratch[got..].fill(0);

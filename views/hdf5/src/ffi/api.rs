@@ -324,6 +324,7 @@ api! {
         fn H5Ewalk2(hid_t, c_int, H5E_walk2_t, *mut c_void) -> herr_t;
         fn H5VLdataset_optional(*mut c_void, hid_t, *mut OptionalArgs, hid_t, *mut *mut c_void) -> herr_t;
         fn H5Dget_create_plist(hid_t) -> hid_t;
+        fn H5Dopen2(hid_t, *const c_char, hid_t) -> hid_t;
         fn H5Dcreate2(hid_t, *const c_char, hid_t, hid_t, hid_t, hid_t, hid_t) -> hid_t;
         fn H5Dwrite(hid_t, hid_t, hid_t, hid_t, hid_t, *const c_void) -> herr_t;
         fn H5Dread(hid_t, hid_t, hid_t, hid_t, hid_t, *mut c_void) -> herr_t;
@@ -339,11 +340,17 @@ api! {
         fn H5Eget_auto2(hid_t, *mut H5E_auto2_t, *mut *mut c_void) -> herr_t;
         fn H5Eset_auto2(hid_t, H5E_auto2_t, *mut c_void) -> herr_t;
         fn H5Eclear2(hid_t) -> herr_t;
+        fn H5Eget_num(hid_t) -> isize;
+        fn H5Eget_current_stack() -> hid_t;
+        fn H5Eset_current_stack(hid_t) -> herr_t;
         fn H5Eregister_class(*const c_char, *const c_char, *const c_char) -> hid_t;
 
         fn H5VLget_connector_id_by_name(*const c_char) -> hid_t;
         fn H5VLget_file_type(*mut c_void, hid_t, hid_t) -> hid_t;
         fn H5VLobject(hid_t) -> *mut c_void;
+        fn H5Rdereference2(hid_t, hid_t, c_int, *const c_void) -> hid_t;
+        fn H5Rget_region(hid_t, c_int, *const c_void) -> hid_t;
+        fn H5Rcreate(*mut c_void, hid_t, *const c_char, c_int, hid_t) -> herr_t;
         fn H5VLclose(hid_t) -> herr_t;
         fn H5VLget_connector_id(hid_t) -> hid_t;
         fn H5VLwrap_register(*mut c_void, c_int) -> hid_t;
@@ -363,9 +370,25 @@ api! {
         fn H5Dread_chunk1(hid_t, hid_t, *const hsize_t, *mut u32, *mut c_void) -> herr_t;
         fn H5Dread_chunk2(hid_t, hid_t, *const hsize_t, *mut u32, *mut c_void, *mut usize) -> herr_t;
         fn H5Dget_chunk_storage_size(hid_t, *const hsize_t, *mut hsize_t) -> herr_t;
+        fn H5FD_core_init() -> hid_t;
+        fn H5FD_family_init() -> hid_t;
+        fn H5FD_multi_init() -> hid_t;
+        fn H5FD_splitter_init() -> hid_t;
+        fn H5FD_onion_init() -> hid_t;
+        fn H5FD_direct_init() -> hid_t;
+        fn H5FD_subfiling_init() -> hid_t;
+        fn H5FD_ioc_init() -> hid_t;
+        fn H5FD_mirror_init() -> hid_t;
+        fn H5Pget_fapl_core(hid_t, *mut usize, *mut bool) -> herr_t;
+        fn H5Pget_file_image(hid_t, *mut *mut c_void, *mut usize) -> herr_t;
+        fn H5Fis_accessible(*const c_char, hid_t) -> htri_t;
+        fn H5Fdelete(*const c_char, hid_t) -> herr_t;
+        fn H5I_object(hid_t) -> *mut c_void;
+        fn H5I_subst(hid_t, *const c_void) -> *mut c_void;
         fn H5FD_sec2_init() -> hid_t;
         fn H5FD_stdio_init() -> hid_t;
         fn H5FD_log_init() -> hid_t;
+        fn H5Rcreate_region(hid_t, *const c_char, hid_t, hid_t, *mut c_void) -> herr_t;
         fn H5Rcreate_object(hid_t, *const c_char, hid_t, *mut c_void) -> herr_t;
         fn H5FD_mpio_init() -> hid_t;
         fn H5Pget_fapl_mpio(hid_t, *mut usize, *mut usize) -> herr_t;
@@ -380,11 +403,14 @@ api! {
     }
     data {
         H5VL_NATIVE_g H5FD_SEC2_id_g H5FD_STDIO_id_g H5FD_LOG_id_g H5FD_MPIO_id_g
+        H5FD_CORE_id_g H5FD_FAMILY_id_g H5FD_MULTI_id_g H5FD_SPLITTER_id_g H5FD_ONION_id_g H5FD_DIRECT_id_g
+        H5FD_SUBFILING_id_g H5FD_IOC_id_g H5FD_MIRROR_id_g
         H5P_CLS_FILE_CREATE_ID_g H5P_CLS_FILE_ACCESS_ID_g H5P_CLS_DATASET_CREATE_ID_g H5P_CLS_DATASET_ACCESS_ID_g
         H5P_CLS_DATASET_XFER_ID_g H5P_CLS_GROUP_CREATE_ID_g H5P_CLS_GROUP_ACCESS_ID_g H5P_CLS_DATATYPE_CREATE_ID_g
         H5P_CLS_LINK_CREATE_ID_g H5P_CLS_LINK_ACCESS_ID_g H5P_CLS_ATTRIBUTE_CREATE_ID_g
         H5P_CLS_OBJECT_CREATE_ID_g H5P_CLS_MAP_CREATE_ID_g H5P_CLS_MAP_ACCESS_ID_g
-        H5P_LST_LINK_ACCESS_ID_g H5P_LST_DATASET_XFER_ID_g H5P_LST_LINK_CREATE_ID_g
+        H5P_LST_LINK_ACCESS_ID_g H5P_LST_DATASET_XFER_ID_g H5P_LST_LINK_CREATE_ID_g H5P_LST_DATASET_CREATE_ID_g
+        H5P_LST_DATASET_ACCESS_ID_g H5P_LST_GROUP_CREATE_ID_g
         H5T_NATIVE_UCHAR_g H5T_NATIVE_UINT8_g H5T_NATIVE_UINT64_g H5T_NATIVE_INT_g H5T_NATIVE_OPAQUE_g H5T_C_S1_g
         H5T_STD_REF_OBJ_g H5T_STD_REF_DSETREG_g H5T_STD_REF_g
         H5E_ERR_CLS_g H5E_VOL_g H5E_FILE_g H5E_DATASET_g H5E_SYM_g H5E_LINK_g H5E_ATTR_g H5E_DATATYPE_g

@@ -2,6 +2,7 @@
 
 pub mod api;
 pub mod class;
+pub mod driver;
 pub mod entry;
 mod hid;
 pub mod load;

@@ -7,18 +7,29 @@
 //! awaited, as conflicts are possible. A first writer that makes no change has nothing under way: after a while the other
 //! lets itself in.
 //!
+//! The ranks of a parallel program let each other in from the start. They await changes of metadata and launch small
+//! writes of raw data, which each of them can see the others do ([`pending`](crate::team::pending)).
+//!
 //! A launched change that fails is told by the file's next change, flush or close. This room must not know what is changed.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use cenote::{Error, ErrorKind, Index, IndexVersion, Object, Op, Premise, Store, Transaction};
-use parking_lot::{Mutex, ReentrantMutex, ReentrantMutexGuard};
+use cenote::{
+    Container, Error, ErrorKind, Index, IndexVersion, Object, Op, Premise, Settling, Store, Transaction,
+    fork_generation,
+};
+use parking_lot::{Mutex, ReentrantMutex, ReentrantMutexGuard, RwLock};
 
 use crate::Result;
 use crate::meta::bytes::{Reader, Writer};
+use crate::meta::keys;
+use crate::team::pending::{Pending, Turn};
 
+use super::process::Process;
 use super::random_u64;
 
 /// The record with the writers' names, beside the superblock record.
@@ -35,38 +46,22 @@ const TRIES: u32 = 1_000;
 /// Changes with more bytes are awaited: an error should come early, and the message costs little beside them.
 pub const LAUNCHED_BYTES_MAX: u64 = 64 << 10;
 
-/// A process that writes the file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Name {
-    id: u64,
-    pid: u32,
-    /// Start of the process in clock ticks since boot: tells it from a later one with the same number.
-    started: u64,
+/// Ranges that are launched in one call; more are one transaction, and awaited.
+const LAUNCHED_PARTS_MAX: usize = 16;
+
+/// The lower half of an object's id: what tells it from others of the file.
+fn number_of(object: &Object) -> u64 {
+    object.key().object.0 as u64
 }
 
-impl Name {
-    fn own() -> Result<Self> {
-        let pid = std::process::id();
-        Ok(Self { id: random_u64()?, pid, started: started(pid).unwrap_or(0) })
-    }
-    fn encode(&self, w: &mut Writer) {
-        w.u64(self.id);
-        w.u64(u64::from(self.pid));
-        w.u64(self.started);
-    }
-    fn decode(r: &mut Reader<'_>) -> Result<Self> {
-        Ok(Self { id: r.u64()?, pid: r.u64()? as u32, started: r.u64()? })
-    }
-    /// Names of dead processes are cleared away by the next writer.
-    fn is_alive(&self) -> bool {
-        started(self.pid) == Some(self.started)
-    }
+fn put_name(w: &mut Writer, name: &Process) {
+    w.u64(name.nonce);
+    w.u64(u64::from(name.pid));
+    w.u64(name.started);
 }
 
-/// Start of a process (`proc(5)`, field 22 of `stat`); none if there is no such process.
-fn started(pid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+fn name(r: &mut Reader<'_>) -> Result<Process> {
+    Ok(Process { nonce: r.u64()?, pid: r.u64()? as u32, started: r.u64()? })
 }
 
 /// The record.
@@ -74,11 +69,11 @@ fn started(pid: u32) -> Option<u64> {
 struct Writers {
     /// The one name launches its changes.
     is_sole: bool,
-    names: Vec<Name>,
+    names: Vec<Process>,
 }
 
 impl Writers {
-    fn sole(name: Name) -> Self {
+    fn sole(name: Process) -> Self {
         Self { is_sole: true, names: vec![name] }
     }
     fn encode(&self) -> Vec<u8> {
@@ -86,7 +81,7 @@ impl Writers {
         w.u8(VERSION);
         w.u8(u8::from(self.is_sole));
         for name in &self.names {
-            name.encode(&mut w);
+            put_name(&mut w, name);
         }
         w.0
     }
@@ -100,14 +95,14 @@ impl Writers {
         }
         let mut writers = Self { is_sole: r.u8()? != 0, names: Vec::new() };
         while !r.is_empty() {
-            writers.names.push(Name::decode(&mut r)?);
+            writers.names.push(name(&mut r)?);
         }
         Ok(writers)
     }
 }
 
-fn knocking(record: &[u8]) -> Option<Name> {
-    Name::decode(&mut Reader::new("record of who knocks", record)).ok()
+fn knocking(record: &[u8]) -> Option<Process> {
+    name(&mut Reader::new("record of who knocks", record)).ok()
 }
 
 /// For [`crate::fuzz`].
@@ -125,8 +120,14 @@ pub struct Ahead {
     /// The metadata.
     meta: Index,
     state: Mutex<State>,
-    /// Others are going to write it too, in any case.
+    /// Changes are awaited in any case.
     is_shared: AtomicBool,
+    /// Writes of raw data too.
+    awaits_all: bool,
+    /// The file is, or was, open by a parallel program.
+    is_parallel: AtomicBool,
+    /// What ranks have launched, for each open file that they share; in one that was opened otherwise nothing is launched.
+    tables: RwLock<Vec<Weak<Pending>>>,
     /// Held from a change's first look to its launch: what it read must be what it changes.
     turn: ReentrantMutex<()>,
 }
@@ -135,12 +136,14 @@ pub struct Ahead {
 struct State {
     registered: Option<Registered>,
     launched: VecDeque<Op>,
-    /// The process that launched them: a child that was forked meanwhile has nothing to settle.
-    launched_by: u32,
+    /// The fork generation of who launched them: a child that was forked meanwhile has nothing to settle.
+    launched_by: u64,
 }
 
 struct Registered {
-    name: Name,
+    name: Process,
+    /// Fork generation of this process: a child that was forked meanwhile has a name of its own.
+    generation: u64,
     /// Version of the index with the record when `premise` was found out.
     seen: IndexVersion,
     /// No other writer is there.
@@ -148,24 +151,66 @@ struct Registered {
 }
 
 impl Ahead {
-    /// Of a file whose metadata are `meta` and whose superblock record is in `supers`.
-    pub fn new(store: &Store, supers: Index, meta: Index) -> Self {
+    /// Of a file whose metadata are `meta` and whose superblock record is in `supers`. Where there is a quota, each change is
+    /// awaited: the one that passes it fails by itself, at once, and not what was launched together with it.
+    pub fn new(container: &Container, supers: Index, meta: Index) -> Self {
         Self {
-            store: store.clone(),
+            store: container.store().clone(),
             supers,
             meta,
             state: Mutex::default(),
-            is_shared: AtomicBool::new(false),
+            is_shared: AtomicBool::new(container.had_quota()),
+            awaits_all: container.had_quota(),
+            is_parallel: AtomicBool::new(false),
+            tables: RwLock::default(),
             turn: ReentrantMutex::new(()),
         }
     }
-    /// The ranks of a parallel program write it: none of them is to keep the others waiting.
-    pub fn never_alone(&self) -> Result<()> {
+    /// The ranks of a parallel program have opened it: none of them is to keep the others waiting. `table`: where they see
+    /// what others launch.
+    pub fn never_alone(&self, table: Option<&Arc<Pending>>) -> Result<()> {
         if !self.is_shared.swap(true, Ordering::Relaxed) && self.state.lock().registered.is_some() {
             self.state.lock().take_in(true)?;
             self.supers.put(&[(KNOCK_KEY, b"")])?;
         }
+        if let Some(table) = table {
+            let mut tables = self.tables.write();
+            tables.retain(|table| table.strong_count() > 0);
+            tables.push(Arc::downgrade(table));
+            let listener: Weak<dyn Settling> = Arc::downgrade(table) as Weak<dyn Settling>;
+            self.store.tell_settled(listener)?;
+        }
+        if self.is_parallel.swap(true, Ordering::Release) {
+            // Open twice: not all ranks of one communicator need be in the other, nor see its table.
+            self.settle()?;
+            for table in self.tables() {
+                table.turn_off();
+                table.wait_for_all()?;
+            }
+        }
         Ok(())
+    }
+    /// The tables of parallel programs.
+    fn tables(&self) -> Vec<Arc<Pending>> {
+        if !self.is_parallel.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        self.tables.read().iter().filter_map(Weak::upgrade).collect()
+    }
+    /// Where this process may note what it launches.
+    fn table(&self) -> Option<Arc<Pending>> {
+        match &self.tables()[..] {
+            [table] if table.is_on() && !self.awaits_all => Some(table.clone()),
+            _ => None,
+        }
+    }
+    /// Returns when what other ranks of this program have launched into these bytes of an object is in the store.
+    pub fn wait_for_others(&self, object: &Object, ranges: &(impl Iterator<Item = Range<u64>> + Clone)) -> Result<()> {
+        self.tables().iter().try_for_each(|table| table.wait_for(number_of(object), ranges))
+    }
+    /// The same, for whatever they have launched.
+    pub fn wait_for_all_others(&self) -> Result<()> {
+        self.tables().iter().try_for_each(|table| table.wait_for_all())
     }
     /// Runs `work` with the premise on which its changes can be launched; with none if they must be awaited.
     pub fn with<T>(&self, work: impl FnOnce(Option<&Premise>) -> Result<T>) -> Result<T> {
@@ -180,24 +225,29 @@ impl Ahead {
     pub fn premise(&self) -> Result<Option<Premise>> {
         let mut state = self.state.lock();
         state.take_in(false)?;
-        let process = std::process::id();
-        if let Some(registered) = state.registered.as_ref().filter(|registered| registered.name.pid == process)
+        if let Some(registered) = state.registered.as_ref().filter(|registered| registered.is_own())
             && registered.seen == self.supers.version()?
         {
-            let premise = registered.premise.clone();
-            if premise.is_some() && !self.meta.is_pinned() {
-                // Something that was launched failed. It is told before anything else is done.
+            if registered.premise.is_some() && !self.meta.is_pinned() {
+                // Something that was launched failed. It is told before anything else is done; what comes then begins anew.
                 state.take_in(true)?;
-                let seen = state.registered.as_ref().map(|registered| registered.seen);
-                seen.map_or(Ok(()), |seen| self.meta.pin(&self.supers, seen))?;
+                if let Some(registered) = &mut state.registered {
+                    registered.premise = registered.premise.as_ref().map(|old| self.in_series(old)).transpose()?;
+                    self.meta.pin(&self.supers, registered.seen)?;
+                }
             }
-            return Ok(premise);
+            return Ok(state.registered.as_ref().and_then(|registered| registered.premise.clone()));
         }
         self.register(&mut state)
+    }
+    /// Changes of metadata build on each other: when one fails, none that was launched after it may be carried out.
+    fn in_series(&self, premise: &Premise) -> Result<Premise> {
+        Ok(premise.in_series(&self.meta, &keys::of(keys::TAG_SERIES, keys::ROOT), random_u64()?))
     }
     /// Launches a transaction, or waits for it if it is large.
     pub fn send(&self, tx: Transaction, premise: &Premise) -> Result<()> {
         if tx.bytes() > LAUNCHED_BYTES_MAX {
+            self.settle()?;
             return tx.commit().map(|_| ());
         }
         self.note(tx.launch(premise)?);
@@ -206,7 +256,16 @@ impl Ahead {
     /// Writes bytes to an object: launches it if they are few and this process is the only writer.
     pub fn write(&self, object: &Object, parts: &[(u64, &[u8])]) -> Result<()> {
         let bytes: usize = parts.iter().map(|(_, bytes)| bytes.len()).sum();
-        let premise = if bytes as u64 > LAUNCHED_BYTES_MAX { None } else { self.premise()? };
+        self.wait_for_others(object, &parts.iter().map(|(offset, bytes)| *offset..*offset + bytes.len() as u64))?;
+        let is_small = bytes as u64 <= LAUNCHED_BYTES_MAX;
+        let premise = if is_small { self.premise()? } else { None };
+        if premise.is_none()
+            && is_small
+            && parts.len() <= LAUNCHED_PARTS_MAX
+            && let Some(table) = self.table()
+        {
+            return self.write_among_others(&table, object, parts);
+        }
         match (premise, parts) {
             (Some(premise), parts) => {
                 for (offset, bytes) in parts {
@@ -217,6 +276,18 @@ impl Ahead {
             (None, [(offset, bytes)]) => object.write_at(*offset, bytes),
             (None, parts) => object.writev(parts),
         }
+    }
+    fn write_among_others(&self, table: &Pending, object: &Object, parts: &[(u64, &[u8])]) -> Result<()> {
+        let mut state = self.state.lock();
+        state.take_in(!table.has_room(parts.len()))?;
+        for (offset, bytes) in parts {
+            let op = object.launch_write(*offset, bytes)?;
+            if let Some(message) = op.message() {
+                table.note(number_of(object), *offset..*offset + bytes.len() as u64, message);
+            }
+            state.launched.push_back(op);
+        }
+        Ok(())
     }
     /// Notes an operation whose outcome is to be told later.
     fn note(&self, op: Op) {
@@ -235,13 +306,18 @@ impl Ahead {
     pub fn settle(&self) -> Result<()> {
         self.state.lock().take_in(true)
     }
+    /// This rank's turn to read parts of an object and write them back; none if it is no rank of a parallel program.
+    pub fn turn(&self, object: &Object) -> Option<Turn> {
+        match &self.tables()[..] {
+            [table] => Some(table.turn(number_of(object))),
+            _ => None,
+        }
+    }
     /// Puts this process's name into the record (or sees who else is there).
     fn register(&self, state: &mut State) -> Result<Option<Premise>> {
-        // A child that was forked meanwhile has a name of its own.
-        let known = state.registered.take().map(|registered| registered.name);
-        let known = known.filter(|name| name.pid == std::process::id());
+        let known = state.registered.take().filter(Registered::is_own).map(|registered| registered.name);
         state.take_in(true)?;
-        let name = known.map_or_else(Name::own, Ok)?;
+        let name = known.map_or_else(Process::this, Ok)?;
         let mut knocked: Option<Instant> = None;
         for _ in 0..TRIES {
             let seen = self.supers.version()?;
@@ -263,7 +339,7 @@ impl Ahead {
                     continue;
                 }
                 writers.names.push(name);
-            } else if let Some(other) = knock.as_deref().and_then(knocking).filter(Name::is_alive)
+            } else if let Some(other) = knock.as_deref().and_then(knocking).filter(Process::is_alive)
                 && !writers.names.contains(&other)
             {
                 writers.names.push(other);
@@ -283,9 +359,9 @@ impl Ahead {
             .try_next("try again"))
     }
     /// Asks the sole writer to let this process in.
-    fn knock(&self, name: Name) -> Result<()> {
+    fn knock(&self, name: Process) -> Result<()> {
         let mut w = Writer::default();
-        name.encode(&mut w);
+        put_name(&mut w, &name);
         self.supers.put(&[(KNOCK_KEY, &w.0)]).map(|_| ())
     }
     /// Waits until the index with the records changes, or it is time to stop knocking.
@@ -299,16 +375,17 @@ impl Ahead {
     fn registered(
         &self,
         state: &mut State,
-        name: Name,
+        name: Process,
         seen: IndexVersion,
         writers: &Writers,
     ) -> Result<Option<Premise>> {
         let premise = writers.is_sole.then(|| Premise::new(&self.supers, WRITERS_KEY, &writers.encode()));
+        let premise = premise.map(|premise| self.in_series(&premise)).transpose()?;
         match premise {
             Some(_) => self.meta.pin(&self.supers, seen)?,
             None => self.meta.unpin(),
         }
-        state.registered = Some(Registered { name, seen, premise: premise.clone() });
+        state.registered = Some(Registered { name, generation: fork_generation(), seen, premise: premise.clone() });
         Ok(premise)
     }
     /// Sets the record, and says what the version is then. None if it is not `old`, or something else changed too.
@@ -334,7 +411,7 @@ impl Ahead {
     /// This process does not write the file any more. Failing to say so only makes others careful until it ends.
     pub fn leave(&self) {
         let mut state = self.state.lock();
-        let Some(registered) = state.registered.take().filter(|r| r.name.pid == std::process::id()) else { return };
+        let Some(registered) = state.registered.take().filter(Registered::is_own) else { return };
         // Whoever closed the file was told already.
         let _ = state.take_in(true);
         self.meta.unpin();
@@ -370,7 +447,7 @@ impl Ahead {
 
 /// A new file's first writer, this process.
 pub struct First {
-    name: Name,
+    name: Process,
     is_sole: bool,
     before: IndexVersion,
 }
@@ -378,7 +455,7 @@ pub struct First {
 impl First {
     /// Puts it into the transaction that makes the file. `is_sole`: it may launch its changes.
     pub fn put(tx: &mut Transaction, supers: &Index, is_sole: bool) -> Result<Self> {
-        let first = Self { name: Name::own()?, is_sole, before: supers.version()? };
+        let first = Self { name: Process::this()?, is_sole, before: supers.version()? };
         tx.put(supers, WRITERS_KEY, &first.writers().encode())?;
         Ok(first)
     }
@@ -387,13 +464,19 @@ impl First {
     }
 }
 
+impl Registered {
+    fn is_own(&self) -> bool {
+        self.generation == fork_generation()
+    }
+}
+
 impl State {
     /// Forgets what the process launched that this one was forked from.
     fn leave_to_parent(&mut self) {
-        let process = std::process::id();
-        if self.launched_by != process {
+        let generation = fork_generation();
+        if self.launched_by != generation {
             self.launched.clear();
-            self.launched_by = process;
+            self.launched_by = generation;
         }
     }
     /// Takes in outcomes, of all operations or of those that are there. After a failure of all: what was launched before
@@ -409,8 +492,8 @@ impl State {
         }
         failure.map_or(Ok(()), |error| {
             Err(Error::new(error.kind(), "a change of an HDF5 file that was made earlier")
-                .because(format!("it was not carried out: {error}"))
-                .try_next("look at what the file has now; it is as it was before that change"))
+                .because(format!("it was not carried out, nor were changes of the same moment: {error}"))
+                .try_next("look at what the file has now: it is as it was before these changes"))
         })
     }
 }

@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 use std::fs::{File as PlainFile, OpenOptions};
 use std::os::fd::AsRawFd;
+use std::path::Path;
 
 use cenote::Error;
 use parking_lot::Mutex;
@@ -25,13 +26,13 @@ impl AtPath {
     }
 
     /// Where its descriptor is; that lives as long as this does.
-    pub fn descriptor(&self, path: &str, writable: bool) -> Result<*mut c_int> {
+    pub fn descriptor(&self, path: &Path, writable: bool) -> Result<*mut c_int> {
         let mut open = self.open.lock();
         let kept = if let Some(kept) = open.take() {
             kept
         } else {
             let plain = OpenOptions::new().read(true).write(writable).open(path);
-            let plain = plain.map_err(|e| Error::io(format!("file {path}"), &e))?;
+            let plain = plain.map_err(|e| Error::io(format!("file {}", path.display()), &e))?;
             Box::new((plain.as_raw_fd(), plain))
         };
         Ok(&raw mut open.insert(kept).0)

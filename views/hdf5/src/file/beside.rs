@@ -11,7 +11,8 @@ use crate::ffi::types::{H5F_ACC_DEFAULT, H5F_ACC_RDWR, H5F_ACC_SWMR_WRITE, H5F_C
 use crate::team;
 use crate::vol::info;
 
-use super::open::{Opening, finish, look_up, native_at};
+use super::open::{look_up, native_at};
+use super::opening::{Opening, finish};
 use super::stub;
 use super::{File, path};
 
@@ -19,7 +20,7 @@ use super::{File, path};
 /// may say how to open it; else it is opened as `from` is.
 pub fn open_external(from: &Arc<File>, name: &[u8], lapl: hid_t) -> Result<Arc<File>> {
     let named = path::from_bytes(name)?;
-    let beside = Path::new(&from.path).parent().unwrap_or(Path::new("/")).join(named);
+    let beside = path::of_label(&from.path).parent().unwrap_or(Path::new("/")).join(named);
     let chosen = if named.is_absolute() || !beside.exists() { named } else { &beside };
     let path = path::absolute(chosen)?;
     let h5 = from.h5;
@@ -42,7 +43,7 @@ pub fn open_external(from: &Arc<File>, name: &[u8], lapl: hid_t) -> Result<Arc<F
     };
     if flags == H5F_ACC_DEFAULT {
         flags = from.intent.load(Ordering::Relaxed);
-        if path == Path::new(&from.path) {
+        if path == path::of_label(&from.path) {
             return Ok(from.clone());
         }
         if stub::is_native(&path) {
@@ -55,7 +56,7 @@ pub fn open_external(from: &Arc<File>, name: &[u8], lapl: hid_t) -> Result<Arc<F
 /// The file at a path that `from` names in some other way, opened as `from` is.
 pub fn open_named(from: &Arc<File>, place: &Path) -> Result<Arc<File>> {
     let path = path::absolute(place)?;
-    if path == Path::new(&from.path) {
+    if path == path::of_label(&from.path) {
         return Ok(from.clone());
     }
     let mut flags = from.intent.load(Ordering::Relaxed);

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cenote::{Container, ContainerId, Error, ErrorKind, Index, Store};
 use parking_lot::Mutex;
 
-use super::open::SUPER_INDEX;
-use super::random_u64;
+use super::process::Process;
+use super::superblock::SUPER_INDEX;
 use crate::Result;
 use crate::meta::bytes::{Reader, Writer as Bytes};
 
@@ -26,52 +26,27 @@ pub const WRITERS_KEY: &[u8] = b"writers";
 /// How often somebody else may be faster.
 const TRIES: usize = 100;
 
-/// True if this program asks that what it writes appears in atomic checkpoints.
-pub fn is_wanted() -> bool {
+/// True if this program's environment asks that what it writes appears in atomic checkpoints.
+fn is_wanted() -> bool {
     static WANTED: LazyLock<bool> = LazyLock::new(|| std::env::var_os(ATOMIC_ENV).is_some_and(|value| value == "1"));
     *WANTED
 }
 
-/// True if this program wants to read what is being written.
+/// True if this program's environment asks to read what is being written.
 fn reads_head() -> bool {
     static HEAD: LazyLock<bool> = LazyLock::new(|| std::env::var_os(ATOMIC_ENV).is_some_and(|value| value == "0"));
     *HEAD
 }
 
-/// A process that writes a file.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Process {
-    pid: u32,
-    /// When it was started, in kernel ticks since boot.
-    started: u64,
-    /// Tells its times of writing apart.
-    nonce: u64,
-}
-
-impl Process {
-    fn this() -> Result<Self> {
-        let pid = std::process::id();
-        let started = started(pid).ok_or_else(|| {
-            Error::new(ErrorKind::Io, "this process")
-                .because(format!("/proc/{pid}/stat does not say when it was started"))
-                .try_next("mount /proc, or unset CENOTE_HDF5_ATOMIC")
-        })?;
-        Ok(Self { pid, started, nonce: random_u64()? })
+/// This process, as others can tell whether it lives.
+fn this_process() -> Result<Process> {
+    let me = Process::this()?;
+    if me.started == 0 {
+        return Err(Error::new(ErrorKind::Io, "this process")
+            .because(format!("/proc/{}/stat does not say when it was started", me.pid))
+            .try_next("mount /proc, or unset CENOTE_HDF5_ATOMIC"));
     }
-    fn is_alive(&self) -> bool {
-        started(self.pid) == Some(self.started)
-    }
-}
-
-/// When a process was started. `None`: there is none, or only what is left of a dead one.
-fn started(pid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Behind the name, which may contain anything.
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    if matches!(fields.next()?, "Z" | "X") {
-        return None;
-    }
-    fields.nth(18)?.parse().ok()
+    Ok(me)
 }
 
 fn decode(record: &[u8]) -> Result<Vec<Process>> {
@@ -180,8 +155,14 @@ fn busy() -> Error {
 
 /// A file is about to be opened for writing. `marked`: it is known to be written in atomic checkpoints. If it is, or the program
 /// asks for it, this process is noted as a writer; if all writers before it are dead, the file is as it was published last.
-pub fn enter(store: &Store, store_path: &Path, container: &Container, marked: bool) -> Result<Option<Writing>> {
-    if !marked && !is_wanted() {
+pub fn enter(
+    store: &Store,
+    store_path: &Path,
+    container: &Container,
+    marked: bool,
+    asks: Option<bool>,
+) -> Result<Option<Writing>> {
+    if !marked && !asks.unwrap_or_else(is_wanted) {
         return Ok(None);
     }
     let key = (store_path.to_path_buf(), container.id());
@@ -201,7 +182,7 @@ pub fn enter(store: &Store, store_path: &Path, container: &Container, marked: bo
     }
     let supers = container.open_index(SUPER_INDEX)?;
     recover(container, &supers)?;
-    let me = Process::this()?;
+    let me = this_process()?;
     change_writers(store, &supers, |writers| {
         writers.retain(Process::is_alive);
         writers.push(me);
@@ -245,9 +226,9 @@ pub fn forget(store: &Store, container: &Container) -> Result<()> {
 }
 
 /// What a reader of a file that is written in atomic checkpoints is to look at; `None`: the container itself.
-pub fn published(store_path: &Path, container: &Container) -> Result<Option<Container>> {
+pub fn published(store_path: &Path, container: &Container, asks: Option<bool>) -> Result<Option<Container>> {
     let writes_itself = WRITING.lock().contains_key(&(store_path.to_path_buf(), container.id()));
-    if writes_itself || reads_head() {
+    if writes_itself || asks.map_or_else(reads_head, |asks| !asks) {
         return Ok(None);
     }
     match container.open_snapshot(PUBLISHED) {

@@ -9,9 +9,12 @@ use cenote::{Container, ContainerSpec, ErrorKind, Index, Object, Store};
 
 use super::ahead::First;
 use super::creation::Creation;
-use super::open::{Opening, Super, begin_generation, finish, label_of, metadata, staged_id};
+use super::making::{begin_generation, metadata};
+use super::open::{label_of, staged_id};
+use super::opening::{Opening, finish};
 use super::shared::Shared;
 use super::stub::{self, Seen, Stub};
+use super::superblock::Super;
 use super::{File, path, random_u64};
 use crate::Result;
 use crate::error::h5_id;
@@ -51,7 +54,7 @@ impl Making {
     }
     /// Makes an empty file of it; its superblock and its metadata.
     fn generation(&self, props: (&GroupProps, Creation)) -> Result<(Super, Index, First)> {
-        let sup = Super { uuid: self.stub.uuid, generation: random_u64()?, is_published: false };
+        let sup = Super::new(self.stub.uuid, random_u64()?);
         let meta = metadata(&self.container, sup.generation);
         let (first, _) = begin_generation(&self.store, &self.container, sup, &meta, props, true)?;
         Ok((sup, meta, first))
@@ -116,21 +119,13 @@ impl Incoming {
         let (sup, meta, first) = making.generation((&root, Creation::of(h5, fcpl)?))?;
         // SAFETY: a plain call.
         let fapl = h5_id(h5, "H5Pcreate", unsafe { (h5.H5Pcreate)(h5.H5P_CLS_FILE_ACCESS_ID_g()) })?;
+        let (store, store_path, container) = (store.clone(), making.store_path.clone(), making.container.clone());
         let opening = Opening {
-            store: store.clone(),
-            store_path: making.store_path.clone(),
-            container: making.container.clone(),
-            sup,
-            meta,
-            path: making.path.clone(),
             user_block,
             name: making.path.as_os_str().as_encoded_bytes(),
             intent: H5F_ACC_RDWR,
-            fapl: fapl.get(),
-            fcpl: None,
-            team: None,
             first: Some(first),
-            writing: None,
+            ..Opening::new(store, store_path, container, sup, meta, making.path.clone(), fapl.get())
         };
         Ok(Self { file: finish(h5, opening)?, making })
     }

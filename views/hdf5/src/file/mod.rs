@@ -5,17 +5,23 @@ mod at_path;
 pub mod beside;
 mod checkpoint;
 pub mod creation;
+pub mod given;
 pub mod incoming;
+pub mod making;
 pub mod mounts;
 pub mod native;
+mod numbers;
 pub mod open;
+pub mod opening;
 mod parallel;
 pub mod path;
+mod process;
 pub mod search;
 pub mod shared;
 mod snapshot;
 mod stores;
 mod stub;
+mod superblock;
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -30,6 +36,7 @@ use crate::ffi::{Api, Hid};
 use crate::foreign::Native;
 use crate::meta::records::Meta;
 use crate::object::{Body, Handle};
+use crate::regions::Regions;
 use crate::team::wire::Wire;
 use crate::team::{Call, Team};
 use at_path::AtPath;
@@ -90,6 +97,8 @@ pub struct File {
     pub is_parallel: bool,
     /// The ranks that have opened it together, if it was opened with the MPI-IO driver by more than one.
     pub team: Option<Arc<Team>>,
+    /// What region references of the old kind need.
+    pub regions: Regions,
     /// Open for writing in atomic checkpoints.
     writing: Option<Writing>,
     /// Handles of this file that HDF5 has, as addresses.
@@ -99,7 +108,11 @@ pub struct File {
 impl File {
     /// Returns when all changes made through this process are carried out; with the first that could not be.
     pub fn settle(&self) -> Result<()> {
-        if self.writable { self.shared.ahead().settle() } else { Ok(()) }
+        if !self.writable {
+            return Ok(());
+        }
+        let settled = self.shared.ahead().settle();
+        self.shared.take_untold().map_or(settled, Err)
     }
     /// The part of a flush that native HDF5 leaves to `fsync`: waits for media if flushes are to ([`stores::FLUSH_ENV`]).
     pub fn flush_to_media(&self) -> Result<()> {
@@ -146,7 +159,8 @@ impl File {
     /// Bytes that the file takes.
     pub fn stored_bytes(&self) -> Result<u64> {
         if self.native.is_some() {
-            let seen = std::fs::metadata(&self.path).map_err(|e| Error::io(format!("file {}", self.path), &e))?;
+            let seen = std::fs::metadata(path::of_label(&self.path))
+                .map_err(|e| Error::io(format!("file {}", self.path), &e))?;
             return Ok(seen.len());
         }
         Ok(self.container.info()?.stored_bytes)
@@ -155,9 +169,9 @@ impl File {
     pub fn object(&self, id: u64) -> Object {
         self.container.object(self.object_id(id))
     }
-    /// A fresh number for an HDF5 object or a raw-data object: random, so that parallel creators need no coordination.
+    /// A fresh number for an HDF5 object and its raw-data object.
     pub fn new_id(&self) -> Result<u64> {
-        random_u64()
+        self.shared.new_number()
     }
     /// Refuses what needs write access if the file was opened read-only.
     pub fn need_writable(&self, what: &str) -> Result<()> {
@@ -216,7 +230,7 @@ pub fn random_u64() -> Result<u64> {
             return Err(Error::io("the system's random numbers", &std::io::Error::last_os_error()));
         }
         let id = u64::from_le_bytes(bytes) & (u64::MAX >> 1);
-        if id > u64::from(u32::MAX) {
+        if id >> 48 != 0 {
             return Ok(id);
         }
     }

@@ -11,8 +11,9 @@ use parking_lot::Mutex;
 
 use super::ahead::Ahead;
 use super::at_path::AtPath;
-use super::open::{Super, staged_id};
+use super::open::staged_id;
 use super::shared::Shared;
+use super::superblock::Super;
 use super::{File, path, stub};
 use crate::Result;
 use crate::error::h5_id;
@@ -69,7 +70,7 @@ pub fn reopen(file: &Arc<File>) -> Result<Arc<File>> {
     };
     let intent = file.intent.load(std::sync::atomic::Ordering::Relaxed);
     let id = (file.uuid, file.generation);
-    assemble(native, &file.store, Path::new(&file.path), &file.name, id, intent, file.fapl.get())
+    assemble(native, &file.store, &path::of_label(&file.path), &file.name, id, intent, file.fapl.get())
 }
 
 fn assemble(
@@ -91,7 +92,7 @@ fn assemble(
     };
     let container = store.nowhere(&format!("native file {}", path.display()));
     let index = container.index(IndexId(0));
-    let ahead = Ahead::new(store, container.index(IndexId(0)), index.clone());
+    let ahead = Ahead::new(&container, container.index(IndexId(0)), index.clone());
     let shared = Shared::join(PathBuf::from(path), &container, generation, (index.clone(), ahead));
     Ok(Arc::new_cyclic(|file| File {
         h5,
@@ -114,6 +115,7 @@ fn assemble(
         is_atomic: AtomicBool::new(false),
         is_parallel: false,
         team: None,
+        regions: crate::regions::Regions::default(),
         writing: None,
         handles: Mutex::default(),
     }))

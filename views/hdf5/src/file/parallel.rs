@@ -8,10 +8,15 @@ use crate::Result;
 use crate::ffi::Api;
 use crate::ffi::types::{H5F_ACC_RDWR, hid_t};
 use crate::meta::bytes::{Reader, Writer};
+use crate::team::pending::Address;
 use crate::team::wire::Wire;
 use crate::team::{Call, Team};
+use crate::vol::info;
 
-use super::open::{Opening, Super, existing, finish, label_of, metadata, store_of};
+use super::making::metadata;
+use super::open::{existing, label_of, store_of};
+use super::opening::{Opening, finish};
+use super::superblock::Super;
 use super::{File, checkpoint, path};
 
 /// Opens a file as `first` does; with the MPI-IO driver one rank does so, and the others join it where it says.
@@ -26,13 +31,17 @@ pub fn together<'a>(
     let mut made = None;
     let there = team.once(&Call::new(kind), |_| {
         let opening = first()?;
-        let there = There::of(&opening);
+        let there = There { table: team.share(), ..There::of(&opening) };
         made = Some(opening);
         Ok(there)
     })?;
-    let opening = match made {
-        Some(opening) => Ok(opening),
-        None => there.join(h5, fapl).map(mine),
+    let opening = if let Some(opening) = made {
+        Ok(opening)
+    } else {
+        if let Some(at) = there.table {
+            team.share_at(at);
+        }
+        there.join(h5, fapl).map(mine)
     };
     let opening = team.agree(kind, opening)?;
     finish(h5, Opening { team: Some(team), ..opening })
@@ -46,26 +55,30 @@ struct There {
     user_block: u64,
     /// The file's container, or that of a snapshot of it.
     container: u64,
+    /// What ranks launch is noted there.
+    table: Option<Address>,
 }
 
 impl There {
     fn of(opening: &Opening<'_>) -> Self {
         let path = std::os::unix::ffi::OsStrExt::as_bytes(opening.path.as_os_str()).to_vec();
         let (user_block, container) = (opening.user_block, opening.container.id().0);
-        Self { path, sup: opening.sup, intent: opening.intent, user_block, container }
+        Self { path, sup: opening.sup, intent: opening.intent, user_block, container, table: None }
     }
     fn join<'a>(self, h5: &'static Api, fapl: hid_t) -> Result<Opening<'a>> {
         let path = path::from_bytes(&self.path)?.to_path_buf();
         let (store, store_path) = store_of(h5, fapl)?;
         let mut found = existing(&store, &label_of(&path))?;
+        let asks = info::atomic_of_fapl(h5, fapl);
         let mut writing = None;
         match &found {
             Some((file, sup)) if self.intent & H5F_ACC_RDWR != 0 => {
-                writing = checkpoint::enter(&store, &store_path, file, sup.is_published)?;
+                writing = checkpoint::enter(&store, &store_path, file, sup.is_published, asks)?;
             }
             Some((file, _)) if file.id().0 != self.container => {
                 // One that was published since is another one.
-                let published = checkpoint::published(&store_path, file)?.filter(|it| it.id().0 == self.container);
+                let published =
+                    checkpoint::published(&store_path, file, asks)?.filter(|it| it.id().0 == self.container);
                 found = published.map(|container| (container, self.sup));
             }
             _ => {}
@@ -81,23 +94,7 @@ impl There {
         })?;
         let meta = metadata(&container, sup.generation);
         let (intent, user_block) = (self.intent, self.user_block);
-        let (name, fcpl, team, first) = (&b""[..], None, None, None);
-        Ok(Opening {
-            store,
-            store_path,
-            container,
-            sup,
-            meta,
-            path,
-            user_block,
-            name,
-            intent,
-            fapl,
-            fcpl,
-            team,
-            first,
-            writing,
-        })
+        Ok(Opening { user_block, intent, writing, ..Opening::new(store, store_path, container, sup, meta, path, fapl) })
     }
 }
 
@@ -108,9 +105,13 @@ impl Wire for There {
         w.u32(self.intent);
         w.u64(self.user_block);
         w.u64(self.container);
+        w.u8(u8::from(self.table.is_some()));
+        self.table.unwrap_or_default().encode(w);
     }
     fn decode(r: &mut Reader<'_>) -> Result<Self> {
         let (path, sup) = (r.bytes()?.to_vec(), Super::decode(r.bytes()?)?);
-        Ok(Self { path, sup, intent: r.u32()?, user_block: r.u64()?, container: r.u64()? })
+        let (intent, user_block, container) = (r.u32()?, r.u64()?, r.u64()?);
+        let (has_table, at) = (r.u8()? != 0, Address::decode(r)?);
+        Ok(Self { path, sup, intent, user_block, container, table: has_table.then_some(at) })
     }
 }

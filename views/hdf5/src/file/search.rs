@@ -5,6 +5,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use super::path;
+
 /// What stands for the directory of the naming file at the beginning of a prefix.
 const ORIGIN: &[u8] = b"${ORIGIN}";
 
@@ -14,14 +16,15 @@ pub fn expand(prefix: &[u8], from: &str) -> Option<PathBuf> {
         return None;
     }
     let Some(rest) = prefix.strip_prefix(ORIGIN) else { return Some(PathBuf::from(OsStr::from_bytes(prefix))) };
-    let mut whole = directory(from).as_os_str().as_bytes().to_vec();
+    let mut whole = directory(from).into_os_string().into_vec();
     whole.push(b'/');
     whole.extend_from_slice(rest);
     Some(PathBuf::from(OsString::from_vec(whole)))
 }
 
-fn directory(from: &str) -> &Path {
-    Path::new(from).parent().unwrap_or(Path::new("/"))
+/// The directory of the file with this label.
+fn directory(from: &str) -> PathBuf {
+    path::of_label(from).parent().unwrap_or(Path::new("/")).to_path_buf()
 }
 
 /// An environment variable that is set to something.

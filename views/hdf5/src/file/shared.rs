@@ -6,10 +6,12 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Once, Weak};
 
-use cenote::{Container, ContainerId, Index};
+use cenote::{Container, ContainerId, Error, Index};
 use parking_lot::Mutex;
 
 use super::ahead::Ahead;
+use super::numbers::Numbers;
+use crate::Result;
 use crate::meta::attrs::Attr;
 use crate::team::Marks;
 
@@ -32,6 +34,7 @@ pub struct Shared {
     meta: Index,
     ahead: Ahead,
     state: Mutex<State>,
+    numbers: Mutex<Numbers>,
     /// Some open call of this process asked for writing; all have that right then, as in HDF5.
     writable: AtomicBool,
 }
@@ -50,6 +53,8 @@ struct State {
     postponed: BTreeSet<u64>,
     /// Open attributes by uid.
     attrs: HashMap<u64, OpenAttr>,
+    /// What went wrong where no call could say so.
+    untold: Option<Error>,
 }
 
 #[derive(Default)]
@@ -83,6 +88,7 @@ impl Shared {
                 meta,
                 ahead,
                 state: Mutex::default(),
+                numbers: Mutex::default(),
                 writable: AtomicBool::new(false),
             });
             files.insert(key, Arc::downgrade(&shared));
@@ -112,6 +118,10 @@ impl Shared {
     pub fn ahead(&self) -> &Ahead {
         &self.ahead
     }
+    /// A number for a new object.
+    pub fn new_number(&self) -> Result<u64> {
+        self.numbers.lock().take()
+    }
     /// The store's directory.
     pub fn store_path(&self) -> &std::path::Path {
         &self.key.0
@@ -135,6 +145,14 @@ impl Shared {
         } else {
             corked.remove(&oid)
         };
+    }
+    /// Something went wrong that the file's next flush or close is to tell.
+    pub fn tell_later(&self, error: Error) {
+        self.state.lock().untold.get_or_insert(error);
+    }
+    /// What is to be told, once.
+    pub fn take_untold(&self) -> Option<Error> {
+        self.state.lock().untold.take()
     }
     /// True if a program wants no flushes of an object's metadata.
     pub fn is_corked(&self, oid: u64) -> bool {

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use cenote::{Error, ErrorKind, Store};
 
-use super::open::{Opening, find, label_of, metadata, store_of, super_of};
+use super::making::metadata;
+use super::open::{find, label_of, store_of, super_of};
+use super::opening::Opening;
 use super::path;
 use super::stub::{self, Seen, Stub};
 use crate::Result;
@@ -22,7 +24,7 @@ pub struct SnapshotAt {
 pub fn at(path: &Path, seen: &Seen) -> Result<Option<SnapshotAt>> {
     match seen {
         Seen::Snapshot(of, name) => {
-            let path = PathBuf::from(of);
+            let path = path::of_label(of);
             let stub = if let Ok(Seen::Stub(stub)) = stub::look(&path) { Some(stub) } else { None };
             Ok(Some(SnapshotAt { path, stub, name: name.clone() }))
         }
@@ -75,24 +77,7 @@ pub fn look_up<'a>(
     let sup = super_of(&container, &path)?;
     let meta = metadata(&container, sup.generation);
     let intent = flags & H5F_ACC_SWMR_READ;
-    let (user_block, fcpl, team, writing) = (0, None, None, None);
-    let first = None;
-    Ok(Opening {
-        store,
-        store_path,
-        container,
-        sup,
-        meta,
-        path,
-        user_block,
-        name,
-        intent,
-        fapl,
-        fcpl,
-        team,
-        first,
-        writing,
-    })
+    Ok(Opening { name, intent, ..Opening::new(store, store_path, container, sup, meta, path, fapl) })
 }
 
 /// The file and the snapshot that a path of the form `FILE@SNAPSHOT` names.

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use cenote::{Error, ErrorKind};
 
+use super::path;
 use crate::Result;
 
 const SIGNATURE: &[u8; 8] = b"\x89HDF\r\n\x1a\n";
@@ -59,11 +60,11 @@ impl Stub {
                  \x20 HDF5_PLUGIN_PATH=<directory of libcenote_hdf5.so> HDF5_VOL_CONNECTOR='cenote store={}'\n\
                  Removing this stub removes the file; renaming it renames the file. Do not copy it.\n\
                  {}file-id: {:032x}\npath: {}\nstore: {}\n",
-                self.store,
+                path::line(&self.store),
                 if self.staged { "kind: staged bytes\n" } else { "" },
                 self.uuid,
-                self.path,
-                self.store
+                path::line(&self.path),
+                path::line(&self.store)
             )
             .as_bytes(),
         );
@@ -74,8 +75,8 @@ impl Stub {
         let field = |name: &str| text.lines().rev().find_map(|line| line.strip_prefix(name));
         Some(Self {
             uuid: u128::from_str_radix(field("file-id: ")?, 16).ok()?,
-            path: field("path: ")?.to_owned(),
-            store: field("store: ")?.to_owned(),
+            path: path::of_line(field("path: ")?),
+            store: path::of_line(field("store: ")?),
             user_block,
             staged: field("kind: ") == Some("staged bytes"),
         })
@@ -161,7 +162,7 @@ pub fn look(path: &Path) -> Result<Seen> {
 fn parse_snapshot(bytes: &[u8]) -> Option<(String, String)> {
     let text = std::str::from_utf8(bytes.strip_prefix(SIGNATURE)?.strip_prefix(SNAPSHOT_MARK)?).ok()?;
     let field = |name: &str| text.lines().rev().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
-    Some((field("path: ")?, field("snapshot: ")?))
+    Some((path::of_line(&field("path: ")?), field("snapshot: ")?))
 }
 
 /// Reads until the buffer or the file ends.

@@ -122,6 +122,15 @@ impl Native {
     pub fn number(&self, address: u64) -> u64 {
         if address == self.root { ROOT } else { address }
     }
+    /// The file's id.
+    pub fn id(&self) -> hid_t {
+        self.file.get()
+    }
+    /// What libhdf5 has for the file.
+    pub fn structure(&self) -> *mut c_void {
+        // SAFETY: a plain query of a valid id.
+        unsafe { (self.h5.H5VLobject)(self.file.get()) }
+    }
     /// HDF5's own connector.
     pub fn connector(&self) -> hid_t {
         self.connector.get()
@@ -161,7 +170,8 @@ pub fn written(h5: &'static Api, what: impl FnOnce() -> String, act: impl FnOnce
         .map_err(|cause| Error::new(ErrorKind::InvalidInput, what()).because(format!("HDF5 refuses it: {cause}")))
 }
 
-fn tried(h5: &'static Api, act: impl FnOnce() -> i64) -> Result<i64, String> {
+/// The same, with HDF5's own cause alone.
+pub fn tried(h5: &'static Api, act: impl FnOnce() -> i64) -> Result<i64, String> {
     quietly(h5, || {
         let out = act();
         if out >= 0 { Ok(out) } else { Err(cause(h5)) }

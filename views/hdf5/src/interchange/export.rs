@@ -18,7 +18,7 @@ use crate::ffi::types::{
     H5_INDEX_CRT_ORDER, H5_ITER_INC, H5F_ACC_TRUNC, H5F_CLOSE_STRONG, H5O_INFO_BASIC, H5O_token_t, H5P_DEFAULT, hid_t,
 };
 use crate::ffi::{Api, Hid};
-use crate::file::{File, open};
+use crate::file::{File, open, path};
 use crate::foreign::{self, info, written};
 use crate::meta::header::{self, Body as HeaderBody};
 use crate::meta::keys::{self, ROOT};
@@ -26,6 +26,8 @@ use crate::meta::links::{self, Link, Target};
 use crate::meta::resolve::{self, Place};
 use crate::meta::{attrs, extent_get, objects};
 use crate::object::{self, Body};
+use crate::regions::records::{self, REFERENCE_BYTES as REGION_BYTES};
+use crate::regions::{self, REGION};
 use crate::{Result, blob, data, dtype, value};
 
 /// `H5F_LIBVER_V18`, and the newest of HDF5 1.14 and 2.
@@ -119,7 +121,7 @@ fn copy_user_block(source: &File, to: &Path) -> Result<()> {
         return Ok(());
     }
     let failed = |e: std::io::Error| Error::io(format!("user block of file {}", source.path), &e);
-    fs::File::open(&source.path).and_then(|file| file.read_exact_at(&mut head, 0)).map_err(failed)?;
+    fs::File::open(path::of_label(&source.path)).and_then(|file| file.read_exact_at(&mut head, 0)).map_err(failed)?;
     fs::OpenOptions::new().write(true).open(to).and_then(|file| file.write_all_at(&head, 0)).map_err(failed)
 }
 
@@ -294,16 +296,36 @@ impl Export {
         // What leads nowhere here leads nowhere there.
         Ok(self.tokens.get(&oid).map_or(0, crate::vol::oid_of))
     }
-    /// Refuses what a native file would need its own heap for. True if there are object references.
+    /// A reference in the file of the store becomes one in the native file.
+    fn redirect(&self, reference: &mut [u8]) -> Result<()> {
+        if let Ok(region) = <[u8; REGION_BYTES]>::try_from(&*reference) {
+            reference.copy_from_slice(&self.region(&region)?);
+        } else if let Some(number) = reference.first_chunk_mut::<8>() {
+            *number = self.address(u64::from_ne_bytes(*number))?.to_ne_bytes();
+        }
+        Ok(())
+    }
+    /// The same of a region reference of the old kind.
+    fn region(&self, region: &[u8; REGION_BYTES]) -> Result<[u8; REGION_BYTES]> {
+        let mut made = [0; REGION_BYTES];
+        let Some(oid) = records::dataset(&self.source, region)? else { return Ok(made) };
+        if !self.tokens.contains_key(&oid) {
+            return Ok(made);
+        }
+        let (object, space) = (self.open(oid)?, regions::selection_in(&self.source, region)?);
+        let place = made.as_mut_ptr().cast();
+        // SAFETY: the place has the size of such a reference; the name ends in NUL.
+        let create = || unsafe { (self.h5.H5Rcreate)(place, object.get(), c".".as_ptr(), REGION, space.get()) };
+        self.done(oid, || i64::from(create()))?;
+        Ok(made)
+    }
+    /// Refuses what a native file would need another form for. True if there are references of the old kinds.
     fn check(&self, dtype: hid_t, what: impl FnOnce() -> String) -> Result<bool> {
         let found = references(self.h5, dtype)?;
         if found.others {
-            return Err(unsupported(
-                format!("{}: region references, or references of HDF5 1.12's kind", what()),
-                "copy the file without it",
-            ));
+            return Err(unsupported(format!("{}: references of HDF5 1.12's kind", what()), "copy the file without it"));
         }
-        Ok(found.objects)
+        Ok(found.objects || found.regions)
     }
 
     fn attributes(&mut self, oid: u64, object: hid_t) -> Result<()> {
@@ -334,7 +356,7 @@ impl Export {
             let at = elements.as_mut_ptr().cast::<c_void>();
             value::load(&self.source, dtype.get(), stored, count, dtype.get(), at)?;
             if has_references {
-                remap(h5, dtype.get(), &mut elements[..], count, &mut |old| self.address(old))?;
+                remap(h5, dtype.get(), &mut elements[..], count, &mut |reference| self.redirect(reference))?;
             }
             // SAFETY: the elements are as many as the space has, of that type; then they are freed.
             let wrote = written(h5, shown, || i64::from(unsafe { (h5.H5Awrite)(made.get(), dtype.get(), at) }));
@@ -355,7 +377,7 @@ impl Export {
             let size = dtype::size(h5, dtype)?;
             let mut fix = |elements: &mut [u8]| {
                 let count = elements.len() / size;
-                remap(h5, dtype, elements, count, &mut |old| self.address(old))
+                remap(h5, dtype, elements, count, &mut |reference| self.redirect(reference))
             };
             let fix: Option<data::Fix<'_>> = if has_references { Some(&mut fix) } else { None };
             blob::with_file(&self.source, || data::give(&from, native, fix))?;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use cenote::{Error, ErrorKind, KeyCode, Store};
 
+use super::regions::Regions;
 use super::{Copied, Progress, references};
 use crate::error::unsupported;
 use crate::ffi::Api;
@@ -46,6 +47,7 @@ pub fn import(h5: &'static Api, store: &Store, from: &Path, to: &Path, progress:
         users: HashMap::new(),
         links: HashMap::new(),
         todo: VecDeque::new(),
+        regions: Regions::new(incoming.file.clone()),
     };
     job.all(progress)?;
     let copied = job.copied;
@@ -81,6 +83,7 @@ struct Import {
     /// How many hard links lead to each object that was met.
     links: HashMap<u64, u32>,
     todo: VecDeque<u64>,
+    regions: Regions,
 }
 
 impl Import {
@@ -116,11 +119,14 @@ impl Import {
             self.attributes(&place)?;
             progress(self.copied.bytes)?;
         }
-        for (oid, count) in std::mem::take(&mut self.links) {
+        for (oid, count) in std::mem::take(&mut self.links).into_iter().filter(|(_, count)| *count != 1) {
             self.gather((keys::of(keys::TAG_REFCOUNT, oid), count.to_le_bytes().to_vec()))?;
         }
         for (oid, count) in std::mem::take(&mut self.users) {
             self.gather((keys::of(keys::TAG_USERS, oid), count.to_le_bytes().to_vec()))?;
+        }
+        for record in self.regions.records()? {
+            self.gather(record)?;
         }
         if let Some(native) = &self.source.native {
             self.gather((keys::of(keys::TAG_ALIAS, native.root), ROOT.to_le_bytes().to_vec()))?;
@@ -163,6 +169,10 @@ impl Import {
             attr.value = Some(foreign::attr::stored(&native, place, &name, &attr)?);
             self.gather((keys::named(keys::TAG_ATTR, place.oid, &name), attr.encode()))?;
             self.copied.attributes += 1;
+            let dtype = dtype::decode(native.h5, &attr.dtype)?;
+            if references(native.h5, dtype.get())?.regions {
+                self.regions.look_at(&native, place.oid, Some(&name), dtype.get(), &attr.extent)?;
+            }
         }
         Ok(())
     }
@@ -185,7 +195,7 @@ impl Import {
         let h5 = self.source.h5;
         if references(h5, dtype::decode(h5, encoded)?.get())?.others {
             return Err(unsupported(
-                format!("{}: importing region references, or references of HDF5 1.12's kind", what()),
+                format!("{}: importing references of HDF5 1.12's kind", what()),
                 "read it where it is: the connector opens native files",
             ));
         }
@@ -208,7 +218,9 @@ impl Import {
         };
         transact(&target, |tx| {
             tx.put(&target.meta, &keys::of(keys::TAG_HEADER, place.oid), &header.encode())?;
-            crate::meta::extent_put_in(tx, &target, place.oid, extent)?;
+            if props.layout.is_resizable() {
+                crate::meta::extent_put_in(tx, &target, place.oid, extent)?;
+            }
             data::create(tx, &target, place.oid, &fixed)
         })?;
         let to = Place { file: target.clone(), oid: place.oid, path: Vec::new() };
@@ -221,6 +233,11 @@ impl Import {
         target.shared.closed(place.oid);
         copied?;
         self.copied.bytes += bytes?;
+        if references(h5, fixed.dtype.get())?.regions
+            && let Some(native) = self.source.native.clone()
+        {
+            self.regions.look_at(&native, place.oid, None, fixed.dtype.get(), extent)?;
+        }
         Ok(())
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod export;
 pub mod import;
+mod regions;
 pub mod stage;
 
 use crate::Result;
@@ -37,7 +38,9 @@ pub struct Copied {
 pub(crate) struct References {
     /// Object references (8 bytes).
     pub objects: bool,
-    /// Region references of the old kind (12 bytes), and references of the new kind (64).
+    /// Region references of the old kind (12 bytes).
+    pub regions: bool,
+    /// References of the new kind (64 bytes).
     pub others: bool,
 }
 
@@ -48,6 +51,7 @@ pub(crate) fn references(h5: &'static Api, dtype: hid_t) -> Result<References> {
     unsafe {
         match (h5.H5Tget_class)(dtype) {
             H5T_REFERENCE if (h5.H5Tget_size)(dtype) == 8 => found.objects = true,
+            H5T_REFERENCE if (h5.H5Tget_size)(dtype) == 12 => found.regions = true,
             H5T_REFERENCE => found.others = true,
             H5T_VLEN | H5T_ARRAY => {
                 if let Some(base) = Hid::new(h5, (h5.H5Tget_super)(dtype)) {
@@ -59,6 +63,7 @@ pub(crate) fn references(h5: &'static Api, dtype: hid_t) -> Result<References> {
                     if let Some(member) = Hid::new(h5, (h5.H5Tget_member_type)(dtype, i)) {
                         let inside = references(h5, member.get())?;
                         found.objects |= inside.objects;
+                        found.regions |= inside.regions;
                         found.others |= inside.others;
                     }
                 }
@@ -69,15 +74,16 @@ pub(crate) fn references(h5: &'static Api, dtype: hid_t) -> Result<References> {
     Ok(found)
 }
 
-/// Replaces every object reference in `count` elements in memory form by what `address` says of it.
+/// Applies `each` to every reference of the old kinds, 8 or 12 bytes, in `count` elements in memory form.
 pub(crate) fn remap(
     h5: &'static Api,
     dtype: hid_t,
     elements: &mut [u8],
     count: usize,
-    address: &mut dyn FnMut(u64) -> Result<u64>,
+    each: &mut dyn FnMut(&mut [u8]) -> Result<()>,
 ) -> Result<()> {
-    if !references(h5, dtype)?.objects || count == 0 {
+    let found = references(h5, dtype)?;
+    if !(found.objects || found.regions) || count == 0 {
         return Ok(());
     }
     let size = elements.len() / count;
@@ -85,17 +91,12 @@ pub(crate) fn remap(
     // which HDF5 has made.
     unsafe {
         match (h5.H5Tget_class)(dtype) {
-            H5T_REFERENCE => {
-                for reference in elements.chunks_exact_mut(8) {
-                    let old = u64::from_ne_bytes(reference.try_into().unwrap_or_default());
-                    reference.copy_from_slice(&address(old)?.to_ne_bytes());
-                }
-            }
+            H5T_REFERENCE => elements.chunks_exact_mut(size).try_for_each(each)?,
             H5T_ARRAY => {
                 let base = h5_id(h5, "H5Tget_super", (h5.H5Tget_super)(dtype))?;
                 let inner = (h5.H5Tget_size)(base.get()).max(1);
                 let count = elements.len() / inner;
-                remap(h5, base.get(), elements, count, address)?;
+                remap(h5, base.get(), elements, count, each)?;
             }
             H5T_VLEN => {
                 let base = h5_id(h5, "H5Tget_super", (h5.H5Tget_super)(dtype))?;
@@ -104,7 +105,7 @@ pub(crate) fn remap(
                     let sequence = sequence.as_ptr().cast::<hvl_t>().read_unaligned();
                     if sequence.len > 0 && !sequence.p.is_null() {
                         let parts = std::slice::from_raw_parts_mut(sequence.p.cast::<u8>(), sequence.len * inner);
-                        remap(h5, base.get(), parts, sequence.len, address)?;
+                        remap(h5, base.get(), parts, sequence.len, each)?;
                     }
                 }
             }
@@ -114,7 +115,7 @@ pub(crate) fn remap(
                     let at = (h5.H5Tget_member_offset)(dtype, i);
                     let inner = (h5.H5Tget_size)(member.get());
                     for element in elements.chunks_exact_mut(size) {
-                        remap(h5, member.get(), &mut element[at..at + inner], 1, address)?;
+                        remap(h5, member.get(), &mut element[at..at + inner], 1, each)?;
                     }
                 }
             }

@@ -10,6 +10,9 @@ use crate::value::Stored;
 use super::bytes::{Reader, Writer};
 use super::{count_up, keys};
 
+/// Bytes of an attribute's name with the NUL behind it.
+const NAME_BYTES_MAX: usize = 65_535;
+
 const VERSION: u8 = 1;
 
 /// An attribute's record.
@@ -55,7 +58,7 @@ impl Attr {
         if r.u8()? != VERSION {
             return Err(r.corrupt("attribute of an unknown version"));
         }
-        Ok(Self {
+        let attr = Self {
             uid: r.u64()?,
             order: r.u64()?,
             cset: r.u8()?,
@@ -63,7 +66,11 @@ impl Attr {
             committed: r.u64()?,
             extent: Extent::decode(&mut r)?,
             value: if r.u8()? == 0 { None } else { Some(Stored::decode(&mut r)?) },
-        })
+        };
+        match attr.extent.counted() {
+            Some(_) => Ok(attr),
+            None => Err(r.corrupt("more elements than any attribute has")),
+        }
     }
 }
 
@@ -137,12 +144,24 @@ pub fn count(file: &File, oid: u64) -> Result<u64> {
 
 /// An error if an attribute of that name cannot be added now.
 pub fn check_new(file: &File, oid: u64, name: &[u8]) -> Result<()> {
+    check_length(name)?;
     let keys = [keys::named(keys::TAG_ATTR, oid, name), keys::of(keys::TAG_HEADER, oid)];
     match &file.meta.get(&[&keys[0], &keys[1]])?[..] {
         [Some(_), _] => Err(taken(name)),
         [None, Some(_)] => Ok(()),
         _ => Err(super::gone(file, oid)),
     }
+}
+
+/// HDF5's files have names of this length at most (they end in NUL there), and are what a file may be exported to.
+fn check_length(name: &[u8]) -> Result<()> {
+    if name.len() < NAME_BYTES_MAX {
+        return Ok(());
+    }
+    let shown = String::from_utf8_lossy(&name[..32]);
+    Err(Error::new(ErrorKind::LimitExceeded, format!("attribute `{shown}…`"))
+        .because(format!("its name has {} bytes; HDF5 has less than {NAME_BYTES_MAX}", name.len()))
+        .try_next("give it a shorter name"))
 }
 
 fn taken(name: &[u8]) -> Error {
@@ -232,6 +251,7 @@ pub fn rename(tx: &mut Transaction, file: &File, oid: u64, old: &[u8], new: &[u8
     if old == new {
         return Ok(());
     }
+    check_length(new)?;
     let old_key = keys::named(keys::TAG_ATTR, oid, old);
     let new_key = keys::named(keys::TAG_ATTR, oid, new);
     let record = tx.get(&file.meta, &old_key)?.ok_or_else(|| missing(file, oid, old))?;

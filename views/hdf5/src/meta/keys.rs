@@ -27,8 +27,12 @@ pub const TAG_USERS: u8 = 0x0b;
 pub const TAG_FILE: u8 = 0x0c;
 /// A map's pair, by key in stored form.
 pub const TAG_MAP: u8 = 0x0d;
+/// Which of the messages was the last that the file's only writer launched, at its root group.
+pub const TAG_SERIES: u8 = 0x0e;
 /// The number of the object that this number means too: imported files name their root group by its old address.
 pub const TAG_ALIAS: u8 = 0x0f;
+/// What a region reference of the old kind refers to.
+pub const TAG_REGION: u8 = 0x10;
 /// First tag of the raw-data room.
 pub const TAG_DATA: u8 = 0x40;
 

@@ -35,6 +35,10 @@ pub enum Target {
 }
 
 impl Link {
+    /// A new one to an object of this file.
+    pub fn hard(oid: u64, cset: u8) -> Self {
+        Self { target: Target::Hard(oid), order: None, cset }
+    }
     /// `H5L_type_t`.
     pub fn kind(&self) -> i32 {
         match self.target {
@@ -141,7 +145,9 @@ pub fn remove(tx: &mut Transaction, file: &File, group: u64, name: &[u8], link: 
 pub fn restart_order_if_last(tx: &mut Transaction, file: &File, group: u64, name: &[u8]) -> Result<()> {
     let counter = keys::of(keys::TAG_LINK_NEXT, group);
     // Read first: whoever adds a link from now on makes this transaction fail.
-    if tx.get(&file.meta, &counter)?.is_none() {
+    let next = tx.get(&file.meta, &counter)?;
+    // If it is not as it was, this transaction has put another link into the group.
+    if next.is_none() || next != file.meta.get_one(&counter)? {
         return Ok(());
     }
     let left = file.meta.next_with_prefix(&keys::of(keys::TAG_LINK, group), NextFrom::Start, 2)?;

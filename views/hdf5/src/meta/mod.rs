@@ -57,16 +57,22 @@ fn transact_awaited<T>(file: &File, f: &mut impl FnMut(&mut Transaction) -> Resu
     }
 }
 
-/// The current extent of a dataset.
+/// The current extent of a dataset. Of one that cannot be resized it is in the header alone.
 pub fn extent_get(file: &File, oid: u64) -> Result<Extent> {
-    let record = file.meta.get_one(&keys::extent(oid))?;
-    decode_extent(file, oid, record)
+    if let Some(record) = file.meta.get_one(&keys::extent(oid))? {
+        return decode_extent(&record);
+    }
+    match header::get(file, oid)?.body {
+        header::Body::Dataset { extent, .. } => Ok(extent),
+        _ => Err(gone(file, oid)),
+    }
 }
 
-/// The current extent of a dataset, as a transaction sees it (and relies on it, if conflicts are detected).
+/// The current extent of a dataset that can be resized, as a transaction sees it (and relies on it, if conflicts are
+/// detected).
 pub fn extent_get_in(tx: &mut Transaction, file: &File, oid: u64) -> Result<Extent> {
     let record = tx.get(&file.meta, &keys::extent(oid))?;
-    decode_extent(file, oid, record)
+    decode_extent(&record.ok_or_else(|| gone(file, oid))?)
 }
 
 /// Sets the current extent of a dataset.
@@ -76,9 +82,8 @@ pub fn extent_put_in(tx: &mut Transaction, file: &File, oid: u64, extent: &Exten
     tx.put(&file.meta, &keys::extent(oid), &w.0)
 }
 
-fn decode_extent(file: &File, oid: u64, record: Option<Vec<u8>>) -> Result<Extent> {
-    let record = record.ok_or_else(|| gone(file, oid))?;
-    Extent::decode(&mut bytes::Reader::new("extent record", &record))
+fn decode_extent(record: &[u8]) -> Result<Extent> {
+    Extent::decode(&mut bytes::Reader::new("extent record", record))
 }
 
 /// The error for an object whose records are not there any more.

@@ -1,9 +1,10 @@
 //! Making and deleting objects: hard-link counts, and what happens when one reaches zero.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use cenote::{Error, ErrorKind, Transaction};
+use cenote::{Error, ErrorKind, IndexVersion, Transaction};
 
 use crate::Result;
 use crate::data;
@@ -12,7 +13,7 @@ use crate::file::File;
 use super::bytes::Reader;
 use super::header::{Body, Header};
 use super::links::{self, Link, Target};
-use super::{attrs, gone, keys, maps};
+use super::{attrs, extent_put_in, gone, keys, maps};
 
 /// Seconds since 1970 for a header that tracks times, else 0.
 pub fn born(track_times: bool) -> i64 {
@@ -22,13 +23,22 @@ pub fn born(track_times: bool) -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64)
 }
 
-/// Writes the header and link count of a new object.
-pub fn create(tx: &mut Transaction, file: &File, oid: u64, header: &Header, links: u32) -> Result<()> {
+/// Writes the header of a new object, and its extent if that can change. The caller makes the one link to it.
+pub fn create_linked(tx: &mut Transaction, file: &File, oid: u64, header: &Header) -> Result<()> {
     tx.put_new(&file.meta, &keys::of(keys::TAG_HEADER, oid), &header.encode())?;
-    if let Body::Dataset { committed, .. } = header.body {
-        use_type(tx, file, committed)?;
+    if let Body::Dataset { committed, props, extent, .. } = &header.body {
+        use_type(tx, file, *committed)?;
+        if props.layout.is_resizable() {
+            extent_put_in(tx, file, oid, extent)?;
+        }
     }
-    tx.put_new(&file.meta, &keys::of(keys::TAG_REFCOUNT, oid), &links.to_le_bytes())
+    Ok(())
+}
+
+/// The same for an object without a link.
+pub fn create(tx: &mut Transaction, file: &File, oid: u64, header: &Header) -> Result<()> {
+    create_linked(tx, file, oid, header)?;
+    tx.put_new(&file.meta, &keys::of(keys::TAG_REFCOUNT, oid), &0u32.to_le_bytes())
 }
 
 /// The number of the object that a token or a stored reference names: in native files, and in imported ones, references
@@ -47,19 +57,66 @@ pub fn canonical(file: &File, oid: u64) -> Result<u64> {
     }
 }
 
+/// An object's links if there is no record of their number: nearly all objects have one.
+const ONE_LINK: u32 = 1;
+
 /// Number of hard links to an object.
 pub fn link_count(file: &File, oid: u64) -> Result<u32> {
-    match file.meta.get_one(&keys::of(keys::TAG_REFCOUNT, oid))? {
-        Some(bytes) => Reader::new("link count record", &bytes).u32(),
-        None => Err(gone(file, oid)),
+    let record = file.meta.get_one(&keys::of(keys::TAG_REFCOUNT, oid))?;
+    if record.is_none() && file.meta.get_one(&keys::of(keys::TAG_HEADER, oid))?.is_none() {
+        return Err(gone(file, oid));
+    }
+    decode_count(record)
+}
+
+/// The same of an object that exists.
+pub fn link_count_or_one(file: &File, oid: u64) -> Result<u32> {
+    decode_count(file.meta.get_one(&keys::of(keys::TAG_REFCOUNT, oid))?)
+}
+
+/// Link counts of many objects of a file that this process does not change: the few that are not one are asked for at once,
+/// and again when somebody has changed the file.
+pub struct Counts {
+    file: Arc<File>,
+    seen: Option<IndexVersion>,
+    not_one: HashMap<u64, u32>,
+}
+
+impl Counts {
+    /// Of a file's objects.
+    pub fn new(file: &Arc<File>) -> Self {
+        Self { file: file.clone(), seen: None, not_one: HashMap::new() }
+    }
+    /// Of one that exists.
+    pub fn of(&mut self, oid: u64) -> Result<u32> {
+        if self.file.writable || self.file.native.is_some() {
+            return link_count_or_one(&self.file, oid);
+        }
+        let now = self.file.meta.index().version()?;
+        if self.seen != Some(now) {
+            self.not_one.clear();
+            for record in self.file.meta.iter(&[keys::TAG_REFCOUNT]) {
+                let (key, value) = record?;
+                if let Some(Ok(oid)) = key.get(1..).map(<[u8; 8]>::try_from) {
+                    self.not_one.insert(u64::from_be_bytes(oid), decode_count(Some(value))?);
+                }
+            }
+            self.seen = Some(now);
+        }
+        Ok(self.not_one.get(&oid).copied().unwrap_or(ONE_LINK))
     }
 }
 
+fn decode_count(record: Option<Vec<u8>>) -> Result<u32> {
+    record.map_or(Ok(ONE_LINK), |bytes| Reader::new("link count record", &bytes).u32())
+}
+
 fn link_count_in(tx: &mut Transaction, file: &File, oid: u64) -> Result<u32> {
-    match tx.get(&file.meta, &keys::of(keys::TAG_REFCOUNT, oid))? {
-        Some(bytes) => Reader::new("link count record", &bytes).u32(),
-        None => Err(gone(file, oid)),
+    let record = tx.get(&file.meta, &keys::of(keys::TAG_REFCOUNT, oid))?;
+    if record.is_none() && tx.get(&file.meta, &keys::of(keys::TAG_HEADER, oid))?.is_none() {
+        return Err(gone(file, oid));
     }
+    decode_count(record)
 }
 
 /// Number of datasets and attributes that were made with a committed datatype: it stays while there are any, also
@@ -178,7 +235,7 @@ pub fn delete_if_unlinked(file: &Arc<File>, oid: u64) -> Result<()> {
 /// Adds a hard link to an existing object.
 pub fn link_hard(tx: &mut Transaction, file: &Arc<File>, group: u64, name: &[u8], oid: u64, cset: u8) -> Result<()> {
     link_count_add(tx, file, oid, 1)?;
-    links::insert(tx, file, group, name, Link { target: Target::Hard(oid), order: None, cset })
+    links::insert(tx, file, group, name, Link::hard(oid, cset))
 }
 
 /// Takes a link away and lowers the count of the object that it led to.

@@ -84,6 +84,8 @@ struct Walk {
     links_left: u32,
     /// Link access properties: how files behind external links are opened.
     lapl: hid_t,
+    /// External and user-defined links that cannot be followed lead nowhere, and are no error.
+    is_lenient: bool,
 }
 
 /// Walks `path` from `from`. `follow_last`: a soft or external link at the end is followed as well.
@@ -94,7 +96,14 @@ pub fn resolve(from: &Place, path: &[u8], follow_last: bool) -> Result<Found> {
 
 /// Like [`resolve`], with link access properties.
 pub fn resolve_as(from: &Place, path: &[u8], follow_last: bool, lapl: hid_t) -> Result<Found> {
-    walk(from, path, follow_last, &mut Walk { links_left: LINKS_MAX, lapl })
+    walk(from, path, follow_last, &mut Walk { links_left: LINKS_MAX, lapl, is_lenient: false })
+}
+
+/// True if the path leads to an object. As HDF5 has it, that an external link cannot be followed, for whatever reason, is a
+/// no; that a group before the last component is missing is an error.
+pub fn leads_to_object(from: &Place, path: &[u8], lapl: hid_t) -> Result<bool> {
+    let mut way = Walk { links_left: LINKS_MAX, lapl, is_lenient: true };
+    Ok(walk(from, path, true, &mut way)?.oid.is_some())
 }
 
 /// Where absolute paths begin: the file's root group, or that of the file which it is mounted in.
@@ -165,28 +174,33 @@ fn step(at: &Place, name: &[u8], follow: bool, way: &mut Walk) -> Result<Found> 
             found.oid = end.oid;
             found.file = end.file;
         }
-        Target::User(64, value) => {
-            way.links_left -= 1;
-            let (file, target) = external_parts(&value)?;
-            let other = crate::file::beside::open_external(&at.file, file, way.lapl)?;
-            let root = Place { file: other, oid: ROOT, path: b"/".to_vec() };
-            let end = walk(&root, target, true, way)?;
-            found.path.clone_from(&end.path);
-            found.oid = end.oid;
-            found.file = end.file;
-        }
-        Target::User(class, value) => {
-            way.links_left -= 1;
-            let end = udlink::follow(&udlink::Link { group: at, name, class, value: &value }, way.lapl)?;
-            found.path.clone_from(&end.path);
-            found.oid = Some(end.oid);
-            found.file = end.file;
-        }
+        Target::User(class, value) => match leave(at, name, class, &value, way) {
+            Ok(end) => {
+                found.path.clone_from(&end.path);
+                found.oid = end.oid;
+                found.file = end.file;
+            }
+            Err(_) if way.is_lenient => {}
+            Err(error) => return Err(error),
+        },
     }
     if follow && let Some(oid) = &mut found.oid {
         mounts::traverse(&mut found.file, oid);
     }
     Ok(found)
+}
+
+/// Follows an external or user-defined link of the group `at`.
+fn leave(at: &Place, name: &[u8], class: u8, value: &[u8], way: &mut Walk) -> Result<Found> {
+    way.links_left -= 1;
+    if class == 64 {
+        let (file, target) = external_parts(value)?;
+        let other = crate::file::beside::open_external(&at.file, file, way.lapl)?;
+        return walk(&Place { file: other, oid: ROOT, path: b"/".to_vec() }, target, true, way);
+    }
+    let end = udlink::follow(&udlink::Link { group: at, name, class, value }, way.lapl)?;
+    let (group, name, link) = (end.oid, Vec::new(), None);
+    Ok(Found { file: end.file, group, name, link, oid: Some(end.oid), path: end.path })
 }
 
 /// File name and path in the value of an external link (a version byte, then two C strings).

@@ -5,18 +5,19 @@
 //! (a gather), rank 0 makes it when all have come, and tells all what came of it (a broadcast). No rank changes anything
 //! before all have arrived, so that between two such calls every rank sees the same file, however far ahead one is. A
 //! failure is the same failure everywhere, and ranks that make different calls get an error instead of a wait without end.
-//! Raw data need no rounds: what a rank has written is in the store when its call returns.
+//! Raw data need no rounds: what a rank has written is in the store when its call returns, or in a table that the
+//! others look at ([`pending`]).
 //!
 //! This room must not know what a call does. MPI is [`crate::ffi::mpi`]'s.
 
+pub mod pending;
 mod round;
 pub mod wire;
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use cenote::{Error, ErrorKind};
 
@@ -28,6 +29,7 @@ use crate::ffi::types::hid_t;
 use crate::file::File;
 use crate::meta::objects;
 
+use pending::Pending;
 pub use round::{Call, Marks};
 use round::{Record, Verdict};
 use wire::Wire;
@@ -43,6 +45,8 @@ pub struct Team {
     size: usize,
     /// Ranks made different calls, or MPI failed: no more rounds.
     parted: AtomicBool,
+    /// What its ranks have launched, if they share memory for it.
+    pending: OnceLock<Arc<Pending>>,
 }
 
 thread_local! {
@@ -79,7 +83,7 @@ impl Team {
             return Err(h5_failed("H5Pget_fapl_mpio"));
         }
         // From here on it is given back when the team goes.
-        let mut team = Self { mpi, comm, rank: 0, size: 1, parted: AtomicBool::new(false) };
+        let mut team = Self { mpi, comm, rank: 0, size: 1, parted: AtomicBool::new(false), pending: OnceLock::new() };
         (team.rank, team.size) = mpi.rank_and_size(comm)?;
         Ok((team.size > 1).then(|| Arc::new(team)))
     }
@@ -109,6 +113,22 @@ impl Team {
         }
         let agreed = self.round(&Call::new(kind), mine.as_ref().err(), |_| Ok(()));
         mine.and_then(|mine| agreed.map(|()| mine))
+    }
+
+    /// Makes the memory for what ranks launch; by rank 0. The others [join](Team::share_at) it where this says.
+    pub fn share(&self) -> Option<pending::Address> {
+        let made = Arc::new(Pending::make(self.size)?);
+        Some(self.pending.get_or_init(|| made).address())
+    }
+    /// See [`Team::share`].
+    pub fn share_at(&self, at: pending::Address) {
+        if let Some(joined) = Pending::join(at, self.rank, self.size) {
+            self.pending.get_or_init(|| Arc::new(joined));
+        }
+    }
+    /// What its ranks have launched.
+    pub fn pending(&self) -> Option<&Arc<Pending>> {
+        self.pending.get()
     }
 
     /// True on the rank that carries calls out.

@@ -160,7 +160,9 @@ impl Tree<'_> {
             }
             Body::Map { .. } => Kind::Map,
             Body::Datatype { dtype, .. } => Kind::Datatype(types::text(&dtype)),
-            Body::Dataset { dtype, props, .. } => Kind::Dataset(Box::new(self.dataset(oid, &dtype, &props)?)),
+            Body::Dataset { dtype, props, extent, .. } => {
+                Kind::Dataset(Box::new(self.dataset(oid, &dtype, &props, extent)?))
+            }
         };
         let mut attributes = 0;
         for record in self.meta.iter(&keys::of(keys::TAG_ATTR, oid)) {
@@ -173,9 +175,17 @@ impl Tree<'_> {
         Ok(links)
     }
 
-    fn dataset(&self, oid: u64, dtype: &[u8], props: &crate::props::DatasetProps) -> Result<DatasetFacts> {
-        let record = self.meta.get_one(&keys::extent(oid))?.unwrap_or_default();
-        let extent = Extent::decode(&mut Reader::new("extent record", &record))?;
+    fn dataset(
+        &self,
+        oid: u64,
+        dtype: &[u8],
+        props: &crate::props::DatasetProps,
+        at_creation: Extent,
+    ) -> Result<DatasetFacts> {
+        let extent = match self.meta.get_one(&keys::extent(oid))? {
+            Some(record) => Extent::decode(&mut Reader::new("extent record", &record))?,
+            None => at_creation,
+        };
         let (chunk, chunks) = match &props.layout {
             Layout::Chunked(chunk) => (chunk.clone(), Some(stored_chunks(&self.meta, oid)?)),
             _ => (Vec::new(), None),

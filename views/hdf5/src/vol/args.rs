@@ -159,7 +159,7 @@ pub fn link_name<'a>(loc: *const LocParams) -> Result<&'a [u8]> {
 pub fn link_create(h5: &'static Api, lcpl: hid_t) -> Result<(bool, u8)> {
     check_list(h5, lcpl)?;
     let (mut groups, mut cset) = (0u32, 0i32);
-    if lcpl > 0 {
+    if lcpl > 0 && lcpl != h5.H5P_LST_LINK_CREATE_ID_g() {
         // SAFETY: the places are valid; a list of another class makes the calls fail and leaves the defaults.
         unsafe {
             (h5.H5Pget_create_intermediate_group)(lcpl, &raw mut groups);

@@ -92,6 +92,10 @@ unsafe extern "C" fn create<const N: usize>(
             extent: Extent::of(h5, space_id)?,
             value: None,
         };
+        if record.extent.counted().is_none() {
+            return Err(Error::new(ErrorKind::LimitExceeded, format!("attribute `{}`", String::from_utf8_lossy(name)))
+                .because("its extent has more than 2^64 elements"));
+        }
         if place.file.team.is_some() {
             // All ranks make it at once: what one of them puts off, the others would wait for.
             record.uid = place.file.once(&Call::new("attr_create").named(name), || {
@@ -170,11 +174,11 @@ unsafe extern "C" fn write<const N: usize>(
     status::<N>("attr_write", |_| {
         let a = attr(pointer)?;
         let file = &a.place.file;
-        file.need_writable("writing an attribute")?;
         let count = a.extent.npoints() as usize;
         if count == 0 {
-            return Ok(());
+            return Ok(()); // in a file that is open for reading only, too
         }
+        file.need_writable("writing an attribute")?;
         let store = |old: Option<&value::Stored>| value::store(file, a.dtype.get(), count, mem_type, buf, old);
         let name = a.name.lock().clone();
         file.once(&Call::new("attr_write").named(&name).about(a.place.oid), || {
@@ -216,7 +220,8 @@ fn info(place: &Place, record: &Record) -> Result<H5A_info_t> {
 
 /// Bytes of an attribute's elements as HDF5 counts them.
 fn data_size(place: &Place, dtype: hid_t, extent: &Extent) -> Result<u64> {
-    Ok(dtype::size(place.file.h5, dtype::disk(&place.file, dtype)?.get())? as u64 * extent.npoints())
+    let each = dtype::size(place.file.h5, dtype::disk(&place.file, dtype)?.get())? as u64;
+    Ok(each.saturating_mul(extent.npoints()))
 }
 
 unsafe extern "C" fn get<const N: usize>(

@@ -31,23 +31,29 @@ unsafe extern "C" fn put<const N: usize>(
         // SAFETY: HDF5 passes `size` bytes (possibly none at a null address).
         let bytes = if size == 0 { &[][..] } else { unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), size) } };
         let new = match heap(|heap| put_in_heap(heap, bytes)) {
-            Some(id) => id?,
+            Some(id) => id,
             None => data::blob_put(bytes)?,
         };
         args::put(id.cast::<Id>(), new)
     })
 }
 
-fn put_in_heap(heap: &mut Vec<u8>, bytes: &[u8]) -> Result<Id> {
-    let too_large = || Error::new(ErrorKind::LimitExceeded, "variable-length attribute").because("larger than 4 GiB");
-    let offset = u32::try_from(heap.len()).map_err(|_| too_large())?;
-    let len = u32::try_from(bytes.len()).map_err(|_| too_large())?;
-    heap.extend_from_slice(bytes);
+/// A heap of this length fits no record. It stands for one that is longer still: failing here would crash programs, see
+/// `data::heap`.
+const TOO_LONG: usize = 64 << 20;
+
+fn put_in_heap(heap: &mut Vec<u8>, bytes: &[u8]) -> Id {
     let mut id = [0; ID_BYTES];
     id[0] = HEAP_MARK;
-    id[4..8].copy_from_slice(&offset.to_le_bytes());
-    id[8..12].copy_from_slice(&len.to_le_bytes());
-    Ok(id)
+    let offset = heap.len();
+    if offset + bytes.len() > TOO_LONG {
+        heap.resize(TOO_LONG, 0); // storing the record tells that it is too large
+        return id;
+    }
+    heap.extend_from_slice(bytes);
+    id[4..8].copy_from_slice(&(offset as u32).to_le_bytes());
+    id[8..12].copy_from_slice(&(bytes.len() as u32).to_le_bytes());
+    id
 }
 
 fn get_from_heap(heap: &[u8], id: &Id, out: &mut [u8]) -> Result<()> {
@@ -103,8 +109,8 @@ mod tests {
     #[test]
     fn a_heap_gives_back_what_was_put_and_refuses_ids_that_lie() {
         let mut heap = vec![];
-        let a = put_in_heap(&mut heap, b"hello").unwrap();
-        let b = put_in_heap(&mut heap, b"").unwrap();
+        let a = put_in_heap(&mut heap, b"hello");
+        let b = put_in_heap(&mut heap, b"");
         assert_ne!(a, [0; ID_BYTES]);
         let mut out = [0; 5];
         get_from_heap(&heap, &a, &mut out).unwrap();

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::c_uint;
 
-use cenote::{Error, ErrorKind};
+use cenote::{Error, ErrorKind, Transaction};
 
 use crate::ffi::types::{
     H5O_COPY_EXPAND_EXT_LINK_FLAG, H5O_COPY_EXPAND_REFERENCE_FLAG, H5O_COPY_EXPAND_SOFT_LINK_FLAG,
@@ -45,6 +45,7 @@ impl Job {
             let mut found = Vec::new();
             let look = &mut |met: &visit::Met<'_>| {
                 if let Target::Hard(oid) = met.link.target
+                    && met.file.is_same(&to.file)
                     && let Some(HeaderBody::Datatype { dtype, .. }) = header::find(&to.file, oid)?.map(|h| h.body)
                 {
                     found.push((dtype, oid));
@@ -102,11 +103,12 @@ pub fn one(job: &mut Job, from: &Place, to: &Place, depth: u32) -> Result<u64> {
     let place = Place { file: to.file.clone(), oid, path: Vec::new() };
     match &header.body {
         HeaderBody::Dataset { .. } => copy_dataset(job, from, &place, &header_new)?,
-        _ => transact(&to.file, |tx| objects::create(tx, &to.file, oid, &header_new, 0))?,
+        _ => transact(&to.file, |tx| objects::create(tx, &to.file, oid, &header_new))?,
     }
     if matches!(header.body, HeaderBody::Map { .. }) {
         meta::maps::copy(&from.file, from.oid, &to.file, oid)?;
     }
+    copy_record(from, &place, keys::TAG_COMMENT)?;
     if job.flags & H5O_COPY_WITHOUT_ATTR_FLAG == 0 {
         copy_attrs(job, from, &place)?;
     }
@@ -115,6 +117,7 @@ pub fn one(job: &mut Job, from: &Place, to: &Place, depth: u32) -> Result<u64> {
         for (name, link) in links::list_in(&from.file, from.oid, order, 0)? {
             copy_link(job, from, &place, &name, &link, depth)?;
         }
+        copy_record(from, &place, keys::TAG_LINK_NEXT)?;
     }
     Ok(oid)
 }
@@ -134,13 +137,31 @@ fn copy_link(job: &mut Job, from: &Place, to: &Place, name: &[u8], link: &Link, 
     match target {
         Some(child) => {
             let oid = one(job, &child, to, depth + 1)?;
-            transact(&to.file, |tx| objects::link_hard(tx, &to.file, to.oid, name, oid, link.cset))
+            transact(&to.file, |tx| {
+                count_from(tx, to, keys::TAG_LINK_NEXT, link.order)?;
+                objects::link_hard(tx, &to.file, to.oid, name, oid, link.cset)
+            })
         }
         // A soft or external link stays one, dangling ones too.
-        None if !matches!(link.target, Target::Hard(_)) => {
-            transact(&to.file, |tx| links::insert(tx, &to.file, to.oid, name, link.clone()))
-        }
+        None if !matches!(link.target, Target::Hard(_)) => transact(&to.file, |tx| {
+            count_from(tx, to, keys::TAG_LINK_NEXT, link.order)?;
+            links::insert(tx, &to.file, to.oid, name, link.clone())
+        }),
         None => Err(meta::gone(&from.file, from.oid)),
+    }
+}
+
+/// Lets the next link or attribute of a copy have this creation order: copies have those of what was copied.
+fn count_from(tx: &mut Transaction, to: &Place, tag: u8, order: Option<u64>) -> Result<()> {
+    order.map_or(Ok(()), |order| tx.put(&to.file.meta, &keys::of(tag, to.oid), &order.to_le_bytes()))
+}
+
+/// Gives a copy the record of this tag: what its next link's or attribute's creation order is, as in the original, and its
+/// comment.
+fn copy_record(from: &Place, to: &Place, tag: u8) -> Result<()> {
+    match from.file.meta.get_one(&keys::of(tag, from.oid))? {
+        Some(record) => transact(&to.file, |tx| tx.put(&to.file.meta, &keys::of(tag, to.oid), &record)),
+        None => Ok(()),
     }
 }
 
@@ -170,10 +191,12 @@ fn copy_attrs(job: &mut Job, from: &Place, to: &Place) -> Result<()> {
         for (name, attr) in &all {
             let mut attr = attr.clone();
             attr.uid = 0;
+            count_from(tx, to, keys::TAG_ATTR_NEXT, Some(attr.order))?;
             attrs::create(tx, &to.file, to.oid, name, &mut attr)?;
         }
         Ok(())
-    })
+    })?;
+    copy_record(from, to, keys::TAG_ATTR_NEXT)
 }
 
 fn copy_dataset(job: &mut Job, from: &Place, to: &Place, header: &header::Header) -> Result<()> {
@@ -187,8 +210,7 @@ fn copy_dataset(job: &mut Job, from: &Place, to: &Place, header: &header::Header
             at_creation.clone_from(&extent);
         }
         transact(&to.file, |tx| {
-            objects::create(tx, &to.file, to.oid, &header, 0)?;
-            meta::extent_put_in(tx, &to.file, to.oid, &extent)?;
+            objects::create(tx, &to.file, to.oid, &header)?;
             let HeaderBody::Dataset { dtype, committed, props, extent } = &header.body else { return Ok(()) };
             let fixed = objects_open::DatasetHeader {
                 dtype: crate::dtype::decode(to.file.h5, dtype)?,

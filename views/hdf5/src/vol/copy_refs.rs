@@ -1,27 +1,31 @@
-//! Object references in what `H5Ocopy` copies: with `H5O_COPY_EXPAND_REFERENCE_FLAG` what they point to is copied too and
+//! References of the old kinds in what `H5Ocopy` copies: with `H5O_COPY_EXPAND_REFERENCE_FLAG` what they point to is copied too and
 //! they point to the copy; else they are null where HDF5 makes them so. References inside of compounds and variable-length
 //! parts stay as they are, as in HDF5.
 
 use std::ffi::c_int;
 
+use crate::error::unsupported;
 use crate::ffi::types::{H5S_ALL, H5T_REFERENCE, hid_t};
 use crate::ffi::{Api, Hid};
 use crate::meta::attrs::Attr;
 use crate::meta::resolve::Place;
 use crate::meta::{header, keys, objects, transact};
 use crate::object::Dataset;
+use crate::regions::records::{self, REFERENCE_BYTES as REGION_BYTES};
 use crate::{Result, blob, data, dtype};
 
 use super::copy::{Job, one};
 
-/// Size of an object reference of the old kind.
-const REF_BYTES: usize = 8;
+/// Size of a reference to an object.
+const OBJECT_BYTES: usize = 8;
 /// References of a dataset that are looked at in one go.
 const ELEMENTS_MAX: u64 = 1 << 24;
 
-fn is_reference(h5: &'static Api, dtype: hid_t) -> bool {
+/// Size of elements that are references of the old kinds.
+fn reference_bytes(h5: &'static Api, dtype: hid_t) -> Option<usize> {
     // SAFETY: plain queries of a datatype.
-    unsafe { (h5.H5Tget_class)(dtype) == H5T_REFERENCE as c_int && (h5.H5Tget_size)(dtype) == REF_BYTES }
+    let size = unsafe { ((h5.H5Tget_class)(dtype) == H5T_REFERENCE as c_int).then(|| (h5.H5Tget_size)(dtype)) };
+    size.filter(|bytes| [OBJECT_BYTES, REGION_BYTES].contains(bytes))
 }
 
 /// An attribute's references.
@@ -29,11 +33,9 @@ pub fn in_attr(job: &mut Job, from: &Place, to: &Place, attr: &mut Attr) -> Resu
     let Some(value) = &mut attr.value else { return Ok(()) };
     let h5 = to.file.h5;
     let dtype: Hid = dtype::decode(h5, &attr.dtype)?;
-    if !is_reference(h5, dtype.get()) {
-        return Ok(());
-    }
+    let Some(bytes) = reference_bytes(h5, dtype.get()) else { return Ok(()) };
     if job.expands_references() {
-        return translate(job, from, to, &mut value.elements);
+        return translate(job, from, to, &mut value.elements, bytes);
     }
     value.elements.fill(0);
     Ok(())
@@ -43,10 +45,11 @@ pub fn in_attr(job: &mut Job, from: &Place, to: &Place, attr: &mut Attr) -> Resu
 pub fn in_dataset(job: &mut Job, from: &Place, to: &Place, copy: &Dataset) -> Result<()> {
     let count = copy.extent()?.npoints();
     let dtype = copy.header.dtype.get();
-    if from.file.is_same(&to.file) || !is_reference(copy.h5(), dtype) || count == 0 || count > ELEMENTS_MAX {
+    let Some(bytes) = reference_bytes(copy.h5(), dtype) else { return Ok(()) };
+    if from.file.is_same(&to.file) || count == 0 || count > ELEMENTS_MAX {
         return Ok(());
     }
-    let mut elements = vec![0u8; count as usize * REF_BYTES];
+    let mut elements = vec![0u8; count as usize * bytes];
     let part = data::Io {
         dataset: copy,
         mem_type: dtype,
@@ -60,30 +63,59 @@ pub fn in_dataset(job: &mut Job, from: &Place, to: &Place, copy: &Dataset) -> Re
         return Ok(());
     }
     if job.expands_references() {
-        translate(job, from, to, &mut elements)?;
+        translate(job, from, to, &mut elements, bytes)?;
     } else {
         elements.fill(0);
     }
     blob::with_file(&copy.file, || data::write(std::slice::from_ref(&part), dxpl))
 }
 
-/// References to objects of one file become references to their copies in another.
-fn translate(job: &mut Job, from: &Place, to: &Place, elements: &mut [u8]) -> Result<()> {
-    for element in elements.as_chunks_mut::<REF_BYTES>().0 {
-        let oid = crate::meta::objects::canonical(&from.file, u64::from_le_bytes(*element))?;
-        let copy = match oid {
-            0 => 0,
-            _ if header::find(&from.file, oid)?.is_none() => 0,
-            _ => {
-                let target = Place { file: from.file.clone(), oid, path: Vec::new() };
-                let copy = one(job, &target, to, 1)?;
-                job.pointed_at.push(copy);
-                copy
-            }
-        };
-        *element = copy.to_le_bytes();
+/// References within one file become references to the copies in another.
+fn translate(job: &mut Job, from: &Place, to: &Place, elements: &mut [u8], bytes: usize) -> Result<()> {
+    for element in elements.chunks_exact_mut(bytes) {
+        if let Ok(region) = <[u8; REGION_BYTES]>::try_from(&*element) {
+            element.copy_from_slice(&region_copy(job, from, to, &region)?);
+        } else {
+            let oid = element.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+            element.copy_from_slice(&pointed_at(job, from, to, oid)?.to_le_bytes());
+        }
     }
     Ok(())
+}
+
+/// The copy of what a reference points to; 0 if that is nothing.
+fn pointed_at(job: &mut Job, from: &Place, to: &Place, number: u64) -> Result<u64> {
+    let oid = objects::canonical(&from.file, number)?;
+    if oid == 0 || header::find(&from.file, oid)?.is_none() {
+        return Ok(0);
+    }
+    let target = Place { file: from.file.clone(), oid, path: Vec::new() };
+    let copy = one(job, &target, to, 1)?;
+    job.pointed_at.push(copy);
+    Ok(copy)
+}
+
+/// A reference to the same region of the copy.
+fn region_copy(job: &mut Job, from: &Place, to: &Place, region: &[u8; REGION_BYTES]) -> Result<[u8; REGION_BYTES]> {
+    let nothing = [0; REGION_BYTES];
+    if *region == nothing {
+        return Ok(nothing);
+    }
+    if from.file.native.is_some() {
+        return Err(unsupported(
+            "copying what region references of a native file refer to",
+            "copy without H5O_COPY_EXPAND_REFERENCE_FLAG, or use `cenote import`",
+        ));
+    }
+    let Some(mut referred) = records::get(&from.file, region)? else { return Ok(nothing) };
+    let Some(number) = referred.first_chunk_mut::<OBJECT_BYTES>() else { return Ok(nothing) };
+    match pointed_at(job, from, to, u64::from_le_bytes(*number))? {
+        0 => Ok(nothing),
+        copy => {
+            *number = copy.to_le_bytes();
+            records::put(&to.file, &referred)
+        }
+    }
 }
 
 /// What only references lead to gets a link in the root group, by the name that HDF5 gives it.

@@ -19,10 +19,10 @@ use crate::ffi::types::{
     H5F_OBJ_GROUP, H5F_OBJ_LOCAL, H5I_ATTR, H5I_DATASET, H5I_DATATYPE, H5I_FILE, H5I_GROUP, OptionalArgs, herr_t,
     hid_t,
 };
-use crate::file::{File, creation, mounts, open};
+use crate::file::{File, creation, given, making, mounts, open, opening};
 use crate::meta::{header, keys};
 use crate::object::{Body, Handle};
-use crate::{tasks, team};
+use crate::{regions, tasks, team};
 
 use super::dataset::{close_later, may_close_later};
 use super::{args, object, status, unknown_op};
@@ -51,7 +51,13 @@ unsafe extern "C" fn create<const N: usize>(
     _: hid_t,
     _: *mut *mut c_void,
 ) -> *mut c_void {
-    object::<N>("file_create", |h5| Ok(open::create(h5, args::name(name)?, flags, fcpl, fapl)?.handle()))
+    object::<N>("file_create", |h5| {
+        let name = args::name(name)?;
+        match given::create(h5, name, flags, fcpl, fapl)? {
+            Some(given) => Ok(given),
+            None => Ok(making::create(h5, name, flags, fcpl, fapl)?.handle()),
+        }
+    })
 }
 
 unsafe extern "C" fn open_file<const N: usize>(
@@ -61,7 +67,13 @@ unsafe extern "C" fn open_file<const N: usize>(
     _: hid_t,
     _: *mut *mut c_void,
 ) -> *mut c_void {
-    object::<N>("file_open", |h5| Ok(open::open(h5, args::name(name)?, flags, fapl)?.handle()))
+    object::<N>("file_open", |h5| {
+        let name = args::name(name)?;
+        match given::open(h5, name, flags, fapl)? {
+            Some(given) => Ok(given),
+            None => Ok(open::open(h5, name, flags, fapl)?.handle()),
+        }
+    })
 }
 
 unsafe extern "C" fn get<const N: usize>(
@@ -75,6 +87,7 @@ unsafe extern "C" fn get<const N: usize>(
         let what = unsafe { what.as_mut() }.ok_or_else(|| unknown_op("file_get", -1))?;
         if what.op == FILE_GET_CONT_INFO {
             super::facade::reset();
+            regions::asked(pointer);
             let info = ContainerInfo {
                 version: 1,
                 feature_flags: 0,
@@ -189,14 +202,14 @@ unsafe extern "C" fn specific<const N: usize>(
             match what.op {
                 FILE_FLUSH => flush(&Handle::at(pointer)?.file()?),
                 FILE_REOPEN => {
-                    let again = open::reopen(&Handle::at(pointer)?.file()?)?;
+                    let again = opening::reopen(&Handle::at(pointer)?.file()?)?;
                     args::put(what.args.reopen, again.handle().cast())
                 }
                 FILE_IS_ACCESSIBLE => {
                     let a = what.args.is_accessible;
-                    args::put(a.accessible, open::is_accessible(h5, args::name(a.name)?, a.fapl_id)?)
+                    args::put(a.accessible, given::is_accessible(h5, args::name(a.name)?, a.fapl_id)?)
                 }
-                FILE_DELETE => open::delete(h5, args::name(what.args.del.name)?, what.args.del.fapl_id),
+                FILE_DELETE => given::delete(h5, args::name(what.args.del.name)?, what.args.del.fapl_id),
                 FILE_IS_EQUAL => {
                     let e = what.args.is_equal;
                     let mine = Handle::at(pointer)?.file()?;
@@ -229,8 +242,11 @@ unsafe extern "C" fn optional<const N: usize>(
     _: hid_t,
     _: *mut *mut c_void,
 ) -> herr_t {
-    status::<N>("file_optional", |_| {
+    status::<N>("file_optional", |h5| {
         let what = args::of(what)?;
+        if what.op_type == super::native_file::POST_OPEN && given::exchange(h5, pointer)? {
+            return Ok(());
+        }
         let file = Handle::at(pointer)?.file()?;
         super::native_file::optional(&file, what)
     })
@@ -266,6 +282,7 @@ fn close_file(h5: &'static Api, pointer: *mut c_void) -> Result<()> {
     {
         return Err(error);
     }
+    crate::data::give_up(&file);
     Handle::close(pointer)?;
     if file.close_degree() == H5F_CLOSE_STRONG {
         close_objects(h5, &file);

@@ -16,7 +16,7 @@ use crate::ffi::types::{
 };
 use crate::file::mounts;
 use crate::meta::header::{self, Body as HeaderBody, Header};
-use crate::meta::links::{self, Target};
+use crate::meta::links::{self, Link, Target};
 use crate::meta::resolve::{self, Place};
 use crate::meta::{self, keys, objects};
 use crate::object::{Body, Group, Handle};
@@ -88,7 +88,7 @@ fn make_object(
         let file = base.file.clone();
         let oid = file.new_id()?;
         meta::transact(&file, |tx| {
-            objects::create(tx, &file, oid, header, 0)?;
+            objects::create(tx, &file, oid, header)?;
             more(tx, &file, oid)
         })?;
         return Ok(Place { file, oid, path: Vec::new() });
@@ -100,9 +100,9 @@ fn make_object(
     };
     let (place, _) = link_new_as(base, name, (intermediate, cset), on_the_way, |tx, file, group, last| {
         let oid = file.new_id()?;
-        objects::create(tx, file, oid, header, 0)?;
+        objects::create_linked(tx, file, oid, header)?;
         more(tx, file, oid)?;
-        objects::link_hard(tx, file, group, last, oid, cset)?;
+        links::insert(tx, file, group, last, Link::hard(oid, cset))?;
         Ok(oid)
     })?;
     Ok(place)
@@ -154,9 +154,9 @@ fn link_new_as(
             let header =
                 Header { born_unix_s: objects::born(props.object.track_times), body: HeaderBody::Group(props) };
             let new = file.new_id()?;
-            objects::create(tx, &file, new, &header, 0)?;
+            objects::create_linked(tx, &file, new, &header)?;
             // As in HDF5, the character set asked for is that of the last name only.
-            objects::link_hard(tx, &file, group, part, new, 0)?;
+            links::insert(tx, &file, group, part, Link::hard(new, 0))?;
             group = new;
         }
         make(tx, &file, group, last)
@@ -269,6 +269,7 @@ unsafe extern "C" fn specific<const N: usize>(
     status::<N>("group_specific", |_| match args::of(what)?.op {
         GROUP_MOUNT => mount(&Handle::at(pointer)?.place()?, unsafe { &args::of(what)?.args.mount }),
         GROUP_UNMOUNT => {
+            // SAFETY: as above.
             let name = args::name(unsafe { args::of(what)?.args.unmount })?;
             let found = resolve::resolve(&Handle::at(pointer)?.place()?, name, true)?.place()?;
             mounts::unmount(&found.file, found.oid)

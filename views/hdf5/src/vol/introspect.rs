@@ -9,9 +9,11 @@ use crate::ffi::class::{
 };
 use crate::ffi::types::herr_t;
 use crate::ffi::{Api, entry};
+use crate::file::given;
 use crate::object::{Body, Handle};
 use crate::{Result, blob};
 
+use super::native_file::POST_OPEN;
 use super::{args, status};
 
 /// `H5VL_CAP_FLAG_*`: asynchronous operations; basic and more of attributes, datasets, files, groups, links, maps, objects,
@@ -82,9 +84,15 @@ unsafe extern "C" fn get_cap_flags<const N: usize>(_: *const c_void, out: *mut u
     status::<N>("introspect_get_cap_flags", |_| args::put(out, CAPABILITIES))
 }
 
-unsafe extern "C" fn opt_query<const N: usize>(_: *mut c_void, class: c_int, op: c_int, out: *mut u64) -> herr_t {
-    status::<N>("introspect_opt_query", |_| args::put(out, if is_supported(class, op) { SUPPORTED } else { 0 }))
+unsafe extern "C" fn opt_query<const N: usize>(pointer: *mut c_void, class: c_int, op: c_int, out: *mut u64) -> herr_t {
+    status::<N>("introspect_opt_query", |_| {
+        let is_asked_back = class == FILES && op == POST_OPEN && given::is_waiting(pointer);
+        args::put(out, if is_asked_back || is_supported(class, op) { SUPPORTED } else { 0 })
+    })
 }
+
+/// `H5VL_SUBCLS_FILE`.
+const FILES: c_int = 6;
 
 fn is_supported(class: c_int, op: c_int) -> bool {
     match class {

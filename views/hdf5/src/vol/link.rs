@@ -127,11 +127,8 @@ fn normal(path: &[u8]) -> Vec<u8> {
 
 fn create_hard(base: &Place, name: &[u8], existing: &Place, options: (bool, u8)) -> Result<()> {
     base.file.need_writable("creating a link")?;
-    if !existing.file.is_same(&base.file) {
-        return Err(Error::new(ErrorKind::InvalidInput, format!("link `{}`", String::from_utf8_lossy(name)))
-            .because("source and destination should be in the same file"));
-    }
     link_new(base, name, options, |tx, file, group, last| {
+        need_same_file(&Link::hard(existing.oid, options.1), &existing.file, file, name)?;
         objects::link_hard(tx, file, group, last, existing.oid, options.1)?;
         Ok(existing.oid)
     })
@@ -182,12 +179,17 @@ fn ends<'a>(
     };
     let (base, name) = target(b, args::of(dst_loc)?)?;
     base.file.need_writable("changing links")?;
-    if matches!(link.target, Target::Hard(_)) && !from.file.is_same(&base.file) {
+    Ok((from, link, base, name))
+}
+
+/// Refuses a hard link in another file than its object's, which an external link on the way may lead to.
+fn need_same_file(link: &Link, from: &File, to: &File, name: &[u8]) -> Result<()> {
+    if matches!(link.target, Target::Hard(_)) && !from.is_same(to) {
         return Err(Error::new(ErrorKind::InvalidInput, format!("link `{}`", String::from_utf8_lossy(name)))
-            .because("moving or copying a hard link to another file is not possible")
+            .because("source and destination should be in the same file")
             .try_next("copy the object with H5Ocopy"));
     }
-    Ok((from, link, base, name))
+    Ok(())
 }
 
 unsafe extern "C" fn copy<const N: usize>(
@@ -211,11 +213,14 @@ unsafe extern "C" fn copy<const N: usize>(
 type At = (*mut c_void, *const LocParams);
 
 fn copy_now(h5: &'static Api, src: At, dst: At, lcpl: hid_t) -> Result<()> {
-    let (_, link, base, name) = ends(src.0, src.1, dst.0, dst.1)?;
+    let (from, link, base, name) = ends(src.0, src.1, dst.0, dst.1)?;
     let options = args::link_create(h5, lcpl)?;
-    link_new(&base, name, options, |tx, file, group, last| match &link.target {
-        Target::Hard(oid) => objects::link_hard(tx, file, group, last, *oid, options.1).map(|()| *oid),
-        _ => links::insert(tx, file, group, last, Link { cset: options.1, ..link.clone() }).map(|()| 0),
+    link_new(&base, name, options, |tx, file, group, last| {
+        need_same_file(&link, &from.file, file, name)?;
+        match &link.target {
+            Target::Hard(oid) => objects::link_hard(tx, file, group, last, *oid, options.1).map(|()| *oid),
+            _ => links::insert(tx, file, group, last, Link { cset: options.1, ..link.clone() }).map(|()| 0),
+        }
     })?;
     tell_or_undo(&base, name, &link, Event::Copied)
 }
@@ -240,9 +245,12 @@ unsafe extern "C" fn move_link<const N: usize>(
 fn move_now(h5: &'static Api, src: At, dst: At, lcpl: hid_t) -> Result<()> {
     let (from, link, base, name) = ends(src.0, src.1, dst.0, dst.1)?;
     let options = args::link_create(h5, lcpl)?;
+    let is_within = std::cell::Cell::new(true);
     link_new(&base, name, options, |tx, file, group, last| {
+        need_same_file(&link, &from.file, file, name)?;
         links::insert(tx, file, group, last, Link { cset: options.1, ..link.clone() })?;
-        if from.file.is_same(file) {
+        is_within.set(from.file.is_same(file));
+        if is_within.get() {
             // Read again in the transaction: another process may have been faster.
             let now = links::get_in(tx, file, from.group, &from.name)?;
             if now.as_ref() != Some(&link) {
@@ -257,7 +265,7 @@ fn move_now(h5: &'static Api, src: At, dst: At, lcpl: hid_t) -> Result<()> {
     })?;
     tell_or_undo(&base, name, &link, Event::Moved)?;
     tell_deleted(&from, &link)?;
-    if !from.file.is_same(&base.file) {
+    if !is_within.get() {
         transact(&from.file, |tx| objects::unlink(tx, &from.file, from.group, &from.name))?;
     }
     Ok(())
@@ -292,7 +300,8 @@ unsafe extern "C" fn get<const N: usize>(
                                 Error::new(ErrorKind::InvalidInput, "link value").because("a hard link has none")
                             );
                         }
-                        Target::Soft(value) => [value.as_slice(), &[0]].concat(),
+                        // What is cut off ends in NUL too.
+                        Target::Soft(value) => [&value[..value.len().min(g.size.saturating_sub(1))], &[0]].concat(),
                         Target::User(class, value) => udlink::value(found.file.h5, *class, &found.name, value, g.size)?,
                     };
                     let n = value.len().min(g.size);

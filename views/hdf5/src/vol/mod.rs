@@ -39,6 +39,7 @@ use crate::ffi::class::{ConnectorClass, WrapClass};
 use crate::ffi::entry;
 use crate::ffi::types::{OptionalArgs, herr_t, hid_t};
 use crate::object::Handle;
+use crate::regions;
 use crate::tasks;
 
 pub use args::{oid_of, token_of};
@@ -71,7 +72,7 @@ fn class_for<const N: usize>() -> ConnectorClass {
         terminate: Some(terminate),
         info: info::CLASS,
         wrap: WrapClass {
-            get_object: None,
+            get_object: Some(get_object),
             get_wrap_ctx: None,
             wrap_object: None,
             unwrap_object: None,
@@ -92,11 +93,21 @@ fn class_for<const N: usize>() -> ConnectorClass {
     }
 }
 
+/// What libhdf5 itself looks into, see [`regions`].
+unsafe extern "C" fn get_object(pointer: *const c_void) -> *mut c_void {
+    let pointer = pointer.cast_mut();
+    catch_unwind(|| regions::object_of(pointer)).unwrap_or(pointer)
+}
+
 /// Runs a callback's work; a failure or panic goes to the error stack and becomes `failed`.
 fn run<const N: usize, T>(callback: &'static str, failed: T, work: impl FnOnce(&'static Api) -> Result<T>) -> T {
     let h5 = entry::api(N);
-    let begin = || pending::settle(callback).and_then(|()| settle_tasks(callback));
-    match catch_unwind(AssertUnwindSafe(|| begin().and_then(|()| work(h5)))) {
+    regions::began(callback);
+    let begin =
+        || pending::settle(callback).and_then(|()| settle_tasks(callback)).and_then(|()| regions::settle(callback));
+    let all = || begin().and_then(|()| work(h5));
+    let all = || if callback.ends_with("_close") { error::keeping(h5, all) } else { all() };
+    match catch_unwind(AssertUnwindSafe(all)) {
         Ok(Ok(out)) => out,
         Ok(Err(error)) => {
             error::push(h5, callback, &error);

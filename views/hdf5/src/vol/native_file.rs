@@ -10,7 +10,7 @@ use cenote::{Error, ErrorKind};
 use crate::Result;
 use crate::error::h5_check;
 use crate::ffi::types::{H5F_ACC_SWMR_WRITE, OptionalArgs};
-use crate::file::File;
+use crate::file::{File, path};
 
 use super::{args, unknown_op};
 
@@ -37,7 +37,8 @@ const GET_NO_ATTRS_HINT: c_int = 24;
 const SET_NO_ATTRS_HINT: c_int = 25;
 const GET_MPI_ATOMICITY: c_int = 26;
 const SET_MPI_ATOMICITY: c_int = 27;
-const POST_OPEN: c_int = 28;
+/// HDF5 has opened a file.
+pub const POST_OPEN: c_int = 28;
 
 /// How large HDF5 lets its cache become at first.
 const CACHE_BYTES_MAX: usize = 2 << 20;
@@ -147,7 +148,7 @@ pub fn optional(file: &Arc<File>, what: &OptionalArgs) -> Result<()> {
                 args::put(*at.cast::<*mut RetryInfo>(), RetryInfo { bins: 0, retries: [std::ptr::null_mut(); 21] })
             }
             GET_VFD_HANDLE => {
-                let descriptor = file.at_path.descriptor(&file.path, file.writable)?;
+                let descriptor = file.at_path.descriptor(&path::of_label(&file.path), file.writable)?;
                 args::put((*at.cast::<VfdHandle>()).handle, descriptor.cast())
             }
             GET_NO_ATTRS_HINT => args::put(*at.cast::<*mut bool>(), file.no_attrs_hint.load(Ordering::Relaxed)),

@@ -1,7 +1,7 @@
 //! Objects of whatever kind.
 
-use std::collections::HashSet;
 use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::sync::Arc;
 
 use crate::Result;
 use crate::ffi::Api;
@@ -15,9 +15,9 @@ use crate::ffi::types::{
     H5O_INFO_NUM_ATTRS, H5O_TYPE_DATASET, H5O_TYPE_GROUP, H5O_TYPE_MAP, H5O_TYPE_NAMED_DATATYPE, H5O_info2_t,
     H5VL_OBJECT_BY_NAME, LocParams, OptionalArgs, herr_t, hid_t,
 };
+use crate::file::File;
 use crate::file::mounts;
 use crate::meta::header::{self, Body as HeaderBody, Header};
-use crate::meta::links::{Link, Target};
 use crate::meta::resolve::{self, Place};
 use crate::meta::{attrs, keys, objects, transact};
 use crate::object::{self as objects_open, Handle};
@@ -90,20 +90,28 @@ unsafe extern "C" fn copy<const N: usize>(
 
 /// An object as HDF5 describes it.
 pub fn info(place: &Place, fields: c_uint) -> Result<H5O_info2_t> {
-    let header = header::get(&place.file, place.oid)?;
+    info_of(&place.file, place.oid, &header::get(&place.file, place.oid)?, fields)
+}
+
+/// The same of one whose header is at hand.
+fn info_of(file: &File, oid: u64, header: &header::Header, fields: c_uint) -> Result<H5O_info2_t> {
+    info_with(file, oid, header, fields, objects::link_count_or_one(file, oid)?)
+}
+
+fn info_with(file: &File, oid: u64, header: &header::Header, fields: c_uint, links: u32) -> Result<H5O_info2_t> {
     let t = header.born_unix_s;
     let is_type = matches!(header.body, HeaderBody::Datatype { .. });
-    let users = if is_type { objects::users(&place.file, place.oid)? } else { 0 };
+    let users = if is_type { objects::users(file, oid)? } else { 0 };
     Ok(H5O_info2_t {
-        fileno: place.file.fileno(),
-        token: args::token_of(place.oid),
-        kind: kind_of(&header),
-        rc: objects::link_count(&place.file, place.oid)? + users,
+        fileno: file.fileno(),
+        token: args::token_of(oid),
+        kind: kind_of(header),
+        rc: links + users,
         atime: t,
         mtime: t,
         ctime: t,
         btime: t,
-        num_attrs: if fields & H5O_INFO_NUM_ATTRS != 0 { attrs::count(&place.file, place.oid)? } else { 0 },
+        num_attrs: if fields & H5O_INFO_NUM_ATTRS != 0 { attrs::count(file, oid)? } else { 0 },
     })
 }
 
@@ -186,7 +194,10 @@ unsafe extern "C" fn specific<const N: usize>(
                     })?;
                 }
                 OBJECT_EXISTS => args::put(what.args.exists, exists(pointer, args::of(loc)?)?)?,
-                OBJECT_LOOKUP => args::put(what.args.token, args::token_of(args::place(pointer, loc)?.oid))?,
+                OBJECT_LOOKUP => {
+                    args::put(what.args.token, args::token_of(args::place(pointer, loc)?.oid))?;
+                    crate::regions::looked_up();
+                }
                 OBJECT_VISIT => return visit_objects(h5, &args::place(pointer, loc)?, &what.args.visit),
                 OBJECT_FLUSH => super::file::flush(&Handle::at(pointer)?.file()?)?,
                 OBJECT_REFRESH => {}
@@ -205,38 +216,30 @@ fn exists(pointer: *mut c_void, loc: &LocParams) -> Result<bool> {
     let by = unsafe { loc.data.by_name };
     let name = args::name(by.name)?;
     args::check_list(Handle::at(pointer)?.h5, by.lapl_id)?;
-    match resolve::resolve(&Handle::at(pointer)?.place()?, name, true) {
-        Ok(found) => Ok(found.oid.is_some()),
-        Err(error) if error.kind() == cenote::ErrorKind::NotFound => {
-            // A missing group on the way is an error, what a dangling external link at the end names is not there.
-            let last = resolve::resolve(&Handle::at(pointer)?.place()?, name, false)?;
-            if matches!(last.link, Some(Link { target: Target::User(..), .. })) { Ok(false) } else { Err(error) }
-        }
-        Err(error) => Err(error),
-    }
+    resolve::leads_to_object(&Handle::at(pointer)?.place()?, name, by.lapl_id)
 }
 
 fn visit_objects(h5: &'static Api, top: &Place, v: &ObjectVisit) -> Result<herr_t> {
     let op = v.op.ok_or_else(|| unknown_op("object_specific", OBJECT_VISIT))?;
     let id = visit::GroupId::new(h5, top)?;
-    let call = |name: &[u8], place: &Place| -> Result<herr_t> {
+    let mut counts = objects::Counts::new(&top.file);
+    let mut call = |name: &[u8], file: &Arc<File>, oid: u64, header: &header::Header| -> Result<herr_t> {
         let name = visit::c_name(name)?;
-        let info = info(place, v.fields)?;
+        let info = if Arc::ptr_eq(file, &top.file) {
+            info_with(file, oid, header, v.fields, counts.of(oid)?)?
+        } else {
+            info_of(file, oid, header, v.fields)?
+        };
         // SAFETY: the program's function gets a valid id, name and description.
         Ok(unsafe { op(id.get(), name.as_ptr(), &raw const info, v.op_data) })
     };
-    let first = call(b".", top)?;
-    if first != 0 || !matches!(header::get(&top.file, top.oid)?.body, HeaderBody::Group(_)) {
+    let header = header::get(&top.file, top.oid)?;
+    let first = call(b".", &top.file, top.oid, &header)?;
+    if first != 0 || !matches!(header.body, HeaderBody::Group(_)) {
         return Ok(first);
     }
-    let mut seen = HashSet::from([top.oid]);
     let step = visit::links_below(&top.file, top.oid, v.idx_type, v.order, &mut |met| {
-        let Target::Hard(oid) = met.link.target else { return Ok(Step::Go) };
-        if !seen.insert(oid) {
-            return Ok(Step::Go);
-        }
-        let place = Place { file: top.file.clone(), oid, path: resolve::join(&top.path, met.path) };
-        Ok(Step::of(call(met.path, &place)?))
+        met.object.map_or(Ok(Step::Go), |(oid, header)| Ok(Step::of(call(met.path, met.file, oid, header)?)))
     })?;
     Ok(step.status())
 }

@@ -45,7 +45,15 @@ pub fn settle(callback: &str) -> Result<()> {
     if !IS_PENDING.load(Ordering::Acquire) || INDIFFERENT.iter().any(|name| callback.starts_with(name)) {
         return Ok(());
     }
-    settle_now(None)
+    let about = PENDING.lock().as_ref().map(|pending| pending.file.clone());
+    match (settle_now(None), about) {
+        // Closing an object must not fail, see `Handle::close`.
+        (Err(error), Some(file)) if callback.ends_with("_close") && callback != "file_close" => {
+            file.shared.tell_later(error);
+            Ok(())
+        }
+        (settled, _) => settled,
+    }
 }
 
 /// Makes what is put off. If it is the attribute `uid`, with its first value: true then.
@@ -65,7 +73,14 @@ fn settle_now(value: Option<&Stored>) -> Result<()> {
             if let Some(value) = value {
                 attr.value = Some(value.clone());
             }
-            transact(&file, |tx| attrs::create(tx, &file, oid, &name, &mut attr))
+            let make = |attr: &mut Attr| transact(&file, |tx| attrs::create(tx, &file, oid, &name, attr));
+            make(&mut attr).inspect_err(|_| {
+                // A value that cannot be stored takes nothing from what came before: the program has made the attribute, and may
+                // want to delete it now.
+                if attr.value.take().is_some() {
+                    let _ = make(&mut attr);
+                }
+            })
         }
         None => Ok(()),
     };

@@ -9,7 +9,8 @@ use cenote::{Error, ErrorKind};
 use crate::Result;
 use crate::ffi::types::{H5L_info2_t, LinkInfoU, herr_t, hid_t};
 use crate::ffi::{Api, Hid};
-use crate::file::File;
+use crate::file::{File, mounts};
+use crate::meta::header::{self, Body, Header};
 use crate::meta::links::{self, Link, Target};
 use crate::meta::resolve::Place;
 use crate::object::{self, Handle};
@@ -100,9 +101,14 @@ pub struct Met<'a> {
     pub path: &'a [u8],
     /// The link.
     pub link: &'a Link,
+    /// The file that the object is in: the one where the visit began, or one that is mounted below.
+    pub file: &'a Arc<File>,
+    /// The object that it leads to, if this is the first hard link met that does.
+    pub object: Option<(u64, &'a Header)>,
 }
 
-/// Visits all links below a group, each group once, calling `f`; HDF5's order: a group's links follow its own link.
+/// Visits all links below a group and in files mounted there, each group once, calling `f`; HDF5's order: a group's links
+/// follow its own link.
 pub fn links_below(
     file: &Arc<File>,
     top: u64,
@@ -110,15 +116,18 @@ pub fn links_below(
     order: c_int,
     f: &mut dyn FnMut(&Met<'_>) -> Result<Step>,
 ) -> Result<Step> {
-    let mut seen = HashSet::from([top]);
+    // A file is told from others by what its opens share.
+    let key = |file: &Arc<File>, oid: u64| (Arc::as_ptr(&file.shared) as usize, oid);
+    let mut seen = HashSet::with_hasher(foldhash::fast::RandomState::default());
+    seen.insert(key(file, top));
     // A stack of what is left of each group on the way down: no recursion, so that depth has no limit.
     // Groups that do not track creation order are visited by name, as HDF5 does.
-    let listed = |group: u64| {
+    let listed = |file: &Arc<File>, group: u64| {
         let by = if links::is_ordered(file, group)? { index } else { crate::ffi::types::H5_INDEX_NAME };
         links::list_in(file, group, by, order)
     };
-    let mut stack = vec![(Vec::new(), listed(top)?.into_iter())];
-    while let Some((prefix, rest)) = stack.last_mut() {
+    let mut stack = vec![(file.clone(), Vec::new(), listed(file, top)?.into_iter())];
+    while let Some((file, prefix, rest)) = stack.last_mut() {
         let Some((name, link)) = rest.next() else {
             stack.pop();
             continue;
@@ -128,16 +137,26 @@ pub fn links_below(
             path.push(b'/');
         }
         path.extend_from_slice(&name);
-        let step = f(&Met { path: &path, link: &link })?;
+        let mut file = file.clone();
+        let header = match link.target {
+            Target::Hard(mut child) => {
+                mounts::traverse(&mut file, &mut child);
+                let is_new = seen.insert(key(&file, child));
+                if is_new { header::find(&file, child)?.map(|header| (child, header)) } else { None }
+            }
+            _ => None,
+        };
+        let object = header.as_ref().map(|(child, header)| (*child, header));
+        let step = f(&Met { path: &path, link: &link, file: &file, object })?;
         if step != Step::Go {
             return Ok(step);
         }
-        if let Target::Hard(child) = link.target
-            && seen.insert(child)
-            && let Some(header) = crate::meta::header::find(file, child)?
-            && matches!(header.body, crate::meta::header::Body::Group(_))
+        // Looked at again: the program's function may have deleted it.
+        if let Some((child, Header { body: Body::Group(_), .. })) = header
+            && header::find(&file, child)?.is_some()
         {
-            stack.push((path, listed(child)?.into_iter()));
+            let links = listed(&file, child)?.into_iter();
+            stack.push((file, path, links));
         }
     }
     Ok(Step::Go)

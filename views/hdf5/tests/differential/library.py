@@ -1,8 +1,16 @@
 """The HDF5 library of the h5py wheel (or another), called directly: every call, with its real status."""
 
 import ctypes
+import importlib.util
 import os
 import pathlib
+
+
+class Token(ctypes.Structure):
+    """`H5O_token_t`."""
+
+    _fields_ = (("bytes", ctypes.c_uint8 * 16),)
+
 
 # What a letter stands for in the signatures below.
 LETTERS = {
@@ -14,7 +22,7 @@ LETTERS = {
     "p": ctypes.c_void_p,
     "d": ctypes.c_double,
     "b": ctypes.c_bool,
-    "k": ctypes.c_char * 16,  # H5O_token_t
+    "k": Token,
 }
 
 # Name, arguments, result.
@@ -209,6 +217,8 @@ H5Screate e i
 H5Screate_simple epp i
 H5Sencode2 ippi e
 H5Sextent_equal ii e
+H5Sget_select_hyper_blocklist innp e
+H5Sget_select_hyper_nblocks i i
 H5Sget_select_npoints i i
 H5Sget_select_type i e
 H5Sget_simple_extent_dims ipp e
@@ -297,11 +307,10 @@ class Library:
 
 
 def of_h5py():
-    """The library of the h5py wheel; importing h5py registers its LZF filter with it."""
-    import h5py
-
-    where = pathlib.Path(h5py.__file__).parent.parent / "h5py.libs"
-    found = sorted(where.glob("libhdf5-*.so*"))
-    if found:
-        return os.fspath(found[0])
+    """The library of the h5py wheel. h5py itself is not imported: it teaches the library conversions to its objects."""
+    found = importlib.util.find_spec("h5py")
+    where = pathlib.Path(found.origin).parent.parent / "h5py.libs" if found else pathlib.Path()
+    libraries = sorted(where.glob("libhdf5-*.so*"))
+    if libraries:
+        return os.fspath(libraries[0])
     raise SystemExit("differential: this h5py has no library of its own; name one with --library")

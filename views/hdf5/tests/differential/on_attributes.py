@@ -2,10 +2,12 @@
 
 import ctypes
 
-from .on_structure import dump_properties
+from .on_structure import OPEN_TWICE, dump_properties, writable
 from .on_walks import AttributeInfo, about_attribute, about_walked, order_of, tracks_attributes
-from .types import has_class, has_parts, memory_type, random_type, random_values, seen, size_of
+from .types import has_class, has_parts, memory_type, random_type, random_values, seen, size_of, written_type
 from .world import ROOMS, operation, status, text
+
+MARK = b"resized"  # the attribute that datasets get whose extent was changed: their copies have it too
 
 
 def extent(w, most=5):
@@ -58,7 +60,9 @@ def attribute_make(w):
         made = w.h.H5Acreate_by_name(w.place(), w.name(), w.label(), kind, space, acpl, 0, 0)
     w.h.H5Sclose(space)
     out = w.adopt(made, "A")
-    if made >= 0 and t and w.r.random() < 0.7:
+    # Always: what is read of an attribute without a value depends on whether native HDF5 opened it anew.
+    t = t or (described(w, made) if made >= 0 else None)
+    if made >= 0 and not of_references(t):
         out += f" written {write(w, made, t, t, count)}"
     return out
 
@@ -155,13 +159,18 @@ def attribute_write(w):
     if t is None:
         return status(w.h.H5Awrite(one, w.types.id(("int", 4, True, 0)), bytes(4000)))
     space = w.h.H5Aget_space(one)
-    memory = memory_type(w.r, t)
+    memory = written_type(w.r, t)
     w.say(memory)
+    if not writable(w, one):
+        return "native HDF5 changes what it holds of the attribute, and fails"
     out = write(w, one, t, memory, count_of(w.h, space))
     w.h.H5Sclose(space)
-    if out == "fails" and one in w.open["A"]:  # native HDF5 changes what it holds of the attribute even so
-        w.open["A"].remove(one)
-        w.h.H5Aclose(one)
+    if out == "fails" and one in w.open["A"]:  # native HDF5 has changed the value even so
+        w.h.H5Aget_name(one, 300, w.scratch)
+        name, holder = ctypes.string_at(w.scratch), w.holders.pop(one)
+        close_attributes(w)
+        w.h.H5Adelete(holder, name)
+        w.h.H5Oclose(holder)
     return out
 
 
@@ -201,11 +210,32 @@ def attribute_open(w):
     if kind == 0:
         return w.adopt(w.h.H5Aopen(w.thing(), w.label(), 0), "A")
     if kind == 1:
-        return w.adopt(w.h.H5Aopen_by_name(w.place(), w.name(), w.label(), 0, 0), "A")
+        where, name, label = w.place(), w.name(), w.label()
+        if is_open(w, label):
+            return "open"
+        return look_at(w, w.h.H5Aopen_by_name(where, name, label, 0, 0))
     where, name, n = w.thing(), b"." if w.r.random() < 0.7 else w.name(), w.r.randrange(4)
     index, order = order_of(w, where, name)
     w.say(name, str(n))
-    return w.adopt(w.h.H5Aopen_by_idx(where, name, index, order, n, 0, 0), "A")
+    if name == b".":
+        return w.adopt(w.h.H5Aopen_by_idx(where, name, index, order, n, 0, 0), "A")
+    if w.open["A"]:
+        return "some are open"
+    return look_at(w, w.h.H5Aopen_by_idx(where, name, index, order, n, 0, 0))
+
+
+def look_at(w, one):
+    """What an attribute says that was opened by the name of its object: native HDF5 2.0 takes it for one of the object
+    from which the path leads, so that it is not to be kept."""
+    if one < 0:
+        return "fails"
+    h, t = w.h, described(w, one)
+    space, kind = h.H5Aget_space(one), h.H5Aget_type(one)
+    out = f"{text(h.H5Aget_name(one, 300, w.scratch), w.scratch)} {about(w, space, kind)}"
+    if t is not None and not of_references(t):
+        out += f" = {read(w, t, count_of(h, space), space, lambda memory, to: h.H5Aread(one, memory, to))}"
+    h.H5Sclose(space), h.H5Tclose(kind), h.H5Aclose(one)
+    return out
 
 
 @operation(5)
@@ -254,6 +284,7 @@ def attribute_rename(w):
 @operation(4)
 def attribute_delete(w):
     kind = w.r.randrange(3)
+    close_attributes(w)
     if kind == 0:
         return status(w.h.H5Adelete(w.thing(), w.label()))
     if kind == 1:
@@ -261,7 +292,27 @@ def attribute_delete(w):
     where, name, n = w.thing(), b"." if w.r.random() < 0.7 else w.name(), w.r.randrange(4)
     index, order = order_of(w, where, name)
     w.say(name, str(n))
+    named = w.h.H5Aget_name_by_idx(where, name, index, order, n, w.scratch, 200, 0)
+    if named >= 0 and ctypes.string_at(w.scratch) == MARK:
+        return "the mark stays"
     return status(w.h.H5Adelete_by_idx(where, name, index, order, n, 0))
+
+
+def close_attributes(w):
+    """Closes all: native HDF5 finds by name what is deleted and still open, and takes others of the name for it."""
+    for one in w.open["A"]:
+        w.h.H5Aclose(one)
+        w.let_go(one)
+    w.open["A"].clear()
+
+
+def is_open(w, name):
+    """True if an attribute of this name is open."""
+    for one in w.open["A"]:
+        w.h.H5Aget_name(one, 300, w.scratch)
+        if ctypes.string_at(w.scratch) == name:
+            return True
+    return False
 
 
 @operation(2)
@@ -308,7 +359,10 @@ def type_facts(w):
         given = h.H5Tget_create_plist(one)
         out.append(dump_properties(w, given, "O") if given >= 0 else "fails")
         h.H5Pclose(given)
-        out.append(status(h.H5Tflush(one) if w.r.random() < 0.5 else h.H5Trefresh(one)))
+        if w.r.random() < 0.5:
+            out.append(status(h.H5Tflush(one)))
+        else:
+            out.append(status(h.H5Trefresh(one)) if w.same(one) < 2 else OPEN_TWICE)
     return " ".join(out)
 
 
@@ -321,6 +375,6 @@ def type_of_object(w):
     if t < 0:
         return "fails"
     if h.H5Tcommitted(t) > 0:
-        return f"{text(h.H5Iget_name(t, w.scratch, 100), w.scratch)} {w.adopt(t, 'T')}"
+        return w.adopt(t, "T")
     h.H5Tclose(t)
     return "not committed"

@@ -5,7 +5,7 @@ import ctypes
 import os
 import pathlib
 
-from .world import FILES, ROOMS, operation, status, text
+from .world import FILES, ROOMS, operation, status
 
 TRUNC, EXCL, RDWR = 2, 4, 1
 
@@ -77,8 +77,11 @@ def opened(w, flags=None):
 @operation(6)
 def file_open(w):
     name, flags = file_name(w), w.r.choice((RDWR, RDWR, RDWR, RDWR, 0))
-    if flags and (name in opened(w, 0)):
-        flags = 0  # on Cenote a file that is open for reading can be opened for writing as well
+    # On Cenote a file that is open for reading can be opened for writing as well; natively each way decides for both.
+    if name in opened(w):
+        flags = 0 if name in opened(w, 0) else RDWR
+    elif w.links_out:
+        flags = RDWR
     w.say(str(flags))
     return w.adopt(w.h.H5Fopen(name, flags, access(w)), "F")
 
@@ -92,6 +95,8 @@ def file_reopen(w):
 def file_close(w):
     if not w.open["F"]:
         return "none"
+    if w.any_copied:  # native HDF5 forgets which of several open files the datatypes of what was copied are in
+        return file_close_all(w)
     i = w.r.randrange(len(w.open["F"]))
     w.say(f"F{i}")
     out = w.h.H5Fclose(w.open["F"][i])
@@ -99,6 +104,7 @@ def file_close(w):
         w.open["F"].pop(i)
         for room in ROOMS[1:]:
             w.open[room][:] = [one for one in w.open[room] if w.h.H5Iis_valid(one) > 0]
+        w.let_go(*(set(w.holders) - set(w.open["A"])))
     return status(out)
 
 
@@ -108,6 +114,7 @@ def file_close_all(w):
     out = [status(w.h.H5Idec_ref(one)) for room in ROOMS[1:] + "F" for one in w.open[room]]
     for room in ROOMS:
         w.open[room].clear()
+    w.let_go(*list(w.holders))
     return " ".join(out)
 
 
@@ -121,7 +128,9 @@ def file_facts(w):
     one, h = w.pick("F" if w.r.random() < 0.8 else ROOMS), w.h
     intent, number = ctypes.c_uint(9), ctypes.c_ulong()
     out = [status(h.H5Fget_intent(one, ctypes.byref(intent))), str(intent.value)]
-    out += [text(h.H5Fget_name(one, w.scratch, 100), w.scratch)]
+    # Whose directory the file is in is not the same, and a path to it may be written in many ways.
+    named = h.H5Fget_name(one, w.scratch, 200) > 0
+    out += [repr(ctypes.string_at(w.scratch).split(b"/")[-1]) if named else "fails"]
     out += [status(h.H5Fget_fileno(one, ctypes.byref(number)))]
     out += [str(h.H5Fget_obj_count(one, kinds)) for kinds in (1, 2, 4, 8, 16, 31, 0x2F)]
     return " ".join(out)

@@ -7,7 +7,7 @@ SECONDS_MAX = 60
 
 def shrink(pair, seed, count, found):
     """The steps that still show a difference of the same kind, and that difference."""
-    last = found.native.split()[0]
+    last = found.native.split(" ")[0]
     steps = list(range(int(last) + 1 if last.isdigit() else count))
     best, kind, began = found, found.kind(), time.monotonic()
     width = max(len(steps) // 2, 1)

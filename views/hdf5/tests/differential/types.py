@@ -42,6 +42,13 @@ def has_parts(t):
             return False
 
 
+def element_of(t):
+    """What arrays are of."""
+    while t[0] == "array":
+        t = t[2]
+    return t
+
+
 def has_class(t, kind):
     """True if `kind` is among the classes of the type."""
     match t[0]:
@@ -117,7 +124,9 @@ def memory_type(r, t):
     if r.random() < 0.45:
         return t
     if r.random() < 0.02:
-        return random_type(r, 1)
+        other = random_type(r, 1)
+        # HDF5 takes the bytes of a string for a pointer to one, and makes anything of a name that an enumeration lacks.
+        return t if any(has_class(one, kind) for one in (t, other) for kind in ("vstring", "enum")) else other
     match t[0]:
         case "int" | "float":
             if r.random() < 0.75:
@@ -145,12 +154,37 @@ def memory_type(r, t):
             return t
 
 
+def written_type(r, t):
+    """A type to write elements of type `t` with. Within variable-length parts no field is left out: whether native HDF5
+    keeps the old ones depends on whether there are more such parts in them."""
+    memory = memory_type(r, t)
+    return t if lacks_fields(t, memory, False) else memory
+
+
+def lacks_fields(t, memory, within):
+    """True if a compound type within a variable-length one has fewer fields than it has in the file."""
+    if t[0] != memory[0]:
+        return False
+    match t[0]:
+        case "compound":
+            parts = {name: part for name, _, part in memory[2]}
+            if within and len(parts) < len(t[2]):
+                return True
+            return any(lacks_fields(part, parts[name], within) for name, _, part in t[2] if name in parts)
+        case "array":
+            return lacks_fields(t[2], memory[2], within)
+        case "vlen":
+            return lacks_fields(t[1], memory[1], True)
+        case _:
+            return False
+
+
 class Types:
     """Datatype identifiers, made once for each description."""
 
     def __init__(self, h):
         self.h = h
-        self.known = {}
+        self.known, self.ids = {}, set()
 
     def id(self, t):
         """The identifier; it belongs to this."""
@@ -159,8 +193,9 @@ class Types:
             if len(self.known) > 3000:
                 for one in self.known.values():
                     self.h.H5Tclose(one)
-                self.known.clear()
+                self.known.clear(), self.ids.clear()
             found = self.known[t] = self._make(t)
+            self.ids.add(found)
             assert found >= 0, t
         return found
 

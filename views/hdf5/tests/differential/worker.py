@@ -8,11 +8,21 @@ import ctypes
 import os
 import sys
 
-from . import on_attributes, on_check, on_chunks, on_datasets, on_files, on_references, on_structure, on_walks
+from . import (
+    on_attributes,
+    on_check,
+    on_chunks,
+    on_copies,
+    on_datasets,
+    on_files,
+    on_references,
+    on_structure,
+    on_walks,
+)
 from .library import Library
 from .world import World
 
-ROOMS = (on_files, on_structure, on_walks, on_attributes, on_datasets, on_chunks, on_references, on_check)
+ROOMS = (on_files, on_structure, on_copies, on_walks, on_attributes, on_datasets, on_chunks, on_references, on_check)
 
 
 def episode(w, seed, count, steps):
@@ -45,7 +55,8 @@ def main():
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     for order in sys.stdin:
-        seed, count, steps = order.split()
+        seed, count, steps, in_full = order.split()
+        w.in_full = in_full == "full"
         chosen = None if steps == "-" else [int(n) for n in steps.split(",")]
         text = "\n".join(episode(w, int(seed), int(count), chosen)).encode(errors="backslashreplace")
         answers.write(b"%d\n" % len(text) + text)

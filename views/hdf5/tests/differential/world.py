@@ -14,6 +14,9 @@ FILES = (b"a.h5", b"b.h5")
 ROOMS = "FGDTA"  # file, group, dataset, committed datatype, attribute
 MAX_OPEN = 6
 OF_ANY_FILE = 0x1F
+LINKING = ("link_hard", "link_soft", "link_external", "link_copy", "link_move", "object_link")
+WITHOUT_PATH = ("object_open_by_token", "reference_make", "reference_read", "reference_old", "reference_region")
+DELETING = ("link_delete", "link_delete_by_number", "walk_and_delete")
 OPERATIONS = []  # (name, weight, function)
 
 
@@ -32,13 +35,18 @@ class World:
 
     def __init__(self, library, without=()):
         self.h = library
+        self.plain_types = frozenset(all_open(library))  # those of the library
         self.types = Types(library)
         self.r = random.Random()
         self.at = None
         self.open = {room: [] for room in ROOMS}
+        self.holders = {}  # of each open attribute: its object, which nobody knows what becomes of without it
+        self.any_resized = self.any_copied = self.any_deleted = False
+        self.one_path = True  # to each object: no links beside those of creation, and nothing opened without one
         self.lists = {}
-        self.words, self.new_format, self.close_degree = [], False, 0
+        self.words, self.new_format, self.close_degree, self.links_out = [], False, 0, True
         self.aloud = self.missing = None
+        self.in_full = False
         chosen = [(n, w, f) for n, w, f in OPERATIONS if n not in without]
         self.functions = [(n, f) for n, _, f in chosen]
         self.sums, total = [], 0
@@ -53,6 +61,8 @@ class World:
         """Carries out operation `number` of an episode; a line about it that must be the same in both processes."""
         self.r.seed(seed * 100_003 + number)
         self.new_format, self.close_degree = seed % 2 == 0, (0, 0, 1, 0, 2, 3, 0, 0)[seed // 2 % 8]
+        # Behind an external link a file is opened as the first one is: all for writing then.
+        self.links_out = seed // 16 % 2 == 0
         if number < 2:
             name, function = "file_create", None
         else:
@@ -69,6 +79,8 @@ class World:
             self.missing = None
             out = function(self)
             self.tidy(out)
+            self.one_path &= not (name in LINKING and out == "ok") and name not in WITHOUT_PATH
+            self.any_deleted |= name in DELETING and "ok" in out
             if self.at is not None:
                 self.h.H5Fclose(self.at)
                 self.at = None
@@ -84,6 +96,9 @@ class World:
     def end(self):
         """Closes everything that an episode left open; what had to be closed, as a line."""
         h, left = self.h, 0
+        self.let_go(*list(self.holders))
+        self.any_resized = self.any_copied = self.any_deleted = False
+        self.one_path = True
         for room in ROOMS[1:] + "F":
             for one in self.open[room]:
                 h.H5Idec_ref(one)
@@ -101,9 +116,10 @@ class World:
 
     def of_ours(self):
         """All identifiers of the files that the operations are about, whoever holds them."""
-        ids = (ctypes.c_int64 * 300)()
-        count = max(self.h.H5Fget_obj_ids(OF_ANY_FILE, 0x1F, 300, ids), 0)
-        return [one for one in ids[:count] if self.file_of(one)[0] in FILES]
+        plain, made = self.plain_types, self.types.ids
+        found = [one for one in all_open(self.h) if one not in plain and one not in made]
+        kept = [one for one in found if self.h.H5Iget_type(one) != 3 or self.h.H5Tcommitted(one) > 0]
+        return [one for one in kept if self.file_of(one)[0] in FILES]
 
     def file_of(self, one):
         """The name and the flags of the file that an identifier is of."""
@@ -111,7 +127,7 @@ class World:
         self.h.H5Fget_intent(of, ctypes.byref(intent))
         length = self.h.H5Fget_name(of, self.scratch, 100)
         self.h.H5Fclose(of)
-        return ctypes.string_at(self.scratch).removeprefix(b"./") if length > 0 else b"", intent.value
+        return ctypes.string_at(self.scratch).split(b"/")[-1] if length > 0 else b"", intent.value
 
     def adopt(self, one, room=None):
         """Keeps an identifier that a call returned; `ok` or `fails`."""
@@ -121,10 +137,26 @@ class World:
             room = {1: "F", 2: "G", 3: "T", 5: "D", 7: "A"}.get(self.h.H5Iget_type(one))
         held = self.open[room]
         held.append(one)
+        if room == "A":
+            self.holders[one] = self.h.H5Oopen(one, b".", 0)
         if len(held) > (MAX_OPEN if room != "F" else 4):
             old = held.pop(0)
+            self.let_go(old)
             return f"ok:{room}, oldest closed {status(self.h.H5Idec_ref(old))}"
         return f"ok:{room}"
+
+    def let_go(self, *attributes):
+        """Closes the objects of attributes that are closed."""
+        for one in attributes:
+            if one in self.holders:
+                self.h.H5Oclose(self.holders.pop(one))
+
+    def same(self, one):
+        """How many open identifiers are of the same object as this one."""
+        from .on_structure import token
+
+        mine = token(self, one)
+        return sum(token(self, other) == mine for other in self.of_ours())
 
     def pick(self, rooms):
         """An open identifier of one of these rooms; a file if there is none."""
@@ -235,6 +267,12 @@ class World:
             index, order = self.r.choice((-1, 2, 0)), self.r.choice((-1, 3))
         self.say(f"index={index} order={order}")
         return index, order
+
+
+def all_open(h):
+    """All identifiers of the library of whatever file, and of datatypes that are in none."""
+    ids = (ctypes.c_int64 * h.H5Fget_obj_count(OF_ANY_FILE, 0x1F))()
+    return ids[: max(h.H5Fget_obj_ids(OF_ANY_FILE, 0x1F, len(ids), ids), 0)]
 
 
 def prefixes(name):

@@ -49,6 +49,35 @@ with h5py.File(path, "r", driver="mpio", comm=comm) as f:
     assert f.attrs["title"] == "made by all ranks" and list(f.attrs["steps"]) == list(range(5))
     assert f["alias"] == f["plain"]
 
+# References to regions, which native HDF5 does not write in parallel programs, lead where they should for all ranks.
+with h5py.File(path, "r+", driver="mpio", comm=comm) as f:
+    refs = f.create_dataset("refs", (ranks,), h5py.regionref_dtype)
+    refs[rank] = f["plain"].regionref[rank, : rank + 1]
+    f.attrs["ref"] = f["plain"].regionref[1]
+    comm.barrier()
+    assert all((f["plain"][refs[r]] == whole[r, : r + 1]).all() for r in range(ranks))
+    assert (f["plain"][f.attrs["ref"]] == whole[1]).all()
+
+# A native file that all ranks change stays one.
+native = path + ".native"
+if rank == 0:
+    with h5py.File("in memory", "w", driver="core", backing_store=False) as f:
+        f["old"] = 5
+        f.flush()
+        image = f.id.get_file_image()
+    with open(native, "wb") as out:
+        out.write(image)
+comm.barrier()
+with h5py.File(native, "r+", driver="mpio", comm=comm) as f:
+    added = f.create_dataset("added", (ranks,), "i8")
+    with added.collective:
+        added[rank] = rank + int(f["old"][()])
+with h5py.File(native, "r", driver="mpio", comm=comm) as f:
+    assert (f["added"][:] == np.arange(ranks) + 5).all()
+if rank == 0:
+    with open(native, "rb") as f:
+        assert b"Cenote" not in f.read()
+
 if rank == 0:
     with h5py.File(path, "r") as f:
         assert (f["plain"][:] == whole).all()

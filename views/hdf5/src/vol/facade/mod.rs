@@ -5,10 +5,10 @@
 //! then reads one number out of what it takes for its own file structure: how many bytes an object's address has.
 //! So for open objects this connector names the native class as its terminal class ([`super::introspect`]), and each
 //! handle begins with words that, followed as libhdf5 follows them from any kind of object, end at a block that begins
-//! with bytes of 8: addresses have 8 bytes, and the flags say "no write intent", so that the one older call that would
-//! write to the native file itself (making a region reference) fails with an error. The rest of the block is zeros:
+//! with bytes of 8: addresses have 8 bytes, and the flags say "no write intent". The rest of the block is zeros:
 //! the lowest format version. Object numbers are such addresses. Where the structure has its metadata cache there is
-//! one that can only fail ([`trap`]): references of native files would be looked up in it.
+//! one that can only fail ([`trap`]). The older calls that read and write a file's heap, those about region references, ask for
+//! the structure by `get_object` and are given a real one ([`crate::regions`]).
 
 mod trap;
 

@@ -1,7 +1,7 @@
 //! A metadata cache that can only fail: where libhdf5 would read a native file's heap, there is none.
 //!
-//! An old region reference of a *native* file that a program hands over with a file of ours (`f[region]`) makes libhdf5
-//! look for the reference's heap in what it takes for its file structure. What it finds there as metadata cache is this
+//! Calls about old region references are given a real file structure ([`crate::regions`]). Should libhdf5 look for a heap where it
+//! was not, it does so in what it takes for its file structure. What it finds there as metadata cache is this
 //! block: it says that a "cache image" of 2^63 bytes has to be loaded first, for which there is no memory, so that the
 //! call ends with an error. libhdf5 notes in the block that it has tried; [`reset`] makes that undone.
 

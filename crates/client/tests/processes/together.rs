@@ -1,0 +1,50 @@
+//! Writes and transactions that are launched on one premise and travel in one message.
+
+use cenote::{ContainerSpec, IndexId, Mode, Premise};
+
+use crate::tools::{Place, Random};
+
+/// A process that has read an object sees what it launches afterwards, in order, be it a write or a transaction's.
+pub fn read_as_launched() {
+    for mode in [Mode::InProcess, Mode::Daemon] {
+        let place = Place::new();
+        let store = place.make(mode);
+        let container = store.create_container("together", &ContainerSpec::default()).unwrap();
+        let [guard, records] = [1, 2].map(|number| container.create_index(Some(IndexId(number))).unwrap());
+        let records = records.remembering();
+        guard.put(&[(b"writer", b"me")]).unwrap();
+        records.pin(&guard, guard.version().unwrap()).unwrap();
+        let premise = Premise::new(&guard, b"writer", b"me");
+        let objects = [(); 3].map(|()| container.create_object(None, None).unwrap());
+        let mut images = [[0u8; 64]; 3];
+        let mut random = Random::new(23);
+        for round in 0..300 {
+            let mut ops = Vec::new();
+            for _ in 0..=random.below(6) {
+                let number = random.below(3) as usize;
+                let (object, image) = (&objects[number], &mut images[number]);
+                let from = random.below(60) as usize;
+                let bytes = random.bytes(4);
+                image[from..from + 4].copy_from_slice(&bytes);
+                if random.below(2) == 0 {
+                    ops.push(object.launch_write_on(&premise, from as u64, &bytes).unwrap());
+                } else {
+                    let mut tx = store.begin();
+                    tx.write(object, from as u64, &bytes).unwrap();
+                    tx.put(&records, b"round", &[round as u8]).unwrap();
+                    ops.push(tx.launch(&premise).unwrap());
+                }
+            }
+            if random.below(2) == 0 {
+                for op in ops {
+                    op.wait().unwrap();
+                }
+            }
+            for (object, image) in objects.iter().zip(&images) {
+                let mut have = [0; 64];
+                object.read_at(0, &mut have).unwrap();
+                assert_eq!(have, *image, "{mode:?}, round {round}");
+            }
+        }
+    }
+}

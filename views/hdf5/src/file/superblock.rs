@@ -1,0 +1,90 @@
+//! The superblock record: which incarnation of a file is current, and which connectors can read it.
+
+use cenote::{Container, Error, ErrorKind, Index, IndexId};
+
+use super::checkpoint;
+use crate::Result;
+use crate::meta::bytes::{Reader, Writer};
+
+/// The index that holds only this record and those of the writers, whatever the generation.
+pub(super) const SUPER_INDEX: IndexId = IndexId(0);
+pub(super) const SUPER_KEY: &[u8] = b"super";
+/// 2: objects with one link have no record of their number, datasets that cannot be resized none of their extent.
+const VERSION: u8 = 2;
+/// The oldest that is read; a file of it becomes one of this version when it is opened for writing.
+const VERSION_LEAST: u8 = 1;
+
+/// Which incarnation of a file is current.
+#[derive(Clone, Copy)]
+pub(super) struct Super {
+    pub uuid: u128,
+    pub generation: u64,
+    /// It is written in atomic checkpoints (see [`checkpoint`]). Not in the record: another one says so.
+    pub is_published: bool,
+    /// Of the record that it was read from.
+    pub version: u8,
+}
+
+impl Super {
+    pub fn new(uuid: u128, generation: u64) -> Self {
+        Self { uuid, generation, is_published: false, version: VERSION }
+    }
+    pub fn encode(self) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.u8(self.version);
+        w.u64(self.uuid as u64);
+        w.u64((self.uuid >> 64) as u64);
+        w.u64(self.generation);
+        w.0
+    }
+    pub fn decode(record: &[u8]) -> Result<Self> {
+        let mut r = Reader::new("superblock record of an HDF5 file", record);
+        let version = r.u8()?;
+        if !(VERSION_LEAST..=VERSION).contains(&version) {
+            return Err(Error::new(ErrorKind::VersionMismatch, "superblock record of an HDF5 file")
+                .because(format!(
+                    "it has version {version}; this connector reads versions {VERSION_LEAST} to {VERSION}"
+                ))
+                .try_next("use the connector that wrote the file, or a newer one"));
+        }
+        let (low, high) = (r.u64()?, r.u64()?);
+        Ok(Self { version, ..Self::new(u128::from(high) << 64 | u128::from(low), r.u64()?) })
+    }
+    pub fn read(container: &Container) -> Result<Option<Self>> {
+        match container.index(SUPER_INDEX).get(&[SUPER_KEY, checkpoint::WRITERS_KEY]) {
+            Ok(mut records) => {
+                let is_published = records.pop().flatten().is_some();
+                let sup = records.pop().flatten().map(|record| Self::decode(&record)).transpose()?;
+                Ok(sup.map(|sup| Self { is_published, ..sup }))
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+    /// Before anything is written that an older connector would not understand: from now on it refuses the file.
+    pub fn upgrade(&mut self, supers: &Index) -> Result<()> {
+        if self.version == VERSION {
+            return Ok(());
+        }
+        self.version = VERSION;
+        supers.put(&[(SUPER_KEY, &self.encode())]).map(|_| ())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_the_version_before_are_read_and_newer_ones_refused() {
+        let sup = Super::new(7, 8);
+        let mut record = sup.encode();
+        for version in VERSION_LEAST..=VERSION {
+            record[0] = version;
+            let read = Super::decode(&record).unwrap();
+            assert_eq!((read.uuid, read.generation, read.version), (7, 8, version));
+        }
+        record[0] = VERSION + 1;
+        assert_eq!(Super::decode(&record).map(|_| ()).unwrap_err().kind(), ErrorKind::VersionMismatch);
+    }
+}

@@ -1,0 +1,128 @@
+//! Bytes of native files that HDF5 looks for behind a region reference: collections of its global heap, and object headers.
+
+use std::collections::BTreeMap;
+
+use cenote::{Error, ErrorKind};
+
+use crate::Result;
+use crate::meta::bytes::{Reader, Writer};
+use crate::space::Extent;
+
+/// What a collection begins with: signature, version 1.
+const COLLECTION: u32 = u32::from_le_bytes(*b"GCOL");
+const COLLECTION_VERSION: u8 = 1;
+/// Bytes before a collection's first object, before an object's bytes.
+const HEAD_BYTES: usize = 16;
+/// The smallest collection.
+const COLLECTION_BYTES_MIN: usize = 4096;
+/// Message number of a dataspace, its version, and the size of an object header's beginning.
+const DATASPACE: u16 = 1;
+const DATASPACE_VERSION: u8 = 2;
+const HAS_MAXIMA: u8 = 1;
+
+fn aligned(bytes: usize) -> usize {
+    bytes.next_multiple_of(8)
+}
+
+fn corrupt(why: &str) -> Error {
+    Error::new(ErrorKind::Corrupt, "heap of region references").because(why)
+}
+
+/// The objects in a collection, by their numbers.
+pub fn objects_in(collection: &[u8]) -> Result<BTreeMap<u16, Vec<u8>>> {
+    let mut r = Reader::new("heap of region references", collection);
+    if r.u32()? != COLLECTION || r.u8()? != COLLECTION_VERSION {
+        return Err(corrupt("it is no collection"));
+    }
+    let mut at = HEAD_BYTES;
+    let mut found = BTreeMap::new();
+    while let Some(head) = collection.get(at..at + HEAD_BYTES) {
+        let mut r = Reader::new("object of a heap", head);
+        let (number, _, _) = (r.u16()?, r.u16()?, r.u32()?);
+        let bytes = r.u64()? as usize;
+        if number == 0 {
+            break; // free space up to the end
+        }
+        let begin = at + HEAD_BYTES;
+        let object = begin.checked_add(bytes).and_then(|end| collection.get(begin..end));
+        found.insert(number, object.ok_or_else(|| corrupt("an object is longer than its collection"))?.to_vec());
+        at = begin + aligned(bytes);
+    }
+    Ok(found)
+}
+
+/// A collection of these objects.
+pub fn collection(objects: &BTreeMap<u16, Vec<u8>>) -> Vec<u8> {
+    let used: usize = objects.values().map(|object| HEAD_BYTES + aligned(object.len())).sum();
+    // Behind the last object there is free space, or too little to say so.
+    let bytes = (HEAD_BYTES + used).max(COLLECTION_BYTES_MIN);
+    let mut w = Writer::default();
+    w.u32(COLLECTION);
+    w.u32(u32::from(COLLECTION_VERSION));
+    w.u64(bytes as u64);
+    for (number, object) in objects {
+        w.u16(*number);
+        w.u16(1);
+        w.u32(0);
+        w.u64(object.len() as u64);
+        w.0.extend_from_slice(object);
+        w.0.resize(aligned(w.0.len()), 0);
+    }
+    let free = bytes - w.0.len();
+    if free >= HEAD_BYTES {
+        w.u64(0);
+        w.u64(free as u64);
+    }
+    w.0.resize(bytes, 0);
+    w.0
+}
+
+/// The header of an object that has nothing but an extent.
+pub fn object_header(extent: &Extent) -> Vec<u8> {
+    let mut message = Writer::default();
+    message.u8(DATASPACE_VERSION);
+    message.u8(extent.dims().len() as u8);
+    message.u8(if extent.dims().is_empty() { 0 } else { HAS_MAXIMA });
+    message.u8(match extent {
+        Extent::Scalar => 0,
+        Extent::Simple { .. } => 1,
+        Extent::Null => 2,
+    });
+    extent.dims().iter().chain(extent.max_dims()).for_each(|n| message.u64(*n));
+    message.0.resize(aligned(message.0.len()), 0);
+    let mut w = Writer::default();
+    w.u8(1);
+    w.u8(0);
+    w.u16(1); // messages
+    w.u32(1); // links
+    w.u32(8 + message.0.len() as u32);
+    w.u32(0);
+    w.u16(DATASPACE);
+    w.u16(message.0.len() as u16);
+    w.u32(0);
+    w.0.extend_from_slice(&message.0);
+    w.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_collection_gives_back_its_objects() {
+        for sizes in [&[1usize, 8, 31][..], &[5000], &[4096 - 32], &[4096 - 33], &[4096 - 48], &[]] {
+            let objects: BTreeMap<_, _> = (1u16..).zip(sizes.iter().map(|n| vec![*n as u8; *n])).collect();
+            let bytes = collection(&objects);
+            assert!(bytes.len() >= COLLECTION_BYTES_MIN);
+            assert_eq!(objects_in(&bytes).unwrap(), objects);
+        }
+    }
+
+    #[test]
+    fn damage_is_an_error() {
+        let mut bytes = collection(&BTreeMap::from([(1, vec![7; 100])]));
+        bytes[24..32].copy_from_slice(&u64::MAX.to_le_bytes());
+        assert!(objects_in(&bytes).is_err());
+        assert!(objects_in(b"GCOM").is_err());
+    }
+}

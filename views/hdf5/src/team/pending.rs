@@ -1,0 +1,406 @@
+//! What the ranks of a program have launched and may not be in the store yet, in memory that they share.
+//!
+//! A rank that waited for each row it writes would spend more time waiting than copying. So small writes are launched,
+//! dozens in one message, and each rank notes its own in a table that the others see: object, bytes, number of the
+//! message. Who is about to read or write the same bytes, or to change the whole dataset, waits for that message first.
+//! So each sees what every other had written when it was called, as if all were waited for; only that a rank that is
+//! killed takes its last milliseconds along.
+//!
+//! The memory is a `memfd` of rank 0, which the others open under `/proc` (they are on one host, as the store is). As long
+//! as not all have done so, or if one cannot, nobody launches.
+
+use std::ops::Range;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use cenote::{Error, ErrorKind, Settling, fork_generation, process_started};
+
+use crate::Result;
+use crate::meta::bytes::{Reader, Writer};
+
+use super::wire::Wire;
+
+/// Writes of a rank that can be in the table at once; the queue of a session sends them before there are more.
+const SLOTS: usize = 128;
+/// A rank that does not answer for so long, though it lives, is an error.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// So long a waiting rank looks without sleeping: longer than a message takes.
+const EAGER: Duration = Duration::from_micros(50);
+const NAP: Duration = Duration::from_micros(50);
+
+/// Objects of which turns are taken one by one; others share one now and then.
+const TURNS: usize = 64;
+/// After so long a rank goes on out of turn: turns save work, transactions keep the data right.
+const TURN_PATIENCE: Duration = Duration::from_secs(1);
+
+/// What is at the beginning of the memory.
+#[repr(C, align(128))]
+struct Head {
+    /// Ranks that have mapped it.
+    joined: AtomicU64,
+    /// Not 0: nobody launches any more.
+    off: AtomicU64,
+    /// Whose turn it is to read and write back what it found: rank + 1, by a hash of the object; 0: nobody's.
+    turns: [AtomicU64; TURNS],
+}
+
+/// What a rank says of itself. Only that rank writes it.
+#[repr(C, align(128))]
+struct Lane {
+    /// Process and its start time, to tell whether it lives.
+    pid: AtomicU64,
+    started: AtomicU64,
+    /// Number of the last message with a write that is in the table.
+    last: AtomicU64,
+    /// Every message up to this number is done.
+    settled: AtomicU64,
+    /// Writes noted so far: the next goes into slot `noted % SLOTS`.
+    noted: AtomicU64,
+    slots: [Slot; SLOTS],
+}
+
+/// A write. The number is written last, and before it 0: a reader that sees it sees the rest, or something later.
+#[repr(C, align(32))]
+struct Slot {
+    message: AtomicU64,
+    object: AtomicU64,
+    start: AtomicU64,
+    end: AtomicU64,
+}
+
+/// See the module.
+pub struct Pending {
+    base: NonNull<u8>,
+    /// Rank 0's, for the others to open.
+    fd: Option<OwnedFd>,
+    rank: usize,
+    size: usize,
+    /// Whose messages are counted: a forked child has others.
+    generation: u64,
+}
+
+// SAFETY: the memory behind `base` is nothing but atomics, mapped as long as this lives.
+unsafe impl Send for Pending {}
+// SAFETY: as above.
+unsafe impl Sync for Pending {}
+
+/// Where rank 0's memory is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Address {
+    pid: u32,
+    fd: u32,
+}
+
+impl Wire for Address {
+    fn encode(&self, w: &mut Writer) {
+        w.u32(self.pid);
+        w.u32(self.fd);
+    }
+    fn decode(r: &mut Reader<'_>) -> Result<Self> {
+        Ok(Self { pid: r.u32()?, fd: r.u32()? })
+    }
+}
+
+fn bytes_of(size: usize) -> usize {
+    size_of::<Head>() + size * size_of::<Lane>()
+}
+
+impl Pending {
+    /// Rank 0's. None if the system has no such memory.
+    pub fn make(size: usize) -> Option<Self> {
+        // SAFETY: the name ends in NUL; a valid descriptor is this function's to own.
+        let fd = unsafe {
+            let fd = libc::memfd_create(c"cenote-ranks".as_ptr(), libc::MFD_CLOEXEC);
+            (fd >= 0).then(|| OwnedFd::from_raw_fd(fd))?
+        };
+        // SAFETY: a descriptor of this scope.
+        if unsafe { libc::ftruncate(fd.as_raw_fd(), bytes_of(size) as libc::off_t) } != 0 {
+            return None;
+        }
+        Self::map(fd, 0, size, true)
+    }
+    /// Another rank's.
+    pub fn join(at: Address, rank: usize, size: usize) -> Option<Self> {
+        let path = format!("/proc/{}/fd/{}", at.pid, at.fd);
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(path).ok()?;
+        // Whatever else is there under that number is not ours to map.
+        let is_it = file.metadata().is_ok_and(|it| it.len() == bytes_of(size) as u64);
+        if !is_it || rank >= size {
+            return None;
+        }
+        Self::map(file.into(), rank, size, false)
+    }
+    fn map(fd: OwnedFd, rank: usize, size: usize, keeps_fd: bool) -> Option<Self> {
+        let (protection, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        // SAFETY: a new mapping of the whole file, wherever there is room.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes_of(size), protection, shared, fd.as_raw_fd(), 0) };
+        if base == libc::MAP_FAILED {
+            return None;
+        }
+        let base = NonNull::new(base.cast::<u8>())?;
+        let this = Self { base, fd: keeps_fd.then_some(fd), rank, size, generation: fork_generation() };
+        let pid = std::process::id();
+        let lane = this.lane(rank);
+        lane.started.store(process_started(pid).unwrap_or(0), Ordering::Relaxed);
+        lane.pid.store(u64::from(pid), Ordering::Relaxed);
+        this.head().joined.fetch_add(1, Ordering::AcqRel);
+        Some(this)
+    }
+    /// Where the others find rank 0's.
+    pub fn address(&self) -> Address {
+        let fd = self.fd.as_ref().map_or(0, |fd| fd.as_raw_fd() as u32);
+        Address { pid: std::process::id(), fd }
+    }
+    fn head(&self) -> &Head {
+        // SAFETY: the memory begins with it, and lives as long as this.
+        unsafe { self.base.cast::<Head>().as_ref() }
+    }
+    fn lane(&self, rank: usize) -> &Lane {
+        assert!(rank < self.size);
+        // SAFETY: so many follow the head.
+        unsafe { self.base.add(size_of::<Head>() + rank * size_of::<Lane>()).cast::<Lane>().as_ref() }
+    }
+    /// True if this rank may launch writes: all others see the table.
+    pub fn is_on(&self) -> bool {
+        let head = self.head();
+        head.joined.load(Ordering::Acquire) == self.size as u64
+            && head.off.load(Ordering::Acquire) == 0
+            && self.generation == fork_generation()
+    }
+    /// No rank launches from now on.
+    pub fn turn_off(&self) {
+        self.head().off.store(1, Ordering::Release);
+    }
+    /// True if `count` more writes can be noted.
+    pub fn has_room(&self, count: usize) -> bool {
+        let lane = self.lane(self.rank);
+        let settled = lane.settled.load(Ordering::Acquire);
+        let noted = lane.noted.load(Ordering::Relaxed);
+        count <= SLOTS
+            && (0..count as u64)
+                .all(|i| lane.slots[((noted + i) % SLOTS as u64) as usize].message.load(Ordering::Relaxed) <= settled)
+    }
+    /// Notes a launched write. There must be room, and one thread does so at a time.
+    pub fn note(&self, object: u64, bytes: Range<u64>, message: u64) {
+        let lane = self.lane(self.rank);
+        let noted = lane.noted.load(Ordering::Relaxed);
+        let slot = &lane.slots[(noted % SLOTS as u64) as usize];
+        slot.message.store(0, Ordering::Release);
+        slot.object.store(object, Ordering::Release);
+        slot.start.store(bytes.start, Ordering::Release);
+        slot.end.store(bytes.end, Ordering::Release);
+        slot.message.store(message, Ordering::Release);
+        lane.noted.store(noted + 1, Ordering::Release);
+        lane.last.store(message, Ordering::Release);
+    }
+    /// Returns when what other ranks have launched into these bytes of an object is in the store.
+    pub fn wait_for(&self, object: u64, ranges: &(impl Iterator<Item = Range<u64>> + Clone)) -> Result<()> {
+        self.wait(|slot| {
+            let (start, end) = (slot.start.load(Ordering::Acquire), slot.end.load(Ordering::Acquire));
+            slot.object.load(Ordering::Acquire) == object
+                && ranges.clone().any(|bytes| start < bytes.end && end > bytes.start)
+        })
+    }
+    /// Returns when all that other ranks have launched before is in the store.
+    pub fn wait_for_all(&self) -> Result<()> {
+        self.wait(|_| true)
+    }
+    fn wait(&self, concerns: impl Fn(&Slot) -> bool) -> Result<()> {
+        for rank in (0..self.size).filter(|rank| *rank != self.rank) {
+            let lane = self.lane(rank);
+            let settled = lane.settled.load(Ordering::Acquire);
+            if lane.last.load(Ordering::Acquire) <= settled {
+                continue;
+            }
+            // Newest first; numbers fall, so that all before a settled one are settled.
+            let noted = lane.noted.load(Ordering::Acquire);
+            let newest = (noted.saturating_sub(SLOTS as u64)..noted)
+                .rev()
+                .map(|n| &lane.slots[(n % SLOTS as u64) as usize])
+                .map(|slot| (slot, slot.message.load(Ordering::Acquire)))
+                .take_while(|(_, message)| *message == 0 || *message > settled)
+                .find(|(slot, message)| *message > 0 && concerns(slot));
+            if let Some((_, message)) = newest {
+                self.wait_until(rank, message)?;
+            }
+        }
+        Ok(())
+    }
+    /// Waits until no other rank reads and writes back parts of this object, so that neither does so in vain.
+    pub fn turn(self: &Arc<Self>, object: u64) -> Turn {
+        let at = (object % TURNS as u64) as usize;
+        let (word, mine) = (&self.head().turns[at], self.rank as u64 + 1);
+        let began = Instant::now();
+        loop {
+            let Err(owner) = word.compare_exchange(0, mine, Ordering::AcqRel, Ordering::Acquire) else {
+                return Turn { table: Some(self.clone()), at };
+            };
+            if began.elapsed() < EAGER {
+                std::thread::yield_now();
+                continue;
+            }
+            std::thread::sleep(NAP);
+            let is_over = began.elapsed() > Duration::from_millis(20) && !self.lives(owner as usize - 1);
+            if is_over && word.compare_exchange(owner, mine, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                return Turn { table: Some(self.clone()), at };
+            }
+            if began.elapsed() > TURN_PATIENCE {
+                return Turn { table: None, at };
+            }
+        }
+    }
+    fn lives(&self, rank: usize) -> bool {
+        let lane = self.lane(rank);
+        process_started(lane.pid.load(Ordering::Relaxed) as u32) == Some(lane.started.load(Ordering::Relaxed))
+    }
+    #[cold]
+    fn wait_until(&self, rank: usize, message: u64) -> Result<()> {
+        let lane = self.lane(rank);
+        let began = Instant::now();
+        let mut looked = began;
+        while lane.settled.load(Ordering::Acquire) < message {
+            if began.elapsed() < EAGER {
+                std::thread::yield_now();
+                continue;
+            }
+            std::thread::sleep(NAP);
+            if looked.elapsed() < Duration::from_millis(20) {
+                continue;
+            }
+            looked = Instant::now();
+            let pid = lane.pid.load(Ordering::Relaxed);
+            if !self.lives(rank) {
+                return Ok(()); // it died: what it had not sent is lost with it, the rest has arrived
+            }
+            if began.elapsed() > PATIENCE {
+                return Err(Error::new(ErrorKind::Busy, format!("rank {rank} (process {pid})"))
+                    .because("it has launched a write to the same bytes, and does not go on")
+                    .try_next("see what stopped it"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A rank's turn, until it is dropped.
+pub struct Turn {
+    table: Option<Arc<Pending>>,
+    at: usize,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Some(table) = &self.table {
+            let mine = table.rank as u64 + 1;
+            // Not if it was taken from a process that seemed to be dead.
+            let _ = table.head().turns[self.at].compare_exchange(mine, 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Settling for Pending {
+    fn settled(&self, number: u64) {
+        if self.generation == fork_generation() {
+            self.lane(self.rank).settled.store(number, Ordering::Release);
+        }
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this one's, and nobody has a reference into it any more.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), bytes_of(self.size)) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn two() -> (Pending, Pending) {
+        let first = Pending::make(2).unwrap();
+        assert!(!first.is_on(), "the other is not there yet");
+        let second = Pending::join(first.address(), 1, 2).unwrap();
+        assert!(first.is_on() && second.is_on());
+        (first, second)
+    }
+
+    #[test]
+    fn who_comes_to_bytes_under_way_waits_for_them_and_for_no_others() {
+        let (first, second) = two();
+        first.note(7, 100..200, 1);
+        first.note(7, 300..400, 2);
+        // None of these waits.
+        second.wait_for(7, &std::iter::once(0..100)).unwrap();
+        second.wait_for(7, &std::iter::once(200..300)).unwrap();
+        second.wait_for(8, &std::iter::once(0..u64::MAX)).unwrap();
+        first.wait_for(7, &std::iter::once(0..u64::MAX)).unwrap();
+        let waiting = std::thread::spawn(move || {
+            second.wait_for(7, &std::iter::once(150..151)).unwrap();
+            second.lane(0).settled.load(Ordering::Acquire)
+        });
+        std::thread::sleep(Duration::from_millis(5));
+        assert!(!waiting.is_finished());
+        first.settled(1);
+        assert_eq!(waiting.join().unwrap(), 1);
+        first.settled(2);
+    }
+
+    #[test]
+    fn there_is_room_for_what_is_not_settled() {
+        let (first, second) = two();
+        for n in 1..=SLOTS as u64 {
+            assert!(first.has_room(1));
+            first.note(n, 0..1, n.div_ceil(10));
+        }
+        assert!(!first.has_room(1));
+        first.settled(1);
+        assert!(first.has_room(10) && !first.has_room(11));
+        second.wait_for(5, &std::iter::once(0..1)).unwrap();
+        first.note(1, 0..1, 20);
+        first.settled(20);
+        second.wait_for_all().unwrap();
+        assert!(!first.has_room(SLOTS + 1));
+    }
+
+    #[test]
+    fn a_rank_that_cannot_see_the_table_keeps_all_from_launching() {
+        let first = Pending::make(3).unwrap();
+        let second = Pending::join(first.address(), 1, 3).unwrap();
+        assert!(Pending::join(first.address(), 2, 4).is_none(), "of another size");
+        assert!(Pending::join(Address { pid: std::process::id(), fd: 0 }, 2, 3).is_none());
+        assert!(!first.is_on() && !second.is_on());
+        let third = Pending::join(first.address(), 2, 3).unwrap();
+        assert!(first.is_on());
+        third.turn_off();
+        assert!(!first.is_on() && !second.is_on());
+    }
+
+    #[test]
+    fn turns_are_taken_one_by_one() {
+        let (first, second) = two();
+        let (first, second) = (Arc::new(first), Arc::new(second));
+        let turn = first.turn(5);
+        drop(second.turn(6)); // another object's
+        let waiting = std::thread::spawn(move || drop(second.turn(5)));
+        std::thread::sleep(Duration::from_millis(5));
+        assert!(!waiting.is_finished());
+        drop(turn);
+        waiting.join().unwrap();
+        drop(first.turn(5));
+    }
+
+    #[test]
+    fn the_dead_are_not_waited_for() {
+        let (first, second) = two();
+        let (first, second) = (Arc::new(first), Arc::new(second));
+        std::mem::forget(first.turn(9));
+        first.note(1, 0..10, 1);
+        first.lane(0).started.store(1, Ordering::Relaxed);
+        second.wait_for(1, &std::iter::once(0..1)).unwrap();
+        assert!(second.turn(9).table.is_some());
+    }
+}
