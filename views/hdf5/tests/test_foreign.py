@@ -132,12 +132,19 @@ for name in sys.argv[2:]:
 print("alive")
 """
     command = [sys.executable, "-c", code, str(PROGRAMS.parent), *map(str, names)]
-    saw = []
-    for store in None, tmp_path / "store":
-        done = subprocess.run(command, env=environment(store), capture_output=True, text=True, timeout=300, check=False)
-        saw.append((done.returncode, done.stdout.endswith("alive\n")))
-    # HDF5 itself does not survive every noise; then nothing is to be learnt from this seed.
-    assert saw[0] != (0, True) or saw[1] == (0, True), (seed, saw)
+
+    def survives(store, seconds):
+        done = subprocess.run(
+            command, env=environment(store), capture_output=True, text=True, timeout=seconds, check=False
+        )
+        return (done.returncode, done.stdout.endswith("alive\n")) == (0, True)
+
+    try:
+        natively = survives(None, 60)
+    except subprocess.TimeoutExpired:
+        natively = False
+    # HDF5 itself crashes or hangs at some noise; then nothing is to be learnt from this seed.
+    assert not natively or survives(tmp_path / "store", 300), seed
 
 
 def test_links_lead_from_files_of_the_store_to_native_ones(native, tmp_path):
