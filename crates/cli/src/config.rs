@@ -115,6 +115,7 @@ impl TierToml {
             size: self.size.map(|bytes| bytes.0),
             high: self.high.map(|mark| mark.0),
             low: self.low.map(|mark| mark.0),
+            options: cenote::TierOptions::default(),
         }
         .into_spec()
     }

@@ -32,6 +32,7 @@ fn main() -> Result<()> {
         capacity_bytes,
         watermark_high_permille: 950,
         watermark_low_permille: 900,
+        options: cenote_model::TierOptions::default(),
     };
     let devices = vec![
         tier("memory", DeviceKind::SharedMemory, std::path::PathBuf::new(), 3 << 30),

@@ -28,7 +28,7 @@ pub use cenote_model as model;
 pub use cenote_model::{
     ContainerId, ContainerInfo, ContainerSpec, DeviceInfo, DeviceKind, DeviceSpec, Durability, Error, ErrorKind,
     Explanation, Finding, IndexId, IndexKey, KeyCode, NextFrom, ObjectId, ObjectKey, ObjectStat, Records, Result,
-    SnapshotInfo, StoreConfig, StoreId, StoreStats, VerifyReport,
+    SnapshotInfo, StoreConfig, StoreId, StoreStats, TierOptions, VerifyReport,
 };
 pub use cenote_server::Destroyed;
 pub use container::Container;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use cenote_model::{DeviceId, DeviceKind, DeviceSpec, Result, StoreId};
+use cenote_model::{DeviceId, DeviceKind, DeviceSpec, Error, ErrorKind, Result, StoreId};
 
 use crate::{Devices, OpenedDevice, directory, file, shared_memory};
 
@@ -47,6 +47,7 @@ impl Devices for SystemDevices {
             DeviceKind::SharedMemory => shared_memory::open(&self.shm_base, store, id, spec, create),
             DeviceKind::File => file::open(store, id, spec, create),
             DeviceKind::Directory => directory::open(store, id, spec, create),
+            DeviceKind::PersistentMemory | DeviceKind::S3 | DeviceKind::Swift => Err(unsupported(spec)),
         }
     }
     fn remove(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<()> {
@@ -54,6 +55,13 @@ impl Devices for SystemDevices {
             DeviceKind::SharedMemory => shared_memory::remove(&self.shm_base, store, id, spec),
             DeviceKind::File => file::remove(store, id, spec),
             DeviceKind::Directory => directory::remove(store, id, spec),
+            DeviceKind::PersistentMemory | DeviceKind::S3 | DeviceKind::Swift => Err(unsupported(spec)),
         }
     }
+}
+
+#[cold]
+fn unsupported(spec: &DeviceSpec) -> Error {
+    Error::new(ErrorKind::Unsupported, format!("tier `{}`", spec.name))
+        .because(format!("this program has no {} tiers", spec.kind.word()))
 }

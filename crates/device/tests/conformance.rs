@@ -30,6 +30,7 @@ fn spec(kind: DeviceKind, path: PathBuf, capacity_bytes: u64) -> DeviceSpec {
         capacity_bytes,
         watermark_high_permille: 900,
         watermark_low_permille: 800,
+        options: cenote_model::TierOptions::default(),
     }
 }
 

@@ -44,6 +44,7 @@ fn spec(kind: DeviceKind, path: &Path) -> DeviceSpec {
         capacity_bytes: 1 << 20,
         watermark_high_permille: 900,
         watermark_low_permille: 800,
+        options: cenote_model::TierOptions::default(),
     }
 }
 

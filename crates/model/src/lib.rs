@@ -9,10 +9,12 @@ mod extent;
 mod id;
 mod limits;
 mod offset_map;
+mod profile;
 mod records;
 mod request;
 pub mod size;
 mod tier;
+mod tier_options;
 mod tier_text;
 mod update;
 
@@ -22,11 +24,13 @@ pub use extent::{Encoding, Extent, Sums};
 pub use id::{ContainerId, DeviceId, IndexId, IndexKey, NodeId, ObjectId, ObjectKey, StoreId};
 pub use limits::*;
 pub use offset_map::{Entries, OffsetMap};
+pub use profile::{Profile, ProfilePoint, Speed};
 pub use records::Records;
 pub use request::{
     Check, Explanation, ExtentWhy, Finding, FlushTarget, KeyCode, Lease, Lookup, NextFrom, ObjectStat, Request,
     Response, Run, StoreStats, VerifyReport,
 };
 pub use tier::{DeviceInfo, DeviceKind, DeviceSpec, DeviceState, StoreConfig};
+pub use tier_options::TierOptions;
 pub use tier_text::{TierText, WATERMARK_HIGH_DEFAULT_PERMILLE, WATERMARK_LOW_DEFAULT_PERMILLE, parse_permille};
 pub use update::Update;

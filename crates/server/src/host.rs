@@ -206,6 +206,7 @@ fn with_devices(dir: &Path, config: &StoreConfig) -> Result<StoreConfig> {
             capacity_bytes: capacity.next_multiple_of(16 << 20),
             watermark_high_permille: 800,
             watermark_low_permille: 600,
+            options: cenote_model::TierOptions::default(),
         };
         config.devices = vec![
             tier("memory", DeviceKind::SharedMemory, PathBuf::new(), memory.clamp(32 << 20, 64 << 30)),

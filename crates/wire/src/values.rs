@@ -8,7 +8,7 @@ use cenote_model::{
     Check, ContainerId, ContainerInfo, ContainerSpec, DeviceId, DeviceInfo, DeviceKind, DeviceSpec, DeviceState,
     Durability, Encoding, Error, ErrorKind, Explanation, Extent, ExtentWhy, Finding, FlushTarget, IndexId, IndexKey,
     KeyCode, Lease, Lookup, NextFrom, NodeId, ObjectId, ObjectKey, ObjectStat, Records, Request, Response, Result, Run,
-    SnapshotInfo, StoreConfig, StoreId, StoreStats, Sums, Update, VerifyReport,
+    SnapshotInfo, StoreConfig, StoreId, StoreStats, Sums, TierOptions, Update, VerifyReport,
 };
 
 use crate::codec::{Input, Wire, malformed, put_bytes, take_bytes, wire_enum, wire_struct};
@@ -52,7 +52,7 @@ macro_rules! wire_code {
 }
 wire_code!(Encoding, "extent encoding", [Plain]);
 wire_code!(Durability, "durability", [Sync, Async, Scratch, Bypass]);
-wire_code!(DeviceKind, "kind of device", [SharedMemory, File, Directory]);
+wire_code!(DeviceKind, "kind of device", [SharedMemory, PersistentMemory, File, Directory, S3, Swift]);
 wire_code!(DeviceState, "state of a device", [Online, Draining, Failed]);
 wire_code!(KeyCode, "result code", [Ok, NotFound, Exists, Invalid, Limit]);
 
@@ -90,8 +90,20 @@ impl Wire for PathBuf {
 wire_struct!(ContainerSpec, 15, { block_shift, durability, quota_bytes, policy, owner_uid });
 wire_struct!(ContainerInfo, 59, { id, label, spec, objects, indices, records, stored_bytes });
 wire_struct!(SnapshotInfo, 68, { id, of, name, epoch, unix_ms, objects, indices, records, stored_bytes });
-wire_struct!(DeviceSpec, 21, { name, kind, path, capacity_bytes, watermark_high_permille, watermark_low_permille });
-wire_struct!(DeviceInfo, 52, { id, spec, state, used_bytes, reserved_bytes, unit_bytes, segment_bytes });
+impl Wire for TierOptions {
+    const BYTES_MIN: usize = 4;
+    fn put(&self, out: &mut Vec<u8>) {
+        let pairs: Vec<(String, String)> = self.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        pairs.put(out);
+    }
+    fn take(input: &mut Input<'_>) -> Result<Self> {
+        Vec::<(String, String)>::take(input).map(Self::from_iter)
+    }
+}
+wire_struct!(DeviceSpec, 25, {
+    name, kind, path, capacity_bytes, watermark_high_permille, watermark_low_permille, options,
+});
+wire_struct!(DeviceInfo, 56, { id, spec, state, used_bytes, reserved_bytes, unit_bytes, segment_bytes });
 wire_struct!(StoreConfig, 12, { devices, writers, readers });
 
 impl Wire for Error {

@@ -105,6 +105,7 @@ impl Random {
             capacity_bytes: self.next(),
             watermark_high_permille: self.next() as u16,
             watermark_low_permille: self.next() as u16,
+            options: [("budget".to_owned(), "1MiB".to_owned())].into_iter().collect(),
         }
     }
     fn device(&mut self) -> DeviceInfo {

@@ -37,6 +37,7 @@ pub fn spec(name: &str, kind: DeviceKind, capacity_bytes: u64) -> DeviceSpec {
         capacity_bytes,
         watermark_high_permille: 900,
         watermark_low_permille: 700,
+        options: cenote_model::TierOptions::default(),
     }
 }
 

@@ -106,6 +106,7 @@ fn make_store(dir: &Path) -> Check<Store> {
         capacity_bytes: capacity,
         watermark_high_permille: 700,
         watermark_low_permille: 400,
+        options: cenote_model::TierOptions::default(),
     };
     // A memory tier that is too small, so that data drain while processes die.
     let devices = vec![

@@ -170,6 +170,7 @@ impl Subject {
             capacity_bytes: CAPACITY_BYTES,
             watermark_high_permille: 900,
             watermark_low_permille: 700,
+            options: cenote_model::TierOptions::default(),
         };
         let devices: Vec<DeviceSpec> = names.into_iter().map(spec).collect();
         let config = StoreConfig { devices: devices.clone(), ..StoreConfig::default() };
@@ -198,6 +199,7 @@ impl Subject {
                 DeviceKind::SharedMemory => (memory.join(format!("dev-{}-seg-0", n + 1)), 2 << 20),
                 DeviceKind::File => (spec.path.clone(), PAGE),
                 DeviceKind::Directory => (spec.path.join("seg-000000"), PAGE),
+                other => unreachable!("no {} tier is asked for here", other.word()),
             };
             Tier { spec, path, data_at }
         };

@@ -234,6 +234,7 @@ fn requests() -> Vec<Request> {
         capacity_bytes: 1 << 20,
         watermark_high_permille: 900,
         watermark_low_permille: 700,
+        options: cenote_model::TierOptions::default(),
     };
     let extent = Extent::whole(DeviceId(1), 65536, 5000, Sums::from_slice(&[1]));
     vec![
