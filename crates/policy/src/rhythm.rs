@@ -1,0 +1,116 @@
+//! Bursts and pauses: when a container is written, learned from when it was.
+
+/// A pause is at least so long…
+const PAUSE_MS_MIN: f32 = 40.0;
+/// …and so many times the usual time between writes.
+const PAUSE_TIMES: f32 = 8.0;
+/// Weight of the newest burst in the means.
+const WEIGHT: f32 = 0.35;
+
+/// The phases of a container or a store: how many bytes a burst of writes has and how long pauses are. 48 bytes.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Rhythm {
+    began_ms: u64,
+    last_ms: u64,
+    burst_bytes: f32,
+    burst_mean_bytes: f32,
+    burst_mean_ms: f32,
+    pause_mean_ms: f32,
+    pause_deviation_ms: f32,
+    gap_mean_ms: f32,
+    bursts: u32,
+}
+
+/// A burst of writes that is expected.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Burst {
+    /// Milliseconds until it begins; 0 if it is overdue.
+    pub in_ms: u64,
+    /// Its bytes.
+    pub bytes: u64,
+    /// 0 to 1: how regular pauses have been.
+    pub confidence: f32,
+}
+
+impl Rhythm {
+    /// Bytes were written.
+    pub fn wrote(&mut self, now_ms: u64, bytes: u64) {
+        if self.bursts == 0 && self.burst_bytes == 0.0 {
+            (self.began_ms, self.last_ms, self.burst_bytes) = (now_ms, now_ms, bytes as f32);
+            return;
+        }
+        let gap = now_ms.saturating_sub(self.last_ms) as f32;
+        if gap >= PAUSE_MS_MIN.max(PAUSE_TIMES * self.gap_mean_ms) {
+            let burst_ms = self.last_ms.saturating_sub(self.began_ms) as f32;
+            let first = self.bursts == 0;
+            let off = gap - self.pause_mean_ms;
+            let mean = |old: f32, new: f32| if first { new } else { old + WEIGHT * (new - old) };
+            self.pause_deviation_ms = mean(self.pause_deviation_ms, if first { gap } else { off.abs() });
+            self.pause_mean_ms = mean(self.pause_mean_ms, gap);
+            self.burst_mean_bytes = mean(self.burst_mean_bytes, self.burst_bytes);
+            self.burst_mean_ms = mean(self.burst_mean_ms, burst_ms);
+            self.bursts = self.bursts.saturating_add(1);
+            (self.began_ms, self.burst_bytes) = (now_ms, 0.0);
+        } else {
+            self.gap_mean_ms += 0.1 * (gap - self.gap_mean_ms);
+        }
+        self.burst_bytes += bytes as f32;
+        self.last_ms = self.last_ms.max(now_ms);
+    }
+    /// True while a burst is under way, as far as can be told.
+    pub fn is_in_burst(&self, now_ms: u64) -> bool {
+        let gap = now_ms.saturating_sub(self.last_ms) as f32;
+        self.burst_bytes > 0.0 && gap < PAUSE_MS_MIN.max(PAUSE_TIMES * self.gap_mean_ms)
+    }
+    /// Bytes that the burst under way still brings, if bursts are known and one is under way.
+    pub fn burst_left_bytes(&self, now_ms: u64) -> Option<u64> {
+        let known = self.bursts >= 2 && self.is_in_burst(now_ms);
+        known.then(|| (self.burst_mean_bytes - self.burst_bytes).max(0.0) as u64)
+    }
+    /// The next burst, if two or more were seen and pauses are anything like regular.
+    pub fn next_burst(&self, now_ms: u64) -> Option<Burst> {
+        if self.bursts < 2 || self.is_in_burst(now_ms) {
+            return None;
+        }
+        let since = now_ms.saturating_sub(self.last_ms) as f32;
+        let confidence = (1.0 - self.pause_deviation_ms / self.pause_mean_ms.max(1.0)).clamp(0.0, 1.0);
+        // Who stays away for several pauses is done.
+        let overdue = (since / self.pause_mean_ms.max(1.0) - 1.0).max(0.0);
+        let confidence = confidence / (1.0 + overdue * overdue);
+        let in_ms = (self.pause_mean_ms - since).max(0.0) as u64;
+        Some(Burst { in_ms, bytes: self.burst_mean_bytes as u64, confidence })
+    }
+    /// Milliseconds of the mean pause, once one was seen.
+    pub fn pause_ms(&self) -> Option<f32> {
+        (self.bursts > 0).then_some(self.pause_mean_ms)
+    }
+    /// Bursts seen to their end.
+    pub fn bursts(&self) -> u32 {
+        self.bursts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bursts_and_pauses_are_learned() {
+        let mut rhythm = Rhythm::default();
+        assert_eq!(rhythm.next_burst(0), None);
+        for phase in 0..5_u64 {
+            for write in 0..100 {
+                rhythm.wrote(phase * 2_000 + write * 5, 1 << 20);
+            }
+        }
+        assert!(rhythm.is_in_burst(8_495));
+        assert_eq!(rhythm.burst_left_bytes(8_495), Some(0));
+        let burst = rhythm.next_burst(9_000).unwrap();
+        assert!((burst.in_ms as i64 - 1_000).abs() < 50, "{burst:?}");
+        assert!((burst.bytes as f64 / f64::from(100 << 20) - 1.0).abs() < 0.05, "{burst:?}");
+        assert!(burst.confidence > 0.5, "{burst:?}");
+        assert!(rhythm.next_burst(100_000).unwrap().confidence < 0.05, "who stays away is done");
+        rhythm.wrote(0, 1); // a clock that jumps back
+        assert!(rhythm.is_in_burst(0));
+    }
+}
