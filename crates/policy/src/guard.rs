@@ -144,7 +144,7 @@ pub fn check_plan(plan: &Plan, devices: &[DeviceView], ranges: &[RangeView<'_>])
         let target = match planned.action {
             Action::Evict if range.copy.is_none() => return Err("something without a copy is to be evicted".into()),
             Action::Evict => continue,
-            Action::Promote(to) | Action::Demote(to) => to,
+            Action::Promote(to) | Action::Demote(to) | Action::Copy(to) => to,
         };
         let device = devices.iter().find(|d| d.id == target).ok_or_else(|| format!("there is no device {target}"))?;
         if !device.is_online() || target == range.device {

@@ -221,6 +221,8 @@ pub enum Action {
     Demote(DeviceId),
     /// It has a copy below: that is to be its only place.
     Evict,
+    /// Its copy is to be on that persistent device: it is made, or moved from where it is.
+    Copy(DeviceId),
 }
 
 /// One range to be somewhere else.

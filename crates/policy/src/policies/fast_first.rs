@@ -88,7 +88,8 @@ pub(crate) fn relieve<K: Ord>(
         }
         let emptied = !device.is_online();
         let mut here: Vec<usize> = (0..ranges.len())
-            .filter(|i| ranges[*i].device == device.id && (emptied || !ranges[*i].is_pinned) && ranges[*i].bytes > 0)
+            .filter(|i| ranges[*i].device == device.id || ranges[*i].copy == Some(device.id))
+            .filter(|i| (emptied || !ranges[*i].is_pinned) && ranges[*i].bytes > 0)
             .collect();
         here.sort_by_cached_key(|i| key(&ranges[*i]));
         for i in here {
@@ -117,17 +118,20 @@ pub(crate) fn way_out(
     at: usize,
     range: &RangeView<'_>,
 ) -> Option<(Action, f64)> {
-    if range.copy.is_some() {
+    let is_copy = range.copy == Some(tiers[at].id);
+    if range.copy.is_some() && !is_copy {
         return Some((Action::Evict, 0.0));
     }
-    let persistent_only = !matches!(range.durability, Durability::Scratch);
-    let fits = |to: &usize| room[*to] >= range.bytes && tiers[*to].takes(persistent_only);
+    let persistent_only = is_copy || !matches!(range.durability, Durability::Scratch);
+    let fits =
+        |to: &usize| room[*to] >= range.bytes && tiers[*to].takes(persistent_only) && tiers[*to].id != range.device;
     // Below if possible; one that is to be emptied may have nothing below it.
     let above = if tiers[at].is_online() { 0 } else { at };
     let to = (at + 1..tiers.len()).find(fits).or_else(|| (0..above).rev().find(fits))?;
     room[to] -= range.bytes;
     let cost_ns = tiers[at].speed.read_ns(range.bytes) + tiers[to].speed.write_ns(range.bytes);
-    Some((Action::Demote(tiers[to].id), cost_ns))
+    let to = tiers[to].id;
+    Some((if is_copy { Action::Copy(to) } else { Action::Demote(to) }, cost_ns))
 }
 
 #[cfg(test)]

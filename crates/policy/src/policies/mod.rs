@@ -1,8 +1,15 @@
 //! The policies: each is one file here, with its formula, and one line in the table below.
 
+mod data_locality;
 mod fast_first;
+mod hot_data;
+mod max_bandwidth;
+mod recent;
 
+pub use data_locality::DataLocality;
 pub use fast_first::FastFirst;
+pub use hot_data::HotData;
+pub use max_bandwidth::MaxBandwidth;
 
 use std::sync::Arc;
 
@@ -11,7 +18,12 @@ use crate::Policy;
 type Make = fn() -> Arc<dyn Policy>;
 
 /// Name and maker of each.
-const POLICIES: &[(&str, Make)] = &[("fast-first", || Arc::new(FastFirst))];
+const POLICIES: &[(&str, Make)] = &[
+    ("fast-first", || Arc::new(FastFirst)),
+    ("max-bandwidth", || Arc::new(MaxBandwidth)),
+    ("data-locality", || Arc::new(DataLocality)),
+    ("hot-data", || Arc::new(HotData)),
+];
 
 /// The policy of that name; the empty name means `fast-first`. `None`: there is none.
 pub fn by_name(name: &str) -> Option<Arc<dyn Policy>> {
