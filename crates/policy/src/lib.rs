@@ -10,6 +10,7 @@ mod heat;
 mod place;
 mod policies;
 mod policy;
+pub mod prefetch;
 mod reason;
 mod rhythm;
 #[cfg(test)]
