@@ -114,6 +114,35 @@ impl Heat {
         let regular = self.uses >= 3 && self.deviation_ms <= 0.35 * self.interval_ms;
         regular.then(|| (self.interval_ms - age_ms(self.last_read, step(now_ms))).max(0.0))
     }
+    /// Milliseconds until the next read is expected, and the probability that it comes at all; `None` before the second read.
+    ///
+    /// With a rhythm as [`Heat::due_in_ms`]; without, at the mean rate, however long ago the last one was. Who stays away for
+    /// much longer than usual is given up: sooner with a rhythm than without.
+    pub fn next_read(&self, now_ms: u64) -> Option<(f32, f32)> {
+        if self.uses < 2 {
+            return None;
+        }
+        let age = age_ms(self.last_read, step(now_ms));
+        let interval = self.interval_ms.max(1.0);
+        let overdue = (age / interval - 1.0).max(0.0);
+        let alive = |patience: f32| 1.0 / (1.0 + (overdue / patience) * (overdue / patience));
+        match self.due_in_ms(now_ms) {
+            Some(due) if overdue < 1.0 => Some((due, alive(1.0))),
+            // Frequency says more than the last intervals, which are noisy; recency that the set has moved on.
+            _ => {
+                let by_rate = HALF_LIFE_MS / std::f32::consts::LN_2 / (self.reads * decay(age)).max(1e-3);
+                Some((by_rate.min(4.0 * interval).max(interval * 0.25), alive(4.0)))
+            }
+        }
+    }
+    /// Milliseconds since the last write; `None` if there was none.
+    pub fn written_ms_ago(&self, now_ms: u64) -> Option<f32> {
+        (self.seen & SEEN_WRITE != 0).then(|| age_ms(self.last_write, step(now_ms)))
+    }
+    /// Milliseconds since the last read; `None` if there was none.
+    pub fn read_ms_ago(&self, now_ms: u64) -> Option<f32> {
+        (self.seen & SEEN_READ != 0).then(|| age_ms(self.last_read, step(now_ms)))
+    }
     /// Mean milliseconds between reads; `None` before the second.
     pub fn interval_ms(&self) -> Option<f32> {
         (self.uses >= 2).then_some(self.interval_ms)

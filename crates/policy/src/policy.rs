@@ -50,8 +50,10 @@ pub struct Incoming<'a> {
     pub unit_places: &'a [(DeviceId, u64)],
     /// Heat of what is overwritten, or of its neighbours.
     pub heat: Option<&'a Heat>,
-    /// When the container (or the store) is written.
+    /// When the container is written and read.
     pub rhythm: Option<&'a Rhythm>,
+    /// When these bytes will be read, if somebody knows.
+    pub coming: Option<Coming>,
     /// Milliseconds of the clock of heat and rhythm.
     pub now_ms: u64,
     /// Milliseconds since 1970, for times of day.
@@ -77,6 +79,7 @@ impl Incoming<'_> {
             unit_places: &[],
             heat: None,
             rhythm: None,
+            coming: None,
             now_ms: 0,
             now_unix_ms: 0,
             writers: 1,
@@ -168,12 +171,14 @@ pub struct RangeView<'a> {
     pub unit: Option<u64>,
     /// What a stream's prefetcher expects: when it is read next, and how sure that is.
     pub coming: Option<Coming>,
+    /// When its container is written and read.
+    pub rhythm: Option<&'a Rhythm>,
 }
 
 /// A read that a stream predicts.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Coming {
-    /// Milliseconds until then.
+    /// Milliseconds until then; `u32::MAX`: never.
     pub in_ms: u32,
     /// 0 to 1: how many of such predictions came true.
     pub confidence: f32,

@@ -1,4 +1,6 @@
-//! Bursts and pauses: when a container is written, learned from when it was.
+//! Bursts and pauses, and what comes of what is written: when a container is written and read, learned from when it was.
+
+use crate::Heat;
 
 /// A pause is at least so long…
 const PAUSE_MS_MIN: f32 = 40.0;
@@ -7,7 +9,8 @@ const PAUSE_TIMES: f32 = 8.0;
 /// Weight of the newest burst in the means.
 const WEIGHT: f32 = 0.35;
 
-/// The phases of a container or a store: how many bytes a burst of writes has and how long pauses are. 48 bytes.
+/// The phases of a container or a store: how many bytes a burst of writes has and how long pauses are; after how long
+/// what was written is read, and what share of it is read again.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Rhythm {
     began_ms: u64,
@@ -19,6 +22,13 @@ pub struct Rhythm {
     pause_deviation_ms: f32,
     gap_mean_ms: f32,
     bursts: u32,
+    back_mean_ms: f32,
+    back_deviation_ms: f32,
+    written: f32,
+    read_back: f32,
+    read_first: f32,
+    read_again: f32,
+    again_mean_ms: f32,
 }
 
 /// A burst of writes that is expected.
@@ -33,8 +43,50 @@ pub struct Burst {
 }
 
 impl Rhythm {
+    /// A range is read; `heat` is from before.
+    pub fn read(&mut self, now_ms: u64, heat: &Heat) {
+        match heat.reads() {
+            0 => {
+                self.read_first += 1.0;
+                if let Some(delay) = heat.written_ms_ago(now_ms) {
+                    let first = self.read_back < 0.5;
+                    let off = delay - self.back_mean_ms;
+                    self.back_mean_ms = if first { delay } else { self.back_mean_ms + 0.1 * off };
+                    self.back_deviation_ms += 0.1 * (off.abs() * f32::from(u8::from(!first)) - self.back_deviation_ms);
+                    self.read_back += 1.0;
+                }
+            }
+            1 => {
+                let gap = heat.read_ms_ago(now_ms).unwrap_or_default();
+                if gap > 8.0 {
+                    self.read_again += 1.0;
+                    let first = self.again_mean_ms == 0.0;
+                    self.again_mean_ms =
+                        if first { gap } else { self.again_mean_ms + 0.1 * (gap - self.again_mean_ms) };
+                }
+            }
+            _ => {}
+        }
+    }
+    /// For what was written and not read yet: milliseconds from the write to the first read, and the share that is read.
+    pub fn read_back(&self) -> Option<(f32, f32)> {
+        (self.read_back >= 4.0).then(|| (self.back_mean_ms, (self.read_back / self.written.max(1.0)).min(1.0)))
+    }
+    /// For what was read once: milliseconds to the second read, and the share that is read again.
+    pub fn read_again(&self) -> Option<(f32, f32)> {
+        let known = self.read_first >= 16.0;
+        known.then(|| (self.again_mean_ms.max(1.0), (self.read_again / self.read_first).min(1.0)))
+    }
+    fn wrote_range(&mut self) {
+        self.written += 1.0;
+    }
+    /// True if nothing that was written has been read, and much was written.
+    pub fn is_write_only(&self) -> bool {
+        self.written >= 64.0 && self.read_back < 0.02 * self.written
+    }
     /// Bytes were written.
     pub fn wrote(&mut self, now_ms: u64, bytes: u64) {
+        self.wrote_range();
         if self.bursts == 0 && self.burst_bytes == 0.0 {
             (self.began_ms, self.last_ms, self.burst_bytes) = (now_ms, now_ms, bytes as f32);
             return;

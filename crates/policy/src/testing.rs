@@ -32,5 +32,6 @@ pub(crate) fn range(object: u128, bytes: u64, device: DeviceId) -> RangeView<'st
         age_ms: 0,
         unit: None,
         coming: None,
+        rhythm: None,
     }
 }

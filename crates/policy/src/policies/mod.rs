@@ -2,12 +2,14 @@
 
 mod data_locality;
 mod fast_first;
+mod foresight;
 mod hot_data;
 mod max_bandwidth;
 mod recent;
 
 pub use data_locality::DataLocality;
 pub use fast_first::FastFirst;
+pub use foresight::Foresight;
 pub use hot_data::HotData;
 pub use max_bandwidth::MaxBandwidth;
 
@@ -23,6 +25,7 @@ const POLICIES: &[(&str, Make)] = &[
     ("max-bandwidth", || Arc::new(MaxBandwidth)),
     ("data-locality", || Arc::new(DataLocality)),
     ("hot-data", || Arc::new(HotData)),
+    ("foresight", || Arc::new(Foresight)),
 ];
 
 /// The policy of that name; the empty name means `fast-first`. `None`: there is none.
