@@ -81,6 +81,7 @@ pub(crate) fn relieve<K: Ord>(
     let tiers = order(devices);
     let mut room: Vec<u64> = tiers.iter().map(|d| if d.takes(false) { d.room_bytes() } else { 0 }).collect();
     let mut bytes_left = limits.bytes_max;
+    let mut moved = vec![false; ranges.len()];
     for (at, device) in tiers.iter().enumerate() {
         let mut excess = excess_bytes(device);
         if excess == 0 {
@@ -89,7 +90,7 @@ pub(crate) fn relieve<K: Ord>(
         let emptied = !device.is_online();
         let mut here: Vec<usize> = (0..ranges.len())
             .filter(|i| ranges[*i].device == device.id || ranges[*i].copy == Some(device.id))
-            .filter(|i| (emptied || !ranges[*i].is_pinned) && ranges[*i].bytes > 0)
+            .filter(|i| !moved[*i] && (emptied || !ranges[*i].is_pinned) && ranges[*i].bytes > 0)
             .collect();
         here.sort_by_cached_key(|i| key(&ranges[*i]));
         for i in here {
@@ -99,6 +100,7 @@ pub(crate) fn relieve<K: Ord>(
             }
             let idle_ms = range.heat.idle_ms(limits.now_ms).unwrap_or(0);
             let Some((action, cost_ns)) = way_out(&tiers, &mut room, at, range) else { continue };
+            moved[i] = true; // it may be read on one full tier and have its copy on another
             excess = excess.saturating_sub(range.bytes);
             bytes_left -= if action == Action::Evict { 0 } else { range.bytes };
             let reason = Reason::leaves(device, idle_ms, range.copy.is_some());

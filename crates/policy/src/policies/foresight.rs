@@ -262,7 +262,9 @@ impl<'a> Planning<'a> {
         }
         let emptied = !device.is_online();
         let here = |i: &usize| {
-            (self.at[*i] == tier || self.ranges[*i].copy == Some(device.id)) && (emptied || self.may_move(*i))
+            (self.at[*i] == tier || self.ranges[*i].copy == Some(device.id))
+                && !self.moved[*i]
+                && (emptied || self.may_move(*i))
         };
         let mut order: Vec<(f32, usize)> =
             (0..self.ranges.len()).filter(here).map(|i| (self.value(i, tier), i)).collect();
