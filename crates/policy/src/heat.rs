@@ -1,13 +1,13 @@
 //! What was seen of a range: a small record that the engine keeps for each range it tracks.
 
 /// A read or write counts half after so many milliseconds.
-const HALF_LIFE_MS: f32 = 30_000.0;
-/// Weight of the newest interval in the mean.
-const INTERVAL_WEIGHT: f32 = 0.3;
+pub(crate) const HALF_LIFE_MS: f32 = 30_000.0;
+/// Weight of the newest interval in the mean, at least: the first ones count the same.
+const INTERVAL_WEIGHT: f32 = 0.12;
 /// Milliseconds that one step of the clock of a [`Heat`] lasts: 4 ms makes it turn over after 198 days.
 const STEP_MS: u64 = 4;
 /// Reads closer together than this are one use: an application reads a range in many calls.
-const ONE_USE_MS: f32 = 8.0;
+pub(crate) const ONE_USE_MS: f32 = 8.0;
 
 /// How a range has been used: decaying counts of reads and writes, when the last ones were, and the rhythm of reads.
 ///
@@ -77,8 +77,9 @@ impl Heat {
             self.deviation_ms = gap;
         } else {
             let off = gap - self.interval_ms;
-            self.interval_ms += INTERVAL_WEIGHT * off;
-            self.deviation_ms += INTERVAL_WEIGHT * (off.abs() - self.deviation_ms);
+            let weight = INTERVAL_WEIGHT.max(1.0 / f32::from(self.uses));
+            self.interval_ms += weight * off;
+            self.deviation_ms += weight.max(0.3) * (off.abs() - self.deviation_ms);
         }
     }
 
@@ -128,12 +129,12 @@ impl Heat {
         let alive = |patience: f32| 1.0 / (1.0 + (overdue / patience) * (overdue / patience));
         match self.due_in_ms(now_ms) {
             Some(due) if overdue < 1.0 => Some((due, alive(1.0))),
-            // Frequency says more than the last intervals, which are noisy; recency that the set has moved on.
-            _ => {
-                let by_rate = HALF_LIFE_MS / std::f32::consts::LN_2 / (self.reads * decay(age)).max(1e-3);
-                Some((by_rate.min(4.0 * interval).max(interval * 0.25), alive(4.0)))
-            }
+            _ => Some((interval, alive(4.0))),
         }
+    }
+    /// Reads, each counted half after half a minute.
+    pub fn read_count(&self, now_ms: u64) -> f32 {
+        self.reads * decay(age_ms(self.last_read, step(now_ms)))
     }
     /// Milliseconds since the last write; `None` if there was none.
     pub fn written_ms_ago(&self, now_ms: u64) -> Option<f32> {
@@ -191,7 +192,7 @@ fn age_ms(then: u32, now: u32) -> f32 {
     if steps > u32::MAX / 2 { 0.0 } else { steps as f32 * STEP_MS as f32 }
 }
 
-fn decay(ms: f32) -> f32 {
+pub(crate) fn decay(ms: f32) -> f32 {
     (-ms / HALF_LIFE_MS).exp2()
 }
 

@@ -208,7 +208,7 @@ impl Default for Limits<'_> {
         Self {
             bytes_max: u64::MAX,
             moves_max: usize::MAX,
-            horizon_ms: 10_000,
+            horizon_ms: 30_000,
             now_ms: 0,
             now_unix_ms: 0,
             rhythm: None,

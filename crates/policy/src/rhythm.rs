@@ -1,6 +1,7 @@
 //! Bursts and pauses, and what comes of what is written: when a container is written and read, learned from when it was.
 
 use crate::Heat;
+use crate::heat::{HALF_LIFE_MS, ONE_USE_MS, decay};
 
 /// A pause is at least so long…
 const PAUSE_MS_MIN: f32 = 40.0;
@@ -29,6 +30,9 @@ pub struct Rhythm {
     read_first: f32,
     read_again: f32,
     again_mean_ms: f32,
+    rereads: f32,
+    reread_ms: u64,
+    first_read_ms: u64,
 }
 
 /// A burst of writes that is expected.
@@ -45,8 +49,15 @@ pub struct Burst {
 impl Rhythm {
     /// A range is read; `heat` is from before.
     pub fn read(&mut self, now_ms: u64, heat: &Heat) {
+        if heat.read_ms_ago(now_ms).is_some_and(|ago| ago >= ONE_USE_MS) {
+            self.rereads = self.rereads_at(now_ms) + 1.0;
+            self.reread_ms = self.reread_ms.max(now_ms);
+        }
         match heat.reads() {
             0 => {
+                if self.read_first == 0.0 {
+                    (self.first_read_ms, self.reread_ms) = (now_ms, now_ms);
+                }
                 self.read_first += 1.0;
                 if let Some(delay) = heat.written_ms_ago(now_ms) {
                     let first = self.read_back < 0.5;
@@ -58,7 +69,7 @@ impl Rhythm {
             }
             1 => {
                 let gap = heat.read_ms_ago(now_ms).unwrap_or_default();
-                if gap > 8.0 {
+                if gap >= ONE_USE_MS {
                     self.read_again += 1.0;
                     let first = self.again_mean_ms == 0.0;
                     self.again_mean_ms =
@@ -67,6 +78,16 @@ impl Rhythm {
             }
             _ => {}
         }
+    }
+    fn rereads_at(&self, now_ms: u64) -> f32 {
+        self.rereads * decay(now_ms.saturating_sub(self.reread_ms) as f32)
+    }
+    /// How often ranges that were read once are read again, each per millisecond, on average; and the milliseconds that
+    /// decaying counts speak of.
+    pub fn reread_rate(&self, now_ms: u64) -> Option<(f32, f32)> {
+        let seen_ms = now_ms.saturating_sub(self.first_read_ms) as f32;
+        let window_ms = ((1.0 - decay(seen_ms)) * HALF_LIFE_MS / std::f32::consts::LN_2).max(1.0);
+        (self.read_first >= 8.0).then(|| (self.rereads_at(now_ms) / self.read_first / window_ms, window_ms))
     }
     /// For what was written and not read yet: milliseconds from the write to the first read, and the share that is read.
     pub fn read_back(&self) -> Option<(f32, f32)> {

@@ -32,6 +32,8 @@ pub struct DeviceView {
     pub queued_read_bytes: u64,
     /// Bytes that are being written to it or are known to be written next.
     pub queued_write_bytes: u64,
+    /// Share of the last seconds in which it was at work for the foreground: 0 to 1; 0 if unknown.
+    pub busy: f32,
     /// Bytes a second that background movement to and from it may take; none: no limit.
     pub budget_bytes_per_s: Option<f64>,
     /// True if it is a cache of the tier below (`use=cache`): it holds only bytes that have a copy there.
@@ -55,6 +57,7 @@ impl DeviceView {
             speed: speed_preset(kind),
             queued_read_bytes: 0,
             queued_write_bytes: 0,
+            busy: 0.0,
             budget_bytes_per_s: None,
             is_cache: false,
         }

@@ -1,7 +1,7 @@
 //! A machine of tiers with queues and a discrete clock, on which the policies of this crate are run as the engine runs them.
 //!
 //! Each tier serves one request at a time, in order of arrival: `latency + bytes / bandwidth`. Background movement begins
-//! only when both tiers are idle, and a piece that has begun is not interrupted. Volatile bytes are written back in the
+//! only when both tiers are idle, or had less than a fifth of a busy one's time; a piece that has begun is not interrupted. Volatile bytes are written back in the
 //! background. A policy is asked where new bytes go, and every 20 ms (or when a tier is too full) what should move.
 
 use std::cmp::Reverse;
@@ -18,6 +18,8 @@ use crate::traces::{Op, Trace};
 
 const PLAN_NS: u64 = 20_000_000;
 const PRESSURE_NS: u64 = 1_000_000;
+/// Background movement may take so much of a tier's time even if the tier is always busy.
+const BACKGROUND_SHARE: f64 = 0.2;
 const MS: u64 = 1_000_000;
 
 /// The tiers: speeds of the devices in document 003, capacities in the same order of magnitude to each other.
@@ -71,6 +73,11 @@ struct Range {
 struct Tier {
     view: DeviceView,
     busy_until: u64,
+    /// Nanoseconds that background movement has had of it while it was busy.
+    background_ns: u64,
+    /// Nanoseconds at work for clients since the last plan, and the share of time before.
+    foreground_ns: u64,
+    busy: f32,
 }
 
 #[derive(Clone, Copy)]
@@ -121,7 +128,10 @@ pub struct Sim<'a> {
 
 impl<'a> Sim<'a> {
     pub fn new(trace: &'a Trace, policy: &'a dyn Policy, future: Option<&'a Future>, with_streams: bool) -> Self {
-        let mut tiers: Vec<Tier> = tiers().into_iter().map(|view| Tier { view, busy_until: 0 }).collect();
+        let mut tiers: Vec<Tier> = tiers()
+            .into_iter()
+            .map(|view| Tier { view, busy_until: 0, background_ns: 0, foreground_ns: 0, busy: 0.0 })
+            .collect();
         let lowest = tiers.len() - 1;
         let (mut ranges, mut firsts) = (Vec::new(), Vec::new());
         for (object, it) in trace.objects.iter().enumerate() {
@@ -277,6 +287,7 @@ impl<'a> Sim<'a> {
         let begin = self.now.max(self.tiers[tier].busy_until);
         let until = begin + self.tiers[tier].view.speed.read_ns(bytes) as u64;
         self.tiers[tier].busy_until = until;
+        self.tiers[tier].foreground_ns += until - begin;
         self.clients[client].retries = 0;
         self.occupies(client, until);
         let container = self.container(self.ranges[range].object);
@@ -310,6 +321,7 @@ impl<'a> Sim<'a> {
             let busy_ns = tier.busy_until.saturating_sub(self.now) as f64;
             view.queued_write_bytes = (busy_ns * view.speed.write_bandwidth / 1e9) as u64;
             view.evictable_bytes = evictable[i];
+            view.busy = tier.busy;
             view
         };
         self.tiers.iter().enumerate().map(view).collect()
@@ -376,6 +388,7 @@ impl<'a> Sim<'a> {
         let begin = self.now.max(self.tiers[tier].busy_until);
         let until = begin + self.tiers[tier].view.speed.write_ns(bytes) as u64;
         self.tiers[tier].busy_until = until;
+        self.tiers[tier].foreground_ns += until - begin;
         self.occupies(client, until);
         self.clients[client].retries = 0;
         self.rhythms[container].wrote(now_ms, bytes);
@@ -416,6 +429,12 @@ impl<'a> Sim<'a> {
     }
 
     fn plan(&mut self) {
+        let elapsed = (self.now - self.last_plan) as f32;
+        for tier in &mut self.tiers {
+            let weight = (elapsed / 500e6).min(1.0);
+            let share = (std::mem::take(&mut tier.foreground_ns) as f32 / elapsed.max(1.0)).min(1.0);
+            tier.busy += weight * (share - tier.busy);
+        }
         self.last_plan = self.now;
         let share = self.blocked_io as f32 / self.clients.len() as f32;
         self.busy += 0.2 * (share - self.busy);
@@ -484,6 +503,13 @@ impl<'a> Sim<'a> {
         self.tiers[tier].busy_until <= self.now
     }
 
+    /// True if background movement may use the tier: it is idle, or background movement had less than its share of it.
+    fn has_time(&self, tier: usize) -> bool {
+        let queued = self.tiers[tier].busy_until.saturating_sub(self.now);
+        let share = (self.now as f64 * BACKGROUND_SHARE) as u64;
+        queued == 0 || (queued < 50 * MS && self.tiers[tier].background_ns < share)
+    }
+
     /// Starts what can be started in the background.
     fn pump(&mut self) {
         if self.flushing && self.dirty.is_empty() {
@@ -491,7 +517,7 @@ impl<'a> Sim<'a> {
         }
         let mut kept = VecDeque::new();
         while let Some((range, action)) = self.moves.pop_front() {
-            if self.tiers.iter().filter(|tier| tier.busy_until <= self.now).count() < 2 {
+            if (0..self.tiers.len()).filter(|tier| self.has_time(*tier)).count() < 2 {
                 kept.push_back((range, action));
                 break;
             }
@@ -520,13 +546,8 @@ impl<'a> Sim<'a> {
                 continue;
             }
             let bytes = self.ranges[range].bytes;
-            let mut views = self.views();
-            // A copy goes to a device that is idle, if one is below its watermark.
+            let views = self.views();
             let durability = Durability::Async;
-            let busy: Vec<DeviceId> = (views.iter().zip(&self.tiers).filter(|(_, tier)| tier.busy_until > self.now))
-                .map(|(view, _)| view.id)
-                .collect();
-            views.retain(|view| !busy.contains(&view.id));
             let placed = self.policy.place_copy(&views, &Incoming::new(durability, bytes));
             let started = placed.is_ok_and(|placed| self.start(range, self.index(placed.device()), 2));
             if !started {
@@ -546,20 +567,23 @@ impl<'a> Sim<'a> {
         if it.moving || !it.exists || from == to || it.copy == Some(to) && kind == 2 {
             return false;
         }
-        if !self.is_idle(from) || !self.is_idle(to) || self.tiers[to].view.free_bytes() < bytes {
+        if !self.has_time(from) || !self.has_time(to) || self.tiers[to].view.free_bytes() < bytes {
             return false;
         }
         self.tiers[to].view.reserved_bytes += bytes;
         let read = self.tiers[from].view.speed.read_ns(bytes) as u64;
         let write = self.tiers[to].view.speed.write_ns(bytes) as u64;
-        self.tiers[from].busy_until = self.now + read;
+        let begin = self.now.max(self.tiers[from].busy_until).max(self.tiers[to].busy_until);
+        for (tier, ns) in [(from, read), (to, write)] {
+            self.tiers[tier].background_ns += if self.is_idle(tier) { 0 } else { ns };
+            self.tiers[tier].busy_until = begin + ns;
+        }
         // Read and written in pieces, one after the other: as long as the slower of both.
-        let until = self.now + read.max(write);
-        self.tiers[to].busy_until = self.now + write;
+        let until = begin + read.max(write);
         self.ranges[range].moving = true;
         let version = self.ranges[range].version;
         self.at(until, Event::Moved { range, version, to, kind });
-        self.at(self.now + read.min(write), Event::Pump);
+        self.at(begin + read.min(write), Event::Pump);
         true
     }
 
