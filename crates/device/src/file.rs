@@ -76,7 +76,7 @@ impl Place for OneFile {
     }
 }
 
-fn kind_of(fd: &OwnedFd) -> Result<FileType, Errno> {
+pub(crate) fn kind_of(fd: &OwnedFd) -> Result<FileType, Errno> {
     Ok(FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode))
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn sync_dir(path: &Path) -> Result<(), Errno> {
 }
 
 /// Fails if the file holds anything but zeros or what the same device left behind.
-fn check_unused(fd: &OwnedFd, subject: &str, header: &SegmentHeader) -> Result<()> {
+pub(crate) fn check_unused(fd: &OwnedFd, subject: &str, header: &SegmentHeader) -> Result<()> {
     let mut first = AlignedBuf::new(PROBE_BYTES);
     let n = read_full(fd, &mut first).map_err(|errno| fail(subject, errno))?;
     if first[..n].iter().all(|byte| *byte == 0) {

@@ -40,10 +40,14 @@ impl SegmentIo {
             return Err(Error::new(ErrorKind::Corrupt, subject)
                 .because(format!("the file has {size} bytes, {} at {} are expected", file.len, file.data_offset)));
         }
-        let map = if file.mode == SegmentMode::Mapped {
+        let map = if file.mode.is_mapped() {
             let len = usize::try_from(file.len).map_err(|_| fail(&subject, Errno::FBIG))?;
-            let map =
-                Mapping::new(&*file.fd, file.data_offset, len, writable).map_err(|errno| fail(&subject, errno))?;
+            let map = if file.mode == SegmentMode::Persistent && writable {
+                Mapping::persistent(&*file.fd, file.data_offset, len)
+            } else {
+                Mapping::new(&*file.fd, file.data_offset, len, writable)
+            };
+            let map = map.map_err(|errno| fail(&subject, errno))?;
             let _ = map.advise_huge(); // a wish
             Some(map)
         } else {
@@ -52,7 +56,7 @@ impl SegmentIo {
         let is_tmpfs = map.is_some() && rustix::fs::fstatfs(&*file.fd).is_ok_and(|fs| fs.f_type as u64 == TMPFS_MAGIC);
         Ok(Self { file, map, is_tmpfs, writable, subject })
     }
-    /// The mapping, in [`SegmentMode::Mapped`].
+    /// The mapping, in modes that are mapped.
     #[inline]
     pub fn map(&self) -> Option<&Mapping> {
         self.map.as_ref()
@@ -117,15 +121,30 @@ impl SegmentIo {
                     done += n;
                 }
                 // What a touch would have answered with SIGBUS.
-                Err(Errno::FAULT | Errno::NOMEM | Errno::NOSPC) => {
-                    return Err(Error::new(ErrorKind::Full, self.subject.clone())
-                        .because("the machine has no memory left for it")
-                        .try_next("make the memory tier smaller or give /dev/shm more room"));
-                }
+                Err(Errno::FAULT | Errno::NOMEM | Errno::NOSPC) => return Err(self.no_page()),
                 Err(errno) => return Err(fail(&self.subject, errno)),
             }
         }
         Ok(())
+    }
+    #[cold]
+    fn no_page(&self) -> Error {
+        let (cause, next_step) = if self.is_tmpfs {
+            ("the machine has no memory left for it", "make the memory tier smaller or give /dev/shm more room")
+        } else {
+            ("its file gives no page there: the file system is full, or the file was cut short", "check the file")
+        };
+        Error::new(ErrorKind::Full, self.subject.clone()).because(cause).try_next(next_step)
+    }
+    /// To be called after bytes were written through the mapping and before anybody is told of them: on return they
+    /// survive power loss where that is the writer's business ([`SegmentMode::Persistent`]); elsewhere nothing is done.
+    #[inline]
+    pub fn persist(&self, offset: u64, len: usize) {
+        if self.file.mode == SegmentMode::Persistent
+            && let Some(map) = &self.map
+        {
+            crate::write_back::persist(map, offset, len);
+        }
     }
     /// Fills `buf`.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {

@@ -22,6 +22,7 @@ mod lock;
 pub mod map;
 pub mod mem;
 mod meta_dir;
+mod persistent_memory;
 pub mod process;
 mod seam;
 mod segment;
@@ -31,6 +32,7 @@ pub mod sums;
 mod system;
 pub mod throttled;
 pub mod torn;
+pub mod write_back;
 
 pub use clock::SystemClock;
 pub use control::{ClientFile, ControlView, ReaderSlots, SharedControl};

@@ -52,6 +52,13 @@ fn file() {
 }
 
 #[test]
+fn persistent_memory() {
+    let dir = Scratch::new("pmem");
+    let spec = spec(DeviceKind::PersistentMemory, dir.0.join("tier"), 20 << 20);
+    conformance::devices(&SystemDevices::default(), &spec, conformance::seed());
+}
+
+#[test]
 fn directory() {
     let dir = Scratch::new("directory");
     let spec = spec(DeviceKind::Directory, dir.0.join("tier"), 300 << 20);
