@@ -33,12 +33,12 @@ impl SegmentIo {
     pub fn new(file: SegmentFile, writable: bool, subject: impl Into<String>) -> Result<Self> {
         const TMPFS_MAGIC: u64 = 0x0102_1994;
         let subject = subject.into();
-        let size = rustix::fs::fstat(&*file.fd).map_err(|errno| fail(&subject, errno))?.st_size as u64;
+        let size = size_of(&*file.fd).map_err(|errno| fail(&subject, errno))?;
         let end = file.data_offset.checked_add(file.len);
-        let is_device = size == 0; // block devices have no size in their inode
-        if file.len == 0 || end.is_none_or(|end| end > size && !is_device) {
+        if file.len == 0 || end.is_none_or(|end| end > size) {
             return Err(Error::new(ErrorKind::Corrupt, subject)
-                .because(format!("the file has {size} bytes, {} at {} are expected", file.len, file.data_offset)));
+                .because(format!("it has {size} bytes, {} at {} are expected", file.len, file.data_offset))
+                .try_next("give it back its size, or drain and replace the device"));
         }
         let map = if file.mode.is_mapped() {
             let len = usize::try_from(file.len).map_err(|_| fail(&subject, Errno::FBIG))?;
@@ -280,6 +280,16 @@ pub(crate) fn fail(subject: &str, errno: Errno) -> Error {
         ErrorKind::NotFound => error.try_next("check the path of the device"),
         _ if errno == Errno::ROFS => error.try_next("mount that file system writable"),
         _ => error,
+    }
+}
+
+/// Bytes of a file or block device: of the latter the inode does not tell.
+pub(crate) fn size_of(fd: impl AsFd) -> Result<u64, Errno> {
+    use rustix::fs::{FileType, SeekFrom};
+    let stat = rustix::fs::fstat(&fd)?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::BlockDevice => rustix::fs::seek(&fd, SeekFrom::End(0)), // nobody uses the position
+        _ => Ok(stat.st_size as u64),
     }
 }
 

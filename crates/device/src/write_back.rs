@@ -57,6 +57,7 @@ mod machine {
     use super::{LINE_BYTES, Means};
 
     /// The best that this processor has; `clflush` is part of x86-64.
+    #[allow(clippy::unnecessary_wraps, reason = "other architectures have none")]
     pub fn best() -> Option<Means> {
         const LEAF: u32 = 7;
         let features = if __cpuid(0).eax >= LEAF { __cpuid_count(LEAF, 0).ebx } else { 0 };
