@@ -20,6 +20,7 @@ mod io;
 pub mod lane;
 mod lock;
 pub mod map;
+pub mod measure;
 pub mod mem;
 mod meta_dir;
 mod persistent_memory;
