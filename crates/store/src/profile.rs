@@ -46,8 +46,9 @@ pub(crate) fn encode(store: StoreId, known: &[Known]) -> Vec<u8> {
         out.put_u16(device.0);
         out.put_u8(u8::from(speed.is_some()));
         if let Some(speed) = speed {
-            let figures = [speed.read_latency_ns, speed.write_latency_ns, speed.read_bandwidth, speed.write_bandwidth];
-            figures.into_iter().for_each(|figure| put_figure(&mut out, figure));
+            for figure in [speed.read_latency_ns, speed.write_latency_ns, speed.read_bandwidth, speed.write_bandwidth] {
+                put_figure(&mut out, figure);
+            }
         }
         out.put_u64(profile.unix_ms);
         out.put_u32(profile.points.len() as u32);

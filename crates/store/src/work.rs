@@ -172,16 +172,13 @@ impl Watch<'_> {
         let ns = self.clock.now_ns().saturating_sub(begin);
         let same =
             |(other, seen): &&mut (Arc<dyn Device>, Seen)| Arc::ptr_eq(other, device) && seen.is_write == is_write;
-        match self.seen.iter_mut().find(same) {
-            Some((_, seen)) => {
-                seen.accesses += u32::from(bytes > 0);
-                seen.bytes += bytes as u64;
-                seen.ns += ns;
-            }
-            None => {
-                let seen = Seen { is_write, accesses: 1, bytes: bytes as u64, ns, sharing: 1 };
-                self.seen.push((Arc::clone(device), seen));
-            }
+        if let Some((_, seen)) = self.seen.iter_mut().find(same) {
+            seen.accesses += u32::from(bytes > 0);
+            seen.bytes += bytes as u64;
+            seen.ns += ns;
+        } else {
+            let seen = Seen { is_write, accesses: 1, bytes: bytes as u64, ns, sharing: 1 };
+            self.seen.push((Arc::clone(device), seen));
         }
         Ok(done)
     }

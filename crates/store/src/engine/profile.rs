@@ -13,6 +13,7 @@ use cenote_model::{
     DeviceId, DeviceKind, DeviceState, Error, ErrorKind, Learner, Profile, Response, Result, Seen, Speed,
 };
 
+use super::jobs::What;
 use super::{Engine, failed};
 use crate::profile::{Known, PROFILE, decode, encode};
 use crate::syncs::Syncs;
@@ -45,6 +46,9 @@ impl Profiles {
         self.running.filter(|(measured, ..)| *measured == dev).map_or(0, |(_, _, bytes)| bytes)
     }
 }
+
+/// A device's slot, the device, and a range of it: where it begins and its bytes.
+type Range = (u8, Arc<dyn Device>, (u64, u64));
 
 /// A device to be measured, with space for it.
 pub struct Measurement {
@@ -126,7 +130,7 @@ impl Engine {
     }
 
     /// Free space of a device, in one piece.
-    fn take_range(&mut self, id: DeviceId) -> Option<(u8, Arc<dyn Device>, (u64, u64))> {
+    fn take_range(&mut self, id: DeviceId) -> Option<Range> {
         let dev = self.state.space.slot_of(id)?;
         let slot = self.state.space.get_mut(dev);
         let device = slot.device.clone().filter(|_| slot.state == DeviceState::Online)?;
@@ -206,7 +210,6 @@ impl Engine {
         if seen.is_empty() {
             return;
         }
-        use super::jobs::What;
         let copies = |what: &What| matches!(what, What::Copy { .. } | What::Move { .. } | What::Rewrite { .. });
         let sharing = self.jobs.count(copies) as u32 + 1; // this one is counted no longer
         for (device, seen) in seen.iter().filter(|(_, seen)| seen.bytes > 0 && seen.ns > 0) {
