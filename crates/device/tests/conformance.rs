@@ -68,7 +68,7 @@ fn directory() {
 #[test]
 fn in_memory() {
     let seed = conformance::seed();
-    for kind in [DeviceKind::SharedMemory, DeviceKind::File] {
+    for kind in [DeviceKind::SharedMemory, DeviceKind::PersistentMemory, DeviceKind::File] {
         conformance::devices(&MemDevices::new(1 << 20), &spec(kind, PathBuf::new(), 5 << 20), seed);
     }
     conformance::meta_dir(&MemMetaDir::default(), seed);
