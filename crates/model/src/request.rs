@@ -2,7 +2,7 @@
 
 use crate::{
     ContainerId, ContainerInfo, DeviceId, DeviceInfo, DeviceSpec, Error, Extent, IndexId, IndexKey, ObjectId,
-    ObjectKey, Records, SnapshotInfo, Update,
+    ObjectKey, Profile, Records, SnapshotInfo, Update,
 };
 
 /// What a client may ask of a store. The same values go to an engine in the process and, encoded by `wire`, to a daemon.
@@ -62,6 +62,9 @@ pub enum Request {
     DeviceDrain { name: String },
     /// Forgets an empty device.
     DeviceRemove { name: String },
+    /// What was measured of a device. `measure_ms`: if not 0 it is measured now, in free space of it, for about so long
+    /// (10 s at most); the answer comes when that is done.
+    Profile { name: String, measure_ms: u32 },
     /// Where each range is and why.
     Explain { key: ObjectKey },
     /// Reads and checks every checksum in `target`.
@@ -263,6 +266,7 @@ impl Request {
                 | Self::DeviceAdd { .. }
                 | Self::DeviceDrain { .. }
                 | Self::DeviceRemove { .. }
+                | Self::Profile { measure_ms: 1.., .. }
                 | Self::Checkpoint
                 | Self::Shutdown
         )
@@ -302,6 +306,8 @@ pub enum Response {
     Devices(Vec<DeviceInfo>),
     /// To [`Request::DeviceAdd`].
     Device(DeviceId),
+    /// To [`Request::Profile`]; without points if it was never measured.
+    Profile(Profile),
     /// To [`Request::Explain`].
     Explanation(Explanation),
     /// To [`Request::Verify`].

@@ -103,7 +103,7 @@ impl Wire for TierOptions {
 wire_struct!(DeviceSpec, 25, {
     name, kind, path, capacity_bytes, watermark_high_permille, watermark_low_permille, options,
 });
-wire_struct!(DeviceInfo, 56, { id, spec, state, used_bytes, reserved_bytes, unit_bytes, segment_bytes });
+wire_struct!(DeviceInfo, 61, { id, spec, state, used_bytes, reserved_bytes, unit_bytes, segment_bytes, speed, note });
 wire_struct!(StoreConfig, 12, { devices, writers, readers });
 
 impl Wire for Error {
@@ -177,6 +177,7 @@ wire_enum!(Request, 1, "request", {
     24 => SnapshotList { container, after, limit },
     25 => SnapshotByName { container, name, pin },
     26 => SnapshotUnpin { id },
+    28 => Profile { name, measure_ms },
 });
 
 /// The lengths of all keys and values, then their bytes: neither end looks at each record's bytes.
@@ -233,4 +234,5 @@ wire_enum!(Response, 1, "response", {
     17 => Done,
     18 => Failed(error),
     19 => Snapshots(infos),
+    21 => Profile(profile),
 });

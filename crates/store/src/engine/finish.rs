@@ -19,6 +19,7 @@ impl Engine {
     pub fn finish_job(&mut self, done: JobDone) {
         self.update_clock();
         let Some(running) = self.jobs.running.remove(&done.id) else { return };
+        self.observe(&done.seen);
         match (running.what, done.result) {
             (What::SyncLog { position, sequence }, Done::SyncLog(result)) => {
                 self.finish_sync_log(position, sequence, result);

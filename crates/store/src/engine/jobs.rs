@@ -100,7 +100,7 @@ impl Engine {
         self.jobs.next_id += 1;
         let id = self.jobs.next_id;
         self.jobs.running.insert(id, Running { epoch: self.seams.control.epoch(), what });
-        Job { id, work }
+        Job { id, work, clock: Arc::clone(&self.seams.clock) }
     }
 
     fn next_sync_devices(&mut self) -> Option<Job> {

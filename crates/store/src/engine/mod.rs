@@ -14,6 +14,7 @@ mod lease;
 mod open;
 mod pace;
 mod persist;
+mod profile;
 mod read;
 mod rewrite;
 mod session;
@@ -34,6 +35,7 @@ use crate::{Outcome, Seams, SessionId, StoreSummary, Ticket, Tuning};
 use jobs::Jobs;
 
 pub use crate::work::{Job, JobDone};
+pub use profile::Measurement;
 
 /// The engine of one node. See ARCHITECTURE.md.
 pub struct Engine {
@@ -67,6 +69,7 @@ pub struct Engine {
     moved_bytes: u64,
     progress: tick::Progress,
     pace: pace::Pace,
+    profiles: profile::Profiles,
 }
 
 impl Engine {
@@ -124,6 +127,7 @@ impl Engine {
             Request::DeviceAdd { spec } => ready(self.device_add(session, &spec)),
             Request::DeviceDrain { name } => self.device_drain(&name),
             Request::DeviceRemove { name } => ready(self.device_remove(session, &name)),
+            Request::Profile { name, measure_ms } => self.profile(&name, measure_ms),
             Request::Verify { target } => self.verify_begin(target),
             Request::Checkpoint => self.checkpoint_begin(),
             Request::Shutdown => Outcome::Ready(Response::Done),

@@ -148,7 +148,12 @@ impl Sim {
         let goal = Goal::Other { may_fail: CROWDED };
         let request = match self.rng.below(3) {
             0 if self.next_device < 8 => {
-                let kind = *self.rng.pick(&[DeviceKind::SharedMemory, DeviceKind::File, DeviceKind::Directory]);
+                let kind = *self.rng.pick(&[
+                    DeviceKind::SharedMemory,
+                    DeviceKind::PersistentMemory,
+                    DeviceKind::File,
+                    DeviceKind::Directory,
+                ]);
                 let spec = draw_device(&mut self.rng, self.next_device, kind);
                 self.next_device += 1;
                 Request::DeviceAdd { spec }
