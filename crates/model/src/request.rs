@@ -2,7 +2,7 @@
 
 use crate::{
     ContainerId, ContainerInfo, DeviceId, DeviceInfo, DeviceSpec, Error, Extent, IndexId, IndexKey, ObjectId,
-    ObjectKey, Records, SnapshotInfo, Update,
+    ObjectKey, Records, SnapshotInfo, Telemetry, Update,
 };
 
 /// What a client may ask of a store. The same values go to an engine in the process and, encoded by `wire`, to a daemon.
@@ -68,6 +68,8 @@ pub enum Request {
     Verify { target: FlushTarget },
     /// Counters of the whole store.
     Stats,
+    /// What the store tells of itself to those who look on, with the `hot` objects that are used most (at most [`crate::HOT_MAX`]).
+    Telemetry { hot: u32 },
     /// Writes a checkpoint now.
     Checkpoint,
     /// Asks the daemon to finish what it does and leave.
@@ -308,6 +310,8 @@ pub enum Response {
     Verified(VerifyReport),
     /// To [`Request::Stats`].
     Stats(StoreStats),
+    /// To [`Request::Telemetry`].
+    Telemetry(Box<Telemetry>),
     /// Done; nothing to tell.
     Done,
     /// It failed; nothing was changed.

@@ -177,6 +177,7 @@ wire_enum!(Request, 1, "request", {
     24 => SnapshotList { container, after, limit },
     25 => SnapshotByName { container, name, pin },
     26 => SnapshotUnpin { id },
+    27 => Telemetry { hot },
 });
 
 /// The lengths of all keys and values, then their bytes: neither end looks at each record's bytes.
@@ -233,4 +234,5 @@ wire_enum!(Response, 1, "response", {
     17 => Done,
     18 => Failed(error),
     19 => Snapshots(infos),
+    20 => Telemetry(telemetry),
 });
