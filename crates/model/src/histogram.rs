@@ -37,6 +37,16 @@ impl Histogram {
         let counts = numbered.filter(|(_, count)| *count > 0).map(|(bucket, count)| (bucket as u8, count)).collect();
         Self { counts, sum_ns }
     }
+    /// Adds another one's durations to these.
+    pub fn add(&mut self, other: &Self) {
+        for (bucket, count) in &other.counts {
+            match self.counts.binary_search_by_key(bucket, |(bucket, _)| *bucket) {
+                Ok(at) => self.counts[at].1 = self.counts[at].1.saturating_add(*count),
+                Err(at) => self.counts.insert(at, (*bucket, *count)),
+            }
+        }
+        self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
+    }
     /// How many durations there are.
     pub fn count(&self) -> u64 {
         self.counts.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
