@@ -203,14 +203,16 @@ fn readers_never_see_reused_space() {
     });
 }
 
+/// Of the test of counters.
+const THREADS: u64 = 8;
+const READS: u64 = 10_000;
+
 #[test]
 fn what_clients_count_is_seen_and_stays_when_they_leave() {
     let base = Base::new("counters");
     let (control, _) = attached(&base);
     let client = control.client_create(std::process::id(), 0).unwrap();
     client.counters().set_session(7);
-    const THREADS: u64 = 8;
-    const READS: u64 = 10_000;
     thread::scope(|scope| {
         for number in 0..THREADS {
             let client = ClientFile::map(client.fd().try_clone().unwrap()).unwrap();

@@ -2,7 +2,7 @@
 
 use crate::{
     ContainerId, ContainerInfo, DeviceId, DeviceInfo, DeviceSpec, Error, Extent, IndexId, IndexKey, ObjectId,
-    ObjectKey, Records, SnapshotInfo, Telemetry, Update,
+    ObjectKey, Records, SnapshotInfo, Telemetry, Timed, Update,
 };
 
 /// What a client may ask of a store. The same values go to an engine in the process and, encoded by `wire`, to a daemon.
@@ -254,6 +254,16 @@ pub struct StoreStats {
 }
 
 impl Request {
+    /// What its time counts as.
+    #[must_use]
+    pub fn timed(&self) -> Timed {
+        match self {
+            Self::Apply { .. } => Timed::Apply,
+            Self::Lease { .. } | Self::Unlease { .. } => Timed::Lease,
+            Self::Flush { .. } | Self::Verify { .. } | Self::DeviceDrain { .. } | Self::Checkpoint => Timed::Flush,
+            _ => Timed::Ask,
+        }
+    }
     /// True if it is for those only who may write.
     #[must_use]
     pub fn changes(&self) -> bool {

@@ -29,4 +29,4 @@ mod undo;
 mod work;
 
 pub use api::{Outcome, RecoveryReport, RolledBack, Seams, SessionId, SessionInfo, StoreSummary, Ticket, Tuning};
-pub use engine::{Engine, Job, JobDone};
+pub use engine::{Engine, Job, JobDone, REQUESTS_TIMED_IN};

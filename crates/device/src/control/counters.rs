@@ -4,8 +4,8 @@
 //! slot's counters. Few operations are timed; those counts are shared by the client's threads.
 //! The numbers are the client's word: a hostile one can make them anything, so they are only ever shown.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use cenote_model::{DeviceId, HISTOGRAM_BUCKETS, Histogram, Timed, histogram_bucket};
 
@@ -19,6 +19,15 @@ use crate::map::Mapping;
 pub const READS_TIMED_IN: u32 = 64;
 /// One message with writes in so many is timed, from its first write to the answer.
 pub const WRITES_TIMED_IN: u32 = 16;
+/// Set to 0 in the environment of a process, nothing is counted in it.
+const VARIABLE: &str = "CENOTE_TELEMETRY";
+
+/// True unless `CENOTE_TELEMETRY=0` is in this process's environment. Read once.
+pub fn is_counting() -> bool {
+    static COUNTING: OnceLock<bool> = OnceLock::new();
+    *COUNTING.get_or_init(|| std::env::var_os(VARIABLE).is_none_or(|value| value != "0"))
+}
+
 /// Row for tiers that found no row of their own.
 const OTHERS: usize = COUNTER_ROWS - 1;
 
