@@ -13,8 +13,10 @@ mod serve;
 mod snapshot;
 mod status;
 mod tier;
+mod top;
 mod tree;
 mod verify;
+mod web;
 
 use std::path::PathBuf;
 
@@ -77,6 +79,7 @@ pub fn run(cli: &Cli, out: &mut Out) -> Done {
         Command::Status => status::status(context),
         Command::Config => status::config(context),
         Command::Doctor => doctor::doctor(context),
+        Command::Top(args) => top::top(context, args),
         Command::Tiers => tier::list(context),
         Command::Tier(command) => tier::tier(context, command),
         Command::Ls(args) => list::ls(context, args),

@@ -77,8 +77,8 @@ impl Engine {
         }
     }
 
-    /// Everything that [`Telemetry`] has.
-    pub(super) fn telemetry(&mut self, hot: u32) -> Telemetry {
+    /// The answer to [`Request::Telemetry`], for those who have the engine and no session.
+    pub fn telemetry(&mut self, hot: u32) -> Telemetry {
         self.update_clock();
         self.sweep.step(&self.state);
         let seen = self.seams.control.client_counts();
