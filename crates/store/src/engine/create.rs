@@ -123,6 +123,8 @@ impl Engine {
             device_id_burnt: 0,
             container_deleted_at: 0,
             moved_bytes: 0,
+            counting: super::telemetry::Counting::default(),
+            sweep: super::telemetry::Sweep::default(),
             progress: super::tick::Progress::default(),
             pace: super::pace::Pace::default(),
             profiles: super::profile::Profiles::default(),

@@ -178,6 +178,7 @@ impl Engine {
                 }
             }
         }
+        self.counting.failed(failure.is_some());
         match (failure, purpose) {
             (Some(error), Ok(cut)) => self.cut_failed(cut, &error),
             (Some(error), Err(leaving)) => self.moves_failed(&error, leaving),
@@ -239,6 +240,7 @@ impl Engine {
         self.note_journal_dirty();
         let tag = self.tag();
         for placing in placings {
+            self.note_placing(placing);
             let twins = self.state.twins(placing);
             self.state.place(placing, &twins, tag);
             if let Target::Live { key, .. } = placing.target {
