@@ -30,9 +30,8 @@ pub use offset_map::{Entries, OffsetMap};
 pub use profile::{Learner, Profile, ProfilePoint, Seen, Speed};
 pub use records::Records;
 pub use request::{
-    Arrange, ArrangeMove, ArrangeTarget, Arrangement, Touch,
-    Check, Explanation, ExtentWhy, Finding, FlushTarget, KeyCode, Lease, Lookup, NextFrom, ObjectStat, Request,
-    Response, Run, StoreStats, VerifyReport,
+    Arrange, ArrangeMove, ArrangeTarget, Arrangement, Check, Explanation, ExtentWhy, Finding, FlushTarget, KeyCode,
+    Lease, Lookup, NextFrom, ObjectStat, Request, Response, Run, StoreStats, Touch, VerifyReport,
 };
 pub use telemetry::{
     ClientTelemetry, ContainerTelemetry, Counts, Flow, FlowEnd, FlowWhy, HEAT_AGES, HEAT_AGES_S, HOT_MAX, HeatRow,

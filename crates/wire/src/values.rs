@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cenote_model::{
-    Check, ContainerId, ContainerInfo, ContainerSpec, DeviceId, DeviceInfo, DeviceKind, DeviceSpec, DeviceState,
-    Durability, Encoding, Error, ErrorKind, Explanation, Extent, ExtentWhy, Finding, FlushTarget, IndexId, IndexKey,
-    KeyCode, Lease, Lookup, NextFrom, NodeId, ObjectId, ObjectKey, ObjectStat, Records, Request, Response, Result, Run,
-    SnapshotInfo, StoreConfig, StoreId, StoreStats, Sums, TierOptions, Update, VerifyReport,
+    Arrange, ArrangeMove, ArrangeTarget, Arrangement, Check, ContainerId, ContainerInfo, ContainerSpec, DeviceId,
+    DeviceInfo, DeviceKind, DeviceSpec, DeviceState, Durability, Encoding, Error, ErrorKind, Explanation, Extent,
+    ExtentWhy, Finding, FlushTarget, IndexId, IndexKey, KeyCode, Lease, Lookup, NextFrom, NodeId, ObjectId, ObjectKey,
+    ObjectStat, Records, Request, Response, Result, Run, SnapshotInfo, StoreConfig, StoreId, StoreStats, Sums,
+    TierOptions, Touch, Update, VerifyReport,
 };
 
 use crate::codec::{Input, Wire, malformed, put_bytes, take_bytes, wire_enum, wire_struct};
@@ -245,4 +246,5 @@ wire_enum!(Response, 1, "response", {
     19 => Snapshots(infos),
     21 => Profile(profile),
     20 => Telemetry(telemetry),
+    22 => Arranged(arrangement),
 });

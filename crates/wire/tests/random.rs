@@ -193,7 +193,7 @@ impl Random {
     fn request(&mut self) -> Request {
         let container = ContainerId(self.next());
         let limit = self.next() as u32;
-        match self.below(28) {
+        match self.below(31) {
             0 => Request::Apply {
                 checks: self.list(3, Self::check),
                 updates: self.list(20, Self::update),
@@ -237,6 +237,29 @@ impl Random {
             24 => Request::SnapshotUnpin { id: container },
             25 => Request::Profile { name: self.text(), measure_ms: limit },
             26 => Request::Telemetry { hot: limit },
+            27 => Request::Fetch {
+                key: self.key(),
+                ranges: self.list(4, |r| (r.next(), r.next())),
+                ahead: self.flag(),
+                must: self.flag(),
+            },
+            28 => {
+                Request::Touched { reads: self.list(4, |r| Touch { key: r.key(), offset: r.next(), bytes: r.next() }) }
+            }
+            29 => {
+                let target = match self.below(3) {
+                    0 => ArrangeTarget::Object(self.key()),
+                    1 => ArrangeTarget::Range { key: self.key(), offset: self.next(), len: self.next() },
+                    _ => ArrangeTarget::Container(container),
+                };
+                let to = self.option(Self::text);
+                let what = match self.below(3) {
+                    0 => Arrange::Promote { to },
+                    1 => Arrange::Demote { to },
+                    _ => Arrange::Evict,
+                };
+                Request::Arrange { target, what, dry_run: self.flag() }
+            }
             _ => Request::Shutdown,
         }
     }
@@ -251,7 +274,7 @@ impl Random {
     }
     fn response(&mut self) -> Response {
         let codes = [KeyCode::Ok, KeyCode::NotFound, KeyCode::Exists, KeyCode::Invalid, KeyCode::Limit];
-        match self.below(21) {
+        match self.below(22) {
             0 => Response::Applied {
                 epoch: self.next(),
                 codes: self.list(9, |r| codes[r.below(5) as usize]),
@@ -306,6 +329,23 @@ impl Random {
             17 => Response::Snapshots(self.list(4, Self::snapshot)),
             18 => Response::Profile(Profile { unix_ms: self.next(), points: self.list(9, Self::point) }),
             19 => Response::Telemetry(Box::new(self.telemetry())),
+            20 => Response::Arranged(Box::new(Arrangement {
+                moves: self.list(3, |r| ArrangeMove {
+                    key: r.key(),
+                    offset: r.next(),
+                    bytes: r.next(),
+                    from: r.text(),
+                    to: r.text(),
+                    cost_ns: r.next(),
+                    why: r.text(),
+                }),
+                ranges: self.next(),
+                bytes: self.next(),
+                moved_bytes: self.next(),
+                cost_ns: self.next(),
+                staying_bytes: self.next(),
+                staying_why: self.text(),
+            })),
             _ => Response::Failed(
                 Error::new(ErrorKind::from_code(1 + self.below(14) as u8).unwrap(), self.text())
                     .because(self.text())

@@ -125,6 +125,7 @@ impl Engine {
             moved_bytes: 0,
             counting: super::telemetry::Counting::default(),
             sweep: super::telemetry::Sweep::default(),
+            tiering: super::tiering::Tiering::default(),
             progress: super::tick::Progress::default(),
             pace: super::pace::Pace::default(),
             profiles: super::profile::Profiles::default(),

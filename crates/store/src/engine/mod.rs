@@ -21,6 +21,7 @@ mod session;
 mod snapshot;
 mod telemetry;
 mod tick;
+mod tiering;
 mod verify;
 
 use std::sync::Arc;
@@ -75,6 +76,7 @@ pub struct Engine {
     profiles: profile::Profiles,
     counting: telemetry::Counting,
     sweep: telemetry::Sweep,
+    tiering: tiering::Tiering,
 }
 
 impl Engine {
@@ -132,6 +134,15 @@ impl Engine {
             Request::SnapshotByName { container, name, pin } => ready(self.snapshot(session, container, &name, pin)),
             Request::SnapshotUnpin { id } => ready(self.pin(session, id, false).map(|()| Response::Done)),
             Request::Flush { target } => self.flush(target),
+            Request::Fetch { key, ranges, ahead, must } => self.fetch(key, &ranges, ahead, must),
+            Request::Touched { reads } => {
+                self.update_clock();
+                for read in reads {
+                    self.note_read(read.key, read.offset, read.bytes);
+                }
+                Outcome::Ready(Response::Done)
+            }
+            Request::Arrange { target, what, dry_run } => self.arrange(&target, what, dry_run),
             Request::DeviceAdd { spec } => ready(self.device_add(session, &spec)),
             Request::DeviceDrain { name } => self.device_drain(&name),
             Request::DeviceRemove { name } => ready(self.device_remove(session, &name)),
