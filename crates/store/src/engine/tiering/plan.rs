@@ -136,12 +136,15 @@ impl Engine {
         sampled
     }
 
-    /// True if a slot has a live object of a container with that policy.
+    /// True if a slot has a live object of a container with that policy. Not one in a snapshot: what it has in common
+    /// with the original goes where that goes, and nothing is known of the use of the rest.
     fn is_of(&self, slot: u32, policy: &str) -> bool {
         let object = self.state.objects.get(slot);
-        object.presence == Presence::Live
-            && self.is_visible(object.container)
-            && self.state.containers.at(object.container).spec.policy == policy
+        if object.presence != Presence::Live || !self.is_visible(object.container) {
+            return false;
+        }
+        let container = self.state.containers.at(object.container);
+        container.snapshot.is_none() && container.spec.policy == policy
     }
 
     /// Does what a plan says. `waiter`: who waits for the moves of the first so many ranges; gives how many these are.
