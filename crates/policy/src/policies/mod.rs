@@ -34,6 +34,12 @@ pub fn by_name(name: &str) -> Option<Arc<dyn Policy>> {
     POLICIES.iter().find(|(known, _)| *known == name).map(|(_, make)| make())
 }
 
+/// True if the policy of that name moves what is read much, so that it has to know what is read. The empty name, and
+/// `fast-first`, only look at what was not used for longest.
+pub fn is_tracking(name: &str) -> bool {
+    !name.is_empty() && name != "fast-first"
+}
+
 /// Names of all policies that need nothing but their name.
 pub fn names() -> impl Iterator<Item = &'static str> {
     POLICIES.iter().map(|(name, _)| *name)
