@@ -31,6 +31,26 @@ fn policies() -> Vec<std::sync::Arc<dyn Policy>> {
 fn run(trace: &Trace) -> Row {
     let all = policies();
     let outcomes: Vec<Outcome> = all.iter().map(|policy| Sim::new(trace, policy.as_ref(), None, true).run()).collect();
+    if std::env::var("VERBOSE").is_ok() {
+        for (policy, outcome) in all.iter().zip(&outcomes) {
+            println!(
+                "{} {}: {:.3} s, flush {:.3}, {} decisions, {} plans, {} MiB moved",
+                trace.name,
+                policy.name(),
+                outcome.io_s,
+                outcome.flush_s,
+                outcome.decisions,
+                outcome.plans,
+                outcome.moved_bytes >> 20
+            );
+            for (tier, it) in ["ram", "nvme", "ssd", "hdd"].iter().zip(outcome.by_tier) {
+                println!(
+                    "  {tier:<5} reads {:6.0} {:8.0} ms  writes {:6.0} {:8.0} ms  background {:8.0} ms",
+                    it[0], it[1], it[2], it[3], it[4]
+                );
+            }
+        }
+    }
     let foresight = all.last().expect("policies");
     let blind_s = Sim::new(trace, foresight.as_ref(), None, false).run().io_s;
     // The oracle knows when each range is read in its own run: it is run again with what the run before has shown.

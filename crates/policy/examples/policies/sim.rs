@@ -53,6 +53,8 @@ pub struct Outcome {
     pub decisions: u64,
     pub plans: u64,
     pub moved_bytes: u64,
+    /// Per tier: reads, their waits in ms, writes, their waits, background in ms.
+    pub by_tier: [[f64; 5]; 4],
 }
 
 struct Range {
@@ -119,6 +121,8 @@ pub struct Sim<'a> {
     moves: VecDeque<(usize, Action)>,
     dirty: VecDeque<usize>,
     waiting: usize,
+    /// Room that writers wait for.
+    wanted: Vec<(DeviceId, u64)>,
     busy: f32,
     last_plan: u64,
     flushing: bool,
@@ -178,6 +182,7 @@ impl<'a> Sim<'a> {
             moves: VecDeque::new(),
             dirty: VecDeque::new(),
             waiting: 0,
+            wanted: Vec::new(),
             busy: 0.0,
             last_plan: 0,
             flushing: false,
@@ -289,6 +294,8 @@ impl<'a> Sim<'a> {
         self.tiers[tier].busy_until = until;
         self.tiers[tier].foreground_ns += until - begin;
         self.clients[client].retries = 0;
+        self.outcome.by_tier[tier][0] += 1.0;
+        self.outcome.by_tier[tier][1] += (until - self.now) as f64 / 1e6;
         self.occupies(client, until);
         let container = self.container(self.ranges[range].object);
         let heat = self.ranges[range].heat;
@@ -370,6 +377,7 @@ impl<'a> Sim<'a> {
                     Decision::Wait { device, expected_ns, .. } => {
                         let again = self.clients[client].retries < 20;
                         if again {
+                            self.wanted.push((device, bytes));
                             self.plan_at_once();
                             let until = self.now + expected_ns.clamp(20_000, 50_000_000);
                             self.occupies(client, until);
@@ -389,6 +397,8 @@ impl<'a> Sim<'a> {
         let until = begin + self.tiers[tier].view.speed.write_ns(bytes) as u64;
         self.tiers[tier].busy_until = until;
         self.tiers[tier].foreground_ns += until - begin;
+        self.outcome.by_tier[tier][2] += 1.0;
+        self.outcome.by_tier[tier][3] += (until - self.now) as f64 / 1e6;
         self.occupies(client, until);
         self.clients[client].retries = 0;
         self.rhythms[container].wrote(now_ms, bytes);
@@ -470,15 +480,24 @@ impl<'a> Sim<'a> {
                 }
             })
             .collect();
+        let mut wanted: Vec<(DeviceId, u64)> = Vec::new();
+        for &(id, bytes) in &self.wanted {
+            match wanted.iter_mut().find(|(other, _)| *other == id) {
+                Some((_, sum)) => *sum += bytes,
+                None => wanted.push((id, bytes)),
+            }
+        }
         let limits = Limits {
             now_ms,
             now_unix_ms: now_ms,
             rhythm: Some(&self.store_rhythm),
+            room_wanted: &wanted,
             idle: (1.0 - self.busy).clamp(0.0, 1.0),
             ..Limits::default()
         };
         let plan = self.policy.plan(&views, &sample, &limits);
         check_plan(&plan, &views, &sample).expect("a sound plan");
+        self.wanted.clear();
         self.moves.clear();
         for planned in plan.moves {
             let range = ids[planned.range];
@@ -573,17 +592,19 @@ impl<'a> Sim<'a> {
         self.tiers[to].view.reserved_bytes += bytes;
         let read = self.tiers[from].view.speed.read_ns(bytes) as u64;
         let write = self.tiers[to].view.speed.write_ns(bytes) as u64;
-        let begin = self.now.max(self.tiers[from].busy_until).max(self.tiers[to].busy_until);
+        // Read and written in pieces, one after the other: each device is kept busy for its own part.
+        let mut until = self.now;
         for (tier, ns) in [(from, read), (to, write)] {
             self.tiers[tier].background_ns += if self.is_idle(tier) { 0 } else { ns };
-            self.tiers[tier].busy_until = begin + ns;
+            self.tiers[tier].busy_until = self.now.max(self.tiers[tier].busy_until) + ns;
+            self.outcome.by_tier[tier][4] += ns as f64 / 1e6;
+            until = until.max(self.tiers[tier].busy_until);
         }
-        // Read and written in pieces, one after the other: as long as the slower of both.
-        let until = begin + read.max(write);
         self.ranges[range].moving = true;
         let version = self.ranges[range].version;
         self.at(until, Event::Moved { range, version, to, kind });
-        self.at(begin + read.min(write), Event::Pump);
+        let first = self.tiers[from].busy_until.min(self.tiers[to].busy_until);
+        self.at(first, Event::Pump);
         true
     }
 
@@ -619,8 +640,9 @@ impl<'a> Sim<'a> {
             1 => {
                 let old = std::mem::replace(&mut it.device, to);
                 self.tiers[old].view.used_bytes -= bytes;
-                if let Some(copy) = it.copy.take() {
-                    self.tiers[copy].view.used_bytes -= bytes;
+                if it.copy == Some(to) {
+                    self.tiers[to].view.used_bytes -= bytes;
+                    it.copy = None;
                 }
             }
             _ => {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use cenote_model::Durability;
 
-use crate::drain::excess_bytes;
 use crate::place::{Refusal, refusal_for};
 use crate::view::{order, tier_order};
 use crate::{Action, Decision, DeviceView, Incoming, Limits, Plan, Planned, Policy, RangeView, Reason};
@@ -83,7 +82,7 @@ pub(crate) fn relieve<K: Ord>(
     let mut bytes_left = limits.bytes_max;
     let mut moved = vec![false; ranges.len()];
     for (at, device) in tiers.iter().enumerate() {
-        let mut excess = excess_bytes(device);
+        let mut excess = limits.to_leave_bytes(device);
         if excess == 0 {
             continue;
         }
@@ -139,6 +138,7 @@ pub(crate) fn way_out(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::excess_bytes;
     use crate::testing::{devices, range};
 
     #[test]

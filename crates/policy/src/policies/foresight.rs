@@ -22,8 +22,7 @@ use std::sync::Arc;
 
 use cenote_model::Durability;
 
-use super::fast_first::{place_by_order, way_out};
-use crate::drain::excess_bytes;
+use super::fast_first::{FastFirst, place_by_order, way_out};
 use crate::place::Refusal;
 use crate::view::tier_order;
 use crate::{
@@ -42,6 +41,8 @@ const PLACE_HORIZON_MS: f32 = 10_000.0;
 const BURST_CONFIDENCE: f32 = 0.4;
 /// The rate of reads of its container counts as so many reads of a range.
 const PRIOR_READS: f32 = 4.0;
+/// Movement is never free: it takes at least this share of its time from the foreground.
+const BUSY_MIN: f32 = 0.2;
 /// What leaves for a stream has to come back: that costs at least this share of its time.
 const STREAM_BUSY_MIN: f32 = 0.1;
 /// Moves of one plan that cost I/O, at most: the next plan knows more.
@@ -176,6 +177,18 @@ impl Policy for Foresight {
         let reason = Reason::Expected { tier, expected_ns, instead, instead_ns };
         Ok(Decision::Place { device: device.id, bytes, reason, past_watermarks: false })
     }
+    fn place_copy(&self, devices: &[DeviceView], incoming: &Incoming<'_>) -> Result<Decision, Refusal> {
+        let bytes = incoming.bytes;
+        let fits = |d: &&DeviceView| d.takes(true) && !incoming.avoid.contains(&d.id) && d.below_high_with(bytes);
+        let done = |d: &DeviceView| d.write_done_ns(bytes);
+        let Some(device) = devices.iter().filter(fits).min_by(|one, other| done(one).total_cmp(&done(other))) else {
+            return FastFirst.place_copy(devices, incoming);
+        };
+        let tier = Arc::clone(&device.name);
+        let reason =
+            Reason::Expected { instead: Arc::clone(&tier), tier, expected_ns: done(device), instead_ns: done(device) };
+        Ok(Decision::Place { device: device.id, bytes, reason, past_watermarks: false })
+    }
     fn plan(&self, devices: &[DeviceView], ranges: &[RangeView<'_>], limits: &Limits<'_>) -> Plan {
         Planning::new(devices, ranges, limits).run()
     }
@@ -191,6 +204,10 @@ struct Planning<'a> {
     /// Of each range: its tier.
     at: Vec<usize>,
     room: Vec<u64>,
+    /// Of each range: the tier where it belongs.
+    home: Vec<usize>,
+    /// By tier: who is there and does not belong there, the least worth last.
+    guests: Vec<Vec<usize>>,
     moved: Vec<bool>,
     bytes_left: u64,
     costly: usize,
@@ -213,6 +230,8 @@ impl<'a> Planning<'a> {
             next,
             at,
             room,
+            home: Vec::new(),
+            guests: Vec::new(),
             moved: vec![false; ranges.len()],
             bytes_left: limits.bytes_max,
             costly: 0,
@@ -225,6 +244,7 @@ impl<'a> Planning<'a> {
             self.relieve(tier);
         }
         self.prepare_for_burst();
+        self.assign();
         let leave = self.plan.moves.len();
         for tier in 0..self.tiers.len().saturating_sub(1) {
             if self.tiers[tier].is_online() {
@@ -256,6 +276,12 @@ impl<'a> Planning<'a> {
         let below = self.tiers.get(below).unwrap_or(&self.tiers[tier]);
         (below.speed.read_ns(range.bytes) - self.tiers[tier].speed.read_ns(range.bytes)).max(0.0)
     }
+    /// Worth of a place on one tier rather than on another, per byte.
+    fn value_against(&self, i: usize, tier: usize, other: usize) -> f32 {
+        let range = &self.ranges[i];
+        let ns = self.tiers[other].speed.read_ns(range.bytes) - self.tiers[tier].speed.read_ns(range.bytes);
+        self.next[i].reads * (ns / range.bytes.max(1) as f64) as f32
+    }
     /// Worth of the range's place on the tier, per byte.
     fn value(&self, i: usize, tier: usize) -> f32 {
         let next = &self.next[i];
@@ -269,17 +295,73 @@ impl<'a> Planning<'a> {
         self.ranges[i].heat.idle_ms(self.limits.now_ms).unwrap_or(0)
     }
 
-    /// Moves one range off a tier; false if it has nowhere to go.
+    /// Which tier each range belongs on: the worth of its place decides, tier after tier; who is there already has a bonus,
+    /// so that nothing swings.
+    fn assign(&mut self) {
+        let last = self.tiers.len().saturating_sub(1);
+        self.home = self.at.clone();
+        let mut left: Vec<usize> = (0..self.ranges.len()).filter(|i| self.may_move(*i)).collect();
+        for tier in 0..last {
+            if !self.tiers[tier].is_online() {
+                continue;
+            }
+            let here = left.iter().filter(|i| self.at[**i] == tier).map(|i| self.ranges[*i].bytes).sum::<u64>();
+            let mut room = self.room[tier] + here;
+            let worth = |i: usize| {
+                let bonus = if self.at[i] <= tier { MARGIN } else { 1.0 };
+                self.value_against(i, tier, last) * bonus
+            };
+            let mut order: Vec<(f32, usize)> = left.iter().map(|i| (worth(*i), *i)).collect();
+            order.sort_unstable_by(|one, other| other.0.total_cmp(&one.0));
+            left.clear();
+            for (value, i) in order {
+                let bytes = self.ranges[i].bytes;
+                if bytes <= room && (value > 0.0 || self.at[i] == tier) {
+                    room -= bytes;
+                    self.home[i] = tier;
+                } else {
+                    left.push(i);
+                }
+            }
+        }
+        for i in left {
+            self.home[i] = self.home[i].max(last);
+        }
+        // Who does not belong to a tier, the least worth last.
+        self.guests = (0..self.tiers.len())
+            .map(|tier| {
+                let guest = |i: &usize| self.at[*i] == tier && self.home[*i] > tier && self.may_move(*i);
+                let mut guests: Vec<(f32, usize)> =
+                    (0..self.ranges.len()).filter(guest).map(|i| (self.value(i, tier), i)).collect();
+                guests.sort_unstable_by(|one, other| other.0.total_cmp(&one.0));
+                guests.into_iter().map(|(_, i)| i).collect()
+            })
+            .collect();
+    }
+
+    /// Moves one range off a tier, to where it belongs; false if it has nowhere to go.
     fn leave(&mut self, i: usize, tier: usize, reason: Reason) -> bool {
-        let range = &self.ranges[i];
+        let range = self.ranges[i];
         let is_copy = self.at[i] != tier;
+        let below = range.copy.and_then(|copy| self.tiers.iter().position(|d| d.id == copy));
+        let home = self.home.get(i).copied().unwrap_or(usize::MAX);
         let free = range.copy.is_some() && !is_copy;
         if !free && (self.bytes_left < range.bytes || self.costly >= COSTLY_MAX) {
             return false;
         }
-        let Some((action, cost_ns)) = way_out(&self.tiers, &mut self.room, tier, range) else { return false };
+        // Between here and its copy, if it is worth a place there.
+        let between = below.is_some_and(|below| home > tier && home < below) && free && !self.is_over();
+        let persistent = || self.tiers[home].takes(range.durability != Durability::Scratch);
+        let (action, cost_ns) = if between && persistent() && self.make_room(home, range.bytes) {
+            self.room[home] -= range.bytes;
+            let cost_ns = self.tiers[tier].speed.read_ns(range.bytes) + self.tiers[home].speed.write_ns(range.bytes);
+            (Action::Demote(self.tiers[home].id), cost_ns)
+        } else {
+            let Some(way) = way_out(&self.tiers, &mut self.room, tier, &range) else { return false };
+            way
+        };
         if action != Action::Evict {
-            self.bytes_left -= range.bytes;
+            self.bytes_left = self.bytes_left.saturating_sub(range.bytes);
             self.costly += 1;
         }
         self.room[tier] += range.bytes;
@@ -292,7 +374,7 @@ impl<'a> Planning<'a> {
     /// What must leave a tier that is too full or is being emptied: what is worth least.
     fn relieve(&mut self, tier: usize) {
         let device = self.tiers[tier];
-        let mut excess = excess_bytes(device);
+        let mut excess = self.limits.to_leave_bytes(device);
         if excess == 0 {
             return;
         }
@@ -356,7 +438,8 @@ impl<'a> Planning<'a> {
     fn taken_ns(&self, i: usize, tier: usize) -> f64 {
         let (from, to) = (self.tiers[self.at[i]], self.tiers[tier]);
         let bytes = self.ranges[i].bytes;
-        f64::from(from.busy) * from.speed.read_ns(bytes) + f64::from(to.busy) * to.speed.write_ns(bytes)
+        let busy = |device: &DeviceView| f64::from(device.busy.max(BUSY_MIN));
+        busy(from) * from.speed.read_ns(bytes) + busy(to) * to.speed.write_ns(bytes)
     }
     fn is_over(&self) -> bool {
         self.costly >= COSTLY_MAX || self.plan.moves.len() >= self.limits.moves_max
@@ -426,17 +509,12 @@ impl<'a> Planning<'a> {
         }
     }
 
-    /// Promotes to a tier what is worth more there than what it displaces.
+    /// Promotes to a tier what belongs there, in the place of what does not.
     fn fill(&mut self, tier: usize) {
-        let below = |i: &usize| self.at[*i] > tier && self.may_move(*i) && self.next[*i].reads > 0.0;
+        let belongs = |i: &usize| self.home[*i] == tier && self.at[*i] > tier && self.may_move(*i);
         let mut up: Vec<(f32, usize)> =
-            (0..self.ranges.len()).filter(below).map(|i| (self.value(i, tier), i)).collect();
+            (0..self.ranges.len()).filter(belongs).map(|i| (self.value(i, tier), i)).collect();
         up.sort_unstable_by(|one, other| other.0.total_cmp(&one.0));
-        let mut out: Vec<(f32, usize)> = (0..self.ranges.len())
-            .filter(|i| self.at[*i] == tier && self.may_move(*i))
-            .map(|i| (self.value(i, tier), i))
-            .collect();
-        out.sort_unstable_by(|one, other| other.0.total_cmp(&one.0)); // least worth is last
         for (value, i) in up {
             if self.is_over() {
                 return;
@@ -444,29 +522,28 @@ impl<'a> Planning<'a> {
             let bytes = self.ranges[i].bytes;
             let gain_ns = f64::from(value) * bytes as f64;
             let cost_ns = self.taken_ns(i, tier);
-            if gain_ns <= cost_ns || bytes > self.bytes_left {
+            if gain_ns <= cost_ns * f64::from(MARGIN) || bytes > self.bytes_left {
                 continue;
             }
-            // Whom it may displace: who is worth less by a margin, after what the movement costs.
-            let most = (((gain_ns - cost_ns) / bytes as f64) as f32) / MARGIN;
-            if !self.make_room(tier, bytes, most, &mut out) {
-                continue;
+            if self.make_room(tier, bytes) {
+                self.promote(i, tier, gain_ns, cost_ns);
             }
-            self.promote(i, tier, gain_ns, cost_ns);
         }
     }
 
-    /// Lets ranges leave that are worth less than so much, until there is room.
-    fn make_room(&mut self, tier: usize, bytes: u64, most: f32, out: &mut Vec<(f32, usize)>) -> bool {
+    /// Lets ranges leave that do not belong on a tier, until there is room.
+    fn make_room(&mut self, tier: usize, bytes: u64) -> bool {
         while self.room[tier] < bytes {
-            let Some((_, victim)) = out.pop_if(|(least, _)| *least < most) else { return false };
-            if self.ranges[victim].copy.is_none() && self.is_over() {
-                return false;
+            let Some(victim) = self.guests.get_mut(tier).and_then(Vec::pop) else { return false };
+            if self.moved[victim] {
+                continue;
             }
             let theirs = self.next[victim].reads;
             let name = Arc::clone(&self.tiers[tier].name);
             let reason = Reason::LessUse { tier: name, reads: theirs, idle_ms: self.idle_ms(victim) };
-            self.leave(victim, tier, reason);
+            if !self.leave(victim, tier, reason) && self.is_over() {
+                return false;
+            }
         }
         true
     }
