@@ -172,7 +172,7 @@ pub struct RangeView<'a> {
     pub unit: Option<u64>,
     /// What a stream's prefetcher expects: when it is read next, and how sure that is.
     pub coming: Option<Coming>,
-    /// When its container is written and read.
+    /// When its object (if it has many ranges; else its container) is written and read.
     pub rhythm: Option<&'a Rhythm>,
 }
 
@@ -202,6 +202,8 @@ pub struct Limits<'a> {
     pub rhythm: Option<&'a Rhythm>,
     /// Room that writers wait for, by device: a policy that answers [`Decision::Wait`] makes it here.
     pub room_wanted: &'a [(DeviceId, u64)],
+    /// Somebody waits: nothing is to be done but to make room.
+    pub room_only: bool,
     /// Share of the time that devices have for background movement: 1 when nobody does anything, 0 when all are busy.
     pub idle: f32,
 }
@@ -224,6 +226,7 @@ impl Default for Limits<'_> {
             now_unix_ms: 0,
             rhythm: None,
             room_wanted: &[],
+            room_only: false,
             idle: 1.0,
         }
     }
@@ -240,6 +243,8 @@ pub enum Action {
     Evict,
     /// Its copy is to be on that persistent device: it is made, or moved from where it is.
     Copy(DeviceId),
+    /// It needs no copy (it is scratch, or persistent where it is read): the copy is to be given up.
+    DropCopy,
 }
 
 /// One range to be somewhere else.

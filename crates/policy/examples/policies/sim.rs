@@ -10,14 +10,14 @@ use std::collections::{BinaryHeap, VecDeque};
 use cenote_model::{ContainerId, DeviceId, DeviceKind, Durability, ObjectId, ObjectKey, Speed};
 use cenote_policy::prefetch::{AccessProfile, Prefetcher};
 use cenote_policy::{
-    Action, Coming, Decision, DeviceView, Heat, Incoming, Limits, Policy, RangeView, Rhythm, check_decision,
+    Action, Coming, Decision, DeviceView, FastFirst, Heat, Incoming, Limits, Policy, RangeView, Rhythm, check_decision,
     check_plan, excess_bytes,
 };
 
 use crate::traces::{Op, Trace};
 
 const PLAN_NS: u64 = 20_000_000;
-const PRESSURE_NS: u64 = 1_000_000;
+const PRESSURE_NS: u64 = 200_000;
 /// Background movement may take so much of a tier's time even if the tier is always busy.
 const BACKGROUND_SHARE: f64 = 0.2;
 const MS: u64 = 1_000_000;
@@ -115,6 +115,8 @@ pub struct Sim<'a> {
     clients: Vec<Client>,
     streams: Vec<Prefetcher>,
     rhythms: Vec<Rhythm>,
+    /// Of objects with many ranges.
+    object_rhythms: Vec<Rhythm>,
     store_rhythm: Rhythm,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     sequence: u64,
@@ -122,9 +124,10 @@ pub struct Sim<'a> {
     dirty: VecDeque<usize>,
     waiting: usize,
     /// Room that writers wait for.
-    wanted: Vec<(DeviceId, u64)>,
+    wanted: Vec<(usize, DeviceId, u64)>,
     busy: f32,
     last_plan: u64,
+    last_observed: u64,
     flushing: bool,
     blocked_io: usize,
     outcome: Outcome,
@@ -176,6 +179,7 @@ impl<'a> Sim<'a> {
             clients: vec![client; clients],
             streams: (0..clients).map(|_| Prefetcher::new(24, AccessProfile::default())).collect(),
             rhythms: vec![Rhythm::default(); labels],
+            object_rhythms: vec![Rhythm::default(); labels],
             store_rhythm: Rhythm::default(),
             events: BinaryHeap::new(),
             sequence: 0,
@@ -185,6 +189,7 @@ impl<'a> Sim<'a> {
             wanted: Vec::new(),
             busy: 0.0,
             last_plan: 0,
+            last_observed: 0,
             flushing: false,
             blocked_io: 0,
             outcome,
@@ -203,6 +208,10 @@ impl<'a> Sim<'a> {
         let label = self.trace.objects[object].label;
         self.trace.objects.iter().position(|other| other.label == label).unwrap_or(object)
     }
+    fn rhythm(&self, object: usize) -> &Rhythm {
+        let many = self.trace.objects[object].ranges >= 16;
+        if many { &self.object_rhythms[object] } else { &self.rhythms[self.container(object)] }
+    }
     fn key(&self, object: usize) -> ObjectKey {
         ObjectKey { container: ContainerId(1 + self.container(object) as u64), object: ObjectId(object as u128) }
     }
@@ -219,7 +228,7 @@ impl<'a> Sim<'a> {
                 Event::Ready(client) => self.ready(client),
                 Event::Moved { range, version, to, kind } => self.moved(range, version, to, kind),
                 Event::Plan => {
-                    self.plan();
+                    self.plan(false);
                     if !self.flushing {
                         self.at(self.now + PLAN_NS, Event::Plan);
                     }
@@ -300,6 +309,8 @@ impl<'a> Sim<'a> {
         let container = self.container(self.ranges[range].object);
         let heat = self.ranges[range].heat;
         self.rhythms[container].read(now_ms, &heat);
+        let object = self.ranges[range].object;
+        self.object_rhythms[object].read(now_ms, &heat);
         self.ranges[range].heat.read(now_ms, bytes);
         self.ranges[range].coming = None;
         self.outcome.reads[range].push((self.now / MS) as u32);
@@ -377,15 +388,18 @@ impl<'a> Sim<'a> {
                     Decision::Wait { device, expected_ns, .. } => {
                         let again = self.clients[client].retries < 20;
                         if again {
-                            self.wanted.push((device, bytes));
+                            self.wanted.retain(|(other, ..)| *other != client);
+                            self.wanted.push((client, device, bytes));
                             self.plan_at_once();
-                            let until = self.now + expected_ns.clamp(20_000, 50_000_000);
+                            let until = self.now + expected_ns.clamp(50_000, 50_000_000);
                             self.occupies(client, until);
                             self.clients[client].retries += 1;
                             return;
                         }
-                        let index = self.index(device);
-                        if views[index].free_bytes() >= bytes { index } else { self.tiers.len() - 1 }
+                        // Out of patience.
+                        FastFirst
+                            .place(&views, &incoming)
+                            .map_or(self.tiers.len() - 1, |placed| self.index(placed.device()))
                     }
                 }
             }
@@ -402,6 +416,7 @@ impl<'a> Sim<'a> {
         self.occupies(client, until);
         self.clients[client].retries = 0;
         self.rhythms[container].wrote(now_ms, bytes);
+        self.object_rhythms[object].wrote(now_ms, bytes);
         self.store_rhythm.wrote(now_ms, bytes);
         if excess_bytes(&self.tiers[tier].view) > 0 {
             self.plan_at_once();
@@ -434,16 +449,24 @@ impl<'a> Sim<'a> {
 
     fn plan_at_once(&mut self) {
         if self.now >= self.last_plan + PRESSURE_NS || self.last_plan == 0 {
-            self.plan();
+            self.plan(true);
         }
     }
 
-    fn plan(&mut self) {
-        let elapsed = (self.now - self.last_plan) as f32;
+    /// How busy devices have been since this was asked last.
+    fn observe(&mut self) {
+        let elapsed = (self.now - self.last_observed) as f32;
         for tier in &mut self.tiers {
             let weight = (elapsed / 500e6).min(1.0);
             let share = (std::mem::take(&mut tier.foreground_ns) as f32 / elapsed.max(1.0)).min(1.0);
             tier.busy += weight * (share - tier.busy);
+        }
+        self.last_observed = self.now;
+    }
+
+    fn plan(&mut self, room_only: bool) {
+        if !room_only {
+            self.observe();
         }
         self.last_plan = self.now;
         let share = self.blocked_io as f32 / self.clients.len() as f32;
@@ -476,12 +499,12 @@ impl<'a> Sim<'a> {
                     age_ms: now_ms - range.made_ms,
                     unit: Some(range.object as u64),
                     coming: self.truth(*i).or(stream),
-                    rhythm: Some(&self.rhythms[self.container(range.object)]),
+                    rhythm: Some(self.rhythm(range.object)),
                 }
             })
             .collect();
         let mut wanted: Vec<(DeviceId, u64)> = Vec::new();
-        for &(id, bytes) in &self.wanted {
+        for &(_, id, bytes) in &self.wanted {
             match wanted.iter_mut().find(|(other, _)| *other == id) {
                 Some((_, sum)) => *sum += bytes,
                 None => wanted.push((id, bytes)),
@@ -492,19 +515,30 @@ impl<'a> Sim<'a> {
             now_unix_ms: now_ms,
             rhythm: Some(&self.store_rhythm),
             room_wanted: &wanted,
+            room_only,
             idle: (1.0 - self.busy).clamp(0.0, 1.0),
             ..Limits::default()
         };
         let plan = self.policy.plan(&views, &sample, &limits);
         check_plan(&plan, &views, &sample).expect("a sound plan");
         self.wanted.clear();
-        self.moves.clear();
+        if !room_only {
+            self.moves.clear();
+        }
         for planned in plan.moves {
             let range = ids[planned.range];
             if planned.action == Action::Evict {
                 self.evict(range);
+            } else if planned.action == Action::DropCopy {
+                if let Some(copy) = self.ranges[range].copy.take() {
+                    self.tiers[copy].view.used_bytes -= self.ranges[range].bytes;
+                }
             } else {
-                self.moves.push_back((range, planned.action));
+                if room_only {
+                    self.moves.push_front((range, planned.action));
+                } else {
+                    self.moves.push_back((range, planned.action));
+                }
             }
         }
     }
@@ -544,7 +578,7 @@ impl<'a> Sim<'a> {
                 Action::Promote(to) => (self.index(to), 0),
                 Action::Demote(to) => (self.index(to), 1),
                 Action::Copy(to) => (self.index(to), 2),
-                Action::Evict => continue,
+                Action::Evict | Action::DropCopy => continue,
             };
             if !self.start(range, to, kind) && self.ranges[range].device != to {
                 kept.push_back((range, action));

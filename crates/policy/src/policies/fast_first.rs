@@ -101,7 +101,7 @@ pub(crate) fn relieve<K: Ord>(
             let Some((action, cost_ns)) = way_out(&tiers, &mut room, at, range) else { continue };
             moved[i] = true; // it may be read on one full tier and have its copy on another
             excess = excess.saturating_sub(range.bytes);
-            bytes_left -= if action == Action::Evict { 0 } else { range.bytes };
+            bytes_left -= if cost_ns > 0.0 { range.bytes } else { 0 };
             let reason = Reason::leaves(device, idle_ms, range.copy.is_some());
             if plan.moves.is_empty() {
                 plan.reason = reason.clone();
@@ -122,6 +122,11 @@ pub(crate) fn way_out(
     let is_copy = range.copy == Some(tiers[at].id);
     if range.copy.is_some() && !is_copy {
         return Some((Action::Evict, 0.0));
+    }
+    let here = tiers.iter().find(|d| d.id == range.device);
+    let is_spare = range.durability == Durability::Scratch || here.is_some_and(|d| d.kind.is_persistent());
+    if is_copy && is_spare && here.is_some_and(|d| d.is_online() && !d.is_cache) {
+        return Some((Action::DropCopy, 0.0));
     }
     let persistent_only = is_copy || !matches!(range.durability, Durability::Scratch);
     let fits =

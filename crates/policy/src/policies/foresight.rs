@@ -37,6 +37,8 @@ const UNKNOWN_MS: f32 = 20_000.0;
 const UNKNOWN_P: f32 = 0.5;
 /// New bytes are placed in view of reads within so many milliseconds.
 const PLACE_HORIZON_MS: f32 = 10_000.0;
+/// To make room where copies are elsewhere takes about so long, and somebody else may miss what leaves.
+const MAKE_ROOM_NS: f64 = 200_000.0;
 /// A burst is prepared for when it is so sure.
 const BURST_CONFIDENCE: f32 = 0.4;
 /// The rate of reads of its container counts as so many reads of a range.
@@ -152,6 +154,7 @@ impl Policy for Foresight {
             if !device.below_high_with(bytes) {
                 let after =
                     device.used_bytes.saturating_sub(device.evictable_bytes).saturating_add(device.reserved_bytes);
+                let cost_ns = cost_ns + MAKE_ROOM_NS;
                 if after.saturating_add(bytes) <= device.high_bytes() && makes_room.is_none_or(|(_, ns)| cost_ns < ns) {
                     makes_room = Some((device, cost_ns));
                 }
@@ -169,7 +172,7 @@ impl Policy for Foresight {
         {
             let instead_ns = best.map_or(f64::INFINITY, |(_, ns)| ns);
             let reason = Reason::FlushFirst { tier: Arc::clone(&device.name), expected_ns, instead_ns };
-            return Ok(Decision::Wait { device: device.id, expected_ns: 0, reason });
+            return Ok(Decision::Wait { device: device.id, expected_ns: MAKE_ROOM_NS as u64, reason });
         }
         let Some((device, expected_ns)) = best else { return place_by_order(devices, incoming) };
         let (instead, instead_ns) = second.unwrap_or((device, expected_ns));
@@ -243,6 +246,9 @@ impl<'a> Planning<'a> {
         for tier in 0..self.tiers.len() {
             self.relieve(tier);
         }
+        if self.limits.room_only {
+            return self.finish();
+        }
         self.prepare_for_burst();
         self.assign();
         let leave = self.plan.moves.len();
@@ -258,6 +264,10 @@ impl<'a> Planning<'a> {
             _ => f64::INFINITY,
         };
         self.plan.moves[leave..].sort_by(|one, other| rate(other).total_cmp(&rate(one)));
+        self.finish()
+    }
+
+    fn finish(mut self) -> Plan {
         if let Some(first) = self.plan.moves.first() {
             self.plan.reason = first.reason.clone();
         }
@@ -341,12 +351,16 @@ impl<'a> Planning<'a> {
 
     /// Moves one range off a tier, to where it belongs; false if it has nowhere to go.
     fn leave(&mut self, i: usize, tier: usize, reason: Reason) -> bool {
+        if self.moved[i] {
+            return false; // it made room for another
+        }
         let range = self.ranges[i];
         let is_copy = self.at[i] != tier;
         let below = range.copy.and_then(|copy| self.tiers.iter().position(|d| d.id == copy));
         let home = self.home.get(i).copied().unwrap_or(usize::MAX);
         let free = range.copy.is_some() && !is_copy;
-        if !free && (self.bytes_left < range.bytes || self.costly >= COSTLY_MAX) {
+        let may_cost = !free && range.durability != Durability::Scratch;
+        if may_cost && (self.bytes_left < range.bytes || self.costly >= COSTLY_MAX) {
             return false;
         }
         // Between here and its copy, if it is worth a place there.
@@ -360,7 +374,7 @@ impl<'a> Planning<'a> {
             let Some(way) = way_out(&self.tiers, &mut self.room, tier, &range) else { return false };
             way
         };
-        if action != Action::Evict {
+        if cost_ns > 0.0 {
             self.bytes_left = self.bytes_left.saturating_sub(range.bytes);
             self.costly += 1;
         }
