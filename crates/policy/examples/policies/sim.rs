@@ -498,7 +498,7 @@ impl<'a> Sim<'a> {
                     object_bytes: u64::from(self.trace.objects[range.object].ranges) * range.bytes,
                     age_ms: now_ms - range.made_ms,
                     unit: Some(range.object as u64),
-                    coming: self.truth(*i).or(stream),
+                    coming: stream,
                     rhythm: Some(self.rhythm(range.object)),
                 }
             })

@@ -55,20 +55,21 @@ const COSTLY_MAX: usize = 64;
 pub struct Foresight;
 
 /// What is expected of a range.
-#[derive(Clone, Copy, Debug)]
-struct Next {
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Next {
     /// Milliseconds until the next read.
-    in_ms: f32,
+    pub in_ms: f32,
     /// The probability that there is one.
-    p: f32,
+    pub p: f32,
     /// Reads in the horizon.
-    reads: f32,
+    pub reads: f32,
     /// A stream has announced it.
-    announced: bool,
+    pub announced: bool,
 }
 
 impl Next {
-    const NEVER: Self = Self { in_ms: f32::MAX, p: 0.0, reads: 0.0, announced: false };
+    /// It will not be read.
+    pub const NEVER: Self = Self { in_ms: f32::MAX, p: 0.0, reads: 0.0, announced: false };
 
     /// A time that is expected once, seen after some of it is over; who is late is ever less probable.
     fn once(expected_ms: f32, age_ms: f32, share: f32, horizon_ms: f32) -> Self {
@@ -122,6 +123,22 @@ fn tiers_of(devices: &[DeviceView]) -> Vec<&DeviceView> {
     let mut tiers: Vec<&DeviceView> = devices.iter().collect();
     tiers.sort_unstable_by(|one, other| tier_order(one, other));
     tiers
+}
+
+impl Foresight {
+    /// A plan from what somebody else expects of each range; `None` to make up its own mind.
+    pub fn plan_knowing(
+        devices: &[DeviceView],
+        ranges: &[RangeView<'_>],
+        limits: &Limits<'_>,
+        next: Option<Vec<Next>>,
+    ) -> Plan {
+        let horizon_ms = limits.horizon_ms as f32;
+        let of = |range: &RangeView<'_>| Next::of(&range.heat, range.coming, range.rhythm, limits.now_ms, horizon_ms);
+        let next = next.filter(|next| next.len() == ranges.len());
+        let next = next.unwrap_or_else(|| ranges.iter().map(of).collect());
+        Planning::new(devices, ranges, limits, next).run()
+    }
 }
 
 impl Policy for Foresight {
@@ -193,7 +210,7 @@ impl Policy for Foresight {
         Ok(Decision::Place { device: device.id, bytes, reason, past_watermarks: false })
     }
     fn plan(&self, devices: &[DeviceView], ranges: &[RangeView<'_>], limits: &Limits<'_>) -> Plan {
-        Planning::new(devices, ranges, limits).run()
+        Self::plan_knowing(devices, ranges, limits, None)
     }
 }
 
@@ -218,13 +235,10 @@ struct Planning<'a> {
 }
 
 impl<'a> Planning<'a> {
-    fn new(devices: &'a [DeviceView], ranges: &'a [RangeView<'a>], limits: &'a Limits<'a>) -> Self {
+    fn new(devices: &'a [DeviceView], ranges: &'a [RangeView<'a>], limits: &'a Limits<'a>, next: Vec<Next>) -> Self {
         let tiers = tiers_of(devices);
         let at =
             ranges.iter().map(|range| tiers.iter().position(|d| d.id == range.device).unwrap_or(usize::MAX)).collect();
-        let horizon_ms = limits.horizon_ms as f32;
-        let of = |range: &RangeView<'_>| Next::of(&range.heat, range.coming, range.rhythm, limits.now_ms, horizon_ms);
-        let next = ranges.iter().map(of).collect();
         let room = tiers.iter().map(|d| if d.takes(false) || d.is_cache { d.room_bytes() } else { 0 }).collect();
         Self {
             tiers,
@@ -489,6 +503,9 @@ impl<'a> Planning<'a> {
         let mut lead_ns = vec![0.0; self.tiers.len()];
         for i in up {
             let (range, next) = (&self.ranges[i], self.next[i]);
+            if self.moved[i] {
+                continue;
+            }
             if self.is_over() || range.bytes > self.bytes_left {
                 return;
             }
@@ -515,7 +532,7 @@ impl<'a> Planning<'a> {
                 let reason = Reason::LessUse { tier: tier_name, reads: theirs.reads, idle_ms: self.idle_ms(victim) };
                 self.leave(victim, tier, reason);
             }
-            if gain_ns <= cost_ns {
+            if gain_ns <= cost_ns || self.moved[i] {
                 continue;
             }
             lead_ns[self.at[i]] += fetch_ns;
@@ -536,10 +553,10 @@ impl<'a> Planning<'a> {
             let bytes = self.ranges[i].bytes;
             let gain_ns = f64::from(value) * bytes as f64;
             let cost_ns = self.taken_ns(i, tier);
-            if gain_ns <= cost_ns * f64::from(MARGIN) || bytes > self.bytes_left {
+            if gain_ns <= cost_ns * f64::from(MARGIN) || bytes > self.bytes_left || self.moved[i] {
                 continue;
             }
-            if self.make_room(tier, bytes) {
+            if self.make_room(tier, bytes) && !self.moved[i] {
                 self.promote(i, tier, gain_ns, cost_ns);
             }
         }

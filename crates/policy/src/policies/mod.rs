@@ -9,7 +9,7 @@ mod recent;
 
 pub use data_locality::DataLocality;
 pub use fast_first::FastFirst;
-pub use foresight::Foresight;
+pub use foresight::{Foresight, Next};
 pub use hot_data::HotData;
 pub use max_bandwidth::MaxBandwidth;
 
