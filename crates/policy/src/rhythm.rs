@@ -157,6 +157,15 @@ impl Rhythm {
     pub fn pause_ms(&self) -> Option<f32> {
         (self.bursts > 0).then_some(self.pause_mean_ms)
     }
+    /// Bytes for which room is worth having: those of the mean burst; of who writes without pauses those of half a second.
+    /// `None` while nothing is being written.
+    pub fn room_bytes(&self, now_ms: u64) -> Option<u64> {
+        if self.bursts > 0 {
+            return Some(self.burst_mean_bytes as u64);
+        }
+        let ms = self.last_ms.saturating_sub(self.began_ms).max(1) as f32;
+        self.is_in_burst(now_ms).then(|| (self.burst_bytes * (500.0 / ms).min(1.0)) as u64)
+    }
     /// Bursts seen to their end.
     pub fn bursts(&self) -> u32 {
         self.bursts

@@ -45,6 +45,12 @@ const BURST_CONFIDENCE: f32 = 0.4;
 const PRIOR_READS: f32 = 4.0;
 /// Movement is never free: it takes at least this share of its time from the foreground.
 const BUSY_MIN: f32 = 0.2;
+/// Devices that are busier than this are left alone.
+const BUSY_TO_DRAIN: f32 = 0.5;
+/// Fewer reads expected in the horizon are none.
+const COLD_READS: f32 = 0.1;
+/// Ranges that leave one tier ahead of a burst in one plan.
+const DRAIN_MAX: usize = 16;
 /// What leaves for a stream has to come back: that costs at least this share of its time.
 const STREAM_BUSY_MIN: f32 = 0.1;
 /// Moves of one plan that cost I/O, at most: the next plan knows more.
@@ -264,6 +270,7 @@ impl<'a> Planning<'a> {
             return self.finish();
         }
         self.prepare_for_burst();
+        self.drain_ahead();
         self.assign();
         let leave = self.plan.moves.len();
         for tier in 0..self.tiers.len().saturating_sub(1) {
@@ -460,6 +467,35 @@ impl<'a> Planning<'a> {
         }
         // What is promised to the burst is nobody else's.
         self.room[0] = self.room[0].saturating_sub(wanted);
+    }
+
+    /// Room on all but the lowest tier for two bursts, made while devices are idle, from what is hardly going to be read: else
+    /// the writes of the day when all but the lowest tier is full wait for that.
+    fn drain_ahead(&mut self) {
+        let Some(burst) = self.limits.rhythm.and_then(|rhythm| rhythm.room_bytes(self.limits.now_ms)) else { return };
+        for tier in 0..self.tiers.len().saturating_sub(1) {
+            let (device, below) = (self.tiers[tier], self.tiers[tier + 1]);
+            let wanted = (2 * burst).min(device.high_bytes() / 2);
+            if !device.is_online() || self.room[tier] >= wanted || device.busy.max(below.busy) > BUSY_TO_DRAIN {
+                continue;
+            }
+            let here = |i: &usize| self.at[*i] == tier || self.ranges[*i].copy == Some(device.id);
+            // Of the top what must be persistent is copied anyway, and then leaves when it must, without I/O.
+            let stays = |i: &usize| tier == 0 && self.ranges[*i].durability != Durability::Scratch;
+            let cold = |i: &usize| self.next[*i].reads < COLD_READS && !self.next[*i].announced && !stays(i);
+            let mut order: Vec<(f32, usize)> = (0..self.ranges.len())
+                .filter(|i| self.may_move(*i) && here(i) && cold(i))
+                .map(|i| (self.next[i].reads, i))
+                .collect();
+            order.sort_unstable_by(|one, other| one.0.total_cmp(&other.0));
+            for (_, i) in order.into_iter().take(DRAIN_MAX) {
+                if self.room[tier] >= wanted || self.is_over() {
+                    break;
+                }
+                let reason = Reason::Reserve { tier: Arc::clone(&device.name), bytes: 2 * burst, in_ms: 0 };
+                self.leave(i, tier, reason);
+            }
+        }
     }
 
     /// Time that movement of the range to the tier takes from the foreground.
