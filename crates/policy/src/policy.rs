@@ -172,7 +172,7 @@ pub struct RangeView<'a> {
     pub unit: Option<u64>,
     /// What a stream's prefetcher expects: when it is read next, and how sure that is.
     pub coming: Option<Coming>,
-    /// When its object (if it has many ranges; else its container) is written and read.
+    /// When its object (if that [`Rhythm::is_telling`], else its container) is written and read.
     pub rhythm: Option<&'a Rhythm>,
 }
 

@@ -87,7 +87,12 @@ impl Rhythm {
     pub fn reread_rate(&self, now_ms: u64) -> Option<(f32, f32)> {
         let seen_ms = now_ms.saturating_sub(self.first_read_ms) as f32;
         let window_ms = ((1.0 - decay(seen_ms)) * HALF_LIFE_MS / std::f32::consts::LN_2).max(1.0);
-        (self.read_first >= 8.0).then(|| (self.rereads_at(now_ms) / self.read_first / window_ms, window_ms))
+        self.is_telling().then(|| (self.rereads_at(now_ms) / self.read_first / window_ms, window_ms))
+    }
+    /// True if enough of its ranges were read to say something of the others: an object's own rhythm is to be preferred
+    /// to its container's then.
+    pub fn is_telling(&self) -> bool {
+        self.read_first >= 8.0
     }
     /// For what was written and not read yet: milliseconds from the write to the first read, and the share that is read.
     pub fn read_back(&self) -> Option<(f32, f32)> {

@@ -209,8 +209,8 @@ impl<'a> Sim<'a> {
         self.trace.objects.iter().position(|other| other.label == label).unwrap_or(object)
     }
     fn rhythm(&self, object: usize) -> &Rhythm {
-        let many = self.trace.objects[object].ranges >= 16;
-        if many { &self.object_rhythms[object] } else { &self.rhythms[self.container(object)] }
+        let own = &self.object_rhythms[object];
+        if own.is_telling() { own } else { &self.rhythms[self.container(object)] }
     }
     fn key(&self, object: usize) -> ObjectKey {
         ObjectKey { container: ContainerId(1 + self.container(object) as u64), object: ObjectId(object as u128) }

@@ -336,6 +336,7 @@ pub fn held_out() -> Vec<Trace> {
         passes("epochs-shuffled", 160, 8, 4.0, Some(117)),
         mixed("mixed-large", 115, 250, 300),
         small("small-objects", 116, 2000, 128 << 10, 6000),
+        checkpoint("bursts-late", 117, 4, 30, 7, 1800, 40),
         update("update-sweep", 140, 6, 4.0),
     ]
 }
