@@ -5,7 +5,9 @@ mod report;
 mod sim;
 mod traces;
 
-use cenote_policy::{Policy, by_name};
+use std::sync::Arc;
+
+use cenote_policy::{Policy, by_name, from_schema};
 
 use crate::sim::{Outcome, Sim};
 use crate::traces::Trace;
@@ -25,8 +27,35 @@ pub struct Row {
 
 pub const POLICIES: [&str; 6] = ["fast-first", "max-bandwidth", "data-locality", "hot-data", "user", "foresight"];
 
-fn policies() -> Vec<std::sync::Arc<dyn Policy>> {
-    POLICIES.iter().filter_map(|name| by_name(name)).collect()
+/// What somebody would write who knows which kinds of data there are.
+const SCHEMA: &str = r#"
+version = 1
+fallback = "hot-data"
+
+[[rule]]
+name = "streams"
+label = "stream"
+tier = ["ram", "nvme", "ssd"]
+demote-after = "1s"
+demote-to = "ssd"
+
+[[rule]]
+name = "checkpoints"
+label = "checkpoint"
+tier = ["ram", "nvme", "ssd"]
+demote-after = "2s"
+demote-to = "hdd"
+
+[[rule]]
+name = "temporary"
+label = "temporary"
+tier = ["ram", "nvme"]
+pin = true
+"#;
+
+fn policies() -> Vec<Arc<dyn Policy>> {
+    let user = || from_schema(SCHEMA, &sim::tiers()).expect("a sound schema");
+    POLICIES.iter().map(|name| by_name(name).unwrap_or_else(user)).collect()
 }
 
 fn run(trace: &Trace) -> Row {

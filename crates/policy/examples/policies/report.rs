@@ -25,7 +25,7 @@ fn present(rows: &[Row]) -> usize {
 
 pub fn print(title: &str, rows: &[Row]) {
     let count = present(rows);
-    let names: Vec<&str> = POLICIES.iter().copied().filter(|name| cenote_policy::by_name(name).is_some()).collect();
+    let names = POLICIES;
     println!("\n{title}: seconds of I/O");
     print!("{:<16}", "trace");
     names.iter().for_each(|name| print!("{name:>14}"));
@@ -51,7 +51,7 @@ pub fn print(title: &str, rows: &[Row]) {
 /// Bars: I/O time of each policy relative to the slowest, trace by trace.
 pub fn svg(title: &str, rows: &[Row]) -> String {
     const COLOURS: [&str; 8] = ["#9aa5b1", "#6c8ebf", "#82b366", "#d6b656", "#b085c5", "#b85450", "#444444", "#000000"];
-    let names: Vec<&str> = POLICIES.iter().copied().filter(|name| cenote_policy::by_name(name).is_some()).collect();
+    let names = POLICIES;
     let (bar, gap, left) = (12, 14, 130);
     let per_trace = (names.len() + 1) * bar + gap;
     let height = rows.len() * per_trace + 70;

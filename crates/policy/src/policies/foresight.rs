@@ -104,13 +104,11 @@ impl Next {
             // Its own rate, as far as it was seen often enough, else that of its container (a gamma prior of that mean).
             let rereads = (heat.read_count(now_ms) - 1.0).max(0.0);
             let rate = (rereads + PRIOR_READS) / (window_ms + PRIOR_READS / mean_rate.max(1e-9));
-            let (in_ms, p) = match heat.next_read(now_ms).filter(|_| heat.reads() >= 3) {
-                Some(known) => known,
-                None => {
-                    let late = (age * rate - 1.0).max(0.0) / 4.0;
-                    (1.0 / rate, 1.0 / (1.0 + late * late))
-                }
+            let by_rate = || {
+                let late = (age * rate - 1.0).max(0.0) / 4.0;
+                (1.0 / rate, 1.0 / (1.0 + late * late))
             };
+            let (in_ms, p) = heat.next_read(now_ms).filter(|_| heat.reads() >= 3).unwrap_or_else(by_rate);
             return Self { in_ms, p, reads: p * rate * horizon_ms, announced: false };
         }
         match heat.written_ms_ago(now_ms) {
