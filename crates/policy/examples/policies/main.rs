@@ -13,19 +13,19 @@ use crate::sim::{Outcome, Sim};
 use crate::traces::Trace;
 
 /// One trace on all policies.
-pub struct Row {
-    pub trace: &'static str,
+struct Row {
+    trace: &'static str,
     /// Seconds of I/O by policy, in the order of [`POLICIES`].
-    pub io_s: Vec<f64>,
+    io_s: Vec<f64>,
     /// Foresight without what streams foresee.
-    pub blind_s: f64,
+    blind_s: f64,
     /// What knowing the future gives.
-    pub oracle_s: f64,
+    oracle_s: f64,
     /// No schedule whatever can be faster.
-    pub bound_s: f64,
+    bound_s: f64,
 }
 
-pub const POLICIES: [&str; 6] = ["fast-first", "max-bandwidth", "data-locality", "hot-data", "user", "foresight"];
+const POLICIES: [&str; 6] = ["fast-first", "max-bandwidth", "data-locality", "hot-data", "user", "foresight"];
 
 /// What somebody would write who knows which kinds of data there are.
 const SCHEMA: &str = r#"

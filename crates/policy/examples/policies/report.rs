@@ -28,7 +28,9 @@ pub fn print(title: &str, rows: &[Row]) {
     let names = POLICIES;
     println!("\n{title}: seconds of I/O");
     print!("{:<16}", "trace");
-    names.iter().for_each(|name| print!("{name:>14}"));
+    for name in names {
+        print!("{name:>14}");
+    }
     println!("{:>10}{:>9}{:>9} | {:>9}{:>10}", "no stream", "oracle", "bound", "to best", "to oracle");
     let (mut to_best, mut to_oracle) = (0.0, 0.0);
     let mut logs = vec![0.0; count];
@@ -44,7 +46,9 @@ pub fn print(title: &str, rows: &[Row]) {
         row.io_s.iter().zip(&mut logs).for_each(|(io_s, log)| *log += (io_s / ours).ln() / rows.len() as f64);
     }
     print!("{:<16}", "× foresight");
-    logs.iter().for_each(|log| print!("{:>14.2}", log.exp()));
+    for log in logs {
+        print!("{:>14.2}", log.exp());
+    }
     println!("{:>28} | {to_best:>9.2}{to_oracle:>10.2}", "mean");
 }
 

@@ -533,12 +533,10 @@ impl<'a> Sim<'a> {
                 if let Some(copy) = self.ranges[range].copy.take() {
                     self.tiers[copy].view.used_bytes -= self.ranges[range].bytes;
                 }
+            } else if room_only {
+                self.moves.push_front((range, planned.action));
             } else {
-                if room_only {
-                    self.moves.push_front((range, planned.action));
-                } else {
-                    self.moves.push_back((range, planned.action));
-                }
+                self.moves.push_back((range, planned.action));
             }
         }
     }
