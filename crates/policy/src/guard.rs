@@ -110,6 +110,12 @@ impl Policy for Guard {
     }
 }
 
+/// True if nothing is lost with the range's copy: it is scratch, or persistent where it is read.
+pub(crate) fn copy_is_spare(range: &RangeView<'_>, devices: &[DeviceView]) -> bool {
+    let persistent = || devices.iter().any(|d| d.id == range.device && d.kind.is_persistent());
+    range.durability == cenote_model::Durability::Scratch || persistent()
+}
+
 fn panic_words(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without words")
@@ -143,7 +149,11 @@ pub fn check_plan(plan: &Plan, devices: &[DeviceView], ranges: &[RangeView<'_>])
         }
         let target = match planned.action {
             Action::Evict if range.copy.is_none() => return Err("something without a copy is to be evicted".into()),
-            Action::Evict => continue,
+            Action::DropCopy if range.copy.is_none() => return Err("a copy that there is not is to be given up".into()),
+            Action::DropCopy if !copy_is_spare(range, devices) => {
+                return Err(format!("the copy of range {} is what its durability promises", planned.range));
+            }
+            Action::Evict | Action::DropCopy => continue,
             Action::Promote(to) | Action::Demote(to) | Action::Copy(to) => to,
         };
         let device = devices.iter().find(|d| d.id == target).ok_or_else(|| format!("there is no device {target}"))?;

@@ -13,6 +13,7 @@ mod policy;
 pub mod prefetch;
 mod reason;
 mod rhythm;
+pub mod schema;
 #[cfg(test)]
 mod testing;
 mod view;
@@ -21,7 +22,9 @@ pub use drain::{Candidate, DrainPlan, Leaving, excess_bytes, plan_drain};
 pub use guard::{Guard, check_decision, check_plan};
 pub use heat::Heat;
 pub use place::{PlaceRequest, Placed, Refusal, place, place_copy};
-pub use policies::{DataLocality, FastFirst, Foresight, HotData, MaxBandwidth, by_name, is_tracking, names};
+pub use policies::{
+    DataLocality, FastFirst, Foresight, HotData, MaxBandwidth, Next, User, by_name, from_schema, is_tracking, names,
+};
 pub use policy::{Action, Coming, Decision, Incoming, Limits, Plan, Planned, Policy, RangeView};
 pub use reason::Reason;
 pub use rhythm::{Burst, Rhythm};

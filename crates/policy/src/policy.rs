@@ -2,6 +2,7 @@
 
 use cenote_model::{DeviceId, Durability, ObjectKey};
 
+use crate::drain::excess_bytes;
 use crate::place::{Refusal, place_copy};
 use crate::{DeviceView, Heat, Reason, Rhythm};
 
@@ -114,7 +115,7 @@ pub enum Decision {
         /// True if every tier is above its high watermark: only to be followed by what must be placed at all costs.
         past_watermarks: bool,
     },
-    /// They wait until a device has room, and ask again.
+    /// They wait until a device has room (see [`Limits::room_wanted`]), and ask again.
     Wait {
         /// The device that is to get room.
         device: DeviceId,
@@ -171,7 +172,7 @@ pub struct RangeView<'a> {
     pub unit: Option<u64>,
     /// What a stream's prefetcher expects: when it is read next, and how sure that is.
     pub coming: Option<Coming>,
-    /// When its container is written and read.
+    /// When its object (if that [`Rhythm::is_telling`], else its container) is written and read.
     pub rhythm: Option<&'a Rhythm>,
 }
 
@@ -199,8 +200,20 @@ pub struct Limits<'a> {
     pub now_unix_ms: u64,
     /// When the store is written.
     pub rhythm: Option<&'a Rhythm>,
+    /// Room that writers wait for, by device: a policy that answers [`Decision::Wait`] makes it here.
+    pub room_wanted: &'a [(DeviceId, u64)],
+    /// Somebody waits: nothing is to be done but to make room.
+    pub room_only: bool,
     /// Share of the time that devices have for background movement: 1 when nobody does anything, 0 when all are busy.
     pub idle: f32,
+}
+
+impl Limits<'_> {
+    /// Bytes that have to leave a device: what is too much, and what makes the room that writers wait for.
+    pub fn to_leave_bytes(&self, device: &DeviceView) -> u64 {
+        let wanted = self.room_wanted.iter().find(|(id, _)| *id == device.id).map_or(0, |(_, bytes)| *bytes);
+        excess_bytes(device).max(wanted.saturating_sub(device.room_bytes()).min(device.used_bytes))
+    }
 }
 
 impl Default for Limits<'_> {
@@ -212,6 +225,8 @@ impl Default for Limits<'_> {
             now_ms: 0,
             now_unix_ms: 0,
             rhythm: None,
+            room_wanted: &[],
+            room_only: false,
             idle: 1.0,
         }
     }
@@ -222,12 +237,14 @@ impl Default for Limits<'_> {
 pub enum Action {
     /// It is to be read from that faster device; where it is now stays as its copy if that is persistent.
     Promote(DeviceId),
-    /// It is to be on that slower device and no longer where it is read now.
+    /// It is to be on that slower device and no longer where it is read now; a copy elsewhere stays.
     Demote(DeviceId),
     /// It has a copy below: that is to be its only place.
     Evict,
     /// Its copy is to be on that persistent device: it is made, or moved from where it is.
     Copy(DeviceId),
+    /// It needs no copy (it is scratch, or persistent where it is read): the copy is to be given up.
+    DropCopy,
 }
 
 /// One range to be somewhere else.

@@ -87,7 +87,12 @@ impl Rhythm {
     pub fn reread_rate(&self, now_ms: u64) -> Option<(f32, f32)> {
         let seen_ms = now_ms.saturating_sub(self.first_read_ms) as f32;
         let window_ms = ((1.0 - decay(seen_ms)) * HALF_LIFE_MS / std::f32::consts::LN_2).max(1.0);
-        (self.read_first >= 8.0).then(|| (self.rereads_at(now_ms) / self.read_first / window_ms, window_ms))
+        self.is_telling().then(|| (self.rereads_at(now_ms) / self.read_first / window_ms, window_ms))
+    }
+    /// True if enough of its ranges were read to say something of the others: an object's own rhythm is to be preferred
+    /// to its container's then.
+    pub fn is_telling(&self) -> bool {
+        self.read_first >= 8.0
     }
     /// For what was written and not read yet: milliseconds from the write to the first read, and the share that is read.
     pub fn read_back(&self) -> Option<(f32, f32)> {
@@ -156,6 +161,15 @@ impl Rhythm {
     /// Milliseconds of the mean pause, once one was seen.
     pub fn pause_ms(&self) -> Option<f32> {
         (self.bursts > 0).then_some(self.pause_mean_ms)
+    }
+    /// Bytes for which room is worth having: those of the mean burst; of who writes without pauses those of half a second.
+    /// `None` while nothing is being written.
+    pub fn room_bytes(&self, now_ms: u64) -> Option<u64> {
+        if self.bursts > 0 {
+            return Some(self.burst_mean_bytes as u64);
+        }
+        let ms = self.last_ms.saturating_sub(self.began_ms).max(1) as f32;
+        self.is_in_burst(now_ms).then(|| (self.burst_bytes * (500.0 / ms).min(1.0)) as u64)
     }
     /// Bursts seen to their end.
     pub fn bursts(&self) -> u32 {

@@ -1,46 +1,91 @@
 //! The policies side by side on traces, in simulated time: `make policies`. Prints a table, writes an SVG if given a path.
 
+mod oracle;
 mod report;
 mod sim;
 mod traces;
 
-use cenote_policy::{Policy, by_name};
+use std::sync::Arc;
+
+use cenote_policy::{Policy, by_name, from_schema};
 
 use crate::sim::{Outcome, Sim};
 use crate::traces::Trace;
 
 /// One trace on all policies.
-pub struct Row {
-    pub trace: &'static str,
+struct Row {
+    trace: &'static str,
     /// Seconds of I/O by policy, in the order of [`POLICIES`].
-    pub io_s: Vec<f64>,
+    io_s: Vec<f64>,
     /// Foresight without what streams foresee.
-    pub blind_s: f64,
+    blind_s: f64,
     /// What knowing the future gives.
-    pub oracle_s: f64,
+    oracle_s: f64,
     /// No schedule whatever can be faster.
-    pub bound_s: f64,
+    bound_s: f64,
 }
 
-pub const POLICIES: [&str; 6] = ["fast-first", "max-bandwidth", "data-locality", "hot-data", "user", "foresight"];
+const POLICIES: [&str; 6] = ["fast-first", "max-bandwidth", "data-locality", "hot-data", "user", "foresight"];
 
-fn policies() -> Vec<std::sync::Arc<dyn Policy>> {
-    POLICIES.iter().filter_map(|name| by_name(name)).collect()
+/// What somebody would write who knows which kinds of data there are.
+const SCHEMA: &str = r#"
+version = 1
+fallback = "hot-data"
+
+[[rule]]
+name = "streams"
+label = "stream"
+tier = ["ram", "nvme", "ssd"]
+demote-after = "1s"
+demote-to = "ssd"
+
+[[rule]]
+name = "checkpoints"
+label = "checkpoint"
+tier = ["ram", "nvme", "ssd"]
+demote-after = "2s"
+demote-to = "hdd"
+
+[[rule]]
+name = "temporary"
+label = "temporary"
+tier = ["ram", "nvme"]
+pin = true
+"#;
+
+fn policies() -> Vec<Arc<dyn Policy>> {
+    let user = || from_schema(SCHEMA, &sim::tiers()).expect("a sound schema");
+    POLICIES.iter().map(|name| by_name(name).unwrap_or_else(user)).collect()
 }
 
 fn run(trace: &Trace) -> Row {
     let all = policies();
     let outcomes: Vec<Outcome> = all.iter().map(|policy| Sim::new(trace, policy.as_ref(), None, true).run()).collect();
+    if std::env::var("VERBOSE").is_ok() {
+        for (policy, outcome) in all.iter().zip(&outcomes) {
+            println!(
+                "{} {}: {:.3} s, flush {:.3}, {} decisions, {} plans, {} MiB moved",
+                trace.name,
+                policy.name(),
+                outcome.io_s,
+                outcome.flush_s,
+                outcome.decisions,
+                outcome.plans,
+                outcome.moved_bytes >> 20
+            );
+            for (tier, it) in ["ram", "nvme", "ssd", "hdd"].iter().zip(outcome.by_tier) {
+                println!(
+                    "  {tier:<5} reads {:6.0} {:8.0} ms  writes {:6.0} {:8.0} ms  background {:8.0} ms",
+                    it[0], it[1], it[2], it[3], it[4]
+                );
+            }
+        }
+    }
     let foresight = all.last().expect("policies");
     let blind_s = Sim::new(trace, foresight.as_ref(), None, false).run().io_s;
-    // The oracle knows when each range is read in its own run: it is run again with what the run before has shown.
-    let mut future = outcomes.last().expect("outcomes").reads.clone();
-    let mut oracle_s = outcomes.iter().map(|outcome| outcome.io_s).fold(blind_s, f64::min);
-    for _ in 0..4 {
-        let outcome = Sim::new(trace, foresight.as_ref(), Some(&future), false).run();
-        oracle_s = oracle_s.min(outcome.io_s);
-        future = outcome.reads;
-    }
+    let start = outcomes.last().expect("outcomes").reads.clone();
+    let online_s = outcomes.iter().map(|outcome| outcome.io_s).fold(blind_s, f64::min);
+    let oracle_s = oracle::best_s(trace, start).min(online_s);
     let io_s = outcomes.iter().map(|outcome| outcome.io_s).collect();
     Row { trace: trace.name, io_s, blind_s, oracle_s, bound_s: report::bound_s(trace) }
 }

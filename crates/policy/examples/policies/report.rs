@@ -25,10 +25,12 @@ fn present(rows: &[Row]) -> usize {
 
 pub fn print(title: &str, rows: &[Row]) {
     let count = present(rows);
-    let names: Vec<&str> = POLICIES.iter().copied().filter(|name| cenote_policy::by_name(name).is_some()).collect();
+    let names = POLICIES;
     println!("\n{title}: seconds of I/O");
     print!("{:<16}", "trace");
-    names.iter().for_each(|name| print!("{name:>14}"));
+    for name in names {
+        print!("{name:>14}");
+    }
     println!("{:>10}{:>9}{:>9} | {:>9}{:>10}", "no stream", "oracle", "bound", "to best", "to oracle");
     let (mut to_best, mut to_oracle) = (0.0, 0.0);
     let mut logs = vec![0.0; count];
@@ -44,14 +46,16 @@ pub fn print(title: &str, rows: &[Row]) {
         row.io_s.iter().zip(&mut logs).for_each(|(io_s, log)| *log += (io_s / ours).ln() / rows.len() as f64);
     }
     print!("{:<16}", "× foresight");
-    logs.iter().for_each(|log| print!("{:>14.2}", log.exp()));
+    for log in logs {
+        print!("{:>14.2}", log.exp());
+    }
     println!("{:>28} | {to_best:>9.2}{to_oracle:>10.2}", "mean");
 }
 
 /// Bars: I/O time of each policy relative to the slowest, trace by trace.
 pub fn svg(title: &str, rows: &[Row]) -> String {
     const COLOURS: [&str; 8] = ["#9aa5b1", "#6c8ebf", "#82b366", "#d6b656", "#b085c5", "#b85450", "#444444", "#000000"];
-    let names: Vec<&str> = POLICIES.iter().copied().filter(|name| cenote_policy::by_name(name).is_some()).collect();
+    let names = POLICIES;
     let (bar, gap, left) = (12, 14, 130);
     let per_trace = (names.len() + 1) * bar + gap;
     let height = rows.len() * per_trace + 70;

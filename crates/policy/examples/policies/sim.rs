@@ -10,14 +10,14 @@ use std::collections::{BinaryHeap, VecDeque};
 use cenote_model::{ContainerId, DeviceId, DeviceKind, Durability, ObjectId, ObjectKey, Speed};
 use cenote_policy::prefetch::{AccessProfile, Prefetcher};
 use cenote_policy::{
-    Action, Coming, Decision, DeviceView, Heat, Incoming, Limits, Policy, RangeView, Rhythm, check_decision,
+    Action, Coming, Decision, DeviceView, FastFirst, Heat, Incoming, Limits, Policy, RangeView, Rhythm, check_decision,
     check_plan, excess_bytes,
 };
 
 use crate::traces::{Op, Trace};
 
 const PLAN_NS: u64 = 20_000_000;
-const PRESSURE_NS: u64 = 1_000_000;
+const PRESSURE_NS: u64 = 200_000;
 /// Background movement may take so much of a tier's time even if the tier is always busy.
 const BACKGROUND_SHARE: f64 = 0.2;
 const MS: u64 = 1_000_000;
@@ -53,6 +53,8 @@ pub struct Outcome {
     pub decisions: u64,
     pub plans: u64,
     pub moved_bytes: u64,
+    /// Per tier: reads, their waits in ms, writes, their waits, background in ms.
+    pub by_tier: [[f64; 5]; 4],
 }
 
 struct Range {
@@ -113,14 +115,19 @@ pub struct Sim<'a> {
     clients: Vec<Client>,
     streams: Vec<Prefetcher>,
     rhythms: Vec<Rhythm>,
+    /// Of objects with many ranges.
+    object_rhythms: Vec<Rhythm>,
     store_rhythm: Rhythm,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     sequence: u64,
     moves: VecDeque<(usize, Action)>,
     dirty: VecDeque<usize>,
     waiting: usize,
+    /// Room that writers wait for.
+    wanted: Vec<(usize, DeviceId, u64)>,
     busy: f32,
     last_plan: u64,
+    last_observed: u64,
     flushing: bool,
     blocked_io: usize,
     outcome: Outcome,
@@ -172,14 +179,17 @@ impl<'a> Sim<'a> {
             clients: vec![client; clients],
             streams: (0..clients).map(|_| Prefetcher::new(24, AccessProfile::default())).collect(),
             rhythms: vec![Rhythm::default(); labels],
+            object_rhythms: vec![Rhythm::default(); labels],
             store_rhythm: Rhythm::default(),
             events: BinaryHeap::new(),
             sequence: 0,
             moves: VecDeque::new(),
             dirty: VecDeque::new(),
             waiting: 0,
+            wanted: Vec::new(),
             busy: 0.0,
             last_plan: 0,
+            last_observed: 0,
             flushing: false,
             blocked_io: 0,
             outcome,
@@ -198,6 +208,10 @@ impl<'a> Sim<'a> {
         let label = self.trace.objects[object].label;
         self.trace.objects.iter().position(|other| other.label == label).unwrap_or(object)
     }
+    fn rhythm(&self, object: usize) -> &Rhythm {
+        let own = &self.object_rhythms[object];
+        if own.is_telling() { own } else { &self.rhythms[self.container(object)] }
+    }
     fn key(&self, object: usize) -> ObjectKey {
         ObjectKey { container: ContainerId(1 + self.container(object) as u64), object: ObjectId(object as u128) }
     }
@@ -214,7 +228,7 @@ impl<'a> Sim<'a> {
                 Event::Ready(client) => self.ready(client),
                 Event::Moved { range, version, to, kind } => self.moved(range, version, to, kind),
                 Event::Plan => {
-                    self.plan();
+                    self.plan(false);
                     if !self.flushing {
                         self.at(self.now + PLAN_NS, Event::Plan);
                     }
@@ -289,10 +303,14 @@ impl<'a> Sim<'a> {
         self.tiers[tier].busy_until = until;
         self.tiers[tier].foreground_ns += until - begin;
         self.clients[client].retries = 0;
+        self.outcome.by_tier[tier][0] += 1.0;
+        self.outcome.by_tier[tier][1] += (until - self.now) as f64 / 1e6;
         self.occupies(client, until);
         let container = self.container(self.ranges[range].object);
         let heat = self.ranges[range].heat;
         self.rhythms[container].read(now_ms, &heat);
+        let object = self.ranges[range].object;
+        self.object_rhythms[object].read(now_ms, &heat);
         self.ranges[range].heat.read(now_ms, bytes);
         self.ranges[range].coming = None;
         self.outcome.reads[range].push((self.now / MS) as u32);
@@ -370,14 +388,18 @@ impl<'a> Sim<'a> {
                     Decision::Wait { device, expected_ns, .. } => {
                         let again = self.clients[client].retries < 20;
                         if again {
+                            self.wanted.retain(|(other, ..)| *other != client);
+                            self.wanted.push((client, device, bytes));
                             self.plan_at_once();
-                            let until = self.now + expected_ns.clamp(20_000, 50_000_000);
+                            let until = self.now + expected_ns.clamp(50_000, 50_000_000);
                             self.occupies(client, until);
                             self.clients[client].retries += 1;
                             return;
                         }
-                        let index = self.index(device);
-                        if views[index].free_bytes() >= bytes { index } else { self.tiers.len() - 1 }
+                        // Out of patience.
+                        FastFirst
+                            .place(&views, &incoming)
+                            .map_or(self.tiers.len() - 1, |placed| self.index(placed.device()))
                     }
                 }
             }
@@ -389,9 +411,12 @@ impl<'a> Sim<'a> {
         let until = begin + self.tiers[tier].view.speed.write_ns(bytes) as u64;
         self.tiers[tier].busy_until = until;
         self.tiers[tier].foreground_ns += until - begin;
+        self.outcome.by_tier[tier][2] += 1.0;
+        self.outcome.by_tier[tier][3] += (until - self.now) as f64 / 1e6;
         self.occupies(client, until);
         self.clients[client].retries = 0;
         self.rhythms[container].wrote(now_ms, bytes);
+        self.object_rhythms[object].wrote(now_ms, bytes);
         self.store_rhythm.wrote(now_ms, bytes);
         if excess_bytes(&self.tiers[tier].view) > 0 {
             self.plan_at_once();
@@ -424,16 +449,24 @@ impl<'a> Sim<'a> {
 
     fn plan_at_once(&mut self) {
         if self.now >= self.last_plan + PRESSURE_NS || self.last_plan == 0 {
-            self.plan();
+            self.plan(true);
         }
     }
 
-    fn plan(&mut self) {
-        let elapsed = (self.now - self.last_plan) as f32;
+    /// How busy devices have been since this was asked last.
+    fn observe(&mut self) {
+        let elapsed = (self.now - self.last_observed) as f32;
         for tier in &mut self.tiers {
             let weight = (elapsed / 500e6).min(1.0);
             let share = (std::mem::take(&mut tier.foreground_ns) as f32 / elapsed.max(1.0)).min(1.0);
             tier.busy += weight * (share - tier.busy);
+        }
+        self.last_observed = self.now;
+    }
+
+    fn plan(&mut self, room_only: bool) {
+        if !room_only {
+            self.observe();
         }
         self.last_plan = self.now;
         let share = self.blocked_io as f32 / self.clients.len() as f32;
@@ -465,25 +498,43 @@ impl<'a> Sim<'a> {
                     object_bytes: u64::from(self.trace.objects[range.object].ranges) * range.bytes,
                     age_ms: now_ms - range.made_ms,
                     unit: Some(range.object as u64),
-                    coming: self.truth(*i).or(stream),
-                    rhythm: Some(&self.rhythms[self.container(range.object)]),
+                    coming: stream,
+                    rhythm: Some(self.rhythm(range.object)),
                 }
             })
             .collect();
+        let mut wanted: Vec<(DeviceId, u64)> = Vec::new();
+        for &(_, id, bytes) in &self.wanted {
+            match wanted.iter_mut().find(|(other, _)| *other == id) {
+                Some((_, sum)) => *sum += bytes,
+                None => wanted.push((id, bytes)),
+            }
+        }
         let limits = Limits {
             now_ms,
             now_unix_ms: now_ms,
             rhythm: Some(&self.store_rhythm),
+            room_wanted: &wanted,
+            room_only,
             idle: (1.0 - self.busy).clamp(0.0, 1.0),
             ..Limits::default()
         };
         let plan = self.policy.plan(&views, &sample, &limits);
         check_plan(&plan, &views, &sample).expect("a sound plan");
-        self.moves.clear();
+        self.wanted.clear();
+        if !room_only {
+            self.moves.clear();
+        }
         for planned in plan.moves {
             let range = ids[planned.range];
             if planned.action == Action::Evict {
                 self.evict(range);
+            } else if planned.action == Action::DropCopy {
+                if let Some(copy) = self.ranges[range].copy.take() {
+                    self.tiers[copy].view.used_bytes -= self.ranges[range].bytes;
+                }
+            } else if room_only {
+                self.moves.push_front((range, planned.action));
             } else {
                 self.moves.push_back((range, planned.action));
             }
@@ -525,7 +576,7 @@ impl<'a> Sim<'a> {
                 Action::Promote(to) => (self.index(to), 0),
                 Action::Demote(to) => (self.index(to), 1),
                 Action::Copy(to) => (self.index(to), 2),
-                Action::Evict => continue,
+                Action::Evict | Action::DropCopy => continue,
             };
             if !self.start(range, to, kind) && self.ranges[range].device != to {
                 kept.push_back((range, action));
@@ -573,17 +624,19 @@ impl<'a> Sim<'a> {
         self.tiers[to].view.reserved_bytes += bytes;
         let read = self.tiers[from].view.speed.read_ns(bytes) as u64;
         let write = self.tiers[to].view.speed.write_ns(bytes) as u64;
-        let begin = self.now.max(self.tiers[from].busy_until).max(self.tiers[to].busy_until);
+        // Read and written in pieces, one after the other: each device is kept busy for its own part.
+        let mut until = self.now;
         for (tier, ns) in [(from, read), (to, write)] {
             self.tiers[tier].background_ns += if self.is_idle(tier) { 0 } else { ns };
-            self.tiers[tier].busy_until = begin + ns;
+            self.tiers[tier].busy_until = self.now.max(self.tiers[tier].busy_until) + ns;
+            self.outcome.by_tier[tier][4] += ns as f64 / 1e6;
+            until = until.max(self.tiers[tier].busy_until);
         }
-        // Read and written in pieces, one after the other: as long as the slower of both.
-        let until = begin + read.max(write);
         self.ranges[range].moving = true;
         let version = self.ranges[range].version;
         self.at(until, Event::Moved { range, version, to, kind });
-        self.at(begin + read.min(write), Event::Pump);
+        let first = self.tiers[from].busy_until.min(self.tiers[to].busy_until);
+        self.at(first, Event::Pump);
         true
     }
 
@@ -619,8 +672,9 @@ impl<'a> Sim<'a> {
             1 => {
                 let old = std::mem::replace(&mut it.device, to);
                 self.tiers[old].view.used_bytes -= bytes;
-                if let Some(copy) = it.copy.take() {
-                    self.tiers[copy].view.used_bytes -= bytes;
+                if it.copy == Some(to) {
+                    self.tiers[to].view.used_bytes -= bytes;
+                    it.copy = None;
                 }
             }
             _ => {

@@ -203,17 +203,17 @@ fn checkpoint(
         let compute = compute_ms * (100 - jitter + rng.below(2 * jitter + 1)) / 100;
         trace.all(Op::Think(compute * 1_000_000));
         trace.all(Op::Barrier);
-        for client in 0..clients {
-            last[client] = trace.object(mib_each, MIB, false, false, "checkpoint");
+        for (client, last) in last.iter_mut().enumerate() {
+            *last = trace.object(mib_each, MIB, false, false, "checkpoint");
             for i in 0..mib_each {
-                trace.does(client, 0.0, Op::Write(last[client] + i));
+                trace.does(client, 0.0, Op::Write(*last + i));
             }
         }
         trace.all(Op::Barrier);
     }
-    for client in 0..clients {
+    for (client, last) in last.into_iter().enumerate() {
         for i in 0..mib_each {
-            trace.does(client, 0.0, Op::Read(last[client] + i));
+            trace.does(client, 0.0, Op::Read(last + i));
         }
     }
     trace
@@ -245,12 +245,16 @@ fn passes(name: &'static str, mib: u32, passes: u32, think_ms: f64, shuffled: Op
         let mut rng = Rng::new(shuffled.unwrap_or(0) + client as u64);
         let first = trace.object(mib / 2, MIB, true, false, "temporary");
         let mut order: Vec<u32> = (first..first + mib / 2).collect();
-        order.iter().for_each(|at| trace.does(client, 0.5, Op::Write(*at)));
+        for at in &order {
+            trace.does(client, 0.5, Op::Write(*at));
+        }
         for _ in 0..passes {
             if shuffled.is_some() {
                 rng.shuffle(&mut order);
             }
-            order.iter().for_each(|at| trace.does(client, think_ms, Op::Read(*at)));
+            for at in &order {
+                trace.does(client, think_ms, Op::Read(*at));
+            }
         }
     }
     trace
@@ -336,6 +340,7 @@ pub fn held_out() -> Vec<Trace> {
         passes("epochs-shuffled", 160, 8, 4.0, Some(117)),
         mixed("mixed-large", 115, 250, 300),
         small("small-objects", 116, 2000, 128 << 10, 6000),
+        checkpoint("bursts-late", 117, 4, 30, 7, 1800, 40),
         update("update-sweep", 140, 6, 4.0),
     ]
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use cenote_model::Durability;
 
-use crate::drain::excess_bytes;
 use crate::place::{Refusal, refusal_for};
 use crate::view::{order, tier_order};
 use crate::{Action, Decision, DeviceView, Incoming, Limits, Plan, Planned, Policy, RangeView, Reason};
@@ -83,7 +82,7 @@ pub(crate) fn relieve<K: Ord>(
     let mut bytes_left = limits.bytes_max;
     let mut moved = vec![false; ranges.len()];
     for (at, device) in tiers.iter().enumerate() {
-        let mut excess = excess_bytes(device);
+        let mut excess = limits.to_leave_bytes(device);
         if excess == 0 {
             continue;
         }
@@ -102,7 +101,7 @@ pub(crate) fn relieve<K: Ord>(
             let Some((action, cost_ns)) = way_out(&tiers, &mut room, at, range) else { continue };
             moved[i] = true; // it may be read on one full tier and have its copy on another
             excess = excess.saturating_sub(range.bytes);
-            bytes_left -= if action == Action::Evict { 0 } else { range.bytes };
+            bytes_left -= if cost_ns > 0.0 { range.bytes } else { 0 };
             let reason = Reason::leaves(device, idle_ms, range.copy.is_some());
             if plan.moves.is_empty() {
                 plan.reason = reason.clone();
@@ -124,6 +123,11 @@ pub(crate) fn way_out(
     if range.copy.is_some() && !is_copy {
         return Some((Action::Evict, 0.0));
     }
+    let here = tiers.iter().find(|d| d.id == range.device);
+    let is_spare = range.durability == Durability::Scratch || here.is_some_and(|d| d.kind.is_persistent());
+    if is_copy && is_spare && here.is_some_and(|d| d.is_online() && !d.is_cache) {
+        return Some((Action::DropCopy, 0.0));
+    }
     let persistent_only = is_copy || !matches!(range.durability, Durability::Scratch);
     let fits =
         |to: &usize| room[*to] >= range.bytes && tiers[*to].takes(persistent_only) && tiers[*to].id != range.device;
@@ -139,6 +143,7 @@ pub(crate) fn way_out(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::excess_bytes;
     use crate::testing::{devices, range};
 
     #[test]

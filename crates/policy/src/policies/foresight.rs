@@ -22,8 +22,7 @@ use std::sync::Arc;
 
 use cenote_model::Durability;
 
-use super::fast_first::{place_by_order, way_out};
-use crate::drain::excess_bytes;
+use super::fast_first::{FastFirst, place_by_order, way_out};
 use crate::place::Refusal;
 use crate::view::tier_order;
 use crate::{
@@ -38,10 +37,20 @@ const UNKNOWN_MS: f32 = 20_000.0;
 const UNKNOWN_P: f32 = 0.5;
 /// New bytes are placed in view of reads within so many milliseconds.
 const PLACE_HORIZON_MS: f32 = 10_000.0;
+/// To make room where copies are elsewhere takes about so long, and somebody else may miss what leaves.
+const MAKE_ROOM_NS: f64 = 200_000.0;
 /// A burst is prepared for when it is so sure.
 const BURST_CONFIDENCE: f32 = 0.4;
 /// The rate of reads of its container counts as so many reads of a range.
 const PRIOR_READS: f32 = 4.0;
+/// Movement is never free: it takes at least this share of its time from the foreground.
+const BUSY_MIN: f32 = 0.2;
+/// Devices that are busier than this are left alone.
+const BUSY_TO_DRAIN: f32 = 0.5;
+/// Fewer reads expected in the horizon are none.
+const COLD_READS: f32 = 0.1;
+/// Ranges that leave one tier ahead of a burst in one plan.
+const DRAIN_MAX: usize = 16;
 /// What leaves for a stream has to come back: that costs at least this share of its time.
 const STREAM_BUSY_MIN: f32 = 0.1;
 /// Moves of one plan that cost I/O, at most: the next plan knows more.
@@ -52,20 +61,21 @@ const COSTLY_MAX: usize = 64;
 pub struct Foresight;
 
 /// What is expected of a range.
-#[derive(Clone, Copy, Debug)]
-struct Next {
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Next {
     /// Milliseconds until the next read.
-    in_ms: f32,
+    pub in_ms: f32,
     /// The probability that there is one.
-    p: f32,
+    pub p: f32,
     /// Reads in the horizon.
-    reads: f32,
+    pub reads: f32,
     /// A stream has announced it.
-    announced: bool,
+    pub announced: bool,
 }
 
 impl Next {
-    const NEVER: Self = Self { in_ms: f32::MAX, p: 0.0, reads: 0.0, announced: false };
+    /// It will not be read.
+    pub const NEVER: Self = Self { in_ms: f32::MAX, p: 0.0, reads: 0.0, announced: false };
 
     /// A time that is expected once, seen after some of it is over; who is late is ever less probable.
     fn once(expected_ms: f32, age_ms: f32, share: f32, horizon_ms: f32) -> Self {
@@ -94,13 +104,11 @@ impl Next {
             // Its own rate, as far as it was seen often enough, else that of its container (a gamma prior of that mean).
             let rereads = (heat.read_count(now_ms) - 1.0).max(0.0);
             let rate = (rereads + PRIOR_READS) / (window_ms + PRIOR_READS / mean_rate.max(1e-9));
-            let (in_ms, p) = match heat.next_read(now_ms).filter(|_| heat.reads() >= 3) {
-                Some(known) => known,
-                None => {
-                    let late = (age * rate - 1.0).max(0.0) / 4.0;
-                    (1.0 / rate, 1.0 / (1.0 + late * late))
-                }
+            let by_rate = || {
+                let late = (age * rate - 1.0).max(0.0) / 4.0;
+                (1.0 / rate, 1.0 / (1.0 + late * late))
             };
+            let (in_ms, p) = heat.next_read(now_ms).filter(|_| heat.reads() >= 3).unwrap_or_else(by_rate);
             return Self { in_ms, p, reads: p * rate * horizon_ms, announced: false };
         }
         match heat.written_ms_ago(now_ms) {
@@ -119,6 +127,22 @@ fn tiers_of(devices: &[DeviceView]) -> Vec<&DeviceView> {
     let mut tiers: Vec<&DeviceView> = devices.iter().collect();
     tiers.sort_unstable_by(|one, other| tier_order(one, other));
     tiers
+}
+
+impl Foresight {
+    /// A plan from what somebody else expects of each range; `None` to make up its own mind.
+    pub fn plan_knowing(
+        devices: &[DeviceView],
+        ranges: &[RangeView<'_>],
+        limits: &Limits<'_>,
+        next: Option<Vec<Next>>,
+    ) -> Plan {
+        let horizon_ms = limits.horizon_ms as f32;
+        let of = |range: &RangeView<'_>| Next::of(&range.heat, range.coming, range.rhythm, limits.now_ms, horizon_ms);
+        let next = next.filter(|next| next.len() == ranges.len());
+        let next = next.unwrap_or_else(|| ranges.iter().map(of).collect());
+        Planning::new(devices, ranges, limits, next).run()
+    }
 }
 
 impl Policy for Foresight {
@@ -151,6 +175,7 @@ impl Policy for Foresight {
             if !device.below_high_with(bytes) {
                 let after =
                     device.used_bytes.saturating_sub(device.evictable_bytes).saturating_add(device.reserved_bytes);
+                let cost_ns = cost_ns + MAKE_ROOM_NS;
                 if after.saturating_add(bytes) <= device.high_bytes() && makes_room.is_none_or(|(_, ns)| cost_ns < ns) {
                     makes_room = Some((device, cost_ns));
                 }
@@ -168,7 +193,7 @@ impl Policy for Foresight {
         {
             let instead_ns = best.map_or(f64::INFINITY, |(_, ns)| ns);
             let reason = Reason::FlushFirst { tier: Arc::clone(&device.name), expected_ns, instead_ns };
-            return Ok(Decision::Wait { device: device.id, expected_ns: 0, reason });
+            return Ok(Decision::Wait { device: device.id, expected_ns: MAKE_ROOM_NS as u64, reason });
         }
         let Some((device, expected_ns)) = best else { return place_by_order(devices, incoming) };
         let (instead, instead_ns) = second.unwrap_or((device, expected_ns));
@@ -176,8 +201,20 @@ impl Policy for Foresight {
         let reason = Reason::Expected { tier, expected_ns, instead, instead_ns };
         Ok(Decision::Place { device: device.id, bytes, reason, past_watermarks: false })
     }
+    fn place_copy(&self, devices: &[DeviceView], incoming: &Incoming<'_>) -> Result<Decision, Refusal> {
+        let bytes = incoming.bytes;
+        let fits = |d: &&DeviceView| d.takes(true) && !incoming.avoid.contains(&d.id) && d.below_high_with(bytes);
+        let done = |d: &DeviceView| d.write_done_ns(bytes);
+        let Some(device) = devices.iter().filter(fits).min_by(|one, other| done(one).total_cmp(&done(other))) else {
+            return FastFirst.place_copy(devices, incoming);
+        };
+        let tier = Arc::clone(&device.name);
+        let reason =
+            Reason::Expected { instead: Arc::clone(&tier), tier, expected_ns: done(device), instead_ns: done(device) };
+        Ok(Decision::Place { device: device.id, bytes, reason, past_watermarks: false })
+    }
     fn plan(&self, devices: &[DeviceView], ranges: &[RangeView<'_>], limits: &Limits<'_>) -> Plan {
-        Planning::new(devices, ranges, limits).run()
+        Self::plan_knowing(devices, ranges, limits, None)
     }
 }
 
@@ -191,6 +228,10 @@ struct Planning<'a> {
     /// Of each range: its tier.
     at: Vec<usize>,
     room: Vec<u64>,
+    /// Of each range: the tier where it belongs.
+    home: Vec<usize>,
+    /// By tier: who is there and does not belong there, the least worth last.
+    guests: Vec<Vec<usize>>,
     moved: Vec<bool>,
     bytes_left: u64,
     costly: usize,
@@ -198,13 +239,10 @@ struct Planning<'a> {
 }
 
 impl<'a> Planning<'a> {
-    fn new(devices: &'a [DeviceView], ranges: &'a [RangeView<'a>], limits: &'a Limits<'a>) -> Self {
+    fn new(devices: &'a [DeviceView], ranges: &'a [RangeView<'a>], limits: &'a Limits<'a>, next: Vec<Next>) -> Self {
         let tiers = tiers_of(devices);
         let at =
             ranges.iter().map(|range| tiers.iter().position(|d| d.id == range.device).unwrap_or(usize::MAX)).collect();
-        let horizon_ms = limits.horizon_ms as f32;
-        let of = |range: &RangeView<'_>| Next::of(&range.heat, range.coming, range.rhythm, limits.now_ms, horizon_ms);
-        let next = ranges.iter().map(of).collect();
         let room = tiers.iter().map(|d| if d.takes(false) || d.is_cache { d.room_bytes() } else { 0 }).collect();
         Self {
             tiers,
@@ -213,6 +251,8 @@ impl<'a> Planning<'a> {
             next,
             at,
             room,
+            home: Vec::new(),
+            guests: Vec::new(),
             moved: vec![false; ranges.len()],
             bytes_left: limits.bytes_max,
             costly: 0,
@@ -224,7 +264,12 @@ impl<'a> Planning<'a> {
         for tier in 0..self.tiers.len() {
             self.relieve(tier);
         }
+        if self.limits.room_only {
+            return self.finish();
+        }
         self.prepare_for_burst();
+        self.drain_ahead();
+        self.assign();
         let leave = self.plan.moves.len();
         for tier in 0..self.tiers.len().saturating_sub(1) {
             if self.tiers[tier].is_online() {
@@ -238,6 +283,10 @@ impl<'a> Planning<'a> {
             _ => f64::INFINITY,
         };
         self.plan.moves[leave..].sort_by(|one, other| rate(other).total_cmp(&rate(one)));
+        self.finish()
+    }
+
+    fn finish(mut self) -> Plan {
         if let Some(first) = self.plan.moves.first() {
             self.plan.reason = first.reason.clone();
         }
@@ -256,6 +305,12 @@ impl<'a> Planning<'a> {
         let below = self.tiers.get(below).unwrap_or(&self.tiers[tier]);
         (below.speed.read_ns(range.bytes) - self.tiers[tier].speed.read_ns(range.bytes)).max(0.0)
     }
+    /// Worth of a place on one tier rather than on another, per byte.
+    fn value_against(&self, i: usize, tier: usize, other: usize) -> f32 {
+        let range = &self.ranges[i];
+        let ns = self.tiers[other].speed.read_ns(range.bytes) - self.tiers[tier].speed.read_ns(range.bytes);
+        self.next[i].reads * (ns / range.bytes.max(1) as f64) as f32
+    }
     /// Worth of the range's place on the tier, per byte.
     fn value(&self, i: usize, tier: usize) -> f32 {
         let next = &self.next[i];
@@ -269,17 +324,77 @@ impl<'a> Planning<'a> {
         self.ranges[i].heat.idle_ms(self.limits.now_ms).unwrap_or(0)
     }
 
-    /// Moves one range off a tier; false if it has nowhere to go.
+    /// Which tier each range belongs on: the worth of its place decides, tier after tier; who is there already has a bonus,
+    /// so that nothing swings.
+    fn assign(&mut self) {
+        let last = self.tiers.len().saturating_sub(1);
+        self.home = self.at.clone();
+        let mut left: Vec<usize> = (0..self.ranges.len()).filter(|i| self.may_move(*i)).collect();
+        for tier in 0..last {
+            if !self.tiers[tier].is_online() {
+                continue;
+            }
+            let here = left.iter().filter(|i| self.at[**i] == tier).map(|i| self.ranges[*i].bytes).sum::<u64>();
+            let mut room = self.room[tier] + here;
+            let worth = |i: usize| {
+                let bonus = if self.at[i] <= tier { MARGIN } else { 1.0 };
+                self.value_against(i, tier, last) * bonus
+            };
+            let mut order: Vec<(f32, usize)> = left.iter().map(|i| (worth(*i), *i)).collect();
+            order.sort_unstable_by(|one, other| other.0.total_cmp(&one.0));
+            left.clear();
+            for (value, i) in order {
+                let bytes = self.ranges[i].bytes;
+                if bytes <= room && (value > 0.0 || self.at[i] == tier) {
+                    room -= bytes;
+                    self.home[i] = tier;
+                } else {
+                    left.push(i);
+                }
+            }
+        }
+        for i in left {
+            self.home[i] = self.home[i].max(last);
+        }
+        // Who does not belong to a tier, the least worth last.
+        self.guests = (0..self.tiers.len())
+            .map(|tier| {
+                let guest = |i: &usize| self.at[*i] == tier && self.home[*i] > tier && self.may_move(*i);
+                let mut guests: Vec<(f32, usize)> =
+                    (0..self.ranges.len()).filter(guest).map(|i| (self.value(i, tier), i)).collect();
+                guests.sort_unstable_by(|one, other| other.0.total_cmp(&one.0));
+                guests.into_iter().map(|(_, i)| i).collect()
+            })
+            .collect();
+    }
+
+    /// Moves one range off a tier, to where it belongs; false if it has nowhere to go.
     fn leave(&mut self, i: usize, tier: usize, reason: Reason) -> bool {
-        let range = &self.ranges[i];
+        if self.moved[i] {
+            return false; // it made room for another
+        }
+        let range = self.ranges[i];
         let is_copy = self.at[i] != tier;
+        let below = range.copy.and_then(|copy| self.tiers.iter().position(|d| d.id == copy));
+        let home = self.home.get(i).copied().unwrap_or(usize::MAX);
         let free = range.copy.is_some() && !is_copy;
-        if !free && (self.bytes_left < range.bytes || self.costly >= COSTLY_MAX) {
+        let may_cost = !free && range.durability != Durability::Scratch;
+        if may_cost && (self.bytes_left < range.bytes || self.costly >= COSTLY_MAX) {
             return false;
         }
-        let Some((action, cost_ns)) = way_out(&self.tiers, &mut self.room, tier, range) else { return false };
-        if action != Action::Evict {
-            self.bytes_left -= range.bytes;
+        // Between here and its copy, if it is worth a place there.
+        let between = below.is_some_and(|below| home > tier && home < below) && free && !self.is_over();
+        let persistent = || self.tiers[home].takes(range.durability != Durability::Scratch);
+        let (action, cost_ns) = if between && persistent() && self.make_room(home, range.bytes) {
+            self.room[home] -= range.bytes;
+            let cost_ns = self.tiers[tier].speed.read_ns(range.bytes) + self.tiers[home].speed.write_ns(range.bytes);
+            (Action::Demote(self.tiers[home].id), cost_ns)
+        } else {
+            let Some(way) = way_out(&self.tiers, &mut self.room, tier, &range) else { return false };
+            way
+        };
+        if cost_ns > 0.0 {
+            self.bytes_left = self.bytes_left.saturating_sub(range.bytes);
             self.costly += 1;
         }
         self.room[tier] += range.bytes;
@@ -292,7 +407,7 @@ impl<'a> Planning<'a> {
     /// What must leave a tier that is too full or is being emptied: what is worth least.
     fn relieve(&mut self, tier: usize) {
         let device = self.tiers[tier];
-        let mut excess = excess_bytes(device);
+        let mut excess = self.limits.to_leave_bytes(device);
         if excess == 0 {
             return;
         }
@@ -352,11 +467,41 @@ impl<'a> Planning<'a> {
         self.room[0] = self.room[0].saturating_sub(wanted);
     }
 
+    /// Room on all but the lowest tier for two bursts, made while devices are idle, from what is hardly going to be read: else
+    /// the writes of the day when all but the lowest tier is full wait for that.
+    fn drain_ahead(&mut self) {
+        let Some(burst) = self.limits.rhythm.and_then(|rhythm| rhythm.room_bytes(self.limits.now_ms)) else { return };
+        for tier in 0..self.tiers.len().saturating_sub(1) {
+            let (device, below) = (self.tiers[tier], self.tiers[tier + 1]);
+            let wanted = (2 * burst).min(device.high_bytes() / 2);
+            if !device.is_online() || self.room[tier] >= wanted || device.busy.max(below.busy) > BUSY_TO_DRAIN {
+                continue;
+            }
+            let here = |i: &usize| self.at[*i] == tier || self.ranges[*i].copy == Some(device.id);
+            // Of the top what must be persistent is copied anyway, and then leaves when it must, without I/O.
+            let stays = |i: &usize| tier == 0 && self.ranges[*i].durability != Durability::Scratch;
+            let cold = |i: &usize| self.next[*i].reads < COLD_READS && !self.next[*i].announced && !stays(i);
+            let mut order: Vec<(f32, usize)> = (0..self.ranges.len())
+                .filter(|i| self.may_move(*i) && here(i) && cold(i))
+                .map(|i| (self.next[i].reads, i))
+                .collect();
+            order.sort_unstable_by(|one, other| one.0.total_cmp(&other.0));
+            for (_, i) in order.into_iter().take(DRAIN_MAX) {
+                if self.room[tier] >= wanted || self.is_over() {
+                    break;
+                }
+                let reason = Reason::Reserve { tier: Arc::clone(&device.name), bytes: 2 * burst, in_ms: 0 };
+                self.leave(i, tier, reason);
+            }
+        }
+    }
+
     /// Time that movement of the range to the tier takes from the foreground.
     fn taken_ns(&self, i: usize, tier: usize) -> f64 {
         let (from, to) = (self.tiers[self.at[i]], self.tiers[tier]);
         let bytes = self.ranges[i].bytes;
-        f64::from(from.busy) * from.speed.read_ns(bytes) + f64::from(to.busy) * to.speed.write_ns(bytes)
+        let busy = |device: &DeviceView| f64::from(device.busy.max(BUSY_MIN));
+        busy(from) * from.speed.read_ns(bytes) + busy(to) * to.speed.write_ns(bytes)
     }
     fn is_over(&self) -> bool {
         self.costly >= COSTLY_MAX || self.plan.moves.len() >= self.limits.moves_max
@@ -392,6 +537,9 @@ impl<'a> Planning<'a> {
         let mut lead_ns = vec![0.0; self.tiers.len()];
         for i in up {
             let (range, next) = (&self.ranges[i], self.next[i]);
+            if self.moved[i] {
+                continue;
+            }
             if self.is_over() || range.bytes > self.bytes_left {
                 return;
             }
@@ -418,7 +566,7 @@ impl<'a> Planning<'a> {
                 let reason = Reason::LessUse { tier: tier_name, reads: theirs.reads, idle_ms: self.idle_ms(victim) };
                 self.leave(victim, tier, reason);
             }
-            if gain_ns <= cost_ns {
+            if gain_ns <= cost_ns || self.moved[i] {
                 continue;
             }
             lead_ns[self.at[i]] += fetch_ns;
@@ -426,17 +574,12 @@ impl<'a> Planning<'a> {
         }
     }
 
-    /// Promotes to a tier what is worth more there than what it displaces.
+    /// Promotes to a tier what belongs there, in the place of what does not.
     fn fill(&mut self, tier: usize) {
-        let below = |i: &usize| self.at[*i] > tier && self.may_move(*i) && self.next[*i].reads > 0.0;
+        let belongs = |i: &usize| self.home[*i] == tier && self.at[*i] > tier && self.may_move(*i);
         let mut up: Vec<(f32, usize)> =
-            (0..self.ranges.len()).filter(below).map(|i| (self.value(i, tier), i)).collect();
+            (0..self.ranges.len()).filter(belongs).map(|i| (self.value(i, tier), i)).collect();
         up.sort_unstable_by(|one, other| other.0.total_cmp(&one.0));
-        let mut out: Vec<(f32, usize)> = (0..self.ranges.len())
-            .filter(|i| self.at[*i] == tier && self.may_move(*i))
-            .map(|i| (self.value(i, tier), i))
-            .collect();
-        out.sort_unstable_by(|one, other| other.0.total_cmp(&one.0)); // least worth is last
         for (value, i) in up {
             if self.is_over() {
                 return;
@@ -444,29 +587,28 @@ impl<'a> Planning<'a> {
             let bytes = self.ranges[i].bytes;
             let gain_ns = f64::from(value) * bytes as f64;
             let cost_ns = self.taken_ns(i, tier);
-            if gain_ns <= cost_ns || bytes > self.bytes_left {
+            if gain_ns <= cost_ns * f64::from(MARGIN) || bytes > self.bytes_left || self.moved[i] {
                 continue;
             }
-            // Whom it may displace: who is worth less by a margin, after what the movement costs.
-            let most = (((gain_ns - cost_ns) / bytes as f64) as f32) / MARGIN;
-            if !self.make_room(tier, bytes, most, &mut out) {
-                continue;
+            if self.make_room(tier, bytes) && !self.moved[i] {
+                self.promote(i, tier, gain_ns, cost_ns);
             }
-            self.promote(i, tier, gain_ns, cost_ns);
         }
     }
 
-    /// Lets ranges leave that are worth less than so much, until there is room.
-    fn make_room(&mut self, tier: usize, bytes: u64, most: f32, out: &mut Vec<(f32, usize)>) -> bool {
+    /// Lets ranges leave that do not belong on a tier, until there is room.
+    fn make_room(&mut self, tier: usize, bytes: u64) -> bool {
         while self.room[tier] < bytes {
-            let Some((_, victim)) = out.pop_if(|(least, _)| *least < most) else { return false };
-            if self.ranges[victim].copy.is_none() && self.is_over() {
-                return false;
+            let Some(victim) = self.guests.get_mut(tier).and_then(Vec::pop) else { return false };
+            if self.moved[victim] {
+                continue;
             }
             let theirs = self.next[victim].reads;
             let name = Arc::clone(&self.tiers[tier].name);
             let reason = Reason::LessUse { tier: name, reads: theirs, idle_ms: self.idle_ms(victim) };
-            self.leave(victim, tier, reason);
+            if !self.leave(victim, tier, reason) && self.is_over() {
+                return false;
+            }
         }
         true
     }

@@ -44,6 +44,9 @@ impl Policy for HotData {
         let scores: Vec<f32> = ranges.iter().map(|range| range.heat.score(limits.now_ms)).collect();
         // Positive floats are in the order of their bits.
         let mut plan = relieve(devices, ranges, limits, |range| range.heat.score(limits.now_ms).to_bits());
+        if limits.room_only {
+            return plan;
+        }
         let tiers = order(devices);
         let mut moved = vec![false; ranges.len()];
         for planned in &plan.moves {

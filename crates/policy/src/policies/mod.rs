@@ -6,16 +6,19 @@ mod foresight;
 mod hot_data;
 mod max_bandwidth;
 mod recent;
+mod user;
 
 pub use data_locality::DataLocality;
 pub use fast_first::FastFirst;
-pub use foresight::Foresight;
+pub use foresight::{Foresight, Next};
 pub use hot_data::HotData;
 pub use max_bandwidth::MaxBandwidth;
+pub use user::User;
 
 use std::sync::Arc;
 
-use crate::Policy;
+use crate::schema::{Fault, Schema};
+use crate::{DeviceView, Policy};
 
 type Make = fn() -> Arc<dyn Policy>;
 
@@ -38,6 +41,13 @@ pub fn by_name(name: &str) -> Option<Arc<dyn Policy>> {
 /// `fast-first`, only look at what was not used for longest.
 pub fn is_tracking(name: &str) -> bool {
     !name.is_empty() && name != "fast-first"
+}
+
+/// The policy `user` with a schema, once that was read and checked for these tiers; else every fault.
+pub fn from_schema(text: &str, devices: &[DeviceView]) -> Result<Arc<dyn Policy>, Vec<Fault>> {
+    let schema = Schema::parse(text).map_err(|fault| vec![fault])?;
+    let faults = schema.check(devices);
+    if faults.is_empty() { Ok(Arc::new(User::new(Arc::new(schema)))) } else { Err(faults) }
 }
 
 /// Names of all policies that need nothing but their name.

@@ -12,6 +12,9 @@ const RECENT_MS: u64 = 1_000;
 /// Adds to a plan that what was just read goes up to the fastest tier, in the place of what was not used for longest, as
 /// far as that can leave without I/O.
 pub(crate) fn promote_recent(devices: &[DeviceView], ranges: &[RangeView<'_>], limits: &Limits<'_>, plan: &mut Plan) {
+    if limits.room_only {
+        return;
+    }
     let tiers = order(devices);
     let Some(top) = tiers.iter().position(|device| device.is_online()) else { return };
     let top_id = tiers[top].id;

@@ -168,6 +168,8 @@ impl Engine {
                     }
                     continue;
                 }
+                // Not carried out yet: a copy that is not needed goes when its device is drained.
+                Planned::DropCopy => continue,
                 Planned::Promote(to) => (How::Promote, to),
                 Planned::Copy(to) => (How::Copy, to),
                 // What could be lost gets a copy there first; the next plan lets it leave.
