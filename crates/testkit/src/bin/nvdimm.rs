@@ -159,6 +159,7 @@ fn cycle(dir: &Path, file: &Path, seed: u64) -> Check<()> {
             Err(error) if error.kind() == ErrorKind::Exists => container.object(ObjectId(u128::from(n))),
             made => made.map_err(text)?,
         };
+        let before = write_back::written_back();
         if n % 3 == 1 {
             let mut staged = object.stage(len).map_err(text)?;
             staged.bytes().copy_from_slice(&bytes);
@@ -171,6 +172,10 @@ fn cycle(dir: &Path, file: &Path, seed: u64) -> Check<()> {
         }
         if n == have {
             must_be_dax(file, "DAX")?;
+        }
+        let written = write_back::written_back() - before;
+        if written < len as u64 {
+            return Err(format!("of {len} bytes of object {n} only {written} were written back"));
         }
         say(&format!("ACK {n}"));
     }
