@@ -1,6 +1,7 @@
 //! The command line: every command, its arguments and its help.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use cenote::{DeviceSpec, Durability};
@@ -101,6 +102,8 @@ pub enum Command {
     /// List the tiers: how full, how fast, and what is special about them
     #[command(after_help = TIERS_HELP)]
     Tiers(TiersArgs),
+    /// Watch the store at work: tiers, flows between them, hot objects, clients
+    Top(TopArgs),
     /// Add, drain or remove a tier while the store is in use
     #[command(subcommand)]
     Tier(TierCommand),
@@ -344,6 +347,61 @@ pub struct ServeArgs {
     /// Make the store if the directory holds none
     #[arg(long)]
     pub create: bool,
+    /// Serve a page that shows the store at work, and its metrics (/metrics), on this loopback address or port
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:7117",
+          value_parser = web_address)]
+    pub http: Option<SocketAddr>,
+}
+
+/// `PORT` or `ADDRESS:PORT`.
+pub fn web_address(text: &str) -> Result<SocketAddr, String> {
+    let whole = if text.contains(':') { text.to_owned() } else { format!("127.0.0.1:{text}") };
+    let whole = whole.replacen("localhost:", "127.0.0.1:", 1);
+    let address: SocketAddr =
+        whole.parse().map_err(|_| "a port, or a loopback address and a port (127.0.0.1:7117)".to_owned())?;
+    if address.ip().is_loopback() {
+        Ok(address)
+    } else {
+        Err("only loopback addresses: the page has no passwords (`ssh -L` brings it to another machine)".to_owned())
+    }
+}
+
+/// Arguments of `top`.
+#[derive(Args, Debug)]
+pub struct TopArgs {
+    /// Directory of the store [default: as --store]
+    pub dir: Option<PathBuf>,
+    /// Print once what happens in a second, and leave
+    #[arg(long)]
+    pub once: bool,
+    /// Seconds between two looks
+    #[arg(short, long, value_name = "SECONDS", default_value_t = 1.0, value_parser = interval)]
+    pub interval: f64,
+    /// How the objects and clients are sorted at first
+    #[arg(long, value_enum, default_value_t = SortArg::Heat, value_name = "ORDER")]
+    pub sort: SortArg,
+    /// Say where the page is that shows the same in a browser; if no daemon serves one, do so until stopped
+    #[arg(long, conflicts_with = "once")]
+    pub web: bool,
+    /// Where to serve it, if that is to be done here
+    #[arg(long, value_name = "ADDRESS", value_parser = web_address, requires = "web", default_value = "127.0.0.1:0")]
+    pub http: SocketAddr,
+}
+
+/// What comes first in lists.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SortArg {
+    /// What is used most
+    Heat,
+    /// What is largest
+    Size,
+    /// By name
+    Name,
+}
+
+fn interval(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "a number of seconds".to_owned())?;
+    if (0.1..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("0.1 to 3600 seconds".to_owned()) }
 }
 
 /// Arguments of `destroy`.

@@ -10,7 +10,7 @@ use cenote_device::fork;
 use cenote_device::home::Orphan;
 use cenote_model::{
     ContainerInfo, ContainerSpec, DeviceInfo, DeviceSpec, Error, ErrorKind, Explanation, FlushTarget, LABEL_BYTES_MAX,
-    ObjectKey, Profile, Request, Response, Result, StoreId, StoreStats, Update, VerifyReport,
+    ObjectKey, Profile, Request, Response, Result, StoreId, StoreStats, Telemetry, Update, VerifyReport,
 };
 
 use cenote_server::Destroyed;
@@ -267,6 +267,13 @@ impl Store {
         match self.session()?.request(Request::Stats)? {
             Response::Stats(stats) => Ok(stats),
             other => Err(surprise("counters", &other)),
+        }
+    }
+    /// What the store tells of itself, with the `hot` objects that are used most (at most 1,000).
+    pub fn telemetry(&self, hot: u32) -> Result<Telemetry> {
+        match self.session()?.request(Request::Telemetry { hot })? {
+            Response::Telemetry(telemetry) => Ok(*telemetry),
+            other => Err(surprise("telemetry", &other)),
         }
     }
     /// Waits for every launched operation of this session.

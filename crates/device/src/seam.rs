@@ -5,6 +5,7 @@ use std::sync::Arc;
 use cenote_model::{DeviceId, DeviceSpec, Result, StoreId};
 
 use crate::SegmentFile;
+use crate::control::ClientCounts;
 
 /// One member of a tier: `capacity_bytes` bytes that keep what is written to them.
 ///
@@ -129,4 +130,8 @@ pub trait Control: Send + Sync {
     /// The least epoch that a reader of a live client has announced; `u64::MAX` if none has. Slots of clients whose
     /// process is gone do not count.
     fn slots_min(&self) -> u64;
+    /// What each client counted of its own reads and writes, and (under session 0) all those together that left.
+    fn client_counts(&self) -> Vec<ClientCounts> {
+        Vec::new()
+    }
 }

@@ -6,6 +6,7 @@
 mod container;
 mod error;
 mod extent;
+mod histogram;
 mod id;
 mod limits;
 mod offset_map;
@@ -13,6 +14,7 @@ mod profile;
 mod records;
 mod request;
 pub mod size;
+mod telemetry;
 mod tier;
 mod tier_options;
 mod tier_text;
@@ -21,14 +23,19 @@ mod update;
 pub use container::{ContainerInfo, ContainerSpec, Durability, SnapshotInfo};
 pub use error::{Error, ErrorKind, Result};
 pub use extent::{Encoding, Extent, Sums};
+pub use histogram::{HISTOGRAM_BUCKETS, Histogram, histogram_bucket, histogram_end_ns};
 pub use id::{ContainerId, DeviceId, IndexId, IndexKey, NodeId, ObjectId, ObjectKey, StoreId};
 pub use limits::*;
 pub use offset_map::{Entries, OffsetMap};
 pub use profile::{Learner, Profile, ProfilePoint, Seen, Speed};
 pub use records::Records;
 pub use request::{
-    Check, Explanation, ExtentWhy, Finding, FlushTarget, KeyCode, Lease, Lookup, NextFrom, ObjectStat, Request,
-    Response, Run, StoreStats, VerifyReport,
+    Arrange, ArrangeMove, ArrangeTarget, Arrangement, Check, Explanation, ExtentWhy, Finding, FlushTarget, KeyCode,
+    Lease, Lookup, NextFrom, ObjectStat, Request, Response, Run, StoreStats, Touch, VerifyReport,
+};
+pub use telemetry::{
+    ClientTelemetry, ContainerTelemetry, Counts, Flow, FlowEnd, FlowWhy, HEAT_AGES, HEAT_AGES_S, HOT_MAX, HeatRow,
+    HotObject, Latency, Telemetry, Timed,
 };
 pub use tier::{DeviceInfo, DeviceKind, DeviceSpec, DeviceState, StoreConfig};
 pub use tier_options::TierOptions;

@@ -126,6 +126,7 @@ impl Host {
     pub fn client(&self, who: SessionInfo, ring_bytes: u64) -> Result<Client> {
         let session = self.service.session_open(who)?;
         let file = self.control.client_create(who.pid, ring_bytes)?;
+        file.counters().set_session(session.0);
         Ok(Client { session, file })
     }
     /// Closes the sessions of processes that are gone, and forgets their files.

@@ -6,9 +6,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use cenote_device::control::is_counting;
 use cenote_device::{Device, fork};
-use cenote_model::{DeviceId, Error, ErrorKind, Request, Response, Result};
-use cenote_store::{Engine, Job, Outcome, SessionId, SessionInfo, Ticket};
+use cenote_model::{DeviceId, Error, ErrorKind, Request, Response, Result, Timed};
+use cenote_store::{Engine, Job, JobDone, Outcome, REQUESTS_TIMED_IN, SessionId, SessionInfo, Ticket};
 
 use crate::profile::QUIET;
 
@@ -54,8 +55,11 @@ pub(crate) struct Shared {
 pub(crate) struct Guarded {
     /// `None` once closed.
     pub(crate) engine: Option<Engine>,
-    waiters: HashMap<Ticket, Reply>,
+    /// With when each came.
+    waiters: HashMap<Ticket, (Reply, Instant)>,
     jobs_running: usize,
+    /// Counts requests, to time one in so many.
+    handled: u32,
 }
 
 /// The engine, locked: for many requests in one go.
@@ -67,9 +71,10 @@ pub struct Handling<'a> {
 
 impl Service {
     /// Starts the threads of an engine.
-    pub fn start(engine: Engine) -> Arc<Self> {
+    pub fn start(mut engine: Engine) -> Arc<Self> {
+        engine.set_counting(is_counting());
         let shared = Arc::new(Shared {
-            engine: Mutex::new(Guarded { engine: Some(engine), waiters: HashMap::new(), jobs_running: 0 }),
+            engine: Mutex::new(Guarded { engine: Some(engine), waiters: HashMap::new(), jobs_running: 0, handled: 0 }),
             jobs: Mutex::new(VecDeque::new()),
             jobs_wake: Condvar::new(),
             tick_lock: Mutex::new(()),
@@ -148,7 +153,7 @@ impl Service {
             (guard.engine.take(), std::mem::take(&mut guard.waiters))
         };
         let result = engine.map_or(Ok(()), |mut engine| engine.close());
-        for (_, reply) in waiters {
+        for (_, (reply, _)) in waiters {
             reply(Response::Failed(closed()));
         }
         result
@@ -191,11 +196,18 @@ impl Handling<'_> {
         later: impl FnOnce() -> Reply,
     ) -> Option<Response> {
         let guard = self.guard.as_mut().expect("locked until dropped");
+        guard.handled = guard.handled.wrapping_add(1);
+        let is_timed = guard.handled.is_multiple_of(REQUESTS_TIMED_IN) && is_counting();
         let Some(engine) = guard.engine.as_mut() else { return Some(Response::Failed(closed())) };
-        match engine.handle(session, seq, request) {
+        let timed = is_timed.then(|| (request.timed(), Instant::now()));
+        let outcome = engine.handle(session, seq, request);
+        if let Some((what, begin)) = timed.filter(|(what, _)| *what != Timed::Flush) {
+            engine.note_took(what, nanos(begin));
+        }
+        match outcome {
             Outcome::Ready(response) => Some(response),
             Outcome::Wait(ticket) => {
-                guard.waiters.insert(ticket, later());
+                guard.waiters.insert(ticket, (later(), Instant::now()));
                 self.waits = true;
                 None
             }
@@ -268,13 +280,14 @@ impl Shared {
                     jobs = self.jobs_wake.wait(jobs).unwrap_or_else(std::sync::PoisonError::into_inner);
                 }
             };
+            let (timed, begin) = (job.timed(), Instant::now());
             let done = job.run();
-            self.turn(Some(done));
+            self.turn(Some((done, timed, nanos(begin))));
         }
     }
     /// One turn of the engine: takes in a finished job, ticks, hands out jobs, delivers responses.
     /// True if jobs are under way.
-    fn turn(&self, done: Option<cenote_store::JobDone>) -> bool {
+    fn turn(&self, done: Option<(JobDone, Timed, u64)>) -> bool {
         let mut fresh = VecDeque::new();
         let (finished, running, measure) = {
             self.turns_due.fetch_add(1, Ordering::SeqCst);
@@ -282,7 +295,8 @@ impl Shared {
             self.turns_due.fetch_sub(1, Ordering::SeqCst);
             let guard = &mut *guard;
             let Some(engine) = guard.engine.as_mut() else { return false };
-            if let Some(done) = done {
+            if let Some((done, timed, ns)) = done {
+                engine.note_took(timed, ns);
                 engine.finish_job(done);
                 guard.jobs_running -= 1;
             }
@@ -296,7 +310,11 @@ impl Shared {
             let finished: Vec<(Reply, Response)> = engine
                 .take_finished()
                 .into_iter()
-                .filter_map(|(ticket, response)| guard.waiters.remove(&ticket).map(|reply| (reply, response)))
+                .filter_map(|(ticket, response)| {
+                    let (reply, begin) = guard.waiters.remove(&ticket)?;
+                    engine.note_took(Timed::Flush, nanos(begin));
+                    Some((reply, response))
+                })
                 .collect();
             (finished, guard.jobs_running > 0, engine.is_measuring_due(self.quiet.load(Ordering::SeqCst)))
         };
@@ -317,6 +335,11 @@ impl Shared {
 /// Locks, whatever happened to another thread that held it.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Nanoseconds since then.
+fn nanos(begin: Instant) -> u64 {
+    begin.elapsed().as_nanos() as u64
 }
 
 fn spawn(name: &str, shared: &Arc<Shared>, body: fn(&Shared)) -> JoinHandle<()> {

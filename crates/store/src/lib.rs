@@ -30,4 +30,4 @@ mod undo;
 mod work;
 
 pub use api::{Outcome, RecoveryReport, RolledBack, Seams, SessionId, SessionInfo, StoreSummary, Ticket, Tuning};
-pub use engine::{Engine, Job, JobDone, Measurement};
+pub use engine::{Engine, Job, JobDone, Measurement, REQUESTS_TIMED_IN};

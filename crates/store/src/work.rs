@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cenote_device::aligned::AlignedBuf;
 use cenote_device::{Clock, Device, MetaDir};
-use cenote_model::{Error, ErrorKind, Result, Seen};
+use cenote_model::{Error, ErrorKind, Result, Seen, Timed};
 
 use crate::sums::{UNIT, sum_of};
 use crate::syncs::{Log, Syncs};
@@ -76,6 +76,17 @@ pub(crate) enum CopyFailure {
 }
 
 impl Job {
+    /// What its time counts as.
+    pub fn timed(&self) -> Timed {
+        match self.work {
+            Work::SyncLog { .. } => Timed::SyncJournal,
+            Work::SyncDevices { .. } => Timed::SyncDevices,
+            Work::Copy(_) => Timed::Copy,
+            Work::MakeLog { .. } => Timed::MakeJournal,
+            Work::WriteCheckpoint { .. } => Timed::Checkpoint,
+            Work::Check { .. } => Timed::Verify,
+        }
+    }
     /// Does the I/O.
     pub fn run(self) -> JobDone {
         let mut seen = Vec::new();

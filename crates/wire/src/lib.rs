@@ -9,6 +9,7 @@ mod codec;
 mod greeting;
 mod parts;
 mod profile;
+mod telemetry;
 mod values;
 
 pub use codec::{decode_request, decode_response, encode_request, encode_response};

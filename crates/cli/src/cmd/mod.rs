@@ -15,8 +15,10 @@ mod status;
 mod tier;
 mod tiers;
 mod tiers_plot;
+mod top;
 mod tree;
 mod verify;
+mod web;
 
 use std::path::PathBuf;
 
@@ -80,6 +82,7 @@ pub fn run(cli: &Cli, out: &mut Out) -> Done {
         Command::Config => status::config(context),
         Command::Doctor => doctor::doctor(context),
         Command::Tiers(args) => tiers::tiers(context, args),
+        Command::Top(args) => top::top(context, args),
         Command::Tier(command) => tier::tier(context, command),
         Command::Ls(args) => list::ls(context, args),
         Command::Stat { target } => list::stat(context, target),

@@ -1,13 +1,16 @@
 //! `serve` and `stop`: the daemon's beginning and end. The only file of this room that names the daemon.
 
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cenote::{Error, ErrorKind, Store};
-use cenote_server::daemon::{self, DaemonOptions};
+use cenote_server::daemon::{self, DaemonOptions, Observer};
 
 use tracing_subscriber::filter::LevelFilter;
 
-use super::Context;
+use super::{Context, web};
 use crate::args::ServeArgs;
 use crate::failure::Done;
 
@@ -23,6 +26,8 @@ pub fn serve(context: &mut Context<'_>, args: &ServeArgs) -> Done {
         idle_exit: args.idle_exit.map(Duration::from_secs),
         background: args.background,
         create: args.create,
+        observer: args.http.map(|address| observer(dir.clone(), address)),
+        background_args: args.http.map(|address| format!("--http={address}").into()).into_iter().collect(),
     };
     if let Ok(wanted) = std::env::var(LOG_VARIABLE)
         && wanted.parse::<LevelFilter>().is_err()
@@ -33,6 +38,11 @@ pub fn serve(context: &mut Context<'_>, args: &ServeArgs) -> Done {
     }
     log();
     Ok(daemon::run(&dir, &options)?)
+}
+
+/// Serves the page while the daemon serves the store, and says in the store's directory where.
+fn observer(dir: PathBuf, address: SocketAddr) -> Observer {
+    Arc::new(move |onlooker| Ok(Box::new(web::Page::of_daemon(&dir, address, onlooker)?)))
 }
 
 /// Says on standard error what the daemon notices; in the background that is `daemon.log` in the store's directory.

@@ -39,6 +39,7 @@ pub(crate) fn read_at(session: &Session, object: &Arc<ObjectCache>, offset: u64,
             session.attach_again(&attachment)?;
             continue;
         }
+        let begin = slot.begin();
         let mut parts = Parts::new();
         let version = attachment.readers.word(object.hash);
         let planned = object.plan(version, offset, buf.len(), 0, &mut parts);
@@ -54,6 +55,7 @@ pub(crate) fn read_at(session: &Session, object: &Arc<ObjectCache>, offset: u64,
             continue; // another engine took over while we asked: its map may differ from the one that we have
         }
         copy_parts(session, object, offset, &parts, buf)?;
+        slot.count(&parts, begin);
         drop(slot);
         return Ok(ReadDone { size, bytes });
     }
@@ -153,7 +155,7 @@ fn place_of(session: &Session, extent: &Extent) -> Result<Place> {
     let (io, inside) = session.segments.locate(session, extent.device, extent.device_offset())?;
     let address = io.map().map(|map| map.at(inside, extent.len as usize));
     match address {
-        Some(Some(address)) => Ok(Place::Memory(address as usize)),
+        Some(Some(address)) => Ok(Place::Memory(address as usize, extent.device)),
         Some(None) => Err(Error::new(ErrorKind::Corrupt, "an extent").because("it reaches past its segment")),
         None => Ok(Place::File { extent: Arc::new(extent.clone()), skip: 0 }),
     }
@@ -173,7 +175,7 @@ pub(crate) fn copy_parts(
             Place::Hole => target.fill(0),
             // SAFETY: the address was computed from an extent that lies inside a mapped segment (`place_of`, `Chunk`),
             // segments stay mapped while the session lives, and the caller's slot keeps the space from being reused.
-            Place::Memory(address) => unsafe {
+            Place::Memory(address, _) => unsafe {
                 copy_raw(target.as_mut_ptr(), *address as *const u8, target.len());
             },
             Place::File { extent, skip } => {
@@ -274,7 +276,7 @@ pub(crate) fn address_of(
         look_up(session, object, offset, len, 0, version, &mut parts)?;
     }
     Ok(match parts.as_slice() {
-        [Part { len: found, place: Place::Memory(address), .. }] if *found == len => Some(*address),
+        [Part { len: found, place: Place::Memory(address, _), .. }] if *found == len => Some(*address),
         _ => None,
     })
 }

@@ -34,7 +34,7 @@ impl Stored {
     /// Where readers find the bytes.
     pub fn place(&self) -> Place {
         match self.chunk.address() {
-            Some(address) => Place::Memory(address as usize),
+            Some(address) => Place::Memory(address as usize, self.chunk.device),
             None => Place::File { extent: Arc::new(self.extent.clone()), skip: 0 },
         }
     }

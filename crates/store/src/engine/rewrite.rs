@@ -248,7 +248,8 @@ impl Engine {
     ) {
         let mut failure = None;
         for (suspect, result) in targets.into_iter().zip(results) {
-            let Suspect { target, dev, .. } = suspect;
+            let Suspect { target, dev, begin, end } = suspect;
+            self.counting.moved(dev, dev, cenote_model::FlowWhy::Rewrite, end - begin);
             // Now, not when it began: a sync that began in between does not cover it.
             self.state.space.get_mut(dev).unsynced = true;
             let Err(what) = result else { continue };

@@ -79,15 +79,14 @@ impl DeviceSlot {
     }
     pub fn view(&self) -> DeviceView {
         DeviceView {
-            id: self.id,
-            name: self.spec.name.clone(),
-            kind: self.spec.kind,
             state: self.state,
-            capacity_bytes: self.capacity_bytes(),
             used_bytes: self.used_bytes(),
             reserved_bytes: self.reserved_bytes + self.retired.bytes(),
             watermark_high_permille: self.spec.watermark_high_permille,
             watermark_low_permille: self.spec.watermark_low_permille,
+            speed: self.speed.unwrap_or_else(|| cenote_policy::speed_preset(self.spec.kind)),
+            is_cache: self.spec.options.get("use") == Some("cache"),
+            ..DeviceView::new(self.id, &self.spec.name, self.spec.kind, self.capacity_bytes())
         }
     }
     pub fn info(&self) -> DeviceInfo {

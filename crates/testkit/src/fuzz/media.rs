@@ -190,13 +190,14 @@ pub(super) fn client_file(bytes: &[u8]) {
     let Some((flags, rest)) = bytes.split_first() else { return };
     let mut file = rest.to_vec();
     if flags & 2 != 0 {
-        file.resize(file.len().max(24 << 10), 0);
+        file.resize(file.len().max(80 << 10), 0);
     }
     if flags & RAW == 0 {
         mend::tail_sum(&mut file, *b"CENOTCLI", 128);
     }
     if let Some(client) = memory_file(&file).and_then(|fd| ClientFile::map(fd).ok()) {
         client.slots().min();
+        client.counters().counts();
         if let Ok([requests, _]) = ring_memories(&client)
             && let Ok(mut ring) = Consumer::new(requests)
         {

@@ -42,7 +42,9 @@ pub(super) fn tail_sum(bytes: &mut [u8], magic: [u8; 8], len: usize) {
         return;
     }
     bytes[..8].copy_from_slice(&magic);
-    bytes[8..12].copy_from_slice(&1u32.to_le_bytes());
+    let is_control = matches!(&magic, b"CENOTCTL" | b"CENOTCLI");
+    let version = if is_control { cenote_device::control::CONTROL_VERSION } else { 1 };
+    bytes[8..12].copy_from_slice(&version.to_le_bytes());
     bytes[12..16].copy_from_slice(&(len as u32).to_le_bytes());
     let sum = sum_of(&bytes[..len - 4]);
     bytes[len - 4..len].copy_from_slice(&sum.to_le_bytes());

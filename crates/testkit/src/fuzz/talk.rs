@@ -20,7 +20,7 @@ use super::mend;
 
 /// Bytes of each ring of the file that the ring target makes.
 const RING_BYTES: usize = 8192;
-const RINGS_AT: usize = 8192;
+const RINGS_AT: usize = 65_536;
 
 /// What a peer wrote into a ring: read as the daemon does, and written to as a client does.
 pub(super) fn ring(bytes: &[u8]) {
