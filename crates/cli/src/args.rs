@@ -213,7 +213,7 @@ pub enum Command {
 }
 
 const INIT_HELP: &str = "\
-A tier is written name=NAME,kind=memory|file|directory,path=PATH,size=SIZE[,high=90%][,low=70%]. Fastest first.
+A tier is written name=NAME,kind=memory|pmem|file|directory,path=PATH,size=SIZE[,high=90%][,low=70%]. Fastest first.
 Memory needs no path. Without tiers: memory in front of a directory beside the metadata, sized for this machine.
 
   cenote init /data/store --tier name=ram,kind=memory,size=2GiB --tier name=disk,kind=directory,path=/data/tier,size=100GiB
@@ -422,7 +422,7 @@ pub struct DestroyArgs {
 pub enum TierCommand {
     /// Add a tier
     Add {
-        /// name=NAME,kind=memory|file|directory,path=PATH,size=SIZE[,high=90%][,low=70%]
+        /// name=NAME,kind=memory|pmem|file|directory,path=PATH,size=SIZE[,high=90%][,low=70%]
         #[arg(value_parser = config::parse_tier)]
         spec: DeviceSpec,
     },

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test uses its part")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cenote_device::mem::{Keep, MemClock, MemControl, MemDevices, MemMetaDir};
 use cenote_device::{Clock, Device, Devices, OpenedDevice, SegmentFile};
@@ -63,6 +63,8 @@ pub struct World {
     pub leases: Vec<Run>,
     /// Syncs of persistent devices fail, and drop what was not synced as operating systems do.
     pub sync_fails: Arc<AtomicBool>,
+    /// Nanoseconds that each byte of a read or write takes on devices, and 100 us each access; 0: none of both.
+    pub byte_ns: Arc<AtomicU64>,
     pub report: RecoveryReport,
 }
 
@@ -85,6 +87,7 @@ impl World {
             seq: 0,
             leases: Vec::new(),
             sync_fails: Arc::default(),
+            byte_ns: Arc::default(),
             report: RecoveryReport::default(),
         };
         world.engine = Some(Engine::create_tuned(world.seams(), STORE, config, tuning()).unwrap());
@@ -94,7 +97,11 @@ impl World {
     pub fn seams(&self) -> Seams {
         Seams {
             meta: Arc::new(self.meta.clone()),
-            devices: Arc::new(Dropping { inner: self.devices.clone(), fails: Arc::clone(&self.sync_fails) }),
+            devices: Arc::new(Dropping {
+                inner: self.devices.clone(),
+                fails: Arc::clone(&self.sync_fails),
+                pace: (Arc::clone(&self.clock), Arc::clone(&self.byte_ns)),
+            }),
             clock: Arc::clone(&self.clock) as _,
             control: Arc::clone(&self.control) as _,
         }
@@ -284,13 +291,14 @@ pub fn index(container: ContainerId, n: u128) -> IndexKey {
 struct Dropping {
     inner: MemDevices,
     fails: Arc<AtomicBool>,
+    pace: (Arc<MemClock>, Arc<AtomicU64>),
 }
 
 impl Devices for Dropping {
     fn open(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec, create: bool) -> Result<OpenedDevice> {
         let OpenedDevice { device, survived } = self.inner.open(store, id, spec, create)?;
-        let (media, fails) = (self.inner.clone(), Arc::clone(&self.fails));
-        Ok(OpenedDevice { device: Arc::new(DroppingDevice { device, media, of: (store, id), fails }), survived })
+        let (media, fails, pace) = (self.inner.clone(), Arc::clone(&self.fails), self.pace.clone());
+        Ok(OpenedDevice { device: Arc::new(DroppingDevice { device, media, of: (store, id), fails, pace }), survived })
     }
     fn remove(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<()> {
         self.inner.remove(store, id, spec)
@@ -302,6 +310,16 @@ struct DroppingDevice {
     media: MemDevices,
     of: (StoreId, DeviceId),
     fails: Arc<AtomicBool>,
+    pace: (Arc<MemClock>, Arc<AtomicU64>),
+}
+
+impl DroppingDevice {
+    fn take_time(&self, bytes: usize) {
+        let each = self.pace.1.load(Ordering::Relaxed);
+        if each > 0 {
+            self.pace.0.advance_ns(100_000 + bytes as u64 * each);
+        }
+    }
 }
 
 impl Device for DroppingDevice {
@@ -315,9 +333,11 @@ impl Device for DroppingDevice {
         self.device.segment_bytes()
     }
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.take_time(buf.len());
         self.device.read_at(offset, buf)
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.take_time(bytes.len());
         self.device.write_at(offset, bytes)
     }
     fn sync(&self) -> Result<()> {
@@ -332,5 +352,8 @@ impl Device for DroppingDevice {
     }
     fn segment(&self, number: u64) -> Result<Option<SegmentFile>> {
         self.device.segment(number)
+    }
+    fn note(&self) -> String {
+        self.device.note()
     }
 }
