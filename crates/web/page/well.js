@@ -198,7 +198,7 @@ export class Well {
 function ground(width, height) {
   let d = `M0 ${SKY - 24}`;
   for (let x = 0; x <= width; x += 12) d += `L${x} ${(SKY - 26 + Math.sin(x * 0.03) * 3 + Math.sin(x * 0.11) * 1.5).toFixed(1)}`;
-  return `${d}V${height - 12}Q${width} ${height} ${width - 12} ${height}H12Q0 ${height} 0 ${height - 12}Z`;
+  return `${d}L${width} ${SKY - 26}V${height - 12}Q${width} ${height} ${width - 12} ${height}H12Q0 ${height} 0 ${height - 12}Z`;
 }
 
 /** Layers of limestone. */
@@ -206,7 +206,7 @@ function strata(width, height) {
   let d = "";
   for (let y = SKY + 14, turn = 1; y < height - 10; y += 34 + (turn % 3) * 9, turn += 1) {
     d += `M0 ${y}`;
-    for (let x = 24; x <= width; x += 24) d += `L${x} ${(y + Math.sin(x * 0.021 + turn * 1.7) * 5).toFixed(1)}`;
+    for (let x = 20; x <= width; x += width / 30) d += `L${x} ${(y + Math.sin(x * 0.021 + turn * 1.7) * 5).toFixed(1)}`;
   }
   return d;
 }
