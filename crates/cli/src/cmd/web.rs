@@ -6,17 +6,14 @@ use std::sync::Arc;
 
 use cenote::model::{StoreId, Telemetry};
 use cenote::{Error, Result, Store};
-use cenote_server::daemon::{Observer, Onlooker};
+use cenote_server::daemon::{Observer, Onlooker, WEB_ADDRESS_FILE};
 use cenote_web::{Source, Web};
 
 use crate::args::HttpArg;
 
-/// In the store's directory: where the page of the store is served, whoever starts its daemon.
-const ADDRESS_FILE: &str = "web-address";
-
 /// What serves the page with the daemon: where the command line says, or else where it was served before.
 pub fn observer(dir: &Path, http: Option<HttpArg>) -> Option<Observer> {
-    let file = dir.join(ADDRESS_FILE);
+    let file = dir.join(WEB_ADDRESS_FILE);
     match http {
         Some(HttpArg::Off) => {
             let _ = std::fs::remove_file(file);
@@ -50,7 +47,7 @@ pub fn argument(http: HttpArg) -> String {
 }
 
 fn address_in(dir: &Path) -> Option<SocketAddr> {
-    let url = std::fs::read_to_string(dir.join(ADDRESS_FILE)).ok()?;
+    let url = std::fs::read_to_string(dir.join(WEB_ADDRESS_FILE)).ok()?;
     let address: SocketAddr = url.trim_end().strip_prefix("http://")?.trim_end_matches('/').parse().ok()?;
     address.ip().is_loopback().then_some(address)
 }

@@ -129,6 +129,7 @@ def test_no_store_and_bad_arguments(served: Served, tmp_path: Path) -> None:
 def test_the_address_of_the_page(served: Served) -> None:
     assert served.cenote("top", "--web").strip() == served.url
     served.cenote("stop")
+    assert served.cenote("status") and (served.dir / "web-address").exists(), "kept for the next daemon"
     served.cenote("serve", "--background", "--http=off")
     assert not (served.dir / "web-address").exists()
     # No daemon serves it: the command does, until it is stopped.
@@ -145,3 +146,5 @@ def test_the_address_of_the_page(served: Served) -> None:
     finally:
         process.terminate()
         process.wait(10)
+    served.cenote("destroy", "--yes", "--force")
+    assert not served.dir.exists(), "nothing of the page keeps the directory"
