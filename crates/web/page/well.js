@@ -114,8 +114,8 @@ export class Well {
       const [behind, front] = water.children;
       const swell = Math.min(4, high / 3);
       water.style.transform = `translateY(${surface}px)`;
-      // Below the lowest layer the water goes on to the floor, if there is any.
-      const deep = high + (isLast && high > 0 ? FLOOR : 0);
+      // As deep as can be: what is below covers it, also while the surface moves.
+      const deep = high > 0 ? shape.layer + FLOOR : 0;
       set(front, { d: wave(shape.width, deep, swell, 0) });
       set(behind, { d: wave(shape.width, deep, swell, 40) });
       const high_y = top + shape.layer * (1 - tier.watermark_high_permille / 1000);
@@ -182,6 +182,8 @@ export class Well {
       const x = shape.middle + sign * (shape.middle - rim + reach * 0.74);
       flow.tag = [Math.max(38, Math.min(shape.width - 38, x)), (from[1] + to[1]) / 2 + (flow.lanes > 1 ? (flow.lane % 2 ? 14 : -12) : 0)];
     });
+    apart(drawn.filter((flow) => flow.side === "down"));
+    apart(drawn.filter((flow) => flow.side === "up"));
     const tag = () => svg("g", { class: "flow tag" }, [svg("text"), svg("text", { class: "why" })]);
     keyed(this.tags, drawn, (flow) => flow.key, tag, (group, flow) => {
       const [amount, why] = group.children;
@@ -191,6 +193,17 @@ export class Well {
       say(amount, rate(flow.rate));
       say(why, flow.why);
     });
+  }
+}
+
+/** Moves tags down until none lies on another. */
+function apart(flows) {
+  const placed = [];
+  for (const flow of [...flows].sort((a, b) => a.tag[1] - b.tag[1])) {
+    for (const [x, y] of placed) {
+      if (Math.abs(x - flow.tag[0]) < 84 && Math.abs(y - flow.tag[1]) < 33) flow.tag[1] = y + 33;
+    }
+    placed.push(flow.tag);
   }
 }
 
