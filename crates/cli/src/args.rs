@@ -99,10 +99,11 @@ pub enum Command {
     },
     /// Show tiers and their use, counters, sessions and the journal
     Status,
+    /// List the tiers: how full, how fast, and what is special about them
+    #[command(after_help = TIERS_HELP)]
+    Tiers(TiersArgs),
     /// Watch the store at work: tiers, flows between them, hot objects, clients
     Top(TopArgs),
-    /// List the tiers
-    Tiers,
     /// Add, drain or remove a tier while the store is in use
     #[command(subcommand)]
     Tier(TierCommand),
@@ -327,6 +328,9 @@ pub struct InitArgs {
     /// No error if the store is there already
     #[arg(long)]
     pub if_missing: bool,
+    /// Do not measure the tiers now (a tenth of a second each); the store does when it is first at rest
+    #[arg(long)]
+    pub no_measure: bool,
 }
 
 /// Arguments of `serve`.
@@ -445,6 +449,27 @@ pub enum TierCommand {
         /// Its name
         name: String,
     },
+}
+
+const TIERS_HELP: &str = "\
+Latency is what an access costs before its first byte, bandwidth what long accesses reach, several at once. Both are
+measured in free space of a tier: when the store is made, when it is first at rest, or now with --measure; and they follow
+what moving data shows since.
+
+  cenote tiers --measure --plot tiers.svg      latency and bandwidth of each tier over the size of accesses";
+
+/// Arguments of `tiers`.
+#[derive(Args, Debug)]
+pub struct TiersArgs {
+    /// Measure now: all tiers, or those named
+    #[arg(short, long, value_name = "TIER", num_args = 0..)]
+    pub measure: Option<Vec<String>>,
+    /// About so many seconds for each tier that is measured
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.5, requires = "measure", value_parser = config::parse_seconds)]
+    pub seconds: f64,
+    /// Draw latency and bandwidth over the size of accesses
+    #[arg(long, value_name = "FILE.svg")]
+    pub plot: Option<PathBuf>,
 }
 
 /// Arguments of `ls`.

@@ -42,6 +42,12 @@ pub fn parse_block_size(text: &str) -> Result<u8, String> {
     Ok(shift)
 }
 
+/// A time to measure for: what the store allows.
+pub fn parse_seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is no number of seconds"))?;
+    if (0.01..=10.0).contains(&seconds) { Ok(seconds) } else { Err("from 0.01 to 10 seconds".into()) }
+}
+
 /// The TOML file of `init`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

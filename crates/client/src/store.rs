@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use cenote_device::fork;
 use cenote_device::home::Orphan;
 use cenote_model::{
     ContainerInfo, ContainerSpec, DeviceInfo, DeviceSpec, Error, ErrorKind, Explanation, FlushTarget, LABEL_BYTES_MAX,
-    ObjectKey, Request, Response, Result, StoreId, StoreStats, Telemetry, Update, VerifyReport,
+    ObjectKey, Profile, Request, Response, Result, StoreId, StoreStats, Telemetry, Update, VerifyReport,
 };
 
 use cenote_server::Destroyed;
@@ -195,6 +196,14 @@ impl Store {
     /// Forgets an empty device.
     pub fn remove_device(&self, name: &str) -> Result<()> {
         self.command(Request::DeviceRemove { name: name.into() })
+    }
+    /// What was measured of a device. Unless `measure` is zero it is measured now, in free space of it, for about so long.
+    pub fn profile(&self, name: &str, measure: Duration) -> Result<Profile> {
+        let measure_ms = u32::try_from(measure.as_millis()).unwrap_or(u32::MAX);
+        match self.session()?.request(Request::Profile { name: name.into(), measure_ms })? {
+            Response::Profile(profile) => Ok(profile),
+            other => Err(surprise("a profile", &other)),
+        }
     }
     /// Where each range of an object is and why.
     pub fn explain(&self, key: ObjectKey) -> Result<Explanation> {

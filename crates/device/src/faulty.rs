@@ -186,6 +186,9 @@ impl Device for Faulty<Arc<dyn Device>> {
     fn segment(&self, number: u64) -> Result<Option<SegmentFile>> {
         self.faults.plain("device segment", || self.inner.segment(number))
     }
+    fn note(&self) -> String {
+        self.inner.note()
+    }
 }
 
 impl<T: Devices> Devices for Faulty<T> {

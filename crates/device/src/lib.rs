@@ -20,8 +20,10 @@ mod io;
 pub mod lane;
 mod lock;
 pub mod map;
+pub mod measure;
 pub mod mem;
 mod meta_dir;
+mod persistent_memory;
 pub mod process;
 mod seam;
 mod segment;
@@ -31,6 +33,7 @@ pub mod sums;
 mod system;
 pub mod throttled;
 pub mod torn;
+pub mod write_back;
 
 pub use clock::SystemClock;
 pub use control::{ClientFile, ControlView, ReaderSlots, SharedControl};

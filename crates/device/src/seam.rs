@@ -15,7 +15,7 @@ use crate::control::ClientCounts;
 pub trait Device: Send + Sync {
     /// Bytes that it holds; a multiple of `unit_bytes`. Fixed while it is open.
     fn capacity_bytes(&self) -> u64;
-    /// Allocation unit: 512 for memory, 4096 for files. Runs begin and (padded) end at multiples of it.
+    /// Allocation unit: 512 for memory of both kinds, 4096 for files. Runs begin and (padded) end at multiples of it.
     fn unit_bytes(&self) -> u32;
     /// Bytes of data in each segment; `offset / segment_bytes` is the segment number. No run crosses segments.
     fn segment_bytes(&self) -> u64;
@@ -33,6 +33,10 @@ pub trait Device: Send + Sync {
     /// A descriptor of a segment for clients, made if it is not there yet. `None`: the device is not shareable,
     /// all bytes must go through `read_at` and `write_at`.
     fn segment(&self, number: u64) -> Result<Option<SegmentFile>>;
+    /// What a person should know of how it works here, in a few words; empty if it works as its kind does.
+    fn note(&self) -> String {
+        String::new()
+    }
 }
 
 /// The factory through which the engine opens every device, so that tests can put others in their place.

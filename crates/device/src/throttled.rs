@@ -71,6 +71,9 @@ impl Device for Throttled<Arc<dyn Device>> {
     fn segment(&self, _number: u64) -> Result<Option<SegmentFile>> {
         Ok(None)
     }
+    fn note(&self) -> String {
+        self.inner.note()
+    }
 }
 
 impl<T: Devices> Devices for Throttled<T> {

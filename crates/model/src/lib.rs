@@ -27,11 +27,11 @@ pub use histogram::{HISTOGRAM_BUCKETS, Histogram, histogram_bucket, histogram_en
 pub use id::{ContainerId, DeviceId, IndexId, IndexKey, NodeId, ObjectId, ObjectKey, StoreId};
 pub use limits::*;
 pub use offset_map::{Entries, OffsetMap};
-pub use profile::{Profile, ProfilePoint, Speed};
+pub use profile::{Learner, Profile, ProfilePoint, Seen, Speed};
 pub use records::Records;
 pub use request::{
-    Check, Explanation, ExtentWhy, Finding, FlushTarget, KeyCode, Lease, Lookup, NextFrom, ObjectStat, Request,
-    Response, Run, StoreStats, VerifyReport,
+    Arrange, ArrangeMove, ArrangeTarget, Arrangement, Check, Explanation, ExtentWhy, Finding, FlushTarget, KeyCode,
+    Lease, Lookup, NextFrom, ObjectStat, Request, Response, Run, StoreStats, Touch, VerifyReport,
 };
 pub use telemetry::{
     ClientTelemetry, ContainerTelemetry, Counts, Flow, FlowEnd, FlowWhy, HEAT_AGES, HEAT_AGES_S, HOT_MAX, HeatRow,

@@ -1,7 +1,7 @@
 use std::cmp::Ordering;
 use std::path::PathBuf;
 
-use crate::{DeviceId, TierOptions};
+use crate::{DeviceId, Speed, TierOptions};
 
 /// What a device is made of. The order is that in which tiers are taken to be fast as long as nobody has measured them;
 /// the numbers are those on media and on the wire.
@@ -117,6 +117,10 @@ pub struct DeviceInfo {
     pub unit_bytes: u32,
     /// Bytes in each segment file; address / this = segment number.
     pub segment_bytes: u64,
+    /// How fast it is, as measured and seen since; `None` while nothing is known.
+    pub speed: Option<Speed>,
+    /// What a person should know of how it works here; mostly empty.
+    pub note: String,
 }
 
 /// What is fixed when a store is made. What can be tuned per process is in the client's `OpenOptions`.

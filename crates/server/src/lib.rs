@@ -6,6 +6,7 @@
 pub mod daemon;
 mod destroy;
 mod host;
+mod profile;
 mod service;
 
 pub use destroy::{Destroyed, destroy, orphans, sweep};

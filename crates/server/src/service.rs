@@ -1,4 +1,4 @@
-//! An engine with the threads that it needs: one that ticks, two that do its I/O.
+//! An engine with the threads that it needs: one that ticks, two that do its I/O, one that measures its devices.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -10,6 +10,8 @@ use cenote_device::control::is_counting;
 use cenote_device::{Device, fork};
 use cenote_model::{DeviceId, Error, ErrorKind, Request, Response, Result, Timed};
 use cenote_store::{Engine, Job, JobDone, Outcome, REQUESTS_TIMED_IN, SessionId, SessionInfo, Ticket};
+
+use crate::profile::QUIET;
 
 /// Called once with the response to a request that could not be answered at once.
 pub type Reply = Box<dyn FnOnce(Response) + Send>;
@@ -30,8 +32,8 @@ pub struct Service {
     generation: u64,
 }
 
-struct Shared {
-    engine: Mutex<Guarded>,
+pub(crate) struct Shared {
+    pub(crate) engine: Mutex<Guarded>,
     jobs: Mutex<VecDeque<Job>>,
     jobs_wake: Condvar,
     tick_lock: Mutex<()>,
@@ -41,13 +43,18 @@ struct Shared {
     /// The service's own threads that want the engine. Those who bring requests let them go first: locks are not fair,
     /// and a stream of requests must not keep the engine from syncing its journal.
     turns_due: AtomicUsize,
-    requests: AtomicU64,
-    stop: AtomicBool,
+    pub(crate) requests: AtomicU64,
+    pub(crate) stop: AtomicBool,
+    /// Nothing was asked for a while.
+    pub(crate) quiet: AtomicBool,
+    /// The engine has a device to be measured.
+    pub(crate) profile_due: Mutex<bool>,
+    pub(crate) profile_wake: Condvar,
 }
 
-struct Guarded {
+pub(crate) struct Guarded {
     /// `None` once closed.
-    engine: Option<Engine>,
+    pub(crate) engine: Option<Engine>,
     /// With when each came.
     waiters: HashMap<Ticket, (Reply, Instant)>,
     jobs_running: usize,
@@ -76,8 +83,14 @@ impl Service {
             turns_due: AtomicUsize::new(0),
             requests: AtomicU64::new(0),
             stop: AtomicBool::new(false),
+            quiet: AtomicBool::new(false),
+            profile_due: Mutex::new(false),
+            profile_wake: Condvar::new(),
         });
-        let mut threads = vec![spawn("cenote-tick", &shared, Shared::tick_loop)];
+        let mut threads = vec![
+            spawn("cenote-tick", &shared, Shared::tick_loop),
+            spawn("cenote-profile", &shared, Shared::profile_loop),
+        ];
         threads.extend((0..JOB_THREADS).map(|_| spawn("cenote-job", &shared, Shared::job_loop)));
         Arc::new(Self { shared, threads: Mutex::new(threads), generation: fork::generation() })
     }
@@ -131,6 +144,7 @@ impl Service {
         self.shared.stop.store(true, Ordering::SeqCst);
         self.shared.kick();
         self.shared.wake_job_threads();
+        self.shared.profile_now();
         for thread in std::mem::take(&mut *lock(&self.threads)) {
             let _ = thread.join();
         }
@@ -221,7 +235,7 @@ impl Shared {
         }
     }
     /// Makes the tick thread tick now.
-    fn kick(&self) {
+    pub(crate) fn kick(&self) {
         self.idle.store(false, Ordering::Relaxed);
         drop(lock(&self.tick_lock));
         self.tick_wake.notify_one();
@@ -231,14 +245,18 @@ impl Shared {
         self.jobs_wake.notify_all();
     }
     fn tick_loop(&self) {
-        let (mut seen, mut active_at) = (0, Instant::now());
+        let (mut seen, mut active_at, mut asked_at) = (0, Instant::now(), Instant::now());
         while !self.stop.load(Ordering::SeqCst) {
             let working = self.turn(None);
             let requests = self.requests.load(Ordering::Relaxed);
+            if requests != seen {
+                asked_at = Instant::now();
+            }
             if requests != seen || working {
                 (seen, active_at) = (requests, Instant::now());
             }
             let busy = active_at.elapsed() < BUSY_LINGER;
+            self.quiet.store(asked_at.elapsed() >= QUIET, Ordering::SeqCst);
             let guard = lock(&self.tick_lock);
             self.idle.store(!busy, Ordering::SeqCst);
             if !busy && self.requests.load(Ordering::SeqCst) != seen {
@@ -271,7 +289,7 @@ impl Shared {
     /// True if jobs are under way.
     fn turn(&self, done: Option<(JobDone, Timed, u64)>) -> bool {
         let mut fresh = VecDeque::new();
-        let (finished, running) = {
+        let (finished, running, measure) = {
             self.turns_due.fetch_add(1, Ordering::SeqCst);
             let mut guard = lock(&self.engine);
             self.turns_due.fetch_sub(1, Ordering::SeqCst);
@@ -298,8 +316,11 @@ impl Shared {
                     Some((reply, response))
                 })
                 .collect();
-            (finished, guard.jobs_running > 0)
+            (finished, guard.jobs_running > 0, engine.is_measuring_due(self.quiet.load(Ordering::SeqCst)))
         };
+        if measure {
+            self.profile_now();
+        }
         if !fresh.is_empty() {
             lock(&self.jobs).append(&mut fresh);
             self.jobs_wake.notify_all();

@@ -8,6 +8,7 @@
 mod codec;
 mod greeting;
 mod parts;
+mod profile;
 mod telemetry;
 mod values;
 

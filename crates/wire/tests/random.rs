@@ -118,6 +118,29 @@ impl Random {
             reserved_bytes: self.next(),
             unit_bytes: self.next() as u32,
             segment_bytes: self.next(),
+            speed: self.option(Self::speed),
+            note: self.text(),
+        }
+    }
+    fn figure(&mut self) -> f64 {
+        1.0 + (self.next() >> 11) as f64 / 1e3
+    }
+    fn speed(&mut self) -> Speed {
+        Speed {
+            read_latency_ns: self.figure(),
+            write_latency_ns: self.figure(),
+            read_bandwidth: self.figure(),
+            write_bandwidth: self.figure(),
+        }
+    }
+    fn point(&mut self) -> ProfilePoint {
+        ProfilePoint {
+            is_write: self.flag(),
+            bytes: self.next() as u32,
+            parallel: self.next() as u16,
+            p50_ns: self.next(),
+            p99_ns: self.next(),
+            bandwidth: self.figure(),
         }
     }
     fn target(&mut self) -> FlushTarget {
@@ -170,7 +193,7 @@ impl Random {
     fn request(&mut self) -> Request {
         let container = ContainerId(self.next());
         let limit = self.next() as u32;
-        match self.below(27) {
+        match self.below(31) {
             0 => Request::Apply {
                 checks: self.list(3, Self::check),
                 updates: self.list(20, Self::update),
@@ -212,7 +235,31 @@ impl Random {
             22 => Request::SnapshotList { container, after: self.option(Self::text), limit },
             23 => Request::SnapshotByName { container, name: self.text(), pin: self.flag() },
             24 => Request::SnapshotUnpin { id: container },
-            25 => Request::Telemetry { hot: limit },
+            25 => Request::Profile { name: self.text(), measure_ms: limit },
+            26 => Request::Telemetry { hot: limit },
+            27 => Request::Fetch {
+                key: self.key(),
+                ranges: self.list(4, |r| (r.next(), r.next())),
+                ahead: self.flag(),
+                must: self.flag(),
+            },
+            28 => {
+                Request::Touched { reads: self.list(4, |r| Touch { key: r.key(), offset: r.next(), bytes: r.next() }) }
+            }
+            29 => {
+                let target = match self.below(3) {
+                    0 => ArrangeTarget::Object(self.key()),
+                    1 => ArrangeTarget::Range { key: self.key(), offset: self.next(), len: self.next() },
+                    _ => ArrangeTarget::Container(container),
+                };
+                let to = self.option(Self::text);
+                let what = match self.below(3) {
+                    0 => Arrange::Promote { to },
+                    1 => Arrange::Demote { to },
+                    _ => Arrange::Evict,
+                };
+                Request::Arrange { target, what, dry_run: self.flag() }
+            }
             _ => Request::Shutdown,
         }
     }
@@ -227,7 +274,7 @@ impl Random {
     }
     fn response(&mut self) -> Response {
         let codes = [KeyCode::Ok, KeyCode::NotFound, KeyCode::Exists, KeyCode::Invalid, KeyCode::Limit];
-        match self.below(20) {
+        match self.below(22) {
             0 => Response::Applied {
                 epoch: self.next(),
                 codes: self.list(9, |r| codes[r.below(5) as usize]),
@@ -280,7 +327,25 @@ impl Random {
             15 => Response::Stats(StoreStats { epoch: self.next(), sessions: self.next(), ..StoreStats::default() }),
             16 => Response::Done,
             17 => Response::Snapshots(self.list(4, Self::snapshot)),
-            18 => Response::Telemetry(Box::new(self.telemetry())),
+            18 => Response::Profile(Profile { unix_ms: self.next(), points: self.list(9, Self::point) }),
+            19 => Response::Telemetry(Box::new(self.telemetry())),
+            20 => Response::Arranged(Box::new(Arrangement {
+                moves: self.list(3, |r| ArrangeMove {
+                    key: r.key(),
+                    offset: r.next(),
+                    bytes: r.next(),
+                    from: r.text(),
+                    to: r.text(),
+                    cost_ns: r.next(),
+                    why: r.text(),
+                }),
+                ranges: self.next(),
+                bytes: self.next(),
+                moved_bytes: self.next(),
+                cost_ns: self.next(),
+                staying_bytes: self.next(),
+                staying_why: self.text(),
+            })),
             _ => Response::Failed(
                 Error::new(ErrorKind::from_code(1 + self.below(14) as u8).unwrap(), self.text())
                     .because(self.text())
@@ -476,4 +541,22 @@ fn another_version_is_named() {
     let error = decode_request(&bytes).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::VersionMismatch);
     assert!(error.to_string().contains(&format!("version {WIRE_VERSION}")), "{error}");
+}
+
+/// Figures that are no numbers, or such as no device has, are refused: policies calculate with them.
+#[test]
+fn figures_are_numbers() {
+    let good = Speed { read_latency_ns: 1.0, write_latency_ns: 0.0, read_bandwidth: 1.0, write_bandwidth: 1.0 };
+    let message = |speed| {
+        let info = DeviceInfo { speed: Some(speed), ..Random(5).device() };
+        let mut bytes = Vec::new();
+        encode_response(1, &Response::Devices(vec![info]), &mut bytes);
+        decode_response(&bytes).map(drop)
+    };
+    message(good).unwrap();
+    for bad in [f64::NAN, f64::INFINITY, -1.0] {
+        assert!(message(Speed { read_latency_ns: bad, ..good }).is_err(), "{bad}");
+        assert!(message(Speed { write_bandwidth: bad, ..good }).is_err(), "{bad}");
+    }
+    assert!(message(Speed { read_bandwidth: 0.0, ..good }).is_err());
 }

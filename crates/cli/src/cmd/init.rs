@@ -27,6 +27,9 @@ pub fn init(context: &mut Context<'_>, args: &InitArgs) -> Done {
         ..OpenOptions::default()
     };
     let store = Store::open_with(&dir, &options)?;
+    if !args.no_measure {
+        super::tiers::measure_new(&store)?;
+    }
     let devices = store.devices()?;
     if context.out.json {
         return context.out.document(&json!({

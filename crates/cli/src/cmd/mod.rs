@@ -13,6 +13,8 @@ mod serve;
 mod snapshot;
 mod status;
 mod tier;
+mod tiers;
+mod tiers_plot;
 mod top;
 mod tree;
 mod verify;
@@ -79,8 +81,8 @@ pub fn run(cli: &Cli, out: &mut Out) -> Done {
         Command::Status => status::status(context),
         Command::Config => status::config(context),
         Command::Doctor => doctor::doctor(context),
+        Command::Tiers(args) => tiers::tiers(context, args),
         Command::Top(args) => top::top(context, args),
-        Command::Tiers => tier::list(context),
         Command::Tier(command) => tier::tier(context, command),
         Command::Ls(args) => list::ls(context, args),
         Command::Stat { target } => list::stat(context, target),

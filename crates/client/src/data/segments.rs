@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 
-use cenote_device::{SegmentIo, SegmentMode};
+use cenote_device::SegmentIo;
 use cenote_model::{DeviceId, DeviceInfo, DeviceKind, Error, ErrorKind, Request, Response, Result};
 
 use crate::session::Session;
@@ -39,7 +39,7 @@ impl std::ops::Deref for Segment {
 
 impl Segment {
     fn new(io: SegmentIo) -> Self {
-        let granules = if io.mode() == SegmentMode::Mapped { io.len().div_ceil(GRANULE_BYTES) } else { 0 };
+        let granules = if io.mode().is_mapped() { io.len().div_ceil(GRANULE_BYTES) } else { 0 };
         Self { present: (0..granules.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(), io }
     }
     /// True if a range is known to be present (always, if it is no memory).

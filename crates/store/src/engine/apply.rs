@@ -71,8 +71,9 @@ impl Engine {
                 }
                 _ => {}
             }
-            if let Update::Write { key, extent, .. } = &update {
+            if let Update::Write { key, offset, extent } = &update {
                 self.pace.note(u64::from(extent.len));
+                self.note_written(*key, *offset, extent.len);
                 self.counting.write(*key, extent.device, extent.len);
             }
             let mark = draft.bytes.len();

@@ -14,12 +14,14 @@ mod lease;
 mod open;
 mod pace;
 mod persist;
+mod profile;
 mod read;
 mod rewrite;
 mod session;
 mod snapshot;
 mod telemetry;
 mod tick;
+mod tiering;
 mod verify;
 
 use std::sync::Arc;
@@ -35,6 +37,7 @@ use crate::{Outcome, Seams, SessionId, StoreSummary, Ticket, Tuning};
 use jobs::Jobs;
 
 pub use crate::work::{Job, JobDone};
+pub use profile::Measurement;
 pub use telemetry::REQUESTS_TIMED_IN;
 pub(crate) use telemetry::SessionCounts;
 
@@ -70,8 +73,10 @@ pub struct Engine {
     moved_bytes: u64,
     progress: tick::Progress,
     pace: pace::Pace,
+    profiles: profile::Profiles,
     counting: telemetry::Counting,
     sweep: telemetry::Sweep,
+    tiering: tiering::Tiering,
 }
 
 impl Engine {
@@ -129,9 +134,19 @@ impl Engine {
             Request::SnapshotByName { container, name, pin } => ready(self.snapshot(session, container, &name, pin)),
             Request::SnapshotUnpin { id } => ready(self.pin(session, id, false).map(|()| Response::Done)),
             Request::Flush { target } => self.flush(target),
+            Request::Fetch { key, ranges, ahead, must } => self.fetch(key, &ranges, ahead, must),
+            Request::Touched { reads } => {
+                self.update_clock();
+                for read in reads {
+                    self.note_read(read.key, read.offset, read.bytes);
+                }
+                Outcome::Ready(Response::Done)
+            }
+            Request::Arrange { target, what, dry_run } => self.arrange(&target, what, dry_run),
             Request::DeviceAdd { spec } => ready(self.device_add(session, &spec)),
             Request::DeviceDrain { name } => self.device_drain(&name),
             Request::DeviceRemove { name } => ready(self.device_remove(session, &name)),
+            Request::Profile { name, measure_ms } => self.profile(&name, measure_ms),
             Request::Verify { target } => self.verify_begin(target),
             Request::Telemetry { hot } => ready(Ok(Response::Telemetry(Box::new(self.telemetry(hot))))),
             Request::Checkpoint => self.checkpoint_begin(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cenote_device::Device;
-use cenote_model::{DeviceId, DeviceInfo, DeviceSpec, DeviceState};
+use cenote_model::{DeviceId, DeviceInfo, DeviceSpec, DeviceState, Learner, Profile, Speed};
 use cenote_policy::DeviceView;
 
 use super::retired::Tag;
@@ -46,6 +46,12 @@ pub(crate) struct DeviceSlot {
     pub failed_syncs: u64,
     /// During replay: what was given up and may still be looked at.
     pub replay_retired: Option<Bitmap>,
+    /// As measured, and as seen since.
+    pub speed: Option<Speed>,
+    /// What it is being taught by what is seen.
+    pub learner: Option<Learner>,
+    /// What was measured last; empty if nothing was.
+    pub profile: Profile,
 }
 
 /// All devices, and which units are shared.
@@ -73,15 +79,14 @@ impl DeviceSlot {
     }
     pub fn view(&self) -> DeviceView {
         DeviceView {
-            id: self.id,
-            name: self.spec.name.clone(),
-            kind: self.spec.kind,
             state: self.state,
-            capacity_bytes: self.capacity_bytes(),
             used_bytes: self.used_bytes(),
             reserved_bytes: self.reserved_bytes + self.retired.bytes(),
             watermark_high_permille: self.spec.watermark_high_permille,
             watermark_low_permille: self.spec.watermark_low_permille,
+            speed: self.speed.unwrap_or_else(|| cenote_policy::speed_preset(self.spec.kind)),
+            is_cache: self.spec.options.get("use") == Some("cache"),
+            ..DeviceView::new(self.id, &self.spec.name, self.spec.kind, self.capacity_bytes())
         }
     }
     pub fn info(&self) -> DeviceInfo {
@@ -93,6 +98,8 @@ impl DeviceSlot {
             reserved_bytes: self.reserved_bytes + self.retired.bytes(),
             unit_bytes: self.unit_bytes,
             segment_bytes: self.segment_bytes,
+            speed: self.speed,
+            note: self.device.as_ref().map_or_else(|| self.failure.clone(), |device| device.note()),
         }
     }
     /// True if the range is made of whole units of the device.

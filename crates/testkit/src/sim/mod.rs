@@ -293,7 +293,7 @@ fn draw_devices(rng: &mut Rng, full: u64) -> Vec<DeviceSpec> {
         kinds.push(DeviceKind::SharedMemory);
     }
     for _ in 0..rng.between(0, 2) {
-        kinds.push(DeviceKind::File);
+        kinds.push(*rng.pick(&[DeviceKind::File, DeviceKind::File, DeviceKind::PersistentMemory]));
     }
     if kinds.is_empty() || rng.chance(700) {
         kinds.push(DeviceKind::Directory);

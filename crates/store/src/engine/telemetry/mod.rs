@@ -66,6 +66,7 @@ impl Engine {
                 };
                 (dev, why)
             }
+            Action::Promote { dev, .. } => (dev, FlowWhy::Promotion),
             Action::Evict => {
                 let copy = self.state.target_mut(placing.target).map_or(NO_DEVICE, |ext| ext.copy);
                 (copy, FlowWhy::Eviction)

@@ -1,0 +1,473 @@
+//! `foresight`: the least expected I/O time of what is coming, from what has been seen.
+//!
+//! *Which bytes are where.* Of each range `n` reads are expected within a horizon H: `n = p · H / t`, where `t` is the mean
+//! interval of its reads and `p` falls as it stays away for longer than usual; of what was read once or only written, the
+//! share and delay that its container has shown. Its place on tier i is worth, per byte,
+//!
+//! `v = n · (read(where else) - read(i)) / bytes`
+//!
+//! (frequency, size and cost of a miss, as GreedyDual-Size-Frequency: Cherkasova 1998). It goes up if
+//! `v · bytes - margin · (v of whom it displaces) > busy · (read(here) + write(i))`: movement costs what it takes from the
+//! foreground. So a loop over more than fits keeps a part of it in place, as Belady would, and a scan displaces nothing.
+//!
+//! What a *stream* announces, with probability `p` in `t`, goes up too, in the place of what is read only later (Belady's
+//! order), if `p · (read(here) - read(i)) > busy · (fetch + fetching back)`: as far as devices have time, it streams.
+//!
+//! Writes that the rhythm of bursts announces claim room: `v = p · (write(below) - write(top)) / bytes`.
+//!
+//! *Where new bytes go.* To the tier where they are soonest complete, queues included, so that all layers are at work when
+//! the top is full: `min over i of queue(i) + write(i) + p · read(i) · e^(-t / horizon)`; or they wait, if room without I/O is there.
+
+use std::sync::Arc;
+
+use cenote_model::Durability;
+
+use super::fast_first::{place_by_order, way_out};
+use crate::drain::excess_bytes;
+use crate::place::Refusal;
+use crate::view::tier_order;
+use crate::{
+    Action, Coming, Decision, DeviceView, Heat, Incoming, Limits, Plan, Planned, Policy, RangeView, Reason, Rhythm,
+};
+
+/// Who takes another's place is worth so many times as much.
+const MARGIN: f32 = 1.5;
+/// Of what nothing is known: the next read is expected after so long…
+const UNKNOWN_MS: f32 = 20_000.0;
+/// …with this probability.
+const UNKNOWN_P: f32 = 0.5;
+/// New bytes are placed in view of reads within so many milliseconds.
+const PLACE_HORIZON_MS: f32 = 10_000.0;
+/// A burst is prepared for when it is so sure.
+const BURST_CONFIDENCE: f32 = 0.4;
+/// The rate of reads of its container counts as so many reads of a range.
+const PRIOR_READS: f32 = 4.0;
+/// What leaves for a stream has to come back: that costs at least this share of its time.
+const STREAM_BUSY_MIN: f32 = 0.1;
+/// Moves of one plan that cost I/O, at most: the next plan knows more.
+const COSTLY_MAX: usize = 64;
+
+/// The policy `foresight`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Foresight;
+
+/// What is expected of a range.
+#[derive(Clone, Copy, Debug)]
+struct Next {
+    /// Milliseconds until the next read.
+    in_ms: f32,
+    /// The probability that there is one.
+    p: f32,
+    /// Reads in the horizon.
+    reads: f32,
+    /// A stream has announced it.
+    announced: bool,
+}
+
+impl Next {
+    const NEVER: Self = Self { in_ms: f32::MAX, p: 0.0, reads: 0.0, announced: false };
+
+    /// A time that is expected once, seen after some of it is over; who is late is ever less probable.
+    fn once(expected_ms: f32, age_ms: f32, share: f32, horizon_ms: f32) -> Self {
+        let late = (age_ms / expected_ms.max(1.0) - 1.0).max(0.0);
+        let left = if late > 0.0 { age_ms } else { expected_ms - age_ms };
+        let p = share / (1.0 + late * late);
+        Self { in_ms: left.max(0.0), p, reads: p * (horizon_ms / left.max(1.0)).min(1.0), announced: false }
+    }
+    /// What heat, streams and the container's habits say of a range.
+    fn of(heat: &Heat, coming: Option<Coming>, rhythm: Option<&Rhythm>, now_ms: u64, horizon_ms: f32) -> Self {
+        let seen = Self::seen(heat, rhythm, now_ms, horizon_ms);
+        match coming {
+            Some(coming) if coming.in_ms == u32::MAX && coming.confidence >= 1.0 => Self::NEVER,
+            Some(coming) => {
+                let (in_ms, p) = (coming.in_ms as f32, coming.confidence.clamp(0.0, 1.0));
+                Self { in_ms, p, reads: seen.reads, announced: true }
+            }
+            None => seen,
+        }
+    }
+    fn seen(heat: &Heat, rhythm: Option<&Rhythm>, now_ms: u64, horizon_ms: f32) -> Self {
+        if let Some(age) = heat.read_ms_ago(now_ms) {
+            let Some((mean_rate, window_ms)) = rhythm.and_then(|rhythm| rhythm.reread_rate(now_ms)) else {
+                return Self::once(UNKNOWN_MS, age, UNKNOWN_P, horizon_ms);
+            };
+            // Its own rate, as far as it was seen often enough, else that of its container (a gamma prior of that mean).
+            let rereads = (heat.read_count(now_ms) - 1.0).max(0.0);
+            let rate = (rereads + PRIOR_READS) / (window_ms + PRIOR_READS / mean_rate.max(1e-9));
+            let (in_ms, p) = match heat.next_read(now_ms).filter(|_| heat.reads() >= 3) {
+                Some(known) => known,
+                None => {
+                    let late = (age * rate - 1.0).max(0.0) / 4.0;
+                    (1.0 / rate, 1.0 / (1.0 + late * late))
+                }
+            };
+            return Self { in_ms, p, reads: p * rate * horizon_ms, announced: false };
+        }
+        match heat.written_ms_ago(now_ms) {
+            Some(_) if rhythm.is_some_and(Rhythm::is_write_only) => Self::NEVER,
+            Some(age) => {
+                let (delay, share) = rhythm.and_then(Rhythm::read_back).unwrap_or((UNKNOWN_MS, UNKNOWN_P));
+                Self::once(delay, age, share, horizon_ms)
+            }
+            None => Self { in_ms: 4.0 * UNKNOWN_MS, p: 0.25 * UNKNOWN_P, reads: 0.0, announced: false },
+        }
+    }
+}
+
+/// The devices in order of tiers, without allocation for a sort of references of many.
+fn tiers_of(devices: &[DeviceView]) -> Vec<&DeviceView> {
+    let mut tiers: Vec<&DeviceView> = devices.iter().collect();
+    tiers.sort_unstable_by(|one, other| tier_order(one, other));
+    tiers
+}
+
+impl Policy for Foresight {
+    fn name(&self) -> &'static str {
+        "foresight"
+    }
+    fn about(&self) -> &'static str {
+        "least expected I/O time of what is coming, learned from rhythms of reads, bursts of writes and streams"
+    }
+    fn place(&self, devices: &[DeviceView], incoming: &Incoming<'_>) -> Result<Decision, Refusal> {
+        if incoming.durability == Durability::Bypass {
+            return place_by_order(devices, incoming);
+        }
+        let bytes = incoming.bytes;
+        let cold = Heat::default();
+        let heat = incoming.heat.unwrap_or(&cold);
+        let next = match (incoming.heat, incoming.coming) {
+            (None, None) => {
+                let (delay, share) = incoming.rhythm.and_then(Rhythm::read_back).unwrap_or((UNKNOWN_MS, 0.1));
+                Next::once(delay, 0.0, share, PLACE_HORIZON_MS)
+            }
+            _ => Next::of(heat, incoming.coming, incoming.rhythm, incoming.now_ms, PLACE_HORIZON_MS),
+        };
+        let read_weight = f64::from(next.p * (-next.in_ms / PLACE_HORIZON_MS).exp());
+        let mut best: Option<(&DeviceView, f64)> = None;
+        let mut second: Option<(&DeviceView, f64)> = None;
+        let mut makes_room: Option<(&DeviceView, f64)> = None;
+        for device in devices.iter().filter(|d| incoming.may_use(d)) {
+            let cost_ns = device.write_done_ns(bytes) + read_weight * device.speed.read_ns(bytes);
+            if !device.below_high_with(bytes) {
+                let after =
+                    device.used_bytes.saturating_sub(device.evictable_bytes).saturating_add(device.reserved_bytes);
+                if after.saturating_add(bytes) <= device.high_bytes() && makes_room.is_none_or(|(_, ns)| cost_ns < ns) {
+                    makes_room = Some((device, cost_ns));
+                }
+                continue;
+            }
+            if best.is_none_or(|(_, ns)| cost_ns < ns) {
+                second = best;
+                best = Some((device, cost_ns));
+            } else if second.is_none_or(|(_, ns)| cost_ns < ns) {
+                second = Some((device, cost_ns));
+            }
+        }
+        if let Some((device, expected_ns)) = makes_room
+            && best.is_none_or(|(_, ns)| expected_ns < 0.5 * ns)
+        {
+            let instead_ns = best.map_or(f64::INFINITY, |(_, ns)| ns);
+            let reason = Reason::FlushFirst { tier: Arc::clone(&device.name), expected_ns, instead_ns };
+            return Ok(Decision::Wait { device: device.id, expected_ns: 0, reason });
+        }
+        let Some((device, expected_ns)) = best else { return place_by_order(devices, incoming) };
+        let (instead, instead_ns) = second.unwrap_or((device, expected_ns));
+        let (tier, instead) = (Arc::clone(&device.name), Arc::clone(&instead.name));
+        let reason = Reason::Expected { tier, expected_ns, instead, instead_ns };
+        Ok(Decision::Place { device: device.id, bytes, reason, past_watermarks: false })
+    }
+    fn plan(&self, devices: &[DeviceView], ranges: &[RangeView<'_>], limits: &Limits<'_>) -> Plan {
+        Planning::new(devices, ranges, limits).run()
+    }
+}
+
+/// A plan in the making.
+struct Planning<'a> {
+    tiers: Vec<&'a DeviceView>,
+    ranges: &'a [RangeView<'a>],
+    limits: &'a Limits<'a>,
+    /// Of each range: when it is read next, how probably, and reads in the horizon.
+    next: Vec<Next>,
+    /// Of each range: its tier.
+    at: Vec<usize>,
+    room: Vec<u64>,
+    moved: Vec<bool>,
+    bytes_left: u64,
+    costly: usize,
+    plan: Plan,
+}
+
+impl<'a> Planning<'a> {
+    fn new(devices: &'a [DeviceView], ranges: &'a [RangeView<'a>], limits: &'a Limits<'a>) -> Self {
+        let tiers = tiers_of(devices);
+        let at =
+            ranges.iter().map(|range| tiers.iter().position(|d| d.id == range.device).unwrap_or(usize::MAX)).collect();
+        let horizon_ms = limits.horizon_ms as f32;
+        let of = |range: &RangeView<'_>| Next::of(&range.heat, range.coming, range.rhythm, limits.now_ms, horizon_ms);
+        let next = ranges.iter().map(of).collect();
+        let room = tiers.iter().map(|d| if d.takes(false) || d.is_cache { d.room_bytes() } else { 0 }).collect();
+        Self {
+            tiers,
+            ranges,
+            limits,
+            next,
+            at,
+            room,
+            moved: vec![false; ranges.len()],
+            bytes_left: limits.bytes_max,
+            costly: 0,
+            plan: Plan::default(),
+        }
+    }
+
+    fn run(mut self) -> Plan {
+        for tier in 0..self.tiers.len() {
+            self.relieve(tier);
+        }
+        self.prepare_for_burst();
+        let leave = self.plan.moves.len();
+        for tier in 0..self.tiers.len().saturating_sub(1) {
+            if self.tiers[tier].is_online() {
+                self.stream(tier);
+                self.fill(tier);
+            }
+        }
+        // What makes room first, then what gains most for its time.
+        let rate = |planned: &Planned| match planned.action {
+            Action::Promote(_) => planned.gain_ns / self.ranges[planned.range].bytes.max(1) as f64,
+            _ => f64::INFINITY,
+        };
+        self.plan.moves[leave..].sort_by(|one, other| rate(other).total_cmp(&rate(one)));
+        if let Some(first) = self.plan.moves.first() {
+            self.plan.reason = first.reason.clone();
+        }
+        self.plan
+    }
+
+    /// What a read of the range costs if it is not on this tier, less what it costs there, in ns.
+    fn saving_ns(&self, i: usize, tier: usize) -> f64 {
+        let range = &self.ranges[i];
+        let below = if self.at[i] == tier {
+            let copy = range.copy.and_then(|copy| self.tiers.iter().position(|d| d.id == copy));
+            copy.unwrap_or((tier + 1).min(self.tiers.len() - 1))
+        } else {
+            self.at[i]
+        };
+        let below = self.tiers.get(below).unwrap_or(&self.tiers[tier]);
+        (below.speed.read_ns(range.bytes) - self.tiers[tier].speed.read_ns(range.bytes)).max(0.0)
+    }
+    /// Worth of the range's place on the tier, per byte.
+    fn value(&self, i: usize, tier: usize) -> f32 {
+        let next = &self.next[i];
+        let reads = next.reads.max(if next.announced { next.p } else { 0.0 });
+        reads * (self.saving_ns(i, tier) / self.ranges[i].bytes.max(1) as f64) as f32
+    }
+    fn may_move(&self, i: usize) -> bool {
+        !self.moved[i] && !self.ranges[i].is_pinned && self.ranges[i].bytes > 0 && self.at[i] != usize::MAX
+    }
+    fn idle_ms(&self, i: usize) -> u64 {
+        self.ranges[i].heat.idle_ms(self.limits.now_ms).unwrap_or(0)
+    }
+
+    /// Moves one range off a tier; false if it has nowhere to go.
+    fn leave(&mut self, i: usize, tier: usize, reason: Reason) -> bool {
+        let range = &self.ranges[i];
+        let is_copy = self.at[i] != tier;
+        let free = range.copy.is_some() && !is_copy;
+        if !free && (self.bytes_left < range.bytes || self.costly >= COSTLY_MAX) {
+            return false;
+        }
+        let Some((action, cost_ns)) = way_out(&self.tiers, &mut self.room, tier, range) else { return false };
+        if action != Action::Evict {
+            self.bytes_left -= range.bytes;
+            self.costly += 1;
+        }
+        self.room[tier] += range.bytes;
+        self.moved[i] = true;
+        let gain_ns = -f64::from(self.next[i].reads) * self.saving_ns(i, tier);
+        self.plan.moves.push(Planned { range: i, action, gain_ns, cost_ns, reason });
+        true
+    }
+
+    /// What must leave a tier that is too full or is being emptied: what is worth least.
+    fn relieve(&mut self, tier: usize) {
+        let device = self.tiers[tier];
+        let mut excess = excess_bytes(device);
+        if excess == 0 {
+            return;
+        }
+        let emptied = !device.is_online();
+        let here = |i: &usize| {
+            (self.at[*i] == tier || self.ranges[*i].copy == Some(device.id))
+                && !self.moved[*i]
+                && (emptied || self.may_move(*i))
+        };
+        let mut order: Vec<(f32, usize)> =
+            (0..self.ranges.len()).filter(here).map(|i| (self.value(i, tier), i)).collect();
+        order.sort_unstable_by(|one, other| one.0.total_cmp(&other.0));
+        for (_, i) in order {
+            if excess == 0 || self.plan.moves.len() >= self.limits.moves_max {
+                return;
+            }
+            let reason = Reason::leaves(device, self.idle_ms(i), self.ranges[i].copy.is_some());
+            if self.leave(i, tier, reason) {
+                excess = excess.saturating_sub(self.ranges[i].bytes);
+            }
+        }
+    }
+
+    /// Room on the top tier for the burst that is expected, as far as what is there is worth less.
+    fn prepare_for_burst(&mut self) {
+        let now = self.limits.now_ms;
+        let Some(rhythm) = self.limits.rhythm else { return };
+        let (in_ms, bytes, confidence) = match (rhythm.burst_left_bytes(now), rhythm.next_burst(now)) {
+            (Some(left), _) => (0, left, 0.8),
+            (None, Some(burst)) => (burst.in_ms, burst.bytes, burst.confidence),
+            (None, None) => return,
+        };
+        if confidence < BURST_CONFIDENCE || in_ms > self.limits.horizon_ms || self.tiers.len() < 2 {
+            return;
+        }
+        let (top, below) = (self.tiers[0], self.tiers[1]);
+        let saving = (below.speed.write_ns(1 << 20) - top.speed.write_ns(1 << 20)) / f64::from(1 << 20);
+        let claim = confidence * saving as f32;
+        let wanted = bytes.min(top.high_bytes());
+        let mut order: Vec<(f32, usize)> = (0..self.ranges.len())
+            .filter(|i| self.at[*i] == 0 && self.may_move(*i))
+            .map(|i| (self.value(i, 0), i))
+            .collect();
+        order.sort_unstable_by(|one, other| one.0.total_cmp(&other.0));
+        for (value, i) in order {
+            if self.room[0] >= wanted || value * MARGIN > claim || self.plan.moves.len() >= self.limits.moves_max {
+                break;
+            }
+            let free = self.ranges[i].copy.is_some();
+            if !free && self.ranges[i].durability != Durability::Scratch {
+                continue; // its copy is under way anyway
+            }
+            let reason = Reason::Reserve { tier: Arc::clone(&top.name), bytes, in_ms };
+            self.leave(i, 0, reason);
+        }
+        // What is promised to the burst is nobody else's.
+        self.room[0] = self.room[0].saturating_sub(wanted);
+    }
+
+    /// Time that movement of the range to the tier takes from the foreground.
+    fn taken_ns(&self, i: usize, tier: usize) -> f64 {
+        let (from, to) = (self.tiers[self.at[i]], self.tiers[tier]);
+        let bytes = self.ranges[i].bytes;
+        f64::from(from.busy) * from.speed.read_ns(bytes) + f64::from(to.busy) * to.speed.write_ns(bytes)
+    }
+    fn is_over(&self) -> bool {
+        self.costly >= COSTLY_MAX || self.plan.moves.len() >= self.limits.moves_max
+    }
+    fn promote(&mut self, i: usize, tier: usize, gain_ns: f64, cost_ns: f64) {
+        let (range, next) = (&self.ranges[i], self.next[i]);
+        self.room[tier] -= range.bytes;
+        self.bytes_left -= range.bytes;
+        self.costly += 1;
+        self.moved[i] = true;
+        let to = self.tiers[tier];
+        let in_ms = (next.in_ms < 1e9).then_some(next.in_ms as u64);
+        let reads = if next.announced { next.p } else { next.reads };
+        let reason = Reason::ReadSoon { tier: Arc::clone(&to.name), reads, in_ms };
+        self.plan.moves.push(Planned { range: i, action: Action::Promote(to.id), gain_ns, cost_ns, reason });
+    }
+
+    /// Promotes what streams have announced, soonest first, in the place of what is read much later.
+    fn stream(&mut self, tier: usize) {
+        let mut up: Vec<usize> = (0..self.ranges.len())
+            .filter(|i| self.next[*i].announced && self.at[*i] > tier && self.may_move(*i))
+            .collect();
+        if up.is_empty() {
+            return;
+        }
+        up.sort_unstable_by(|one, other| self.next[*one].in_ms.total_cmp(&self.next[*other].in_ms));
+        // Who leaves for it without I/O: whose next read is last.
+        let mut out: Vec<usize> = (0..self.ranges.len())
+            .filter(|i| self.at[*i] == tier && self.may_move(*i) && self.ranges[*i].copy.is_some())
+            .collect();
+        let later = |next: &Next| next.in_ms / next.p.max(1e-3);
+        out.sort_unstable_by(|one, other| later(&self.next[*one]).total_cmp(&later(&self.next[*other])));
+        let mut lead_ns = vec![0.0; self.tiers.len()];
+        for i in up {
+            let (range, next) = (&self.ranges[i], self.next[i]);
+            if self.is_over() || range.bytes > self.bytes_left {
+                return;
+            }
+            let (from, to) = (self.tiers[self.at[i]], self.tiers[tier]);
+            let fetch_ns = from.speed.read_ns(range.bytes) + to.speed.write_ns(range.bytes);
+            if f64::from(next.in_ms) * 1e6 < 0.5 * lead_ns[self.at[i]] {
+                continue; // it is read before it could be here
+            }
+            let gain_ns = f64::from(next.p) * self.saving_ns(i, tier);
+            let mut cost_ns = f64::from(1.0 - next.p) * fetch_ns * f64::from(from.busy);
+            while self.room[tier] < range.bytes {
+                let Some(victim) = out.pop() else { return };
+                let theirs = self.next[victim];
+                if later(&theirs) < 2.0 * next.in_ms + (2.0 * fetch_ns / 1e6) as f32 {
+                    return; // they are read as soon
+                }
+                // It may have to come back.
+                let back_ns = f64::from(theirs.reads.min(1.0)) * self.saving_ns(victim, tier);
+                cost_ns += f64::from(from.busy.max(STREAM_BUSY_MIN)) * back_ns;
+                if gain_ns <= cost_ns {
+                    return;
+                }
+                let tier_name = Arc::clone(&to.name);
+                let reason = Reason::LessUse { tier: tier_name, reads: theirs.reads, idle_ms: self.idle_ms(victim) };
+                self.leave(victim, tier, reason);
+            }
+            if gain_ns <= cost_ns {
+                continue;
+            }
+            lead_ns[self.at[i]] += fetch_ns;
+            self.promote(i, tier, gain_ns, cost_ns);
+        }
+    }
+
+    /// Promotes to a tier what is worth more there than what it displaces.
+    fn fill(&mut self, tier: usize) {
+        let below = |i: &usize| self.at[*i] > tier && self.may_move(*i) && self.next[*i].reads > 0.0;
+        let mut up: Vec<(f32, usize)> =
+            (0..self.ranges.len()).filter(below).map(|i| (self.value(i, tier), i)).collect();
+        up.sort_unstable_by(|one, other| other.0.total_cmp(&one.0));
+        let mut out: Vec<(f32, usize)> = (0..self.ranges.len())
+            .filter(|i| self.at[*i] == tier && self.may_move(*i))
+            .map(|i| (self.value(i, tier), i))
+            .collect();
+        out.sort_unstable_by(|one, other| other.0.total_cmp(&one.0)); // least worth is last
+        for (value, i) in up {
+            if self.is_over() {
+                return;
+            }
+            let bytes = self.ranges[i].bytes;
+            let gain_ns = f64::from(value) * bytes as f64;
+            let cost_ns = self.taken_ns(i, tier);
+            if gain_ns <= cost_ns || bytes > self.bytes_left {
+                continue;
+            }
+            // Whom it may displace: who is worth less by a margin, after what the movement costs.
+            let most = (((gain_ns - cost_ns) / bytes as f64) as f32) / MARGIN;
+            if !self.make_room(tier, bytes, most, &mut out) {
+                continue;
+            }
+            self.promote(i, tier, gain_ns, cost_ns);
+        }
+    }
+
+    /// Lets ranges leave that are worth less than so much, until there is room.
+    fn make_room(&mut self, tier: usize, bytes: u64, most: f32, out: &mut Vec<(f32, usize)>) -> bool {
+        while self.room[tier] < bytes {
+            let Some((_, victim)) = out.pop_if(|(least, _)| *least < most) else { return false };
+            if self.ranges[victim].copy.is_none() && self.is_over() {
+                return false;
+            }
+            let theirs = self.next[victim].reads;
+            let name = Arc::clone(&self.tiers[tier].name);
+            let reason = Reason::LessUse { tier: name, reads: theirs, idle_ms: self.idle_ms(victim) };
+            self.leave(victim, tier, reason);
+        }
+        true
+    }
+}
