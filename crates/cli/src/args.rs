@@ -347,10 +347,23 @@ pub struct ServeArgs {
     /// Make the store if the directory holds none
     #[arg(long)]
     pub create: bool,
-    /// Serve a page that shows the store at work, and its metrics (/metrics), on this loopback address or port
-    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:7117",
-          value_parser = web_address)]
-    pub http: Option<SocketAddr>,
+    /// Serve a page that shows the store at work, and its metrics (/metrics), on this loopback address or port. Kept with the
+    /// store, also for daemons that programs start; `off` ends that
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:7117", value_parser = http)]
+    pub http: Option<HttpArg>,
+}
+
+/// Where the page is served.
+#[derive(Clone, Copy, Debug)]
+pub enum HttpArg {
+    /// Nowhere.
+    Off,
+    /// There.
+    At(SocketAddr),
+}
+
+fn http(text: &str) -> Result<HttpArg, String> {
+    if text == "off" { Ok(HttpArg::Off) } else { web_address(text).map(HttpArg::At) }
 }
 
 /// `PORT` or `ADDRESS:PORT`.
