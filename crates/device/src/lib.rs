@@ -22,6 +22,7 @@ mod lock;
 pub mod map;
 pub mod mem;
 mod meta_dir;
+pub mod object;
 pub mod process;
 mod seam;
 mod segment;
