@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use cenote_model::{DeviceId, DeviceKind, DeviceSpec, Error, ErrorKind, Result, StoreId};
 
-use crate::{Devices, OpenedDevice, directory, file, shared_memory};
+use crate::{Devices, OpenedDevice, directory, file, object, shared_memory};
 
 /// Where shared memory is, unless `CENOTE_SHM_DIR` says otherwise.
 const SHM_DIR: &str = "/dev/shm";
@@ -47,7 +47,8 @@ impl Devices for SystemDevices {
             DeviceKind::SharedMemory => shared_memory::open(&self.shm_base, store, id, spec, create),
             DeviceKind::File => file::open(store, id, spec, create),
             DeviceKind::Directory => directory::open(store, id, spec, create),
-            DeviceKind::PersistentMemory | DeviceKind::S3 | DeviceKind::Swift => Err(unsupported(spec)),
+            DeviceKind::S3 | DeviceKind::Swift => object::real().open(store, id, spec, create),
+            DeviceKind::PersistentMemory => Err(unsupported(spec)),
         }
     }
     fn remove(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<()> {
@@ -55,7 +56,8 @@ impl Devices for SystemDevices {
             DeviceKind::SharedMemory => shared_memory::remove(&self.shm_base, store, id, spec),
             DeviceKind::File => file::remove(store, id, spec),
             DeviceKind::Directory => directory::remove(store, id, spec),
-            DeviceKind::PersistentMemory | DeviceKind::S3 | DeviceKind::Swift => Err(unsupported(spec)),
+            DeviceKind::S3 | DeviceKind::Swift => object::real().remove(store, id, spec),
+            DeviceKind::PersistentMemory => Err(unsupported(spec)),
         }
     }
 }

@@ -14,6 +14,7 @@ mod opening;
 mod pack;
 mod place;
 mod read;
+pub mod remote;
 pub mod service;
 mod tidy;
 
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use cenote_model::{DeviceId, DeviceSpec, Error, ErrorKind, Result, StoreId, size};
 
 pub use device::{ObjectDevice, Packing, Usage};
+pub use remote::Remote;
 pub use service::{ObjectService, Patience, Patient};
 
 use crate::{Devices, OpenedDevice};
@@ -77,6 +79,11 @@ where
         let place = self.place(store, id, spec)?;
         remove(&Patient::new((self.service)(spec)?, self.patience), &place, store, id)
     }
+}
+
+/// The real services.
+pub(crate) fn real() -> impl Devices {
+    ObjectDevices::new(Remote::new, true, Patience::default())
 }
 
 fn packing_of(spec: &DeviceSpec, background: bool) -> Result<Packing> {

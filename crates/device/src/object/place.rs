@@ -33,12 +33,16 @@ impl Place {
             Err(Error::new(ErrorKind::InvalidInput, tier).because(why).try_next("write path=BUCKET/PREFIX"))
         };
         let Some(path) = spec.path.to_str() else { return refuse("the path is not UTF-8") };
-        if path.starts_with('/') || path.chars().any(char::is_control) {
+        if path.starts_with('/') {
             return refuse("it is a bucket and a prefix in it, not a path of the file system");
         }
         let (bucket, prefix) = path.split_once('/').unwrap_or((path, ""));
         let prefix = prefix.trim_matches('/');
-        if bucket.is_empty() || prefix.split('/').any(|part| part == ".." || part == ".") || prefix.contains("//") {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+        if !path.chars().all(plain) {
+            return refuse("only letters, digits and -_. are taken, so that every service takes them");
+        }
+        if bucket.is_empty() || prefix.split('/').any(|part| part == ".." || part == ".") || path.contains("//") {
             return refuse("no bucket, or empty parts or dots in the prefix");
         }
         let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
