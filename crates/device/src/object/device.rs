@@ -267,6 +267,15 @@ impl Inner {
 }
 
 impl ObjectDevice {
+    pub(super) fn new(
+        service: Box<dyn ObjectService>,
+        place: Place,
+        owner: Owner,
+        packing: Packing,
+        state: State,
+    ) -> Self {
+        Self { inner: Arc::new(Inner::new(service, place, owner, packing, state)) }
+    }
     fn check(&self, offset: u64, len: u64) -> Result<()> {
         let capacity = self.inner.owner.capacity;
         if offset.checked_add(len).is_some_and(|end| end <= capacity) {

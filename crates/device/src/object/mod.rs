@@ -56,9 +56,12 @@ where
     pub fn open_one(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec, make: bool) -> Result<ObjectDevice> {
         let packing = packing_of(spec, self.background)?;
         let place = self.place(store, id, spec)?;
-        let service = Box::new(Patient::new((self.service)(spec)?, self.patience));
+        let service = Arc::new((self.service)(spec)?);
+        let asking = Patient::new(Arc::clone(&service), self.patience.while_opening());
         let act = if make { create } else { open };
-        act(service, place, packing, (store, id, spec))
+        let (owner, state) = act(&asking, &place, (store, id, spec))?;
+        let service = Box::new(Patient::new(service, self.patience));
+        Ok(ObjectDevice::new(service, place, owner, packing, state))
     }
     fn place(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<Place> {
         let credentials = spec.options.get("credentials").map_or_else(|| "the environment".to_owned(), str::to_owned);
@@ -77,7 +80,7 @@ where
     }
     fn remove(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<()> {
         let place = self.place(store, id, spec)?;
-        remove(&Patient::new((self.service)(spec)?, self.patience), &place, store, id)
+        remove(&Patient::new((self.service)(spec)?, self.patience.while_opening()), &place, store, id)
     }
 }
 

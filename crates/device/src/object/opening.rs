@@ -9,7 +9,7 @@ use cenote_model::{DeviceId, DeviceKind, DeviceSpec, Error, ErrorKind, Result, S
 use parking_lot::Mutex;
 
 use super::catalogue;
-use super::device::{Inner, ObjectDevice, Packing, State, UNIT_BYTES};
+use super::device::{State, UNIT_BYTES};
 use super::map::{Map, Piece};
 use super::pack::{Owner, Run, Table, decode_head, decode_pack};
 use super::place::{Named, Place};
@@ -26,8 +26,6 @@ const LOOKS_AT_ONCE: usize = 8;
 const SEQUENCES_LEFT_OUT: u64 = 1000;
 const UNLISTED_BEFORE: u64 = 32;
 const UNLISTED_AFTER: u64 = 8;
-
-type Service = Box<dyn ObjectService>;
 
 fn owner_of(store: StoreId, device: DeviceId, spec: &DeviceSpec, place: &Place) -> Result<Owner> {
     let capacity = spec.capacity_bytes - spec.capacity_bytes % u64::from(UNIT_BYTES);
@@ -85,35 +83,32 @@ fn owned_by_other(place: &Place, (store, device): (StoreId, DeviceId)) -> Error 
 
 /// Makes a device, empty.
 pub(super) fn create(
-    service: Service,
-    place: Place,
-    packing: Packing,
+    service: &dyn ObjectService,
+    place: &Place,
     (store, id, spec): (StoreId, DeviceId, &DeviceSpec),
-) -> Result<ObjectDevice> {
-    let owner = owner_of(store, id, spec, &place)?;
-    match read_owner(service.as_ref(), &place)? {
-        Some(other) if other != (store, id) => return Err(owned_by_other(&place, other)),
+) -> Result<(Owner, State)> {
+    let owner = owner_of(store, id, spec, place)?;
+    match read_owner(service, place)? {
+        Some(other) if other != (store, id) => return Err(owned_by_other(place, other)),
         Some(_) => {}
         None => {
             let key = place.owner_key();
             if let Err(refusal) = service.put(&key, &[encode_owner(&owner)], true) {
-                let found =
-                    if refusal.kind == ErrorKind::Exists { read_owner(service.as_ref(), &place)? } else { None };
+                let found = if refusal.kind == ErrorKind::Exists { read_owner(service, place)? } else { None };
                 match found {
                     Some(other) if other == (store, id) => {}
-                    Some(other) => return Err(owned_by_other(&place, other)),
+                    Some(other) => return Err(owned_by_other(place, other)),
                     None => return Err(place.error(&key, &refusal)),
                 }
             }
         }
     }
-    let left = list(service.as_ref(), &place)?;
-    report_foreign(&place, &left);
+    let left = list(service, place)?;
+    report_foreign(place, &left);
     for (key, _) in left.into_iter().filter(|(key, _)| place.named(key).is_some()) {
         service.delete(&key).map_err(|refusal| place.error(&key, &refusal))?;
     }
-    let inner = Inner::new(service, place, owner, packing, State::new(Map::default(), 1));
-    Ok(ObjectDevice { inner: Arc::new(inner) })
+    Ok((owner, State::new(Map::default(), 1)))
 }
 
 /// Deletes what [`create`] and the device made, and nothing else.
@@ -144,20 +139,19 @@ fn report_foreign(place: &Place, found: &[(String, u64)]) {
 
 /// Opens a device that is there.
 pub(super) fn open(
-    service: Service,
-    place: Place,
-    packing: Packing,
+    service: &dyn ObjectService,
+    place: &Place,
     (store, id, spec): (StoreId, DeviceId, &DeviceSpec),
-) -> Result<ObjectDevice> {
-    let owner = owner_of(store, id, spec, &place)?;
-    let found = read_owner(service.as_ref(), &place)?;
+) -> Result<(Owner, State)> {
+    let owner = owner_of(store, id, spec, place)?;
+    let found = read_owner(service, place)?;
     if let Some(other) = found.filter(|found| *found != (store, id)) {
         return Err(Error::new(ErrorKind::Corrupt, place.subject())
             .because(format!("it belongs to device {} of store {}", other.1, other.0))
             .try_next("check the path of the tier: another store's objects are there"));
     }
-    let objects = list(service.as_ref(), &place)?;
-    report_foreign(&place, &objects);
+    let objects = list(service, place)?;
+    report_foreign(place, &objects);
     if found.is_none() {
         if !objects.iter().any(|(key, _)| place.named(key).is_some()) {
             return Err(Error::new(ErrorKind::NotFound, place.subject())
@@ -168,8 +162,8 @@ pub(super) fn open(
         let key = place.owner_key();
         service.put(&key, &[encode_owner(&owner)], true).map_err(|refusal| place.error(&key, &refusal))?;
     }
-    let state = rebuild(service.as_ref(), &place, &owner, &objects)?;
-    Ok(ObjectDevice { inner: Arc::new(Inner::new(service, place, owner, packing, state)) })
+    let state = rebuild(service, place, &owner, &objects)?;
+    Ok((owner, state))
 }
 
 /// The map, from the tables of all packs.

@@ -1,5 +1,6 @@
 //! What an object service owes: whole objects by key, and how it says no.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -62,6 +63,29 @@ pub const PAUSE_MAX: Duration = Duration::from_secs(4);
 impl Default for Patience {
     fn default() -> Self {
         Self { tries: 6, pause: Duration::from_millis(100), total: Duration::from_secs(60) }
+    }
+}
+
+impl Patience {
+    /// For a device that is being opened: others wait meanwhile.
+    #[must_use]
+    pub fn while_opening(self) -> Self {
+        Self { total: self.total.min(Duration::from_secs(10)), ..self }
+    }
+}
+
+impl<S: ObjectService> ObjectService for Arc<S> {
+    fn put(&self, key: &str, parts: &[Bytes], only_new: bool) -> Answer<()> {
+        self.as_ref().put(key, parts, only_new)
+    }
+    fn get(&self, key: &str, from: u64, len: u64) -> Answer<Bytes> {
+        self.as_ref().get(key, from, len)
+    }
+    fn list(&self, prefix: &str) -> Answer<Vec<(String, u64)>> {
+        self.as_ref().list(prefix)
+    }
+    fn delete(&self, key: &str) -> Answer<()> {
+        self.as_ref().delete(key)
     }
 }
 

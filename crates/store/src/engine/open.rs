@@ -66,6 +66,7 @@ impl Engine {
         } else if !closed {
             engine.suspect_all();
         }
+        engine.state.space.present().for_each(DeviceSlot::retain_used);
         // Last: whoever finds the table later must know that the way back from a power loss came to its end.
         engine.seams.control.instance_raise();
         Ok((engine, report))
