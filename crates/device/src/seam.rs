@@ -24,6 +24,9 @@ pub trait Device: Send + Sync {
     /// After an error any part of the range may have changed, and nothing outside of it
     /// (up to the allocation units that the range touches).
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
+    /// A device that is not shareable ([`Device::segment`] gives `None`) may forget what was not synced when its process dies.
+    /// Then nothing was dropped by a sync that failed while the process lives.
+    ///
     /// On return everything whose write (through this value or through a segment's descriptor) had returned before
     /// the call survives power loss. Does nothing on volatile devices.
     fn sync(&self) -> Result<()>;

@@ -18,7 +18,7 @@ use cenote_model::{DeviceId, DeviceKind, DeviceSpec, ErrorKind, Result, StoreId,
 
 const SERVICES: [(&str, DeviceKind); 3] =
     [("swift", DeviceKind::Swift), ("s3", DeviceKind::S3), ("moto", DeviceKind::S3)];
-const STORE: StoreId = StoreId(0x5e7f1ce);
+const STORE: StoreId = StoreId(0x05e7_f1ce);
 const ID: DeviceId = DeviceId(1);
 
 /// A tier and the file with its credentials, which goes with it.
@@ -55,7 +55,7 @@ impl Tier {
         let mut text = "[cold]\n".to_owned();
         for (name, value) in self.service.iter().filter(|(name, _)| *name != "endpoint") {
             let behind = if name.contains("key") && !name.ends_with("_id") { behind } else { "" };
-            text.push_str(&format!("{name} = {value}{behind}\n"));
+            text.extend([name, " = ", value, behind, "\n"]);
         }
         std::fs::write(&self.file, text).unwrap();
     }
@@ -208,7 +208,7 @@ fn buckets_that_others_write_into() {
             assert_eq!(error.kind(), kind, "{what}: {error}");
             assert!(error.subject().contains(&key), "{what}: {error}");
             assert!(read(&*device, 2_200_000, 800_000).unwrap() == content[2_200_000..], "others are there");
-            remote.put(&key, &[good.clone()], false).unwrap();
+            remote.put(&key, std::slice::from_ref(&good), false).unwrap();
             assert!(read(&*device, 0, 3_000_000).unwrap() == content, "{what}: put back");
         }
         drop(device);

@@ -105,7 +105,7 @@ mod tests {
         let table = |sequence| {
             let mut pack = Filling::new(sequence);
             pack.push(sequence * 4096, sequence, &[1; 5000]);
-            pack.push(0, 1, &[2; 70_000]);
+            pack.push(0, 1, &vec![2; 70_000]);
             Arc::new(pack.seal(&owner, 1).0)
         };
         let tables: Vec<_> = [3, 8, 11].map(|sequence| (sequence, table(sequence))).into();

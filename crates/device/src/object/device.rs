@@ -235,7 +235,10 @@ impl Inner {
         let inner = Arc::clone(self);
         let put = move || {
             // What fails is tried again by who syncs, and reported there.
-            while !inner.closing.load(Ordering::Relaxed) && matches!(inner.put_one(u64::MAX), Some(Ok(()))) {}
+            let mut goes_on = true;
+            while goes_on && !inner.closing.load(Ordering::Relaxed) {
+                goes_on = matches!(inner.put_one(u64::MAX), Some(Ok(())));
+            }
         };
         // Without a thread it waits for the next sync.
         let _ = std::thread::Builder::new().name("cenote-put".into()).spawn(put);

@@ -159,7 +159,7 @@ mod tests {
         let mut rng = SplitMix::new(11);
         let mut map = Map::default();
         let mut plain: Vec<Option<(u64, u32)>> = vec![None; 2000];
-        let mut filled = vec![0_u32; 6];
+        let mut filled = [0_u32; 6];
         (0..6).for_each(|pack| map.add_pack(pack, None));
         for _ in 0..3000 {
             let offset = rng.below(2000);

@@ -55,17 +55,13 @@ where
     /// As [`Devices::open`], with the device as what it is.
     pub fn open_one(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec, make: bool) -> Result<ObjectDevice> {
         let packing = packing_of(spec, self.background)?;
-        let place = self.place(store, id, spec)?;
+        let place = place_of(store, id, spec)?;
         let service = Arc::new((self.service)(spec)?);
         let asking = Patient::new(Arc::clone(&service), self.patience.while_opening());
         let act = if make { create } else { open };
         let (owner, state) = act(&asking, &place, (store, id, spec))?;
         let service = Box::new(Patient::new(service, self.patience));
         Ok(ObjectDevice::new(service, place, owner, packing, state))
-    }
-    fn place(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<Place> {
-        let credentials = spec.options.get("credentials").map_or_else(|| "the environment".to_owned(), str::to_owned);
-        Place::of(store, id, spec, credentials)
     }
 }
 
@@ -79,7 +75,7 @@ where
         Ok(OpenedDevice { device: Arc::new(device), survived: !make })
     }
     fn remove(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<()> {
-        let place = self.place(store, id, spec)?;
+        let place = place_of(store, id, spec)?;
         remove(&Patient::new((self.service)(spec)?, self.patience.while_opening()), &place, store, id)
     }
 }
@@ -87,6 +83,11 @@ where
 /// The real services.
 pub(crate) fn real() -> impl Devices {
     ObjectDevices::new(Remote::new, true, Patience::default())
+}
+
+fn place_of(store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<Place> {
+    let credentials = spec.options.get("credentials").map_or_else(|| "the environment".to_owned(), str::to_owned);
+    Place::of(store, id, spec, credentials)
 }
 
 fn packing_of(spec: &DeviceSpec, background: bool) -> Result<Packing> {

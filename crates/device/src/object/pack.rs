@@ -205,7 +205,7 @@ pub(super) fn decode_head(bytes: &[u8], owner: &Owner) -> Result<Head, String> {
         table_sum: u32_at(bytes, 120),
     };
     let sane = head.runs as usize <= RUNS_MAX
-        && head.data_bytes <= u64::from(u32::MAX)
+        && u32::try_from(head.data_bytes).is_ok()
         && u64::from(head.sums) <= head.data_bytes / u64::from(UNIT) + u64::from(head.runs);
     if sane { Ok(head) } else { Err("its header contradicts itself".into()) }
 }
@@ -258,7 +258,7 @@ mod tests {
 
     fn sealed() -> (Table, Vec<u8>) {
         let mut pack = Filling::new(9);
-        pack.push(4096, 9, &[1; 100_000]);
+        pack.push(4096, 9, &vec![1; 100_000]);
         pack.push(104_096, 9, &[2; 4096]);
         pack.push(0, 3, &[3; 10]);
         let (table, head, data) = pack.seal(&owner(), 5);

@@ -56,14 +56,14 @@ impl Inner {
             self.delete_dead()?;
         }
         let state = self.state.lock();
-        if self.needs_catalogue(&state) {
+        if Self::needs_catalogue(&state) {
             catalogue::write(self, state)?;
         }
         Ok(())
     }
 
     /// True if the pack is with the service, and all that took bytes from it too.
-    fn is_settled(&self, state: &State, sequence: u64) -> bool {
+    fn is_settled(state: &State, sequence: u64) -> bool {
         let unsent = state.unsent_from();
         let sent = sequence != state.filling.sequence && !state.sealed.contains_key(&sequence);
         sent && state.map.pack(sequence).is_some_and(|pack| pack.table.is_some() && pack.robbed_by < unsent)
@@ -74,7 +74,7 @@ impl Inner {
         let dead: Vec<u64> = state
             .map
             .packs()
-            .filter(|(sequence, pack)| pack.live == 0 && self.is_settled(&state, *sequence))
+            .filter(|(sequence, pack)| pack.live == 0 && Self::is_settled(&state, *sequence))
             .map(|(sequence, _)| sequence)
             .collect();
         for sequence in dead {
@@ -102,7 +102,7 @@ impl Inner {
         let (mut thin, mut small) = (Vec::new(), Vec::new());
         for (sequence, pack) in state.map.packs() {
             let Some(table) = pack.table.as_ref().filter(|_| !pack.damaged && pack.live > 0) else { continue };
-            if !self.is_settled(state, sequence) {
+            if !Self::is_settled(state, sequence) {
                 continue;
             }
             if pack.live < table.data_bytes / 2 {
@@ -205,7 +205,7 @@ impl Inner {
         }
     }
 
-    fn needs_catalogue(&self, state: &State) -> bool {
+    fn needs_catalogue(state: &State) -> bool {
         let packs = state.map.packs().count();
         state.uncatalogued >= UNCATALOGUED_MIN.max(packs / UNCATALOGUED_SHARE)
     }

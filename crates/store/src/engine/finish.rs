@@ -26,7 +26,10 @@ impl Engine {
             (What::SyncDevices { slots, cuts }, Done::SyncDevices(results)) => {
                 self.finish_sync_devices(&slots, &cuts, results);
             }
-            (What::Copy { cut, parts }, Done::Copy(results, _)) => {
+            (What::Copy { cut, parts }, Done::Copy(results, sync_failed)) => {
+                if let (true, Some(part)) = (sync_failed, parts.first()) {
+                    self.look_at_syncs(part.reserved.0);
+                }
                 if let Some(cut) = self.state.cuts.get_mut(cut) {
                     cut.in_flight = cut.in_flight.saturating_sub(1);
                 }

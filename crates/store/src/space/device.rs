@@ -61,6 +61,11 @@ impl DeviceSlot {
     pub fn is_volatile(&self) -> bool {
         !self.spec.kind.is_persistent()
     }
+    /// True if what was written and not synced is gone with the process. Nothing may name it before it is synced; and a
+    /// sync that failed dropped nothing, as long as the process lives.
+    pub fn forgets_unsynced(&self) -> bool {
+        self.spec.kind.is_object()
+    }
     pub fn used_bytes(&self) -> u64 {
         let taken = (self.map.units() - self.map.free_units()) * u64::from(self.unit_bytes);
         taken.saturating_sub(self.reserved_bytes + self.retired.bytes() + self.stamp_bytes())

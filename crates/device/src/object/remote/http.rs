@@ -1,7 +1,7 @@
 //! HTTP as `opendal` wants it, made by the thread that asks: no runtime, no threads that a fork would lose, and a
 //! time-out for everything.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::io::Read;
 use std::time::Duration;
 
@@ -128,7 +128,10 @@ impl Http {
         if self.settings.etag {
             let mut md5 = Md5::new();
             body.clone().for_each(|part: Bytes| md5.update(&part));
-            let digits: String = md5.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+            let digits = md5.finalize().iter().fold(String::new(), |mut digits, byte| {
+                let _ = write!(digits, "{byte:02x}"); // into memory
+                digits
+            });
             headers.extend(HeaderValue::try_from(digits).map(|digits| (ETAG, digits)));
         }
     }

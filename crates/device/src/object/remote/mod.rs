@@ -22,7 +22,7 @@ use opendal_service_swift::Swift;
 use parking_lot::Mutex;
 
 use super::service::{Answer, ObjectService, Refusal};
-use credentials::Credentials;
+use credentials::{Credentials, Secrets};
 pub use http::Timeouts;
 use http::{Http, Said, Settings};
 
@@ -107,38 +107,39 @@ impl Remote {
         Ok(session)
     }
 
+    fn swift(&self, secrets: &Secrets) -> Answer<opendal_core::Result<Operator>> {
+        let grant = swift::sign_in(&self.http, self.endpoint.as_deref(), self.region.as_deref(), secrets)?;
+        let builder = Swift::default().endpoint(&grant.storage_url).container(&self.bucket);
+        Ok(Operator::new(builder.token(&grant.token).root("/")))
+    }
+
+    fn s3(&self, secrets: &Secrets) -> Answer<opendal_core::Result<Operator>> {
+        let (Some(id), Some(key)) = (secrets.get("access_key_id"), secrets.get("secret_access_key")) else {
+            let why = format!("no access_key_id and secret_access_key in {}", self.credentials);
+            return Err(Refusal::new(ErrorKind::PermissionDenied, why));
+        };
+        let region = self.region.clone().or_else(|| secrets.get("region"));
+        let mut builder = S3::default()
+            .root("/")
+            .bucket(&self.bucket)
+            .region(region.as_deref().unwrap_or("us-east-1"))
+            .access_key_id(&id)
+            .secret_access_key(&key)
+            .disable_config_load()
+            .disable_ec2_metadata()
+            .checksum_algorithm("md5");
+        if let Some(url) = self.endpoint.clone().or_else(|| secrets.get("endpoint_url")) {
+            builder = builder.endpoint(&url);
+        }
+        if let Some(token) = secrets.get("session_token") {
+            builder = builder.session_token(&token);
+        }
+        Ok(Operator::new(builder))
+    }
+
     fn begin(&self) -> Answer<Session> {
         let secrets = self.credentials.read().map_err(|why| Refusal::new(ErrorKind::PermissionDenied, why))?;
-        let built = match self.kind {
-            DeviceKind::Swift => {
-                let grant = swift::sign_in(&self.http, self.endpoint.as_deref(), self.region.as_deref(), &secrets)?;
-                let builder = Swift::default().endpoint(&grant.storage_url).container(&self.bucket);
-                Operator::new(builder.token(&grant.token).root("/"))
-            }
-            _ => {
-                let (Some(id), Some(key)) = (secrets.get("access_key_id"), secrets.get("secret_access_key")) else {
-                    let why = format!("no access_key_id and secret_access_key in {}", self.credentials);
-                    return Err(Refusal::new(ErrorKind::PermissionDenied, why));
-                };
-                let region = self.region.clone().or_else(|| secrets.get("region"));
-                let mut builder = S3::default()
-                    .root("/")
-                    .bucket(&self.bucket)
-                    .region(region.as_deref().unwrap_or("us-east-1"))
-                    .access_key_id(&id)
-                    .secret_access_key(&key)
-                    .disable_config_load()
-                    .disable_ec2_metadata()
-                    .checksum_algorithm("md5");
-                if let Some(url) = self.endpoint.clone().or_else(|| secrets.get("endpoint_url")) {
-                    builder = builder.endpoint(&url);
-                }
-                if let Some(token) = secrets.get("session_token") {
-                    builder = builder.session_token(&token);
-                }
-                Operator::new(builder)
-            }
-        };
+        let built = if self.kind == DeviceKind::Swift { self.swift(&secrets)? } else { self.s3(&secrets)? };
         let base = built.map_err(|error| {
             Refusal::new(ErrorKind::InvalidInput, format!("tier `{}` cannot be set up: {error}", self.tier))
         })?;
