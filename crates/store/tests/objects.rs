@@ -37,7 +37,7 @@ fn what_was_flushed_survives_power_loss() {
 fn space_that_is_free_is_given_back_to_the_service() {
     let (mut world, key) = world_with_an_object();
     for round in 0..12_u8 {
-        world.write(key, 0, &[round; 600_000]).unwrap();
+        world.write(key, 0, &vec![round; 600_000]).unwrap();
         world.flush(FlushTarget::Store).unwrap();
         world.settle();
     }
@@ -58,7 +58,7 @@ fn space_that_is_free_is_given_back_to_the_service() {
 #[test]
 fn space_that_the_device_forgot_to_be_free_is_given_back_at_opening() {
     let (mut world, key) = world_with_an_object();
-    world.write(key, 0, &[1; 900_000]).unwrap();
+    world.write(key, 0, &vec![1; 900_000]).unwrap();
     world.flush(FlushTarget::Store).unwrap();
     world.must(vec![Update::ObjectDelete { key }]);
     // Frees the space, but nothing can be deleted now.
@@ -76,18 +76,18 @@ fn space_that_the_device_forgot_to_be_free_is_given_back_at_opening() {
 #[test]
 fn a_service_that_is_away_delays_and_loses_nothing() {
     let (mut world, key) = world_with_an_object();
-    world.write(key, 0, &[1; 300_000]).unwrap();
+    world.write(key, 0, &vec![1; 300_000]).unwrap();
     world.flush(FlushTarget::Store).unwrap();
-    world.write(key, 0, &[2; 300_000]).unwrap();
+    world.write(key, 0, &vec![2; 300_000]).unwrap();
     for kind in [ErrorKind::Io, ErrorKind::PermissionDenied, ErrorKind::Full] {
         world.service.trouble_always(Some(Trouble::Refused(kind)));
         let error = world.flush(FlushTarget::Store).unwrap_err();
         assert!(error.to_string().contains("cold"), "{error}");
-        assert!(world.read(key).unwrap() == [2; 300_000], "from memory");
+        assert!(world.read(key).unwrap() == vec![2; 300_000], "from memory");
     }
     world.service.trouble_always(None);
     world.flush(FlushTarget::Store).unwrap();
     world.power_loss(Keep::Nothing);
     world.open().unwrap();
-    assert!(world.read(key).unwrap() == [2; 300_000]);
+    assert!(world.read(key).unwrap() == vec![2; 300_000]);
 }
