@@ -1,13 +1,13 @@
 #!/usr/bin/python3
-"""Starts real object services for the tests: OpenStack Swift with its own interface and that of S3, and moto's S3 server.
+"""Starts real object services for the tests: OpenStack Swift with its own interface and that of S3, and moto's S3.
 
-All of it listens on 127.0.0.1 on free ports, keeps its files in one directory, which is deleted in the end (unless KEEP is
-set), and needs no root. One line of JSON says
-where the services are; they run until standard input is closed. Exits with 77, and says why, if no service is installed.
+All of it listens on 127.0.0.1 on free ports, keeps its files in one directory, which is deleted in the end (unless
+KEEP is set), and needs no root. One line of JSON says where the services are; they run until standard input is
+closed. Exits with 77, and says why, if no service is installed.
 
     python3 scripts/object_servers.py DIRECTORY
 
-Swift comes from the distribution (`apt-get install swift-proxy swift-account swift-container swift-object memcached`) and
+Swift comes from the distribution (packages swift-proxy, swift-account, swift-container, swift-object, memcached) and
 runs with the distribution's Python; moto from PyPI (`pip install 'moto[server]'`) with the Python in MOTO_PYTHON.
 """
 
@@ -126,7 +126,9 @@ class Servers:
     def start(self, name: str, *command: str) -> subprocess.Popen:
         # A group of its own: a server's workers are stopped with it.
         with (self.directory / f"{name}.log").open("ab") as log:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
         self.processes.append(process)
         return process
 
