@@ -228,6 +228,81 @@ fn a_bucket_that_is_not_there_is_named() {
     });
 }
 
+/// A Keystone of one user, which hands out tokens of Swift's own.
+fn keystone(swift: BTreeMap<String, String>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/v3", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut asked = Vec::new();
+            while !asked.windows(4).any(|end| end == b"}}}}") {
+                let mut part = [0; 4096];
+                let n = stream.read(&mut part).unwrap();
+                asked.extend_from_slice(&part[..n]);
+            }
+            let asked = String::from_utf8(asked).unwrap();
+            assert!(asked.starts_with("POST /v3/auth/tokens HTTP/1.1"), "{asked}");
+            let wanted = r#""user":{"domain":{"name":"people"},"name":"ann","password":"right"}"#;
+            let scope = r#""scope":{"project":{"domain":{"id":"default"},"name":"cold"}}"#;
+            if !asked.contains(wanted) || !asked.contains(scope) {
+                let text = "wrong";
+                write!(stream, "HTTP/1.1 401 Unauthorized\r\nContent-Length: {}\r\n\r\n{text}", text.len()).unwrap();
+                continue;
+            }
+            let granted = ureq::get(&swift["endpoint"])
+                .header("X-Auth-User", &swift["user"])
+                .header("X-Auth-Key", &swift["key"])
+                .call()
+                .unwrap();
+            let header = |name: &str| granted.headers()[name].to_str().unwrap().to_owned();
+            let endpoint = |region: &str, interface: &str, url: &str| serde_json::json!({ "region": region, "interface": interface, "url": url });
+            let storage = header("X-Storage-Url");
+            let endpoints = [
+                endpoint("north", "public", "http://127.0.0.1:1/elsewhere"),
+                endpoint("south", "internal", "http://127.0.0.1:1/inside"),
+                endpoint("south", "public", &storage),
+            ];
+            let catalog =
+                serde_json::json!([{ "type": "compute" }, { "type": "object-store", "endpoints": endpoints }]);
+            let body = serde_json::json!({ "token": { "catalog": catalog } }).to_string();
+            let token = header("X-Auth-Token");
+            let head = format!("HTTP/1.1 201 Created\r\nX-Subject-Token: {token}\r\nContent-Length: {}", body.len());
+            write!(stream, "{head}\r\nConnection: close\r\n\r\n{body}").unwrap();
+        }
+    });
+    url
+}
+
+#[test]
+fn swift_behind_keystone() {
+    let Some(tier) = Tier::of("swift", DeviceKind::Swift, "keystone") else { return };
+    let url = keystone(tier.service.clone());
+    let mut spec = tier.spec.clone();
+    spec.options.set("endpoint", &url);
+    spec.options.set("region", "south");
+    let secrets = |password: &str| {
+        let text = format!(
+            "[cold]\nos_username=ann\nos_password={password}\nos_project_name=cold\nos_user_domain_name=people\n"
+        );
+        std::fs::write(&tier.file, text).unwrap();
+    };
+    secrets("wrong");
+    let error = open(&spec, true).err().unwrap();
+    assert!(error.kind() == ErrorKind::PermissionDenied && error.cause().contains("signing in"), "{error}");
+    secrets("right");
+    let device = open(&spec, true).unwrap();
+    device.write_at(5, b"through keystone").unwrap();
+    device.sync().unwrap();
+    assert_eq!(read(&*device, 5, 16).unwrap(), b"through keystone");
+    drop(device);
+    spec.options.set("region", "east");
+    let error = open(&spec, false).err().unwrap();
+    assert!(error.cause().contains("no object store in region east"), "{error}");
+    spec.options.set("region", "south");
+    SystemDevices::default().remove(STORE, ID, &spec).unwrap();
+}
+
 /// Needs no server: what is at the other end does not answer, or answers with an error, or with nonsense.
 #[test]
 fn services_that_do_not_answer_do_not_hang_anybody() {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use cenote_model::{Error, ErrorKind, OffsetMap, Result};
@@ -19,6 +20,9 @@ pub(super) const UNIT_BYTES: u32 = 4096;
 const SEALED_MAX: usize = 4;
 /// Packs on their way at once without anybody waiting for them.
 const PUTS_MAX: usize = 3;
+
+/// How long a closed device waits for who tidies it.
+const CLOSING: Duration = Duration::from_secs(2);
 
 /// How packs are made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,6 +82,27 @@ pub(super) struct State {
     /// Packs that the newest catalogue does not have.
     pub uncatalogued: usize,
     pub catalogue: Option<u64>,
+}
+
+/// A pack on its way. However that ends, others hear of it.
+struct Putting<'a> {
+    inner: &'a Inner,
+    sequence: u64,
+    arrived: bool,
+}
+
+impl Drop for Putting<'_> {
+    fn drop(&mut self) {
+        let mut state = self.inner.state.lock();
+        state.puts -= 1;
+        if self.arrived {
+            state.sealed.remove(&self.sequence);
+            state.uncatalogued += 1;
+        } else if let Some(waiting) = state.sealed.get_mut(&self.sequence) {
+            waiting.putting = false;
+        }
+        self.inner.changed.notify_all();
+    }
 }
 
 impl State {
@@ -182,17 +207,10 @@ impl Inner {
         let (sequence, parts) = (*sequence, [waiting.head.clone(), waiting.data.clone()]);
         state.puts += 1;
         drop(state);
+        let mut put = Putting { inner: self, sequence, arrived: false };
         let key = self.place.pack_key(sequence);
         let answer = self.service.put(&key, &parts, true);
-        let mut state = self.state.lock();
-        state.puts -= 1;
-        if answer.is_ok() {
-            state.sealed.remove(&sequence);
-            state.uncatalogued += 1;
-        } else if let Some(waiting) = state.sealed.get_mut(&sequence) {
-            waiting.putting = false;
-        }
-        self.changed.notify_all();
+        put.arrived = answer.is_ok();
         Some(answer.map_err(|refusal| self.place.error(&key, &refusal)))
     }
     /// Waits until fewer packs wait, sending one if nobody does.
@@ -370,7 +388,8 @@ impl Device for ObjectDevice {
 impl Drop for ObjectDevice {
     fn drop(&mut self) {
         self.inner.closing.store(true, Ordering::Relaxed);
-        // Whoever opens the device next must not have packs deleted under its feet.
-        drop(self.inner.tidying.lock());
+        // What is deleted is in no map that is made from now on, since what took its place arrived before. But it is better
+        // form not to leave things half done.
+        drop(self.inner.tidying.try_lock_for(CLOSING));
     }
 }

@@ -12,7 +12,7 @@ use cenote_model::{ErrorKind, Result};
 use super::catalogue;
 use super::device::{Inner, State};
 use super::map::{Piece, Span};
-use super::pack::Filling;
+use super::pack::{Filling, RUNS_MAX};
 
 /// Packs below this share of the pack size are small: so many of them are put together.
 const SMALL_SHARE: u64 = 4;
@@ -126,7 +126,8 @@ impl Inner {
         let mut bytes = 0;
         for victim in self.victims(&state) {
             let live = state.map.pack(victim).map_or(0, |pack| pack.live);
-            if bytes > 0 && bytes + live > u64::from(self.packing.pack_bytes) {
+            let full = bytes + live > u64::from(self.packing.pack_bytes) || salvage.pieces.len() > RUNS_MAX / 4;
+            if bytes > 0 && full {
                 break;
             }
             bytes += live;
