@@ -342,7 +342,7 @@ fn many_packs_are_found_again_by_a_catalogue() {
     assert!(service.calls() < 10, "{} calls", service.calls());
     let check = |device: &ObjectDevice| {
         (0..600_u64).for_each(|i| {
-            assert!(read(device, i * 65_536, 65_536).unwrap().iter().all(|byte| *byte == i as u8), "{i}")
+            assert!(read(device, i * 65_536, 65_536).unwrap().iter().all(|byte| *byte == i as u8), "{i}");
         });
     };
     check(&device);

@@ -91,3 +91,34 @@ fn a_service_that_is_away_delays_and_loses_nothing() {
     world.open().unwrap();
     assert!(world.read(key).unwrap() == vec![2; 300_000]);
 }
+
+#[test]
+fn a_service_that_was_away_when_the_store_was_opened_comes_back() {
+    for kind in [ErrorKind::Io, ErrorKind::PermissionDenied] {
+        let (mut world, key) = world_with_an_object();
+        let bytes = vec![7; 300_000];
+        world.write(key, 0, &bytes).unwrap();
+        world.flush(FlushTarget::Store).unwrap();
+        world.power_loss(Keep::Nothing);
+        world.service.trouble_always(Some(Trouble::Refused(kind)));
+        world.open().unwrap();
+        assert_eq!(world.report.failed_devices.len(), 1);
+        assert!(world.report.failed_devices[0].1.contains("`cold`"), "{:?}", world.report.failed_devices);
+        for _ in 0..3 {
+            world.clock.advance_ns(6_000_000_000);
+            world.work();
+        }
+        let cold = |world: &mut World| world.engine().device_infos()[1].state;
+        assert_eq!(cold(&mut world), DeviceState::Failed, "it is still away");
+        world.service.trouble_always(None);
+        world.clock.advance_ns(6_000_000_000);
+        world.work();
+        assert!(world.read(key).unwrap() == bytes, "without the store being opened again");
+        assert_eq!(cold(&mut world), DeviceState::Online);
+        world.write(key, 0, &[8; 100]).unwrap();
+        world.flush(FlushTarget::Store).unwrap();
+        world.power_loss(Keep::Nothing);
+        world.open().unwrap();
+        assert_eq!(world.read(key).unwrap()[..101], [vec![8; 100], vec![7]].concat());
+    }
+}

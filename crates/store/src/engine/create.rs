@@ -124,6 +124,7 @@ impl Engine {
             moved_bytes: 0,
             progress: super::tick::Progress::default(),
             pace: super::pace::Pace::default(),
+            reopening: super::reopen::Reopening::default(),
         };
         engine.update_clock();
         engine

@@ -15,6 +15,7 @@ mod open;
 mod pace;
 mod persist;
 mod read;
+mod reopen;
 mod rewrite;
 mod session;
 mod snapshot;
@@ -67,6 +68,7 @@ pub struct Engine {
     moved_bytes: u64,
     progress: tick::Progress,
     pace: pace::Pace,
+    reopening: reopen::Reopening,
 }
 
 impl Engine {
