@@ -8,7 +8,7 @@ use cenote_model::Result;
 use parking_lot::MutexGuard;
 
 use super::device::{Inner, State};
-use super::pack::{self, HEADER_BYTES, Owner, Table, encode_owner, encode_table, u64_at};
+use super::pack::{self, DATA_BYTES_MAX, HEADER_BYTES, Owner, Table, encode_owner, encode_table, u64_at};
 use crate::sums::sum_of;
 
 const MAGIC: [u8; 8] = *b"CENOTMAP";
@@ -83,7 +83,7 @@ pub(super) fn decode(bytes: &[u8], owner: &Owner) -> Result<BTreeMap<u64, Table>
         let (runs, sums) = (counts as u32, (counts >> 32) as u32);
         let table_bytes = data_offset.checked_sub(HEADER_BYTES as u64).ok_or_else(nonsense)?;
         let (table, rest) = rest.split_at_checked(table_bytes as usize).ok_or_else(nonsense)?;
-        if data_bytes > u64::from(u32::MAX) {
+        if data_bytes > DATA_BYTES_MAX {
             return Err(nonsense());
         }
         let table = pack::decode_table(table, (runs, sums), (data_offset, data_bytes), sequence, owner.capacity)?;

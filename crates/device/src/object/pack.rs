@@ -11,6 +11,8 @@ pub(super) const HEADER_BYTES: usize = 128;
 const MAGIC: [u8; 8] = *b"CENOTPAK";
 const VERSION: u32 = 1;
 const RUN_BYTES: usize = 24;
+/// No pack has more data.
+pub(super) const DATA_BYTES_MAX: u64 = 1 << 31;
 /// Runs in one pack, so that a table stays a table.
 pub(super) const RUNS_MAX: usize = 1 << 18;
 
@@ -205,7 +207,7 @@ pub(super) fn decode_head(bytes: &[u8], owner: &Owner) -> Result<Head, String> {
         table_sum: u32_at(bytes, 120),
     };
     let sane = head.runs as usize <= RUNS_MAX
-        && u32::try_from(head.data_bytes).is_ok()
+        && head.data_bytes <= DATA_BYTES_MAX
         && u64::from(head.sums) <= head.data_bytes / u64::from(UNIT) + u64::from(head.runs);
     if sane { Ok(head) } else { Err("its header contradicts itself".into()) }
 }

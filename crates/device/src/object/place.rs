@@ -4,6 +4,9 @@ use cenote_model::{DeviceId, DeviceKind, DeviceSpec, Error, ErrorKind, Result, S
 
 use super::service::Refusal;
 
+/// What has a greater number is not ours: nobody counts that far.
+const SEQUENCE_END: u64 = 1 << 62;
+
 /// Where a tier keeps its objects.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
@@ -62,7 +65,7 @@ impl Place {
     /// What an object of this device is.
     pub fn named(&self, key: &str) -> Option<Named> {
         let (word, digits) = key.strip_prefix(&self.own)?.split_once('-')?;
-        let number = Some(digits).filter(|digits| digits.len() == 20)?.parse().ok()?;
+        let number = Some(digits).filter(|digits| digits.len() == 20)?.parse().ok().filter(|n| *n < SEQUENCE_END)?;
         match word {
             "pack" => Some(Named::Pack(number)),
             "map" => Some(Named::Catalogue(number)),

@@ -224,6 +224,9 @@ fn refusal_of(error: &opendal_core::Error) -> Refusal {
     };
     let Said::Status(status, text) = said else { return Refusal::passing(said.to_string()) };
     let (kind, again) = match *status {
+        // Ceph says so when a quota is used up, and all of S3 when a clock is wrong.
+        StatusCode::FORBIDDEN if text.contains("QuotaExceeded") => (ErrorKind::Full, false),
+        StatusCode::FORBIDDEN if text.contains("RequestTimeTooSkewed") => (ErrorKind::Io, false),
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => (ErrorKind::PermissionDenied, false),
         StatusCode::NOT_FOUND => (ErrorKind::NotFound, false),
         StatusCode::NOT_IMPLEMENTED => (ErrorKind::Unsupported, false),
