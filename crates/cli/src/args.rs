@@ -213,8 +213,9 @@ pub enum Command {
 }
 
 const INIT_HELP: &str = "\
-A tier is written name=NAME,kind=memory|pmem|file|directory,path=PATH,size=SIZE[,high=90%][,low=70%]. Fastest first.
+A tier is written name=NAME,kind=memory|pmem|file|directory|s3|swift,path=PATH,size=SIZE[,high=90%][,low=70%]. Fastest first.
 Memory needs no path. Without tiers: memory in front of a directory beside the metadata, sized for this machine.
+Of s3 and swift the path is BUCKET/PREFIX; endpoint=URL says where, credentials=FILE#PROFILE (or env:PREFIX) where the secrets are.
 
   cenote init /data/store --tier name=ram,kind=memory,size=2GiB --tier name=disk,kind=directory,path=/data/tier,size=100GiB
 
@@ -227,7 +228,15 @@ The same as a file for --config:
   kind = \"memory\"
   size = \"2GiB\"
   high = \"90%\"              # draining starts above this use...
-  low = \"70%\"               # ...and goes down to this";
+  low = \"70%\"               # ...and goes down to this
+  [[tier]]
+  name = \"cold\"
+  kind = \"s3\"
+  path = \"bucket/prefix\"    # nobody else may use this prefix
+  size = \"10TiB\"
+  endpoint = \"https://s3.example.org\"
+  region = \"us-east-1\"
+  credentials = \"secrets.ini#cold\"";
 
 /// Commands about snapshots.
 #[derive(Subcommand, Debug)]

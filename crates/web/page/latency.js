@@ -11,7 +11,7 @@ const TICKS = [[1e3, "1 µs"], [1e6, "1 ms"], [1e9, "1 s"]];
 const TITLES = {
   get: "get", put: "put", apply: "engine: changes", ask: "engine: questions", lease: "engine: space", flush: "flush",
   sync_journal: "journal synced", sync_devices: "tiers synced", copy: "batch moved", checkpoint: "checkpoint",
-  make_journal: "journal file made", verify: "batch checked",
+  make_journal: "journal file made", verify: "batch checked", reopen: "tier opened again",
 };
 
 export class Latency {

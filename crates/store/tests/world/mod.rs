@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cenote_device::mem::{Keep, MemClock, MemControl, MemDevices, MemMetaDir};
+use cenote_device::object::fake::FakeService;
+use cenote_device::object::{ObjectDevices, Patience};
 use cenote_device::{Clock, Device, Devices, OpenedDevice, SegmentFile};
 use cenote_model::*;
 use cenote_store::{Engine, Outcome, RecoveryReport, Seams, SessionId, SessionInfo, Tuning};
@@ -52,9 +54,19 @@ pub fn three_tiers(memory: u64, file: u64, directory: u64) -> StoreConfig {
     }
 }
 
+/// Memory in front of a bucket, in packs of 64 KiB.
+pub fn memory_and_bucket(memory: u64, bucket: u64) -> StoreConfig {
+    let mut cold = spec("cold", DeviceKind::S3, bucket);
+    cold.path = "bucket/p".into();
+    cold.options.set("pack", "64KiB");
+    StoreConfig { devices: vec![spec("memory", DeviceKind::SharedMemory, memory), cold], ..StoreConfig::default() }
+}
+
 pub struct World {
     pub meta: MemMetaDir,
     pub devices: MemDevices,
+    /// Where tiers of object services are.
+    pub service: FakeService,
     pub clock: Arc<MemClock>,
     pub control: Arc<MemControl>,
     pub engine: Option<Engine>,
@@ -80,6 +92,7 @@ impl World {
         let mut world = Self {
             meta: MemMetaDir::default(),
             devices: MemDevices::new(16 << 20),
+            service: FakeService::default(),
             clock: Arc::default(),
             control: Arc::default(),
             engine: None,
@@ -99,6 +112,7 @@ impl World {
             meta: Arc::new(self.meta.clone()),
             devices: Arc::new(Dropping {
                 inner: self.devices.clone(),
+                service: self.service.clone(),
                 fails: Arc::clone(&self.sync_fails),
                 pace: (Arc::clone(&self.clock), Arc::clone(&self.byte_ns)),
             }),
@@ -290,17 +304,35 @@ pub fn index(container: ContainerId, n: u128) -> IndexKey {
 /// Devices whose syncs can be told to fail.
 struct Dropping {
     inner: MemDevices,
+    service: FakeService,
     fails: Arc<AtomicBool>,
     pace: (Arc<MemClock>, Arc<AtomicU64>),
 }
 
+impl Dropping {
+    fn objects(&self) -> impl Devices + use<> {
+        let service = self.service.clone();
+        ObjectDevices::new(
+            move |_: &DeviceSpec| Ok(service.clone()),
+            false,
+            Patience { tries: 1, ..Patience::default() },
+        )
+    }
+}
+
 impl Devices for Dropping {
     fn open(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec, create: bool) -> Result<OpenedDevice> {
+        if spec.kind.is_object() {
+            return self.objects().open(store, id, spec, create);
+        }
         let OpenedDevice { device, survived } = self.inner.open(store, id, spec, create)?;
         let (media, fails, pace) = (self.inner.clone(), Arc::clone(&self.fails), self.pace.clone());
         Ok(OpenedDevice { device: Arc::new(DroppingDevice { device, media, of: (store, id), fails, pace }), survived })
     }
     fn remove(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<()> {
+        if spec.kind.is_object() {
+            return self.objects().remove(store, id, spec);
+        }
         self.inner.remove(store, id, spec)
     }
 }

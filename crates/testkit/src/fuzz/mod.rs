@@ -10,6 +10,7 @@ mod base;
 mod media;
 mod mend;
 mod mutate;
+mod packs;
 mod talk;
 
 use crate::rng::Rng;
@@ -34,6 +35,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "profile", run: media::profile, seeds: media::profile_seeds },
     Target { name: "journal", run: media::journal, seeds: media::journal_seeds },
     Target { name: "segment", run: media::segment, seeds: media::segment_seeds },
+    Target { name: "pack", run: packs::pack, seeds: packs::pack_seeds },
+    Target { name: "catalogue", run: packs::catalogue, seeds: packs::catalogue_seeds },
     Target { name: "client_file", run: media::client_file, seeds: media::client_file_seeds },
     Target { name: "ring", run: talk::ring, seeds: talk::ring_seeds },
     Target { name: "frames", run: talk::frames, seeds: talk::frames_seeds },
