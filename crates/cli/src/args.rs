@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use cenote::{DeviceSpec, Durability};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::cmd::arrange::{MoveArgs, MoveToArgs};
 use crate::config;
 use cenote::model::size;
 
@@ -194,6 +195,14 @@ pub enum Command {
         /// CONTAINER/OBJECT
         object: OsString,
     },
+    /// Have an object or container read from a faster tier; where it was stays as its copy
+    Promote(MoveToArgs),
+    /// Move an object or container to a slower tier, and off the faster ones
+    Demote(MoveToArgs),
+    /// Take what has a copy on a slower tier off the faster one, without any I/O
+    Evict(MoveArgs),
+    /// List the placement policies that a container can have
+    Policies,
     /// Read everything and check it against its checksums; exit code 3 if damage is found
     Verify {
         /// CONTAINER [default: everything]

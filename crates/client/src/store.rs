@@ -9,7 +9,7 @@ use arc_swap::{ArcSwap, Guard};
 use cenote_device::fork;
 use cenote_device::home::Orphan;
 use cenote_model::{
-    ContainerInfo, ContainerSpec, DeviceInfo, DeviceSpec, Error, ErrorKind, Explanation, FlushTarget, LABEL_BYTES_MAX,
+    Arrange, ArrangeTarget, Arrangement,     ContainerInfo, ContainerSpec, DeviceInfo, DeviceSpec, Error, ErrorKind, Explanation, FlushTarget, LABEL_BYTES_MAX,
     ObjectKey, Profile, Request, Response, Result, StoreId, StoreStats, Telemetry, Update, VerifyReport,
 };
 
@@ -210,6 +210,18 @@ impl Store {
         match self.session()?.request(Request::Explain { key })? {
             Response::Explanation(explanation) => Ok(explanation),
             other => Err(surprise("an explanation", &other)),
+        }
+    }
+    /// Moves an object, a part of it or a container between tiers, and returns when that is done. With `dry_run` nothing
+    /// moves: only what would is told, with its cost and why.
+    pub fn arrange(&self, target: &ArrangeTarget, what: &Arrange, dry_run: bool) -> Result<Arrangement> {
+        let session = self.session()?;
+        if !dry_run {
+            session.check_writable()?;
+        }
+        match session.request(Request::Arrange { target: target.clone(), what: what.clone(), dry_run })? {
+            Response::Arranged(arrangement) => Ok(*arrangement),
+            other => Err(surprise("an arrangement", &other)),
         }
     }
     /// Reads and checks everything.
