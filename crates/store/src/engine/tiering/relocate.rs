@@ -176,6 +176,12 @@ impl Engine {
     pub(in super::super) fn make_room_for(&mut self, bytes: u64, durability: Durability, avoid: &[DeviceId]) -> bool {
         let incoming = Incoming { avoid, ..Incoming::new(durability, bytes) };
         let views: Vec<_> = self.state.space.views();
+        // Memory takes no more than the persistent tiers have room for.
+        let is_kept = durability != Durability::Scratch;
+        if is_kept && !views.iter().any(|view| view.kind.is_persistent() && view.is_online() && view.room_bytes() >= bytes)
+        {
+            return false;
+        }
         let takers: Vec<u8> = (views.iter().filter(|view| incoming.may_use(view) && view.capacity_bytes >= bytes))
             .filter_map(|view| self.state.space.slot_of(view.id))
             .collect();
