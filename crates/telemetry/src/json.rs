@@ -25,6 +25,12 @@ pub fn json(store: StoreId, telemetry: &Telemetry) -> Value {
             "reserved_bytes": device.reserved_bytes,
             "watermark_low_permille": device.spec.watermark_low_permille,
             "watermark_high_permille": device.spec.watermark_high_permille,
+            "speed": device.speed.map(|speed| json!({
+                "read_latency_ns": speed.read_latency_ns,
+                "write_latency_ns": speed.write_latency_ns,
+                "read_bytes_per_s": speed.read_bandwidth,
+                "write_bytes_per_s": speed.write_bandwidth,
+            })),
         })).collect::<Vec<_>>(),
         "flows": telemetry.flows.iter().map(|flow| json!({
             "from": names.end(flow.from),

@@ -89,6 +89,7 @@ fn tiers(text: &mut Text, telemetry: &Telemetry) {
             text.sample(name, &[("tier", &device.spec.name), ("kind", device.spec.kind.word())], value(device));
         }
     }
+    speeds(text, telemetry);
     text.family("cenote_tier_state", "gauge", "1 for the state that the tier is in.");
     for device in &telemetry.devices {
         for state in [DeviceState::Online, DeviceState::Draining, DeviceState::Failed] {
@@ -103,6 +104,27 @@ fn tiers(text: &mut Text, telemetry: &Telemetry) {
         for number in 0..HEAT_AGES {
             let labels = [("tier", &*names.tier(row.tier)), ("idle", &*age(number))];
             text.sample("cenote_tier_idle_bytes", &labels, row.bytes[number]);
+        }
+    }
+}
+
+/// What was measured of tiers.
+fn speeds(text: &mut Text, telemetry: &Telemetry) {
+    type Measured = fn(&cenote_model::Speed) -> f64;
+    let speeds: [(&str, &str, Measured); 4] = [
+        ("cenote_tier_read_latency_seconds", "Measured time before the first byte of a read.", |s| {
+            s.read_latency_ns / 1e9
+        }),
+        ("cenote_tier_write_latency_seconds", "Measured time before the first byte of a write.", |s| {
+            s.write_latency_ns / 1e9
+        }),
+        ("cenote_tier_read_bytes_per_second", "Measured bandwidth of long reads.", |s| s.read_bandwidth),
+        ("cenote_tier_write_bytes_per_second", "Measured bandwidth of long writes.", |s| s.write_bandwidth),
+    ];
+    for (name, help, value) in speeds {
+        text.family(name, "gauge", help);
+        for (device, speed) in telemetry.devices.iter().filter_map(|device| Some((device, device.speed?))) {
+            text.sample(name, &[("tier", &device.spec.name), ("kind", device.spec.kind.word())], value(&speed));
         }
     }
 }

@@ -1,6 +1,6 @@
 // The well: a layer of water for each tier, and the flows between programs and layers.
 
-import { bytes, percent, rate } from "./format.js";
+import { bytes, duration, percent, rate } from "./format.js";
 import { keyed, say, set, svg } from "./draw.js";
 
 const SKY = 78; // above the water: the programs
@@ -131,7 +131,8 @@ export class Well {
       const part = percent(tier.used_bytes / Math.max(1, tier.capacity_bytes));
       say(fill, `${part} · ${bytes(tier.used_bytes)} of ${bytes(tier.capacity_bytes)}`);
       const state = tier.state === "online" ? "" : ` · ${tier.state}`;
-      say(kind, `${tier.kind}${tier.persistent ? "" : ", volatile"}${state}`);
+      const speed = tier.speed ? ` · ${rate(tier.speed.read_bytes_per_s)} after ${duration(tier.speed.read_latency_ns)}` : "";
+      say(kind, `${tier.kind}${tier.persistent ? "" : ", volatile"}${speed}${state}`);
       set(group, { "data-state": tier.state, "data-tier": tier.name, "data-used": tier.used_bytes });
     });
   }

@@ -34,7 +34,11 @@ pub fn serve(context: &mut Context<'_>, args: &ServeArgs) -> Done {
             .into());
     }
     log();
-    Ok(daemon::run(&dir, &options)?)
+    daemon::run(&dir, &options)?;
+    match web::address_of_daemon(&dir).filter(|_| args.background && args.http.is_some()) {
+        Some(url) => context.out.line(url),
+        None => Ok(()),
+    }
 }
 
 /// Says on standard error what the daemon notices; in the background that is `daemon.log` in the store's directory.

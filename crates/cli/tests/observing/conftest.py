@@ -23,8 +23,8 @@ def served(tmp_path: Path) -> Iterator[Served]:
         f"name=disk,kind=directory,path={disk},size=256MiB",
     )
     store.cenote("mk", "runs")
-    store.cenote("serve", "--background", "--http=0")
-    store.url = (store.dir / "web-address").read_text()
+    store.url = store.cenote("serve", "--background", "--http=0").strip()
+    assert store.url == (store.dir / "web-address").read_text()
     yield store
     store.cenote("destroy", "--yes", "--force", check=False)
 

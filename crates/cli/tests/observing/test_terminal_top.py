@@ -55,7 +55,9 @@ def top(served: Served, writer: subprocess.Popen) -> Iterator[Terminal]:
     terminal.program.close(force=True)
 
 
-def test_it_shows_what_happens_and_keys_work(top: Terminal, writer: subprocess.Popen) -> None:
+def test_it_shows_what_happens_and_keys_work(top: Terminal, served: Served, writer: subprocess.Popen) -> None:
+    top.until("MiB/s")
+    served.cenote("flush")
     shown = top.until("durability")
     for word in ["memory", "disk", "client", "write", "MiB/s", "hot objects", "runs/", "clients", str(writer.pid)]:
         assert word in shown, shown

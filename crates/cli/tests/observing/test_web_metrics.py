@@ -20,6 +20,7 @@ def scrape(served: Served) -> dict:
 
 def test_every_family_is_well_formed(served: Served, writer: subprocess.Popen, wait: Callable[..., object]) -> None:
     def flowed() -> bool:
+        served.cenote("flush")  # or it takes its time while a program writes
         return any(sample.labels["why"] == "durability" for sample in scrape(served)["cenote_flow_bytes"].samples)
 
     wait(flowed, "copies for durability")

@@ -46,9 +46,14 @@ def test_numbers_and_flows_are_alive(
         wait(lambda way=way: browser.find_elements(By.CSS_SELECTOR, way), f"{why} flows")
     tags = [tag.text for tag in browser.find_elements(By.CSS_SELECTOR, ".flow.tag text:first-child")]
     assert tags and all(tag.endswith("/s") for tag in tags), tags
-    # A copy for durability comes within seconds, and then the flow of it.
+    # A copy for durability comes in its time, or when somebody flushes.
     durable = '.flow[data-why="durability"][data-from="memory"][data-to="disk"]'
-    wait(lambda: browser.find_elements(By.CSS_SELECTOR, durable), "copies flow down")
+
+    def flows_down() -> bool:
+        served.cenote("flush")
+        return bool(browser.find_elements(By.CSS_SELECTOR, durable))
+
+    wait(flows_down, "copies flow down")
     rows = [row.text for row in browser.find_elements(By.CSS_SELECTOR, "#clients tbody tr")]
     assert any(str(writer.pid) in row and "python" in row for row in rows), rows
     assert "runs" in text(browser, "#containers tbody")

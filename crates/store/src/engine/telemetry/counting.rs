@@ -81,8 +81,14 @@ impl Counting {
         }
         self.counts.requests += 1;
         session.counts.requests += 1;
-        if let Request::Lookup { key, .. } = request {
-            self.hot.note(*key, LOOKUP_BYTES, now_s);
+        match request {
+            Request::Lookup { key, .. } => self.hot.note(*key, LOOKUP_BYTES, now_s),
+            Request::Touched { reads } => {
+                for read in reads {
+                    self.hot.note(read.key, read.bytes, now_s);
+                }
+            }
+            _ => {}
         }
     }
     /// Updates are about to be applied.
