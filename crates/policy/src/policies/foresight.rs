@@ -613,3 +613,7 @@ impl<'a> Planning<'a> {
         true
     }
 }
+
+#[cfg(test)]
+#[path = "foresight_tests.rs"]
+mod tests;
