@@ -1,4 +1,7 @@
+use cenote_model::Durability;
+
 use super::*;
+use crate::Action;
 use crate::testing::{devices, range};
 
 const MIB: u64 = 1 << 20;
