@@ -1,6 +1,6 @@
 # Cenote. `make run` is all that a newcomer needs; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test differential mpi matrix verify fix bench bench-hdf5 policies simulate crash faults fuzz nvdimm soak clean
+.PHONY: help setup build run test differential mpi matrix verify fix bench bench-hdf5 policies objects simulate crash faults fuzz nvdimm soak clean
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 export PYTHON ?= python3
 
@@ -42,6 +42,9 @@ bench-hdf5: build ## kernels of parallel codes on native HDF5 and on Cenote in t
 
 policies: setup ## placement policies side by side on recorded traces, in simulated time (ARGS="PICTURE.svg")
 	@cargo run --quiet --release --locked -p cenote-policy --example policies -- $(ARGS)
+
+objects: setup ## tiers in S3 and Swift against real servers, which it installs where it can
+	@scripts/objects.sh $(ARGS)
 
 simulate: setup ## 100,000 seeds of the deterministic simulation
 	@scripts/testkit.sh simulate $(or $(ARGS),--seeds 100000)

@@ -213,8 +213,9 @@ pub enum Command {
 }
 
 const INIT_HELP: &str = "\
-A tier is written name=NAME,kind=memory|file|directory,path=PATH,size=SIZE[,high=90%][,low=70%]. Fastest first.
+A tier is written name=NAME,kind=memory|pmem|file|directory|s3|swift,path=PATH,size=SIZE[,high=90%][,low=70%]. Fastest first.
 Memory needs no path. Without tiers: memory in front of a directory beside the metadata, sized for this machine.
+Of s3 and swift the path is BUCKET/PREFIX; endpoint=URL says where, credentials=FILE#PROFILE (or env:PREFIX) where the secrets are.
 
   cenote init /data/store --tier name=ram,kind=memory,size=2GiB --tier name=disk,kind=directory,path=/data/tier,size=100GiB
 
@@ -227,7 +228,15 @@ The same as a file for --config:
   kind = \"memory\"
   size = \"2GiB\"
   high = \"90%\"              # draining starts above this use...
-  low = \"70%\"               # ...and goes down to this";
+  low = \"70%\"               # ...and goes down to this
+  [[tier]]
+  name = \"cold\"
+  kind = \"s3\"
+  path = \"bucket/prefix\"    # nobody else may use this prefix
+  size = \"10TiB\"
+  endpoint = \"https://s3.example.org\"
+  region = \"us-east-1\"
+  credentials = \"secrets.ini#cold\"";
 
 /// Commands about snapshots.
 #[derive(Subcommand, Debug)]
@@ -347,10 +356,23 @@ pub struct ServeArgs {
     /// Make the store if the directory holds none
     #[arg(long)]
     pub create: bool,
-    /// Serve a page that shows the store at work, and its metrics (/metrics), on this loopback address or port
-    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:7117",
-          value_parser = web_address)]
-    pub http: Option<SocketAddr>,
+    /// Serve a page that shows the store at work, and its metrics (/metrics), on this loopback address or port. Kept with the
+    /// store, also for daemons that programs start; `off` ends that
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:7117", value_parser = http)]
+    pub http: Option<HttpArg>,
+}
+
+/// Where the page is served.
+#[derive(Clone, Copy, Debug)]
+pub enum HttpArg {
+    /// Nowhere.
+    Off,
+    /// There.
+    At(SocketAddr),
+}
+
+fn http(text: &str) -> Result<HttpArg, String> {
+    if text == "off" { Ok(HttpArg::Off) } else { web_address(text).map(HttpArg::At) }
 }
 
 /// `PORT` or `ADDRESS:PORT`.
@@ -422,7 +444,7 @@ pub struct DestroyArgs {
 pub enum TierCommand {
     /// Add a tier
     Add {
-        /// name=NAME,kind=memory|file|directory,path=PATH,size=SIZE[,high=90%][,low=70%]
+        /// name=NAME,kind=memory|pmem|file|directory,path=PATH,size=SIZE[,high=90%][,low=70%]
         #[arg(value_parser = config::parse_tier)]
         spec: DeviceSpec,
     },

@@ -56,6 +56,12 @@ impl SegmentIo {
         let is_tmpfs = map.is_some() && rustix::fs::fstatfs(&*file.fd).is_ok_and(|fs| fs.f_type as u64 == TMPFS_MAGIC);
         Ok(Self { file, map, is_tmpfs, writable, subject })
     }
+    /// The same for bytes that do not matter: a process that asked to survive it goes on with zeros if somebody cuts off
+    /// the file ([`crate::torn`]).
+    pub(crate) fn watched(mut self) -> Self {
+        self.map = self.map.map(Mapping::watched);
+        self
+    }
     /// The mapping, in modes that are mapped.
     #[inline]
     pub fn map(&self) -> Option<&Mapping> {

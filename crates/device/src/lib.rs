@@ -23,6 +23,7 @@ pub mod map;
 pub mod measure;
 pub mod mem;
 mod meta_dir;
+pub mod object;
 mod persistent_memory;
 pub mod process;
 mod seam;

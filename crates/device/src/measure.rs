@@ -95,7 +95,8 @@ impl<'a> Accesses<'a> {
         let io = segment
             .filter(|segment| segment.mode.is_mapped())
             .map(|segment| SegmentIo::new(segment, true, "the range to be measured"))
-            .transpose()?;
+            .transpose()?
+            .map(SegmentIo::watched); // a daemon must not die of a file that a client cuts off meanwhile
         Ok(Self { probe, io, inside: probe.offset % segment_bytes, filled: 0 })
     }
     fn write(&self, at: u64, bytes: &[u8]) -> Result<()> {

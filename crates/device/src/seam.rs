@@ -25,11 +25,20 @@ pub trait Device: Send + Sync {
     /// After an error any part of the range may have changed, and nothing outside of it
     /// (up to the allocation units that the range touches).
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
+    /// A device that is not shareable ([`Device::segment`] gives `None`) may forget what was not synced when its process dies.
+    /// Then nothing was dropped by a sync that failed while the process lives.
+    ///
     /// On return everything whose write (through this value or through a segment's descriptor) had returned before
     /// the call survives power loss. Does nothing on volatile devices.
     fn sync(&self) -> Result<()>;
     /// A hint: nobody needs these bytes any more.
     fn discard(&self, offset: u64, len: u64) -> Result<()>;
+    /// Only these ranges (offset, bytes; ascending, apart from each other) are in use; called once after opening. What was
+    /// discarded before a crash need not be known to the device any more: this is how its space comes back.
+    fn retain(&self, live: &mut dyn Iterator<Item = (u64, u64)>) -> Result<()> {
+        let _ = live;
+        Ok(())
+    }
     /// A descriptor of a segment for clients, made if it is not there yet. `None`: the device is not shareable,
     /// all bytes must go through `read_at` and `write_at`.
     fn segment(&self, number: u64) -> Result<Option<SegmentFile>>;

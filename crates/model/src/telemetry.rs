@@ -222,11 +222,13 @@ pub enum Timed {
     MakeJournal = 10,
     /// A batch of bytes read and checked.
     Verify = 11,
+    /// A device that could not be opened, tried again.
+    Reopen = 12,
 }
 
 impl Timed {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Get,
         Self::Put,
         Self::Apply,
@@ -239,6 +241,7 @@ impl Timed {
         Self::Checkpoint,
         Self::MakeJournal,
         Self::Verify,
+        Self::Reopen,
     ];
     /// True if somebody waits for it, false for what goes on behind.
     pub fn is_foreground(self) -> bool {
@@ -259,6 +262,7 @@ impl Timed {
             Self::Checkpoint => "checkpoint",
             Self::MakeJournal => "make_journal",
             Self::Verify => "verify",
+            Self::Reopen => "reopen",
         }
     }
 }

@@ -38,7 +38,11 @@ impl DeviceKind {
     /// True if clients read and write its bytes themselves, through descriptors of its segments. What lies on others
     /// comes to such a device before anybody reads it.
     pub fn is_shareable(self) -> bool {
-        !matches!(self, Self::S3 | Self::Swift)
+        !self.is_object()
+    }
+    /// True if it is a bucket of an object service: its path is none of the file system's.
+    pub fn is_object(self) -> bool {
+        matches!(self, Self::S3 | Self::Swift)
     }
     /// The word used in configuration and on screen.
     pub fn word(self) -> &'static str {

@@ -23,7 +23,7 @@ pub use guard::{Guard, check_decision, check_plan};
 pub use heat::Heat;
 pub use place::{PlaceRequest, Placed, Refusal, place, place_copy};
 pub use policies::{
-    DataLocality, FastFirst, Foresight, HotData, MaxBandwidth, Next, User, by_name, from_schema, names,
+    DataLocality, FastFirst, Foresight, HotData, MaxBandwidth, Next, User, by_name, from_schema, is_tracking, names,
 };
 pub use policy::{Action, Coming, Decision, Incoming, Limits, Plan, Planned, Policy, RangeView};
 pub use reason::Reason;

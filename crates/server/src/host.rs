@@ -215,7 +215,8 @@ fn with_devices(dir: &Path, config: &StoreConfig) -> Result<StoreConfig> {
         ];
     }
     for device in &mut config.devices {
-        if device.kind != DeviceKind::SharedMemory && device.path.is_relative() {
+        let has_path = device.kind != DeviceKind::SharedMemory && !device.kind.is_object();
+        if has_path && device.path.is_relative() {
             device.path = dir.join(&device.path);
         }
     }

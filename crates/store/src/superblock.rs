@@ -228,6 +228,18 @@ impl Stamp {
         device.write_at(0, &bytes[..head])?;
         device.sync()
     }
+    /// Reads that of a device, which must be the one that is meant.
+    pub fn read(device: &dyn Device, store: StoreId, id: DeviceId) -> Result<Self> {
+        let mut bytes = vec![0; Self::LEN];
+        device.read_at(0, &mut bytes)?;
+        let stamp = Self::decode(&bytes)?;
+        if stamp.store != store || stamp.device != id {
+            return Err(Error::new(ErrorKind::Corrupt, "the stamp of the device")
+                .because("it belongs to another store or device")
+                .try_next("put the right device in its place"));
+        }
+        Ok(stamp)
+    }
     /// True if there is none in these bytes: it was never written, or not to its end.
     pub fn is_missing(bytes: &[u8]) -> bool {
         bytes[..STAMP_MAGIC.len()].iter().all(|byte| *byte == 0)

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use cenote_device::aligned::AlignedBuf;
-use cenote_device::{Clock, Device, MetaDir};
-use cenote_model::{Error, ErrorKind, Result, Seen, Timed};
+use cenote_device::{Clock, Device, Devices, MetaDir};
+use cenote_model::{DeviceId, DeviceSpec, Error, ErrorKind, Result, Seen, StoreId, Timed};
 
 use crate::sums::{UNIT, sum_of};
+use crate::superblock::Stamp;
 use crate::syncs::{Log, Syncs};
 
 /// What a copy writes at once, at most; a multiple of the checksum unit.
@@ -35,6 +36,7 @@ pub(crate) enum Work {
     MakeLog { meta: Arc<dyn MetaDir>, name: String, bytes: u64 },
     WriteCheckpoint { meta: Arc<dyn MetaDir>, name: String, bytes: Vec<u8>, remove: Vec<String> },
     Check { parts: Vec<Part> },
+    Reopen { devices: Arc<dyn Devices>, store: StoreId, id: DeviceId, spec: Box<DeviceSpec> },
 }
 
 /// How it ended.
@@ -48,6 +50,8 @@ pub(crate) enum Done {
     WriteCheckpoint(Result<()>),
     /// What is wrong with each part.
     Check(Vec<Option<String>>),
+    /// The device and what its stamp says.
+    Reopen(Result<(Arc<dyn Device>, Stamp)>),
 }
 
 /// Whole checksum units of a run.
@@ -85,6 +89,7 @@ impl Job {
             Work::MakeLog { .. } => Timed::MakeJournal,
             Work::WriteCheckpoint { .. } => Timed::Checkpoint,
             Work::Check { .. } => Timed::Verify,
+            Work::Reopen { .. } => Timed::Reopen,
         }
     }
     /// Does the I/O.
@@ -103,6 +108,7 @@ impl Job {
             Work::WriteCheckpoint { meta, name, bytes, remove } => {
                 Done::WriteCheckpoint(write_checkpoint(meta.as_ref(), &name, &bytes, &remove))
             }
+            Work::Reopen { devices, store, id, spec } => Done::Reopen(reopen(devices.as_ref(), store, id, &spec)),
             Work::Check { parts } => {
                 let mut buffer = Vec::new();
                 Done::Check(
@@ -112,6 +118,13 @@ impl Job {
         };
         JobDone { id: self.id, result, seen }
     }
+}
+
+/// Opens a device that should be there.
+fn reopen(devices: &dyn Devices, store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<(Arc<dyn Device>, Stamp)> {
+    let device = devices.open(store, id, spec, false)?.device;
+    let stamp = Stamp::read(device.as_ref(), store, id)?;
+    Ok((device, stamp))
 }
 
 fn make_log(meta: &dyn MetaDir, name: &str, bytes: u64) -> Result<Arc<Log>> {

@@ -120,6 +120,31 @@ fn measuring_holds_nothing_up() {
     drop(measurement);
 }
 
+/// What copies between tiers take is learned, of a tier that nobody measured too; and kept.
+#[test]
+fn copies_teach() {
+    let mut world = world();
+    world.byte_ns.store(20, std::sync::atomic::Ordering::Relaxed); // 50 MB/s and 100 us
+    let container = world.container("c", Durability::Async);
+    world.must(vec![Update::ObjectCreate { key: object(container, 1), block_shift: 12 }]);
+    for round in 0..60_u8 {
+        world.write(object(container, 1), 0, &vec![round; 1 << 20]).unwrap();
+        world.flush(FlushTarget::Store).unwrap();
+    }
+    let file = info(&mut world, "file").speed.expect("written to by the copies");
+    let took = 100_000.0 + 20.0 * f64::from(1 << 20);
+    let expected = file.write_ns(1 << 20);
+    assert!((0.9..1.1).contains(&(expected / took)), "{expected} ns of {took}: {file:?}");
+    let usual = Speed::usual(DeviceKind::File);
+    assert!((file.read_bandwidth - usual.read_bandwidth).abs() < 1.0, "nothing was read from it");
+    let memory = info(&mut world, "memory").speed.expect("read by the copies");
+    assert!(memory.read_ns(1 << 20) > Speed::usual(DeviceKind::SharedMemory).read_ns(1 << 20) * 10.0, "{memory:?}");
+    world.engine().close().unwrap();
+    world.kill();
+    world.open().unwrap();
+    assert_eq!(info(&mut world, "file").speed, Some(file), "kept");
+}
+
 /// Nothing depends on the file: whatever is in it, the store opens.
 #[test]
 fn a_damaged_file_is_as_good_as_none() {

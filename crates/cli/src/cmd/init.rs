@@ -83,11 +83,6 @@ fn config_of(args: &InitArgs) -> cenote::Result<StoreConfig> {
                 .try_next("give each tier its own name"));
         }
     }
-    for device in &mut wanted.devices {
-        if !device.path.as_os_str().is_empty() {
-            let subject = format!("path {} of tier `{}`", device.path.display(), device.name);
-            device.path = absolute(&device.path).map_err(|error| Error::io(subject, &error))?;
-        }
-    }
+    wanted.devices.iter_mut().try_for_each(config::make_absolute)?;
     Ok(wanted)
 }

@@ -1,12 +1,9 @@
 //! `serve` and `stop`: the daemon's beginning and end. The only file of this room that names the daemon.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use cenote::{Error, ErrorKind, Store};
-use cenote_server::daemon::{self, DaemonOptions, Observer};
+use cenote_server::daemon::{self, DaemonOptions};
 
 use tracing_subscriber::filter::LevelFilter;
 
@@ -26,8 +23,8 @@ pub fn serve(context: &mut Context<'_>, args: &ServeArgs) -> Done {
         idle_exit: args.idle_exit.map(Duration::from_secs),
         background: args.background,
         create: args.create,
-        observer: args.http.map(|address| observer(dir.clone(), address)),
-        background_args: args.http.map(|address| format!("--http={address}").into()).into_iter().collect(),
+        observer: web::observer(&dir, args.http),
+        background_args: args.http.map(|http| web::argument(http).into()).into_iter().collect(),
     };
     if let Ok(wanted) = std::env::var(LOG_VARIABLE)
         && wanted.parse::<LevelFilter>().is_err()
@@ -38,11 +35,6 @@ pub fn serve(context: &mut Context<'_>, args: &ServeArgs) -> Done {
     }
     log();
     Ok(daemon::run(&dir, &options)?)
-}
-
-/// Serves the page while the daemon serves the store, and says in the store's directory where.
-fn observer(dir: PathBuf, address: SocketAddr) -> Observer {
-    Arc::new(move |onlooker| Ok(Box::new(web::Page::of_daemon(&dir, address, onlooker)?)))
 }
 
 /// Says on standard error what the daemon notices; in the background that is `daemon.log` in the store's directory.

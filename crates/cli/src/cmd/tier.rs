@@ -1,13 +1,12 @@
 //! `tier add`, `tier drain`, `tier remove`.
 
-use std::path::absolute;
-
 use cenote::model::DeviceState;
-use cenote::{DeviceInfo, Error, Store};
+use cenote::{DeviceInfo, Store};
 use serde_json::{Value, json};
 
 use super::{Access, Context, tiers};
 use crate::args::TierCommand;
+use crate::config;
 use crate::copy;
 use crate::failure::Done;
 use crate::out::{Out, bar};
@@ -20,10 +19,7 @@ pub fn tier(context: &mut Context<'_>, command: &TierCommand) -> Done {
     match command {
         TierCommand::Add { spec } => {
             let mut spec = spec.clone();
-            if !spec.path.as_os_str().is_empty() {
-                let subject = format!("path {} of tier `{}`", spec.path.display(), spec.name);
-                spec.path = absolute(&spec.path).map_err(|error| Error::io(subject, &error))?;
-            }
+            config::make_absolute(&mut spec)?;
             store.add_device(&spec)?;
             tiers::measure_new(&store)?;
             context.out.line(format!("tier {}: added, {}", spec.name, human(spec.capacity_bytes)))

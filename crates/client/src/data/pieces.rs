@@ -11,6 +11,8 @@ pub(crate) enum Place {
     Hole,
     /// In mapped memory of a device, at this address. The segment table keeps the mapping for as long as the session lives.
     Memory(usize, DeviceId),
+    /// On a device whose bytes only the engine can read: it has to bring them first.
+    Elsewhere,
     /// In a file: `skip` bytes into what the extent shows.
     File { extent: Arc<Extent>, skip: u32 },
 }
@@ -19,6 +21,7 @@ impl Place {
     fn after(&self, bytes: u64) -> Self {
         match self {
             Self::Hole => Self::Hole,
+            Self::Elsewhere => Self::Elsewhere,
             Self::Memory(address, device) => Self::Memory(address + bytes as usize, *device),
             Self::File { extent, skip } => Self::File { extent: extent.clone(), skip: skip + bytes as u32 },
         }

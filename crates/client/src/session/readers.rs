@@ -55,7 +55,7 @@ impl Reading<'_> {
         let mut slowest = None;
         for part in parts {
             let device = match &part.place {
-                Place::Hole => continue,
+                Place::Hole | Place::Elsewhere => continue,
                 Place::Memory(_, device) => *device,
                 Place::File { extent, .. } => extent.device,
             };

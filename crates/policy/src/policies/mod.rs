@@ -37,6 +37,12 @@ pub fn by_name(name: &str) -> Option<Arc<dyn Policy>> {
     POLICIES.iter().find(|(known, _)| *known == name).map(|(_, make)| make())
 }
 
+/// True if the policy of that name moves what is read much, so that it has to know what is read. The empty name, and
+/// `fast-first`, only look at what was not used for longest.
+pub fn is_tracking(name: &str) -> bool {
+    !name.is_empty() && name != "fast-first"
+}
+
 /// The policy `user` with a schema, once that was read and checked for these tiers; else every fault.
 pub fn from_schema(text: &str, devices: &[DeviceView]) -> Result<Arc<dyn Policy>, Vec<Fault>> {
     let schema = Schema::parse(text).map_err(|fault| vec![fault])?;

@@ -31,6 +31,8 @@ pub use background::{LOG_FILE, LOG_FILE_BEFORE, REPORT_VARIABLE, read_report};
 
 /// Name of the socket in the store's directory.
 pub const SOCKET: &str = "socket";
+/// Name of the file there in which whoever serves a page of the store with the daemon notes where.
+pub const WEB_ADDRESS_FILE: &str = "web-address";
 /// Bytes of each of a client's two rings.
 const RING_BYTES: u64 = 256 << 10;
 /// How often dead processes are looked for.

@@ -129,6 +129,7 @@ impl Engine {
             progress: super::tick::Progress::default(),
             pace: super::pace::Pace::default(),
             profiles: super::profile::Profiles::default(),
+            reopening: super::reopen::Reopening::default(),
         };
         engine.update_clock();
         engine.read_profiles();

@@ -38,7 +38,10 @@ impl Engine {
             (What::SyncDevices { slots, cuts }, Done::SyncDevices(results)) => {
                 self.finish_sync_devices(&slots, &cuts, results);
             }
-            (What::Copy { cut, parts }, Done::Copy(results, _)) => {
+            (What::Copy { cut, parts }, Done::Copy(results, sync_failed)) => {
+                if let (true, Some(part)) = (sync_failed, parts.first()) {
+                    self.look_at_syncs(part.reserved.0);
+                }
                 if let Some(cut) = self.state.cuts.get_mut(cut) {
                     cut.in_flight = cut.in_flight.saturating_sub(1);
                 }
@@ -66,6 +69,7 @@ impl Engine {
             }
             (What::MakeLog { sequence }, Done::MakeLog(result)) => self.finish_make_log(sequence, result),
             (What::Checkpoint, Done::WriteCheckpoint(result)) => self.finish_checkpoint(result),
+            (What::Reopen { dev }, Done::Reopen(result)) => self.finish_reopen(dev, result),
             (What::Check(slice), Done::Check(results)) => self.finish_check(slice, results),
             _ => {}
         }

@@ -60,6 +60,10 @@ pub(super) enum What {
         sequence: u64,
     },
     Checkpoint,
+    /// A device that was away is opened.
+    Reopen {
+        dev: u8,
+    },
     Check(super::verify::Slice),
 }
 
@@ -100,6 +104,7 @@ impl Engine {
             .or_else(|| self.next_checkpoint())
             .or_else(|| self.next_log())
             .or_else(|| self.next_check())
+            .or_else(|| self.next_reopen())
     }
 
     pub(super) fn start(&mut self, what: What, work: Work) -> Job {

@@ -16,6 +16,7 @@ mod pace;
 mod persist;
 mod profile;
 mod read;
+mod reopen;
 mod rewrite;
 mod session;
 mod snapshot;
@@ -77,6 +78,7 @@ pub struct Engine {
     counting: telemetry::Counting,
     sweep: telemetry::Sweep,
     tiering: tiering::Tiering,
+    reopening: reopen::Reopening,
 }
 
 impl Engine {

@@ -16,6 +16,7 @@ use cenote_model::{
 use super::jobs::What;
 use super::{Engine, failed};
 use crate::profile::{Known, PROFILE, decode, encode};
+use crate::space::DeviceSlot;
 use crate::syncs::Syncs;
 use crate::{Outcome, Ticket};
 
@@ -44,6 +45,11 @@ impl Profiles {
     /// Bytes of a device that are reserved for measuring it.
     pub fn reserved_bytes(&self, dev: u8) -> u64 {
         self.running.filter(|(measured, ..)| *measured == dev).map_or(0, |(_, _, bytes)| bytes)
+    }
+    /// True if a device is to be measured without being asked for: once. A measurement of a service would leave objects
+    /// in it, and may cost money.
+    fn wants(&self, slot: &DeviceSlot) -> bool {
+        slot.profile.points.is_empty() && slot.spec.kind.is_shareable() && !self.given_up.contains(&slot.id)
     }
 }
 
@@ -89,7 +95,9 @@ impl Engine {
             if let Some(measurement) = self.measurement(id, Some(ms)) {
                 return Some(measurement);
             }
-            let why = Error::new(ErrorKind::Full, format!("device {id}"))
+            let dev = self.state.space.slot_of(id);
+            let name = dev.map_or_else(|| id.to_string(), |dev| self.state.space.get(dev).spec.name.clone());
+            let why = Error::new(ErrorKind::Full, format!("device `{name}`"))
                 .because("it is not online, or has too little free space to measure in")
                 .try_next("make some room on it, and ask again");
             self.answer_asked(id, &Err(why));
@@ -97,25 +105,15 @@ impl Engine {
         if !idle {
             return None;
         }
-        let new = |slot: &&crate::space::DeviceSlot| {
-            // A measurement of a service would leave objects in it, and may cost money.
-            slot.profile.points.is_empty()
-                && slot.spec.kind.is_shareable()
-                && !self.profiles.given_up.contains(&slot.id)
-        };
-        let ids: Vec<DeviceId> = self.state.space.present().filter(new).map(|slot| slot.id).collect();
+        let new = self.state.space.present().filter(|slot| self.profiles.wants(slot));
+        let ids: Vec<DeviceId> = new.map(|slot| slot.id).collect();
         ids.into_iter().find_map(|id| self.measurement(id, None))
     }
 
     /// True if [`Engine::measure_next`] would give something.
     pub fn is_measuring_due(&self, idle: bool) -> bool {
-        let new = |slot: &crate::space::DeviceSlot| {
-            slot.profile.points.is_empty()
-                && slot.spec.kind.is_shareable()
-                && !self.profiles.given_up.contains(&slot.id)
-        };
-        self.profiles.running.is_none()
-            && (!self.profiles.asked.is_empty() || idle && self.state.space.present().any(new))
+        let new = || self.state.space.present().any(|slot| self.profiles.wants(slot));
+        self.profiles.running.is_none() && (!self.profiles.asked.is_empty() || idle && new())
     }
 
     fn measurement(&mut self, id: DeviceId, asked_ms: Option<u32>) -> Option<Measurement> {
@@ -213,9 +211,7 @@ impl Engine {
         let copies = |what: &What| matches!(what, What::Copy { .. } | What::Move { .. } | What::Rewrite { .. });
         let sharing = self.jobs.count(copies) as u32 + 1; // this one is counted no longer
         for (device, seen) in seen.iter().filter(|(_, seen)| seen.bytes > 0 && seen.ns > 0) {
-            let is_it = |slot: &&mut crate::space::DeviceSlot| {
-                slot.device.as_ref().is_some_and(|other| Arc::ptr_eq(other, device))
-            };
+            let is_it = |slot: &&mut DeviceSlot| slot.device.as_ref().is_some_and(|other| Arc::ptr_eq(other, device));
             if let Some(slot) = self.state.space.slots.iter_mut().find(is_it) {
                 let believed = slot.speed.unwrap_or_else(|| Speed::usual(slot.spec.kind));
                 let learner = slot.learner.get_or_insert_with(|| Learner::new(believed));
@@ -242,11 +238,7 @@ impl Engine {
         if !std::mem::take(&mut self.profiles.is_changed) {
             return;
         }
-        let of = |slot: &crate::space::DeviceSlot| Known {
-            device: slot.id,
-            speed: slot.speed,
-            profile: slot.profile.clone(),
-        };
+        let of = |slot: &DeviceSlot| Known { device: slot.id, speed: slot.speed, profile: slot.profile.clone() };
         let known: Vec<Known> = self.state.space.present().map(of).collect();
         let _ = self.seams.meta.write_file(PROFILE, &encode(self.id, &known));
     }

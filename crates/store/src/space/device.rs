@@ -67,6 +67,11 @@ impl DeviceSlot {
     pub fn is_volatile(&self) -> bool {
         !self.spec.kind.is_persistent()
     }
+    /// True if what was written and not synced is gone with the process. Nothing may name it before it is synced; and a
+    /// sync that failed dropped nothing, as long as the process lives.
+    pub fn forgets_unsynced(&self) -> bool {
+        self.spec.kind.is_object()
+    }
     pub fn used_bytes(&self) -> u64 {
         let taken = (self.map.units() - self.map.free_units()) * u64::from(self.unit_bytes);
         taken.saturating_sub(self.reserved_bytes + self.retired.bytes() + self.stamp_bytes())
@@ -147,7 +152,13 @@ impl DeviceSlot {
         let synced = if self.is_volatile() { u64::MAX } else { journal_synced };
         let unit = u64::from(self.unit_bytes);
         let mut any = false;
+        let tidies = self.device.as_ref().filter(|_| !self.spec.kind.is_shareable());
         while let Some(retired) = self.retired.pop_free(readers_min, synced) {
+            if let Some(device) = tidies {
+                // Of these kinds it changes a map in memory. Before the space is free: what is written there later must
+                // not be thrown away. If it fails, the space is used all the same.
+                let _ = device.discard(retired.offset, retired.len);
+            }
             let wrong = self.map.clear(retired.offset / unit, retired.len / unit);
             debug_assert_eq!(wrong, 0, "retired space at {} was free already", retired.offset);
             any = true;
@@ -157,6 +168,18 @@ impl DeviceSlot {
 }
 
 impl DeviceSlot {
+    /// Tells the device what of it is in use: what it was told to discard before a crash it may have forgotten.
+    pub fn retain_used(&self) {
+        let Some(device) = self.device.as_ref().filter(|_| !self.spec.kind.is_shareable()) else { return };
+        let unit = u64::from(self.unit_bytes);
+        let mut at = 0;
+        let mut used = std::iter::from_fn(|| {
+            let (first, len) = self.map.used_run(at)?;
+            at = first + len;
+            Some((first * unit, len * unit))
+        });
+        let _ = device.retain(&mut used); // a hint
+    }
     /// Keeps what was given up during replay from being used while readers of an earlier engine may look at it.
     pub fn quarantine(&mut self, tag: Tag) {
         let Some(given_up) = self.replay_retired.take() else { return };

@@ -11,7 +11,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use cenote::{Container, ContainerSpec, DeviceSpec, Durability, ErrorKind, Mode, OpenOptions, Store, StoreConfig};
-use cenote_device::{Devices as _, SystemDevices, conformance, write_back};
+use cenote_device::measure::{Probe, measure};
+use cenote_device::{Devices as _, SystemClock, SystemDevices, conformance, write_back};
 use cenote_model::{DeviceId, DeviceKind, ObjectId, StoreId, TierOptions};
 use cenote_testkit::content::{self, WriteId};
 use cenote_testkit::rng::{Rng, mix};
@@ -83,6 +84,19 @@ fn suite(file: &Path, seed: u64) -> Check<()> {
         map.copy_in(offset, &vec![7; len]).then_some(()).ok_or("no room in the mapping")?;
         write_back::persist(map, offset, len);
     }
+    let device = opened.device.as_ref();
+    let profile = measure(&Probe {
+        device,
+        kind: spec.kind,
+        offset: 1 << 20,
+        len: 16 << 20,
+        budget_ns: 2_000_000_000,
+        clock: &SystemClock,
+        sync: &|| device.sync(),
+        stop: &|| false,
+    });
+    let profile = profile.map_err(text)?.ok_or("nothing was measured")?;
+    say(&format!("SPEED of the emulation {:?}", profile.speed().ok_or("no speed")?));
     drop((io, opened));
     devices.remove(StoreId(seed.into()), DeviceId(1), &spec).map_err(text)?;
     say(&format!("SUITE with {}", write_back::word()));
@@ -145,6 +159,7 @@ fn cycle(dir: &Path, file: &Path, seed: u64) -> Check<()> {
             Err(error) if error.kind() == ErrorKind::Exists => container.object(ObjectId(u128::from(n))),
             made => made.map_err(text)?,
         };
+        let before = write_back::written_back();
         if n % 3 == 1 {
             let mut staged = object.stage(len).map_err(text)?;
             staged.bytes().copy_from_slice(&bytes);
@@ -157,6 +172,10 @@ fn cycle(dir: &Path, file: &Path, seed: u64) -> Check<()> {
         }
         if n == have {
             must_be_dax(file, "DAX")?;
+        }
+        let written = write_back::written_back() - before;
+        if written < len as u64 {
+            return Err(format!("of {len} bytes of object {n} only {written} were written back"));
         }
         say(&format!("ACK {n}"));
     }

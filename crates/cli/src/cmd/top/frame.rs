@@ -48,7 +48,7 @@ pub struct Shown {
 pub fn draw(frame: &mut Frame<'_>, shown: &Shown) {
     let area = frame.area();
     let Some(look) = &shown.look else {
-        let text = shown.error.as_deref().unwrap_or("looking at the store…");
+        let text = shown.error.as_deref().unwrap_or("looking at the store...");
         return frame.render_widget(Paragraph::new(text), area);
     };
     let tiers = rows::tiers(look, &shown.style.marks);

@@ -1,12 +1,11 @@
 //! What was seen of ranges: one entry of 64 bytes for each MiB of an object that was read or written of late.
 
 use cenote_model::ObjectKey;
-use cenote_policy::Heat;
+use cenote_policy::{Heat, is_tracking};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use super::super::Engine;
-use super::is_tracking;
 
 /// One entry is kept for so many bytes of an object: 1 MiB.
 const REGION_SHIFT: u8 = 20;

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cenote_model::{ContainerId, DeviceId, Durability};
-use cenote_policy::{Decision, Incoming, Policy, Reason, Refusal, Rhythm, by_name};
+use cenote_policy::{Decision, Incoming, Policy, Reason, Refusal, Rhythm, by_name, is_tracking};
 
 pub(super) use relocate::Relocation;
 
@@ -80,9 +80,4 @@ impl Engine {
         self.tiering.policies.insert(name.to_owned(), Arc::clone(&policy));
         Some(policy)
     }
-}
-
-/// False for the policy by which nothing moves but off tiers that are too full.
-pub(super) fn is_tracking(policy: &str) -> bool {
-    !policy.is_empty() && policy != "fast-first"
 }

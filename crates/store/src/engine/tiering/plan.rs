@@ -3,10 +3,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use cenote_policy::{Action as Planned, Limits, Plan, Policy};
+use cenote_policy::{Action as Planned, Limits, Plan, Policy, is_tracking};
 
 use super::super::Engine;
-use super::is_tracking;
 use super::relocate::{How, Relocation};
 use super::view::Sampled;
 use crate::objects::Presence;
@@ -18,8 +17,9 @@ const SAMPLE: usize = 1024;
 const SAMPLE_OBJECTS: u32 = 4096;
 /// Between plans while something is read, written or too full…
 const PAUSE_BUSY_NS: u64 = 20_000_000;
-/// …and else.
+/// …and when nothing is: twice as long after each plan, since nothing new is known, up to an hour.
 const PAUSE_IDLE_NS: u64 = 1_000_000_000;
+const PAUSES_DOUBLED_MAX: u32 = 12;
 /// Bytes that one plan may move.
 const BYTES_MAX: u64 = 256 << 20;
 const MOVES_MAX: usize = 512;
@@ -30,6 +30,8 @@ pub(in super::super) struct Plans {
     hand: u32,
     next_ns: u64,
     epoch: u64,
+    /// Plans since anything was read or written.
+    idle: u32,
 }
 
 impl Plans {
@@ -45,16 +47,19 @@ impl Engine {
     /// Has each policy in use make a plan, if it is time.
     pub(in super::super) fn plan_tiers(&mut self) {
         let now = self.state.now_ns;
-        if !self.tiering.relocations.is_empty() || now < self.tiering.plans.next_ns {
+        let is_busy = self.tiering.plans.epoch != self.state.epoch || !self.tiering.heats.fresh.is_empty();
+        let is_rested = is_busy && self.tiering.plans.idle > 0; // something happens again
+        if !self.tiering.relocations.is_empty() || (now < self.tiering.plans.next_ns && !is_rested) {
             return;
         }
         let in_use: HashSet<String> = (self.state.containers.iter())
             .filter(|container| container.snapshot.is_none() && is_tracking(&container.spec.policy))
             .map(|container| container.spec.policy.clone())
             .collect();
-        let is_busy = self.tiering.plans.epoch != self.state.epoch || !self.tiering.heats.fresh.is_empty();
-        self.tiering.plans.epoch = self.state.epoch;
-        self.tiering.plans.next_ns = now + if is_busy { PAUSE_BUSY_NS } else { PAUSE_IDLE_NS };
+        let plans = &mut self.tiering.plans;
+        plans.epoch = self.state.epoch;
+        plans.idle = if is_busy { 0 } else { (plans.idle + 1).min(PAUSES_DOUBLED_MAX) };
+        plans.next_ns = now + if is_busy { PAUSE_BUSY_NS } else { PAUSE_IDLE_NS << plans.idle };
         for name in in_use {
             let Some(policy) = self.policy_named(&name) else { continue };
             let sampled = self.sample_of(&policy, SAMPLE);
@@ -136,12 +141,15 @@ impl Engine {
         sampled
     }
 
-    /// True if a slot has a live object of a container with that policy.
+    /// True if a slot has a live object of a container with that policy. Not one in a snapshot: what it has in common
+    /// with the original goes where that goes, and nothing is known of the use of the rest.
     fn is_of(&self, slot: u32, policy: &str) -> bool {
         let object = self.state.objects.get(slot);
-        object.presence == Presence::Live
-            && self.is_visible(object.container)
-            && self.state.containers.at(object.container).spec.policy == policy
+        if object.presence != Presence::Live || !self.is_visible(object.container) {
+            return false;
+        }
+        let container = self.state.containers.at(object.container);
+        container.snapshot.is_none() && container.spec.policy == policy
     }
 
     /// Does what a plan says. `waiter`: who waits for the moves of the first so many ranges; gives how many these are.
