@@ -158,6 +158,15 @@ action = "archive"
     }
 
     #[test]
+    fn the_example_in_the_documentation_reads_and_stands() {
+        let page = include_str!("../../../../docs/policies.md");
+        let example = page.split("```toml").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+        let schema = Schema::parse(example).unwrap();
+        assert_eq!((schema.rules.len(), schema.lifecycle.len()), (2, 1));
+        assert_eq!(schema.check(&devices()), []);
+    }
+
+    #[test]
     fn faults_have_their_line_and_column() {
         for (change, line, column, word) in [
             (("tier = \"nvme\"", "tire = \"nvme\""), 19, 1, "tire"),
