@@ -9,8 +9,9 @@ use arc_swap::{ArcSwap, Guard};
 use cenote_device::fork;
 use cenote_device::home::Orphan;
 use cenote_model::{
-    Arrange, ArrangeTarget, Arrangement,     ContainerInfo, ContainerSpec, DeviceInfo, DeviceSpec, Error, ErrorKind, Explanation, FlushTarget, LABEL_BYTES_MAX,
-    ObjectKey, Profile, Request, Response, Result, StoreId, StoreStats, Telemetry, Update, VerifyReport,
+    Arrange, ArrangeTarget, Arrangement, ContainerInfo, ContainerSpec, DeviceInfo, DeviceSpec, Error, ErrorKind,
+    Explanation, FlushTarget, LABEL_BYTES_MAX, ObjectKey, Profile, Request, Response, Result, StoreId, StoreStats,
+    Telemetry, Update, VerifyReport,
 };
 
 use cenote_server::Destroyed;
@@ -219,7 +220,7 @@ impl Store {
         if !dry_run {
             session.check_writable()?;
         }
-        match session.request(Request::Arrange { target: target.clone(), what: what.clone(), dry_run })? {
+        match session.request(Request::Arrange { target: Box::new(target.clone()), what: what.clone(), dry_run })? {
             Response::Arranged(arrangement) => Ok(*arrangement),
             other => Err(surprise("an arrangement", &other)),
         }

@@ -74,7 +74,7 @@ pub enum Request {
     /// What this client has read without asking.
     Touched { reads: Vec<Touch> },
     /// Moves what is in `target` as told; returns when it is done. `dry_run`: only tells what would be moved, at what cost.
-    Arrange { target: ArrangeTarget, what: Arrange, dry_run: bool },
+    Arrange { target: Box<ArrangeTarget>, what: Arrange, dry_run: bool },
     /// Reads and checks every checksum in `target`.
     Verify { target: FlushTarget },
     /// Counters of the whole store.

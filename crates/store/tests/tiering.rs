@@ -26,7 +26,7 @@ fn places(world: &mut World, key: ObjectKey) -> Vec<String> {
 }
 
 fn arrange(world: &mut World, target: ArrangeTarget, what: Arrange, dry_run: bool) -> Arrangement {
-    match world.ask(Request::Arrange { target, what, dry_run }) {
+    match world.ask(Request::Arrange { target: Box::new(target), what, dry_run }) {
         Response::Arranged(arrangement) => *arrangement,
         other => panic!("{other:?}"),
     }
@@ -179,7 +179,11 @@ fn bad_arrangements_are_refused() {
     let mut world = World::new(&three_tiers(4 << 20, 8 << 20, 16 << 20));
     let container = world.container("c", Durability::Async);
     let key = object(container, 1);
-    let refused = |world: &mut World, target, what| match world.ask(Request::Arrange { target, what, dry_run: false }) {
+    let refused = |world: &mut World, target, what| match world.ask(Request::Arrange {
+        target: Box::new(target),
+        what,
+        dry_run: false,
+    }) {
         Response::Failed(error) => error.kind(),
         other => panic!("{other:?}"),
     };

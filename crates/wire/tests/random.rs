@@ -258,7 +258,7 @@ impl Random {
                     1 => Arrange::Demote { to },
                     _ => Arrange::Evict,
                 };
-                Request::Arrange { target, what, dry_run: self.flag() }
+                Request::Arrange { target: Box::new(target), what, dry_run: self.flag() }
             }
             _ => Request::Shutdown,
         }

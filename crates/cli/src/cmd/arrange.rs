@@ -35,18 +35,18 @@ pub struct MoveToArgs {
 }
 
 pub fn promote(context: &mut Context<'_>, args: &MoveToArgs) -> Done {
-    arrange(context, &args.what, Arrange::Promote { to: args.to.clone() })
+    arrange(context, &args.what, &Arrange::Promote { to: args.to.clone() })
 }
 
 pub fn demote(context: &mut Context<'_>, args: &MoveToArgs) -> Done {
-    arrange(context, &args.what, Arrange::Demote { to: args.to.clone() })
+    arrange(context, &args.what, &Arrange::Demote { to: args.to.clone() })
 }
 
 pub fn evict(context: &mut Context<'_>, args: &MoveArgs) -> Done {
-    arrange(context, args, Arrange::Evict)
+    arrange(context, args, &Arrange::Evict)
 }
 
-fn arrange(context: &mut Context<'_>, args: &MoveArgs, what: Arrange) -> Done {
+fn arrange(context: &mut Context<'_>, args: &MoveArgs, what: &Arrange) -> Done {
     let store = context.open(if args.dry_run { Access::Read } else { Access::Write })?;
     let target = match (target::either::<ObjectId>(&store, &args.target)?, &args.range) {
         (Target::Container(label), None) => ArrangeTarget::Container(store.container(label)?.id()),
@@ -67,7 +67,7 @@ fn arrange(context: &mut Context<'_>, args: &MoveArgs, what: Arrange) -> Done {
             }
         }
     };
-    let done = store.arrange(&target, &what, args.dry_run)?;
+    let done = store.arrange(&target, what, args.dry_run)?;
     if context.out.json {
         return context.out.document(&document(&done));
     }

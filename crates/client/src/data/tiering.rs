@@ -72,9 +72,10 @@ pub(crate) fn is_slow(session: &Session, object: &ObjectCache, parts: &Parts) ->
         return false;
     }
     let ns = |part: &Part| match &part.place {
-        Place::File { extent, .. } => session.segments.shape(session, extent.device).map_or(0.0, |shape| {
-            shape.speed.unwrap_or_else(|| speed_preset(shape.kind)).read_ns(part.len as u64)
-        }),
+        Place::File { extent, .. } => session
+            .segments
+            .shape(session, extent.device)
+            .map_or(0.0, |shape| shape.speed.unwrap_or_else(|| speed_preset(shape.kind)).read_ns(part.len as u64)),
         _ => 0.0,
     };
     parts.iter().map(ns).sum::<f64>() > WORTH_ASKING_NS
@@ -127,9 +128,8 @@ fn look_ahead(session: &Session, object: &ObjectCache, offset: u64, len: usize) 
     let tiering = &session.tiering;
     let ahead = {
         let mut streams = lock(&tiering.streams);
-        let stream = streams
-            .entry(object.key.container)
-            .or_insert_with(|| Prefetcher::new(DEPTH_MAX, AccessProfile::default()));
+        let stream =
+            streams.entry(object.key.container).or_insert_with(|| Prefetcher::new(DEPTH_MAX, AccessProfile::default()));
         stream.read(tiering.now_ms(), object.key, offset, len as u64);
         stream.ahead()
     };

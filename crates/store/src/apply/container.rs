@@ -25,7 +25,10 @@ fn check_spec(spec: &ContainerSpec) -> Result<(), Refusal> {
         return Err(refuse(KeyCode::Invalid, "the block size must be 2^6 to 2^24 bytes"));
     }
     if cenote_policy::by_name(&spec.policy).is_none() {
-        return Err(refuse(KeyCode::Invalid, "no such placement policy: `cenote policies` lists those that there are"));
+        return Err(refuse(
+            KeyCode::Invalid,
+            "no such placement policy: `cenote policies` lists them, `fast-first` is the preset",
+        ));
     }
     debug_assert!(spec.policy.len() <= POLICY_BYTES_MAX);
     Ok(())

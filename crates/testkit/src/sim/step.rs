@@ -196,7 +196,7 @@ impl Sim {
             1 => Arrange::Demote { to },
             _ => Arrange::Evict,
         };
-        Request::Arrange { target, what, dry_run: self.rng.chance(200) }
+        Request::Arrange { target: Box::new(target), what, dry_run: self.rng.chance(200) }
     }
     fn step_faults(&mut self) -> Check {
         if self.window_open {

@@ -178,7 +178,8 @@ impl Engine {
         let views: Vec<_> = self.state.space.views();
         // Memory takes no more than the persistent tiers have room for.
         let is_kept = durability != Durability::Scratch;
-        if is_kept && !views.iter().any(|view| view.kind.is_persistent() && view.is_online() && view.room_bytes() >= bytes)
+        if is_kept
+            && !views.iter().any(|view| view.kind.is_persistent() && view.is_online() && view.room_bytes() >= bytes)
         {
             return false;
         }
