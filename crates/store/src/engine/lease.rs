@@ -57,6 +57,11 @@ impl Engine {
                 let bytes = match decision {
                     Decision::Place { bytes: some, .. } if some < wanted => some,
                     Decision::Place { .. } => bytes,
+                    Decision::Wait { .. } if !self.make_room(dev, wanted) => {
+                        // Nothing there can leave at once, and nobody may wait for room that does not come.
+                        refused.push(decision_device);
+                        continue;
+                    }
                     Decision::Wait { reason, .. } => {
                         return Err(Error::new(ErrorKind::Busy, subject())
                             .because(reason.to_string())

@@ -190,7 +190,7 @@ impl Engine {
     }
 
     /// Lets what has a copy leave a device, the least used of a sample first. False if nothing there can leave without I/O.
-    pub(super) fn make_room(&mut self, dev: u8, bytes: u64) -> bool {
+    pub(in super::super) fn make_room(&mut self, dev: u8, bytes: u64) -> bool {
         const LOOKED_AT: usize = 4096;
         let now_ms = self.now_ms();
         let slots = self.state.objects.slots();
