@@ -1,6 +1,6 @@
 # Cenote. `make run` is all that a newcomer needs; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test differential mpi matrix verify fix bench bench-hdf5 simulate crash faults fuzz soak clean
+.PHONY: help setup build run test differential mpi matrix verify fix bench bench-hdf5 policies objects simulate crash faults fuzz nvdimm soak clean
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 export PYTHON ?= python3
 
@@ -40,6 +40,12 @@ bench: build ## measure against references in the same run (target/bench.jsonl)
 bench-hdf5: build ## kernels of parallel codes on native HDF5 and on Cenote in turns (target/bench-hdf5.jsonl)
 	@.venv/bin/python -m benches.hdf5.run $(ARGS)
 
+policies: setup ## placement policies side by side on recorded traces, in simulated time (ARGS="PICTURE.svg")
+	@cargo run --quiet --release --locked -p cenote-policy --example policies -- $(ARGS)
+
+objects: setup ## tiers in S3 and Swift against real servers, which it installs where it can
+	@scripts/objects.sh $(ARGS)
+
 simulate: setup ## 100,000 seeds of the deterministic simulation
 	@scripts/testkit.sh simulate $(or $(ARGS),--seeds 100000)
 
@@ -51,6 +57,9 @@ faults: setup ## every device I/O failing in turn, every class of byte damaged
 
 fuzz: setup ## every decoder of untrusted bytes under libFuzzer (ARGS="SECONDS [TARGET...]", preset 60 each)
 	@scripts/fuzz.sh $(ARGS)
+
+nvdimm: setup ## persistent memory tiers on an emulated NVDIMM, with power cuts (ARGS="--cuts N --seed N"; needs qemu, installed if root)
+	@.venv/bin/python -m scripts.nvdimm $(ARGS)
 
 soak: setup ## the crash test for SOAK_MINUTES (preset 60)
 	@scripts/testkit.sh crash --kills 100000000 --seconds $$((60 * $(or $(SOAK_MINUTES),60))) $(ARGS)

@@ -51,6 +51,13 @@ if [ ${#packages[@]} -gt 0 ]; then
   install_packages "${packages[@]}"
   hash -r
 fi
+# What only some tests need: without it they skip, and say so. Half a minute.
+if [ $check_only = no ] && ! { command -v chromium && command -v chromedriver; } >/dev/null && [ "$(id -u)" = 0 ] &&
+  command -v apt-get >/dev/null && [ -z "${CENOTE_NO_BROWSER:-}" ]; then
+  say "installing chromium and chromium-driver, for the tests of the page (CENOTE_NO_BROWSER=1 leaves them out)"
+  { apt-get update -q && DEBIAN_FRONTEND=noninteractive timeout 300 apt-get install -y -q --no-install-recommends \
+    chromium chromium-driver; } >/dev/null 2>&1 || say "there is no chromium to be had; those tests will skip"
+fi
 rust_is_there || die "the Rust in PATH is '$(rust_version)', $rust_least or newer is needed" \
   "next step: 'rustup update stable', or remove the old packages and run this again"
 python_is_there || die "$PYTHON is older than $python_least or has no venv module" \

@@ -14,6 +14,7 @@ mod measure;
 mod metadata;
 mod places;
 mod reference;
+mod telemetry;
 
 use std::process::ExitCode;
 
@@ -47,6 +48,9 @@ const BENCHES: &[Bench] = &[
     ("store.ten_million", metadata::ten_million),
     ("curve.blocks", curves::blocks),
     ("curve.extents", curves::extents),
+    ("telemetry.get_4k", telemetry::gets),
+    ("telemetry.put_4k", telemetry::puts),
+    ("telemetry.put_4k_waited", telemetry::puts_waited_for),
     ("hdf5.write_1m", hdf5::both),
 ];
 
@@ -57,7 +61,11 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     if words.first().is_some_and(|word| word == "--child") {
-        return match metadata::child(&words[1..]) {
+        let done = match &words[1..] {
+            [what, dir] if what == "telemetry" => telemetry::child(dir),
+            words => metadata::child(words),
+        };
+        return match done {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("child: {error}");

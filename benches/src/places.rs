@@ -61,6 +61,7 @@ pub fn memory(mib: u64) -> DeviceSpec {
         capacity_bytes: mib << 20,
         watermark_high_permille: 980,
         watermark_low_permille: 960,
+        options: cenote::TierOptions::default(),
     }
 }
 
@@ -73,6 +74,7 @@ pub fn file(path: PathBuf, mib: u64) -> DeviceSpec {
         capacity_bytes: mib << 20,
         watermark_high_permille: 980,
         watermark_low_permille: 960,
+        options: cenote::TierOptions::default(),
     }
 }
 

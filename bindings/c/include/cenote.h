@@ -183,6 +183,21 @@
 #define CENOTE_TIER_DIRECTORY 2
 
 /**
+ * A tier in persistent memory.
+ */
+#define CENOTE_TIER_PMEM 3
+
+/**
+ * A tier in a bucket of an S3 service.
+ */
+#define CENOTE_TIER_S3 4
+
+/**
+ * A tier in a container of an OpenStack Swift service.
+ */
+#define CENOTE_TIER_SWIFT 5
+
+/**
  * It takes new data.
  */
 #define CENOTE_TIER_ONLINE 0

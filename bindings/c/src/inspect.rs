@@ -18,6 +18,12 @@ pub const CENOTE_TIER_MEMORY: i32 = 0;
 pub const CENOTE_TIER_FILE: i32 = 1;
 /// A directory of segment files.
 pub const CENOTE_TIER_DIRECTORY: i32 = 2;
+/// A tier in persistent memory.
+pub const CENOTE_TIER_PMEM: i32 = 3;
+/// A tier in a bucket of an S3 service.
+pub const CENOTE_TIER_S3: i32 = 4;
+/// A tier in a container of an OpenStack Swift service.
+pub const CENOTE_TIER_SWIFT: i32 = 5;
 
 /// It takes new data.
 pub const CENOTE_TIER_ONLINE: i32 = 0;
@@ -123,6 +129,9 @@ pub unsafe extern "C" fn cenote_tiers(
                     DeviceKind::SharedMemory => CENOTE_TIER_MEMORY,
                     DeviceKind::File => CENOTE_TIER_FILE,
                     DeviceKind::Directory => CENOTE_TIER_DIRECTORY,
+                    DeviceKind::PersistentMemory => CENOTE_TIER_PMEM,
+                    DeviceKind::S3 => CENOTE_TIER_S3,
+                    DeviceKind::Swift => CENOTE_TIER_SWIFT,
                 },
                 state: match device.state {
                     DeviceState::Online => CENOTE_TIER_ONLINE,

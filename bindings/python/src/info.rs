@@ -118,7 +118,7 @@ impl From<cenote::ObjectStat> for ObjectStat {
 pub struct TierInfo {
     /// Its name.
     pub name: String,
-    /// "memory", "file" or "directory".
+    /// "memory", "pmem", "file", "directory", "s3" or "swift".
     pub kind: &'static str,
     /// Where it is; None for memory.
     pub path: Option<String>,
@@ -136,6 +136,16 @@ pub struct TierInfo {
     pub high: f64,
     /// Draining goes down to this share.
     pub low: f64,
+    /// What a person should know of how it works here; mostly empty.
+    pub note: String,
+    /// Seconds before the first byte of a read; None while nothing is known.
+    pub read_latency: Option<f64>,
+    /// Seconds before the first byte of a write.
+    pub write_latency: Option<f64>,
+    /// Bytes per second of long reads.
+    pub read_bandwidth: Option<f64>,
+    /// Bytes per second of long writes.
+    pub write_bandwidth: Option<f64>,
 }
 
 impl From<cenote::DeviceInfo> for TierInfo {
@@ -156,6 +166,11 @@ impl From<cenote::DeviceInfo> for TierInfo {
             reserved: info.reserved_bytes,
             high: f64::from(info.spec.watermark_high_permille) / 1000.0,
             low: f64::from(info.spec.watermark_low_permille) / 1000.0,
+            note: info.note,
+            read_latency: info.speed.map(|speed| speed.read_latency_ns / 1e9),
+            write_latency: info.speed.map(|speed| speed.write_latency_ns / 1e9),
+            read_bandwidth: info.speed.map(|speed| speed.read_bandwidth),
+            write_bandwidth: info.speed.map(|speed| speed.write_bandwidth),
         }
     }
 }

@@ -1,11 +1,13 @@
 //! The command line: every command, its arguments and its help.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use cenote::{DeviceSpec, Durability};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::cmd::arrange::{MoveArgs, MoveToArgs};
 use crate::config;
 use cenote::model::size;
 
@@ -98,8 +100,11 @@ pub enum Command {
     },
     /// Show tiers and their use, counters, sessions and the journal
     Status,
-    /// List the tiers
-    Tiers,
+    /// List the tiers: how full, how fast, and what is special about them
+    #[command(after_help = TIERS_HELP)]
+    Tiers(TiersArgs),
+    /// Watch the store at work: tiers, flows between them, hot objects, clients
+    Top(TopArgs),
     /// Add, drain or remove a tier while the store is in use
     #[command(subcommand)]
     Tier(TierCommand),
@@ -190,6 +195,14 @@ pub enum Command {
         /// CONTAINER/OBJECT
         object: OsString,
     },
+    /// Have an object or container read from a faster tier; where it was stays as its copy
+    Promote(MoveToArgs),
+    /// Move an object or container to a slower tier, and off the faster ones
+    Demote(MoveToArgs),
+    /// Take what has a copy on a slower tier off the faster one, without any I/O
+    Evict(MoveArgs),
+    /// List the placement policies that a container can have
+    Policies,
     /// Read everything and check it against its checksums; exit code 3 if damage is found
     Verify {
         /// CONTAINER [default: everything]
@@ -209,8 +222,9 @@ pub enum Command {
 }
 
 const INIT_HELP: &str = "\
-A tier is written name=NAME,kind=memory|file|directory,path=PATH,size=SIZE[,high=90%][,low=70%]. Fastest first.
+A tier is written name=NAME,kind=memory|pmem|file|directory|s3|swift,path=PATH,size=SIZE[,high=90%][,low=70%]. Fastest first.
 Memory needs no path. Without tiers: memory in front of a directory beside the metadata, sized for this machine.
+Of s3 and swift the path is BUCKET/PREFIX; endpoint=URL says where, credentials=FILE#PROFILE (or env:PREFIX) where the secrets are.
 
   cenote init /data/store --tier name=ram,kind=memory,size=2GiB --tier name=disk,kind=directory,path=/data/tier,size=100GiB
 
@@ -223,7 +237,15 @@ The same as a file for --config:
   kind = \"memory\"
   size = \"2GiB\"
   high = \"90%\"              # draining starts above this use...
-  low = \"70%\"               # ...and goes down to this";
+  low = \"70%\"               # ...and goes down to this
+  [[tier]]
+  name = \"cold\"
+  kind = \"s3\"
+  path = \"bucket/prefix\"    # nobody else may use this prefix
+  size = \"10TiB\"
+  endpoint = \"https://s3.example.org\"
+  region = \"us-east-1\"
+  credentials = \"secrets.ini#cold\"";
 
 /// Commands about snapshots.
 #[derive(Subcommand, Debug)]
@@ -324,6 +346,9 @@ pub struct InitArgs {
     /// No error if the store is there already
     #[arg(long)]
     pub if_missing: bool,
+    /// Do not measure the tiers now (a tenth of a second each); the store does when it is first at rest
+    #[arg(long)]
+    pub no_measure: bool,
 }
 
 /// Arguments of `serve`.
@@ -340,6 +365,74 @@ pub struct ServeArgs {
     /// Make the store if the directory holds none
     #[arg(long)]
     pub create: bool,
+    /// Serve a page that shows the store at work, and its metrics (/metrics), on this loopback address or port. Kept with the
+    /// store, also for daemons that programs start; `off` ends that
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:7117", value_parser = http)]
+    pub http: Option<HttpArg>,
+}
+
+/// Where the page is served.
+#[derive(Clone, Copy, Debug)]
+pub enum HttpArg {
+    /// Nowhere.
+    Off,
+    /// There.
+    At(SocketAddr),
+}
+
+fn http(text: &str) -> Result<HttpArg, String> {
+    if text == "off" { Ok(HttpArg::Off) } else { web_address(text).map(HttpArg::At) }
+}
+
+/// `PORT` or `ADDRESS:PORT`.
+pub fn web_address(text: &str) -> Result<SocketAddr, String> {
+    let whole = if text.contains(':') { text.to_owned() } else { format!("127.0.0.1:{text}") };
+    let whole = whole.replacen("localhost:", "127.0.0.1:", 1);
+    let address: SocketAddr =
+        whole.parse().map_err(|_| "a port, or a loopback address and a port (127.0.0.1:7117)".to_owned())?;
+    if address.ip().is_loopback() {
+        Ok(address)
+    } else {
+        Err("only loopback addresses: the page has no passwords (`ssh -L` brings it to another machine)".to_owned())
+    }
+}
+
+/// Arguments of `top`.
+#[derive(Args, Debug)]
+pub struct TopArgs {
+    /// Directory of the store [default: as --store]
+    pub dir: Option<PathBuf>,
+    /// Print once what happens in a second, and leave
+    #[arg(long)]
+    pub once: bool,
+    /// Seconds between two looks
+    #[arg(short, long, value_name = "SECONDS", default_value_t = 1.0, value_parser = interval)]
+    pub interval: f64,
+    /// How the objects and clients are sorted at first
+    #[arg(long, value_enum, default_value_t = SortArg::Heat, value_name = "ORDER")]
+    pub sort: SortArg,
+    /// Say where the page is that shows the same in a browser; if no daemon serves one, do so until stopped
+    #[arg(long, conflicts_with = "once")]
+    pub web: bool,
+    /// Where to serve it, if that is to be done here
+    #[arg(long, value_name = "ADDRESS", value_parser = web_address, requires = "web", default_value = "127.0.0.1:0")]
+    pub http: SocketAddr,
+}
+
+/// What comes first in lists.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SortArg {
+    /// What is used most
+    Heat,
+    /// What is largest
+    Size,
+    /// By name
+    Name,
+}
+
+fn interval(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "a number of seconds".to_owned())?;
+    if (0.1..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("0.1 to 3600 seconds".to_owned()) }
 }
 
 /// Arguments of `destroy`.
@@ -360,7 +453,7 @@ pub struct DestroyArgs {
 pub enum TierCommand {
     /// Add a tier
     Add {
-        /// name=NAME,kind=memory|file|directory,path=PATH,size=SIZE[,high=90%][,low=70%]
+        /// name=NAME,kind=memory|pmem|file|directory,path=PATH,size=SIZE[,high=90%][,low=70%]
         #[arg(value_parser = config::parse_tier)]
         spec: DeviceSpec,
     },
@@ -374,6 +467,27 @@ pub enum TierCommand {
         /// Its name
         name: String,
     },
+}
+
+const TIERS_HELP: &str = "\
+Latency is what an access costs before its first byte, bandwidth what long accesses reach, several at once. Both are
+measured in free space of a tier: when the store is made, when it is first at rest, or now with --measure; and they follow
+what moving data shows since.
+
+  cenote tiers --measure --plot tiers.svg      latency and bandwidth of each tier over the size of accesses";
+
+/// Arguments of `tiers`.
+#[derive(Args, Debug)]
+pub struct TiersArgs {
+    /// Measure now: all tiers, or those named
+    #[arg(short, long, value_name = "TIER", num_args = 0..)]
+    pub measure: Option<Vec<String>>,
+    /// About so many seconds for each tier that is measured
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.5, requires = "measure", value_parser = config::parse_seconds)]
+    pub seconds: f64,
+    /// Draw latency and bandwidth over the size of accesses
+    #[arg(long, value_name = "FILE.svg")]
+    pub plot: Option<PathBuf>,
 }
 
 /// Arguments of `ls`.

@@ -42,6 +42,12 @@ pub fn parse_block_size(text: &str) -> Result<u8, String> {
     Ok(shift)
 }
 
+/// A time to measure for: what the store allows.
+pub fn parse_seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is no number of seconds"))?;
+    if (0.01..=10.0).contains(&seconds) { Ok(seconds) } else { Err("from 0.01 to 10 seconds".into()) }
+}
+
 /// The TOML file of `init`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -64,7 +70,19 @@ struct TierToml {
     size: Option<Bytes>,
     high: Option<Permille>,
     low: Option<Permille>,
+    endpoint: Option<String>,
+    region: Option<String>,
+    credentials: Option<String>,
+    pack: Option<SizeText>,
+    compress: Option<String>,
+    #[serde(rename = "use")]
+    used_as: Option<String>,
+    budget: Option<SizeText>,
 }
+
+/// A size as it is written, for options that are kept as text.
+#[derive(Clone)]
+struct SizeText(String);
 
 #[derive(Clone, Copy)]
 struct Bytes(u64);
@@ -91,6 +109,17 @@ impl<'de> Deserialize<'de> for Bytes {
     }
 }
 
+impl<'de> Deserialize<'de> for SizeText {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = match NumberOrText::deserialize(from)? {
+            NumberOrText::Whole(bytes) => bytes.to_string(),
+            NumberOrText::Real(real) => real.to_string(),
+            NumberOrText::Text(text) => text,
+        };
+        size::parse(&text).map(|_| Self(text)).map_err(D::Error::custom)
+    }
+}
+
 impl<'de> Deserialize<'de> for Permille {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = match NumberOrText::deserialize(from)? {
@@ -108,6 +137,15 @@ fn kind_of<'de, D: Deserializer<'de>>(from: D) -> Result<Option<DeviceKind>, D::
 
 impl TierToml {
     fn into_spec(self) -> Result<DeviceSpec, String> {
+        let options = [
+            ("endpoint", self.endpoint),
+            ("region", self.region),
+            ("credentials", self.credentials),
+            ("pack", self.pack.map(|size| size.0)),
+            ("compress", self.compress),
+            ("use", self.used_as),
+            ("budget", self.budget.map(|size| size.0)),
+        ];
         TierText {
             name: self.name,
             kind: self.kind,
@@ -115,6 +153,7 @@ impl TierToml {
             size: self.size.map(|bytes| bytes.0),
             high: self.high.map(|mark| mark.0),
             low: self.low.map(|mark| mark.0),
+            options: options.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect(),
         }
         .into_spec()
     }
@@ -139,6 +178,35 @@ fn line_of(text: &str, at: usize) -> usize {
     text.char_indices().take_while(|(place, _)| *place < at).filter(|(_, c)| *c == '\n').count() + 1
 }
 
+/// True if the option is the name of a file, seen from where it was written.
+fn is_relative_file(credentials: &str) -> bool {
+    !credentials.starts_with("env:") && !credentials.starts_with('~') && Path::new(credentials).is_relative()
+}
+
+/// Paths of a tier are meant from `base`. That of an object service is none of the file system's; its credentials may be.
+fn join_paths(spec: &mut DeviceSpec, base: &Path) {
+    if spec.kind.is_object() {
+        if let Some(file) = spec.options.get("credentials").filter(|text| is_relative_file(text)) {
+            let file = base.join(file).display().to_string();
+            spec.options.set("credentials", &file);
+        }
+    } else if spec.path.as_os_str() != OsStr::new("") {
+        spec.path = base.join(&spec.path);
+    }
+}
+
+/// Makes the paths of a tier absolute: a daemon has another working directory.
+pub fn make_absolute(spec: &mut DeviceSpec) -> cenote::Result<()> {
+    let base = std::env::current_dir()
+        .map_err(|error| Error::io(format!("path {} of tier `{}`", spec.path.display(), spec.name), &error))?;
+    join_paths(spec, &base);
+    if !spec.kind.is_object() && !spec.path.as_os_str().is_empty() {
+        let subject = format!("path {} of tier `{}`", spec.path.display(), spec.name);
+        spec.path = std::path::absolute(&spec.path).map_err(|error| Error::io(subject, &error))?;
+    }
+    Ok(())
+}
+
 /// Paths in the file are meant from where the file is.
 fn parse(text: &str, base: Option<&Path>) -> Result<StoreConfig, (Option<usize>, String)> {
     let file: FileToml = toml::from_str(text).map_err(|error| {
@@ -149,8 +217,8 @@ fn parse(text: &str, base: Option<&Path>) -> Result<StoreConfig, (Option<usize>,
     for tier in file.tier {
         let line = Some(line_of(text, tier.span().start));
         let mut spec = tier.into_inner().into_spec().map_err(|cause| (line, cause))?;
-        if let (Some(base), false) = (base, spec.path.as_os_str() == OsStr::new("")) {
-            spec.path = base.join(&spec.path);
+        if let Some(base) = base {
+            join_paths(&mut spec, base);
         }
         if config.devices.iter().any(|other| other.name == spec.name) {
             return Err((line, format!("there are two tiers named `{}`", spec.name)));
@@ -172,7 +240,16 @@ mod tests {
         assert_eq!(config.writers, [7]);
         assert_eq!(config.devices[0].watermark_high_permille, 800);
         assert_eq!(config.devices[1].path, Path::new("/base/sub"));
+        let cold = "[[tier]]\nname = \"c\"\nkind = \"s3\"\npath = \"bucket/p\"\nsize = \"1GiB\"\nendpoint = \"http://h\"\n\
+                    credentials = \"secrets#cold\"\npack = 1048576\nregion = \"r\"\ncompress = \"auto\"\nuse = \"cache\"\nbudget = \"9MiB\"\n";
+        let tier = &parse(cold, Some(Path::new("/base"))).unwrap().devices[0];
+        assert_eq!(tier.path, Path::new("bucket/p"), "a bucket, not a file");
+        assert_eq!(tier.options.get("credentials"), Some("/base/secrets#cold"));
+        assert_eq!((tier.options.get("pack"), tier.options.get("use")), (Some("1048576"), Some("cache")));
+        assert_eq!(tier.options.len(), 7);
         for (bad, line, cause) in [
+            ("[[tier]]\nname = \"a\"\nkind = \"memory\"\nsize = 1\npack = \"1MiB\"\n", 1, "takes no `pack`"),
+            ("[[tier]]\nname = \"a\"\nkind = \"s3\"\npack = \"fast\"\n", 4, "fast"),
             ("[[tier]]\nname = \"a\"\nkind = \"tape\"\n", 3, "tape"),
             ("[[tier]]\nname = \"a\"\nkind = \"memory\"\nsize = \"12 apples\"\n", 4, "apples"),
             ("\n\ncolour = 1\n", 3, "colour"),

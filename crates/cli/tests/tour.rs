@@ -133,6 +133,29 @@ fn records_of_indices() {
 }
 
 #[test]
+fn tiers_are_measured_and_drawn() {
+    let place = Place::new();
+    let (memory, disk) = ("name=memory,kind=memory,size=16MiB", "name=disk,kind=pmem,path=disk,size=64MiB");
+    place.ok(["init", "--no-measure", "--tier", memory, "--tier", disk]);
+    assert!(place.json(["tiers"])[0]["speed"].is_null());
+    let plot = place.path("plot.svg");
+    let refused = place.run(["tiers", "--plot", plot.to_str().unwrap()]);
+    assert!(refused.code == 1 && refused.err.contains("--measure"), "{}", refused.err);
+    let tiers = place.json(["tiers", "--measure", "--seconds", "0.1", "--plot", plot.to_str().unwrap()]);
+    for tier in tiers.as_array().unwrap() {
+        assert!(tier["speed"]["read_bytes_per_s"].as_f64().unwrap() > 1e6, "{tier}");
+        assert!(tier["profile"].as_array().unwrap().len() >= 4 && tier["measured_unix_ms"].as_u64().unwrap() > 0);
+        assert!(tier["free_bytes"].as_u64().unwrap() <= tier["capacity_bytes"].as_u64().unwrap());
+    }
+    let drawn = std::fs::read_to_string(&plot).unwrap();
+    assert!(drawn.starts_with("<svg") && drawn.contains("memory, read"), "{drawn}");
+    let table = place.ok(["tiers"]);
+    assert!(table.contains("B/s") && table.contains("read after"), "{table}");
+    assert!(place.run(["tiers", "--measure", "nothing"]).err.contains("nothing"));
+    assert_eq!(place.run(["tiers", "--measure", "--seconds", "99"]).code, 2);
+}
+
+#[test]
 fn tiers_come_and_go() {
     let place = Place::with_store();
     let (path, bytes) = place.file("data", 2 << 20);

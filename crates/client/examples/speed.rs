@@ -18,7 +18,7 @@ fn main() -> Result<()> {
         // As the daemon of the store that this program measures: `serve DIR --idle-exit 60 [--background]`.
         let background = args.iter().any(|arg| arg == "--background");
         let idle_exit = Some(Duration::from_secs(60));
-        let options = cenote_server::daemon::DaemonOptions { idle_exit, background, create: false };
+        let options = cenote_server::daemon::DaemonOptions { idle_exit, background, ..Default::default() };
         return cenote_server::daemon::run(args[1].as_ref(), &options);
     }
     let mode = if args.first().is_some_and(|arg| arg == "daemon") { Mode::Daemon } else { Mode::InProcess };
@@ -32,6 +32,7 @@ fn main() -> Result<()> {
         capacity_bytes,
         watermark_high_permille: 950,
         watermark_low_permille: 900,
+        options: cenote_model::TierOptions::default(),
     };
     let devices = vec![
         tier("memory", DeviceKind::SharedMemory, std::path::PathBuf::new(), 3 << 30),

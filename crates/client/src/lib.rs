@@ -26,9 +26,10 @@ pub use cenote_device::home::Orphan;
 pub use cenote_device::process::started_of as process_started;
 pub use cenote_model as model;
 pub use cenote_model::{
-    ContainerId, ContainerInfo, ContainerSpec, DeviceInfo, DeviceKind, DeviceSpec, Durability, Error, ErrorKind,
-    Explanation, Finding, IndexId, IndexKey, KeyCode, NextFrom, ObjectId, ObjectKey, ObjectStat, Records, Result,
-    SnapshotInfo, StoreConfig, StoreId, StoreStats, VerifyReport,
+    Arrange, ArrangeMove, ArrangeTarget, Arrangement, ContainerId, ContainerInfo, ContainerSpec, DeviceInfo,
+    DeviceKind, DeviceSpec, Durability, Error, ErrorKind, Explanation, Finding, IndexId, IndexKey, KeyCode, NextFrom,
+    ObjectId, ObjectKey, ObjectStat, Profile, ProfilePoint, Records, Result, SnapshotInfo, Speed, StoreConfig, StoreId,
+    StoreStats, TierOptions, VerifyReport,
 };
 pub use cenote_server::Destroyed;
 pub use container::Container;
@@ -42,3 +43,11 @@ pub use staged::Staged;
 pub use store::Store;
 pub use transaction::Transaction;
 pub use view::View;
+
+/// The placement policies that a container can have: their names, and what each does.
+pub fn policies() -> impl Iterator<Item = (String, String)> {
+    cenote_policy::names().filter_map(|name| {
+        let policy = cenote_policy::by_name(name)?;
+        Some((policy.name().to_owned(), policy.about().to_owned()))
+    })
+}

@@ -72,9 +72,13 @@ impl Object {
         match &*known {
             Some(known) if known.generation == session.generation => with(known),
             _ => {
+                let cache = session.objects.get(self.key(), session.queue.settled());
+                if cenote_policy::is_tracking(&self.container.inner.class.policy) {
+                    cache.set_tiered();
+                }
                 let known = Arc::new(Known {
                     generation: session.generation,
-                    cache: session.objects.get(self.key(), session.queue.settled()),
+                    cache,
                     arena: session.arenas.of(&self.container.inner.class),
                 });
                 self.cached.store(Some(known.clone()));

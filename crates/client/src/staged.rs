@@ -75,7 +75,8 @@ impl Staged {
             Space::Memory(chunk) => {
                 let extent = Extent::whole(chunk.device, chunk.offset, chunk.len, sums);
                 let address = chunk.address().expect("staged in memory") as usize;
-                let (len, place, run) = (u64::from(chunk.len), Place::Memory(address), chunk.run());
+                let (len, place, run) = (u64::from(chunk.len), Place::Memory(address, chunk.device), chunk.run());
+                chunk.io.persist(chunk.inside, chunk.len as usize);
                 let update = Update::Write { key: cache.key, offset, extent };
                 let subject = Subject::Write { object: cache, offset, len, place, run };
                 let ticket = session.queue.push(&session, vec![update], vec![subject], 0, &Together::Not);

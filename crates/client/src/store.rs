@@ -3,13 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use cenote_device::fork;
 use cenote_device::home::Orphan;
 use cenote_model::{
-    ContainerInfo, ContainerSpec, DeviceInfo, DeviceSpec, Error, ErrorKind, Explanation, FlushTarget, LABEL_BYTES_MAX,
-    ObjectKey, Request, Response, Result, StoreId, StoreStats, Update, VerifyReport,
+    Arrange, ArrangeTarget, Arrangement, ContainerInfo, ContainerSpec, DeviceInfo, DeviceSpec, Error, ErrorKind,
+    Explanation, FlushTarget, LABEL_BYTES_MAX, ObjectKey, Profile, Request, Response, Result, StoreId, StoreStats,
+    Telemetry, Update, VerifyReport,
 };
 
 use cenote_server::Destroyed;
@@ -196,11 +198,31 @@ impl Store {
     pub fn remove_device(&self, name: &str) -> Result<()> {
         self.command(Request::DeviceRemove { name: name.into() })
     }
+    /// What was measured of a device. Unless `measure` is zero it is measured now, in free space of it, for about so long.
+    pub fn profile(&self, name: &str, measure: Duration) -> Result<Profile> {
+        let measure_ms = u32::try_from(measure.as_millis()).unwrap_or(u32::MAX);
+        match self.session()?.request(Request::Profile { name: name.into(), measure_ms })? {
+            Response::Profile(profile) => Ok(profile),
+            other => Err(surprise("a profile", &other)),
+        }
+    }
     /// Where each range of an object is and why.
     pub fn explain(&self, key: ObjectKey) -> Result<Explanation> {
         match self.session()?.request(Request::Explain { key })? {
             Response::Explanation(explanation) => Ok(explanation),
             other => Err(surprise("an explanation", &other)),
+        }
+    }
+    /// Moves an object, a part of it or a container between tiers, and returns when that is done. With `dry_run` nothing
+    /// moves: only what would is told, with its cost and why.
+    pub fn arrange(&self, target: &ArrangeTarget, what: &Arrange, dry_run: bool) -> Result<Arrangement> {
+        let session = self.session()?;
+        if !dry_run {
+            session.check_writable()?;
+        }
+        match session.request(Request::Arrange { target: Box::new(target.clone()), what: what.clone(), dry_run })? {
+            Response::Arranged(arrangement) => Ok(*arrangement),
+            other => Err(surprise("an arrangement", &other)),
         }
     }
     /// Reads and checks everything.
@@ -258,6 +280,13 @@ impl Store {
         match self.session()?.request(Request::Stats)? {
             Response::Stats(stats) => Ok(stats),
             other => Err(surprise("counters", &other)),
+        }
+    }
+    /// What the store tells of itself, with the `hot` objects that are used most (at most 1,000).
+    pub fn telemetry(&self, hot: u32) -> Result<Telemetry> {
+        match self.session()?.request(Request::Telemetry { hot })? {
+            Response::Telemetry(telemetry) => Ok(*telemetry),
+            other => Err(surprise("telemetry", &other)),
         }
     }
     /// Waits for every launched operation of this session.

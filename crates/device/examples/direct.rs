@@ -56,6 +56,7 @@ fn main() {
         capacity_bytes: SPAN_BYTES,
         watermark_high_permille: 900,
         watermark_low_permille: 800,
+        options: cenote_model::TierOptions::default(),
     };
     let device = SystemDevices::default().open(StoreId(1), DeviceId(1), &spec, true).expect("device").device;
     let aligned = AlignedBuf::new(PIECE_BYTES);

@@ -183,8 +183,14 @@ impl Device for Faulty<Arc<dyn Device>> {
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
         self.faults.plain("device discard", || self.inner.discard(offset, len))
     }
+    fn retain(&self, live: &mut dyn Iterator<Item = (u64, u64)>) -> Result<()> {
+        self.faults.plain("device retain", || self.inner.retain(live))
+    }
     fn segment(&self, number: u64) -> Result<Option<SegmentFile>> {
         self.faults.plain("device segment", || self.inner.segment(number))
+    }
+    fn note(&self) -> String {
+        self.inner.note()
     }
 }
 

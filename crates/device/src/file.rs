@@ -2,14 +2,17 @@
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use cenote_model::{DeviceId, DeviceKind, DeviceSpec, Error, ErrorKind, Result, StoreId};
+use parking_lot::Mutex;
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
 use crate::aligned::AlignedBuf;
+use crate::fork::CloseInChild;
 use crate::header::{HEADER_BYTES, SegmentHeader};
-use crate::io::{fail, open_direct};
+use crate::io::{fail, open_direct, size_of};
 use crate::segmented::{Place, Segmented, read_full, read_header, reserve, whole_units, write_header};
 use crate::{OpenedDevice, SegmentMode};
 
@@ -18,12 +21,51 @@ const DATA_OFFSET: u64 = 4096;
 /// A path with anything but zeros in so many first bytes holds something: every file system's superblock is there.
 const PROBE_BYTES: usize = 128 << 10;
 
+/// How long a block device may still be that of an engine that has just closed.
+const CLAIM_PATIENCE: Duration = Duration::from_secs(1);
+
 struct OneFile {
     path: PathBuf,
     name: String,
+    claim: Mutex<Option<Claim>>,
+}
+
+/// While the engine has a block device nobody mounts it, makes a file system on it, or takes it for another store. Not
+/// the descriptor that clients get: theirs may outlive the engine, and its successor must get the device.
+struct Claim {
+    _in_child: Option<CloseInChild>, // before the descriptor: fields drop in order
+    _fd: OwnedFd,
 }
 
 impl OneFile {
+    fn of(spec: &DeviceSpec) -> Self {
+        Self { path: spec.path.clone(), name: spec.name.clone(), claim: Mutex::new(None) }
+    }
+    /// Takes a block device for this engine alone; nothing is to be done for files.
+    fn claim(&self, fd: &OwnedFd, patience: Duration) -> Result<()> {
+        let refuse = |errno| fail(&self.subject(0), errno);
+        let mut claim = self.claim.lock();
+        if claim.is_some() || kind_of(fd).map_err(refuse)? != FileType::BlockDevice {
+            return Ok(());
+        }
+        let begin = Instant::now();
+        loop {
+            let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
+            match rustix::fs::open(&self.path, flags, rustix::fs::Mode::empty()) {
+                Ok(fd) => {
+                    *claim = Some(Claim { _in_child: CloseInChild::new(&fd), _fd: fd });
+                    return Ok(());
+                }
+                Err(Errno::BUSY) if begin.elapsed() < patience => std::thread::sleep(Duration::from_millis(5)),
+                Err(Errno::BUSY) => {
+                    return Err(Error::new(ErrorKind::Busy, self.subject(0))
+                        .because("the block device is in use: mounted, or taken by another program")
+                        .try_next("unmount it or stop what uses it (lsblk and fuser say what), or name another one"));
+                }
+                Err(errno) => return Err(refuse(errno)),
+            }
+        }
+    }
     fn open_path(&self, flags: OFlags) -> Result<(OwnedFd, SegmentMode), Errno> {
         open_direct(rustix::fs::CWD, &self.path, OFlags::RDWR | flags)
     }
@@ -35,7 +77,7 @@ impl Place for OneFile {
     }
     fn open(&self, number: u64) -> Result<Option<(OwnedFd, SegmentMode)>> {
         match self.open_path(OFlags::empty()) {
-            Ok(opened) => Ok(Some(opened)),
+            Ok(opened) => self.claim(&opened.0, CLAIM_PATIENCE).map(|()| Some(opened)),
             Err(errno) => Err(fail(&self.subject(number), errno)),
         }
     }
@@ -43,11 +85,12 @@ impl Place for OneFile {
         let subject = self.subject(0);
         let refuse = |errno| fail(&subject, errno);
         let (fd, mode) = self.open_path(OFlags::CREATE).map_err(refuse)?;
+        self.claim(&fd, Duration::ZERO)?;
         check_unused(&fd, &subject, header)?;
         let bytes = header.data_offset + header.len;
         match kind_of(&fd).map_err(refuse)? {
             FileType::BlockDevice => {
-                let size = rustix::fs::seek(&fd, rustix::fs::SeekFrom::End(0)).map_err(refuse)?;
+                let size = size_of(&fd).map_err(refuse)?;
                 if size < bytes {
                     return Err(Error::new(ErrorKind::InvalidInput, subject)
                         .because(format!("the block device has {size} bytes, {bytes} are needed"))
@@ -76,7 +119,7 @@ impl Place for OneFile {
     }
 }
 
-fn kind_of(fd: &OwnedFd) -> Result<FileType, Errno> {
+pub(crate) fn kind_of(fd: &OwnedFd) -> Result<FileType, Errno> {
     Ok(FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode))
 }
 
@@ -87,7 +130,7 @@ pub(crate) fn sync_dir(path: &Path) -> Result<(), Errno> {
 }
 
 /// Fails if the file holds anything but zeros or what the same device left behind.
-fn check_unused(fd: &OwnedFd, subject: &str, header: &SegmentHeader) -> Result<()> {
+pub(crate) fn check_unused(fd: &OwnedFd, subject: &str, header: &SegmentHeader) -> Result<()> {
     let mut first = AlignedBuf::new(PROBE_BYTES);
     let n = read_full(fd, &mut first).map_err(|errno| fail(subject, errno))?;
     if first[..n].iter().all(|byte| *byte == 0) {
@@ -105,7 +148,7 @@ fn check_unused(fd: &OwnedFd, subject: &str, header: &SegmentHeader) -> Result<(
 }
 
 pub(crate) fn open(store: StoreId, id: DeviceId, spec: &DeviceSpec, create: bool) -> Result<OpenedDevice> {
-    let place = OneFile { path: spec.path.clone(), name: spec.name.clone() };
+    let place = OneFile::of(spec);
     let subject = place.subject(0);
     if spec.path.as_os_str().is_empty() {
         return Err(Error::new(ErrorKind::InvalidInput, subject)
@@ -129,13 +172,14 @@ pub(crate) fn open(store: StoreId, id: DeviceId, spec: &DeviceSpec, create: bool
 }
 
 pub(crate) fn remove(store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<()> {
-    let place = OneFile { path: spec.path.clone(), name: spec.name.clone() };
+    let place = OneFile::of(spec);
     let subject = place.subject(0);
     let fd = match place.open_path(OFlags::empty()) {
         Ok((fd, _)) => fd,
         Err(Errno::NOENT) => return Ok(()),
         Err(errno) => return Err(fail(&subject, errno)),
     };
+    place.claim(&fd, CLAIM_PATIENCE)?;
     let header = read_header(&fd, &subject)?;
     header.check(&subject, store, id, DeviceKind::File, 0)?;
     let done = if kind_of(&fd).map_err(|errno| fail(&subject, errno))? == FileType::BlockDevice {

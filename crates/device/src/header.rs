@@ -78,10 +78,7 @@ impl SegmentHeader {
                 .because(format!("segment format {version}, this program knows {SEGMENT_VERSION}"))
                 .try_next("use the version of Cenote that wrote it"));
         }
-        let kind = [DeviceKind::SharedMemory, DeviceKind::File, DeviceKind::Directory]
-            .into_iter()
-            .find(|kind| *kind as u8 == bytes[34])
-            .ok_or_else(|| corrupt("an unknown kind of device"))?;
+        let kind = DeviceKind::from_code(bytes[34]).ok_or_else(|| corrupt("an unknown kind of device"))?;
         let header = Self {
             store: StoreId(u128::from_le_bytes(std::array::from_fn(|i| bytes[16 + i]))),
             device: DeviceId(u16::from_le_bytes([bytes[32], bytes[33]])),

@@ -33,17 +33,21 @@ impl SegmentIo {
     pub fn new(file: SegmentFile, writable: bool, subject: impl Into<String>) -> Result<Self> {
         const TMPFS_MAGIC: u64 = 0x0102_1994;
         let subject = subject.into();
-        let size = rustix::fs::fstat(&*file.fd).map_err(|errno| fail(&subject, errno))?.st_size as u64;
+        let size = size_of(&*file.fd).map_err(|errno| fail(&subject, errno))?;
         let end = file.data_offset.checked_add(file.len);
-        let is_device = size == 0; // block devices have no size in their inode
-        if file.len == 0 || end.is_none_or(|end| end > size && !is_device) {
+        if file.len == 0 || end.is_none_or(|end| end > size) {
             return Err(Error::new(ErrorKind::Corrupt, subject)
-                .because(format!("the file has {size} bytes, {} at {} are expected", file.len, file.data_offset)));
+                .because(format!("it has {size} bytes, {} at {} are expected", file.len, file.data_offset))
+                .try_next("give it back its size, or drain and replace the device"));
         }
-        let map = if file.mode == SegmentMode::Mapped {
+        let map = if file.mode.is_mapped() {
             let len = usize::try_from(file.len).map_err(|_| fail(&subject, Errno::FBIG))?;
-            let map =
-                Mapping::new(&*file.fd, file.data_offset, len, writable).map_err(|errno| fail(&subject, errno))?;
+            let map = if file.mode == SegmentMode::Persistent && writable {
+                Mapping::persistent(&*file.fd, file.data_offset, len)
+            } else {
+                Mapping::new(&*file.fd, file.data_offset, len, writable)
+            };
+            let map = map.map_err(|errno| fail(&subject, errno))?;
             let _ = map.advise_huge(); // a wish
             Some(map)
         } else {
@@ -52,7 +56,13 @@ impl SegmentIo {
         let is_tmpfs = map.is_some() && rustix::fs::fstatfs(&*file.fd).is_ok_and(|fs| fs.f_type as u64 == TMPFS_MAGIC);
         Ok(Self { file, map, is_tmpfs, writable, subject })
     }
-    /// The mapping, in [`SegmentMode::Mapped`].
+    /// The same for bytes that do not matter: a process that asked to survive it goes on with zeros if somebody cuts off
+    /// the file ([`crate::torn`]).
+    pub(crate) fn watched(mut self) -> Self {
+        self.map = self.map.map(Mapping::watched);
+        self
+    }
+    /// The mapping, in modes that are mapped.
     #[inline]
     pub fn map(&self) -> Option<&Mapping> {
         self.map.as_ref()
@@ -117,15 +127,30 @@ impl SegmentIo {
                     done += n;
                 }
                 // What a touch would have answered with SIGBUS.
-                Err(Errno::FAULT | Errno::NOMEM | Errno::NOSPC) => {
-                    return Err(Error::new(ErrorKind::Full, self.subject.clone())
-                        .because("the machine has no memory left for it")
-                        .try_next("make the memory tier smaller or give /dev/shm more room"));
-                }
+                Err(Errno::FAULT | Errno::NOMEM | Errno::NOSPC) => return Err(self.no_page()),
                 Err(errno) => return Err(fail(&self.subject, errno)),
             }
         }
         Ok(())
+    }
+    #[cold]
+    fn no_page(&self) -> Error {
+        let (cause, next_step) = if self.is_tmpfs {
+            ("the machine has no memory left for it", "make the memory tier smaller or give /dev/shm more room")
+        } else {
+            ("its file gives no page there: the file system is full, or the file was cut short", "check the file")
+        };
+        Error::new(ErrorKind::Full, self.subject.clone()).because(cause).try_next(next_step)
+    }
+    /// To be called after bytes were written through the mapping and before anybody is told of them: on return they
+    /// survive power loss where that is the writer's business ([`SegmentMode::Persistent`]); elsewhere nothing is done.
+    #[inline]
+    pub fn persist(&self, offset: u64, len: usize) {
+        if self.file.mode == SegmentMode::Persistent
+            && let Some(map) = &self.map
+        {
+            crate::write_back::persist(map, offset, len);
+        }
     }
     /// Fills `buf`.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -261,6 +286,16 @@ pub(crate) fn fail(subject: &str, errno: Errno) -> Error {
         ErrorKind::NotFound => error.try_next("check the path of the device"),
         _ if errno == Errno::ROFS => error.try_next("mount that file system writable"),
         _ => error,
+    }
+}
+
+/// Bytes of a file or block device: of the latter the inode does not tell.
+pub(crate) fn size_of(fd: impl AsFd) -> Result<u64, Errno> {
+    use rustix::fs::{FileType, SeekFrom};
+    let stat = rustix::fs::fstat(&fd)?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::BlockDevice => rustix::fs::seek(&fd, SeekFrom::End(0)), // nobody uses the position
+        _ => Ok(stat.st_size as u64),
     }
 }
 

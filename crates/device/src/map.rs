@@ -34,6 +34,15 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps `[offset, offset + len)`. `offset` must be a multiple of the page size, `len` not 0, and the file that long.
     pub fn new(fd: impl AsFd, offset: u64, len: usize, writable: bool) -> Result<Self, Errno> {
+        Self::with_flags(fd, offset, len, writable, MapFlags::SHARED)
+    }
+    /// The same for writing to persistent memory (`MAP_SYNC`): once a page was written to, no change of the file system
+    /// is missing for its bytes to be found after power loss; they themselves are for
+    /// [`crate::write_back::persist`]. `OPNOTSUPP` where the file is not on such memory.
+    pub fn persistent(fd: impl AsFd, offset: u64, len: usize) -> Result<Self, Errno> {
+        Self::with_flags(fd, offset, len, true, MapFlags::SHARED_VALIDATE | MapFlags::SYNC)
+    }
+    fn with_flags(fd: impl AsFd, offset: u64, len: usize, writable: bool, how: MapFlags) -> Result<Self, Errno> {
         if len == 0 || !offset.is_multiple_of(4096) {
             return Err(Errno::INVAL);
         }
@@ -42,7 +51,7 @@ impl Mapping {
             return Err(Errno::INVAL); // touching pages past the end would be SIGBUS
         }
         let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
-        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+        let flags = how | MapFlags::NORESERVE;
         let base = if len >= HUGE_BYTES && offset.is_multiple_of(HUGE_BYTES as u64) {
             let room = Room::new(len)?;
             // SAFETY: replaces a part of the reservation just made, which nobody else knows of.

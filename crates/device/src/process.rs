@@ -13,9 +13,43 @@ pub fn started_of(pid: u32) -> Option<u64> {
     fields.nth(18)?.parse().ok()
 }
 
+/// What people call the program of a process: the name of its file, and for an interpreter that of its script.
+/// At most 64 characters, none of which does anything to a terminal.
+pub fn program_of(pid: u32) -> Option<String> {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let words: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+    let name = |word: &str| word.rsplit('/').next().unwrap_or(word).to_owned();
+    let mut said = name(words.first().filter(|word| !word.is_empty())?);
+    if ["python", "perl", "ruby", "node", "julia", "Rscript"].iter().any(|known| said.starts_with(known)) {
+        let mut rest = words.iter().skip(1);
+        let script = rest.find(|word| !word.starts_with('-') || *word == "-m" || *word == "-c");
+        match script.map(std::convert::AsRef::as_ref) {
+            Some("-c") | None => {}
+            Some("-m") => said = format!("{said} -m {}", rest.next().map_or(String::new(), |word| name(word))),
+            Some(script) => said = format!("{said} {}", name(script)),
+        }
+    }
+    Some(said.chars().filter(|c| !c.is_control()).take(64).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn programs_have_the_names_that_people_know() {
+        assert!(program_of(std::process::id()).is_some_and(|name| name.starts_with("cenote_device")));
+        assert_eq!(program_of(u32::MAX), None);
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        // The child may not have come to its program yet.
+        let name = (0..1000).find_map(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            program_of(child.id()).filter(|name| !name.starts_with("cenote_device"))
+        });
+        assert_eq!(name.as_deref(), Some("sleep"));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 
     #[test]
     fn tells_the_living_from_the_dead() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use cenote_model::{DeviceId, DeviceSpec, Result, StoreId};
 
 use crate::SegmentFile;
+use crate::control::ClientCounts;
 
 /// One member of a tier: `capacity_bytes` bytes that keep what is written to them.
 ///
@@ -14,7 +15,7 @@ use crate::SegmentFile;
 pub trait Device: Send + Sync {
     /// Bytes that it holds; a multiple of `unit_bytes`. Fixed while it is open.
     fn capacity_bytes(&self) -> u64;
-    /// Allocation unit: 512 for memory, 4096 for files. Runs begin and (padded) end at multiples of it.
+    /// Allocation unit: 512 for memory of both kinds, 4096 for files. Runs begin and (padded) end at multiples of it.
     fn unit_bytes(&self) -> u32;
     /// Bytes of data in each segment; `offset / segment_bytes` is the segment number. No run crosses segments.
     fn segment_bytes(&self) -> u64;
@@ -24,14 +25,27 @@ pub trait Device: Send + Sync {
     /// After an error any part of the range may have changed, and nothing outside of it
     /// (up to the allocation units that the range touches).
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
+    /// A device that is not shareable ([`Device::segment`] gives `None`) may forget what was not synced when its process dies.
+    /// Then nothing was dropped by a sync that failed while the process lives.
+    ///
     /// On return everything whose write (through this value or through a segment's descriptor) had returned before
     /// the call survives power loss. Does nothing on volatile devices.
     fn sync(&self) -> Result<()>;
     /// A hint: nobody needs these bytes any more.
     fn discard(&self, offset: u64, len: u64) -> Result<()>;
+    /// Only these ranges (offset, bytes; ascending, apart from each other) are in use; called once after opening. What was
+    /// discarded before a crash need not be known to the device any more: this is how its space comes back.
+    fn retain(&self, live: &mut dyn Iterator<Item = (u64, u64)>) -> Result<()> {
+        let _ = live;
+        Ok(())
+    }
     /// A descriptor of a segment for clients, made if it is not there yet. `None`: the device is not shareable,
     /// all bytes must go through `read_at` and `write_at`.
     fn segment(&self, number: u64) -> Result<Option<SegmentFile>>;
+    /// What a person should know of how it works here, in a few words; empty if it works as its kind does.
+    fn note(&self) -> String {
+        String::new()
+    }
 }
 
 /// The factory through which the engine opens every device, so that tests can put others in their place.
@@ -125,4 +139,8 @@ pub trait Control: Send + Sync {
     /// The least epoch that a reader of a live client has announced; `u64::MAX` if none has. Slots of clients whose
     /// process is gone do not count.
     fn slots_min(&self) -> u64;
+    /// What each client counted of its own reads and writes, and (under session 0) all those together that left.
+    fn client_counts(&self) -> Vec<ClientCounts> {
+        Vec::new()
+    }
 }

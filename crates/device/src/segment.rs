@@ -15,12 +15,20 @@ pub enum SegmentMode {
     Direct = 1,
     /// `pread` and `pwrite` at will: the file system has no direct I/O.
     Buffered = 2,
+    /// Map it, for writing with `MAP_SYNC`: persistent memory. Who writes through a mapping writes the cache lines back
+    /// ([`crate::SegmentIo::persist`]) before anybody is told of the bytes; no sync of the device does it for them.
+    Persistent = 3,
 }
 
 impl SegmentMode {
     /// The mode with this number, if there is one.
     pub fn from_code(code: u8) -> Option<Self> {
-        [Self::Mapped, Self::Direct, Self::Buffered].into_iter().find(|mode| *mode as u8 == code)
+        [Self::Mapped, Self::Direct, Self::Buffered, Self::Persistent].into_iter().find(|mode| *mode as u8 == code)
+    }
+    /// True if the bytes are reached through a mapping.
+    #[inline]
+    pub fn is_mapped(self) -> bool {
+        matches!(self, Self::Mapped | Self::Persistent)
     }
 }
 

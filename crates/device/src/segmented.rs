@@ -1,4 +1,4 @@
-//! What the three real devices have in common: segments, each a file with a header, opened when first needed.
+//! What the devices of this machine have in common: segments, each a file with a header, opened when first needed.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -182,7 +182,9 @@ impl Device for Segmented {
         let segments: Vec<_> = self.segments.read().values().cloned().collect();
         for segment in segments {
             let dirty = segment.dirty.swap(false, Ordering::SeqCst);
-            if dirty || segment.shared.load(Ordering::SeqCst) {
+            // Who maps persistent memory writes back on its own, before the engine hears of it.
+            let unseen = segment.shared.load(Ordering::SeqCst) && segment.io.mode() != SegmentMode::Persistent;
+            if dirty || unseen {
                 segment.io.sync().inspect_err(|_| segment.dirty.store(true, Ordering::SeqCst))?;
             }
         }
@@ -219,6 +221,17 @@ impl Device for Segmented {
         let segment = self.find_or_make(number)?;
         segment.shared.store(true, Ordering::SeqCst);
         Ok(Some(segment.io.file().clone()))
+    }
+    fn note(&self) -> String {
+        let mode = self.known(0).map(|segment| segment.io.mode());
+        match (self.shape.kind, mode) {
+            (DeviceKind::PersistentMemory, Some(SegmentMode::Persistent)) => {
+                format!("DAX: kept by {}", crate::write_back::word())
+            }
+            (DeviceKind::PersistentMemory, Some(_)) => "no DAX: kept by fdatasync".to_owned(),
+            (_, Some(SegmentMode::Buffered)) => "no direct I/O: through the page cache".to_owned(),
+            _ => String::new(),
+        }
     }
 }
 

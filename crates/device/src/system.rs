@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use cenote_model::{DeviceId, DeviceKind, DeviceSpec, Result, StoreId};
 
-use crate::{Devices, OpenedDevice, directory, file, shared_memory};
+use crate::{Devices, OpenedDevice, directory, file, object, persistent_memory, shared_memory};
 
 /// Where shared memory is, unless `CENOTE_SHM_DIR` says otherwise.
 const SHM_DIR: &str = "/dev/shm";
@@ -45,15 +45,19 @@ impl Devices for SystemDevices {
     fn open(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec, create: bool) -> Result<OpenedDevice> {
         match spec.kind {
             DeviceKind::SharedMemory => shared_memory::open(&self.shm_base, store, id, spec, create),
+            DeviceKind::PersistentMemory => persistent_memory::open(store, id, spec, create),
             DeviceKind::File => file::open(store, id, spec, create),
             DeviceKind::Directory => directory::open(store, id, spec, create),
+            DeviceKind::S3 | DeviceKind::Swift => object::real().open(store, id, spec, create),
         }
     }
     fn remove(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<()> {
         match spec.kind {
             DeviceKind::SharedMemory => shared_memory::remove(&self.shm_base, store, id, spec),
+            DeviceKind::PersistentMemory => persistent_memory::remove(store, id, spec),
             DeviceKind::File => file::remove(store, id, spec),
             DeviceKind::Directory => directory::remove(store, id, spec),
+            DeviceKind::S3 | DeviceKind::Swift => object::real().remove(store, id, spec),
         }
     }
 }

@@ -68,8 +68,14 @@ impl Device for Throttled<Arc<dyn Device>> {
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
         self.inner.discard(offset, len)
     }
+    fn retain(&self, live: &mut dyn Iterator<Item = (u64, u64)>) -> Result<()> {
+        self.inner.retain(live)
+    }
     fn segment(&self, _number: u64) -> Result<Option<SegmentFile>> {
         Ok(None)
+    }
+    fn note(&self) -> String {
+        self.inner.note()
     }
 }
 

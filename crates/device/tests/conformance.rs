@@ -30,6 +30,7 @@ fn spec(kind: DeviceKind, path: PathBuf, capacity_bytes: u64) -> DeviceSpec {
         capacity_bytes,
         watermark_high_permille: 900,
         watermark_low_permille: 800,
+        options: cenote_model::TierOptions::default(),
     }
 }
 
@@ -51,6 +52,13 @@ fn file() {
 }
 
 #[test]
+fn persistent_memory() {
+    let dir = Scratch::new("pmem");
+    let spec = spec(DeviceKind::PersistentMemory, dir.0.join("tier"), 20 << 20);
+    conformance::devices(&SystemDevices::default(), &spec, conformance::seed());
+}
+
+#[test]
 fn directory() {
     let dir = Scratch::new("directory");
     let spec = spec(DeviceKind::Directory, dir.0.join("tier"), 300 << 20);
@@ -60,7 +68,7 @@ fn directory() {
 #[test]
 fn in_memory() {
     let seed = conformance::seed();
-    for kind in [DeviceKind::SharedMemory, DeviceKind::File] {
+    for kind in [DeviceKind::SharedMemory, DeviceKind::PersistentMemory, DeviceKind::File] {
         conformance::devices(&MemDevices::new(1 << 20), &spec(kind, PathBuf::new(), 5 << 20), seed);
     }
     conformance::meta_dir(&MemMetaDir::default(), seed);

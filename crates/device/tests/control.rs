@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use cenote_device::control::{ClientCounts, READS_TIMED_IN};
 use cenote_device::{ClientFile, Control, ControlView, SharedControl, conformance};
-use cenote_model::{ErrorKind, StoreId};
+use cenote_model::{DeviceId, ErrorKind, StoreId, Timed};
 
 struct Base(PathBuf);
 impl Base {
@@ -200,4 +201,72 @@ fn readers_never_see_reused_space() {
         stop.store(true, Ordering::Relaxed);
         assert!(enough(version), "only {version} versions, {} reads", reads.load(Ordering::Relaxed));
     });
+}
+
+/// Of the test of counters.
+const THREADS: u64 = 8;
+const READS: u64 = 10_000;
+
+#[test]
+fn what_clients_count_is_seen_and_stays_when_they_leave() {
+    let base = Base::new("counters");
+    let (control, _) = attached(&base);
+    let client = control.client_create(std::process::id(), 0).unwrap();
+    client.counters().set_session(7);
+    thread::scope(|scope| {
+        for number in 0..THREADS {
+            let client = ClientFile::map(client.fd().try_clone().unwrap()).unwrap();
+            scope.spawn(move || {
+                for read in 0..READS {
+                    let slot = client.slots().announce(1).unwrap();
+                    let timed = client.counters().is_timed(slot);
+                    let device = DeviceId((read % 2 * 200 + 1) as u16);
+                    client.counters().read(slot, device, 100 + number);
+                    if timed {
+                        client.counters().took(Timed::Get, device, 1000);
+                    }
+                    client.slots().clear(slot);
+                }
+            });
+        }
+    });
+    let counts = control.client_counts();
+    let [mine, departed] = counts.as_slice() else { panic!("{counts:?}") };
+    assert_eq!((mine.session, mine.pid, departed), (7, std::process::id(), &ClientCounts::default()));
+    assert!(mine.program.starts_with("control"), "{}", mine.program);
+    let mut reads = mine.reads.clone();
+    reads.sort_unstable();
+    let bytes = (0..THREADS).map(|number| (100 + number) * READS / 2).sum::<u64>();
+    let half = THREADS * READS / 2;
+    assert_eq!(reads, [(Some(DeviceId(1)), half, bytes), (Some(DeviceId(201)), half, bytes)]);
+    let timed: u64 = mine.latencies.iter().map(|(_, _, histogram)| histogram.count()).sum();
+    // Each slot begins with one that is timed.
+    let fewest = THREADS * READS / u64::from(READS_TIMED_IN);
+    assert!((fewest..=fewest + 64).contains(&timed), "{timed} of {}", THREADS * READS);
+    // More tiers than rows: the last of them are counted together.
+    let many = control.client_create(std::process::id(), 0).unwrap();
+    for device in 1..=20 {
+        many.counters().read(0, DeviceId(device), 1);
+    }
+    let rows = many.counters().counts().reads;
+    assert_eq!((rows.len(), rows.last().copied()), (16, Some((None, 5, 5))));
+    control.client_remove(many.number());
+    control.client_remove(client.number());
+    let left = control.client_counts();
+    assert_eq!(left.len(), 1);
+    assert_eq!(left[0].reads.iter().map(|(_, reads, _)| reads).sum::<u64>(), 2 * half + 20);
+}
+
+#[test]
+fn counters_of_a_hostile_client_harm_nobody() {
+    let base = Base::new("hostile");
+    let (control, _) = attached(&base);
+    let client = control.client_create(std::process::id(), 0).unwrap();
+    for offset in (8192..65_536).step_by(8) {
+        client.mapping().word(offset).unwrap().store(u64::MAX - offset, Ordering::Relaxed);
+    }
+    client.counters().read(3, DeviceId(1), 5);
+    assert!(client.counters().counts().reads.iter().all(|(_, reads, _)| *reads == u64::MAX), "sums stay at the end");
+    control.client_remove(client.number());
+    assert_eq!(control.client_counts().len(), 1);
 }

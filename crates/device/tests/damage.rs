@@ -21,10 +21,11 @@ impl Scratch {
         SystemDevices::with_shm_base(&self.0)
     }
     /// One device of each kind: its settings, and the file that its first segment is in.
-    fn all(&self) -> [(DeviceSpec, PathBuf); 3] {
+    fn all(&self) -> [(DeviceSpec, PathBuf); 4] {
         let memory = self.0.join(format!("cenote-{STORE}")).join("dev-2-seg-0");
         [
             (spec(DeviceKind::SharedMemory, Path::new("")), memory),
+            (spec(DeviceKind::PersistentMemory, &self.0.join("pmem")), self.0.join("pmem")),
             (spec(DeviceKind::File, &self.0.join("file")), self.0.join("file")),
             (spec(DeviceKind::Directory, &self.0.join("dir")), self.0.join("dir/seg-000000")),
         ]
@@ -44,6 +45,7 @@ fn spec(kind: DeviceKind, path: &Path) -> DeviceSpec {
         capacity_bytes: 1 << 20,
         watermark_high_permille: 900,
         watermark_low_permille: 800,
+        options: cenote_model::TierOptions::default(),
     }
 }
 
@@ -126,7 +128,7 @@ fn paths_that_cannot_be() {
     let scratch = Scratch::new("paths");
     let devices = scratch.devices();
     std::fs::write(scratch.0.join("plain"), "x").unwrap();
-    for kind in [DeviceKind::File, DeviceKind::Directory] {
+    for kind in [DeviceKind::PersistentMemory, DeviceKind::File, DeviceKind::Directory] {
         for create in [true, false] {
             let missing = scratch.0.join("no/such/place");
             let error = devices.open(STORE, DEVICE, &spec(kind, &missing), create).err().unwrap();
@@ -140,7 +142,9 @@ fn paths_that_cannot_be() {
     assert!(devices.open(STORE, DEVICE, &spec(DeviceKind::File, &scratch.0), true).is_err(), "a directory as file");
     let plain = scratch.0.join("plain");
     assert!(devices.open(STORE, DEVICE, &spec(DeviceKind::Directory, &plain), true).is_err(), "a file as directory");
-    assert!(devices.open(STORE, DEVICE, &spec(DeviceKind::File, Path::new("/dev/null")), true).is_err());
+    for kind in [DeviceKind::PersistentMemory, DeviceKind::File] {
+        assert!(devices.open(STORE, DEVICE, &spec(kind, Path::new("/dev/null")), true).is_err());
+    }
     let read_only = Path::new("/proc/cenote-file");
     assert!(devices.open(STORE, DEVICE, &spec(DeviceKind::File, read_only), true).is_err());
 }

@@ -17,6 +17,7 @@ fn spec(kind: DeviceKind) -> DeviceSpec {
         capacity_bytes: 4 << 20,
         watermark_high_permille: 900,
         watermark_low_permille: 800,
+        options: cenote_model::TierOptions::default(),
     }
 }
 

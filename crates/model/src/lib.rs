@@ -6,27 +6,38 @@
 mod container;
 mod error;
 mod extent;
+mod histogram;
 mod id;
 mod limits;
 mod offset_map;
+mod profile;
 mod records;
 mod request;
 pub mod size;
+mod telemetry;
 mod tier;
+mod tier_options;
 mod tier_text;
 mod update;
 
 pub use container::{ContainerInfo, ContainerSpec, Durability, SnapshotInfo};
 pub use error::{Error, ErrorKind, Result};
 pub use extent::{Encoding, Extent, Sums};
+pub use histogram::{HISTOGRAM_BUCKETS, Histogram, histogram_bucket, histogram_end_ns};
 pub use id::{ContainerId, DeviceId, IndexId, IndexKey, NodeId, ObjectId, ObjectKey, StoreId};
 pub use limits::*;
 pub use offset_map::{Entries, OffsetMap};
+pub use profile::{Learner, Profile, ProfilePoint, Seen, Speed};
 pub use records::Records;
 pub use request::{
-    Check, Explanation, ExtentWhy, Finding, FlushTarget, KeyCode, Lease, Lookup, NextFrom, ObjectStat, Request,
-    Response, Run, StoreStats, VerifyReport,
+    Arrange, ArrangeMove, ArrangeTarget, Arrangement, Check, Explanation, ExtentWhy, Finding, FlushTarget, KeyCode,
+    Lease, Lookup, NextFrom, ObjectStat, Request, Response, Run, StoreStats, Touch, VerifyReport,
+};
+pub use telemetry::{
+    ClientTelemetry, ContainerTelemetry, Counts, Flow, FlowEnd, FlowWhy, HEAT_AGES, HEAT_AGES_S, HOT_MAX, HeatRow,
+    HotObject, Latency, Telemetry, Timed,
 };
 pub use tier::{DeviceInfo, DeviceKind, DeviceSpec, DeviceState, StoreConfig};
+pub use tier_options::TierOptions;
 pub use tier_text::{TierText, WATERMARK_HIGH_DEFAULT_PERMILLE, WATERMARK_LOW_DEFAULT_PERMILLE, parse_permille};
 pub use update::Update;

@@ -2,7 +2,7 @@
 
 use crate::{
     ContainerId, ContainerInfo, DeviceId, DeviceInfo, DeviceSpec, Error, Extent, IndexId, IndexKey, ObjectId,
-    ObjectKey, Records, SnapshotInfo, Update,
+    ObjectKey, Profile, Records, SnapshotInfo, Telemetry, Timed, Update,
 };
 
 /// What a client may ask of a store. The same values go to an engine in the process and, encoded by `wire`, to a daemon.
@@ -62,16 +62,99 @@ pub enum Request {
     DeviceDrain { name: String },
     /// Forgets an empty device.
     DeviceRemove { name: String },
+    /// What was measured of a device. `measure_ms`: if not 0 it is measured now, in free space of it, for about so long
+    /// (10 s at most); the answer comes when that is done.
+    Profile { name: String, measure_ms: u32 },
     /// Where each range is and why.
     Explain { key: ObjectKey },
+    /// Brings ranges (offset, length) of an object to a faster device before they are read. With `must`, because they lie
+    /// where no client can read them: it fails if that is impossible. Without, it is done, or left alone if it does not
+    /// pay; `ahead`: nobody waits for the bytes yet.
+    Fetch { key: ObjectKey, ranges: Vec<(u64, u64)>, ahead: bool, must: bool },
+    /// What this client has read without asking.
+    Touched { reads: Vec<Touch> },
+    /// Moves what is in `target` as told; returns when it is done. `dry_run`: only tells what would be moved, at what cost.
+    Arrange { target: Box<ArrangeTarget>, what: Arrange, dry_run: bool },
     /// Reads and checks every checksum in `target`.
     Verify { target: FlushTarget },
     /// Counters of the whole store.
     Stats,
+    /// What the store tells of itself to those who look on, with the `hot` objects that are used most (at most [`crate::HOT_MAX`]).
+    Telemetry { hot: u32 },
     /// Writes a checkpoint now.
     Checkpoint,
     /// Asks the daemon to finish what it does and leave.
     Shutdown,
+}
+
+/// Reads of a range of an object that were answered from what the client had in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Touch {
+    /// The object.
+    pub key: ObjectKey,
+    /// Where in it.
+    pub offset: u64,
+    /// Bytes read there, those of reads that were not recorded estimated.
+    pub bytes: u64,
+}
+
+/// What [`Request::Arrange`] moves.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ArrangeTarget {
+    /// All of an object.
+    Object(ObjectKey),
+    /// A part of it.
+    Range { key: ObjectKey, offset: u64, len: u64 },
+    /// All objects of a container.
+    Container(ContainerId),
+}
+
+/// Where [`Request::Arrange`] moves it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Arrange {
+    /// To be read from a faster device: that of this name, or the fastest with room. Where it was stays as its copy if
+    /// that is persistent.
+    Promote { to: Option<String> },
+    /// To the device of this name, or the next slower one, and no longer on faster ones.
+    Demote { to: Option<String> },
+    /// What has a copy on a slower device leaves the faster one, without any I/O.
+    Evict,
+}
+
+/// One move of an arrangement.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ArrangeMove {
+    /// The object.
+    pub key: ObjectKey,
+    /// Where in it the moved range begins.
+    pub offset: u64,
+    /// Its length.
+    pub bytes: u64,
+    /// Names of the devices that it leaves and comes to.
+    pub from: String,
+    pub to: String,
+    /// Nanoseconds that the devices need for it, about.
+    pub cost_ns: u64,
+    /// Why, or why it stays.
+    pub why: String,
+}
+
+/// What an arrangement came to, or would.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Arrangement {
+    /// The first ten thousand moves; only in a dry run.
+    pub moves: Vec<ArrangeMove>,
+    /// Ranges that moved, or would.
+    pub ranges: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Bytes that are to be read and written for it.
+    pub moved_bytes: u64,
+    /// Nanoseconds that the devices need, about.
+    pub cost_ns: u64,
+    /// Bytes that stay although they were asked to move, and the first reason.
+    pub staying_bytes: u64,
+    pub staying_why: String,
 }
 
 /// What [`Request::Flush`] and [`Request::Verify`] are about.
@@ -252,6 +335,16 @@ pub struct StoreStats {
 }
 
 impl Request {
+    /// What its time counts as.
+    #[must_use]
+    pub fn timed(&self) -> Timed {
+        match self {
+            Self::Apply { .. } => Timed::Apply,
+            Self::Lease { .. } | Self::Unlease { .. } => Timed::Lease,
+            Self::Flush { .. } | Self::Verify { .. } | Self::DeviceDrain { .. } | Self::Checkpoint => Timed::Flush,
+            _ => Timed::Ask,
+        }
+    }
     /// True if it is for those only who may write.
     #[must_use]
     pub fn changes(&self) -> bool {
@@ -263,6 +356,8 @@ impl Request {
                 | Self::DeviceAdd { .. }
                 | Self::DeviceDrain { .. }
                 | Self::DeviceRemove { .. }
+                | Self::Profile { measure_ms: 1.., .. }
+                | Self::Arrange { dry_run: false, .. }
                 | Self::Checkpoint
                 | Self::Shutdown
         )
@@ -302,12 +397,18 @@ pub enum Response {
     Devices(Vec<DeviceInfo>),
     /// To [`Request::DeviceAdd`].
     Device(DeviceId),
+    /// To [`Request::Profile`]; without points if it was never measured.
+    Profile(Profile),
     /// To [`Request::Explain`].
     Explanation(Explanation),
+    /// To [`Request::Arrange`].
+    Arranged(Box<Arrangement>),
     /// To [`Request::Verify`].
     Verified(VerifyReport),
     /// To [`Request::Stats`].
     Stats(StoreStats),
+    /// To [`Request::Telemetry`].
+    Telemetry(Box<Telemetry>),
     /// Done; nothing to tell.
     Done,
     /// It failed; nothing was changed.

@@ -1,31 +1,74 @@
+use std::cmp::Ordering;
 use std::path::PathBuf;
 
-use crate::DeviceId;
+use crate::{DeviceId, Speed, TierOptions};
 
-/// What a device is made of, fastest first; the order is the tier order.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+/// What a device is made of. The order is that in which tiers are taken to be fast as long as nobody has measured them;
+/// the numbers are those on media and on the wire.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum DeviceKind {
     /// A file in `/dev/shm`, mapped by clients. Volatile: it survives processes, not power loss.
     SharedMemory = 0,
+    /// Persistent memory: a file on a DAX file system, mapped with `MAP_SYNC`, written back by cache line.
+    PersistentMemory = 3,
     /// One file or block device of fixed capacity, direct I/O.
     File = 1,
-    /// A directory of segment files, direct I/O where the file system has it.
+    /// A directory of segment files, direct I/O where the file system has it: local, or of a parallel file system.
     Directory = 2,
+    /// A bucket of an S3 service: packed, immutable segments.
+    S3 = 4,
+    /// A container of an OpenStack Swift service: packed, immutable segments.
+    Swift = 5,
 }
 
 impl DeviceKind {
+    /// All of them, fastest first.
+    pub const ALL: [Self; 6] =
+        [Self::SharedMemory, Self::PersistentMemory, Self::File, Self::Directory, Self::S3, Self::Swift];
+
+    /// The one with that number on media and on the wire.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| *kind as u8 == code)
+    }
     /// True if what was synced survives power loss.
     pub fn is_persistent(self) -> bool {
         self != Self::SharedMemory
+    }
+    /// True if clients read and write its bytes themselves, through descriptors of its segments. What lies on others
+    /// comes to such a device before anybody reads it.
+    pub fn is_shareable(self) -> bool {
+        !self.is_object()
+    }
+    /// True if it is a bucket of an object service: its path is none of the file system's.
+    pub fn is_object(self) -> bool {
+        matches!(self, Self::S3 | Self::Swift)
     }
     /// The word used in configuration and on screen.
     pub fn word(self) -> &'static str {
         match self {
             Self::SharedMemory => "memory",
+            Self::PersistentMemory => "pmem",
             Self::File => "file",
             Self::Directory => "directory",
+            Self::S3 => "s3",
+            Self::Swift => "swift",
         }
+    }
+    fn rank(self) -> usize {
+        Self::ALL.iter().position(|kind| *kind == self).unwrap_or(usize::MAX)
+    }
+}
+
+impl PartialOrd for DeviceKind {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for DeviceKind {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.rank().cmp(&other.rank())
     }
 }
 
@@ -36,7 +79,8 @@ pub struct DeviceSpec {
     pub name: String,
     /// What it is made of.
     pub kind: DeviceKind,
-    /// Where: the file, block device or directory. For shared memory empty: the store chooses a name in `/dev/shm`.
+    /// Where: the file, block device or directory; `BUCKET/PREFIX` of an object service. For shared memory empty: the
+    /// store chooses a name in `/dev/shm`.
     pub path: PathBuf,
     /// Bytes that it may hold.
     pub capacity_bytes: u64,
@@ -44,6 +88,8 @@ pub struct DeviceSpec {
     pub watermark_high_permille: u16,
     /// …and goes on down to this.
     pub watermark_low_permille: u16,
+    /// What only some kinds of tiers take.
+    pub options: TierOptions,
 }
 
 /// Where a device is in its life.
@@ -75,6 +121,10 @@ pub struct DeviceInfo {
     pub unit_bytes: u32,
     /// Bytes in each segment file; address / this = segment number.
     pub segment_bytes: u64,
+    /// How fast it is, as measured and seen since; `None` while nothing is known.
+    pub speed: Option<Speed>,
+    /// What a person should know of how it works here; mostly empty.
+    pub note: String,
 }
 
 /// What is fixed when a store is made. What can be tuned per process is in the client's `OpenOptions`.

@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::{DeviceKind, DeviceSpec, Error, ErrorKind, Result, size};
+use crate::{DeviceKind, DeviceSpec, Error, ErrorKind, Result, TierOptions, size};
 
 /// Draining starts above this use where nothing else is said.
 pub const WATERMARK_HIGH_DEFAULT_PERMILLE: u16 = 900;
@@ -23,16 +23,19 @@ pub struct TierText {
     pub high: Option<u16>,
     /// Low watermark in thousandths.
     pub low: Option<u16>,
+    /// Settings that only some kinds take.
+    pub options: TierOptions,
 }
 
 impl FromStr for DeviceKind {
     type Err = String;
-    /// `memory`, `file` or `directory`.
+    /// A word such as `memory`, `file` or `directory`.
     fn from_str(word: &str) -> Result<Self, String> {
-        [Self::SharedMemory, Self::File, Self::Directory]
+        let words = || Self::ALL.map(Self::word).join(", ");
+        Self::ALL
             .into_iter()
             .find(|kind| kind.word() == word)
-            .ok_or_else(|| format!("kind `{word}` is not one of memory, file, directory"))
+            .ok_or_else(|| format!("kind `{word}` is not one of {}", words()))
     }
 }
 
@@ -50,7 +53,7 @@ impl TierText {
     /// The tier that is meant, or what is missing.
     pub fn into_spec(self) -> Result<DeviceSpec, String> {
         let name = self.name.filter(|name| !name.is_empty()).ok_or("a tier needs a name, as in name=ram")?;
-        let kind = self.kind.ok_or_else(|| format!("tier `{name}` needs a kind: memory, file or directory"))?;
+        let kind = self.kind.ok_or_else(|| format!("tier `{name}` needs a kind, such as memory, file or directory"))?;
         let Some(capacity_bytes) = self.size else {
             return Err(format!("tier `{name}` needs a size, as in size=2GiB"));
         };
@@ -59,7 +62,7 @@ impl TierText {
             (DeviceKind::SharedMemory, false) => {
                 return Err(format!("tier `{name}`: memory takes no path; the store chooses its own name in /dev/shm"));
             }
-            (DeviceKind::File | DeviceKind::Directory, true) => return Err(format!("tier `{name}` needs a path")),
+            (_, true) if kind != DeviceKind::SharedMemory => return Err(format!("tier `{name}` needs a path")),
             _ => {}
         }
         let high = self.high.unwrap_or(WATERMARK_HIGH_DEFAULT_PERMILLE);
@@ -67,7 +70,10 @@ impl TierText {
         if low > high {
             return Err(format!("tier `{name}`: the low watermark is above the high one"));
         }
-        Ok(DeviceSpec { name, kind, path, capacity_bytes, watermark_high_permille: high, watermark_low_permille: low })
+        let options = self.options;
+        options.check(kind).map_err(|why| format!("tier `{name}`: {why}"))?;
+        let (watermark_high_permille, watermark_low_permille) = (high, low);
+        Ok(DeviceSpec { name, kind, path, capacity_bytes, watermark_high_permille, watermark_low_permille, options })
     }
 
     fn parse(text: &str) -> Result<Self, String> {
@@ -82,7 +88,11 @@ impl TierText {
                 "size" => tier.size.replace(size::parse(value)?).is_some(),
                 "high" => tier.high.replace(parse_permille(value)?).is_some(),
                 "low" => tier.low.replace(parse_permille(value)?).is_some(),
-                other => return Err(format!("`{other}` is not one of name, kind, path, size, high, low")),
+                other if TierOptions::is_known(other) => tier.options.set(other, value).is_some(),
+                other => {
+                    let options = TierOptions::names().collect::<Vec<_>>().join(", ");
+                    return Err(format!("`{other}` is not one of name, kind, path, size, high, low, {options}"));
+                }
             };
             if taken {
                 return Err(format!("`{}` is given twice", key.trim()));
@@ -97,9 +107,9 @@ impl FromStr for DeviceSpec {
     /// A tier as the command line and the bindings take it: `name=ram,kind=memory,size=2GiB,high=90%,low=70%`.
     fn from_str(text: &str) -> Result<Self> {
         TierText::parse(text).and_then(TierText::into_spec).map_err(|cause| {
-            Error::new(ErrorKind::InvalidInput, format!("tier `{text}`"))
-                .because(cause)
-                .try_next("write name=NAME,kind=memory|file|directory,path=PATH,size=SIZE[,high=90%][,low=70%]")
+            Error::new(ErrorKind::InvalidInput, format!("tier `{text}`")).because(cause).try_next(
+                "write name=NAME,kind=memory|pmem|file|directory|s3|swift,path=PATH,size=SIZE[,high=90%][,low=70%]",
+            )
         })
     }
 }
@@ -125,6 +135,9 @@ mod tests {
             ("name=x,kind=memory", "size"),
             ("name=x,name=y,kind=memory,size=1", "twice"),
             ("name=x,kind=memory,size=1,colour=red", "colour"),
+            ("name=x,kind=memory,size=1,endpoint=http://e", "a memory tier takes no `endpoint`"),
+            ("name=x,kind=memory,size=1,compress=rar", "lz4, zstd"),
+            ("name=x,kind=s3,path=b,size=1,budget=fast", "budget"),
             ("name=x,kind=memory,size=1,high=20%,low=30%", "above"),
             ("name=x,kind=memory,size=1,high=120%", "120%"),
             ("name=x,kind=memory,size=1,high=NaN", "NaN"),

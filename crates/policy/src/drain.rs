@@ -19,7 +19,7 @@ pub struct Candidate {
 
 /// One object's bytes to leave a device.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Planned {
+pub struct Leaving {
     /// Which of the candidates.
     pub candidate: usize,
     /// Why.
@@ -28,9 +28,9 @@ pub struct Planned {
 
 /// What is to leave a device, in order.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Plan {
+pub struct DrainPlan {
     /// Which objects.
-    pub moves: Vec<Planned>,
+    pub moves: Vec<Leaving>,
     /// Why anything leaves at all; empty if nothing has to.
     pub reason: String,
 }
@@ -52,10 +52,10 @@ pub fn excess_bytes(device: &DeviceView) -> u64 {
 }
 
 /// Chooses which candidates leave `device`: the coldest first, among equals those with a copy, until the excess is gone.
-pub fn plan_drain(device: &DeviceView, candidates: &[Candidate]) -> Plan {
+pub fn plan_drain(device: &DeviceView, candidates: &[Candidate]) -> DrainPlan {
     let excess = excess_bytes(device);
     if excess == 0 {
-        return Plan::default();
+        return DrainPlan::default();
     }
     let reason = if device.state == DeviceState::Draining {
         format!("`{}` is being emptied", device.name)
@@ -73,9 +73,9 @@ pub fn plan_drain(device: &DeviceView, candidates: &[Candidate]) -> Plan {
         let it = &candidates[candidate];
         left = left.saturating_sub(it.bytes);
         let copied = if it.copied { ", with a copy below" } else { "" };
-        moves.push(Planned { candidate, reason: format!("{reason}; idle for {} ms{copied}", it.idle_ms) });
+        moves.push(Leaving { candidate, reason: format!("{reason}; idle for {} ms{copied}", it.idle_ms) });
     }
-    Plan { moves, reason }
+    DrainPlan { moves, reason }
 }
 
 #[cfg(test)]
@@ -91,17 +91,8 @@ mod tests {
 
     #[test]
     fn coldest_leave_until_the_low_watermark() {
-        let mut device = DeviceView {
-            id: DeviceId(1),
-            name: "memory".into(),
-            kind: DeviceKind::SharedMemory,
-            state: DeviceState::Online,
-            capacity_bytes: 1000,
-            used_bytes: 950,
-            reserved_bytes: 0,
-            watermark_high_permille: 900,
-            watermark_low_permille: 700,
-        };
+        let mut device = DeviceView::new(DeviceId(1), "memory", DeviceKind::SharedMemory, 1000);
+        device.used_bytes = 950;
         let candidates = [
             candidate(1, 200, 5, true),
             candidate(2, 200, 50, false),

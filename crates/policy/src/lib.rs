@@ -1,12 +1,31 @@
 //! Placement and movement as pure functions: a snapshot of the devices goes in, a decision or a plan comes out,
-//! each with the reason in words, so that it can be printed, dry-run and simulated.
+//! each with its reason, so that it can be printed, dry-run and simulated.
 //!
-//! This room must not know the engine, do I/O or read a clock: ages come with the snapshot.
+//! This room must not know the engine, do I/O or read a clock: ages come with the snapshot, and what is learned is kept
+//! by the caller, in records of this room ([`Heat`], [`Rhythm`]).
 
 mod drain;
+mod guard;
+mod heat;
 mod place;
+mod policies;
+mod policy;
+pub mod prefetch;
+mod reason;
+mod rhythm;
+pub mod schema;
+#[cfg(test)]
+mod testing;
 mod view;
 
-pub use drain::{Candidate, Plan, Planned, excess_bytes, plan_drain};
-pub use place::{Decision, PlaceRequest, Refusal, place, place_copy};
-pub use view::DeviceView;
+pub use drain::{Candidate, DrainPlan, Leaving, excess_bytes, plan_drain};
+pub use guard::{Guard, check_decision, check_plan};
+pub use heat::Heat;
+pub use place::{PlaceRequest, Placed, Refusal, place, place_copy};
+pub use policies::{
+    DataLocality, FastFirst, Foresight, HotData, MaxBandwidth, Next, User, by_name, from_schema, is_tracking, names,
+};
+pub use policy::{Action, Coming, Decision, Incoming, Limits, Plan, Planned, Policy, RangeView};
+pub use reason::Reason;
+pub use rhythm::{Burst, Rhythm};
+pub use view::{DeviceView, order, speed_preset, tier_order};

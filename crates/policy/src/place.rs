@@ -2,8 +2,8 @@
 
 use cenote_model::{DeviceId, Durability};
 
-use crate::DeviceView;
-use crate::view::bytes_words;
+use crate::view::{bytes_words, tier_order};
+use crate::{DeviceView, Incoming};
 
 /// What is to be placed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -18,7 +18,7 @@ pub struct PlaceRequest<'a> {
 
 /// Which device, and why.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Decision {
+pub struct Placed {
     /// The device.
     pub device: DeviceId,
     /// A sentence.
@@ -38,7 +38,7 @@ pub struct Refusal {
 ///
 /// The fastest tier whose use stays below its high watermark; if there is none, the fastest with room at all.
 /// `Sync` data go to persistent tiers only, `Bypass` data to the slowest persistent tier that has room.
-pub fn place(devices: &[DeviceView], request: &PlaceRequest<'_>) -> Result<Decision, Refusal> {
+pub fn place(devices: &[DeviceView], request: &PlaceRequest<'_>) -> Result<Placed, Refusal> {
     let persistent_only = matches!(request.durability, Durability::Sync | Durability::Bypass);
     let mut order = candidates(devices, request.avoid, persistent_only);
     if request.durability == Durability::Bypass {
@@ -48,22 +48,19 @@ pub fn place(devices: &[DeviceView], request: &PlaceRequest<'_>) -> Result<Decis
 }
 
 /// Chooses the persistent device for a copy of volatile data: the fastest persistent tier below its high watermark.
-pub fn place_copy(devices: &[DeviceView], bytes: u64, avoid: &[DeviceId]) -> Result<Decision, Refusal> {
+pub fn place_copy(devices: &[DeviceView], bytes: u64, avoid: &[DeviceId]) -> Result<Placed, Refusal> {
     let order = candidates(devices, avoid, true);
     let request = PlaceRequest { durability: Durability::Async, bytes, avoid };
     choose(&order, bytes).ok_or_else(|| refusal(devices, &request, true))
 }
 
 fn candidates<'a>(devices: &'a [DeviceView], avoid: &[DeviceId], persistent_only: bool) -> Vec<&'a DeviceView> {
-    let mut order: Vec<_> = devices
-        .iter()
-        .filter(|d| d.is_online() && !avoid.contains(&d.id) && (!persistent_only || d.kind.is_persistent()))
-        .collect();
-    order.sort_by_key(|d| (d.kind, d.id));
+    let mut order: Vec<_> = devices.iter().filter(|d| d.takes(persistent_only) && !avoid.contains(&d.id)).collect();
+    order.sort_by(|one, other| tier_order(one, other));
     order
 }
 
-fn choose(order: &[&DeviceView], bytes: u64) -> Option<Decision> {
+fn choose(order: &[&DeviceView], bytes: u64) -> Option<Placed> {
     let fits = |d: &&&DeviceView| d.free_bytes() >= bytes;
     if let Some((i, device)) = order.iter().enumerate().find(|(_, d)| fits(d) && d.below_high_with(bytes)) {
         let reason = if i == 0 {
@@ -71,10 +68,10 @@ fn choose(order: &[&DeviceView], bytes: u64) -> Option<Decision> {
         } else {
             format!("`{}` is the first tier below its high watermark; before it: {}", device.name, uses(&order[..i]))
         };
-        return Some(Decision { device: device.id, reason, past_watermarks: false });
+        return Some(Placed { device: device.id, reason, past_watermarks: false });
     }
     let device = order.iter().find(fits)?;
-    Some(Decision {
+    Some(Placed {
         device: device.id,
         reason: format!("every tier is above its high watermark; `{}` is the first that still has room", device.name),
         past_watermarks: true,
@@ -85,9 +82,14 @@ fn uses(devices: &[&DeviceView]) -> String {
     devices.iter().map(|d| d.use_words()).collect::<Vec<_>>().join(", ")
 }
 
+/// Why nothing can take these bytes.
+pub(crate) fn refusal_for(devices: &[DeviceView], incoming: &Incoming<'_>) -> Refusal {
+    let request = PlaceRequest { durability: incoming.durability, bytes: incoming.bytes, avoid: incoming.avoid };
+    refusal(devices, &request, incoming.persistent_only())
+}
+
 fn refusal(devices: &[DeviceView], request: &PlaceRequest<'_>, persistent_only: bool) -> Refusal {
-    let mut all: Vec<_> = devices.iter().collect();
-    all.sort_by_key(|d| (d.kind, d.id));
+    let all = crate::view::order(devices);
     let what = if persistent_only { "no persistent tier" } else { "no tier" };
     Refusal { reason: format!("{what} has room for {}: {}", bytes_words(request.bytes), uses(&all)) }
 }
@@ -99,17 +101,7 @@ mod tests {
     use super::*;
 
     fn device(id: u16, kind: DeviceKind, used: u64) -> DeviceView {
-        DeviceView {
-            id: DeviceId(id),
-            name: format!("t{id}"),
-            kind,
-            state: DeviceState::Online,
-            capacity_bytes: 1000,
-            used_bytes: used,
-            reserved_bytes: 0,
-            watermark_high_permille: 900,
-            watermark_low_permille: 700,
-        }
+        DeviceView { used_bytes: used, ..DeviceView::new(DeviceId(id), &format!("t{id}"), kind, 1000) }
     }
     fn request(durability: Durability, bytes: u64) -> PlaceRequest<'static> {
         PlaceRequest { durability, bytes, avoid: &[] }

@@ -1,13 +1,16 @@
-use cenote_model::{DeviceId, DeviceKind, DeviceState};
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use cenote_model::{DeviceId, DeviceKind, DeviceState, Speed};
 
 /// What placement needs to know of a device.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct DeviceView {
     /// Its id.
     pub id: DeviceId,
     /// Its name, for reasons.
-    pub name: String,
-    /// What it is made of; the order of kinds is the order of tiers.
+    pub name: Arc<str>,
+    /// What it is made of.
     pub kind: DeviceKind,
     /// Where it is in its life.
     pub state: DeviceState,
@@ -17,16 +20,55 @@ pub struct DeviceView {
     pub used_bytes: u64,
     /// Bytes leased, or waiting for readers to leave.
     pub reserved_bytes: u64,
+    /// Of the used bytes those that have a copy on another device, so that they can leave without I/O; 0 if unknown.
+    pub evictable_bytes: u64,
     /// Draining starts above this…
     pub watermark_high_permille: u16,
     /// …and goes down to this.
     pub watermark_low_permille: u16,
+    /// How fast it is: as measured, or [`speed_preset`].
+    pub speed: Speed,
+    /// Bytes that are being read from it or are known to be read next, in the foreground and in the background.
+    pub queued_read_bytes: u64,
+    /// Bytes that are being written to it or are known to be written next.
+    pub queued_write_bytes: u64,
+    /// Share of the last seconds in which it was at work for the foreground: 0 to 1; 0 if unknown.
+    pub busy: f32,
+    /// Bytes a second that background movement to and from it may take; none: no limit.
+    pub budget_bytes_per_s: Option<f64>,
+    /// True if it is a cache of the tier below (`use=cache`): it holds only bytes that have a copy there.
+    pub is_cache: bool,
 }
 
 impl DeviceView {
+    /// An empty device that is online, unmeasured, with the usual watermarks.
+    pub fn new(id: DeviceId, name: &str, kind: DeviceKind, capacity_bytes: u64) -> Self {
+        Self {
+            id,
+            name: name.into(),
+            kind,
+            state: DeviceState::Online,
+            capacity_bytes,
+            used_bytes: 0,
+            reserved_bytes: 0,
+            evictable_bytes: 0,
+            watermark_high_permille: cenote_model::WATERMARK_HIGH_DEFAULT_PERMILLE,
+            watermark_low_permille: cenote_model::WATERMARK_LOW_DEFAULT_PERMILLE,
+            speed: speed_preset(kind),
+            queued_read_bytes: 0,
+            queued_write_bytes: 0,
+            busy: 0.0,
+            budget_bytes_per_s: None,
+            is_cache: false,
+        }
+    }
     /// Bytes that could be given out now.
     pub fn free_bytes(&self) -> u64 {
         self.capacity_bytes.saturating_sub(self.used_bytes).saturating_sub(self.reserved_bytes)
+    }
+    /// Bytes taken, those leased included.
+    pub fn taken_bytes(&self) -> u64 {
+        self.used_bytes.saturating_add(self.reserved_bytes).min(self.capacity_bytes)
     }
     /// Bytes of use at which draining starts.
     pub fn high_bytes(&self) -> u64 {
@@ -36,25 +78,82 @@ impl DeviceView {
     pub fn low_bytes(&self) -> u64 {
         permille(self.capacity_bytes, self.watermark_low_permille)
     }
+    /// Bytes that can be added without passing the high watermark.
+    pub fn room_bytes(&self) -> u64 {
+        self.high_bytes().saturating_sub(self.used_bytes.saturating_add(self.reserved_bytes))
+    }
     /// True if it takes new data.
     pub fn is_online(&self) -> bool {
         self.state == DeviceState::Online
+    }
+    /// True if new bytes of that durability may be placed on it: it is online, no mere cache, and persistent where they
+    /// must be.
+    pub fn takes(&self, persistent_only: bool) -> bool {
+        self.is_online() && !self.is_cache && (!persistent_only || self.kind.is_persistent())
     }
     /// True if use, with `more` added, stays at or below the high watermark.
     pub fn below_high_with(&self, more: u64) -> bool {
         self.used_bytes.saturating_add(self.reserved_bytes).saturating_add(more) <= self.high_bytes()
     }
+    /// Nanoseconds until so many bytes are written, what is queued included.
+    pub fn write_done_ns(&self, bytes: u64) -> f64 {
+        self.queue_ns() + self.speed.write_ns(bytes)
+    }
+    /// Nanoseconds until so many bytes are read, what is queued included.
+    pub fn read_done_ns(&self, bytes: u64) -> f64 {
+        self.queue_ns() + self.speed.read_ns(bytes)
+    }
+    /// Nanoseconds that what is queued will keep it at work.
+    pub fn queue_ns(&self) -> f64 {
+        let ns = |bytes: u64, bandwidth: f64| if bytes == 0 { 0.0 } else { bytes as f64 * 1e9 / bandwidth };
+        ns(self.queued_read_bytes, self.speed.read_bandwidth) + ns(self.queued_write_bytes, self.speed.write_bandwidth)
+    }
+    /// Use in per cent.
+    pub fn use_percent(&self) -> u8 {
+        (u128::from(self.taken_bytes()) * 100).checked_div(u128::from(self.capacity_bytes)).unwrap_or(100) as u8
+    }
     /// Use in words: `memory 98% of 64 MiB`.
     pub fn use_words(&self) -> String {
-        let taken = self.capacity_bytes - self.free_bytes();
-        let percent = (u128::from(taken) * 100).checked_div(u128::from(self.capacity_bytes)).unwrap_or(100);
         let state = match self.state {
             DeviceState::Online => "",
             DeviceState::Draining => ", draining",
             DeviceState::Failed => ", failed",
         };
-        format!("`{}` ({}) {percent}% of {}{state}", self.name, self.kind.word(), bytes_words(self.capacity_bytes))
+        let capacity = bytes_words(self.capacity_bytes);
+        format!("`{}` ({}) {}% of {capacity}{state}", self.name, self.kind.word(), self.use_percent())
     }
+}
+
+/// How fast a device of that kind is taken to be as long as nobody has measured it: kinds are in the order of
+/// [`DeviceKind`], each some times slower than the one before. Figures after the table of devices in the Hermes paper.
+pub fn speed_preset(kind: DeviceKind) -> Speed {
+    let line = |latency_ns: f64, read: f64, write: f64| Speed {
+        read_latency_ns: latency_ns,
+        write_latency_ns: latency_ns,
+        read_bandwidth: read * 1e6,
+        write_bandwidth: write * 1e6,
+    };
+    match kind {
+        DeviceKind::SharedMemory => line(200.0, 13_000.0, 10_000.0),
+        DeviceKind::PersistentMemory => line(400.0, 6_000.0, 3_000.0),
+        DeviceKind::File => line(20e3, 2_800.0, 1_900.0),
+        DeviceKind::Directory => line(60e3, 550.0, 500.0),
+        DeviceKind::S3 => line(10e6, 110.0, 100.0),
+        DeviceKind::Swift => line(15e6, 100.0, 90.0),
+    }
+}
+
+/// Orders two devices as tiers: who writes 1 MiB sooner is above; ties by kind, then id.
+pub fn tier_order(one: &DeviceView, other: &DeviceView) -> Ordering {
+    let ns = |device: &DeviceView| device.speed.write_ns(1 << 20);
+    ns(one).total_cmp(&ns(other)).then(one.kind.cmp(&other.kind)).then(one.id.cmp(&other.id))
+}
+
+/// The devices from the fastest tier to the slowest.
+pub fn order(devices: &[DeviceView]) -> Vec<&DeviceView> {
+    let mut all: Vec<_> = devices.iter().collect();
+    all.sort_by(|one, other| tier_order(one, other));
+    all
 }
 
 fn permille(bytes: u64, part: u16) -> u64 {
@@ -74,5 +173,48 @@ pub(crate) fn bytes_words(bytes: u64) -> String {
         format!("{value:.0} {}", UNITS[unit])
     } else {
         format!("{value:.1} {}", UNITS[unit])
+    }
+}
+
+/// A time for a person.
+pub(crate) fn ns_words(ns: f64) -> String {
+    match ns.abs() {
+        under if under < 1e3 => format!("{ns:.0} ns"),
+        under if under < 1e6 => format!("{:.1} µs", ns / 1e3),
+        under if under < 1e9 => format!("{:.1} ms", ns / 1e6),
+        _ => format!("{:.1} s", ns / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiers_are_ordered_by_what_was_measured_else_by_kind() {
+        let kinds = DeviceKind::ALL;
+        let mut devices: Vec<_> = kinds
+            .iter()
+            .rev()
+            .enumerate()
+            .map(|(i, kind)| DeviceView::new(DeviceId(i as u16), "t", *kind, 1))
+            .collect();
+        let order_of = |devices: &[DeviceView]| order(devices).iter().map(|d| d.kind).collect::<Vec<_>>();
+        assert_eq!(order_of(&devices), kinds, "unmeasured: the order of kinds");
+        devices[3].speed = speed_preset(DeviceKind::SharedMemory);
+        devices[5].speed = speed_preset(DeviceKind::Swift);
+        assert_eq!(order_of(&devices)[0], DeviceKind::File);
+        devices[5].speed.write_bandwidth = f64::NAN;
+        assert_eq!(order_of(&devices).len(), 6, "nonsense is ordered too");
+    }
+
+    #[test]
+    fn what_is_queued_counts() {
+        let mut device = DeviceView::new(DeviceId(1), "ssd", DeviceKind::Directory, 1 << 30);
+        let idle = device.write_done_ns(1 << 20);
+        device.queued_read_bytes = 550_000_000;
+        assert!((device.write_done_ns(1 << 20) - idle - 1e9).abs() < 1e3);
+        device.used_bytes = u64::MAX;
+        assert_eq!((device.free_bytes(), device.room_bytes(), device.use_percent()), (0, 0, 100));
     }
 }

@@ -126,6 +126,7 @@ impl Host {
     pub fn client(&self, who: SessionInfo, ring_bytes: u64) -> Result<Client> {
         let session = self.service.session_open(who)?;
         let file = self.control.client_create(who.pid, ring_bytes)?;
+        file.counters().set_session(session.0);
         Ok(Client { session, file })
     }
     /// Closes the sessions of processes that are gone, and forgets their files.
@@ -206,6 +207,7 @@ fn with_devices(dir: &Path, config: &StoreConfig) -> Result<StoreConfig> {
             capacity_bytes: capacity.next_multiple_of(16 << 20),
             watermark_high_permille: 800,
             watermark_low_permille: 600,
+            options: cenote_model::TierOptions::default(),
         };
         config.devices = vec![
             tier("memory", DeviceKind::SharedMemory, PathBuf::new(), memory.clamp(32 << 20, 64 << 30)),
@@ -213,7 +215,8 @@ fn with_devices(dir: &Path, config: &StoreConfig) -> Result<StoreConfig> {
         ];
     }
     for device in &mut config.devices {
-        if device.kind != DeviceKind::SharedMemory && device.path.is_relative() {
+        let has_path = device.kind != DeviceKind::SharedMemory && !device.kind.is_object();
+        if has_path && device.path.is_relative() {
             device.path = dir.join(&device.path);
         }
     }

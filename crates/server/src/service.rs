@@ -1,4 +1,4 @@
-//! An engine with the threads that it needs: one that ticks, two that do its I/O.
+//! An engine with the threads that it needs: one that ticks, two that do its I/O, one that measures its devices.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -6,9 +6,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use cenote_device::control::is_counting;
 use cenote_device::{Device, fork};
-use cenote_model::{DeviceId, Error, ErrorKind, Request, Response, Result};
-use cenote_store::{Engine, Job, Outcome, SessionId, SessionInfo, Ticket};
+use cenote_model::{DeviceId, Error, ErrorKind, Request, Response, Result, Timed};
+use cenote_store::{Engine, Job, JobDone, Outcome, REQUESTS_TIMED_IN, SessionId, SessionInfo, Ticket};
+
+use crate::profile::QUIET;
 
 /// Called once with the response to a request that could not be answered at once.
 pub type Reply = Box<dyn FnOnce(Response) + Send>;
@@ -29,8 +32,8 @@ pub struct Service {
     generation: u64,
 }
 
-struct Shared {
-    engine: Mutex<Guarded>,
+pub(crate) struct Shared {
+    pub(crate) engine: Mutex<Guarded>,
     jobs: Mutex<VecDeque<Job>>,
     jobs_wake: Condvar,
     tick_lock: Mutex<()>,
@@ -40,15 +43,23 @@ struct Shared {
     /// The service's own threads that want the engine. Those who bring requests let them go first: locks are not fair,
     /// and a stream of requests must not keep the engine from syncing its journal.
     turns_due: AtomicUsize,
-    requests: AtomicU64,
-    stop: AtomicBool,
+    pub(crate) requests: AtomicU64,
+    pub(crate) stop: AtomicBool,
+    /// Nothing was asked for a while.
+    pub(crate) quiet: AtomicBool,
+    /// The engine has a device to be measured.
+    pub(crate) profile_due: Mutex<bool>,
+    pub(crate) profile_wake: Condvar,
 }
 
-struct Guarded {
+pub(crate) struct Guarded {
     /// `None` once closed.
-    engine: Option<Engine>,
-    waiters: HashMap<Ticket, Reply>,
+    pub(crate) engine: Option<Engine>,
+    /// With when each came.
+    waiters: HashMap<Ticket, (Reply, Instant)>,
     jobs_running: usize,
+    /// Counts requests, to time one in so many.
+    handled: u32,
 }
 
 /// The engine, locked: for many requests in one go.
@@ -60,9 +71,10 @@ pub struct Handling<'a> {
 
 impl Service {
     /// Starts the threads of an engine.
-    pub fn start(engine: Engine) -> Arc<Self> {
+    pub fn start(mut engine: Engine) -> Arc<Self> {
+        engine.set_counting(is_counting());
         let shared = Arc::new(Shared {
-            engine: Mutex::new(Guarded { engine: Some(engine), waiters: HashMap::new(), jobs_running: 0 }),
+            engine: Mutex::new(Guarded { engine: Some(engine), waiters: HashMap::new(), jobs_running: 0, handled: 0 }),
             jobs: Mutex::new(VecDeque::new()),
             jobs_wake: Condvar::new(),
             tick_lock: Mutex::new(()),
@@ -71,8 +83,14 @@ impl Service {
             turns_due: AtomicUsize::new(0),
             requests: AtomicU64::new(0),
             stop: AtomicBool::new(false),
+            quiet: AtomicBool::new(false),
+            profile_due: Mutex::new(false),
+            profile_wake: Condvar::new(),
         });
-        let mut threads = vec![spawn("cenote-tick", &shared, Shared::tick_loop)];
+        let mut threads = vec![
+            spawn("cenote-tick", &shared, Shared::tick_loop),
+            spawn("cenote-profile", &shared, Shared::profile_loop),
+        ];
         threads.extend((0..JOB_THREADS).map(|_| spawn("cenote-job", &shared, Shared::job_loop)));
         Arc::new(Self { shared, threads: Mutex::new(threads), generation: fork::generation() })
     }
@@ -126,6 +144,7 @@ impl Service {
         self.shared.stop.store(true, Ordering::SeqCst);
         self.shared.kick();
         self.shared.wake_job_threads();
+        self.shared.profile_now();
         for thread in std::mem::take(&mut *lock(&self.threads)) {
             let _ = thread.join();
         }
@@ -134,7 +153,7 @@ impl Service {
             (guard.engine.take(), std::mem::take(&mut guard.waiters))
         };
         let result = engine.map_or(Ok(()), |mut engine| engine.close());
-        for (_, reply) in waiters {
+        for (_, (reply, _)) in waiters {
             reply(Response::Failed(closed()));
         }
         result
@@ -177,11 +196,18 @@ impl Handling<'_> {
         later: impl FnOnce() -> Reply,
     ) -> Option<Response> {
         let guard = self.guard.as_mut().expect("locked until dropped");
+        guard.handled = guard.handled.wrapping_add(1);
+        let is_timed = guard.handled.is_multiple_of(REQUESTS_TIMED_IN) && is_counting();
         let Some(engine) = guard.engine.as_mut() else { return Some(Response::Failed(closed())) };
-        match engine.handle(session, seq, request) {
+        let timed = is_timed.then(|| (request.timed(), Instant::now()));
+        let outcome = engine.handle(session, seq, request);
+        if let Some((what, begin)) = timed.filter(|(what, _)| *what != Timed::Flush) {
+            engine.note_took(what, nanos(begin));
+        }
+        match outcome {
             Outcome::Ready(response) => Some(response),
             Outcome::Wait(ticket) => {
-                guard.waiters.insert(ticket, later());
+                guard.waiters.insert(ticket, (later(), Instant::now()));
                 self.waits = true;
                 None
             }
@@ -209,7 +235,7 @@ impl Shared {
         }
     }
     /// Makes the tick thread tick now.
-    fn kick(&self) {
+    pub(crate) fn kick(&self) {
         self.idle.store(false, Ordering::Relaxed);
         drop(lock(&self.tick_lock));
         self.tick_wake.notify_one();
@@ -219,14 +245,18 @@ impl Shared {
         self.jobs_wake.notify_all();
     }
     fn tick_loop(&self) {
-        let (mut seen, mut active_at) = (0, Instant::now());
+        let (mut seen, mut active_at, mut asked_at) = (0, Instant::now(), Instant::now());
         while !self.stop.load(Ordering::SeqCst) {
             let working = self.turn(None);
             let requests = self.requests.load(Ordering::Relaxed);
+            if requests != seen {
+                asked_at = Instant::now();
+            }
             if requests != seen || working {
                 (seen, active_at) = (requests, Instant::now());
             }
             let busy = active_at.elapsed() < BUSY_LINGER;
+            self.quiet.store(asked_at.elapsed() >= QUIET, Ordering::SeqCst);
             let guard = lock(&self.tick_lock);
             self.idle.store(!busy, Ordering::SeqCst);
             if !busy && self.requests.load(Ordering::SeqCst) != seen {
@@ -250,21 +280,23 @@ impl Shared {
                     jobs = self.jobs_wake.wait(jobs).unwrap_or_else(std::sync::PoisonError::into_inner);
                 }
             };
+            let (timed, begin) = (job.timed(), Instant::now());
             let done = job.run();
-            self.turn(Some(done));
+            self.turn(Some((done, timed, nanos(begin))));
         }
     }
     /// One turn of the engine: takes in a finished job, ticks, hands out jobs, delivers responses.
     /// True if jobs are under way.
-    fn turn(&self, done: Option<cenote_store::JobDone>) -> bool {
+    fn turn(&self, done: Option<(JobDone, Timed, u64)>) -> bool {
         let mut fresh = VecDeque::new();
-        let (finished, running) = {
+        let (finished, running, measure) = {
             self.turns_due.fetch_add(1, Ordering::SeqCst);
             let mut guard = lock(&self.engine);
             self.turns_due.fetch_sub(1, Ordering::SeqCst);
             let guard = &mut *guard;
             let Some(engine) = guard.engine.as_mut() else { return false };
-            if let Some(done) = done {
+            if let Some((done, timed, ns)) = done {
+                engine.note_took(timed, ns);
                 engine.finish_job(done);
                 guard.jobs_running -= 1;
             }
@@ -278,10 +310,17 @@ impl Shared {
             let finished: Vec<(Reply, Response)> = engine
                 .take_finished()
                 .into_iter()
-                .filter_map(|(ticket, response)| guard.waiters.remove(&ticket).map(|reply| (reply, response)))
+                .filter_map(|(ticket, response)| {
+                    let (reply, begin) = guard.waiters.remove(&ticket)?;
+                    engine.note_took(Timed::Flush, nanos(begin));
+                    Some((reply, response))
+                })
                 .collect();
-            (finished, guard.jobs_running > 0)
+            (finished, guard.jobs_running > 0, engine.is_measuring_due(self.quiet.load(Ordering::SeqCst)))
         };
+        if measure {
+            self.profile_now();
+        }
         if !fresh.is_empty() {
             lock(&self.jobs).append(&mut fresh);
             self.jobs_wake.notify_all();
@@ -296,6 +335,11 @@ impl Shared {
 /// Locks, whatever happened to another thread that held it.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Nanoseconds since then.
+fn nanos(begin: Instant) -> u64 {
+    begin.elapsed().as_nanos() as u64
 }
 
 fn spawn(name: &str, shared: &Arc<Shared>, body: fn(&Shared)) -> JoinHandle<()> {

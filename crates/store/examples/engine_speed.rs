@@ -101,6 +101,7 @@ fn run(seams: Seams, objects: u64) {
         capacity_bytes: 1 << 40,
         watermark_high_permille: 900,
         watermark_low_permille: 700,
+        options: cenote_model::TierOptions::default(),
     };
     let config = StoreConfig { devices: vec![device], ..StoreConfig::default() };
     let mut engine = Engine::create_with_id(seams, StoreId(1), &config).expect("a store");

@@ -15,6 +15,7 @@ mod map;
 mod objects;
 mod persist;
 mod placing;
+mod profile;
 mod rebuild;
 mod reclaim;
 mod replay;
@@ -29,4 +30,4 @@ mod undo;
 mod work;
 
 pub use api::{Outcome, RecoveryReport, RolledBack, Seams, SessionId, SessionInfo, StoreSummary, Ticket, Tuning};
-pub use engine::{Engine, Job, JobDone};
+pub use engine::{Engine, Job, JobDone, Measurement, REQUESTS_TIMED_IN};

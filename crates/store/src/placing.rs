@@ -29,6 +29,8 @@ pub(crate) enum Action {
     Move { dev: u8, base: u64 },
     /// It has a copy, and the copy becomes the only place.
     Evict,
+    /// It is read from there, and the place where it was is kept as its copy: going back costs no I/O.
+    Promote { dev: u8, base: u64 },
     /// It becomes two, the second one from this byte of it on, where a checksum unit begins: no device has room for a
     /// copy in one piece.
     Split { at: u32 },
@@ -89,6 +91,7 @@ impl State {
     /// True if the extent is still what it was and what is to become of it makes sense.
     pub fn can_place(&mut self, placing: &Placing) -> bool {
         let Placing { target, was, action } = *placing;
+        let volatile = self.space.is_volatile(was.0);
         self.target_mut(target).is_some_and(|ext| {
             let copied = ext.copy != NO_DEVICE;
             identity(ext) == was
@@ -96,6 +99,8 @@ impl State {
                     // A copy may take the place of another one, whose device is being emptied.
                     Action::Copy { dev, .. } => ext.copy != dev,
                     Action::Move { .. } => true,
+                    // What is kept as the copy must be one that survives power loss.
+                    Action::Promote { dev, .. } => ext.dev != dev && ext.copy != dev && (copied || !volatile),
                     Action::Evict => copied,
                     Action::Split { at } => at > 0 && at < ext.len && (ext.skip + at).is_multiple_of(UNIT),
                 }
@@ -138,7 +143,9 @@ impl State {
             let Some(ext) = self.target_mut(target).cloned() else { continue };
             match placing.action {
                 Action::Copy { dev, base } => self.space.shared.touch_place(&ext, dev, base),
-                Action::Move { .. } => self.space.shared.touch_place(&ext, ext.dev, ext.run_offset),
+                Action::Move { .. } | Action::Promote { .. } => {
+                    self.space.shared.touch_place(&ext, ext.dev, ext.run_offset);
+                }
                 Action::Evict | Action::Split { .. } => {}
             }
         }
@@ -162,6 +169,16 @@ impl State {
                 // A copy that it had stays if the new place is volatile; else it goes with the old place.
                 *ext = Ext { copy: dev, copy_base: base, ..before.clone() }.at_copy();
                 self.space.drop_ext(&before, tag);
+            }
+            Action::Promote { dev, base } => {
+                // Of two places that it had, the slower one stays the copy.
+                let has_copy = before.copy != NO_DEVICE;
+                let (copy, copy_base) =
+                    if has_copy { (before.copy, before.copy_base) } else { (before.dev, before.run_offset) };
+                *ext = Ext { dev, run_offset: base, copy, copy_base, ..before.clone() }.trimmed();
+                if has_copy {
+                    self.space.drop_place(&before, before.dev, before.run_offset, tag);
+                }
             }
             // Both parts stay where they are, and touch no unit together.
             Action::Split { at } => {

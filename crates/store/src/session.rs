@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use cenote_model::{ContainerId, KeyCode, Run};
 
+use crate::engine::SessionCounts;
 use crate::{SessionId, SessionInfo};
 
 /// Answers remembered for each session.
@@ -33,6 +34,8 @@ pub(crate) struct Session {
     pub leases: BTreeMap<(u8, u64), u64>,
     /// Snapshots that it reads.
     pub pins: BTreeSet<ContainerId>,
+    /// What it did, for those who look on.
+    pub counts: SessionCounts,
     outcomes: VecDeque<Recorded>,
     seq_max: u64,
 }

@@ -1,7 +1,7 @@
 //! What is known of a store before anything else: its id, devices and rights. And the stamp on each device.
 
 use cenote_device::{Device, MetaDir};
-use cenote_model::{DeviceId, DeviceKind, DeviceSpec, DeviceState, Error, ErrorKind, Result, StoreId};
+use cenote_model::{DeviceId, DeviceKind, DeviceSpec, DeviceState, Error, ErrorKind, Result, StoreId, TierOptions};
 
 use crate::codec::{Decoded, Decoder, Encode, Malformed};
 use crate::space::DeviceSlot;
@@ -11,7 +11,10 @@ use crate::sums::sum_of;
 pub(crate) const SUPERBLOCK: &str = "superblock";
 const MAGIC: [u8; 8] = *b"CENOTE\0\0";
 const STAMP_MAGIC: [u8; 8] = *b"CENOTED\0";
-const VERSION: u32 = 1;
+/// Version 2 has the options of tiers; its predecessor has none.
+const VERSION: u32 = 2;
+const VERSION_MIN: u32 = 1;
+const STAMP_VERSION: u32 = 1;
 /// Smallest allocation unit of a device.
 const UNIT_BYTES_MIN: u32 = 512;
 /// Magic, version, checksum.
@@ -68,19 +71,19 @@ impl SuperblockDevice {
         bytes.put_u64(self.spec.capacity_bytes);
         bytes.put_u16(self.spec.watermark_high_permille);
         bytes.put_u16(self.spec.watermark_low_permille);
+        bytes.put_u16(self.spec.options.len() as u16);
+        for (name, value) in self.spec.options.iter() {
+            bytes.put_bytes(name.as_bytes());
+            bytes.put_bytes(value.as_bytes());
+        }
         bytes.put_u32(self.unit_bytes);
         bytes.put_u64(self.segment_bytes);
         bytes.put_u64(self.incarnation);
     }
-    fn decode(from: &mut Decoder<'_>) -> Decoded<Self> {
+    fn decode(from: &mut Decoder<'_>, version: u32) -> Decoded<Self> {
         let id = DeviceId(from.u16()?);
         let flags = from.u8()?;
-        let kind = match from.u8()? {
-            0 => DeviceKind::SharedMemory,
-            1 => DeviceKind::File,
-            2 => DeviceKind::Directory,
-            _ => return Err(Malformed("an unknown kind of device")),
-        };
+        let kind = DeviceKind::from_code(from.u8()?).ok_or(Malformed("an unknown kind of device"))?;
         let name = from.text()?;
         let path = path_of(from.bytes()?);
         let spec = DeviceSpec {
@@ -90,6 +93,7 @@ impl SuperblockDevice {
             capacity_bytes: from.u64()?,
             watermark_high_permille: from.u16()?,
             watermark_low_permille: from.u16()?,
+            options: if version == 1 { TierOptions::default() } else { options_of(from)? },
         };
         let (unit_bytes, segment_bytes, incarnation) = (from.u32()?, from.u64()?, from.ordinal()?);
         if unit_bytes < UNIT_BYTES_MIN || segment_bytes == 0 {
@@ -101,6 +105,11 @@ impl SuperblockDevice {
         let (removed, draining) = (flags & 1 != 0, flags & 2 != 0);
         Ok(Self { id, spec, removed, draining, unit_bytes, segment_bytes, incarnation })
     }
+}
+
+fn options_of(from: &mut Decoder<'_>) -> Decoded<TierOptions> {
+    let count = from.u16()?;
+    (0..count).map(|_| Ok((from.text()?, from.text()?))).collect()
 }
 
 #[cfg(unix)]
@@ -127,7 +136,7 @@ impl Superblock {
         bytes
     }
     pub fn decode(bytes: &[u8]) -> Result<Self> {
-        let body = open(bytes, MAGIC, "superblock")?;
+        let (version, body) = open(bytes, MAGIC, "superblock", VERSION)?;
         let read = |from: &mut Decoder<'_>| -> Decoded<Self> {
             let id = StoreId(from.u128()?);
             let mut users = || -> Decoded<Vec<u32>> {
@@ -136,7 +145,7 @@ impl Superblock {
             };
             let (writers, readers) = (users()?, users()?);
             let count = from.count(40)?;
-            let devices = (0..count).map(|_| SuperblockDevice::decode(from)).collect::<Decoded<_>>()?;
+            let devices = (0..count).map(|_| SuperblockDevice::decode(from, version)).collect::<Decoded<_>>()?;
             from.end()?;
             Ok(Self { id, writers, readers, devices })
         };
@@ -162,8 +171,8 @@ fn seal(bytes: &mut [u8]) {
     bytes[12..16].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Checks magic, version and checksum; gives what follows them.
-fn open(bytes: &[u8], magic: [u8; 8], what: &str) -> Result<Vec<u8>> {
+/// Checks magic, version and checksum; gives the version and what follows them.
+fn open(bytes: &[u8], magic: [u8; 8], what: &str, newest: u32) -> Result<(u32, Vec<u8>)> {
     if bytes.len() < HEAD || bytes[..8] != magic {
         return Err(damaged(what, "it does not begin like one"));
     }
@@ -173,12 +182,13 @@ fn open(bytes: &[u8], magic: [u8; 8], what: &str) -> Result<Vec<u8>> {
     if sum_of(&plain) != number(12) {
         return Err(damaged(what, "its checksum does not match"));
     }
-    if number(8) != VERSION {
+    let version = number(8);
+    if !(VERSION_MIN..=newest).contains(&version) {
         return Err(Error::new(ErrorKind::VersionMismatch, what)
-            .because(format!("its version is {}, this program reads {VERSION}", number(8)))
+            .because(format!("its version is {version}, this program reads up to {newest}"))
             .try_next("use the version of Cenote that wrote it"));
     }
-    Ok(plain.split_off(HEAD))
+    Ok((version, plain.split_off(HEAD)))
 }
 
 #[cold]
@@ -200,7 +210,7 @@ impl Stamp {
     pub const LEN: usize = STAMP_LEN;
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = STAMP_MAGIC.to_vec();
-        bytes.put_u32(VERSION);
+        bytes.put_u32(STAMP_VERSION);
         bytes.put_u32(0);
         bytes.put_u128(self.store.0);
         bytes.put_u16(self.device.0);
@@ -218,12 +228,24 @@ impl Stamp {
         device.write_at(0, &bytes[..head])?;
         device.sync()
     }
+    /// Reads that of a device, which must be the one that is meant.
+    pub fn read(device: &dyn Device, store: StoreId, id: DeviceId) -> Result<Self> {
+        let mut bytes = vec![0; Self::LEN];
+        device.read_at(0, &mut bytes)?;
+        let stamp = Self::decode(&bytes)?;
+        if stamp.store != store || stamp.device != id {
+            return Err(Error::new(ErrorKind::Corrupt, "the stamp of the device")
+                .because("it belongs to another store or device")
+                .try_next("put the right device in its place"));
+        }
+        Ok(stamp)
+    }
     /// True if there is none in these bytes: it was never written, or not to its end.
     pub fn is_missing(bytes: &[u8]) -> bool {
         bytes[..STAMP_MAGIC.len()].iter().all(|byte| *byte == 0)
     }
     pub fn decode(bytes: &[u8]) -> Result<Self> {
-        let body = open(bytes, STAMP_MAGIC, "the stamp of a device")?;
+        let (_, body) = open(bytes, STAMP_MAGIC, "the stamp of a device", STAMP_VERSION)?;
         let read = |from: &mut Decoder<'_>| -> Decoded<Self> {
             Ok(Self { store: StoreId(from.u128()?), device: DeviceId(from.u16()?), incarnation: from.ordinal()? })
         };
@@ -243,6 +265,7 @@ mod tests {
             capacity_bytes: 1 << 30,
             watermark_high_permille: 900,
             watermark_low_permille: 700,
+            options: [("compress".to_owned(), "zstd".to_owned())].into_iter().collect(),
         };
         let device = SuperblockDevice {
             id: DeviceId(7),
@@ -276,7 +299,7 @@ mod tests {
     #[test]
     fn a_newer_version_is_named() {
         let mut bytes = example().encode();
-        bytes[8] = 2;
+        bytes[8] = 3;
         seal(&mut bytes);
         assert_eq!(Superblock::decode(&bytes).unwrap_err().kind(), ErrorKind::VersionMismatch);
     }

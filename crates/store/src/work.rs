@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use cenote_device::aligned::AlignedBuf;
-use cenote_device::{Device, MetaDir};
-use cenote_model::{Error, ErrorKind, Result};
+use cenote_device::{Clock, Device, Devices, MetaDir};
+use cenote_model::{DeviceId, DeviceSpec, Error, ErrorKind, Result, Seen, StoreId, Timed};
 
 use crate::sums::{UNIT, sum_of};
+use crate::superblock::Stamp;
 use crate::syncs::{Log, Syncs};
 
 /// What a copy writes at once, at most; a multiple of the checksum unit.
@@ -16,12 +17,15 @@ const GATHERED_BYTES: usize = 4 << 20;
 pub struct Job {
     pub(crate) id: u64,
     pub(crate) work: Work,
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
 /// A job that was run, to be given to [`crate::Engine::finish_job`].
 pub struct JobDone {
     pub(crate) id: u64,
     pub(crate) result: Done,
+    /// What copying showed of the devices.
+    pub(crate) seen: Vec<(Arc<dyn Device>, Seen)>,
 }
 
 /// What a job does.
@@ -32,6 +36,7 @@ pub(crate) enum Work {
     MakeLog { meta: Arc<dyn MetaDir>, name: String, bytes: u64 },
     WriteCheckpoint { meta: Arc<dyn MetaDir>, name: String, bytes: Vec<u8>, remove: Vec<String> },
     Check { parts: Vec<Part> },
+    Reopen { devices: Arc<dyn Devices>, store: StoreId, id: DeviceId, spec: Box<DeviceSpec> },
 }
 
 /// How it ended.
@@ -45,6 +50,8 @@ pub(crate) enum Done {
     WriteCheckpoint(Result<()>),
     /// What is wrong with each part.
     Check(Vec<Option<String>>),
+    /// The device and what its stamp says.
+    Reopen(Result<(Arc<dyn Device>, Stamp)>),
 }
 
 /// Whole checksum units of a run.
@@ -73,21 +80,35 @@ pub(crate) enum CopyFailure {
 }
 
 impl Job {
+    /// What its time counts as.
+    pub fn timed(&self) -> Timed {
+        match self.work {
+            Work::SyncLog { .. } => Timed::SyncJournal,
+            Work::SyncDevices { .. } => Timed::SyncDevices,
+            Work::Copy(_) => Timed::Copy,
+            Work::MakeLog { .. } => Timed::MakeJournal,
+            Work::WriteCheckpoint { .. } => Timed::Checkpoint,
+            Work::Check { .. } => Timed::Verify,
+            Work::Reopen { .. } => Timed::Reopen,
+        }
+    }
     /// Does the I/O.
     pub fn run(self) -> JobDone {
+        let mut seen = Vec::new();
         let result = match self.work {
             Work::SyncLog { file } => Done::SyncLog(file.sync()),
             Work::SyncDevices { devices } => {
                 Done::SyncDevices(devices.iter().map(|(device, syncs)| syncs.sync(device.as_ref())).collect())
             }
             Work::Copy(copy) => {
-                let (results, sync_failed) = copy.run();
+                let (results, sync_failed) = copy.run(&*self.clock, &mut seen);
                 Done::Copy(results, sync_failed)
             }
             Work::MakeLog { meta, name, bytes } => Done::MakeLog(make_log(meta.as_ref(), &name, bytes)),
             Work::WriteCheckpoint { meta, name, bytes, remove } => {
                 Done::WriteCheckpoint(write_checkpoint(meta.as_ref(), &name, &bytes, &remove))
             }
+            Work::Reopen { devices, store, id, spec } => Done::Reopen(reopen(devices.as_ref(), store, id, &spec)),
             Work::Check { parts } => {
                 let mut buffer = Vec::new();
                 Done::Check(
@@ -95,8 +116,15 @@ impl Job {
                 )
             }
         };
-        JobDone { id: self.id, result }
+        JobDone { id: self.id, result, seen }
     }
+}
+
+/// Opens a device that should be there.
+fn reopen(devices: &dyn Devices, store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<(Arc<dyn Device>, Stamp)> {
+    let device = devices.open(store, id, spec, false)?.device;
+    let stamp = Stamp::read(device.as_ref(), store, id)?;
+    Ok((device, stamp))
 }
 
 fn make_log(meta: &dyn MetaDir, name: &str, bytes: u64) -> Result<Arc<Log>> {
@@ -148,10 +176,47 @@ struct Gathered {
     first: usize,
 }
 
+/// Takes the time of accesses, device by device.
+struct Watch<'a> {
+    clock: &'a dyn Clock,
+    seen: &'a mut Vec<(Arc<dyn Device>, Seen)>,
+}
+
+impl Watch<'_> {
+    /// Does it; what succeeds counts. A sync is part of writing and no access of its own (`bytes` 0).
+    fn see<T>(
+        &mut self,
+        device: &Arc<dyn Device>,
+        is_write: bool,
+        bytes: usize,
+        access: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let begin = self.clock.now_ns();
+        let done = access()?;
+        let ns = self.clock.now_ns().saturating_sub(begin);
+        let same =
+            |(other, seen): &&mut (Arc<dyn Device>, Seen)| Arc::ptr_eq(other, device) && seen.is_write == is_write;
+        if let Some((_, seen)) = self.seen.iter_mut().find(same) {
+            seen.accesses += u32::from(bytes > 0);
+            seen.bytes += bytes as u64;
+            seen.ns += ns;
+        } else {
+            let seen = Seen { is_write, accesses: 1, bytes: bytes as u64, ns, sharing: 1 };
+            self.seen.push((Arc::clone(device), seen));
+        }
+        Ok(done)
+    }
+}
+
 impl Copy {
-    fn run(self) -> (Vec<std::result::Result<(), CopyFailure>>, bool) {
+    fn run(
+        self,
+        clock: &dyn Clock,
+        seen: &mut Vec<(Arc<dyn Device>, Seen)>,
+    ) -> (Vec<std::result::Result<(), CopyFailure>>, bool) {
         let mut results = Vec::with_capacity(self.parts.len());
         let mut gathered = Gathered { buffer: AlignedBuf::reused(GATHERED_BYTES), len: 0, at: 0, first: 0 };
+        let mut watch = Watch { clock, seen };
         let failed_before = self.syncs.as_ref().map_or(0, |syncs| syncs.failed());
         for (i, (part, target_at)) in self.parts.iter().enumerate() {
             results.push(Ok(()));
@@ -159,7 +224,7 @@ impl Copy {
             while done < part.len {
                 let at = target_at + u64::from(done);
                 if gathered.at + gathered.len as u64 != at || gathered.len == GATHERED_BYTES {
-                    self.write(&mut gathered, &mut results);
+                    self.write(&mut gathered, &mut results, &mut watch);
                     (gathered.at, gathered.first) = (at, i);
                 }
                 let room = (GATHERED_BYTES - gathered.len) as u32;
@@ -167,13 +232,13 @@ impl Copy {
                 // A checksum needs its whole unit.
                 let n = if done + n < part.len { n - n % UNIT } else { n };
                 if n == 0 {
-                    self.write(&mut gathered, &mut results);
+                    self.write(&mut gathered, &mut results, &mut watch);
                     (gathered.at, gathered.first) = (at, i);
                     continue;
                 }
                 let end = gathered.len + n as usize;
                 let into = &mut gathered.buffer[gathered.len..end];
-                if let Err(error) = part.read_units(done, into) {
+                if let Err(error) = watch.see(&part.device, false, n as usize, || part.read_units(done, into)) {
                     // Nothing in its place is written: the target may be where the only good bytes are.
                     results[i] = Err(CopyFailure::Source(error));
                     break;
@@ -184,9 +249,9 @@ impl Copy {
                 done += n;
             }
         }
-        self.write(&mut gathered, &mut results);
+        self.write(&mut gathered, &mut results, &mut watch);
         let Some(syncs) = &self.syncs else { return (results, false) };
-        let synced = syncs.sync(self.target.as_ref());
+        let synced = watch.see(&self.target, true, 0, || syncs.sync(self.target.as_ref()));
         // One of another job that failed in between may have dropped these bytes.
         let trusted = syncs.failed() == failed_before;
         if synced.is_err() || !trusted {
@@ -196,9 +261,15 @@ impl Copy {
         }
         (results, false)
     }
-    fn write(&self, gathered: &mut Gathered, results: &mut [std::result::Result<(), CopyFailure>]) {
+    fn write(
+        &self,
+        gathered: &mut Gathered,
+        results: &mut [std::result::Result<(), CopyFailure>],
+        watch: &mut Watch<'_>,
+    ) {
+        let write = || self.target.write_at(gathered.at, &gathered.buffer[..gathered.len]);
         if gathered.len > 0
-            && let Err(error) = self.target.write_at(gathered.at, &gathered.buffer[..gathered.len])
+            && let Err(error) = watch.see(&self.target, true, gathered.len, write)
         {
             fail_all(&mut results[gathered.first..], &error);
         }

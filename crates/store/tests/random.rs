@@ -65,15 +65,13 @@ struct Run {
 }
 
 impl Run {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, config: impl Fn(u64) -> StoreConfig, durabilities: &[Durability]) -> Self {
         let mut rng = Rng::new(seed);
         let memory = [256 << 10, 1 << 20, 8 << 20][rng.below(3) as usize];
-        let mut world = World::new(&three_tiers(memory, 24 << 20, 48 << 20));
+        let mut world = World::new(&config(memory));
         let mut containers = Vec::new();
-        for (i, durability) in
-            [Durability::Async, Durability::Async, Durability::Sync, Durability::Bypass].into_iter().enumerate()
-        {
-            containers.push((world.container(&format!("c{i}"), durability), durability));
+        for (i, durability) in durabilities.iter().enumerate() {
+            containers.push((world.container(&format!("c{i}"), *durability), *durability));
         }
         let indices: Vec<_> = containers.iter().map(|(c, _)| index(*c, 1)).collect();
         for key in &indices {
@@ -263,11 +261,22 @@ impl Run {
 
 #[test]
 fn agrees_with_plain_bytes() {
+    let durabilities = [Durability::Async, Durability::Async, Durability::Sync, Durability::Bypass];
+    agrees(|memory| three_tiers(memory, 24 << 20, 48 << 20), &durabilities);
+}
+
+#[test]
+fn agrees_with_plain_bytes_on_an_object_service() {
+    // Room for all of it in memory: clients cannot write to a bucket.
+    agrees(|memory| memory_and_bucket(memory + (48 << 20), 64 << 20), &[Durability::Async; 4]);
+}
+
+fn agrees(config: impl Fn(u64) -> StoreConfig, durabilities: &[Durability]) {
     let given = std::env::var("CENOTE_SEED").ok().and_then(|seed| seed.parse().ok());
     let count = std::env::var("CENOTE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(12);
     let seeds: Vec<u64> = given.map_or_else(|| (1..=count).collect(), |seed| vec![seed]);
     for seed in seeds {
         println!("CENOTE_SEED={seed}");
-        Run::new(seed).go(150);
+        Run::new(seed, &config, durabilities).go(150);
     }
 }

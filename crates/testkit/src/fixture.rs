@@ -161,6 +161,7 @@ pub fn make(dir: &Path) -> ModelResult<()> {
         capacity_bytes,
         watermark_high_permille: 900,
         watermark_low_permille: 700,
+        options: cenote_model::TierOptions::default(),
     };
     let devices = vec![spec("file", DeviceKind::File, 512 << 10), spec("folder", DeviceKind::Directory, 512 << 10)];
     let config = StoreConfig { devices, writers: vec![1001], readers: vec![1002] };

@@ -318,6 +318,9 @@ impl Device for FaultyDevice {
     fn segment(&self, number: u64) -> Result<Option<SegmentFile>> {
         self.inner.segment(number)
     }
+    fn note(&self) -> String {
+        self.inner.note()
+    }
 }
 
 struct FaultyMeta {

@@ -160,6 +160,32 @@ impl<T: Wire> Wire for Vec<T> {
     }
 }
 
+impl<T: Wire> Wire for Box<T> {
+    const BYTES_MIN: usize = T::BYTES_MIN;
+    fn put(&self, out: &mut Vec<u8>) {
+        T::put(self, out);
+    }
+    fn take(input: &mut Input<'_>) -> Result<Self> {
+        T::take(input).map(Self::new)
+    }
+}
+
+impl<const N: usize> Wire for [u64; N] {
+    const BYTES_MIN: usize = 8 * N;
+    fn put(&self, out: &mut Vec<u8>) {
+        for number in self {
+            number.put(out);
+        }
+    }
+    fn take(input: &mut Input<'_>) -> Result<Self> {
+        let mut all = [0; N];
+        for number in &mut all {
+            *number = u64::take(input)?;
+        }
+        Ok(all)
+    }
+}
+
 impl<A: Wire, B: Wire> Wire for (A, B) {
     const BYTES_MIN: usize = A::BYTES_MIN + B::BYTES_MIN;
     fn put(&self, out: &mut Vec<u8>) {

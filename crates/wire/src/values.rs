@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cenote_model::{
-    Check, ContainerId, ContainerInfo, ContainerSpec, DeviceId, DeviceInfo, DeviceKind, DeviceSpec, DeviceState,
-    Durability, Encoding, Error, ErrorKind, Explanation, Extent, ExtentWhy, Finding, FlushTarget, IndexId, IndexKey,
-    KeyCode, Lease, Lookup, NextFrom, NodeId, ObjectId, ObjectKey, ObjectStat, Records, Request, Response, Result, Run,
-    SnapshotInfo, StoreConfig, StoreId, StoreStats, Sums, Update, VerifyReport,
+    Arrange, ArrangeMove, ArrangeTarget, Arrangement, Check, ContainerId, ContainerInfo, ContainerSpec, DeviceId,
+    DeviceInfo, DeviceKind, DeviceSpec, DeviceState, Durability, Encoding, Error, ErrorKind, Explanation, Extent,
+    ExtentWhy, Finding, FlushTarget, IndexId, IndexKey, KeyCode, Lease, Lookup, NextFrom, NodeId, ObjectId, ObjectKey,
+    ObjectStat, Records, Request, Response, Result, Run, SnapshotInfo, StoreConfig, StoreId, StoreStats, Sums,
+    TierOptions, Touch, Update, VerifyReport,
 };
 
 use crate::codec::{Input, Wire, malformed, put_bytes, take_bytes, wire_enum, wire_struct};
@@ -52,7 +53,7 @@ macro_rules! wire_code {
 }
 wire_code!(Encoding, "extent encoding", [Plain]);
 wire_code!(Durability, "durability", [Sync, Async, Scratch, Bypass]);
-wire_code!(DeviceKind, "kind of device", [SharedMemory, File, Directory]);
+wire_code!(DeviceKind, "kind of device", [SharedMemory, PersistentMemory, File, Directory, S3, Swift]);
 wire_code!(DeviceState, "state of a device", [Online, Draining, Failed]);
 wire_code!(KeyCode, "result code", [Ok, NotFound, Exists, Invalid, Limit]);
 
@@ -90,8 +91,20 @@ impl Wire for PathBuf {
 wire_struct!(ContainerSpec, 15, { block_shift, durability, quota_bytes, policy, owner_uid });
 wire_struct!(ContainerInfo, 59, { id, label, spec, objects, indices, records, stored_bytes });
 wire_struct!(SnapshotInfo, 68, { id, of, name, epoch, unix_ms, objects, indices, records, stored_bytes });
-wire_struct!(DeviceSpec, 21, { name, kind, path, capacity_bytes, watermark_high_permille, watermark_low_permille });
-wire_struct!(DeviceInfo, 52, { id, spec, state, used_bytes, reserved_bytes, unit_bytes, segment_bytes });
+impl Wire for TierOptions {
+    const BYTES_MIN: usize = 4;
+    fn put(&self, out: &mut Vec<u8>) {
+        let pairs: Vec<(String, String)> = self.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        pairs.put(out);
+    }
+    fn take(input: &mut Input<'_>) -> Result<Self> {
+        Vec::<(String, String)>::take(input).map(Self::from_iter)
+    }
+}
+wire_struct!(DeviceSpec, 25, {
+    name, kind, path, capacity_bytes, watermark_high_permille, watermark_low_permille, options,
+});
+wire_struct!(DeviceInfo, 61, { id, spec, state, used_bytes, reserved_bytes, unit_bytes, segment_bytes, speed, note });
 wire_struct!(StoreConfig, 12, { devices, writers, readers });
 
 impl Wire for Error {
@@ -135,6 +148,11 @@ wire_enum!(Check, 30, "check", {
 });
 wire_enum!(NextFrom, 1, "place to begin", { 1 => Start, 2 => At(key), 3 => After(key) });
 wire_enum!(FlushTarget, 1, "target", { 1 => Store, 2 => Container(id), 3 => Object(key) });
+wire_struct!(Touch, 40, { key, offset, bytes });
+wire_enum!(ArrangeTarget, 9, "target", { 1 => Object(key), 2 => Range { key, offset, len }, 3 => Container(id) });
+wire_enum!(Arrange, 1, "arrangement", { 1 => Promote { to }, 2 => Demote { to }, 3 => Evict });
+wire_struct!(ArrangeMove, 60, { key, offset, bytes, from, to, cost_ns, why });
+wire_struct!(Arrangement, 48, { moves, ranges, bytes, moved_bytes, cost_ns, staying_bytes, staying_why });
 wire_struct!(Run, 18, { device, offset, len });
 wire_struct!(Lease, 4, { runs });
 
@@ -165,6 +183,11 @@ wire_enum!(Request, 1, "request", {
     24 => SnapshotList { container, after, limit },
     25 => SnapshotByName { container, name, pin },
     26 => SnapshotUnpin { id },
+    28 => Profile { name, measure_ms },
+    27 => Telemetry { hot },
+    29 => Fetch { key, ranges, ahead, must },
+    30 => Touched { reads },
+    31 => Arrange { target, what, dry_run },
 });
 
 /// The lengths of all keys and values, then their bytes: neither end looks at each record's bytes.
@@ -221,4 +244,7 @@ wire_enum!(Response, 1, "response", {
     17 => Done,
     18 => Failed(error),
     19 => Snapshots(infos),
+    21 => Profile(profile),
+    20 => Telemetry(telemetry),
+    22 => Arranged(arrangement),
 });

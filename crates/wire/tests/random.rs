@@ -105,6 +105,7 @@ impl Random {
             capacity_bytes: self.next(),
             watermark_high_permille: self.next() as u16,
             watermark_low_permille: self.next() as u16,
+            options: [("budget".to_owned(), "1MiB".to_owned())].into_iter().collect(),
         }
     }
     fn device(&mut self) -> DeviceInfo {
@@ -117,6 +118,29 @@ impl Random {
             reserved_bytes: self.next(),
             unit_bytes: self.next() as u32,
             segment_bytes: self.next(),
+            speed: self.option(Self::speed),
+            note: self.text(),
+        }
+    }
+    fn figure(&mut self) -> f64 {
+        1.0 + (self.next() >> 11) as f64 / 1e3
+    }
+    fn speed(&mut self) -> Speed {
+        Speed {
+            read_latency_ns: self.figure(),
+            write_latency_ns: self.figure(),
+            read_bandwidth: self.figure(),
+            write_bandwidth: self.figure(),
+        }
+    }
+    fn point(&mut self) -> ProfilePoint {
+        ProfilePoint {
+            is_write: self.flag(),
+            bytes: self.next() as u32,
+            parallel: self.next() as u16,
+            p50_ns: self.next(),
+            p99_ns: self.next(),
+            bandwidth: self.figure(),
         }
     }
     fn target(&mut self) -> FlushTarget {
@@ -169,7 +193,7 @@ impl Random {
     fn request(&mut self) -> Request {
         let container = ContainerId(self.next());
         let limit = self.next() as u32;
-        match self.below(26) {
+        match self.below(31) {
             0 => Request::Apply {
                 checks: self.list(3, Self::check),
                 updates: self.list(20, Self::update),
@@ -211,6 +235,31 @@ impl Random {
             22 => Request::SnapshotList { container, after: self.option(Self::text), limit },
             23 => Request::SnapshotByName { container, name: self.text(), pin: self.flag() },
             24 => Request::SnapshotUnpin { id: container },
+            25 => Request::Profile { name: self.text(), measure_ms: limit },
+            26 => Request::Telemetry { hot: limit },
+            27 => Request::Fetch {
+                key: self.key(),
+                ranges: self.list(4, |r| (r.next(), r.next())),
+                ahead: self.flag(),
+                must: self.flag(),
+            },
+            28 => {
+                Request::Touched { reads: self.list(4, |r| Touch { key: r.key(), offset: r.next(), bytes: r.next() }) }
+            }
+            29 => {
+                let target = match self.below(3) {
+                    0 => ArrangeTarget::Object(self.key()),
+                    1 => ArrangeTarget::Range { key: self.key(), offset: self.next(), len: self.next() },
+                    _ => ArrangeTarget::Container(container),
+                };
+                let to = self.option(Self::text);
+                let what = match self.below(3) {
+                    0 => Arrange::Promote { to },
+                    1 => Arrange::Demote { to },
+                    _ => Arrange::Evict,
+                };
+                Request::Arrange { target: Box::new(target), what, dry_run: self.flag() }
+            }
             _ => Request::Shutdown,
         }
     }
@@ -225,7 +274,7 @@ impl Random {
     }
     fn response(&mut self) -> Response {
         let codes = [KeyCode::Ok, KeyCode::NotFound, KeyCode::Exists, KeyCode::Invalid, KeyCode::Limit];
-        match self.below(19) {
+        match self.below(22) {
             0 => Response::Applied {
                 epoch: self.next(),
                 codes: self.list(9, |r| codes[r.below(5) as usize]),
@@ -278,11 +327,107 @@ impl Random {
             15 => Response::Stats(StoreStats { epoch: self.next(), sessions: self.next(), ..StoreStats::default() }),
             16 => Response::Done,
             17 => Response::Snapshots(self.list(4, Self::snapshot)),
+            18 => Response::Profile(Profile { unix_ms: self.next(), points: self.list(9, Self::point) }),
+            19 => Response::Telemetry(Box::new(self.telemetry())),
+            20 => Response::Arranged(Box::new(Arrangement {
+                moves: self.list(3, |r| ArrangeMove {
+                    key: r.key(),
+                    offset: r.next(),
+                    bytes: r.next(),
+                    from: r.text(),
+                    to: r.text(),
+                    cost_ns: r.next(),
+                    why: r.text(),
+                }),
+                ranges: self.next(),
+                bytes: self.next(),
+                moved_bytes: self.next(),
+                cost_ns: self.next(),
+                staying_bytes: self.next(),
+                staying_why: self.text(),
+            })),
             _ => Response::Failed(
                 Error::new(ErrorKind::from_code(1 + self.below(14) as u8).unwrap(), self.text())
                     .because(self.text())
                     .try_next(self.text()),
             ),
+        }
+    }
+    fn tier(&mut self) -> DeviceId {
+        DeviceId(self.next() as u16)
+    }
+    fn end(&mut self) -> FlowEnd {
+        match self.below(3) {
+            0 => FlowEnd::Client,
+            1 => FlowEnd::Engine,
+            _ => FlowEnd::Tier(self.tier()),
+        }
+    }
+    fn heat(&mut self) -> HeatRow {
+        HeatRow {
+            tier: self.tier(),
+            bytes: std::array::from_fn(|_| self.next()),
+            objects: std::array::from_fn(|_| self.next()),
+        }
+    }
+    fn client(&mut self) -> ClientTelemetry {
+        ClientTelemetry {
+            session: self.next(),
+            pid: self.next() as u32,
+            uid: self.next() as u32,
+            program: self.text(),
+            write: self.flag(),
+            written_bytes: self.next(),
+            writes: self.next(),
+            read_bytes: self.next(),
+            reads: self.next(),
+            requests: self.next(),
+            leased_bytes: self.next(),
+        }
+    }
+    fn latency(&mut self) -> Latency {
+        let counts: Vec<u64> = (0..HISTOGRAM_BUCKETS).map(|_| if self.flag() { self.next() } else { 0 }).collect();
+        Latency {
+            what: Timed::ALL[self.below(Timed::ALL.len() as u64) as usize],
+            histogram: Histogram::from_counts(counts, self.next()),
+            tier: self.option(Self::tier),
+            sampled_in: self.next() as u32,
+        }
+    }
+    fn telemetry(&mut self) -> Telemetry {
+        Telemetry {
+            uptime_ns: self.next(),
+            unix_ms: self.next(),
+            enabled: self.flag(),
+            stats: StoreStats { epoch: self.next(), ..StoreStats::default() },
+            devices: self.list(3, Self::device),
+            flows: self.list(5, |r| Flow {
+                from: r.end(),
+                to: r.end(),
+                why: FlowWhy::ALL[r.below(FlowWhy::ALL.len() as u64) as usize],
+                bytes: r.next(),
+                operations: r.next(),
+            }),
+            hot: self.list(3, |r| HotObject {
+                key: r.key(),
+                label: r.text(),
+                size: r.next(),
+                score: r.next(),
+                idle_ms: r.next(),
+                tiers: r.list(3, |r| (r.tier(), r.next())),
+            }),
+            heat: self.list(3, Self::heat),
+            clients: self.list(3, Self::client),
+            containers: self.list(3, |r| ContainerTelemetry {
+                id: ContainerId(r.next()),
+                label: r.text(),
+                objects: r.next(),
+                stored_bytes: r.next(),
+                quota_bytes: r.next(),
+                share_permille: r.next() as u16,
+            }),
+            latencies: self.list(3, Self::latency),
+            counts: Counts { requests: self.next(), stalls: self.next(), ..Counts::default() },
         }
     }
     fn greeting(&mut self) -> Greeting {
@@ -373,6 +518,22 @@ fn huge_counts_allocate_nothing() {
 }
 
 #[test]
+fn histograms_have_their_buckets_in_order() {
+    let latency = |counts: Vec<(u8, u64)>| Latency {
+        what: Timed::Get,
+        tier: None,
+        sampled_in: 64,
+        histogram: Histogram { counts, sum_ns: 5 },
+    };
+    for counts in [vec![(3, 1), (3, 1)], vec![(9, 1), (2, 1)], vec![(HISTOGRAM_BUCKETS as u8, 1)]] {
+        let telemetry = Telemetry { latencies: vec![latency(counts)], ..Telemetry::default() };
+        let mut bytes = Vec::new();
+        encode_response(1, &Response::Telemetry(Box::new(telemetry)), &mut bytes);
+        assert_eq!(decode_response(&bytes).unwrap_err().kind(), ErrorKind::InvalidInput);
+    }
+}
+
+#[test]
 fn another_version_is_named() {
     let mut bytes = Vec::new();
     encode_request(1, &Request::Stats, &mut bytes);
@@ -380,4 +541,22 @@ fn another_version_is_named() {
     let error = decode_request(&bytes).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::VersionMismatch);
     assert!(error.to_string().contains(&format!("version {WIRE_VERSION}")), "{error}");
+}
+
+/// Figures that are no numbers, or such as no device has, are refused: policies calculate with them.
+#[test]
+fn figures_are_numbers() {
+    let good = Speed { read_latency_ns: 1.0, write_latency_ns: 0.0, read_bandwidth: 1.0, write_bandwidth: 1.0 };
+    let message = |speed| {
+        let info = DeviceInfo { speed: Some(speed), ..Random(5).device() };
+        let mut bytes = Vec::new();
+        encode_response(1, &Response::Devices(vec![info]), &mut bytes);
+        decode_response(&bytes).map(drop)
+    };
+    message(good).unwrap();
+    for bad in [f64::NAN, f64::INFINITY, -1.0] {
+        assert!(message(Speed { read_latency_ns: bad, ..good }).is_err(), "{bad}");
+        assert!(message(Speed { write_bandwidth: bad, ..good }).is_err(), "{bad}");
+    }
+    assert!(message(Speed { read_bandwidth: 0.0, ..good }).is_err());
 }

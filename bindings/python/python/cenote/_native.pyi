@@ -414,7 +414,7 @@ class TierInfo:
     """A tier as it stands."""
 
     name: str
-    kind: Literal["memory", "file", "directory"]
+    kind: Literal["memory", "pmem", "file", "directory", "s3", "swift"]
     path: str | None
     state: Literal["online", "draining", "failed"]
     persistent: bool
@@ -423,6 +423,11 @@ class TierInfo:
     reserved: int
     high: float
     low: float
+    note: str
+    read_latency: float | None
+    write_latency: float | None
+    read_bandwidth: float | None
+    write_bandwidth: float | None
 
 @final
 class StoreStats:

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::{Access, Context};
 use crate::failure::Done;
+use cenote::model::DeviceState;
 use cenote::model::size::human;
 
 /// A descriptor for each segment, ring and socket; below this a store of many tiers runs out.
@@ -21,7 +22,7 @@ struct Check {
 
 pub fn doctor(context: &mut Context<'_>) -> Done {
     let dir = context.dir()?;
-    let checks = [memory(), space(&dir), open_files(), store(context)];
+    let checks = [memory(), space(&dir), open_files(), store(context), tiers(context)];
     if context.out.json {
         let list = checks
             .iter()
@@ -66,6 +67,21 @@ fn store(context: &Context<'_>) -> Check {
         good: opened.is_ok(),
         found: opened.map_or_else(|error| error.to_string(), |stats| format!("opens; epoch {}", stats.epoch)),
         next: "make one with `cenote init`, or name it with --store DIR",
+    }
+}
+
+fn tiers(context: &Context<'_>) -> Check {
+    let devices = context.open(Access::Read).and_then(|store| store.devices()).unwrap_or_default();
+    let notes: Vec<String> = devices
+        .iter()
+        .filter(|device| !device.note.is_empty())
+        .map(|device| format!("`{}`: {}", device.spec.name, device.note))
+        .collect();
+    Check {
+        what: "tiers",
+        good: !devices.iter().any(|device| device.note.starts_with("no ") || device.state == DeviceState::Failed),
+        found: if notes.is_empty() { format!("{} as their kinds say", devices.len()) } else { notes.join("; ") },
+        next: "see docs/tiers.md; persistent memory wants a file system mounted with -o dax=always, files one with direct I/O",
     }
 }
 

@@ -27,6 +27,9 @@ pub fn init(context: &mut Context<'_>, args: &InitArgs) -> Done {
         ..OpenOptions::default()
     };
     let store = Store::open_with(&dir, &options)?;
+    if !args.no_measure {
+        super::tiers::measure_new(&store)?;
+    }
     let devices = store.devices()?;
     if context.out.json {
         return context.out.document(&json!({
@@ -80,11 +83,6 @@ fn config_of(args: &InitArgs) -> cenote::Result<StoreConfig> {
                 .try_next("give each tier its own name"));
         }
     }
-    for device in &mut wanted.devices {
-        if !device.path.as_os_str().is_empty() {
-            let subject = format!("path {} of tier `{}`", device.path.display(), device.name);
-            device.path = absolute(&device.path).map_err(|error| Error::io(subject, &error))?;
-        }
-    }
+    wanted.devices.iter_mut().try_for_each(config::make_absolute)?;
     Ok(wanted)
 }

@@ -1,5 +1,6 @@
 //! The commands, one file for each group of them, and how they reach the store.
 
+pub mod arrange;
 mod container;
 mod destroy;
 mod doctor;
@@ -13,8 +14,12 @@ mod serve;
 mod snapshot;
 mod status;
 mod tier;
+mod tiers;
+mod tiers_plot;
+mod top;
 mod tree;
 mod verify;
+mod web;
 
 use std::path::PathBuf;
 
@@ -77,7 +82,8 @@ pub fn run(cli: &Cli, out: &mut Out) -> Done {
         Command::Status => status::status(context),
         Command::Config => status::config(context),
         Command::Doctor => doctor::doctor(context),
-        Command::Tiers => tier::list(context),
+        Command::Tiers(args) => tiers::tiers(context, args),
+        Command::Top(args) => top::top(context, args),
         Command::Tier(command) => tier::tier(context, command),
         Command::Ls(args) => list::ls(context, args),
         Command::Stat { target } => list::stat(context, target),
@@ -97,6 +103,10 @@ pub fn run(cli: &Cli, out: &mut Out) -> Done {
         Command::Tree { file, depth } => tree::tree(context, file, *depth),
         Command::Index(command) => index::index(context, command),
         Command::Explain { object } => explain::explain(context, object),
+        Command::Promote(args) => arrange::promote(context, args),
+        Command::Demote(args) => arrange::demote(context, args),
+        Command::Evict(args) => arrange::evict(context, args),
+        Command::Policies => arrange::policies(context),
         Command::Verify { container } => verify::verify(context, container.as_deref()),
         Command::Flush { container } => verify::flush(context, container.as_deref()),
         Command::Checkpoint => verify::checkpoint(context),

@@ -7,7 +7,7 @@ use cenote_server::daemon::{self, DaemonOptions};
 
 use tracing_subscriber::filter::LevelFilter;
 
-use super::Context;
+use super::{Context, web};
 use crate::args::ServeArgs;
 use crate::failure::Done;
 
@@ -23,6 +23,8 @@ pub fn serve(context: &mut Context<'_>, args: &ServeArgs) -> Done {
         idle_exit: args.idle_exit.map(Duration::from_secs),
         background: args.background,
         create: args.create,
+        observer: web::observer(&dir, args.http),
+        background_args: args.http.map(|http| web::argument(http).into()).into_iter().collect(),
     };
     if let Ok(wanted) = std::env::var(LOG_VARIABLE)
         && wanted.parse::<LevelFilter>().is_err()
@@ -32,7 +34,11 @@ pub fn serve(context: &mut Context<'_>, args: &ServeArgs) -> Done {
             .into());
     }
     log();
-    Ok(daemon::run(&dir, &options)?)
+    daemon::run(&dir, &options)?;
+    match web::address_of_daemon(&dir).filter(|_| args.background && args.http.is_some()) {
+        Some(url) => context.out.line(url),
+        None => Ok(()),
+    }
 }
 
 /// Says on standard error what the daemon notices; in the background that is `daemon.log` in the store's directory.

@@ -1,13 +1,12 @@
-//! `tiers`, `tier add`, `tier drain`, `tier remove`.
-
-use std::path::absolute;
+//! `tier add`, `tier drain`, `tier remove`.
 
 use cenote::model::DeviceState;
-use cenote::{DeviceInfo, Error, Store};
+use cenote::{DeviceInfo, Store};
 use serde_json::{Value, json};
 
-use super::{Access, Context};
+use super::{Access, Context, tiers};
 use crate::args::TierCommand;
+use crate::config;
 use crate::copy;
 use crate::failure::Done;
 use crate::out::{Out, bar};
@@ -15,24 +14,14 @@ use cenote::model::size::human;
 
 const BAR_CELLS: usize = 24;
 
-pub fn list(context: &mut Context<'_>) -> Done {
-    let devices = context.open(Access::Read)?.devices()?;
-    if context.out.json {
-        return context.out.document(&devices.iter().map(document).collect());
-    }
-    table(context.out, &devices)
-}
-
 pub fn tier(context: &mut Context<'_>, command: &TierCommand) -> Done {
     let store = context.open(Access::Write)?;
     match command {
         TierCommand::Add { spec } => {
             let mut spec = spec.clone();
-            if !spec.path.as_os_str().is_empty() {
-                let subject = format!("path {} of tier `{}`", spec.path.display(), spec.name);
-                spec.path = absolute(&spec.path).map_err(|error| Error::io(subject, &error))?;
-            }
+            config::make_absolute(&mut spec)?;
             store.add_device(&spec)?;
+            tiers::measure_new(&store)?;
             context.out.line(format!("tier {}: added, {}", spec.name, human(spec.capacity_bytes)))
         }
         TierCommand::Drain { name } => {
@@ -86,7 +75,7 @@ pub fn table(out: &mut Out, devices: &[DeviceInfo]) -> Done {
     out.table(&["tier", "kind", "state", "use", ">used", ">reserved", ">capacity", "drains", "path"], &rows)
 }
 
-fn state(device: &DeviceInfo) -> &'static str {
+pub fn state(device: &DeviceInfo) -> &'static str {
     match device.state {
         DeviceState::Online => "online",
         DeviceState::Draining => "draining",
@@ -110,5 +99,12 @@ pub fn document(device: &DeviceInfo) -> Value {
         "watermark_low_permille": device.spec.watermark_low_permille,
         "unit_bytes": device.unit_bytes,
         "segment_bytes": device.segment_bytes,
+        "note": device.note,
+        "speed": device.speed.map(|speed| json!({
+            "read_latency_ns": speed.read_latency_ns,
+            "write_latency_ns": speed.write_latency_ns,
+            "read_bytes_per_s": speed.read_bandwidth,
+            "write_bytes_per_s": speed.write_bandwidth,
+        })),
     })
 }

@@ -1,7 +1,7 @@
 //! The maps that a session has cached, one per object, bounded in memory.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use cenote_model::ObjectKey;
@@ -22,6 +22,10 @@ pub(crate) struct ObjectCache {
     pub hash: u64,
     /// Number of the last batch that holds a write of this session to the object; 0 for none.
     pub batch_last: AtomicU64,
+    /// The container's policy wants to know what is read.
+    tiered: AtomicBool,
+    /// It was read from slow devices: its stream of reads is followed.
+    slow_reads: AtomicBool,
     state: RwLock<State>,
 }
 
@@ -48,7 +52,29 @@ pub(crate) struct Planned {
 
 impl ObjectCache {
     fn new(key: ObjectKey) -> Self {
-        Self { key, hash: key.word_hash(), batch_last: AtomicU64::new(0), state: RwLock::default() }
+        Self {
+            key,
+            hash: key.word_hash(),
+            batch_last: AtomicU64::new(0),
+            tiered: AtomicBool::new(false),
+            slow_reads: AtomicBool::new(false),
+            state: RwLock::default(),
+        }
+    }
+    /// The container's policy moves what is read much, and has to be told.
+    pub fn set_tiered(&self) {
+        self.tiered.store(true, Ordering::Relaxed);
+    }
+    #[inline]
+    pub fn is_tiered(&self) -> bool {
+        self.tiered.load(Ordering::Relaxed)
+    }
+    pub fn note_slow_read(&self) {
+        self.slow_reads.store(true, Ordering::Relaxed);
+    }
+    #[inline]
+    pub fn had_slow_reads(&self) -> bool {
+        self.slow_reads.load(Ordering::Relaxed)
     }
     /// Parts of a range, if what is cached holds at `version`. The range ends at the object's size.
     pub fn plan(

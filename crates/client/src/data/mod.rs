@@ -7,5 +7,6 @@ pub(crate) mod pieces;
 pub(crate) mod queue;
 pub(crate) mod read;
 pub(crate) mod segments;
+pub(crate) mod tiering;
 pub(crate) mod workers;
 pub(crate) mod write;

@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
-use cenote_model::{Extent, OffsetMap};
+use cenote_model::{DeviceId, Extent, OffsetMap};
 
 /// Where a piece's bytes are.
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
     /// Nowhere: zeros.
     Hole,
-    /// In mapped memory, at this address. The segment table keeps the mapping for as long as the session lives.
-    Memory(usize),
+    /// In mapped memory of a device, at this address. The segment table keeps the mapping for as long as the session lives.
+    Memory(usize, DeviceId),
+    /// On a device whose bytes only the engine can read: it has to bring them first.
+    Elsewhere,
     /// In a file: `skip` bytes into what the extent shows.
     File { extent: Arc<Extent>, skip: u32 },
 }
@@ -19,7 +21,8 @@ impl Place {
     fn after(&self, bytes: u64) -> Self {
         match self {
             Self::Hole => Self::Hole,
-            Self::Memory(address) => Self::Memory(address + bytes as usize),
+            Self::Elsewhere => Self::Elsewhere,
+            Self::Memory(address, device) => Self::Memory(address + bytes as usize, *device),
             Self::File { extent, skip } => Self::File { extent: extent.clone(), skip: skip + bytes as u32 },
         }
     }
@@ -105,7 +108,7 @@ impl Pieces {
         {
             let joins = match (&before.place, &place) {
                 (Place::Hole, Place::Hole) => true,
-                (Place::Memory(a), Place::Memory(b)) => a + before.len as usize == *b,
+                (Place::Memory(a, at), Place::Memory(b, there)) => a + before.len as usize == *b && at == there,
                 _ => false,
             };
             if joins {
@@ -164,7 +167,7 @@ mod tests {
                 cells[from..from + len].fill(Some(0));
             } else {
                 let address = 1000 * (round + 1) + if next(3) == 0 { from } else { 0 };
-                pieces.set(from as u64, len as u64, Place::Memory(address));
+                pieces.set(from as u64, len as u64, Place::Memory(address, DeviceId(1)));
                 for (i, cell) in cells[from..from + len].iter_mut().enumerate() {
                     *cell = Some(address + i);
                 }
@@ -184,7 +187,7 @@ mod tests {
                 assert_eq!(part.at, 7 + at);
                 for i in 0..part.len {
                     let found = match part.place {
-                        Place::Memory(address) => address + i,
+                        Place::Memory(address, _) => address + i,
                         _ => 0,
                     };
                     assert_eq!(Some(found), cells[from + at + i], "round {round}");

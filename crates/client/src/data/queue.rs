@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use cenote_model::{Error, ErrorKind, IndexKey, KeyCode, ObjectKey, Request, Response, Result, Run, Update};
+use cenote_model::{DeviceId, Error, ErrorKind, IndexKey, KeyCode, ObjectKey, Request, Response, Result, Run, Update};
 
 use super::cache::ObjectCache;
 use super::pieces::Place;
@@ -58,6 +58,7 @@ pub trait Settling: Send + Sync {
 /// Updates that travel together, and what became of them.
 pub(crate) struct Batch {
     pub number: u64,
+    opened: Instant,
     /// File I/O under way for its updates.
     io_left: AtomicUsize,
     done: AtomicBool,
@@ -90,7 +91,6 @@ struct Building {
     atomic: bool,
     premise: Option<Arc<Grounds>>,
     bytes: u64,
-    opened: Instant,
 }
 
 /// All batches of a session.
@@ -258,7 +258,7 @@ impl Queue {
     }
     /// Seals the open batch if it has waited for company long enough.
     pub fn seal_stale(&self, session: &Session) {
-        let stale = lock(&self.state).open.as_ref().is_some_and(|open| open.opened.elapsed() >= LINGER);
+        let stale = lock(&self.state).open.as_ref().is_some_and(|open| open.batch.opened.elapsed() >= LINGER);
         if stale {
             self.seal_open(session);
         }
@@ -376,6 +376,10 @@ impl Queue {
                             state.errors.push((index, subject.refused(session, *code)));
                         }
                     }
+                    session
+                        .attachment()
+                        .readers
+                        .count_write(batch.number, batch.opened, || state.subjects.iter().find_map(Subject::device));
                     if state.errors.is_empty() {
                         apply_to_caches(&state.subjects, &words);
                     }
@@ -432,6 +436,7 @@ impl State {
         self.open.get_or_insert_with(|| Building {
             batch: Arc::new(Batch {
                 number: queue.begun.fetch_add(1, Ordering::AcqRel) + 1,
+                opened: Instant::now(),
                 io_left: AtomicUsize::new(0),
                 done: AtomicBool::new(false),
                 state: Mutex::default(),
@@ -440,7 +445,6 @@ impl State {
             atomic: false,
             premise: None,
             bytes: 0,
-            opened: Instant::now(),
         })
     }
 }
@@ -456,6 +460,9 @@ impl Subject {
             Self::Put { bytes, .. } | Self::Part { bytes, .. } => *bytes,
             Self::Create(_) => 0,
         }
+    }
+    fn device(&self) -> Option<DeviceId> {
+        if let Self::Write { run, .. } = self { Some(run.device) } else { None }
     }
     fn name(&self, session: &Session) -> String {
         match self {

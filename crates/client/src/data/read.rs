@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 
 use super::cache::{ObjectCache, Planned};
 use super::pieces::{Part, Place};
+use super::tiering;
 use crate::session::{Attachment, Session};
 
 /// Asked for at once, so that reading on needs no further message.
@@ -18,6 +19,9 @@ const LOOKUP_EXTENTS: u32 = 256;
 const LOOKUP_BYTES: u64 = 64 << 20;
 /// Space for the parts of a small read without allocation.
 pub(crate) type Parts = SmallVec<[Part; 4]>;
+
+/// A range that was brought leaves again if others need the room more: so often it is brought again.
+const RESTORES_MAX: u32 = 16;
 
 /// What a read came to.
 pub(crate) struct ReadDone {
@@ -30,6 +34,8 @@ pub(crate) struct ReadDone {
 /// Fills `buf` from `offset` up to the object's size.
 pub(crate) fn read_at(session: &Session, object: &Arc<ObjectCache>, offset: u64, buf: &mut [u8]) -> Result<ReadDone> {
     settle_own_writes(session, object);
+    let mut asked = false;
+    let mut restored = 0;
     loop {
         let attachment = session.attachment();
         let slot = attachment.readers.enter();
@@ -39,6 +45,7 @@ pub(crate) fn read_at(session: &Session, object: &Arc<ObjectCache>, offset: u64,
             session.attach_again(&attachment)?;
             continue;
         }
+        let begin = slot.begin();
         let mut parts = Parts::new();
         let version = attachment.readers.word(object.hash);
         let planned = object.plan(version, offset, buf.len(), 0, &mut parts);
@@ -53,8 +60,28 @@ pub(crate) fn read_at(session: &Session, object: &Arc<ObjectCache>, offset: u64,
         if !attachment.is_current() {
             continue; // another engine took over while we asked: its map may differ from the one that we have
         }
+        if tiering::is_elsewhere(&parts) {
+            drop(slot); // room may be needed that readers hold
+            restored += 1;
+            if restored > RESTORES_MAX {
+                return Err(never_here(session, object, offset, bytes));
+            }
+            tiering::restore(session, object.key, offset, bytes)?;
+            asked = true;
+            continue;
+        }
+        if !asked && tiering::is_slow(session, object, &parts) {
+            drop(slot);
+            tiering::fetch(session, object, offset, bytes);
+            asked = true;
+            continue;
+        }
         copy_parts(session, object, offset, &parts, buf)?;
+        slot.count(&parts, begin);
         drop(slot);
+        if object.is_tiered() {
+            tiering::note_read(session, object, offset, bytes, asked);
+        }
         return Ok(ReadDone { size, bytes });
     }
 }
@@ -147,13 +174,16 @@ pub(crate) fn resolve(session: &Session, found: &Lookup) -> Result<Vec<(u64, u64
 }
 
 fn place_of(session: &Session, extent: &Extent) -> Result<Place> {
+    if !session.segments.shape(session, extent.device)?.kind.is_shareable() {
+        return Ok(Place::Elsewhere);
+    }
     if extent.encoding != Encoding::Plain || extent.node.0 != 0 {
         return Err(Error::new(ErrorKind::Unsupported, "an extent").because("it is encoded, or on another node"));
     }
     let (io, inside) = session.segments.locate(session, extent.device, extent.device_offset())?;
     let address = io.map().map(|map| map.at(inside, extent.len as usize));
     match address {
-        Some(Some(address)) => Ok(Place::Memory(address as usize)),
+        Some(Some(address)) => Ok(Place::Memory(address as usize, extent.device)),
         Some(None) => Err(Error::new(ErrorKind::Corrupt, "an extent").because("it reaches past its segment")),
         None => Ok(Place::File { extent: Arc::new(extent.clone()), skip: 0 }),
     }
@@ -173,9 +203,10 @@ pub(crate) fn copy_parts(
             Place::Hole => target.fill(0),
             // SAFETY: the address was computed from an extent that lies inside a mapped segment (`place_of`, `Chunk`),
             // segments stay mapped while the session lives, and the caller's slot keeps the space from being reused.
-            Place::Memory(address) => unsafe {
+            Place::Memory(address, _) => unsafe {
                 copy_raw(target.as_mut_ptr(), *address as *const u8, target.len());
             },
+            Place::Elsewhere => return Err(never_here(session, object, offset + part.at as u64, part.len)),
             Place::File { extent, skip } => {
                 read_file(session, object, offset + part.at as u64, extent, *skip, target)?;
             }
@@ -242,6 +273,16 @@ fn damaged(session: &Session, object: &ObjectCache, offset: u64, len: usize, ext
 }
 
 #[cold]
+fn never_here(session: &Session, object: &ObjectCache, offset: u64, len: usize) -> Error {
+    Error::new(
+        ErrorKind::Busy,
+        format!("{}, bytes {offset} to {}", session.object_name(object.key), offset + len as u64),
+    )
+    .because("they are on an object service, and leave the faster tier again before they are read")
+    .try_next("read less at a time, or make the faster tiers larger")
+}
+
+#[cold]
 fn unexpected(session: &Session, object: &ObjectCache) -> Error {
     Error::new(ErrorKind::Internal, session.object_name(object.key))
         .because("the engine's answer to a lookup makes no sense")
@@ -254,7 +295,7 @@ pub(crate) fn is_in_memory(session: &Session, object: &ObjectCache, offset: u64,
     let mut parts = Parts::new();
     let Some(planned) = object.plan(version, offset, len, 0, &mut parts) else { return false };
     planned.bytes >= wanted(planned.size, offset, len)
-        && !parts.iter().any(|part| matches!(part.place, Place::File { .. }))
+        && !parts.iter().any(|part| matches!(part.place, Place::File { .. } | Place::Elsewhere))
 }
 
 /// The address of a whole range, if one mapped extent holds it. The caller holds a reader slot of `attachment`.
@@ -274,7 +315,7 @@ pub(crate) fn address_of(
         look_up(session, object, offset, len, 0, version, &mut parts)?;
     }
     Ok(match parts.as_slice() {
-        [Part { len: found, place: Place::Memory(address), .. }] if *found == len => Some(*address),
+        [Part { len: found, place: Place::Memory(address, _), .. }] if *found == len => Some(*address),
         _ => None,
     })
 }

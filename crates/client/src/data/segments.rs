@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 
-use cenote_device::{SegmentIo, SegmentMode};
-use cenote_model::{DeviceId, DeviceInfo, DeviceKind, Error, ErrorKind, Request, Response, Result};
+use cenote_device::SegmentIo;
+use cenote_model::{DeviceId, DeviceInfo, DeviceKind, Error, ErrorKind, Request, Response, Result, Speed};
 
 use crate::session::Session;
 use crate::sync::{read, write};
@@ -18,6 +18,8 @@ pub(crate) struct DeviceShape {
     pub unit_bytes: u64,
     pub segment_bytes: u64,
     pub capacity_bytes: u64,
+    /// As measured, if it was.
+    pub speed: Option<Speed>,
 }
 
 /// What is made present at once, and remembered to be.
@@ -39,7 +41,7 @@ impl std::ops::Deref for Segment {
 
 impl Segment {
     fn new(io: SegmentIo) -> Self {
-        let granules = if io.mode() == SegmentMode::Mapped { io.len().div_ceil(GRANULE_BYTES) } else { 0 };
+        let granules = if io.mode().is_mapped() { io.len().div_ceil(GRANULE_BYTES) } else { 0 };
         Self { present: (0..granules.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(), io }
     }
     /// True if a range is known to be present (always, if it is no memory).
@@ -101,6 +103,7 @@ impl Segments {
                 unit_bytes: u64::from(device.unit_bytes.max(1)),
                 segment_bytes: device.segment_bytes.max(1),
                 capacity_bytes: device.spec.capacity_bytes,
+                speed: device.speed,
             };
             shapes.insert(device.id, shape);
         }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use cenote_device::sums::{SUM_UNIT_BYTES, copy_and_sum_raw};
-use cenote_device::{SegmentMode, aligned::AlignedBuf, lane};
+use cenote_device::{aligned::AlignedBuf, lane};
 use cenote_model::{
     ContainerId, DeviceId, Error, ErrorKind, Extent, OBJECT_BYTES_MAX, Result, SUM_UNIT_SHIFT, Sums, Update,
 };
@@ -34,7 +34,7 @@ impl Stored {
     /// Where readers find the bytes.
     pub fn place(&self) -> Place {
         match self.chunk.address() {
-            Some(address) => Place::Memory(address as usize),
+            Some(address) => Place::Memory(address as usize, self.chunk.device),
             None => Place::File { extent: Arc::new(self.extent.clone()), skip: 0 },
         }
     }
@@ -147,6 +147,7 @@ fn copy_mapped(session: &Session, chunk: Chunk, bytes: &[u8], announced_at: usiz
             // SAFETY: as above; `rest` lies behind `first`.
             unsafe { copy_and_sum_raw(address.add(first.len()), rest, &mut sums) };
         }
+        chunk.io.persist(chunk.inside, bytes.len());
     } else {
         let mut buffer = AlignedBuf::reused(bytes.len());
         // SAFETY: the buffer has at least `bytes.len()` bytes and overlaps nothing.
@@ -242,5 +243,5 @@ pub(crate) fn sums_in_place(bytes: &[u8]) -> Sums {
 
 /// True if the chunk is memory.
 pub(crate) fn is_memory(chunk: &Chunk) -> bool {
-    chunk.io.mode() == SegmentMode::Mapped
+    chunk.io.mode().is_mapped()
 }

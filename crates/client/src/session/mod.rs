@@ -28,6 +28,7 @@ use crate::data::cache::Objects;
 use crate::data::callbacks::Callbacks;
 use crate::data::queue::Queue;
 use crate::data::segments::Segments;
+use crate::data::tiering::Tiering;
 use crate::data::workers::Workers;
 use crate::snapshot::Pins;
 use crate::sync::lock;
@@ -71,6 +72,7 @@ pub(crate) struct Session {
     attaching: Mutex<()>,
     pub arrivals: Arc<Arrivals>,
     pub objects: Objects,
+    pub tiering: Tiering,
     pub segments: Segments,
     pub arenas: Arenas,
     pub queue: Queue,
@@ -104,6 +106,7 @@ impl Session {
             attaching: Mutex::new(()),
             arrivals,
             objects: Objects::default(),
+            tiering: Tiering::default(),
             segments: Segments::default(),
             arenas: Arenas::default(),
             queue: Queue::default(),

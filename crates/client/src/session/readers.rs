@@ -2,11 +2,13 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
-use cenote_device::control::{ClientFile, ControlView};
+use cenote_device::control::{ClientFile, ControlView, WRITES_TIMED_IN, is_counting};
 use cenote_device::fork;
-use cenote_model::Result;
+use cenote_model::{DeviceId, Result, Timed};
 
+use crate::data::pieces::{Part, Place};
 use crate::sync::lock;
 
 /// A group of views takes in new members while the reader epoch is within so much of the group's.
@@ -20,6 +22,7 @@ pub(crate) struct Readers {
     file: ClientFile,
     /// Which file the table is: device and inode.
     table_is: (u64, u64),
+    counting: bool,
     groups: Mutex<Vec<Group>>,
 }
 
@@ -34,6 +37,38 @@ struct Group {
 pub(crate) struct Reading<'a> {
     file: &'a ClientFile,
     slot: usize,
+    counting: bool,
+}
+
+impl Reading<'_> {
+    /// The read begins: when, if it is one of those that are timed.
+    #[inline]
+    pub fn begin(&self) -> Option<Instant> {
+        (self.counting && self.file.counters().is_timed(self.slot)).then(Instant::now)
+    }
+    /// The read is done: counts what came from which tier.
+    #[inline]
+    pub fn count(&self, parts: &[Part], begin: Option<Instant>) {
+        if !self.counting {
+            return;
+        }
+        let mut slowest = None;
+        for part in parts {
+            let device = match &part.place {
+                Place::Hole | Place::Elsewhere => continue,
+                Place::Memory(_, device) => *device,
+                Place::File { extent, .. } => extent.device,
+            };
+            self.file.counters().read(self.slot, device, part.len as u64);
+            // A read from several tiers took as long as it did because of what is a file.
+            if slowest.is_none() || matches!(part.place, Place::File { .. }) {
+                slowest = Some(device);
+            }
+        }
+        if let (Some(begin), Some(device)) = (begin, slowest) {
+            self.file.counters().took(Timed::Get, device, begin.elapsed().as_nanos() as u64);
+        }
+    }
 }
 
 impl Drop for Reading<'_> {
@@ -70,7 +105,8 @@ impl Drop for Held {
 impl Readers {
     pub fn new(table: OwnedFd, file: ClientFile) -> Result<Self> {
         let table_is = rustix::fs::fstat(&table).map_or((0, 0), |stat| (stat.st_dev, stat.st_ino));
-        Ok(Self { table: ControlView::map(table)?, file, table_is, groups: Mutex::default() })
+        let table = ControlView::map(table)?;
+        Ok(Self { table, file, table_is, counting: is_counting(), groups: Mutex::default() })
     }
     /// Value of the instance word now.
     #[inline]
@@ -87,9 +123,20 @@ impl Readers {
     pub fn enter(&self) -> Reading<'_> {
         loop {
             if let Some(slot) = self.file.slots().announce(self.table.epoch()) {
-                return Reading { file: &self.file, slot };
+                return Reading { file: &self.file, slot, counting: self.counting };
             }
             std::thread::sleep(std::time::Duration::from_micros(50)); // more than 64 threads read at once
+        }
+    }
+    /// A message with writes of this number, sent when it was, was answered: counts how long that took, if it is one of
+    /// those that are timed.
+    #[inline]
+    pub fn count_write(&self, number: u64, begin: Instant, device: impl FnOnce() -> Option<DeviceId>) {
+        if self.counting
+            && number.is_multiple_of(u64::from(WRITES_TIMED_IN))
+            && let Some(device) = device()
+        {
+            self.file.counters().took(Timed::Put, device, begin.elapsed().as_nanos() as u64);
         }
     }
     /// Announces a view. Look at words only after this.

@@ -10,6 +10,7 @@ mod child;
 mod lives;
 mod others;
 mod remember;
+mod tiers;
 mod together;
 mod tools;
 
@@ -49,6 +50,10 @@ const TESTS: &[Test] = &[
     ("fork_with_a_daemon", lives::fork_with_a_daemon),
     ("fork_in_process", lives::fork_in_process),
     ("closing", lives::closing),
+    ("persistent_memory_without_dax", tiers::persistent_memory),
+    ("persistent_memory_cut_short", tiers::persistent_memory_cut_short),
+    ("tiers_are_measured_when_asked", tiers::measured_when_asked),
+    ("tiers_are_measured_when_idle", tiers::measured_when_idle),
     ("writes_and_transactions_launched_together_are_read_as_launched", together::read_as_launched),
 ];
 

@@ -70,6 +70,7 @@ impl Place {
             capacity_bytes,
             watermark_high_permille: 800,
             watermark_low_permille: 600,
+            options: cenote_model::TierOptions::default(),
         };
         let devices = vec![
             tier("memory", DeviceKind::SharedMemory, PathBuf::new(), memory),

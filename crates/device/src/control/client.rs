@@ -9,7 +9,7 @@ use cenote_model::{Error, ErrorKind, Result, StoreId};
 use rustix::io::Errno;
 
 use super::layout::{CONTROL_BYTES, EPOCH_AT, HeaderBytes, INSTANCE_AT, RINGS_AT, WORDS, WORDS_AT};
-use super::{ClientHeader, ControlHeader, ReaderSlots};
+use super::{ClientCounters, ClientHeader, ControlHeader, ReaderSlots};
 use crate::io::fail;
 use crate::map::Mapping;
 
@@ -87,13 +87,14 @@ impl ControlView {
     }
 }
 
-/// A client's own file: its reader slots and room for two rings. Cheap to clone.
+/// A client's own file: its reader slots, its counters and room for two rings. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ClientFile {
     pub(super) map: Arc<Mapping>,
     pub(super) fd: Arc<OwnedFd>,
     pub(super) header: ClientHeader,
     slots: ReaderSlots,
+    counters: ClientCounters,
 }
 
 impl ClientFile {
@@ -107,7 +108,8 @@ impl ClientFile {
         }
         let map = Arc::new(map);
         let slots = ReaderSlots::new(Arc::clone(&map));
-        Ok(Self { map, fd: Arc::new(fd), header, slots })
+        let counters = ClientCounters::new(Arc::clone(&map));
+        Ok(Self { map, fd: Arc::new(fd), header, slots, counters })
     }
     /// Its number, unique among the live clients of the store.
     pub fn number(&self) -> u64 {
@@ -129,6 +131,11 @@ impl ClientFile {
     #[inline]
     pub fn slots(&self) -> &ReaderSlots {
         &self.slots
+    }
+    /// What the client counts.
+    #[inline]
+    pub fn counters(&self) -> &ClientCounters {
+        &self.counters
     }
     /// The mapping, which keeps rings made over [`ClientFile::rings`] alive.
     pub fn mapping(&self) -> &Arc<Mapping> {

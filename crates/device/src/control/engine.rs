@@ -14,11 +14,11 @@ use rustix::io::Errno;
 
 use super::client::{map_with_header, word_at};
 use super::layout::{CONTROL_BYTES, EPOCH_AT, INSTANCE_AT, WORDS, WORDS_AT};
-use super::{ClientFile, ClientHeader, ControlHeader};
+use super::{ClientCounts, ClientFile, ClientHeader, ControlHeader};
 use crate::header::boot_id;
 use crate::io::fail;
 use crate::map::Mapping;
-use crate::process::started_of;
+use crate::process::{program_of, started_of};
 use crate::shared_memory::{open_store_dir, store_dir};
 use crate::{Control, shm_base};
 
@@ -37,7 +37,15 @@ struct Table {
 
 struct Client {
     file: ClientFile,
+    program: String,
     checked: Mutex<Instant>,
+}
+
+impl Client {
+    fn new(file: ClientFile) -> Self {
+        let program = program_of(file.pid()).unwrap_or_default();
+        Self { file, program, checked: Mutex::new(Instant::now()) }
+    }
 }
 
 /// The shared control table, owned by the process that runs the engine.
@@ -46,6 +54,8 @@ pub struct SharedControl {
     table: OnceLock<Table>,
     clients: RwLock<BTreeMap<u64, Client>>,
     next_client: AtomicU64,
+    /// What the clients counted that left.
+    departed: Mutex<ClientCounts>,
 }
 
 impl Default for SharedControl {
@@ -57,7 +67,13 @@ impl Default for SharedControl {
 impl SharedControl {
     /// A table below the given directory for shared memory files; nothing is made before [`Control::attach`].
     pub fn new(base: impl Into<PathBuf>) -> Self {
-        Self { base: base.into(), table: OnceLock::new(), clients: RwLock::default(), next_client: AtomicU64::new(1) }
+        Self {
+            base: base.into(),
+            table: OnceLock::new(),
+            clients: RwLock::default(),
+            next_client: AtomicU64::new(1),
+            departed: Mutex::default(),
+        }
     }
     fn table(&self) -> &Table {
         self.table.get().expect("the engine attaches the control table before it uses it")
@@ -91,12 +107,14 @@ impl SharedControl {
         }
         let file = ClientFile::map(fd)?;
         file.slots().clear_all();
-        self.clients.write().insert(number, Client { file: file.clone(), checked: Mutex::new(Instant::now()) });
+        self.clients.write().insert(number, Client::new(file.clone()));
         Ok(file)
     }
     /// Forgets a client that is done or dead: its slots no longer count.
     pub fn client_remove(&self, number: u64) {
-        if self.clients.write().remove(&number).is_some() {
+        let removed = self.clients.write().remove(&number);
+        if let Some(client) = removed {
+            self.departed.lock().add(&client.file.counters().counts());
             let _ = rustix::fs::unlinkat(&self.table().dir, format!("{CLIENT_PREFIX}{number}"), AtFlags::empty());
         }
     }
@@ -155,7 +173,7 @@ impl SharedControl {
             match file {
                 Some(file) => {
                     self.next_client.fetch_max(file.number() + 1, Ordering::Relaxed);
-                    clients.insert(file.number(), Client { file, checked: Mutex::new(Instant::now()) });
+                    clients.insert(file.number(), Client::new(file));
                 }
                 None => drop(rustix::fs::unlinkat(&table.dir, &name, AtFlags::empty())),
             }
@@ -229,6 +247,16 @@ impl Control for SharedControl {
     }
     fn epoch_raise(&self) -> u64 {
         word_at(&self.table().map, EPOCH_AT).fetch_add(1, Ordering::SeqCst) + 1
+    }
+    fn client_counts(&self) -> Vec<ClientCounts> {
+        let counts = |client: &Client| {
+            let counts = client.file.counters().counts();
+            ClientCounts { pid: client.file.pid(), program: client.program.clone(), ..counts }
+        };
+        // Under one lock, so that who leaves just now is counted once.
+        let clients = self.clients.read();
+        let departed = ClientCounts { session: 0, ..self.departed.lock().clone() };
+        clients.values().map(counts).chain([departed]).collect()
     }
     fn slots_min(&self) -> u64 {
         fence(Ordering::SeqCst);

@@ -4,8 +4,8 @@ use cenote_model::{Error, ErrorKind, Result, StoreId};
 
 use crate::sums::sum_of;
 
-/// Version of both files.
-pub const CONTROL_VERSION: u32 = 1;
+/// Version of both files. 2: clients have counters.
+pub const CONTROL_VERSION: u32 = 2;
 /// Version words; an object's is `word_hash % WORDS`.
 pub const WORDS: u64 = 1 << 17;
 /// Reader slots of one client.
@@ -19,7 +19,23 @@ pub(super) const CONTROL_BYTES: u64 = WORDS_AT + WORDS * 8;
 /// One slot per cache line, so that threads do not disturb each other.
 pub(super) const SLOT_STRIDE: u64 = 64;
 pub(super) const SLOTS_AT: u64 = 4096;
-pub(super) const RINGS_AT: u64 = SLOTS_AT + READER_SLOTS as u64 * SLOT_STRIDE;
+
+/// Behind the slots: the client's session, then a word for each row of counters that names its tier.
+pub(super) const COUNTERS_AT: u64 = SLOTS_AT + READER_SLOTS as u64 * SLOT_STRIDE;
+pub(super) const ROWS_AT: u64 = COUNTERS_AT + 64;
+/// Tiers that a client counts apart; the last row is for all others.
+pub(super) const COUNTER_ROWS: usize = 16;
+/// For each reader slot: reads and bytes of each row.
+pub(super) const SLOT_COUNTERS_AT: u64 = COUNTERS_AT + 4096;
+pub(super) const SLOT_COUNTERS_STRIDE: u64 = COUNTER_ROWS as u64 * 16;
+/// Two histograms for each row: reads and writes. Each: sum in nanoseconds, then the buckets.
+pub(super) const HISTOGRAMS_AT: u64 = SLOT_COUNTERS_AT + READER_SLOTS as u64 * SLOT_COUNTERS_STRIDE;
+pub(super) const HISTOGRAM_BUCKETS_AT: u64 = 64;
+pub(super) const HISTOGRAM_STRIDE: u64 = HISTOGRAM_BUCKETS_AT + cenote_model::HISTOGRAM_BUCKETS as u64 * 8;
+const COUNTERS_END: u64 = HISTOGRAMS_AT + 2 * COUNTER_ROWS as u64 * HISTOGRAM_STRIDE;
+
+/// What else a client is to tell goes in between.
+pub(super) const RINGS_AT: u64 = COUNTERS_END.next_multiple_of(4096);
 
 const HEADER_BYTES: usize = 128;
 const SUM_AT: usize = HEADER_BYTES - 4;

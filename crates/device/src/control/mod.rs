@@ -16,11 +16,13 @@
 //! only delays.
 
 mod client;
+mod counters;
 mod engine;
 mod layout;
 mod slots;
 
 pub use client::{ClientFile, ControlView};
+pub use counters::{ClientCounters, ClientCounts, READS_TIMED_IN, WRITES_TIMED_IN, is_counting};
 pub use engine::SharedControl;
 pub use layout::{CONTROL_VERSION, READER_SLOTS, WORDS};
 pub use slots::{Pin, ReaderSlots};

@@ -75,7 +75,8 @@ impl MemDevices {
 
 impl Devices for MemDevices {
     fn open(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec, create: bool) -> Result<OpenedDevice> {
-        let unit_bytes: u32 = if spec.kind == DeviceKind::SharedMemory { 512 } else { 4096 };
+        let is_memory = matches!(spec.kind, DeviceKind::SharedMemory | DeviceKind::PersistentMemory);
+        let unit_bytes: u32 = if is_memory { 512 } else { 4096 };
         let subject = format!("device `{}` in memory", spec.name);
         let capacity = spec.capacity_bytes - spec.capacity_bytes % u64::from(unit_bytes);
         if capacity == 0 {

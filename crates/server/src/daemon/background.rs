@@ -70,6 +70,7 @@ fn start_child(dir: &Path, options: &DaemonOptions) -> Result<()> {
     if options.create {
         command.arg("--create");
     }
+    command.args(&options.background_args);
     let log = open_log(dir).map_or_else(Stdio::null, Stdio::from);
     command.env(CHILD_VARIABLE, "1").env_remove(REPORT_VARIABLE);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).process_group(0).current_dir("/");

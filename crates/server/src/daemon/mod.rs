@@ -10,14 +10,15 @@ mod peer;
 mod rings;
 mod signals;
 
+use std::ffi::OsString;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use cenote_device::torn;
-use cenote_model::{Error, ErrorKind, Result, StoreConfig};
+use cenote_model::{Error, ErrorKind, Result, StoreConfig, StoreId, Telemetry};
 use cenote_rpc::{Doorbell, Listener};
 use cenote_wire::Greeting;
 
@@ -30,6 +31,8 @@ pub use background::{LOG_FILE, LOG_FILE_BEFORE, REPORT_VARIABLE, read_report};
 
 /// Name of the socket in the store's directory.
 pub const SOCKET: &str = "socket";
+/// Name of the file there in which whoever serves a page of the store with the daemon notes where.
+pub const WEB_ADDRESS_FILE: &str = "web-address";
 /// Bytes of each of a client's two rings.
 const RING_BYTES: u64 = 256 << 10;
 /// How often dead processes are looked for.
@@ -37,7 +40,7 @@ const REAP_EVERY: Duration = Duration::from_secs(1);
 const ACCEPT_PATIENCE: Duration = Duration::from_millis(200);
 
 /// How a daemon is to run.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct DaemonOptions {
     /// Leave when no client has been there for so long. `None`: stay until told to leave.
     pub idle_exit: Option<Duration>,
@@ -45,6 +48,34 @@ pub struct DaemonOptions {
     pub background: bool,
     /// Make the store if the directory holds none.
     pub create: bool,
+    /// Who is told when the store is served, to look on; what it gives is kept until the daemon leaves.
+    pub observer: Option<Observer>,
+    /// Further words for the command line of a daemon in the background, which is to make the same observer there.
+    pub background_args: Vec<OsString>,
+}
+
+/// See [`DaemonOptions::observer`]. Its error keeps the daemon from serving.
+pub type Observer = Arc<dyn Fn(Onlooker) -> Result<Box<dyn Send>> + Send + Sync>;
+
+/// What an observer may know of a store that is served. Cheap to clone; holds nothing back when the daemon leaves.
+#[derive(Clone)]
+pub struct Onlooker(Weak<Daemon>, StoreId);
+
+impl Onlooker {
+    /// The store.
+    pub fn store(&self) -> StoreId {
+        self.1
+    }
+    /// What the store tells of itself; an error once it is closed.
+    pub fn telemetry(&self, hot: u32) -> Result<Telemetry> {
+        let gone = || Error::new(ErrorKind::Disconnected, format!("store {}", self.1)).because("its daemon leaves");
+        let daemon = self.0.upgrade().filter(|daemon| !daemon.is_stopping()).ok_or_else(gone)?;
+        daemon.host.service.with_engine(|engine| engine.telemetry(hot))
+    }
+    /// May this user read the store?
+    pub fn may_read(&self, uid: u32) -> bool {
+        self.0.upgrade().is_some_and(|daemon| daemon.host.rights(uid).is_some())
+    }
 }
 
 /// What the daemon's threads share.
@@ -101,6 +132,8 @@ fn serve(dir: &Path, options: &DaemonOptions, in_background: bool) -> Result<()>
         stop: AtomicBool::new(false),
     });
     abort_on_panic();
+    let onlooker = Onlooker(Arc::downgrade(&daemon), daemon.host.id());
+    let observing = options.observer.as_ref().map(|observe| observe(onlooker)).transpose()?;
     let for_signals = Arc::downgrade(&daemon);
     signals::on_stop(move || {
         if let Some(daemon) = for_signals.upgrade() {
@@ -119,6 +152,7 @@ fn serve(dir: &Path, options: &DaemonOptions, in_background: bool) -> Result<()>
     tracing::info!(dir = %dir.display(), store = %daemon.host.id(), "serving");
     accept(&daemon, &listener, options.idle_exit);
     tracing::info!("leaving");
+    drop(observing);
     // Its clients are let go, the store is closed; whoever comes meanwhile is asked to come again.
     daemon.stop();
     let is_closed = AtomicBool::new(false);

@@ -24,8 +24,11 @@ fn check_spec(spec: &ContainerSpec) -> Result<(), Refusal> {
     if !(BLOCK_SHIFT_MIN..=BLOCK_SHIFT_MAX).contains(&spec.block_shift) {
         return Err(refuse(KeyCode::Invalid, "the block size must be 2^6 to 2^24 bytes"));
     }
-    if !spec.policy.is_empty() && spec.policy != "fast-first" {
-        return Err(refuse(KeyCode::Invalid, "no such placement policy: there is only `fast-first`"));
+    if cenote_policy::by_name(&spec.policy).is_none() {
+        return Err(refuse(
+            KeyCode::Invalid,
+            "no such placement policy: `cenote policies` lists them, `fast-first` is the preset",
+        ));
     }
     debug_assert!(spec.policy.len() <= POLICY_BYTES_MAX);
     Ok(())

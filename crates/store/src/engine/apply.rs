@@ -57,6 +57,7 @@ impl Engine {
         }
         let mut draft = self.journal.draft(Kind::Apply);
         begin_apply(&mut draft, session, seq);
+        self.counting.begin_writes();
         let mut codes = Vec::new();
         let mut applied = 0;
         let count = updates.len();
@@ -70,8 +71,10 @@ impl Engine {
                 }
                 _ => {}
             }
-            if let Update::Write { extent, .. } = &update {
+            if let Update::Write { key, offset, extent } = &update {
                 self.pace.note(u64::from(extent.len));
+                self.note_written(*key, *offset, extent.len);
+                self.counting.write(*key, extent.device, extent.len);
             }
             let mark = draft.bytes.len();
             encode_update(&mut draft.bytes, &update);
@@ -139,6 +142,7 @@ impl Engine {
             let plain = codes.is_empty() && created.is_none();
             let detail = (!plain).then(|| Box::new(Detail::Applied { codes: codes.clone(), created }));
             session.record(Recorded { seq, epoch, detail });
+            self.counting.end_writes(session, self.state.now_s);
         }
         Response::Applied { epoch, codes, words, created }
     }

@@ -138,6 +138,7 @@ impl Engine {
     /// Flushes the journal and writes a checkpoint. No jobs may be running.
     pub fn close(&mut self) -> Result<()> {
         self.update_clock();
+        self.write_profiles();
         // If it cannot be synced, the checkpoint brings on media what it says; and the other way round.
         let synced = self.journal.sync();
         // The next engine begins a file of its own, so this one is short: a store at rest takes little space.

@@ -10,6 +10,7 @@ use super::Engine;
 use super::devices::{check_spec, make_device};
 use crate::checkpoint::{self, Head, encode};
 use crate::journal::{self, HEADER_BYTES, Journal};
+use crate::profile::PROFILE;
 use crate::space::{DEVICES_MAX, DeviceSlot};
 use crate::state::State;
 use crate::superblock::{SUPERBLOCK, Superblock, SuperblockDevice};
@@ -122,10 +123,16 @@ impl Engine {
             device_id_burnt: 0,
             container_deleted_at: 0,
             moved_bytes: 0,
+            counting: super::telemetry::Counting::default(),
+            sweep: super::telemetry::Sweep::default(),
+            tiering: super::tiering::Tiering::default(),
             progress: super::tick::Progress::default(),
             pace: super::pace::Pace::default(),
+            profiles: super::profile::Profiles::default(),
+            reopening: super::reopen::Reopening::default(),
         };
         engine.update_clock();
+        engine.read_profiles();
         engine
     }
 
@@ -149,7 +156,7 @@ impl Engine {
 /// Removes what a creation that did not come to its end left behind.
 fn remove_leftovers(meta: &dyn MetaDir) -> Result<()> {
     for name in meta.list()? {
-        if journal::sequence_of(&name).is_some() || checkpoint::sequence_of(&name).is_some() {
+        if journal::sequence_of(&name).is_some() || checkpoint::sequence_of(&name).is_some() || name == PROFILE {
             meta.remove(&name)?;
         }
     }

@@ -3,6 +3,7 @@
 use cenote_model::{Error, Result};
 
 use super::Engine;
+use crate::profile::PROFILE;
 use crate::superblock::{SUPERBLOCK, Superblock};
 use crate::{Seams, checkpoint, journal};
 
@@ -21,7 +22,7 @@ impl Engine {
             }
         }
         for name in meta.list()? {
-            if journal::sequence_of(&name).is_some() || checkpoint::sequence_of(&name).is_some() {
+            if journal::sequence_of(&name).is_some() || checkpoint::sequence_of(&name).is_some() || name == PROFILE {
                 meta.remove(&name)?;
             }
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cenote_device::{Device, OpenedDevice};
-use cenote_model::{DeviceId, DeviceSpec, DeviceState, Error, ErrorKind, Response, Result, StoreId};
+use cenote_model::{DeviceId, DeviceSpec, DeviceState, Error, ErrorKind, Profile, Response, Result, StoreId};
 
 use super::flush::{Wait, Waiter};
 use super::{Engine, failed};
@@ -77,6 +77,9 @@ pub(super) fn slot_with(
         syncs: Arc::default(),
         failed_syncs: 0,
         replay_retired: None,
+        speed: None,
+        learner: None,
+        profile: Profile::default(),
     }
 }
 
@@ -174,7 +177,7 @@ impl Engine {
                 "try again when its clients have left",
             );
         }
-        if slot.reserved_bytes > 0 || slot.retired.bytes() > 0 {
+        if slot.reserved_bytes > self.profiles.reserved_bytes(dev) || slot.retired.bytes() > 0 {
             return busy("readers may still look at it".to_owned(), "try again in a moment");
         }
         let (id, spec) = (slot.id, slot.spec.clone());
@@ -193,7 +196,7 @@ impl Engine {
         Ok(Response::Done)
     }
 
-    fn named(&self, name: &str) -> Result<u8> {
+    pub(super) fn named(&self, name: &str) -> Result<u8> {
         let found = self.state.space.slots.iter().position(|slot| !slot.removed && slot.spec.name == name);
         found.map(|slot| slot as u8).filter(|slot| *slot != NO_DEVICE).ok_or_else(|| {
             let names: Vec<_> = self.state.space.present().map(|slot| format!("`{}`", slot.spec.name)).collect();

@@ -119,7 +119,7 @@ impl Engine {
         self.drain.fruitless.get(dev as usize).is_some_and(|looked| *looked >= self.state.objects.slots())
     }
 
-    fn is_visible(&self, container: u32) -> bool {
+    pub(super) fn is_visible(&self, container: u32) -> bool {
         self.state.containers.is_taken(container)
             && self.state.containers.get(self.state.containers.at(container).id).is_some()
     }

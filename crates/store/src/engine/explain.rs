@@ -31,8 +31,9 @@ impl Engine {
             word(container.spec.durability),
             promise(container.spec.durability)
         )];
-        notes
-            .push("placement policy `fast-first`: new data go to the fastest tier below its high watermark".to_owned());
+        if let Some(policy) = cenote_policy::by_name(&container.spec.policy) {
+            notes.push(format!("placement policy `{}`: {}", policy.name(), policy.about()));
+        }
         notes.push(format!("last read or written {} s ago", self.state.now_s.saturating_sub(object.touched)));
         if container.is_tracked() {
             let state = if container.is_dirty() {
@@ -80,7 +81,10 @@ impl Engine {
                 "in the fast tier, newly written; copied to a persistent tier within seconds or at flush".to_owned()
             }
             (true, None) => "in the fast tier; its copy to a persistent tier is being made".to_owned(),
-            (false, _) => match container.spec.durability {
+            (false, Some(copy)) => {
+                format!("on a faster tier because it is used; `{copy}` still has it, so it leaves without I/O")
+            }
+            (false, None) => match container.spec.durability {
                 Durability::Sync => "on a persistent tier because its container is sync".to_owned(),
                 Durability::Bypass => "on a low persistent tier because its container is bypass".to_owned(),
                 _ => "on a persistent tier: it was drained there, or faster tiers were full when it was written"

@@ -14,11 +14,23 @@ use crate::placing::{Action, Placing, Target};
 use crate::syncs::Log;
 use crate::work::{CopyFailure, Done, JobDone};
 
+/// What copies are made for.
+#[derive(Clone, Copy)]
+enum Purpose {
+    /// A cut waits for them.
+    Cut(u64),
+    /// The bytes leave this device.
+    Leave(u8),
+    /// They are to be elsewhere.
+    Relocate,
+}
+
 impl Engine {
     /// Takes a job's result. Jobs may come back in any order.
     pub fn finish_job(&mut self, done: JobDone) {
         self.update_clock();
         let Some(running) = self.jobs.running.remove(&done.id) else { return };
+        self.observe(&done.seen);
         match (running.what, done.result) {
             (What::SyncLog { position, sequence }, Done::SyncLog(result)) => {
                 self.finish_sync_log(position, sequence, result);
@@ -26,11 +38,14 @@ impl Engine {
             (What::SyncDevices { slots, cuts }, Done::SyncDevices(results)) => {
                 self.finish_sync_devices(&slots, &cuts, results);
             }
-            (What::Copy { cut, parts }, Done::Copy(results, _)) => {
+            (What::Copy { cut, parts }, Done::Copy(results, sync_failed)) => {
+                if let (true, Some(part)) = (sync_failed, parts.first()) {
+                    self.look_at_syncs(part.reserved.0);
+                }
                 if let Some(cut) = self.state.cuts.get_mut(cut) {
                     cut.in_flight = cut.in_flight.saturating_sub(1);
                 }
-                self.finish_copy(Ok(cut), parts, results);
+                self.finish_copy(Purpose::Cut(cut), parts, results);
                 self.advance_cuts();
             }
             (What::Rewrite { cut, container, targets }, Done::Copy(results, _)) => {
@@ -41,10 +56,20 @@ impl Engine {
                     self.look_at_syncs(part.reserved.0);
                 }
                 self.drain.moves_in_flight = self.drain.moves_in_flight.saturating_sub(1);
-                self.finish_copy(Err(leaving), parts, results);
+                self.finish_copy(Purpose::Leave(leaving), parts, results);
+            }
+            (What::Relocate { parts, relocations }, Done::Copy(results, sync_failed)) => {
+                if let (true, Some(part)) = (sync_failed, parts.first()) {
+                    self.look_at_syncs(part.reserved.0);
+                }
+                let error = self.finish_copy(Purpose::Relocate, parts, results);
+                for relocation in &relocations {
+                    self.relocation_over(relocation, error.as_ref());
+                }
             }
             (What::MakeLog { sequence }, Done::MakeLog(result)) => self.finish_make_log(sequence, result),
             (What::Checkpoint, Done::WriteCheckpoint(result)) => self.finish_checkpoint(result),
+            (What::Reopen { dev }, Done::Reopen(result)) => self.finish_reopen(dev, result),
             (What::Check(slice), Done::Check(results)) => self.finish_check(slice, results),
             _ => {}
         }
@@ -110,14 +135,14 @@ impl Engine {
         }
     }
 
-    /// `purpose`: the cut that waits for the copies, or the device that the bytes leave.
+    /// Gives what went wrong, if something did.
     fn finish_copy(
         &mut self,
-        purpose: std::result::Result<u64, u8>,
+        purpose: Purpose,
         parts: Vec<CopyPart>,
         results: Vec<std::result::Result<(), CopyFailure>>,
-    ) {
-        let cut = purpose.ok();
+    ) -> Option<Error> {
+        let cut = if let Purpose::Cut(cut) = purpose { Some(cut) } else { None };
         // Now, not when the job began: a sync that began in between does not cover it.
         for part in &parts {
             let slot = self.state.space.get_mut(part.reserved.0);
@@ -177,11 +202,13 @@ impl Engine {
                 }
             }
         }
-        match (failure, purpose) {
-            (Some(error), Ok(cut)) => self.cut_failed(cut, &error),
-            (Some(error), Err(leaving)) => self.moves_failed(&error, leaving),
-            (None, _) => {}
+        self.counting.failed(failure.is_some());
+        match (&failure, purpose) {
+            (Some(error), Purpose::Cut(cut)) => self.cut_failed(cut, error),
+            (Some(error), Purpose::Leave(leaving)) => self.moves_failed(error, leaving),
+            (Some(_), Purpose::Relocate) | (None, _) => {}
         }
+        failure
     }
 
     /// False if another object has taken the place of the one that a cut has to copy from. It may have the very same extent:
@@ -238,6 +265,7 @@ impl Engine {
         self.note_journal_dirty();
         let tag = self.tag();
         for placing in placings {
+            self.note_placing(placing);
             let twins = self.state.twins(placing);
             self.state.place(placing, &twins, tag);
             if let Target::Live { key, .. } = placing.target {

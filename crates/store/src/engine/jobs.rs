@@ -45,6 +45,11 @@ pub(super) enum What {
         parts: Vec<CopyPart>,
         leaving: u8,
     },
+    /// Moves that policies, readers or people want.
+    Relocate {
+        parts: Vec<CopyPart>,
+        relocations: Vec<super::tiering::Relocation>,
+    },
     /// What is written again in place for a cut.
     Rewrite {
         cut: u64,
@@ -55,6 +60,10 @@ pub(super) enum What {
         sequence: u64,
     },
     Checkpoint,
+    /// A device that was away is opened.
+    Reopen {
+        dev: u8,
+    },
     Check(super::verify::Slice),
 }
 
@@ -89,18 +98,20 @@ impl Engine {
         self.next_sync_devices()
             .or_else(|| self.next_sync_log())
             .or_else(|| self.next_rewrite())
+            .or_else(|| self.next_relocation())
             .or_else(|| self.next_copy())
             .or_else(|| self.next_move())
             .or_else(|| self.next_checkpoint())
             .or_else(|| self.next_log())
             .or_else(|| self.next_check())
+            .or_else(|| self.next_reopen())
     }
 
     pub(super) fn start(&mut self, what: What, work: Work) -> Job {
         self.jobs.next_id += 1;
         let id = self.jobs.next_id;
         self.jobs.running.insert(id, Running { epoch: self.seams.control.epoch(), what });
-        Job { id, work }
+        Job { id, work, clock: Arc::clone(&self.seams.clock) }
     }
 
     fn next_sync_devices(&mut self) -> Option<Job> {

@@ -1,7 +1,7 @@
 //! Leases: free space goes to a session, and comes back.
 
 use cenote_model::{ContainerId, DeviceId, Error, ErrorKind, Lease, RUN_BYTES_MAX, Response, Result, Run};
-use cenote_policy::{PlaceRequest, place};
+use cenote_policy::{Decision, PlaceRequest, place};
 
 use super::Engine;
 use crate::SessionId;
@@ -44,14 +44,31 @@ impl Engine {
         };
         self.release_space();
         let run_min = u64::from(run_min.max(1));
-        let mut refused: Vec<DeviceId> = avoid.to_vec();
+        // Clients write what they lease themselves.
+        let unshared = self.state.space.present().filter(|slot| !slot.spec.kind.is_shareable()).map(|slot| slot.id);
+        let avoid: Vec<DeviceId> = avoid.iter().copied().chain(unshared).collect();
+        let mut refused = avoid.clone();
         // First all bytes on the device that placement prefers; else what the smallest useful run needs.
         for wanted in [bytes, run_min] {
             refused.truncate(avoid.len());
-            loop {
-                let request = PlaceRequest { durability, bytes: wanted, avoid: &refused };
-                let Ok(decision) = place(&self.state.space.views(), &request) else { break };
-                let Some(dev) = self.state.space.slot_of(decision.device) else { break };
+            while let Ok(decision) = self.place_new(container, durability, (wanted, run_min), &refused) {
+                let decision_device = decision.device();
+                let Some(dev) = self.state.space.slot_of(decision_device) else { break };
+                let bytes = match decision {
+                    Decision::Place { bytes: some, .. } if some < wanted => some,
+                    Decision::Place { .. } => bytes,
+                    Decision::Wait { .. } if !self.make_room(dev, wanted) => {
+                        // Nothing there can leave at once, and nobody may wait for room that does not come.
+                        refused.push(decision_device);
+                        continue;
+                    }
+                    Decision::Wait { reason, .. } => {
+                        return Err(Error::new(ErrorKind::Busy, subject())
+                            .because(reason.to_string())
+                            .try_next("ask again soon: room is being made"));
+                    }
+                };
+                let wanted = wanted.min(bytes);
                 // Better less space on the device that placement prefers than more on a slower one, and long runs
                 // rather than short ones.
                 let enough = wanted.min(LEASE_BYTES_ENOUGH.max(run_min));
@@ -66,16 +83,20 @@ impl Engine {
                         self.state.space.get_mut(dev).give_back(offset, len);
                     }
                 }
-                refused.push(decision.device); // free, but in pieces too small
+                refused.push(decision_device); // free, but in pieces too small
             }
         }
-        let request = PlaceRequest { durability, bytes: run_min, avoid };
+        let request = PlaceRequest { durability, bytes: run_min, avoid: &avoid };
         let reason = match place(&self.state.space.views(), &request) {
             Err(refusal) => refusal.reason,
             Ok(_) => format!("no tier has {run_min} free bytes in one piece: {}", self.uses()),
         };
         // `Busy`: asking again soon may help. `Full`: it does not, unless somebody deletes something.
-        let kind = if self.may_free_space() { ErrorKind::Busy } else { ErrorKind::Full };
+        let kind = if self.may_free_space() || self.make_room_for(run_min, durability, &avoid) {
+            ErrorKind::Busy
+        } else {
+            ErrorKind::Full
+        };
         Err(Error::new(kind, subject())
             .because(reason)
             .try_next("delete something, add a device, or wait for data to drain"))

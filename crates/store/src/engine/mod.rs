@@ -14,11 +14,15 @@ mod lease;
 mod open;
 mod pace;
 mod persist;
+mod profile;
 mod read;
+mod reopen;
 mod rewrite;
 mod session;
 mod snapshot;
+mod telemetry;
 mod tick;
+mod tiering;
 mod verify;
 
 use std::sync::Arc;
@@ -34,6 +38,9 @@ use crate::{Outcome, Seams, SessionId, StoreSummary, Ticket, Tuning};
 use jobs::Jobs;
 
 pub use crate::work::{Job, JobDone};
+pub use profile::Measurement;
+pub use telemetry::REQUESTS_TIMED_IN;
+pub(crate) use telemetry::SessionCounts;
 
 /// The engine of one node. See ARCHITECTURE.md.
 pub struct Engine {
@@ -67,6 +74,11 @@ pub struct Engine {
     moved_bytes: u64,
     progress: tick::Progress,
     pace: pace::Pace,
+    profiles: profile::Profiles,
+    counting: telemetry::Counting,
+    sweep: telemetry::Sweep,
+    tiering: tiering::Tiering,
+    reopening: reopen::Reopening,
 }
 
 impl Engine {
@@ -98,13 +110,15 @@ impl Engine {
 
     /// Answers a request. `seq` numbers a session's changes from 1; 0 for what needs no exactly-once.
     pub fn handle(&mut self, session: SessionId, seq: u64, request: Request) -> Outcome {
-        let Some(info) = self.state.sessions.open.get(&session).map(|session| session.info) else {
+        let Some(open) = self.state.sessions.open.get_mut(&session) else {
             return failed(
                 Error::new(ErrorKind::Disconnected, format!("session {}", session.0))
                     .because("it is not open here")
                     .try_next("attach again"),
             );
         };
+        self.counting.asked(open, &request, self.state.now_s);
+        let info = open.info;
         if !info.write && request.changes() {
             return failed(
                 Error::new(ErrorKind::PermissionDenied, "this store")
@@ -115,16 +129,28 @@ impl Engine {
         match request {
             Request::Apply { checks, updates, atomic } => self.apply(session, seq, &checks, updates, atomic),
             Request::Lease { container, bytes, run_min, avoid } => {
-                ready(self.lease(session, seq, container, bytes, run_min, &avoid))
+                let outcome = ready(self.lease(session, seq, container, bytes, run_min, &avoid));
+                self.note_lease(outcome)
             }
             Request::Unlease { runs } => ready(self.unlease(session, &runs)),
             Request::SnapshotByName { container, name, pin } => ready(self.snapshot(session, container, &name, pin)),
             Request::SnapshotUnpin { id } => ready(self.pin(session, id, false).map(|()| Response::Done)),
             Request::Flush { target } => self.flush(target),
+            Request::Fetch { key, ranges, ahead, must } => self.fetch(key, &ranges, ahead, must),
+            Request::Touched { reads } => {
+                self.update_clock();
+                for read in reads {
+                    self.note_read(read.key, read.offset, read.bytes);
+                }
+                Outcome::Ready(Response::Done)
+            }
+            Request::Arrange { target, what, dry_run } => self.arrange(&target, what, dry_run),
             Request::DeviceAdd { spec } => ready(self.device_add(session, &spec)),
             Request::DeviceDrain { name } => self.device_drain(&name),
             Request::DeviceRemove { name } => ready(self.device_remove(session, &name)),
+            Request::Profile { name, measure_ms } => self.profile(&name, measure_ms),
             Request::Verify { target } => self.verify_begin(target),
+            Request::Telemetry { hot } => ready(Ok(Response::Telemetry(Box::new(self.telemetry(hot))))),
             Request::Checkpoint => self.checkpoint_begin(),
             Request::Shutdown => Outcome::Ready(Response::Done),
             other => ready(self.read(other)),

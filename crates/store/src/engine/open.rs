@@ -66,6 +66,7 @@ impl Engine {
         } else if !closed {
             engine.suspect_all();
         }
+        engine.state.space.present().for_each(DeviceSlot::retain_used);
         // Last: whoever finds the table later must know that the way back from a power loss came to its end.
         engine.seams.control.instance_raise();
         Ok((engine, report))
@@ -189,15 +190,7 @@ fn read_volatile_stamp(
 }
 
 fn read_stamp(device: &dyn cenote_device::Device, store: StoreId, expected: &SuperblockDevice) -> Result<Stamp> {
-    let mut bytes = vec![0; Stamp::LEN];
-    device.read_at(0, &mut bytes)?;
-    let stamp = Stamp::decode(&bytes)?;
-    if stamp.store != store || stamp.device != expected.id {
-        return Err(Error::new(ErrorKind::Corrupt, "the stamp of the device")
-            .because("it belongs to another store or device")
-            .try_next("put the right device in its place"));
-    }
-    Ok(stamp)
+    Stamp::read(device, store, expected.id)
 }
 
 /// Which volatile devices lost their bytes.

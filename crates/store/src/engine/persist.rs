@@ -387,7 +387,8 @@ impl Engine {
         if let Some(cut) = self.state.cuts.get_mut(cut) {
             cut.in_flight += 1;
         }
-        let work = Work::Copy(Copy { parts: work, target, syncs: None });
+        let syncs = self.state.space.get(dev).forgets_unsynced().then(|| Arc::clone(&self.state.space.get(dev).syncs));
+        let work = Work::Copy(Copy { parts: work, target, syncs });
         Some(self.start(What::Copy { cut, parts }, work))
     }
 

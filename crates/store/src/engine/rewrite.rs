@@ -124,7 +124,9 @@ impl Engine {
         let failed = slot.syncs.failed();
         if failed != slot.failed_syncs {
             (slot.unsynced, slot.failed_syncs) = (true, failed);
-            self.suspect(&[dev]);
+            if !slot.forgets_unsynced() {
+                self.suspect(&[dev]);
+            }
         }
     }
 
@@ -132,7 +134,7 @@ impl Engine {
     pub(super) fn suspect_all(&mut self) {
         let persistent = |dev: &u8| {
             let slot = self.state.space.get(*dev);
-            !slot.removed && !slot.is_volatile() && slot.device.is_some()
+            !slot.removed && !slot.is_volatile() && !slot.forgets_unsynced() && slot.device.is_some()
         };
         let devs: Vec<u8> = (0..self.state.space.slots.len() as u8).filter(persistent).collect();
         self.suspect(&devs);
@@ -248,7 +250,8 @@ impl Engine {
     ) {
         let mut failure = None;
         for (suspect, result) in targets.into_iter().zip(results) {
-            let Suspect { target, dev, .. } = suspect;
+            let Suspect { target, dev, begin, end } = suspect;
+            self.counting.moved(dev, dev, cenote_model::FlowWhy::Rewrite, end - begin);
             // Now, not when it began: a sync that began in between does not cover it.
             self.state.space.get_mut(dev).unsynced = true;
             let Err(what) = result else { continue };

@@ -30,6 +30,7 @@ impl Engine {
         self.renew_cuts();
         self.begin_cuts(pressure);
         self.plan_moves();
+        self.plan_tiers();
         self.plan_checkpoint();
         self.answer_waiters();
         self.note_progress();

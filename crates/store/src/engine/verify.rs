@@ -197,6 +197,7 @@ impl Engine {
     pub(super) fn finish_check(&mut self, slice: Slice, results: Vec<Option<String>>) {
         let mut found = Vec::new();
         for ((key, offset, was, dev), what) in slice.parts.into_iter().zip(results) {
+            self.counting.verified(dev, u64::from(was.3));
             let Some(what) = what else { continue };
             let current = self.state.target_mut(Target::Live { key, offset }).map(|ext| identity(ext)) == Some(was);
             if current {

@@ -63,7 +63,7 @@ pub(crate) enum Entry {
 pub(crate) struct Placed {
     pub target: Target,
     pub was: (DeviceId, u64, u32, u32),
-    /// 1 copy, 2 move, 3 evict, 4 split at byte `base`.
+    /// 1 copy, 2 move, 3 evict, 4 split at byte `base`, 5 promote.
     pub action: u8,
     pub device: DeviceId,
     pub base: u64,
@@ -77,6 +77,7 @@ impl Placed {
             Action::Move { dev, base } => (2, id_of(dev), base),
             Action::Evict => (3, DeviceId(0), 0),
             Action::Split { at } => (4, DeviceId(0), u64::from(at)),
+            Action::Promote { dev, base } => (5, id_of(dev), base),
         };
         Self { target: placing.target, was: (id_of(dev), run_offset, skip, len), action, device, base }
     }
@@ -87,6 +88,7 @@ impl Placed {
             2 => Action::Move { dev: slot_of(self.device)?, base: self.base },
             3 => Action::Evict,
             4 => Action::Split { at: u32::try_from(self.base).ok()? },
+            5 => Action::Promote { dev: slot_of(self.device)?, base: self.base },
             _ => return None,
         };
         Some(Placing { target: self.target, was: (dev, self.was.1, self.was.2, self.was.3), action })

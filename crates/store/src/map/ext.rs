@@ -129,7 +129,7 @@ impl Ext {
         end != self.run_len && end & (UNIT - 1) != 0
     }
     /// The same bytes at the same places, in a run of no other checksum units.
-    fn trimmed(&self) -> Self {
+    pub fn trimmed(&self) -> Self {
         let hull = self.hull();
         if hull.begin == 0 && hull.end == self.run_len {
             return self.clone();

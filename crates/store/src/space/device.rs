@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cenote_device::Device;
-use cenote_model::{DeviceId, DeviceInfo, DeviceSpec, DeviceState};
+use cenote_model::{DeviceId, DeviceInfo, DeviceSpec, DeviceState, Learner, Profile, Speed};
 use cenote_policy::DeviceView;
 
 use super::retired::Tag;
@@ -46,6 +46,12 @@ pub(crate) struct DeviceSlot {
     pub failed_syncs: u64,
     /// During replay: what was given up and may still be looked at.
     pub replay_retired: Option<Bitmap>,
+    /// As measured, and as seen since.
+    pub speed: Option<Speed>,
+    /// What it is being taught by what is seen.
+    pub learner: Option<Learner>,
+    /// What was measured last; empty if nothing was.
+    pub profile: Profile,
 }
 
 /// All devices, and which units are shared.
@@ -61,6 +67,11 @@ impl DeviceSlot {
     pub fn is_volatile(&self) -> bool {
         !self.spec.kind.is_persistent()
     }
+    /// True if what was written and not synced is gone with the process. Nothing may name it before it is synced; and a
+    /// sync that failed dropped nothing, as long as the process lives.
+    pub fn forgets_unsynced(&self) -> bool {
+        self.spec.kind.is_object()
+    }
     pub fn used_bytes(&self) -> u64 {
         let taken = (self.map.units() - self.map.free_units()) * u64::from(self.unit_bytes);
         taken.saturating_sub(self.reserved_bytes + self.retired.bytes() + self.stamp_bytes())
@@ -73,15 +84,14 @@ impl DeviceSlot {
     }
     pub fn view(&self) -> DeviceView {
         DeviceView {
-            id: self.id,
-            name: self.spec.name.clone(),
-            kind: self.spec.kind,
             state: self.state,
-            capacity_bytes: self.capacity_bytes(),
             used_bytes: self.used_bytes(),
             reserved_bytes: self.reserved_bytes + self.retired.bytes(),
             watermark_high_permille: self.spec.watermark_high_permille,
             watermark_low_permille: self.spec.watermark_low_permille,
+            speed: self.speed.unwrap_or_else(|| cenote_policy::speed_preset(self.spec.kind)),
+            is_cache: self.spec.options.get("use") == Some("cache"),
+            ..DeviceView::new(self.id, &self.spec.name, self.spec.kind, self.capacity_bytes())
         }
     }
     pub fn info(&self) -> DeviceInfo {
@@ -93,6 +103,8 @@ impl DeviceSlot {
             reserved_bytes: self.reserved_bytes + self.retired.bytes(),
             unit_bytes: self.unit_bytes,
             segment_bytes: self.segment_bytes,
+            speed: self.speed,
+            note: self.device.as_ref().map_or_else(|| self.failure.clone(), |device| device.note()),
         }
     }
     /// True if the range is made of whole units of the device.
@@ -140,7 +152,13 @@ impl DeviceSlot {
         let synced = if self.is_volatile() { u64::MAX } else { journal_synced };
         let unit = u64::from(self.unit_bytes);
         let mut any = false;
+        let tidies = self.device.as_ref().filter(|_| !self.spec.kind.is_shareable());
         while let Some(retired) = self.retired.pop_free(readers_min, synced) {
+            if let Some(device) = tidies {
+                // Of these kinds it changes a map in memory. Before the space is free: what is written there later must
+                // not be thrown away. If it fails, the space is used all the same.
+                let _ = device.discard(retired.offset, retired.len);
+            }
             let wrong = self.map.clear(retired.offset / unit, retired.len / unit);
             debug_assert_eq!(wrong, 0, "retired space at {} was free already", retired.offset);
             any = true;
@@ -150,6 +168,18 @@ impl DeviceSlot {
 }
 
 impl DeviceSlot {
+    /// Tells the device what of it is in use: what it was told to discard before a crash it may have forgotten.
+    pub fn retain_used(&self) {
+        let Some(device) = self.device.as_ref().filter(|_| !self.spec.kind.is_shareable()) else { return };
+        let unit = u64::from(self.unit_bytes);
+        let mut at = 0;
+        let mut used = std::iter::from_fn(|| {
+            let (first, len) = self.map.used_run(at)?;
+            at = first + len;
+            Some((first * unit, len * unit))
+        });
+        let _ = device.retain(&mut used); // a hint
+    }
     /// Keeps what was given up during replay from being used while readers of an earlier engine may look at it.
     pub fn quarantine(&mut self, tag: Tag) {
         let Some(given_up) = self.replay_retired.take() else { return };

@@ -2,9 +2,11 @@
 #![allow(dead_code, reason = "each test uses its part")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cenote_device::mem::{Keep, MemClock, MemControl, MemDevices, MemMetaDir};
+use cenote_device::object::fake::FakeService;
+use cenote_device::object::{ObjectDevices, Patience};
 use cenote_device::{Clock, Device, Devices, OpenedDevice, SegmentFile};
 use cenote_model::*;
 use cenote_store::{Engine, Outcome, RecoveryReport, Seams, SessionId, SessionInfo, Tuning};
@@ -37,6 +39,7 @@ pub fn spec(name: &str, kind: DeviceKind, capacity_bytes: u64) -> DeviceSpec {
         capacity_bytes,
         watermark_high_permille: 900,
         watermark_low_permille: 700,
+        options: cenote_model::TierOptions::default(),
     }
 }
 
@@ -51,9 +54,19 @@ pub fn three_tiers(memory: u64, file: u64, directory: u64) -> StoreConfig {
     }
 }
 
+/// Memory in front of a bucket, in packs of 64 KiB.
+pub fn memory_and_bucket(memory: u64, bucket: u64) -> StoreConfig {
+    let mut cold = spec("cold", DeviceKind::S3, bucket);
+    cold.path = "bucket/p".into();
+    cold.options.set("pack", "64KiB");
+    StoreConfig { devices: vec![spec("memory", DeviceKind::SharedMemory, memory), cold], ..StoreConfig::default() }
+}
+
 pub struct World {
     pub meta: MemMetaDir,
     pub devices: MemDevices,
+    /// Where tiers of object services are.
+    pub service: FakeService,
     pub clock: Arc<MemClock>,
     pub control: Arc<MemControl>,
     pub engine: Option<Engine>,
@@ -62,6 +75,8 @@ pub struct World {
     pub leases: Vec<Run>,
     /// Syncs of persistent devices fail, and drop what was not synced as operating systems do.
     pub sync_fails: Arc<AtomicBool>,
+    /// Nanoseconds that each byte of a read or write takes on devices, and 100 us each access; 0: none of both.
+    pub byte_ns: Arc<AtomicU64>,
     pub report: RecoveryReport,
 }
 
@@ -77,6 +92,7 @@ impl World {
         let mut world = Self {
             meta: MemMetaDir::default(),
             devices: MemDevices::new(16 << 20),
+            service: FakeService::default(),
             clock: Arc::default(),
             control: Arc::default(),
             engine: None,
@@ -84,6 +100,7 @@ impl World {
             seq: 0,
             leases: Vec::new(),
             sync_fails: Arc::default(),
+            byte_ns: Arc::default(),
             report: RecoveryReport::default(),
         };
         world.engine = Some(Engine::create_tuned(world.seams(), STORE, config, tuning()).unwrap());
@@ -93,7 +110,12 @@ impl World {
     pub fn seams(&self) -> Seams {
         Seams {
             meta: Arc::new(self.meta.clone()),
-            devices: Arc::new(Dropping { inner: self.devices.clone(), fails: Arc::clone(&self.sync_fails) }),
+            devices: Arc::new(Dropping {
+                inner: self.devices.clone(),
+                service: self.service.clone(),
+                fails: Arc::clone(&self.sync_fails),
+                pace: (Arc::clone(&self.clock), Arc::clone(&self.byte_ns)),
+            }),
             clock: Arc::clone(&self.clock) as _,
             control: Arc::clone(&self.control) as _,
         }
@@ -282,16 +304,35 @@ pub fn index(container: ContainerId, n: u128) -> IndexKey {
 /// Devices whose syncs can be told to fail.
 struct Dropping {
     inner: MemDevices,
+    service: FakeService,
     fails: Arc<AtomicBool>,
+    pace: (Arc<MemClock>, Arc<AtomicU64>),
+}
+
+impl Dropping {
+    fn objects(&self) -> impl Devices + use<> {
+        let service = self.service.clone();
+        ObjectDevices::new(
+            move |_: &DeviceSpec| Ok(service.clone()),
+            false,
+            Patience { tries: 1, ..Patience::default() },
+        )
+    }
 }
 
 impl Devices for Dropping {
     fn open(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec, create: bool) -> Result<OpenedDevice> {
+        if spec.kind.is_object() {
+            return self.objects().open(store, id, spec, create);
+        }
         let OpenedDevice { device, survived } = self.inner.open(store, id, spec, create)?;
-        let (media, fails) = (self.inner.clone(), Arc::clone(&self.fails));
-        Ok(OpenedDevice { device: Arc::new(DroppingDevice { device, media, of: (store, id), fails }), survived })
+        let (media, fails, pace) = (self.inner.clone(), Arc::clone(&self.fails), self.pace.clone());
+        Ok(OpenedDevice { device: Arc::new(DroppingDevice { device, media, of: (store, id), fails, pace }), survived })
     }
     fn remove(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<()> {
+        if spec.kind.is_object() {
+            return self.objects().remove(store, id, spec);
+        }
         self.inner.remove(store, id, spec)
     }
 }
@@ -301,6 +342,16 @@ struct DroppingDevice {
     media: MemDevices,
     of: (StoreId, DeviceId),
     fails: Arc<AtomicBool>,
+    pace: (Arc<MemClock>, Arc<AtomicU64>),
+}
+
+impl DroppingDevice {
+    fn take_time(&self, bytes: usize) {
+        let each = self.pace.1.load(Ordering::Relaxed);
+        if each > 0 {
+            self.pace.0.advance_ns(100_000 + bytes as u64 * each);
+        }
+    }
 }
 
 impl Device for DroppingDevice {
@@ -314,9 +365,11 @@ impl Device for DroppingDevice {
         self.device.segment_bytes()
     }
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.take_time(buf.len());
         self.device.read_at(offset, buf)
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.take_time(bytes.len());
         self.device.write_at(offset, bytes)
     }
     fn sync(&self) -> Result<()> {
@@ -331,5 +384,8 @@ impl Device for DroppingDevice {
     }
     fn segment(&self, number: u64) -> Result<Option<SegmentFile>> {
         self.device.segment(number)
+    }
+    fn note(&self) -> String {
+        self.device.note()
     }
 }

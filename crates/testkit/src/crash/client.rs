@@ -129,6 +129,7 @@ pub fn serve_main(words: &[String]) -> std::result::Result<(), String> {
         idle_exit: Some(std::time::Duration::from_secs(10)),
         background: words.iter().any(|word| word == "--background"),
         create: words.iter().any(|word| word == "--create"),
+        ..Default::default()
     };
     cenote_server::daemon::run(Path::new(dir), &options).map_err(|e| e.to_string())
 }

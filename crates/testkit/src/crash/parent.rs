@@ -106,10 +106,12 @@ fn make_store(dir: &Path) -> Check<Store> {
         capacity_bytes: capacity,
         watermark_high_permille: 700,
         watermark_low_permille: 400,
+        options: cenote_model::TierOptions::default(),
     };
     // A memory tier that is too small, so that data drain while processes die.
     let devices = vec![
         tier("memory", DeviceKind::SharedMemory, PathBuf::new(), 16 << 20),
+        tier("pmem", DeviceKind::PersistentMemory, dir.join("pmem"), 32 << 20),
         tier("disk", DeviceKind::Directory, dir.join("disk"), 512 << 20),
     ];
     let config = StoreConfig { devices, ..StoreConfig::default() };

@@ -27,7 +27,7 @@ const OBJECT_BYTES: usize = 30_000;
 const PAGE: usize = 4096;
 const STAMP_BYTES: usize = 512;
 /// The tiers come first among the subject's files; the control table is the last.
-const TIERS: usize = 6;
+const TIERS: usize = 8;
 
 /// What a file holds: its length and the pages of it that are not zero.
 #[derive(Clone, PartialEq, Eq)]
@@ -161,8 +161,17 @@ impl Open {
 impl Subject {
     fn make(dir: &Path) -> Result<Self, String> {
         let (memory, file, directory) = (DeviceKind::SharedMemory, DeviceKind::File, DeviceKind::Directory);
-        let names =
-            [("mem1", memory), ("mem2", memory), ("f1", file), ("f2", file), ("d1", directory), ("d2", directory)];
+        let pmem = DeviceKind::PersistentMemory;
+        let names = [
+            ("mem1", memory),
+            ("mem2", memory),
+            ("pm1", pmem),
+            ("pm2", pmem),
+            ("f1", file),
+            ("f2", file),
+            ("d1", directory),
+            ("d2", directory),
+        ];
         let spec = |(name, kind): (&str, DeviceKind)| DeviceSpec {
             name: name.into(),
             kind,
@@ -170,6 +179,7 @@ impl Subject {
             capacity_bytes: CAPACITY_BYTES,
             watermark_high_permille: 900,
             watermark_low_permille: 700,
+            options: cenote_model::TierOptions::default(),
         };
         let devices: Vec<DeviceSpec> = names.into_iter().map(spec).collect();
         let config = StoreConfig { devices: devices.clone(), ..StoreConfig::default() };
@@ -196,8 +206,10 @@ impl Subject {
             let memory = dir.join("memory").join(format!("cenote-{STORE}"));
             let (path, data_at) = match spec.kind {
                 DeviceKind::SharedMemory => (memory.join(format!("dev-{}-seg-0", n + 1)), 2 << 20),
+                DeviceKind::PersistentMemory => (spec.path.clone(), 2 << 20),
                 DeviceKind::File => (spec.path.clone(), PAGE),
                 DeviceKind::Directory => (spec.path.join("seg-000000"), PAGE),
+                other => unreachable!("no {} tier is asked for here", other.word()),
             };
             Tier { spec, path, data_at }
         };

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use cenote_device::control::{ClientFile, ControlView};
 use cenote_device::header::{HEADER_BYTES, SegmentHeader};
 use cenote_device::{Devices as _, MetaDir as _};
-use cenote_model::{DeviceId, DeviceKind, StoreId};
+use cenote_model::{DeviceId, DeviceKind, Profile, ProfilePoint, StoreId};
 use cenote_rpc::Consumer;
 use cenote_server::daemon::ring_memories;
 use rustix::fs::MemfdFlags;
@@ -92,6 +92,32 @@ pub(super) fn checkpoint_seeds() -> Vec<Vec<u8>> {
     seeds_of(|base| base.newest("checkpoint-").1.to_vec())
 }
 
+/// What is known of the devices' speed: whatever it says, the store opens, and policies calculate with numbers.
+pub(super) fn profile(bytes: &[u8]) {
+    let Some((base, mended, mut file)) = split(bytes) else { return };
+    if mended {
+        let len = file.len();
+        mend::head(&mut file, *b"CENOTEP\0", len, Some((16, base.id)));
+    }
+    let (world, mut engine, _) = base.open();
+    let _ = engine.close();
+    drop(engine);
+    world.kill();
+    if world.meta.write_file("profile", &file).is_ok() {
+        base.open_and_use(&world);
+    }
+}
+pub(super) fn profile_seeds() -> Vec<Vec<u8>> {
+    seeds_of(|base| {
+        let (world, mut engine, _) = base.open();
+        let point =
+            |is_write| ProfilePoint { is_write, bytes: 4096, parallel: 2, p50_ns: 9, p99_ns: 99, bandwidth: 1e9 };
+        let profile = Profile { unix_ms: 7, points: vec![point(false), point(true)] };
+        base.devices.iter().for_each(|info| engine.set_profile(info.id, profile.clone()));
+        world.meta.read_file("profile").unwrap_or_default()
+    })
+}
+
 /// The last file of the journal. Of its header only the part with content is in the input, so that a fuzzer meets
 /// records soon.
 pub(super) fn journal(bytes: &[u8]) {
@@ -164,13 +190,14 @@ pub(super) fn client_file(bytes: &[u8]) {
     let Some((flags, rest)) = bytes.split_first() else { return };
     let mut file = rest.to_vec();
     if flags & 2 != 0 {
-        file.resize(file.len().max(24 << 10), 0);
+        file.resize(file.len().max(80 << 10), 0);
     }
     if flags & RAW == 0 {
         mend::tail_sum(&mut file, *b"CENOTCLI", 128);
     }
     if let Some(client) = memory_file(&file).and_then(|fd| ClientFile::map(fd).ok()) {
         client.slots().min();
+        client.counters().counts();
         if let Ok([requests, _]) = ring_memories(&client)
             && let Ok(mut ring) = Consumer::new(requests)
         {

@@ -1,12 +1,14 @@
 //! Checksums, lengths and names put right after `docs/format.md`, so that what lies behind them is reached.
 
-use cenote_model::StoreId;
+use cenote_model::{DeviceId, StoreId};
 use crc_fast::CrcAlgorithm::Crc32Iscsi;
 
 /// Bytes of a journal file before its records.
 pub(super) const JOURNAL_HEADER: usize = 4096;
 /// The part of a journal's header that has content.
 pub(super) const JOURNAL_HEADER_USED: usize = 64;
+/// Header of a pack or a catalogue.
+const OBJECT_HEADER: usize = 128;
 const RECORD_HEADER: usize = 17;
 const CHECKPOINT_HEAD: usize = 64;
 const SECTION_HEAD: usize = 16;
@@ -42,7 +44,9 @@ pub(super) fn tail_sum(bytes: &mut [u8], magic: [u8; 8], len: usize) {
         return;
     }
     bytes[..8].copy_from_slice(&magic);
-    bytes[8..12].copy_from_slice(&1u32.to_le_bytes());
+    let is_control = matches!(&magic, b"CENOTCTL" | b"CENOTCLI");
+    let version = if is_control { cenote_device::control::CONTROL_VERSION } else { 1 };
+    bytes[8..12].copy_from_slice(&version.to_le_bytes());
     bytes[12..16].copy_from_slice(&(len as u32).to_le_bytes());
     let sum = sum_of(&bytes[..len - 4]);
     bytes[len - 4..len].copy_from_slice(&sum.to_le_bytes());
@@ -97,4 +101,36 @@ pub(super) fn journal(bytes: &mut [u8], store: StoreId, sequence: u64) {
         bytes[at + 4..at + 8].copy_from_slice(&sum.to_le_bytes());
         at = (at + 8 + len).next_multiple_of(8);
     }
+}
+
+/// Whose an object in a bucket is.
+fn object_owner(bytes: &mut [u8], store: StoreId, device: DeviceId) {
+    bytes[16..32].copy_from_slice(&store.0.to_le_bytes());
+    bytes[32..34].copy_from_slice(&device.0.to_le_bytes());
+}
+
+/// A pack: its header, and the checksum of its table, which ends with the object if it does not end earlier.
+pub(super) fn pack(bytes: &mut [u8], store: StoreId, device: DeviceId) {
+    if bytes.len() < OBJECT_HEADER {
+        return;
+    }
+    object_owner(bytes, store, device);
+    let table = u64::from(u32_at(bytes, 80)) * 24 + u64::from(u32_at(bytes, 84)) * 4;
+    let end = (OBJECT_HEADER as u64 + table).min(bytes.len() as u64) as usize;
+    let sum = sum_of(&bytes[OBJECT_HEADER..end]);
+    bytes[120..124].copy_from_slice(&sum.to_le_bytes());
+    tail_sum(bytes, *b"CENOTPAK", OBJECT_HEADER);
+}
+
+/// A catalogue: its header, and the length and checksum of what follows.
+pub(super) fn catalogue(bytes: &mut [u8], store: StoreId, device: DeviceId) {
+    if bytes.len() < OBJECT_HEADER {
+        return;
+    }
+    object_owner(bytes, store, device);
+    let body = (bytes.len() - OBJECT_HEADER) as u64;
+    bytes[72..80].copy_from_slice(&body.to_le_bytes());
+    let sum = sum_of(&bytes[OBJECT_HEADER..]);
+    bytes[120..124].copy_from_slice(&sum.to_le_bytes());
+    tail_sum(bytes, *b"CENOTMAP", OBJECT_HEADER);
 }

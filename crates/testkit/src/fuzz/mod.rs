@@ -10,6 +10,7 @@ mod base;
 mod media;
 mod mend;
 mod mutate;
+mod packs;
 mod talk;
 
 use crate::rng::Rng;
@@ -31,8 +32,11 @@ pub const TARGETS: &[Target] = &[
     Target { name: "superblock", run: media::superblock, seeds: media::superblock_seeds },
     Target { name: "stamp", run: media::stamp, seeds: media::stamp_seeds },
     Target { name: "checkpoint", run: media::checkpoint, seeds: media::checkpoint_seeds },
+    Target { name: "profile", run: media::profile, seeds: media::profile_seeds },
     Target { name: "journal", run: media::journal, seeds: media::journal_seeds },
     Target { name: "segment", run: media::segment, seeds: media::segment_seeds },
+    Target { name: "pack", run: packs::pack, seeds: packs::pack_seeds },
+    Target { name: "catalogue", run: packs::catalogue, seeds: packs::catalogue_seeds },
     Target { name: "client_file", run: media::client_file, seeds: media::client_file_seeds },
     Target { name: "ring", run: talk::ring, seeds: talk::ring_seeds },
     Target { name: "frames", run: talk::frames, seeds: talk::frames_seeds },

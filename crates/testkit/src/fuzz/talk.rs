@@ -20,7 +20,7 @@ use super::mend;
 
 /// Bytes of each ring of the file that the ring target makes.
 const RING_BYTES: usize = 8192;
-const RINGS_AT: usize = 8192;
+const RINGS_AT: usize = 65_536;
 
 /// What a peer wrote into a ring: read as the daemon does, and written to as a client does.
 pub(super) fn ring(bytes: &[u8]) {
@@ -234,6 +234,7 @@ fn requests() -> Vec<Request> {
         capacity_bytes: 1 << 20,
         watermark_high_permille: 900,
         watermark_low_permille: 700,
+        options: cenote_model::TierOptions::default(),
     };
     let extent = Extent::whole(DeviceId(1), 65536, 5000, Sums::from_slice(&[1]));
     vec![

@@ -325,7 +325,9 @@ impl Sim {
                     Durability::Scratch,
                     Durability::Bypass,
                 ]);
-                let spec = ContainerSpec { durability, owner_uid: Some(0), ..ContainerSpec::default() };
+                let policies = ["", "", "fast-first", "foresight", "hot-data", "max-bandwidth", "data-locality"];
+                let policy = (*self.rng.pick(&policies)).to_owned();
+                let spec = ContainerSpec { durability, policy, owner_uid: Some(0), ..ContainerSpec::default() };
                 (
                     Update::ContainerCreate { id, label: label.clone(), spec: spec.clone() },
                     Change::ContainerCreate { id, label, spec },

@@ -293,7 +293,7 @@ fn draw_devices(rng: &mut Rng, full: u64) -> Vec<DeviceSpec> {
         kinds.push(DeviceKind::SharedMemory);
     }
     for _ in 0..rng.between(0, 2) {
-        kinds.push(DeviceKind::File);
+        kinds.push(*rng.pick(&[DeviceKind::File, DeviceKind::File, DeviceKind::PersistentMemory]));
     }
     if kinds.is_empty() || rng.chance(700) {
         kinds.push(DeviceKind::Directory);
@@ -310,7 +310,7 @@ fn draw_devices(rng: &mut Rng, full: u64) -> Vec<DeviceSpec> {
 fn draw_device(rng: &mut Rng, number: u64, kind: DeviceKind) -> DeviceSpec {
     let capacity = match kind {
         DeviceKind::SharedMemory => rng.between(8, 64) * 8192,
-        DeviceKind::File | DeviceKind::Directory => rng.between(16, 128) * 16384,
+        _ => rng.between(16, 128) * 16384,
     };
     DeviceSpec {
         name: format!("tier{number}"),
@@ -319,5 +319,6 @@ fn draw_device(rng: &mut Rng, number: u64, kind: DeviceKind) -> DeviceSpec {
         capacity_bytes: capacity,
         watermark_high_permille: *rng.pick(&[500, 800, 900]),
         watermark_low_permille: *rng.pick(&[200, 400]),
+        options: cenote_model::TierOptions::default(),
     }
 }

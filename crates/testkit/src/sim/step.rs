@@ -1,6 +1,6 @@
 //! One random step.
 
-use cenote_model::{DeviceKind, ErrorKind, FlushTarget, Request};
+use cenote_model::{Arrange, ArrangeTarget, DeviceKind, ErrorKind, FlushTarget, ObjectKey, Request};
 
 use super::client::Goal;
 use super::{Check, Sim, draw_device, trace};
@@ -148,7 +148,12 @@ impl Sim {
         let goal = Goal::Other { may_fail: CROWDED };
         let request = match self.rng.below(3) {
             0 if self.next_device < 8 => {
-                let kind = *self.rng.pick(&[DeviceKind::SharedMemory, DeviceKind::File, DeviceKind::Directory]);
+                let kind = *self.rng.pick(&[
+                    DeviceKind::SharedMemory,
+                    DeviceKind::PersistentMemory,
+                    DeviceKind::File,
+                    DeviceKind::Directory,
+                ]);
                 let spec = draw_device(&mut self.rng, self.next_device, kind);
                 self.next_device += 1;
                 Request::DeviceAdd { spec }
@@ -161,7 +166,12 @@ impl Sim {
     }
     fn step_other(&mut self) -> Check {
         let (Some(at), Some(key)) = (self.any_client(), self.any_object()) else { return Ok(()) };
-        let request = match self.rng.below(7) {
+        let request = match self.rng.below(10) {
+            7 => self.draw_arrangement(key),
+            8 | 9 => {
+                let ranges = vec![(self.rng.below(1 << 16), 1 + self.rng.below(1 << 18))];
+                Request::Fetch { key, ranges, ahead: self.rng.chance(300), must: self.rng.chance(300) }
+            }
             0 => Request::Verify { target: FlushTarget::Store },
             1 => Request::Verify { target: FlushTarget::Container(key.container) },
             2 => Request::Explain { key },
@@ -171,7 +181,22 @@ impl Sim {
             _ => Request::ObjectStat { key },
         };
         trace!(self.trace, "c{} asks {request:?}", self.clients[at].info.nonce);
-        self.ask(at, &request, &Goal::Other { may_fail: &[ErrorKind::NotFound] })
+        let moves = matches!(request, Request::Arrange { .. } | Request::Fetch { .. });
+        self.ask(at, &request, &Goal::Other { may_fail: if moves { CROWDED } else { &[ErrorKind::NotFound] } })
+    }
+    fn draw_arrangement(&mut self, key: ObjectKey) -> Request {
+        let target = match self.rng.below(3) {
+            0 => ArrangeTarget::Object(key),
+            1 => ArrangeTarget::Range { key, offset: self.rng.below(1 << 16), len: self.rng.below(1 << 17) },
+            _ => ArrangeTarget::Container(key.container),
+        };
+        let to = self.rng.chance(500).then(|| format!("tier{}", self.rng.below(self.next_device)));
+        let what = match self.rng.below(3) {
+            0 => Arrange::Promote { to },
+            1 => Arrange::Demote { to },
+            _ => Arrange::Evict,
+        };
+        Request::Arrange { target: Box::new(target), what, dry_run: self.rng.chance(200) }
     }
     fn step_faults(&mut self) -> Check {
         if self.window_open {

@@ -1,0 +1,194 @@
+//! What counting costs: two programs with a daemon each, one of which counts, at work in turns.
+
+use std::hint::black_box;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use cenote::{Durability, Mode, OpenOptions, Store};
+
+use crate::Outcome;
+use crate::measure::{Beside, Report, rate};
+use crate::places::{Place, container, memory};
+use crate::reference::shuffled;
+
+const MIB: usize = 1 << 20;
+const BLOCK: usize = 4096;
+const SPAN: usize = 128 * MIB;
+/// Turns of each program for one figure; they are short, so that what else the machine does meets both.
+const TURNS: usize = 40;
+/// What turns counting off in a process and in the daemon that it starts.
+const VARIABLE: &str = "CENOTE_TELEMETRY";
+
+/// The program: `--child telemetry DIR`. For each line `get COUNT` or `put COUNT` it does that, and says how fast.
+pub fn child(dir: &str) -> Outcome {
+    let config = cenote::StoreConfig { devices: vec![memory(768)], ..cenote::StoreConfig::default() };
+    let options = OpenOptions { mode: Mode::Daemon, create: true, config, ..OpenOptions::default() };
+    let store = Store::open_with(dir, &options)?;
+    let object = container(&store, "bench", Durability::Scratch)?.create_object(None, Some(12))?;
+    let piece = vec![3u8; MIB];
+    for at in (0..SPAN).step_by(MIB) {
+        object.write_at(at as u64, &piece)?;
+    }
+    println!("ready");
+    let (mut buf, data) = (vec![0u8; BLOCK], vec![5u8; BLOCK]);
+    for (turn, line) in std::io::stdin().lines().enumerate() {
+        let line = line?;
+        let (what, count) = line.split_once(' ').ok_or("what, and how often")?;
+        let count: u64 = count.parse()?;
+        let blocks = shuffled((SPAN / BLOCK) as u64, count, turn as u64);
+        let rate = rate(count, || {
+            for block in &blocks {
+                let at = block * BLOCK as u64;
+                match what {
+                    "get" => drop(black_box(object.read_at(at, &mut buf)?)),
+                    "put" => drop(object.launch_write(at, &data)?),
+                    _ => object.write_at(at, &data)?,
+                }
+            }
+            Ok(store.wait_all()?)
+        })?;
+        println!("{rate}");
+    }
+    store.close()?;
+    Ok(())
+}
+
+/// A program at work, and who looks at its store.
+struct Program {
+    process: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+    watcher: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
+}
+
+impl Program {
+    fn start(dir: &Path, counting: bool) -> Outcome<Self> {
+        let mut process = Command::new(std::env::current_exe()?)
+            .args(["--child", "telemetry", &dir.to_string_lossy()])
+            .env(VARIABLE, if counting { "1" } else { "0" })
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let output = BufReader::new(process.stdout.take().ok_or("no pipe")?);
+        let input = process.stdin.take();
+        let mut program = Self { process, input, output, watcher: None };
+        program.line()?;
+        if counting {
+            program.watcher = Some(watch(dir)?);
+        }
+        Ok(program)
+    }
+    fn line(&mut self) -> Outcome<String> {
+        let mut line = String::new();
+        self.output.read_line(&mut line)?;
+        Ok(line.trim().to_owned())
+    }
+    fn turn(&mut self, what: &str, count: u64) -> Outcome<f64> {
+        let input = self.input.as_mut().ok_or("no pipe")?;
+        writeln!(input, "{what} {count}")?;
+        input.flush()?;
+        Ok(self.line()?.parse()?)
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        if let Some((stop, thread)) = self.watcher.take() {
+            stop.store(true, Ordering::Relaxed);
+            let _ = thread.join();
+        }
+        drop(self.input.take()); // the end of its lines
+        let _ = self.process.wait();
+    }
+}
+
+/// Asks a store once a second for all that it tells, as `cenote top` and the page do.
+fn watch(dir: &Path) -> Outcome<(Arc<AtomicBool>, JoinHandle<()>)> {
+    let options = OpenOptions { mode: Mode::Daemon, read_only: true, ..OpenOptions::default() };
+    let store = Store::open_with(dir, &options)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let until = stop.clone();
+    let thread = std::thread::spawn(move || {
+        let mut next = Instant::now();
+        while !until.load(Ordering::Relaxed) {
+            if Instant::now() >= next {
+                let _ = store.telemetry(20);
+                next += Duration::from_secs(1);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    });
+    Ok((stop, thread))
+}
+
+/// Rates with and without: medians of turns.
+fn session(what: &str, count: u64, round: usize) -> Outcome<(f64, f64)> {
+    let place = Place::in_memory("telemetry")?;
+    let (on_dir, off_dir) = (place.path().join("on"), place.path().join("off"));
+    // Which one is made first, and so has the better memory, changes.
+    let (mut on, mut off) = if round.is_multiple_of(2) {
+        let on = Program::start(&on_dir, true)?;
+        (on, Program::start(&off_dir, false)?)
+    } else {
+        let off = Program::start(&off_dir, false)?;
+        (Program::start(&on_dir, true)?, off)
+    };
+    std::thread::sleep(Duration::from_secs(1));
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    for turn in 0..TURNS {
+        if turn % 2 == 0 {
+            with.push(on.turn(what, count)?);
+            without.push(off.turn(what, count)?);
+        } else {
+            without.push(off.turn(what, count)?);
+            with.push(on.turn(what, count)?);
+        }
+    }
+    drop((on, off));
+    for dir in [on_dir, off_dir] {
+        let _ = Store::destroy(&dir, true);
+    }
+    Ok((middle(with), middle(without)))
+}
+
+fn middle(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn both(report: &mut Report, bar: &str, what: &str, count: u64) -> Outcome {
+    let count = report.settings.scaled(count);
+    let mut round = 0;
+    let without = std::cell::Cell::new(0.0);
+    report.pairs(
+        bar,
+        "1/s",
+        &mut || {
+            round += 1;
+            let (on, off) = session(what, count, round)?;
+            without.set(off);
+            Ok(on)
+        },
+        &mut [Beside { name: "the same, nothing counted", wanted: Some(0.97), run: &mut || Ok(without.get()) }],
+    )
+}
+
+/// 4 KiB gets while everything is counted and looked at, and while nothing is.
+pub fn gets(report: &mut Report) -> Outcome {
+    both(report, "telemetry.get_4k", "get", 60_000)
+}
+
+/// 4 KiB puts, pipelined.
+pub fn puts(report: &mut Report) -> Outcome {
+    both(report, "telemetry.put_4k", "put", 40_000)
+}
+
+/// 4 KiB puts, each waited for.
+pub fn puts_waited_for(report: &mut Report) -> Outcome {
+    both(report, "telemetry.put_4k_waited", "wait", 20_000)
+}

@@ -1,0 +1,94 @@
+//! The page in a browser: what it is fed with, and where people find it.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use cenote::model::{StoreId, Telemetry};
+use cenote::{Error, Result, Store};
+use cenote_server::daemon::{Observer, Onlooker, WEB_ADDRESS_FILE};
+use cenote_web::{Source, Web};
+
+use crate::args::HttpArg;
+
+/// What serves the page with the daemon: where the command line says, or else where it was served before.
+pub fn observer(dir: &Path, http: Option<HttpArg>) -> Option<Observer> {
+    let file = dir.join(WEB_ADDRESS_FILE);
+    match http {
+        Some(HttpArg::Off) => {
+            let _ = std::fs::remove_file(file);
+            None
+        }
+        Some(HttpArg::At(address)) => Some(Arc::new(move |onlooker| {
+            let web = Web::start(address, Arc::new(OfDaemon(onlooker)))?;
+            std::fs::write(&file, web.url()).map_err(|error| Error::io(file.display().to_string(), &error))?;
+            tracing::info!(url = web.url(), "the page is served");
+            Ok(Box::new(web))
+        })),
+        None => {
+            let address = address_in(dir)?;
+            Some(Arc::new(move |onlooker| match Web::start(address, Arc::new(OfDaemon(onlooker))) {
+                Ok(web) => Ok(Box::new(web)),
+                Err(error) => {
+                    tracing::warn!(%error, "the page is not served; the store is");
+                    Ok(Box::new(()))
+                }
+            }))
+        }
+    }
+}
+
+/// The words for the command line of a daemon in the background.
+pub fn argument(http: HttpArg) -> String {
+    match http {
+        HttpArg::Off => "--http=off".to_owned(),
+        HttpArg::At(address) => format!("--http={address}"),
+    }
+}
+
+fn address_in(dir: &Path) -> Option<SocketAddr> {
+    let url = std::fs::read_to_string(dir.join(WEB_ADDRESS_FILE)).ok()?;
+    let address: SocketAddr = url.trim_end().strip_prefix("http://")?.trim_end_matches('/').parse().ok()?;
+    address.ip().is_loopback().then_some(address)
+}
+
+/// Where the page of the store in `dir` is served, if somebody listens there.
+pub fn address_of_daemon(dir: &Path) -> Option<String> {
+    let address = address_in(dir)?;
+    std::net::TcpStream::connect_timeout(&address, std::time::Duration::from_millis(500)).ok()?;
+    Some(format!("http://{address}/"))
+}
+
+/// Serves the page of a store that this process has opened.
+pub fn of_store(store: Store, address: SocketAddr) -> Result<Web> {
+    Web::start(address, Arc::new(OfStore(store)))
+}
+
+struct OfDaemon(Onlooker);
+
+impl Source for OfDaemon {
+    fn store(&self) -> StoreId {
+        self.0.store()
+    }
+    fn telemetry(&self, hot: u32) -> Result<Telemetry> {
+        self.0.telemetry(hot)
+    }
+    fn may_look(&self, uid: u32) -> bool {
+        self.0.may_read(uid)
+    }
+}
+
+struct OfStore(Store);
+
+impl Source for OfStore {
+    fn store(&self) -> StoreId {
+        self.0.id()
+    }
+    fn telemetry(&self, hot: u32) -> Result<Telemetry> {
+        self.0.telemetry(hot)
+    }
+    /// Who started the command, and root.
+    fn may_look(&self, uid: u32) -> bool {
+        uid == 0 || uid == rustix::process::geteuid().as_raw()
+    }
+}

@@ -1,0 +1,91 @@
+//! The command with tiers in real object services. Skipped, with the reason, where they are not installed.
+
+mod common;
+#[path = "../../device/tests/servers/mod.rs"]
+mod servers;
+
+use std::fs;
+use std::path::Path;
+
+use common::Place;
+
+const ID: &str = "c/0000000000000000000000000000000a";
+
+/// A store of memory, S3 and Swift with a container `c`; its secrets are in `secrets.ini`.
+fn place(prefix: &str) -> Option<Place> {
+    let (s3, swift) = (servers::service("s3")?, servers::service("swift")?);
+    let place = Place::new();
+    let secrets =
+        "[s3]\naccess_key_id = test:tester\nsecret_access_key = testing\n[swift]\nuser = test:tester\nkey = testing\n";
+    fs::write(place.path("secrets.ini"), secrets).unwrap();
+    let config = format!(
+        "[[tier]]\nname = \"ram\"\nkind = \"memory\"\nsize = \"32MiB\"\n\
+         [[tier]]\nname = \"cold\"\nkind = \"s3\"\npath = \"bucket/{prefix}/s3\"\nsize = \"1GiB\"\n\
+         endpoint = \"{}\"\ncredentials = \"secrets.ini#s3\"\npack = \"1MiB\"\n\
+         [[tier]]\nname = \"colder\"\nkind = \"swift\"\npath = \"bucket/{prefix}/swift\"\nsize = \"1GiB\"\n\
+         endpoint = \"{}\"\ncredentials = \"secrets.ini#swift\"\n",
+        s3["endpoint"], swift["endpoint"]
+    );
+    fs::write(place.path("tiers.toml"), config).unwrap();
+    place.ok(["init", "--config", "tiers.toml"]);
+    place.ok(["mk", "c"]);
+    Some(place)
+}
+
+fn lose_power(place: &Place) {
+    let id = place.json(["status"])["store"].as_str().unwrap().to_owned();
+    place.run(["stop"]);
+    fs::remove_dir_all(Path::new("/dev/shm").join(format!("cenote-{id}"))).unwrap();
+}
+
+#[test]
+fn what_is_flushed_is_in_the_bucket() {
+    let Some(place) = place("flushed") else { return };
+    place.file("data", 5_000_000);
+    place.ok(["put", "data", ID]);
+    place.ok(["flush"]);
+    let said = place.ok(["explain", ID]);
+    assert!(said.contains("copy on `cold`"), "{said}");
+    lose_power(&place);
+    let said = place.ok(["explain", ID]);
+    assert!(said.contains("on a persistent tier") && said.contains("cold"), "{said}");
+    let said = place.ok(["verify"]);
+    assert!(said.contains("all is well"), "{said}");
+    place.ok(["tier", "drain", "cold"]);
+    let said = place.ok(["explain", ID]);
+    assert!(said.contains("colder"), "{said}");
+    place.ok(["tier", "remove", "cold"]);
+    let said = place.ok(["verify"]);
+    assert!(said.contains("all is well"), "{said}");
+    place.ok(["destroy", "--yes"]);
+    // A prefix with anything left would be refused.
+    fs::create_dir_all(place.store()).unwrap();
+    place.ok(["init", "--config", "tiers.toml"]);
+    place.ok(["destroy", "--yes"]);
+}
+
+#[test]
+fn a_tier_that_cannot_be_reached_is_said_to_be() {
+    let Some(place) = place("reached") else { return };
+    place.file("data", 300_000);
+    place.ok(["put", "data", ID]);
+    place.ok(["flush"]);
+    let good = fs::read_to_string(place.path("secrets.ini")).unwrap();
+    fs::write(place.path("secrets.ini"), good.replace("testing", "expired")).unwrap();
+    let said = place.run(["status"]);
+    assert!(said.out.contains("FAILED"), "{}", said.out);
+    let said = place.run([
+        "tier",
+        "add",
+        "name=more,kind=s3,path=bucket/reached/s3,size=1GiB,endpoint=http://127.0.0.1:1,credentials=env:NONE",
+    ]);
+    assert_eq!(said.code, 1);
+    assert!(said.err.contains("`more`") && said.err.contains("NONE_"), "{}", said.err);
+    fs::write(place.path("secrets.ini"), good).unwrap();
+    let said = place.ok(["verify"]);
+    assert!(said.contains("all is well"), "{said}");
+    // Another store may not have the prefix.
+    let other = place.run(["--store", "other", "init", "--config", "tiers.toml"]);
+    assert!(other.code == 1 && other.err.contains("exists already") && other.err.contains("prefix"), "{other:?}");
+    place.ok(["destroy", "--yes"]);
+}

@@ -1,0 +1,147 @@
+//! What a reader does for the sake of tiers: has bytes brought to a faster one before it reads them, says what it will
+//! read next, and tells what it read without asking. Only for objects whose container's policy wants to know; and for
+//! what lies where no client can read it.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+use cenote_model::{ContainerId, ObjectKey, Request, Result, Touch};
+use cenote_policy::prefetch::{AccessProfile, Prefetcher};
+use cenote_policy::speed_preset;
+
+use super::cache::ObjectCache;
+use super::pieces::{Part, Place};
+use super::read::{Parts, is_in_memory};
+use crate::session::Session;
+use crate::sync::lock;
+
+/// A read that takes longer than this asks first: the message takes some 30 us.
+const WORTH_ASKING_NS: f64 = 500_000.0;
+/// Of reads shorter than this one in [`SAMPLED`] is told, and counts for all of them.
+const SAMPLED_BELOW: usize = 64 << 10;
+const SAMPLED: u32 = 64;
+/// What was read is told in so large batches, or after so long.
+const TOUCHES: usize = 128;
+const TOUCHES_MS: u64 = 100;
+/// Ranges that a stream is ahead, at most.
+const DEPTH_MAX: usize = 32;
+
+/// What a session keeps for this.
+pub(crate) struct Tiering {
+    began: Instant,
+    short_reads: AtomicU32,
+    touches: Mutex<(u64, Vec<Touch>)>,
+    streams: Mutex<HashMap<ContainerId, Prefetcher>>,
+}
+
+impl Default for Tiering {
+    fn default() -> Self {
+        Self {
+            began: Instant::now(),
+            short_reads: AtomicU32::new(0),
+            touches: Mutex::default(),
+            streams: Mutex::default(),
+        }
+    }
+}
+
+impl Tiering {
+    fn now_ms(&self) -> u64 {
+        self.began.elapsed().as_millis() as u64
+    }
+}
+
+/// True if a part lies where this process cannot read it.
+pub(crate) fn is_elsewhere(parts: &[Part]) -> bool {
+    parts.iter().any(|part| matches!(part.place, Place::Elsewhere))
+}
+
+/// Has a range brought that lies where this process cannot read it. The caller holds no reader slot.
+#[cold]
+pub(crate) fn restore(session: &Session, key: ObjectKey, offset: u64, len: usize) -> Result<()> {
+    let request = Request::Fetch { key, ranges: vec![(offset, len as u64)], ahead: false, must: true };
+    session.ask(request).map(drop)
+}
+
+/// True if these parts are read from a device so slow that the engine should be asked first: perhaps it has them brought
+/// to a faster tier, which takes no longer than reading them.
+pub(crate) fn is_slow(session: &Session, object: &ObjectCache, parts: &Parts) -> bool {
+    if !object.is_tiered() {
+        return false;
+    }
+    let ns = |part: &Part| match &part.place {
+        Place::File { extent, .. } => session
+            .segments
+            .shape(session, extent.device)
+            .map_or(0.0, |shape| shape.speed.unwrap_or_else(|| speed_preset(shape.kind)).read_ns(part.len as u64)),
+        _ => 0.0,
+    };
+    parts.iter().map(ns).sum::<f64>() > WORTH_ASKING_NS
+}
+
+/// Asks whether a range should be brought before it is read, and waits for that. The caller holds no reader slot.
+#[cold]
+pub(crate) fn fetch(session: &Session, object: &ObjectCache, offset: u64, len: usize) {
+    let ranges = vec![(offset, len as u64)];
+    object.note_slow_read();
+    // If it could not be done, the bytes are read where they are.
+    let _ = session.ask(Request::Fetch { key: object.key, ranges, ahead: false, must: false });
+}
+
+/// A read was answered. `was_told`: the engine knows of it.
+pub(crate) fn note_read(session: &Session, object: &ObjectCache, offset: u64, len: usize, was_told: bool) {
+    if !was_told {
+        touch(session, object.key, offset, len);
+    }
+    if object.had_slow_reads() {
+        look_ahead(session, object, offset, len);
+    }
+}
+
+fn touch(session: &Session, key: ObjectKey, offset: u64, len: usize) {
+    let tiering = &session.tiering;
+    let mut bytes = len as u64;
+    if len < SAMPLED_BELOW {
+        if !tiering.short_reads.fetch_add(1, Ordering::Relaxed).is_multiple_of(SAMPLED) {
+            return;
+        }
+        bytes *= u64::from(SAMPLED);
+    }
+    let now_ms = tiering.now_ms();
+    let mut touches = lock(&tiering.touches);
+    let (since_ms, reads) = &mut *touches;
+    if reads.is_empty() {
+        *since_ms = now_ms;
+    }
+    reads.push(Touch { key, offset, bytes });
+    if reads.len() >= TOUCHES || now_ms - *since_ms >= TOUCHES_MS {
+        let reads = std::mem::take(reads);
+        drop(touches);
+        session.tell(Request::Touched { reads });
+    }
+}
+
+/// Follows the stream of reads of a container, and has brought what comes next.
+fn look_ahead(session: &Session, object: &ObjectCache, offset: u64, len: usize) {
+    let tiering = &session.tiering;
+    let ahead = {
+        let mut streams = lock(&tiering.streams);
+        let stream =
+            streams.entry(object.key.container).or_insert_with(|| Prefetcher::new(DEPTH_MAX, AccessProfile::default()));
+        stream.read(tiering.now_ms(), object.key, offset, len as u64);
+        stream.ahead()
+    };
+    let mut by_object: HashMap<ObjectKey, Vec<(u64, u64)>> = HashMap::new();
+    for foreseen in ahead {
+        let is_here = foreseen.object == object.key
+            && is_in_memory(session, object, foreseen.offset, usize::try_from(foreseen.bytes).unwrap_or(usize::MAX));
+        if !is_here {
+            by_object.entry(foreseen.object).or_default().push((foreseen.offset, foreseen.bytes));
+        }
+    }
+    for (key, ranges) in by_object {
+        session.tell(Request::Fetch { key, ranges, ahead: true, must: false });
+    }
+}

@@ -1,0 +1,109 @@
+//! Names: of the tier, its objects and what to do when one of them makes trouble.
+
+use cenote_model::{DeviceId, DeviceKind, DeviceSpec, Error, ErrorKind, Result, StoreId};
+
+use super::service::Refusal;
+
+/// What has a greater number is not ours: nobody counts that far.
+const SEQUENCE_END: u64 = 1 << 62;
+
+/// Where a tier keeps its objects.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub tier: String,
+    pub kind: DeviceKind,
+    pub bucket: String,
+    /// Empty, or ends with `/`.
+    prefix: String,
+    /// What all keys but the owner's begin with.
+    pub own: String,
+    /// Where the credentials come from, for a person.
+    pub credentials: String,
+}
+
+/// What a key below the prefix of the device is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Named {
+    Pack(u64),
+    Catalogue(u64),
+}
+
+impl Place {
+    /// From `BUCKET/PREFIX`.
+    pub fn of(store: StoreId, id: DeviceId, spec: &DeviceSpec, credentials: String) -> Result<Self> {
+        let refuse = |why: &str| {
+            let tier = format!("{} tier `{}` at {}", spec.kind.word(), spec.name, spec.path.display());
+            Err(Error::new(ErrorKind::InvalidInput, tier).because(why).try_next("write path=BUCKET/PREFIX"))
+        };
+        let Some(path) = spec.path.to_str() else { return refuse("the path is not UTF-8") };
+        if path.starts_with('/') {
+            return refuse("it is a bucket and a prefix in it, not a path of the file system");
+        }
+        let (bucket, prefix) = path.split_once('/').unwrap_or((path, ""));
+        let prefix = prefix.trim_matches('/');
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+        if !path.chars().all(plain) {
+            return refuse("only letters, digits and -_. are taken, so that every service takes them");
+        }
+        if bucket.is_empty() || prefix.split('/').any(|part| part == ".." || part == ".") || path.contains("//") {
+            return refuse("no bucket, or empty parts or dots in the prefix");
+        }
+        let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
+        let own = format!("{prefix}store-{store}/dev-{}/", id.0);
+        let bucket = bucket.to_owned();
+        Ok(Self { tier: spec.name.clone(), kind: spec.kind, bucket, prefix, own, credentials })
+    }
+    pub fn owner_key(&self) -> String {
+        format!("{}cenote-owner", self.prefix)
+    }
+    pub fn pack_key(&self, sequence: u64) -> String {
+        format!("{}pack-{sequence:020}", self.own)
+    }
+    pub fn catalogue_key(&self, sequence: u64) -> String {
+        format!("{}map-{sequence:020}", self.own)
+    }
+    /// What an object of this device is.
+    pub fn named(&self, key: &str) -> Option<Named> {
+        let (word, digits) = key.strip_prefix(&self.own)?.split_once('-')?;
+        let number = Some(digits).filter(|digits| digits.len() == 20)?.parse().ok().filter(|n| *n < SEQUENCE_END)?;
+        match word {
+            "pack" => Some(Named::Pack(number)),
+            "map" => Some(Named::Catalogue(number)),
+            _ => None,
+        }
+    }
+    /// The tier as the subject of an error.
+    pub fn subject(&self) -> String {
+        format!("{} tier `{}` at {}/{}", self.kind.word(), self.tier, self.bucket, self.prefix)
+    }
+    /// One of its objects as the subject of an error.
+    pub fn object(&self, key: &str) -> String {
+        format!("{} tier `{}`, object {}/{key}", self.kind.word(), self.tier, self.bucket)
+    }
+    /// A refusal of the service as an error about an object.
+    #[cold]
+    pub fn error(&self, key: &str, refusal: &Refusal) -> Error {
+        let next = match refusal.kind {
+            ErrorKind::PermissionDenied => {
+                format!("renew the credentials in {}; they are read again with the next request", self.credentials)
+            }
+            ErrorKind::NotFound if key == self.owner_key() || key == self.own => {
+                format!("make sure that `{}` is there", self.bucket)
+            }
+            ErrorKind::NotFound => {
+                "somebody deleted it: restore it from a copy, or write again what was in it".to_owned()
+            }
+            ErrorKind::Full => format!("free space in `{}`, or have its quota raised", self.bucket),
+            ErrorKind::Exists => "somebody else writes there: give each store a prefix of its own".to_owned(),
+            _ => "look after the service and the network; what was synced is safe there".to_owned(),
+        };
+        Error::new(refusal.kind, self.object(key)).because(refusal.cause.clone()).try_next(next)
+    }
+    /// An object does not have the bytes that were written to it.
+    #[cold]
+    pub fn damaged(&self, key: &str, why: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Corrupt, self.object(key))
+            .because(why)
+            .try_next("somebody or something changed it: restore it from a copy, or write again what was in it")
+    }
+}

@@ -1,0 +1,192 @@
+//! HTTP as `opendal` wants it, made by the thread that asks: no runtime, no threads that a fork would lose, and a
+//! time-out for everything.
+
+use std::fmt::{self, Write as _};
+use std::io::Read;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, ETAG, IF_NONE_MATCH, RANGE};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use md5::{Digest, Md5};
+use opendal_core::{Buffer, Error, ErrorKind, HttpBody, HttpTransport};
+use ureq::tls::{RootCerts, TlsConfig};
+use ureq::{Agent, SendBody};
+
+/// How long one request may take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Timeouts {
+    /// To find the service and be let in.
+    pub connect: Duration,
+    /// From the last byte of a request to the first of the answer.
+    pub answer: Duration,
+    /// A request with all its bytes, both ways.
+    pub whole: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self { connect: Duration::from_secs(5), answer: Duration::from_secs(30), whole: Duration::from_secs(120) }
+    }
+}
+
+const IDLE_MAX: usize = 16;
+/// So much of what a service has to say about an error is repeated.
+const TEXT_BYTES: usize = 300;
+
+/// Makes requests. Cheap to clone; clones share their connections.
+#[derive(Clone)]
+pub(super) struct Http {
+    agent: Agent,
+    settings: Settings,
+}
+
+/// What `opendal` has no words for.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Settings {
+    /// Objects that are put must not be there yet.
+    pub only_new: bool,
+    /// Have the service check what arrives by the MD5 in `ETag`, as Swift does.
+    pub etag: bool,
+}
+
+/// Why there is no good answer.
+#[derive(Debug)]
+pub(super) enum Said {
+    /// The service says no, and what else it says.
+    Status(StatusCode, String),
+    /// Nobody answers.
+    Nothing(String),
+    /// All that there is of the range that was asked for, which ends earlier.
+    Short(Bytes),
+}
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Status(status, text) if text.is_empty() => write!(f, "the service answers {status}"),
+            Self::Status(status, text) => write!(f, "the service answers {status}: {text}"),
+            Self::Nothing(why) => f.write_str(why),
+            Self::Short(bytes) => write!(f, "the object ends after {} bytes of the range", bytes.len()),
+        }
+    }
+}
+impl std::error::Error for Said {}
+
+impl Http {
+    /// `local`: the service is on this machine, no proxy is asked.
+    pub fn new(local: bool, timeouts: Timeouts) -> Self {
+        let tls = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();
+        let mut config = Agent::config_builder()
+            .tls_config(tls)
+            .http_status_as_error(false)
+            .max_redirects(4)
+            .max_idle_connections(IDLE_MAX)
+            .max_idle_connections_per_host(IDLE_MAX)
+            .timeout_connect(Some(timeouts.connect))
+            .timeout_resolve(Some(timeouts.connect))
+            .timeout_recv_response(Some(timeouts.answer))
+            .timeout_per_call(Some(timeouts.whole))
+            .timeout_global(Some(timeouts.whole))
+            .user_agent("cenote");
+        if local {
+            config = config.proxy(None);
+        }
+        Self { agent: Agent::new_with_config(config.build()), settings: Settings::default() }
+    }
+    pub fn with(&self, settings: Settings) -> Self {
+        Self { agent: self.agent.clone(), settings }
+    }
+
+    /// Makes a request and reads all of the answer, whatever its status.
+    pub fn ask(&self, request: Request<Buffer>) -> Result<Response<Bytes>, Said> {
+        let nothing = |error: &ureq::Error| Said::Nothing(format!("{error}"));
+        let (mut parts, body) = request.into_parts();
+        parts.extensions.clear();
+        if parts.method == Method::PUT {
+            self.describe(&mut parts.headers, &body);
+        }
+        let answer = if parts.method == Method::PUT || parts.method == Method::POST {
+            parts.headers.entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(body.len()));
+            let mut body = body;
+            self.agent.run(Request::from_parts(parts, SendBody::from_reader(&mut body)))
+        } else {
+            self.agent.run(Request::from_parts(parts, ()))
+        };
+        let (parts, body) = answer.map_err(|error| nothing(&error))?.into_parts();
+        let mut bytes = Vec::new();
+        body.into_reader()
+            .read_to_end(&mut bytes)
+            .map_err(|error| Said::Nothing(format!("the answer ends: {error}")))?;
+        Ok(Response::from_parts(parts, bytes.into()))
+    }
+
+    fn describe(&self, headers: &mut http::HeaderMap, body: &Buffer) {
+        if self.settings.only_new {
+            headers.insert(IF_NONE_MATCH, HeaderValue::from_static("*"));
+        }
+        if self.settings.etag {
+            let mut md5 = Md5::new();
+            body.clone().for_each(|part: Bytes| md5.update(&part));
+            let digits = md5.finalize().iter().fold(String::new(), |mut digits, byte| {
+                let _ = write!(digits, "{byte:02x}"); // into memory
+                digits
+            });
+            headers.extend(HeaderValue::try_from(digits).map(|digits| (ETAG, digits)));
+        }
+    }
+
+    /// The same, with what is not a success as an error.
+    pub fn ask_well(&self, request: Request<Buffer>) -> Result<Response<Bytes>, Said> {
+        let answer = self.ask(request)?;
+        let status = answer.status();
+        if status.is_success() {
+            return Ok(answer);
+        }
+        Err(Said::Status(status, shortened(answer.body())))
+    }
+}
+
+/// How many bytes a request asks for, if it asks for a range.
+fn range_len(headers: &http::HeaderMap) -> Option<u64> {
+    let (first, last) = headers.get(RANGE)?.to_str().ok()?.strip_prefix("bytes=")?.split_once('-')?;
+    Some(last.parse::<u64>().ok()?.checked_sub(first.parse().ok()?)? + 1)
+}
+
+/// What a service says, on one line and not too much of it.
+fn shortened(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * TEXT_BYTES)]);
+    let field = |name: &str| {
+        let from = text.find(&format!("<{name}>"))? + name.len() + 2;
+        Some(text[from..].split('<').next().unwrap_or_default().to_owned())
+    };
+    if let (Some(code), Some(message)) = (field("Code"), field("Message")) {
+        return format!("{code}: {message}");
+    }
+    let words: Vec<&str> = text.split_whitespace().collect();
+    words.join(" ").chars().take(TEXT_BYTES).collect()
+}
+
+impl HttpTransport for Http {
+    async fn fetch(&self, request: Request<Buffer>) -> opendal_core::Result<Response<HttpBody>> {
+        let wanted = range_len(request.headers());
+        let answer = match self.ask_well(request) {
+            Err(Said::Status(StatusCode::RANGE_NOT_SATISFIABLE, _)) if wanted.is_some() => {
+                Err(Said::Short(Bytes::new()))
+            }
+            Ok(answer) if wanted.is_some_and(|wanted| (answer.body().len() as u64) < wanted) => {
+                Err(Said::Short(answer.into_body()))
+            }
+            answer => answer,
+        };
+        match answer {
+            Ok(answer) => {
+                let (parts, bytes) = answer.into_parts();
+                let len = bytes.len() as u64;
+                let stream = futures::stream::iter([Ok(Buffer::from(bytes))]);
+                Ok(Response::from_parts(parts, HttpBody::new(stream, Some(len))))
+            }
+            Err(said) => Err(Error::new(ErrorKind::Unexpected, said.to_string()).set_source(said)),
+        }
+    }
+}

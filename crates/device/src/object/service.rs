@@ -1,0 +1,160 @@
+//! What an object service owes: whole objects by key, and how it says no.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use cenote_model::ErrorKind;
+
+/// A service of whole, immutable objects by key, all in one bucket.
+///
+/// Calls may come from many threads at once, and none may take for ever.
+pub trait ObjectService: Send + Sync {
+    /// Stores an object, its parts one behind the other; on return it survives. With `only_new` it is refused with
+    /// `Exists` if the key is taken, as far as the service can tell; else it takes the place of what was there.
+    fn put(&self, key: &str, parts: &[Bytes], only_new: bool) -> Answer<()>;
+    /// Up to `len` bytes from `from` on; fewer if the object ends before.
+    fn get(&self, key: &str, from: u64, len: u64) -> Answer<Bytes>;
+    /// Key and bytes of every object whose key begins with `prefix`, which ends with `/` or is empty.
+    fn list(&self, prefix: &str) -> Answer<Vec<(String, u64)>>;
+    /// Deletes an object; no error if it is gone already.
+    fn delete(&self, key: &str) -> Answer<()>;
+}
+
+/// What a service says.
+pub type Answer<T> = std::result::Result<T, Refusal>;
+
+/// Why a service did not do what it was asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// What a program can act on.
+    pub kind: ErrorKind,
+    /// For a person.
+    pub cause: String,
+    /// The same may well succeed in a moment: the network, or a service that asks for patience.
+    pub again: bool,
+}
+
+impl Refusal {
+    /// One for good.
+    pub fn new(kind: ErrorKind, cause: impl Into<String>) -> Self {
+        Self { kind, cause: cause.into(), again: false }
+    }
+    /// One that may pass.
+    pub fn passing(cause: impl Into<String>) -> Self {
+        Self { kind: ErrorKind::Io, cause: cause.into(), again: true }
+    }
+}
+
+/// How long to bear with a service.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Patience {
+    /// Tries of one request, the first included.
+    pub tries: u32,
+    /// Pause before the second; each later one is twice as long, up to [`PAUSE_MAX`].
+    pub pause: Duration,
+    /// No try begins when so much time has passed since the first.
+    pub total: Duration,
+}
+
+/// The longest pause between two tries.
+pub const PAUSE_MAX: Duration = Duration::from_secs(4);
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { tries: 6, pause: Duration::from_millis(100), total: Duration::from_secs(60) }
+    }
+}
+
+impl Patience {
+    /// For a device that is being opened: others wait meanwhile.
+    #[must_use]
+    pub fn while_opening(self) -> Self {
+        Self { total: self.total.min(Duration::from_secs(10)), ..self }
+    }
+}
+
+impl<S: ObjectService> ObjectService for Arc<S> {
+    fn put(&self, key: &str, parts: &[Bytes], only_new: bool) -> Answer<()> {
+        self.as_ref().put(key, parts, only_new)
+    }
+    fn get(&self, key: &str, from: u64, len: u64) -> Answer<Bytes> {
+        self.as_ref().get(key, from, len)
+    }
+    fn list(&self, prefix: &str) -> Answer<Vec<(String, u64)>> {
+        self.as_ref().list(prefix)
+    }
+    fn delete(&self, key: &str) -> Answer<()> {
+        self.as_ref().delete(key)
+    }
+}
+
+/// A service whose passing refusals are met with patience.
+pub struct Patient<S> {
+    inner: S,
+    patience: Patience,
+}
+
+impl<S> Patient<S> {
+    /// Wraps.
+    pub fn new(inner: S, patience: Patience) -> Self {
+        Self { inner, patience }
+    }
+    fn bear<T>(&self, mut ask: impl FnMut(u32) -> Answer<T>) -> Answer<T> {
+        let begun = Instant::now();
+        let mut pause = self.patience.pause;
+        let mut tried = 0;
+        loop {
+            let refusal = match ask(tried) {
+                Err(refusal) if refusal.again => refusal,
+                answer => return answer,
+            };
+            tried += 1;
+            if tried >= self.patience.tries || begun.elapsed() + pause >= self.patience.total {
+                let seconds = begun.elapsed().as_secs_f32();
+                let cause = format!("{} (tried {tried} times in {seconds:.1} s)", refusal.cause);
+                return Err(Refusal { cause, ..refusal });
+            }
+            // Not all at the same moment, if several wait for the same service.
+            let spread = (begun.elapsed().subsec_nanos() % 1000) as f32 / 2000.0;
+            std::thread::sleep(pause.mul_f32(0.75 + spread));
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+}
+
+impl<S: ObjectService> ObjectService for Patient<S> {
+    fn put(&self, key: &str, parts: &[Bytes], only_new: bool) -> Answer<()> {
+        self.bear(|tried| match self.inner.put(key, parts, only_new) {
+            // The try before may have arrived although its answer did not.
+            Err(refusal) if tried > 0 && refusal.kind == ErrorKind::Exists => match self.holds(key, parts) {
+                Ok(true) => Ok(()),
+                Ok(false) => Err(refusal),
+                Err(other) => Err(other),
+            },
+            answer => answer,
+        })
+    }
+    fn get(&self, key: &str, from: u64, len: u64) -> Answer<Bytes> {
+        self.bear(|_| self.inner.get(key, from, len))
+    }
+    fn list(&self, prefix: &str) -> Answer<Vec<(String, u64)>> {
+        self.bear(|_| self.inner.list(prefix))
+    }
+    fn delete(&self, key: &str) -> Answer<()> {
+        self.bear(|_| self.inner.delete(key))
+    }
+}
+
+impl<S: ObjectService> Patient<S> {
+    /// True if the object is what `parts` are, as far as its first part, its end and its length tell: the first part
+    /// has the checksums of all others.
+    fn holds(&self, key: &str, parts: &[Bytes]) -> Answer<bool> {
+        let bytes: u64 = parts.iter().map(|part| part.len() as u64).sum();
+        let first = parts.first().map_or(0, Bytes::len);
+        let begin = self.inner.get(key, 0, first as u64)?;
+        let end = self.inner.get(key, bytes.saturating_sub(1), 2)?;
+        let last = parts.iter().rev().find_map(|part| part.last());
+        Ok(parts.first().is_none_or(|part| *part == begin) && end.len() <= 1 && end.first() == last)
+    }
+}

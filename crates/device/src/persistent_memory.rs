@@ -1,0 +1,137 @@
+//! A tier in persistent memory: one file that clients map, on a file system with DAX.
+//!
+//! There a mapping is the memory itself, and a write is on media once its cache lines are written back: clients do that
+//! after each copy, so that the engine has nothing to sync for them. The engine itself writes through the descriptor,
+//! which keeps the cache out of it and turns a file that was cut short into an error rather than a signal, and syncs.
+//!
+//! On any other file system the same file works as well: its mapping is the page cache, and the device's `sync` brings
+//! it on media. [`crate::Device::note`] says which of both it is.
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use cenote_model::{DeviceId, DeviceKind, DeviceSpec, Error, ErrorKind, Result, StoreId};
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::file::{check_unused, kind_of, sync_dir};
+use crate::header::SegmentHeader;
+use crate::io::fail;
+use crate::map::Mapping;
+use crate::segmented::{Place, Segmented, read_header, reserve, whole_units, write_header};
+use crate::{OpenedDevice, SegmentMode, write_back};
+
+const UNIT_BYTES: u32 = 512;
+/// Data begin where a huge page does, so that DAX can map it by huge pages.
+const DATA_OFFSET: u64 = 2 << 20;
+
+struct OneFile {
+    path: PathBuf,
+    name: String,
+}
+
+impl OneFile {
+    fn of(spec: &DeviceSpec) -> Self {
+        Self { path: spec.path.clone(), name: spec.name.clone() }
+    }
+    fn open_path(&self, flags: OFlags) -> Result<OwnedFd, Errno> {
+        rustix::fs::open(&self.path, OFlags::RDWR | OFlags::CLOEXEC | flags, Mode::RUSR | Mode::WUSR)
+    }
+    /// An error unless it is a regular file.
+    fn check_kind(&self, fd: &OwnedFd) -> Result<()> {
+        let subject = self.subject(0);
+        let next_step = match kind_of(fd).map_err(|errno| fail(&subject, errno))? {
+            FileType::RegularFile => return Ok(()),
+            FileType::CharacterDevice | FileType::BlockDevice => {
+                "put a file system on it (namespace mode fsdax), mount that with -o dax=always, and name a file there"
+            }
+            _ => "choose another path",
+        };
+        Err(Error::new(ErrorKind::InvalidInput, subject).because("not a file").try_next(next_step))
+    }
+}
+
+/// How an open file is reached: as memory where it is.
+fn mode_of(fd: &OwnedFd) -> SegmentMode {
+    const PAGE_BYTES: usize = 4096;
+    if write_back::is_available() && Mapping::persistent(fd, 0, PAGE_BYTES).is_ok() {
+        SegmentMode::Persistent
+    } else {
+        SegmentMode::Mapped
+    }
+}
+
+impl Place for OneFile {
+    fn subject(&self, _number: u64) -> String {
+        format!("persistent memory tier `{}` in {}", self.name, self.path.display())
+    }
+    fn open(&self, number: u64) -> Result<Option<(OwnedFd, SegmentMode)>> {
+        let fd = self.open_path(OFlags::empty()).map_err(|errno| fail(&self.subject(number), errno))?;
+        self.check_kind(&fd)?;
+        let mode = mode_of(&fd);
+        Ok(Some((fd, mode)))
+    }
+    fn make(&self, header: &SegmentHeader) -> Result<(OwnedFd, SegmentMode)> {
+        let subject = self.subject(0);
+        let refuse = |errno| fail(&subject, errno);
+        let fd = self.open_path(OFlags::CREATE).map_err(refuse)?;
+        self.check_kind(&fd)?;
+        check_unused(&fd, &subject, header)?;
+        // Zeros first: what an earlier device of the same store left must not be taken for a header.
+        let bytes = header.data_offset + header.len;
+        if let Err(errno) = rustix::fs::ftruncate(&fd, 0).and_then(|()| reserve(&fd, bytes)) {
+            let _ = rustix::fs::ftruncate(&fd, 0); // give back what was had of it
+            return Err(refuse(errno));
+        }
+        write_header(&fd, header).and_then(|()| rustix::fs::fsync(&fd)).map_err(refuse)?;
+        if let Some(parent) = self.path.parent() {
+            sync_dir(parent).map_err(refuse)?;
+        }
+        let mode = mode_of(&fd);
+        if mode != SegmentMode::Persistent {
+            tracing::warn!(
+                tier = %self.name,
+                path = %self.path.display(),
+                "no DAX there (mount with -o dax=always on persistent memory): the tier is an ordinary mapped file, kept by fdatasync"
+            );
+        }
+        Ok((fd, mode))
+    }
+}
+
+pub(crate) fn open(store: StoreId, id: DeviceId, spec: &DeviceSpec, create: bool) -> Result<OpenedDevice> {
+    let place = OneFile::of(spec);
+    let subject = place.subject(0);
+    if spec.path.as_os_str().is_empty() {
+        return Err(Error::new(ErrorKind::InvalidInput, subject)
+            .because("no path")
+            .try_next("name a file on a file system with DAX"));
+    }
+    let capacity = whole_units(&subject, spec.capacity_bytes, UNIT_BYTES)?;
+    let shape = SegmentHeader {
+        store,
+        device: id,
+        kind: DeviceKind::PersistentMemory,
+        unit_bytes: UNIT_BYTES,
+        number: 0,
+        segment_bytes: capacity,
+        data_offset: DATA_OFFSET,
+        len: capacity,
+        capacity_bytes: capacity,
+        boot_id: [0; 16],
+    };
+    Segmented::new(shape, Box::new(place)).opened(create)
+}
+
+pub(crate) fn remove(store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<()> {
+    let place = OneFile::of(spec);
+    let subject = place.subject(0);
+    let fd = match place.open_path(OFlags::empty()) {
+        Ok(fd) => fd,
+        Err(Errno::NOENT) => return Ok(()),
+        Err(errno) => return Err(fail(&subject, errno)),
+    };
+    place.check_kind(&fd)?;
+    read_header(&fd, &subject)?.check(&subject, store, id, DeviceKind::PersistentMemory, 0)?;
+    rustix::fs::unlink(&spec.path).map_err(|errno| fail(&subject, errno))
+}

@@ -1,0 +1,354 @@
+//! Tiers in object services, on one in this process: what they keep, what they delete, and what they say when the
+//! service, the network or a stranger makes trouble.
+
+mod packs;
+
+use std::time::{Duration, Instant};
+
+use cenote_device::conformance::{self, seed};
+use cenote_device::mem::SplitMix;
+use cenote_device::object::fake::{FakeService, Trouble};
+use cenote_device::object::{ObjectDevice, ObjectDevices, Patience};
+use cenote_device::{Device, Devices};
+use cenote_model::{DeviceId, DeviceKind, DeviceSpec, ErrorKind, Result, StoreId, TierOptions};
+
+const STORE: StoreId = StoreId(0x000b_1ec7);
+const ID: DeviceId = DeviceId(3);
+
+fn spec(kind: DeviceKind, capacity_bytes: u64, pack: &str) -> DeviceSpec {
+    let mut options = TierOptions::default();
+    options.set("pack", pack);
+    DeviceSpec {
+        name: "cold".into(),
+        kind,
+        path: "bucket/some/prefix".into(),
+        capacity_bytes,
+        watermark_high_permille: 900,
+        watermark_low_permille: 800,
+        options,
+    }
+}
+
+fn small() -> DeviceSpec {
+    spec(DeviceKind::S3, 1 << 20, "64KiB")
+}
+
+const QUICK: Patience = Patience { tries: 4, pause: Duration::from_millis(1), total: Duration::from_secs(5) };
+
+fn devices(
+    service: &FakeService,
+    background: bool,
+) -> ObjectDevices<impl Fn(&DeviceSpec) -> Result<FakeService> + Send + Sync + use<>> {
+    let service = service.clone();
+    ObjectDevices::new(move |_: &DeviceSpec| Ok(service.clone()), background, QUICK)
+}
+
+fn make(service: &FakeService) -> ObjectDevice {
+    devices(service, false).open_one(STORE, ID, &small(), true).unwrap()
+}
+
+fn reopen(service: &FakeService) -> Result<ObjectDevice> {
+    devices(service, false).open_one(STORE, ID, &small(), false)
+}
+
+fn read(device: &dyn Device, offset: u64, len: usize) -> Result<Vec<u8>> {
+    let mut bytes = vec![0xee; len];
+    device.read_at(offset, &mut bytes).map(|()| bytes)
+}
+
+fn packs(service: &FakeService) -> Vec<String> {
+    service.keys().into_iter().filter(|key| key.contains("/pack-")).collect()
+}
+
+#[test]
+fn suite() {
+    for (kind, pack, background) in
+        [(DeviceKind::S3, "64KiB", true), (DeviceKind::Swift, "1MiB", true), (DeviceKind::S3, "300KiB", false)]
+    {
+        let service = FakeService::default();
+        conformance::devices(&devices(&service, background), &spec(kind, 20 << 20, pack), seed());
+        assert_eq!(service.keys(), Vec::<String>::new(), "nothing is left behind");
+    }
+}
+
+#[test]
+fn suite_with_a_service_that_stumbles() {
+    let service = FakeService::default();
+    let mut rng = SplitMix::new(seed());
+    for call in 0..20_000 {
+        // No two in a row that would use up all patience.
+        match rng.below(8) {
+            0 => service.trouble_at(call, Trouble::Passing),
+            1 => service.trouble_at(call, Trouble::AnswerLost),
+            _ => {}
+        }
+    }
+    let patience = Patience { tries: 12, ..QUICK };
+    let stumbling = {
+        let service = service.clone();
+        ObjectDevices::new(move |_: &DeviceSpec| Ok(service.clone()), true, patience)
+    };
+    conformance::devices(&stumbling, &spec(DeviceKind::S3, 9 << 20, "256KiB"), seed());
+    assert_eq!(service.keys(), Vec::<String>::new());
+}
+
+#[test]
+fn only_what_was_synced_survives_and_all_of_it() {
+    let service = FakeService::default();
+    let device = make(&service);
+    device.write_at(100, b"synced").unwrap();
+    device.sync().unwrap();
+    device.write_at(100, b"never!").unwrap();
+    assert_eq!(read(&device, 100, 6).unwrap(), b"never!");
+    drop(device);
+    let device = reopen(&service).unwrap();
+    assert_eq!(read(&device, 98, 10).unwrap(), b"\0\0synced\0\0");
+}
+
+#[test]
+fn overwritten_and_discarded_space_comes_back() {
+    let service = FakeService::default();
+    let device = make(&service);
+    for round in 0..40_u8 {
+        device.write_at(0, &vec![round; 200_000]).unwrap();
+        device.sync().unwrap();
+    }
+    assert!(packs(&service).len() <= 5, "{:?}", packs(&service));
+    // A quarter of everything stays: packs are put together.
+    for at in (0..200_000).step_by(16_384) {
+        device.discard(at, 12_288).unwrap();
+    }
+    device.write_at(900_000, b"x").unwrap();
+    device.sync().unwrap();
+    let usage = device.usage();
+    assert!(usage.packed_bytes < 2 * usage.live_bytes + 10_000, "{usage:?}");
+    for at in (0..190_000).step_by(16_384) {
+        assert_eq!(read(&device, at + 12_288, 4096).unwrap(), [39; 4096]);
+    }
+    device.discard(0, 1 << 20).unwrap();
+    device.sync().unwrap();
+    assert_eq!(packs(&service), Vec::<String>::new());
+}
+
+#[test]
+fn what_was_discarded_before_a_crash_comes_back_by_what_the_engine_knows() {
+    let service = FakeService::default();
+    let device = make(&service);
+    device.write_at(0, &vec![1; 300_000]).unwrap();
+    device.sync().unwrap();
+    device.discard(0, 299_008).unwrap();
+    drop(device);
+    let device = reopen(&service).unwrap();
+    let before = packs(&service).len();
+    device.retain(&mut [(0, 4096), (299_008, 4096)].into_iter()).unwrap();
+    assert!(packs(&service).len() < before);
+    assert_eq!(read(&device, 0, 4096).unwrap(), [1; 4096]);
+    assert_eq!(read(&device, 8192, 4096).unwrap(), [0; 4096]);
+}
+
+#[test]
+fn a_pack_that_somebody_deleted_is_named() {
+    let service = FakeService::default();
+    let device = make(&service);
+    device.write_at(0, &[1; 4096]).unwrap();
+    device.sync().unwrap();
+    let gone = packs(&service).remove(0);
+    device.write_at(8192, &[2; 4096]).unwrap();
+    device.sync().unwrap();
+    service.meddle(&gone, |_| None);
+    let error = read(&device, 0, 10).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert!(error.subject().contains(&gone) && error.subject().contains("`cold`"), "{error}");
+    assert_eq!(read(&device, 8192, 4096).unwrap(), [2; 4096], "others are there");
+    drop(device);
+    let device = reopen(&service).unwrap();
+    device.retain(&mut [(0, 4096), (8192, 4096)].into_iter()).unwrap();
+    let error = read(&device, 4000, 10).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound, "not zeros");
+    assert!(error.next_step().contains("restore"), "{error}");
+    device.write_at(0, &[3; 4096]).unwrap();
+    assert_eq!(read(&device, 0, 4096).unwrap(), [3; 4096], "written again");
+}
+
+#[test]
+fn a_pack_that_somebody_changed_is_never_believed() {
+    let content: Vec<u8> = (0..200_000_u32).map(|i| (i * 7 % 251) as u8).collect();
+    let service = FakeService::default();
+    let device = make(&service);
+    device.write_at(0, &content).unwrap();
+    device.sync().unwrap();
+    let (mut refused, mut opened) = (0, 0);
+    let mut rng = SplitMix::new(seed());
+    for key in packs(&service) {
+        for kind in 0..40 {
+            let mut before = Vec::new();
+            service.meddle(&key, |object| {
+                before = object.unwrap();
+                let mut bytes = before.clone();
+                match kind {
+                    0 => bytes.truncate(bytes.len() - 1),
+                    1 => bytes.push(0),
+                    2 => bytes.clear(),
+                    3 => bytes.fill(0),
+                    _ => {
+                        // Half of them in the header and the table.
+                        let within = if kind % 2 == 0 { 200 } else { bytes.len() as u64 };
+                        bytes[rng.below(within) as usize] ^= 1 << rng.below(8);
+                    }
+                }
+                Some(bytes)
+            });
+            let again = reopen(&service).unwrap();
+            opened += 1;
+            for (range, device) in [(0, &device), (0, &again), (100_000, &again)] {
+                for at in (range..200_000).step_by(50_000) {
+                    match read(device, at, 50_000) {
+                        Ok(bytes) => assert!(bytes == content[at as usize..][..50_000], "{key} {kind}"),
+                        Err(error) => {
+                            assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+                            assert!(error.subject().contains(&key), "{error}");
+                            refused += 1;
+                        }
+                    }
+                }
+            }
+            drop(again);
+            service.meddle(&key, |_| Some(before));
+        }
+    }
+    assert!(refused > opened, "{refused} of {opened}");
+    assert!(read(&reopen(&service).unwrap(), 0, 200_000).unwrap() == content);
+}
+
+#[test]
+fn damage_on_the_way_is_asked_for_again() {
+    let service = FakeService::default();
+    let device = make(&service);
+    device.write_at(0, &[1; 4096]).unwrap();
+    device.sync().unwrap();
+    for trouble in [Trouble::Flipped, Trouble::Truncated, Trouble::Passing] {
+        service.trouble_at(service.calls(), trouble);
+        assert_eq!(read(&device, 0, 4096).unwrap(), [1; 4096], "{trouble:?}");
+        service.trouble_always(Some(trouble));
+        let error = read(&device, 0, 4096).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io), "{error}");
+        service.trouble_always(None);
+    }
+}
+
+#[test]
+fn prefixes_belong_to_one_store_and_strangers_are_left_alone() {
+    let service = FakeService::default();
+    service.meddle("some/prefix/readme", |_| Some(b"mine".to_vec()));
+    service.meddle(&format!("some/prefix/store-{STORE}/dev-3/notes.txt"), |_| Some(b"mine".to_vec()));
+    let device = make(&service);
+    device.write_at(0, b"x").unwrap();
+    device.sync().unwrap();
+    let other = devices(&service, false);
+    for (store, id) in [(StoreId(9), ID), (STORE, DeviceId(4))] {
+        let error = other.open_one(store, id, &small(), true).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Exists, "{error}");
+        assert!(error.cause().contains(&STORE.to_string()), "{error}");
+        assert_eq!(other.open_one(store, id, &small(), false).err().unwrap().kind(), ErrorKind::Corrupt);
+        assert_eq!(other.remove(store, id, &small()).unwrap_err().kind(), ErrorKind::Exists);
+    }
+    service.meddle("some/prefix/cenote-owner", |_| None);
+    assert_eq!(read(&reopen(&service).unwrap(), 0, 1).unwrap(), b"x", "its packs are there");
+    other.remove(STORE, ID, &small()).unwrap();
+    assert_eq!(service.keys().len(), 2, "{:?}", service.keys());
+}
+
+#[test]
+fn refusals_are_reported_and_pass() {
+    let service = FakeService::default();
+    let device = make(&service);
+    device.write_at(0, &[1; 4096]).unwrap();
+    device.sync().unwrap();
+    device.write_at(8192, &[2; 4096]).unwrap();
+    for (kind, next) in [(ErrorKind::PermissionDenied, "renew"), (ErrorKind::Full, "quota")] {
+        service.trouble_always(Some(Trouble::Refused(kind)));
+        let error = device.sync().unwrap_err();
+        assert_eq!(error.kind(), kind);
+        assert!(error.next_step().contains(next) && error.subject().contains("`cold`"), "{error}");
+        assert_eq!(read(&device, 0, 1).unwrap_err().kind(), kind);
+        assert_eq!(read(&device, 8192, 1).unwrap(), [2], "it is in memory yet");
+    }
+    service.trouble_always(Some(Trouble::Passing));
+    let begun = Instant::now();
+    let error = device.sync().unwrap_err();
+    assert!(error.kind() == ErrorKind::Io && error.cause().contains("tried 4 times"), "{error}");
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    service.trouble_always(None);
+    device.sync().unwrap();
+    drop(device);
+    assert_eq!(read(&reopen(&service).unwrap(), 8192, 4096).unwrap(), [2; 4096]);
+}
+
+#[test]
+fn memory_is_bounded_while_the_service_is_away() {
+    for background in [false, true] {
+        let service = FakeService::default();
+        let device = devices(&service, background).open_one(STORE, ID, &small(), true).unwrap();
+        service.trouble_always(Some(Trouble::Refused(ErrorKind::Io)));
+        let error = (0..16).find_map(|i| device.write_at(i * 65_536, &vec![7; 65_536]).err());
+        assert_eq!(error.expect("it must not take everything").kind(), ErrorKind::Io);
+        service.trouble_always(None);
+        (0..16).for_each(|i| device.write_at(i * 65_536, &vec![8; 65_536]).unwrap());
+        device.sync().unwrap();
+        assert!(read(&device, 0, 1 << 20).unwrap().iter().all(|byte| *byte == 8));
+    }
+}
+
+#[test]
+fn reads_go_on_while_packs_are_put_together() {
+    let service = FakeService::default();
+    let device = devices(&service, true).open_one(STORE, ID, &small(), true).unwrap();
+    device.write_at(0, &vec![0; 1 << 20]).unwrap();
+    device.sync().unwrap();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for round in 1..=60_u8 {
+                for unit in (0..256).filter(|unit| unit % 3 == u64::from(round % 3)) {
+                    device.write_at(unit * 4096, &[round; 4096]).unwrap();
+                }
+                device.sync().unwrap();
+            }
+        });
+        while !writer.is_finished() {
+            let bytes = read(&device, 0, 1 << 20).unwrap();
+            for unit in bytes.chunks(4096) {
+                assert!(unit.iter().all(|byte| *byte == unit[0]), "torn");
+            }
+        }
+        writer.join().unwrap();
+    });
+}
+
+#[test]
+fn many_packs_are_found_again_by_a_catalogue() {
+    let service = FakeService::default();
+    let device = devices(&service, false).open_one(STORE, ID, &spec(DeviceKind::S3, 64 << 20, "64KiB"), true).unwrap();
+    for i in 0..600_u64 {
+        device.write_at(i * 65_536, &vec![i as u8; 65_536]).unwrap();
+    }
+    device.sync().unwrap();
+    assert_eq!(packs(&service).len(), 600);
+    let maps = || service.keys().into_iter().filter(|key| key.contains("/map-")).collect::<Vec<_>>();
+    assert_eq!(maps().len(), 1);
+    drop(device);
+    service.revive();
+    let open = || devices(&service, false).open_one(STORE, ID, &spec(DeviceKind::S3, 64 << 20, "64KiB"), false);
+    let device = open().unwrap();
+    assert!(service.calls() < 10, "{} calls", service.calls());
+    let check = |device: &ObjectDevice| {
+        (0..600_u64).for_each(|i| {
+            assert!(read(device, i * 65_536, 65_536).unwrap().iter().all(|byte| *byte == i as u8), "{i}");
+        });
+    };
+    check(&device);
+    drop(device);
+    service.meddle(&maps()[0], |bytes| bytes.map(|bytes| bytes[..1000].to_vec()));
+    service.revive();
+    check(&open().unwrap());
+    assert!(service.calls() > 600, "without it each pack is asked");
+}

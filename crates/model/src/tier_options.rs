@@ -1,0 +1,93 @@
+use std::collections::BTreeMap;
+
+use crate::{DeviceKind, size};
+
+/// Settings of a tier that only some kinds take, by name. Kept in the superblock as text, so never a secret:
+/// `credentials` says where the secret is.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct TierOptions(BTreeMap<String, String>);
+
+/// How many bytes names and values of one tier's options may have together.
+const BYTES_MAX: usize = 16 << 10;
+
+/// What an option's value must be.
+enum Value {
+    /// Anything but nothing.
+    Text,
+    /// A size.
+    Size,
+    /// One of these.
+    OneOf(&'static [&'static str]),
+}
+
+/// Each option: its name, who takes it, and what it may be.
+const KNOWN: &[(&str, &[DeviceKind], Value)] = &[
+    ("endpoint", &[DeviceKind::S3, DeviceKind::Swift], Value::Text),
+    ("region", &[DeviceKind::S3, DeviceKind::Swift], Value::Text),
+    ("credentials", &[DeviceKind::S3, DeviceKind::Swift], Value::Text),
+    ("pack", &[DeviceKind::S3, DeviceKind::Swift], Value::Size),
+    ("compress", &DeviceKind::ALL, Value::OneOf(&["none", "lz4", "zstd", "auto"])),
+    ("use", &DeviceKind::ALL, Value::OneOf(&["tier", "cache"])),
+    ("budget", &DeviceKind::ALL, Value::Size),
+];
+
+impl TierOptions {
+    /// The value of an option.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+    /// Sets an option; the value that it had.
+    pub fn set(&mut self, name: &str, value: &str) -> Option<String> {
+        self.0.insert(name.to_owned(), value.to_owned())
+    }
+    /// All of them, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+    /// True if there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+    /// True if there is an option of that name for some kind of tier.
+    pub fn is_known(name: &str) -> bool {
+        KNOWN.iter().any(|(known, ..)| *known == name)
+    }
+    /// Names of all options.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        KNOWN.iter().map(|(name, ..)| *name)
+    }
+    /// What is wrong with these options for a tier of that kind.
+    pub fn check(&self, kind: DeviceKind) -> Result<(), String> {
+        let bytes: usize = self.0.iter().map(|(name, value)| name.len() + value.len()).sum();
+        if bytes > BYTES_MAX {
+            return Err(format!("its options have {bytes} bytes; at most {BYTES_MAX} are allowed"));
+        }
+        for (name, value) in &self.0 {
+            let Some((_, kinds, wanted)) = KNOWN.iter().find(|(known, ..)| known == name) else {
+                return Err(format!("`{name}` is not one of {}", Self::names().collect::<Vec<_>>().join(", ")));
+            };
+            if !kinds.contains(&kind) {
+                return Err(format!("a {} tier takes no `{name}`", kind.word()));
+            }
+            match wanted {
+                Value::Text if value.is_empty() => return Err(format!("`{name}` is empty")),
+                Value::Size => drop(size::parse(value).map_err(|why| format!("`{name}`: {why}"))?),
+                Value::OneOf(words) if !words.contains(&value.as_str()) => {
+                    return Err(format!("`{name}` is `{value}`; it may be {}", words.join(", ")));
+                }
+                Value::Text | Value::OneOf(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FromIterator<(String, String)> for TierOptions {
+    fn from_iter<I: IntoIterator<Item = (String, String)>>(pairs: I) -> Self {
+        Self(pairs.into_iter().collect())
+    }
+}

@@ -1,0 +1,231 @@
+//! What the engine tells of itself. It counts what it applies and moves; clients count what they read in their own
+//! files, which the control table shows.
+
+mod counting;
+mod hot;
+mod sweep;
+
+use std::collections::BTreeMap;
+
+use cenote_device::control::{ClientCounts, READS_TIMED_IN, WRITES_TIMED_IN};
+use cenote_model::{
+    ClientTelemetry, ContainerTelemetry, DeviceId, DeviceState, ErrorKind, Flow, FlowEnd, FlowWhy, HOT_MAX, HotObject,
+    Latency, ObjectKey, Request, Response, Telemetry, Timed,
+};
+
+use super::{Engine, Outcome};
+use crate::map::NO_DEVICE;
+use crate::placing::{Action, Placing};
+
+pub(in crate::engine) use counting::Counting;
+pub use counting::REQUESTS_TIMED_IN;
+pub(crate) use counting::SessionCounts;
+pub(in crate::engine) use sweep::Sweep;
+
+/// Containers told of.
+const CONTAINERS_MAX: usize = 256;
+/// Extents looked at for the tiers of one hot object…
+const HOT_EXTENTS_MAX: usize = 16_384;
+/// …and of all of them.
+const HOT_EXTENTS_ALL: usize = 131_072;
+
+impl Engine {
+    /// Turns counting off, or on again. What was counted stays.
+    pub fn set_counting(&mut self, enabled: bool) {
+        self.counting.enabled = enabled;
+    }
+
+    /// Whoever hands requests to the engine, or runs its jobs, says how long something took. Requests: one in
+    /// [`REQUESTS_TIMED_IN`].
+    pub fn note_took(&mut self, what: Timed, ns: u64) {
+        self.counting.took(what, ns);
+    }
+
+    /// A lease was granted or not.
+    pub(super) fn note_lease(&mut self, outcome: Outcome) -> Outcome {
+        if let Outcome::Ready(Response::Failed(error)) = &outcome {
+            self.counting.counts.stalls += u64::from(error.kind() == ErrorKind::Busy);
+            self.counting.counts.refusals += u64::from(error.kind() == ErrorKind::Full);
+        }
+        outcome
+    }
+
+    /// A placing is about to be done.
+    pub(super) fn note_placing(&mut self, placing: &Placing) {
+        let (from, bytes) = (placing.was.0, u64::from(placing.was.3));
+        let (to, why) = match placing.action {
+            Action::Copy { dev, .. } => (dev, FlowWhy::Durability),
+            Action::Move { dev, .. } => {
+                let (leaving, there) = (self.state.space.get(from), self.state.space.get(dev));
+                let why = if leaving.state == DeviceState::Draining {
+                    FlowWhy::Evacuation
+                } else if there.spec.kind < leaving.spec.kind {
+                    FlowWhy::Promotion
+                } else {
+                    FlowWhy::Demotion
+                };
+                (dev, why)
+            }
+            Action::Promote { dev, .. } => (dev, FlowWhy::Promotion),
+            Action::Evict => {
+                let copy = self.state.target_mut(placing.target).map_or(NO_DEVICE, |ext| ext.copy);
+                (copy, FlowWhy::Eviction)
+            }
+            Action::Split { .. } => return,
+        };
+        if to != NO_DEVICE {
+            self.counting.moved(from, to, why, bytes);
+        }
+    }
+
+    /// The answer to [`Request::Telemetry`], for those who have the engine and no session.
+    pub fn telemetry(&mut self, hot: u32) -> Telemetry {
+        self.update_clock();
+        self.sweep.step(&self.state);
+        let seen = self.seams.control.client_counts();
+        let mut devices = self.device_infos();
+        devices.sort_by_key(|info| (info.spec.kind, info.id));
+        let stats = match self.read(Request::Stats) {
+            Ok(Response::Stats(stats)) => stats,
+            _ => cenote_model::StoreStats::default(),
+        };
+        Telemetry {
+            uptime_ns: self.state.now_ns.saturating_sub(self.opened_ns),
+            unix_ms: self.seams.clock.unix_ms(),
+            enabled: self.counting.enabled,
+            stats,
+            devices,
+            flows: self.flows(&seen),
+            hot: self.hot_objects(hot.min(HOT_MAX) as usize),
+            heat: self.sweep.rows(&self.state),
+            clients: self.clients(&seen),
+            containers: self.container_uses(),
+            latencies: self.latencies(&seen),
+            counts: self.counting.counts,
+        }
+    }
+
+    fn flows(&self, seen: &[ClientCounts]) -> Vec<Flow> {
+        let mut flows = Vec::new();
+        let mut add = |from, to, why, bytes, operations| {
+            if operations > 0 {
+                flows.push(Flow { from, to, why, bytes, operations });
+            }
+        };
+        for (device, sum) in self.counting.written.iter().enumerate() {
+            let tier = FlowEnd::Tier(DeviceId(device as u16));
+            add(FlowEnd::Client, tier, FlowWhy::Write, sum.bytes, sum.operations);
+        }
+        let all = sum_of(seen);
+        for (tier, reads, bytes) in all.reads {
+            let from = tier.map_or(FlowEnd::Engine, FlowEnd::Tier);
+            add(from, FlowEnd::Client, FlowWhy::Read, bytes, reads);
+        }
+        let tier = |dev: u8| FlowEnd::Tier(self.state.space.get(dev).id);
+        for ((from, to, why), sum) in &self.counting.moved {
+            add(tier(*from), tier(*to), *why, sum.bytes, sum.operations);
+        }
+        for (dev, sum) in self.counting.verified.iter().enumerate() {
+            add(tier(dev as u8), FlowEnd::Engine, FlowWhy::Verify, sum.bytes, sum.operations);
+        }
+        flows
+    }
+
+    fn hot_objects(&mut self, count: usize) -> Vec<HotObject> {
+        let now_s = self.state.now_s;
+        let mut budget = HOT_EXTENTS_ALL;
+        let top = self.counting.hot.top(count, now_s);
+        top.into_iter().filter_map(|(key, score)| self.hot_object(key, score, &mut budget)).collect()
+    }
+
+    fn hot_object(&mut self, key: ObjectKey, score: u64, budget: &mut usize) -> Option<HotObject> {
+        let Ok(slot) = self.object(key) else {
+            self.counting.hot.forget(key);
+            return None;
+        };
+        let object = self.state.objects.get(slot);
+        let mut tiers: BTreeMap<u8, u64> = BTreeMap::new();
+        for (_, ext) in object.map.iter().take(HOT_EXTENTS_MAX.min(*budget)) {
+            *budget -= 1;
+            for dev in [ext.dev, ext.copy].into_iter().filter(|dev| *dev != NO_DEVICE) {
+                *tiers.entry(dev).or_default() += u64::from(ext.len);
+            }
+        }
+        Some(HotObject {
+            key,
+            label: self.state.containers.at(object.container).label.clone(),
+            size: object.size,
+            score,
+            idle_ms: u64::from(self.state.now_s.saturating_sub(object.touched)) * 1000,
+            tiers: tiers.into_iter().map(|(dev, bytes)| (self.state.space.get(dev).id, bytes)).collect(),
+        })
+    }
+
+    fn clients(&self, seen: &[ClientCounts]) -> Vec<ClientTelemetry> {
+        let client = |(id, session): (&crate::SessionId, &crate::session::Session)| {
+            let mut own = ClientCounts::default();
+            let files = seen.iter().filter(|counts| counts.session == id.0 && id.0 != 0);
+            for counts in files {
+                own.add(counts);
+                own.program.clone_from(&counts.program);
+            }
+            ClientTelemetry {
+                session: id.0,
+                pid: session.info.pid,
+                uid: session.info.uid,
+                program: own.program,
+                write: session.info.write,
+                written_bytes: session.counts.written_bytes,
+                writes: session.counts.writes,
+                read_bytes: own.reads.iter().fold(0, |sum, (.., bytes)| sum.saturating_add(*bytes)),
+                reads: own.reads.iter().fold(0, |sum, (_, reads, _)| sum.saturating_add(*reads)),
+                requests: session.counts.requests,
+                leased_bytes: session.leases.values().sum(),
+            }
+        };
+        self.state.sessions.open.iter().map(client).collect()
+    }
+
+    fn container_uses(&self) -> Vec<ContainerTelemetry> {
+        let containers = self.state.containers.iter().filter(|container| container.snapshot.is_none());
+        let mut containers: Vec<_> = containers.filter(|container| !self.is_out_of_sight(container)).collect();
+        let all: u64 = containers.iter().map(|container| container.stored_bytes).sum();
+        containers.sort_by_key(|container| (std::cmp::Reverse(container.stored_bytes), container.id));
+        containers.truncate(CONTAINERS_MAX);
+        let share = |bytes: u64| (u128::from(bytes) * 1000 / u128::from(all.max(1))) as u16;
+        containers
+            .into_iter()
+            .map(|container| ContainerTelemetry {
+                id: container.id,
+                label: container.label.clone(),
+                objects: container.objects.len() as u64,
+                stored_bytes: container.stored_bytes,
+                quota_bytes: container.spec.quota_bytes,
+                share_permille: share(container.stored_bytes),
+            })
+            .collect()
+    }
+
+    fn latencies(&self, seen: &[ClientCounts]) -> Vec<Latency> {
+        let all = sum_of(seen);
+        let by_clients = all.latencies.into_iter().map(|(what, tier, histogram)| {
+            let sampled_in = if what == Timed::Get { READS_TIMED_IN } else { WRITES_TIMED_IN };
+            Latency { what, tier, sampled_in, histogram }
+        });
+        let own = Timed::ALL.into_iter().filter(|what| !matches!(what, Timed::Get | Timed::Put)).map(|what| {
+            let is_sampled = matches!(what, Timed::Apply | Timed::Ask | Timed::Lease);
+            let sampled_in = if is_sampled { REQUESTS_TIMED_IN } else { 1 };
+            Latency { what, tier: None, sampled_in, histogram: self.counting.histogram(what) }
+        });
+        by_clients.chain(own).filter(|latency| !latency.histogram.counts.is_empty()).collect()
+    }
+}
+
+/// What all clients counted together.
+fn sum_of(seen: &[ClientCounts]) -> ClientCounts {
+    let mut all = ClientCounts::default();
+    for client in seen {
+        all.add(client);
+    }
+    all
+}

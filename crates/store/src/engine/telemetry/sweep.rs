@@ -1,0 +1,93 @@
+//! How much of each tier was used how recently: found by going round all objects, a bounded number at a time.
+
+use cenote_model::{HEAT_AGES, HEAT_AGES_S, HeatRow};
+
+use crate::map::NO_DEVICE;
+use crate::objects::Presence;
+use crate::space::DEVICES_MAX;
+use crate::state::State;
+
+/// Objects looked at in one go.
+const OBJECTS: u32 = 16_384;
+/// Extents looked at in one go.
+const EXTENTS: usize = 32_768;
+
+/// Where the round is.
+#[derive(Default)]
+pub(in crate::engine) struct Sweep {
+    hand: u32,
+    /// By device slot: of the round that is under way…
+    now: Vec<Ages>,
+    /// …and of the last whole one.
+    whole: Vec<Ages>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Ages {
+    bytes: [u64; HEAT_AGES],
+    objects: [u64; HEAT_AGES],
+}
+
+impl Sweep {
+    /// Goes on; to be called whenever somebody wants to see.
+    pub fn step(&mut self, state: &State) {
+        let slots = state.objects.slots();
+        let (mut objects, mut extents) = (0, 0);
+        let mut seen = [0u64; DEVICES_MAX + 1];
+        loop {
+            if self.hand >= slots {
+                self.whole = std::mem::take(&mut self.now);
+                self.hand = 0;
+                return; // never more than one round at a time
+            }
+            if objects >= OBJECTS || extents >= EXTENTS {
+                return;
+            }
+            let object = state.objects.get(self.hand);
+            self.hand += 1;
+            objects += 1;
+            if object.presence != Presence::Live || !is_counted(state, object.container) {
+                continue;
+            }
+            let idle_s = state.now_s.saturating_sub(object.touched);
+            let age = HEAT_AGES_S.iter().position(|end| idle_s < *end).unwrap_or(HEAT_AGES - 1);
+            let mut devices: Vec<u8> = Vec::new();
+            for (_, ext) in object.map.iter() {
+                extents += 1;
+                for dev in [ext.dev, ext.copy].into_iter().filter(|dev| *dev != NO_DEVICE) {
+                    if seen[dev as usize] == 0 {
+                        devices.push(dev);
+                    }
+                    seen[dev as usize] += u64::from(ext.len);
+                }
+            }
+            for dev in devices {
+                let dev = dev as usize;
+                if self.now.len() <= dev {
+                    self.now.resize(dev + 1, Ages::default());
+                }
+                self.now[dev].bytes[age] += std::mem::take(&mut seen[dev]);
+                self.now[dev].objects[age] += 1;
+            }
+        }
+    }
+    /// What the last whole round found; while there was none yet, what the first one found so far.
+    pub fn rows(&self, state: &State) -> Vec<HeatRow> {
+        let ages = if self.whole.is_empty() { &self.now } else { &self.whole };
+        let slots = state.space.slots.iter().enumerate().filter(|(_, slot)| !slot.removed);
+        slots
+            .map(|(dev, slot)| {
+                let Ages { bytes, objects } = ages.get(dev).copied().unwrap_or_default();
+                HeatRow { tier: slot.id, bytes, objects }
+            })
+            .collect()
+    }
+}
+
+/// True if the container is there, and its bytes are not those of another one.
+fn is_counted(state: &State, container: u32) -> bool {
+    state.containers.is_taken(container) && {
+        let container = state.containers.at(container);
+        container.snapshot.is_none() && state.containers.get(container.id).is_some()
+    }
+}

@@ -1,0 +1,83 @@
+//! What lies on which tier, and moves: as the policies of containers decide, and as people say.
+//!
+//! Everything here is decided in `cenote_policy` from a snapshot of the tiers and of some ranges; this module takes the
+//! snapshot, keeps what was seen of ranges ([`heat`]), and has moves carried out by jobs ([`relocate`]). Containers with
+//! the policy `fast-first` are not tracked: what is too much leaves tiers as in `engine/drain.rs`.
+
+mod arrange;
+mod fetch;
+mod heat;
+mod plan;
+mod relocate;
+mod view;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cenote_model::{ContainerId, DeviceId, Durability};
+use cenote_policy::{Decision, Incoming, Policy, Reason, Refusal, Rhythm, by_name, is_tracking};
+
+pub(super) use relocate::Relocation;
+
+use super::Engine;
+
+/// What the engine keeps for placing and moving.
+#[derive(Default)]
+pub(super) struct Tiering {
+    heats: heat::Heats,
+    policies: BTreeMap<String, Arc<dyn Policy>>,
+    rhythms: BTreeMap<ContainerId, Rhythm>,
+    relocations: relocate::Queue,
+    waits: fetch::Waits,
+    plans: plan::Plans,
+    arrangements: arrange::Arrangements,
+}
+
+impl Engine {
+    /// Where new bytes of a container go: so many, or at least so few in one piece.
+    pub(super) fn place_new(
+        &mut self,
+        container: ContainerId,
+        durability: Durability,
+        (bytes, run_min): (u64, u64),
+        avoid: &[DeviceId],
+    ) -> Result<Decision, Refusal> {
+        let Some(policy) = self.tracking_policy(container) else {
+            let placed = cenote_policy::place(
+                &self.state.space.views(),
+                &cenote_policy::PlaceRequest { durability, bytes, avoid },
+            )?;
+            let (device, past_watermarks) = (placed.device, placed.past_watermarks);
+            return Ok(Decision::Place { device, bytes, reason: Reason::Nothing, past_watermarks });
+        };
+        let views = self.tier_views();
+        let label = self.state.containers.get(container).map_or("", |c| c.label.as_str());
+        let rhythm = self.tiering.rhythms.get(&container);
+        let now_unix_ms = self.seams.clock.unix_ms();
+        let run_min = run_min.min(bytes);
+        let incoming = Incoming {
+            run_min,
+            avoid,
+            label,
+            rhythm,
+            now_ms: self.now_ms(),
+            now_unix_ms,
+            ..Incoming::new(durability, bytes)
+        };
+        policy.place(&views, &incoming)
+    }
+
+    /// The policy of a container, if it is one that tracks what is read and written.
+    fn tracking_policy(&mut self, container: ContainerId) -> Option<Arc<dyn Policy>> {
+        let name = self.state.containers.get(container).map(|c| c.spec.policy.as_str())?;
+        if !is_tracking(name) {
+            return None;
+        }
+        if let Some(policy) = self.tiering.policies.get(name) {
+            return Some(Arc::clone(policy));
+        }
+        let policy = by_name(name)?;
+        self.tiering.policies.insert(name.to_owned(), Arc::clone(&policy));
+        Some(policy)
+    }
+}

@@ -1,0 +1,200 @@
+//! Now and then the policies look at a sample of what is there, and say what should be somewhere else.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use cenote_policy::{Action as Planned, Limits, Plan, Policy, is_tracking};
+
+use super::super::Engine;
+use super::relocate::{How, Relocation};
+use super::view::Sampled;
+use crate::objects::Presence;
+use crate::placing::{Action, Identity, Placing};
+
+/// Ranges that one plan looks at.
+const SAMPLE: usize = 1024;
+/// Objects looked at for it.
+const SAMPLE_OBJECTS: u32 = 4096;
+/// Between plans while something is read, written or too full…
+const PAUSE_BUSY_NS: u64 = 20_000_000;
+/// …and when nothing is: twice as long after each plan, since nothing new is known, up to an hour.
+const PAUSE_IDLE_NS: u64 = 1_000_000_000;
+const PAUSES_DOUBLED_MAX: u32 = 12;
+/// Bytes that one plan may move.
+const BYTES_MAX: u64 = 256 << 20;
+const MOVES_MAX: usize = 512;
+
+/// Where the search is.
+#[derive(Default)]
+pub(in super::super) struct Plans {
+    hand: u32,
+    next_ns: u64,
+    epoch: u64,
+    /// Plans since anything was read or written.
+    idle: u32,
+}
+
+impl Plans {
+    /// The next slot of the sweep.
+    pub fn next_slot(&mut self, slots: u32) -> u32 {
+        let slot = self.hand % slots.max(1);
+        self.hand = (slot + 1) % slots.max(1);
+        slot
+    }
+}
+
+impl Engine {
+    /// Has each policy in use make a plan, if it is time.
+    pub(in super::super) fn plan_tiers(&mut self) {
+        let now = self.state.now_ns;
+        let is_busy = self.tiering.plans.epoch != self.state.epoch || !self.tiering.heats.fresh.is_empty();
+        let is_rested = is_busy && self.tiering.plans.idle > 0; // something happens again
+        if !self.tiering.relocations.is_empty() || (now < self.tiering.plans.next_ns && !is_rested) {
+            return;
+        }
+        let in_use: HashSet<String> = (self.state.containers.iter())
+            .filter(|container| container.snapshot.is_none() && is_tracking(&container.spec.policy))
+            .map(|container| container.spec.policy.clone())
+            .collect();
+        let plans = &mut self.tiering.plans;
+        plans.epoch = self.state.epoch;
+        plans.idle = if is_busy { 0 } else { (plans.idle + 1).min(PAUSES_DOUBLED_MAX) };
+        plans.next_ns = now + if is_busy { PAUSE_BUSY_NS } else { PAUSE_IDLE_NS << plans.idle };
+        for name in in_use {
+            let Some(policy) = self.policy_named(&name) else { continue };
+            let sampled = self.sample_of(&policy, SAMPLE);
+            if sampled.is_empty() {
+                continue;
+            }
+            let views = self.tier_views();
+            let limits = Limits { idle: self.idle_share(), ..self.limits() };
+            let plan = {
+                let rhythm = sampled.first().and_then(|first| self.tiering.rhythms.get(&first.key.container));
+                let ranges = self.views_of(&sampled, rhythm);
+                policy.plan(&views, &ranges, &limits)
+            };
+            if !plan.moves.is_empty() {
+                self.drain.reason = plan.reason.to_string();
+            }
+            self.carry_out(&plan, &sampled, None);
+        }
+        self.tiering.heats.fresh.clear();
+    }
+
+    fn policy_named(&mut self, name: &str) -> Option<Arc<dyn Policy>> {
+        if !self.tiering.policies.contains_key(name) {
+            self.tiering.policies.insert(name.to_owned(), cenote_policy::by_name(name)?);
+        }
+        self.tiering.policies.get(name).cloned()
+    }
+
+    pub(super) fn limits(&self) -> Limits<'static> {
+        Limits {
+            bytes_max: BYTES_MAX,
+            moves_max: MOVES_MAX,
+            now_ms: self.now_ms(),
+            now_unix_ms: self.seams.clock.unix_ms(),
+            ..Limits::default()
+        }
+    }
+
+    /// How much of the devices' time background movement may have, about.
+    pub(super) fn idle_share(&self) -> f32 {
+        if self.may_copy(self.state.now_ns) { 1.0 } else { 0.25 }
+    }
+
+    /// Ranges of objects whose container has that policy: those that were read or written of late, and some others.
+    pub(super) fn sample_of(&mut self, policy: &Arc<dyn Policy>, count: usize) -> Vec<Sampled> {
+        let mut sampled = Vec::new();
+        let mut seen = HashSet::new();
+        let fresh = std::mem::take(&mut self.tiering.heats.fresh);
+        for (slot, generation, region) in fresh.iter().rev() {
+            if sampled.len() >= count / 2 {
+                break;
+            }
+            let object = self.state.objects.get(*slot);
+            if object.generation != *generation || !self.is_of(*slot, policy.name()) {
+                continue;
+            }
+            let from = u64::from(*region) << 20;
+            for (offset, ext) in object.map.overlapping(from, from + (1 << 20)) {
+                if sampled.len() < count && seen.insert((*slot, offset)) {
+                    sampled.push(self.sampled(*slot, offset, ext, None));
+                }
+            }
+        }
+        self.tiering.heats.fresh = fresh;
+        let slots = self.state.objects.slots();
+        for _ in 0..SAMPLE_OBJECTS.min(slots) {
+            if sampled.len() >= count {
+                break;
+            }
+            let slot = self.tiering.plans.next_slot(slots);
+            if !self.is_of(slot, policy.name()) {
+                continue;
+            }
+            let object = self.state.objects.get(slot);
+            let room = count - sampled.len();
+            let extents = object.map.iter().filter(|(offset, _)| !seen.contains(&(slot, *offset))).take(room);
+            sampled.extend(extents.map(|(offset, ext)| self.sampled(slot, offset, ext, None)));
+        }
+        sampled
+    }
+
+    /// True if a slot has a live object of a container with that policy. Not one in a snapshot: what it has in common
+    /// with the original goes where that goes, and nothing is known of the use of the rest.
+    fn is_of(&self, slot: u32, policy: &str) -> bool {
+        let object = self.state.objects.get(slot);
+        if object.presence != Presence::Live || !self.is_visible(object.container) {
+            return false;
+        }
+        let container = self.state.containers.at(object.container);
+        container.snapshot.is_none() && container.spec.policy == policy
+    }
+
+    /// Does what a plan says. `waiter`: who waits for the moves of the first so many ranges; gives how many these are.
+    pub(super) fn carry_out(&mut self, plan: &Plan, sampled: &[Sampled], waiter: Option<(u64, usize)>) -> usize {
+        let mut evictions = Vec::new();
+        let mut twins: HashSet<Identity> = HashSet::new();
+        let mut awaited = 0;
+        for planned in &plan.moves {
+            let Some(range) = sampled.get(planned.range) else { continue };
+            let (how, to) = match planned.action {
+                Planned::Evict => {
+                    let placing = Placing { target: range.target, was: range.was, action: Action::Evict };
+                    let is_moving = self.tiering.relocations.is_known(&placing.target);
+                    if !is_moving && twins.insert(placing.was) && self.state.can_place(&placing) {
+                        evictions.push(placing);
+                    }
+                    continue;
+                }
+                // Not carried out yet: a copy that is not needed goes when its device is drained.
+                Planned::DropCopy => continue,
+                Planned::Promote(to) => (How::Promote, to),
+                Planned::Copy(to) => (How::Copy, to),
+                // What could be lost gets a copy there first; the next plan lets it leave.
+                Planned::Demote(to) if self.state.space.is_volatile(range.was.0) && self.is_kept(range) => {
+                    (How::Copy, to)
+                }
+                Planned::Demote(to) => (How::Move, to),
+            };
+            let Some(dev) = self.state.space.slot_of(to) else { continue };
+            let waiter = waiter.filter(|(_, wanted)| planned.range < *wanted).map(|(waiter, _)| waiter);
+            let relocation = Relocation { target: range.target, dev, how, waiter, short_since_ns: None };
+            if self.tiering.relocations.push(relocation) {
+                awaited += usize::from(waiter.is_some());
+            }
+        }
+        for batch in evictions.chunks(1024) {
+            if self.place_all(batch).is_err() {
+                break; // the journal does not take it: the next plan sees it again
+            }
+        }
+        awaited
+    }
+
+    /// True if a range must survive power loss.
+    fn is_kept(&self, range: &Sampled) -> bool {
+        self.state.containers.get(range.key.container).is_some_and(crate::container::Container::is_tracked)
+    }
+}

@@ -1,0 +1,279 @@
+//! Moves that policies, readers and people want, carried out by jobs: each is read, its checksums compared, written where
+//! it is to be, made durable there if the device is persistent, and only then put into the journal and the map.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+
+use cenote_model::{DeviceId, DeviceState, Durability, Error, ErrorKind};
+use cenote_policy::Incoming;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use super::super::Engine;
+use super::super::jobs::{CopyPart, What};
+use crate::map::{Ext, NO_DEVICE};
+use crate::placing::{Action, Identity, Placing, Target, identity};
+use crate::work::{Copy, Job, Work};
+
+/// Extents in one job.
+const PARTS_MAX: usize = 256;
+/// Moves that nobody waits for are forgotten beyond this many: the next plan makes them anew.
+const QUEUE_MAX: usize = 16_384;
+
+/// How an extent comes to the other device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in super::super) enum How {
+    /// It is read from there, and keeps the place that it had as its copy.
+    Promote,
+    /// It leaves the place that it had.
+    Move,
+    /// It gets a copy there.
+    Copy,
+}
+
+/// One extent to be on another device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in super::super) struct Relocation {
+    pub target: Target,
+    /// The slot of the device.
+    pub dev: u8,
+    pub how: How,
+    /// Who waits for it: the number of a fetch or arrangement.
+    pub waiter: Option<u64>,
+    /// Since when it has waited for room.
+    pub short_since_ns: Option<u64>,
+}
+
+/// What is to be moved.
+#[derive(Default)]
+pub(in super::super) struct Queue {
+    /// What somebody waits for, and then the rest.
+    urgent: VecDeque<Relocation>,
+    calm: VecDeque<Relocation>,
+    /// What is queued or being moved, so that nothing is moved twice, and who waits for it.
+    known: HashMap<Target, Vec<u64>, FixedState>,
+    /// Not before then: there was no room.
+    retry_ns: u64,
+}
+
+impl Queue {
+    pub fn is_empty(&self) -> bool {
+        self.urgent.is_empty() && self.calm.is_empty()
+    }
+    pub fn is_known(&self, target: &Target) -> bool {
+        self.known.contains_key(target)
+    }
+    /// False if nobody will be told: nobody waits, and it is queued already or there is too much in the queue.
+    pub fn push(&mut self, relocation: Relocation) -> bool {
+        let is_new = !self.is_known(&relocation.target);
+        if let Some(waiter) = relocation.waiter {
+            // One that is queued among the calm ones is found done when its turn comes.
+            self.known.entry(relocation.target).or_default().push(waiter);
+            self.urgent.push_back(relocation);
+            return true;
+        }
+        let fits = is_new && self.calm.len() < QUEUE_MAX;
+        if fits {
+            self.known.insert(relocation.target, Vec::new());
+            self.calm.push_back(relocation);
+        }
+        fits
+    }
+    fn pop(&mut self, calm_too: bool) -> Option<Relocation> {
+        self.urgent.pop_front().or_else(|| if calm_too { self.calm.pop_front() } else { None })
+    }
+    fn back(&mut self, relocation: Relocation) {
+        let queue = if relocation.waiter.is_some() { &mut self.urgent } else { &mut self.calm };
+        queue.push_front(relocation);
+    }
+}
+
+impl Engine {
+    /// The next batch of moves: what somebody waits for at once, the rest when clients write little.
+    pub(in super::super) fn next_relocation(&mut self) -> Option<Job> {
+        let busy = self.jobs.count(|what| matches!(what, What::Relocate { .. }));
+        let now = self.state.now_ns;
+        if busy >= self.settings.copy_jobs
+            || self.tiering.relocations.is_empty()
+            || self.tiering.relocations.retry_ns > now
+        {
+            return None;
+        }
+        let calm_too = busy == 0 && self.may_copy(now);
+        let mut batch: Vec<(Relocation, Ext, u64)> = Vec::new();
+        let mut bytes = 0;
+        while let Some(relocation) = self.tiering.relocations.pop(calm_too) {
+            let Some(ext) = self.still_to_move(&relocation) else {
+                self.relocation_over(&relocation, None);
+                continue;
+            };
+            let alike = batch.first().is_none_or(|(first, with, _)| (first.dev, with.dev) == (relocation.dev, ext.dev));
+            if !alike {
+                self.tiering.relocations.back(relocation);
+                break;
+            }
+            match self.room_on(&relocation, &ext) {
+                Ok(Some(at)) => {
+                    bytes += u64::from(ext.len);
+                    batch.push((relocation, ext, at));
+                }
+                Ok(None) => {
+                    // Room is being made: what has it goes on.
+                    self.tiering.relocations.back(Relocation {
+                        short_since_ns: Some(relocation.short_since_ns.unwrap_or(now)),
+                        ..relocation
+                    });
+                    self.tiering.relocations.retry_ns = now + self.settings.group_commit_ns / 4;
+                    break;
+                }
+                Err(error) => self.relocation_over(&relocation, Some(&error)),
+            }
+            if bytes >= self.settings.copy_bytes || batch.len() >= PARTS_MAX {
+                break;
+            }
+        }
+        self.relocation_job(batch)
+    }
+
+    /// The extent, if the move still makes sense.
+    fn still_to_move(&mut self, relocation: &Relocation) -> Option<Ext> {
+        let ext = self.state.target_mut(relocation.target).cloned()?;
+        let (Action::Copy { .. } | Action::Move { .. } | Action::Promote { .. }) = action(relocation, 0) else {
+            return None;
+        };
+        if ext.dev == relocation.dev || self.state.space.get(relocation.dev).state != DeviceState::Online {
+            return None;
+        }
+        let placing = Placing { target: relocation.target, was: identity(&ext), action: action(relocation, 0) };
+        self.state.can_place(&placing).then_some(ext)
+    }
+
+    /// Room on the device; `None`: not yet. An error: none in the time that there is.
+    fn room_on(&mut self, relocation: &Relocation, ext: &Ext) -> cenote_model::Result<Option<u64>> {
+        let bytes = u64::from(ext.hull().len());
+        let patience_ns = self.settings.retry_ns;
+        let now = self.state.now_ns;
+        let slot = self.state.space.get_mut(relocation.dev);
+        let padded = slot.padded(bytes);
+        // Up to the watermark, or what was brought would have to leave again.
+        if slot.view().below_high_with(padded)
+            && let [(offset, _)] = slot.take(padded, padded)[..]
+        {
+            return Ok(Some(offset));
+        }
+        let waited_ns = now.saturating_sub(relocation.short_since_ns.unwrap_or(now));
+        let must_wait = relocation.waiter.is_some() && waited_ns < patience_ns;
+        if must_wait && (self.make_room(relocation.dev, padded) || waited_ns > 0) {
+            return Ok(None);
+        }
+        let name = self.state.space.get(relocation.dev).spec.name.clone();
+        Err(Error::new(ErrorKind::Full, format!("tier `{name}`"))
+            .because(format!("no room for {bytes} bytes in one piece: {}", self.uses()))
+            .try_next("delete something there, or make it larger"))
+    }
+
+    /// Lets what has a copy leave devices that could take new bytes of that durability. False if nothing can leave so.
+    pub(in super::super) fn make_room_for(&mut self, bytes: u64, durability: Durability, avoid: &[DeviceId]) -> bool {
+        let incoming = Incoming { avoid, ..Incoming::new(durability, bytes) };
+        let views: Vec<_> = self.state.space.views();
+        // Memory takes no more than the persistent tiers have room for.
+        let is_kept = durability != Durability::Scratch;
+        if is_kept
+            && !views.iter().any(|view| view.kind.is_persistent() && view.is_online() && view.room_bytes() >= bytes)
+        {
+            return false;
+        }
+        let takers: Vec<u8> = (views.iter().filter(|view| incoming.may_use(view) && view.capacity_bytes >= bytes))
+            .filter_map(|view| self.state.space.slot_of(view.id))
+            .collect();
+        takers.into_iter().any(|dev| self.make_room(dev, bytes))
+    }
+
+    /// Lets what has a copy leave a device, the least used of a sample first. False if nothing there can leave without I/O.
+    pub(in super::super) fn make_room(&mut self, dev: u8, bytes: u64) -> bool {
+        const LOOKED_AT: usize = 4096;
+        let now_ms = self.now_ms();
+        let slots = self.state.objects.slots();
+        let mut found: Vec<(f32, u32, Placing)> = Vec::new();
+        let (mut looked, mut objects) = (0, 0);
+        while looked < LOOKED_AT && objects < slots.min(LOOKED_AT as u32) {
+            let slot = self.tiering.plans.next_slot(slots);
+            objects += 1;
+            let object = self.state.objects.get(slot);
+            if object.presence != crate::objects::Presence::Live || !self.is_visible(object.container) {
+                continue;
+            }
+            let key = self.state.key_of(slot);
+            for (offset, ext) in object.map.iter() {
+                looked += 1;
+                if ext.dev == dev && ext.copy != NO_DEVICE {
+                    let heat = self.tiering.heats.of(slot, object.generation, offset);
+                    let placing =
+                        Placing { target: Target::Live { key, offset }, was: identity(ext), action: Action::Evict };
+                    found.push((heat.score(now_ms), object.touched, placing));
+                }
+            }
+        }
+        found.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
+        let mut left = bytes;
+        let mut seen: HashSet<Identity> = HashSet::new(); // of twins each takes the other along
+        let mut evictions = Vec::new();
+        for (_, _, placing) in found {
+            if left == 0 {
+                break;
+            }
+            if self.tiering.relocations.is_known(&placing.target) || !seen.insert(placing.was) {
+                continue;
+            }
+            left = left.saturating_sub(u64::from(placing.was.3));
+            evictions.push(placing);
+        }
+        !evictions.is_empty() && self.place_all(&evictions).is_ok()
+    }
+
+    fn relocation_job(&mut self, batch: Vec<(Relocation, Ext, u64)>) -> Option<Job> {
+        let dev = batch.first()?.0.dev;
+        let device = self.state.space.get(dev).device.clone();
+        let mut parts = Vec::new();
+        let mut work = Vec::new();
+        let mut relocations = Vec::new();
+        for (relocation, ext, at) in batch {
+            let hull = ext.hull();
+            let padded = self.state.space.get(dev).padded(u64::from(hull.len()));
+            let (Some(part), Some(_)) = (self.part_of(&ext), &device) else {
+                self.state.space.get_mut(dev).give_back(at, padded);
+                let error = Error::new(ErrorKind::Io, "a device").because("it is not open");
+                self.relocation_over(&relocation, Some(&error));
+                continue;
+            };
+            let base = at.wrapping_sub(u64::from(hull.begin));
+            let placing = Placing { target: relocation.target, was: identity(&ext), action: action(&relocation, base) };
+            parts.push(CopyPart { placing, reserved: (dev, at, padded), again: None });
+            work.push((part, at));
+            relocations.push(relocation);
+        }
+        if parts.is_empty() {
+            return None;
+        }
+        let slot = self.state.space.get(dev);
+        let syncs = (!slot.is_volatile()).then(|| Arc::clone(&slot.syncs));
+        let copy = Copy { parts: work, target: device?, syncs };
+        Some(self.start(What::Relocate { parts, relocations }, Work::Copy(copy)))
+    }
+
+    /// A move is done, or came to nothing: who waits for it is told.
+    pub(in super::super) fn relocation_over(&mut self, relocation: &Relocation, error: Option<&Error>) {
+        for waiter in self.tiering.relocations.known.remove(&relocation.target).unwrap_or_default() {
+            self.one_over(waiter, error);
+        }
+    }
+}
+
+fn action(relocation: &Relocation, base: u64) -> Action {
+    let dev = relocation.dev;
+    match relocation.how {
+        How::Promote => Action::Promote { dev, base },
+        How::Move => Action::Move { dev, base },
+        How::Copy => Action::Copy { dev, base },
+    }
+}

@@ -1,0 +1,80 @@
+//! The snapshot that policies decide from.
+
+use cenote_model::{DeviceId, ObjectKey};
+use cenote_policy::{Coming, DeviceView, Heat, RangeView, Rhythm};
+
+use super::super::Engine;
+use super::super::jobs::What;
+use crate::map::{Ext, NO_DEVICE};
+use crate::placing::{Identity, Target, identity};
+
+/// A range that a plan may move.
+pub(super) struct Sampled {
+    pub target: Target,
+    pub key: ObjectKey,
+    pub offset: u64,
+    pub was: Identity,
+    pub copy: Option<DeviceId>,
+    pub heat: Heat,
+    pub object_bytes: u64,
+    pub coming: Option<Coming>,
+}
+
+impl Engine {
+    /// The devices, with what jobs are about to read and write there.
+    pub(super) fn tier_views(&self) -> Vec<DeviceView> {
+        let slots = self.state.space.slots.len();
+        let (mut reads, mut writes) = (vec![0u64; slots], vec![0u64; slots]);
+        for running in self.jobs.running.values() {
+            let (What::Copy { parts, .. } | What::Move { parts, .. } | What::Relocate { parts, .. }) = &running.what
+            else {
+                continue;
+            };
+            for part in parts {
+                reads[part.placing.was.0 as usize] += u64::from(part.placing.was.3);
+                writes[part.reserved.0 as usize] += part.reserved.2;
+            }
+        }
+        let all = self.state.space.slots.iter().enumerate().filter(|(_, slot)| !slot.removed);
+        all.map(|(i, slot)| DeviceView { queued_read_bytes: reads[i], queued_write_bytes: writes[i], ..slot.view() })
+            .collect()
+    }
+
+    /// What a plan needs to know of an extent of a live object in a slot.
+    pub(super) fn sampled(&self, slot: u32, offset: u64, ext: &Ext, coming: Option<Coming>) -> Sampled {
+        let key = self.state.key_of(slot);
+        let object = self.state.objects.get(slot);
+        Sampled {
+            target: Target::Live { key, offset },
+            key,
+            offset,
+            was: identity(ext),
+            copy: (ext.copy != NO_DEVICE).then(|| self.state.space.get(ext.copy).id),
+            heat: self.tiering.heats.of(slot, object.generation, offset),
+            object_bytes: object.size,
+            coming,
+        }
+    }
+
+    /// The same as policies see it.
+    pub(super) fn range_view<'a>(&'a self, sampled: &Sampled, rhythm: Option<&'a Rhythm>) -> Option<RangeView<'a>> {
+        let container = self.state.containers.get(sampled.key.container)?;
+        Some(RangeView {
+            object: sampled.key,
+            offset: sampled.offset,
+            bytes: u64::from(sampled.was.3),
+            device: self.state.space.get(sampled.was.0).id,
+            copy: sampled.copy,
+            durability: container.spec.durability,
+            heat: sampled.heat,
+            is_pinned: false,
+            label: &container.label,
+            name: None,
+            object_bytes: sampled.object_bytes,
+            age_ms: 0,
+            unit: None,
+            coming: sampled.coming,
+            rhythm,
+        })
+    }
+}

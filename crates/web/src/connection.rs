@@ -1,0 +1,71 @@
+//! Connections: who may have one, how many, and for how long.
+
+use std::convert::Infallible;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+
+use crate::sample::Sampler;
+use crate::{answer, peer};
+
+/// Connections at once. A page takes one or two.
+const CONNECTIONS_MAX: usize = 64;
+/// A request's head comes within this time; a connection without one is closed.
+const HEAD_PATIENCE: Duration = Duration::from_secs(10);
+/// Somebody who does not take what was sent to him for so long is let go.
+const UNREAD_MS_MAX: u32 = 20_000;
+/// A connection lives so long at most. A browser's stream then connects anew by itself.
+const LIFE: Duration = Duration::from_secs(3600);
+/// Bytes of a request's head, and of what waits to be sent.
+const BUFFER_BYTES: usize = 16 << 10;
+/// After a failure to accept: too many open files, most likely.
+const PAUSE: Duration = Duration::from_millis(200);
+
+pub async fn serve(listener: TcpListener, local: SocketAddr, sampler: Arc<Sampler>) {
+    let listener = match tokio::net::TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::warn!(%error, "there is no web page"),
+    };
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let Ok((stream, from)) = listener.accept().await else {
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        };
+        let Ok(place) = room.clone().try_acquire_owned() else {
+            let _ =
+                stream.try_write(b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+            continue;
+        };
+        let sampler = sampler.clone();
+        tokio::spawn(async move {
+            let _ = tokio::time::timeout(LIFE, converse(stream, from, local, sampler)).await;
+            drop(place);
+        });
+    }
+}
+
+async fn converse(stream: TcpStream, from: SocketAddr, local: SocketAddr, sampler: Arc<Sampler>) {
+    let uid = peer::uid_of(from, local);
+    let may_look = uid.is_some_and(|uid| sampler.may_look(uid));
+    let _ = stream.set_nodelay(true);
+    let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, UNREAD_MS_MAX);
+    let service = service_fn(move |request| {
+        let sampler = sampler.clone();
+        async move { Ok::<_, Infallible>(answer::answer(&request, may_look, &sampler).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_PATIENCE)
+        .max_buf_size(BUFFER_BYTES)
+        .serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = connection.await {
+        tracing::debug!(%error, "a web connection ended");
+    }
+}

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Tests tiers in object services against real servers: OpenStack Swift (its own interface and that of S3) and moto's S3.
+# Installs them where it can: Swift from the distribution (root is needed), moto into target/moto. Without them the same
+# tests run in `make test` and are skipped, with the reason.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/env.sh
+
+swift_packages=(swift-proxy swift-account swift-container swift-object python3-swift memcached)
+say() { printf 'objects: %s\n' "$*"; }
+
+if ! /usr/bin/python3 -c 'import swift.common.middleware.s3api, swift.obj.server' 2>/dev/null || ! command -v memcached >/dev/null; then
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    say "installing system packages (as root): ${swift_packages[*]}"
+    apt-get update -q || say "package lists could not be refreshed; going on with those that are there"
+    # Only the programs are wanted: nothing is to start by itself.
+    RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${swift_packages[@]}" ||
+      say "Swift could not be installed; its tests are skipped"
+  else
+    say "Swift is not installed; as root: apt-get install --no-install-recommends ${swift_packages[*]}"
+  fi
+fi
+
+if ! target/moto/bin/python -c 'import moto.server' 2>/dev/null; then
+  say "installing moto into target/moto (some 20 s)"
+  { "$PYTHON" -m venv --clear target/moto &&
+    target/moto/bin/python -m pip install --quiet --disable-pip-version-check 'moto[server]==5.*'; } ||
+    say "moto could not be installed; its tests are skipped"
+fi
+[ -x target/moto/bin/python ] && export MOTO_PYTHON=$PWD/target/moto/bin/python
+
+cargo test -p cenote-device --locked --test objects --test services -- --nocapture "$@"
