@@ -8,6 +8,7 @@ mod api;
 mod bad;
 mod child;
 mod lives;
+mod moving;
 mod others;
 mod remember;
 mod tiers;
@@ -50,6 +51,8 @@ const TESTS: &[Test] = &[
     ("fork_with_a_daemon", lives::fork_with_a_daemon),
     ("fork_in_process", lives::fork_in_process),
     ("closing", lives::closing),
+    ("reads_bring_what_is_slow", moving::reads_bring),
+    ("moved_while_it_is_used", moving::moved_while_used),
     ("persistent_memory_without_dax", tiers::persistent_memory),
     ("persistent_memory_cut_short", tiers::persistent_memory_cut_short),
     ("tiers_are_measured_when_asked", tiers::measured_when_asked),
