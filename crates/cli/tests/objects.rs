@@ -51,6 +51,26 @@ fn what_is_flushed_is_in_the_bucket() {
     assert!(said.contains("on a persistent tier") && said.contains("cold"), "{said}");
     let said = place.ok(["verify"]);
     assert!(said.contains("all is well"), "{said}");
+    // What is only there comes back before it is read, whole or in part, as often as it is wanted.
+    let is_whole = |place: &Place| {
+        place.ok(["get", "--force", ID, "back"]);
+        fs::read(place.path("back")).unwrap() == fs::read(place.path("data")).unwrap()
+    };
+    assert!(is_whole(&place));
+    let said = place.ok(["explain", ID]);
+    assert!(said.contains("copy on `cold`") && said.contains("ram"), "{said}");
+    let said = place.ok(["evict", "c", "--dry-run"]);
+    assert!(said.contains("without I/O") && said.contains("cold"), "{said}");
+    assert!(place.ok(["explain", ID]).contains("ram"), "a dry run moves nothing");
+    place.ok(["evict", "c"]);
+    let said = place.ok(["explain", ID]);
+    assert!(!said.contains("ram"), "{said}");
+    let part = place.run(["cat", ID, "--offset", "4999990", "--length", "10"]);
+    assert_eq!(part.bytes.len(), 10, "{}", part.err);
+    assert!(is_whole(&place));
+    place.ok(["evict", ID]);
+    place.ok(["promote", ID, "--to", "ram"]);
+    assert!(place.ok(["explain", ID]).contains("ram"));
     place.ok(["tier", "drain", "cold"]);
     let said = place.ok(["explain", ID]);
     assert!(said.contains("colder"), "{said}");
