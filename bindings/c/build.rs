@@ -15,6 +15,8 @@ fn main() {
         return;
     }
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libcenote.so.{version}");
+    // What libraries below export for programs in C (`crc-fast` does, if anybody enables that) is not for ours.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,--exclude-libs,ALL");
     // OUT_DIR is build/cenote-c-.../out in the directory that the library goes to.
     let out = std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR");
     if let Some(dir) = Path::new(&out).ancestors().nth(3) {
