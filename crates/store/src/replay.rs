@@ -69,6 +69,9 @@ impl State {
                 let owner = self.sessions.open.get_mut(&session).ok_or("a lease of a session that is not open")?;
                 for run in runs {
                     let dev = self.space.slot_of(run.device).ok_or("a lease on an unknown device")?;
+                    if !self.space.get(dev).has_units(run.offset, run.len) {
+                        return Err("it gives back parts of allocation units");
+                    }
                     if !owner.consume(dev, run.offset, run.len) {
                         return Err("it gives back what was not leased");
                     }
