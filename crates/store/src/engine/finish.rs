@@ -39,9 +39,7 @@ impl Engine {
                 self.finish_sync_devices(&slots, &cuts, results);
             }
             (What::Copy { cut, parts }, Done::Copy(results, sync_failed)) => {
-                if let (true, Some(part)) = (sync_failed, parts.first()) {
-                    self.look_at_syncs(part.reserved.0);
-                }
+                self.look_at_target(sync_failed, &parts);
                 if let Some(cut) = self.state.cuts.get_mut(cut) {
                     cut.in_flight = cut.in_flight.saturating_sub(1);
                 }
@@ -52,16 +50,12 @@ impl Engine {
                 self.finish_rewrite(cut, container, targets, results);
             }
             (What::Move { parts, leaving }, Done::Copy(results, sync_failed)) => {
-                if let (true, Some(part)) = (sync_failed, parts.first()) {
-                    self.look_at_syncs(part.reserved.0);
-                }
+                self.look_at_target(sync_failed, &parts);
                 self.drain.moves_in_flight = self.drain.moves_in_flight.saturating_sub(1);
                 self.finish_copy(Purpose::Leave(leaving), parts, results);
             }
             (What::Relocate { parts, relocations }, Done::Copy(results, sync_failed)) => {
-                if let (true, Some(part)) = (sync_failed, parts.first()) {
-                    self.look_at_syncs(part.reserved.0);
-                }
+                self.look_at_target(sync_failed, &parts);
                 let error = self.finish_copy(Purpose::Relocate, parts, results);
                 for relocation in &relocations {
                     self.relocation_over(relocation, error.as_ref());
@@ -74,6 +68,13 @@ impl Engine {
             _ => {}
         }
         self.answer_waiters();
+    }
+
+    /// The target of copies could not be synced: what was not synced of it is not to be trusted.
+    fn look_at_target(&mut self, sync_failed: bool, parts: &[CopyPart]) {
+        if let (true, Some(part)) = (sync_failed, parts.first()) {
+            self.look_at_syncs(part.reserved.0);
+        }
     }
 
     fn finish_sync_log(&mut self, position: u64, sequence: u64, result: Result<()>) {

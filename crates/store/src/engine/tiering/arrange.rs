@@ -189,7 +189,7 @@ impl Engine {
         let is_volatile = |at: usize| !views[at].kind.is_persistent();
         let bytes = u64::from(ext.len);
         let to = match what {
-            Arrange::Evict if Self::has_copy(ext) => return Fate::Leave,
+            Arrange::Evict if ext.copy != NO_DEVICE => return Fate::Leave,
             Arrange::Evict => return Fate::Stay("it has no copy on another tier".to_owned()),
             Arrange::Promote { to: Some(name) } | Arrange::Demote { to: Some(name) } => named(name),
             Arrange::Promote { to: None } => (0..at).find(|i| views[*i].is_online() && views[*i].room_bytes() >= bytes),

@@ -8,7 +8,7 @@ use cenote_policy::{Coming, Limits, Rhythm, tier_order};
 use super::super::{Engine, failed};
 use super::relocate::{How, Relocation};
 use super::view::Sampled;
-use crate::map::{Ext, NO_DEVICE};
+use crate::map::Ext;
 use crate::placing::{Action, Placing, Target, identity};
 use crate::sums::UNIT;
 use crate::{Outcome, Ticket};
@@ -240,10 +240,5 @@ impl Engine {
                 return;
             }
         }
-    }
-
-    /// True if an extent could be read from somewhere faster.
-    pub(super) fn has_copy(ext: &Ext) -> bool {
-        ext.copy != NO_DEVICE
     }
 }

@@ -56,6 +56,12 @@ fn region_of(offset: u64) -> u32 {
     (offset >> REGION_SHIFT) as u32
 }
 
+/// Where a region begins and ends.
+pub(super) fn region_bounds(region: u32) -> (u64, u64) {
+    let from = u64::from(region) << REGION_SHIFT;
+    (from, from + (1 << REGION_SHIFT))
+}
+
 /// The regions that a range touches, with the bytes of it in each.
 fn regions(offset: u64, len: u64) -> impl Iterator<Item = (u64, u64)> {
     let end = offset.saturating_add(len);

@@ -25,7 +25,7 @@ use super::Engine;
 #[derive(Default)]
 pub(super) struct Tiering {
     heats: heat::Heats,
-    policies: BTreeMap<String, Arc<dyn Policy>>,
+    policies: Policies,
     rhythms: BTreeMap<ContainerId, Rhythm>,
     relocations: relocate::Queue,
     waits: fetch::Waits,
@@ -70,14 +70,19 @@ impl Engine {
     /// The policy of a container, if it is one that tracks what is read and written.
     fn tracking_policy(&mut self, container: ContainerId) -> Option<Arc<dyn Policy>> {
         let name = self.state.containers.get(container).map(|c| c.spec.policy.as_str())?;
-        if !is_tracking(name) {
-            return None;
+        is_tracking(name).then(|| self.tiering.policies.named(name))?
+    }
+}
+
+/// Policies by their names, each made once.
+#[derive(Default)]
+struct Policies(BTreeMap<String, Arc<dyn Policy>>);
+
+impl Policies {
+    fn named(&mut self, name: &str) -> Option<Arc<dyn Policy>> {
+        if !self.0.contains_key(name) {
+            self.0.insert(name.to_owned(), by_name(name)?);
         }
-        if let Some(policy) = self.tiering.policies.get(name) {
-            return Some(Arc::clone(policy));
-        }
-        let policy = by_name(name)?;
-        self.tiering.policies.insert(name.to_owned(), Arc::clone(&policy));
-        Some(policy)
+        self.0.get(name).cloned()
     }
 }

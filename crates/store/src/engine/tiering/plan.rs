@@ -6,6 +6,7 @@ use std::sync::Arc;
 use cenote_policy::{Action as Planned, Limits, Plan, Policy, is_tracking};
 
 use super::super::Engine;
+use super::heat::region_bounds;
 use super::relocate::{How, Relocation};
 use super::view::Sampled;
 use crate::objects::Presence;
@@ -61,7 +62,7 @@ impl Engine {
         plans.idle = if is_busy { 0 } else { (plans.idle + 1).min(PAUSES_DOUBLED_MAX) };
         plans.next_ns = now + if is_busy { PAUSE_BUSY_NS } else { PAUSE_IDLE_NS << plans.idle };
         for name in in_use {
-            let Some(policy) = self.policy_named(&name) else { continue };
+            let Some(policy) = self.tiering.policies.named(&name) else { continue };
             let sampled = self.sample_of(&policy, SAMPLE);
             if sampled.is_empty() {
                 continue;
@@ -79,13 +80,6 @@ impl Engine {
             self.carry_out(&plan, &sampled, None);
         }
         self.tiering.heats.fresh.clear();
-    }
-
-    fn policy_named(&mut self, name: &str) -> Option<Arc<dyn Policy>> {
-        if !self.tiering.policies.contains_key(name) {
-            self.tiering.policies.insert(name.to_owned(), cenote_policy::by_name(name)?);
-        }
-        self.tiering.policies.get(name).cloned()
     }
 
     pub(super) fn limits(&self) -> Limits<'static> {
@@ -116,8 +110,8 @@ impl Engine {
             if object.generation != *generation || !self.is_of(*slot, policy.name()) {
                 continue;
             }
-            let from = u64::from(*region) << 20;
-            for (offset, ext) in object.map.overlapping(from, from + (1 << 20)) {
+            let (from, to) = region_bounds(*region);
+            for (offset, ext) in object.map.overlapping(from, to) {
                 if sampled.len() < count && seen.insert((*slot, offset)) {
                     sampled.push(self.sampled(*slot, offset, ext, None));
                 }
