@@ -156,18 +156,7 @@ pub(crate) fn open(store: StoreId, id: DeviceId, spec: &DeviceSpec, create: bool
             .try_next("name a file or block device"));
     }
     let capacity = whole_units(&subject, spec.capacity_bytes, UNIT_BYTES)?;
-    let shape = SegmentHeader {
-        store,
-        device: id,
-        kind: DeviceKind::File,
-        unit_bytes: UNIT_BYTES,
-        number: 0,
-        segment_bytes: capacity,
-        data_offset: DATA_OFFSET,
-        len: capacity,
-        capacity_bytes: capacity,
-        boot_id: [0; 16],
-    };
+    let shape = SegmentHeader::sole(store, id, DeviceKind::File, UNIT_BYTES, DATA_OFFSET, capacity);
     Segmented::new(shape, Box::new(place)).opened(create)
 }
 

@@ -37,6 +37,28 @@ pub struct SegmentHeader {
 }
 
 impl SegmentHeader {
+    /// That of a persistent device whose bytes are all in one segment.
+    pub(crate) fn sole(
+        store: StoreId,
+        device: DeviceId,
+        kind: DeviceKind,
+        unit_bytes: u32,
+        data_offset: u64,
+        capacity_bytes: u64,
+    ) -> Self {
+        Self {
+            store,
+            device,
+            kind,
+            unit_bytes,
+            number: 0,
+            segment_bytes: capacity_bytes,
+            data_offset,
+            len: capacity_bytes,
+            capacity_bytes,
+            boot_id: [0; 16],
+        }
+    }
     /// The bytes on media.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut out = [0; HEADER_BYTES];

@@ -108,18 +108,7 @@ pub(crate) fn open(store: StoreId, id: DeviceId, spec: &DeviceSpec, create: bool
             .try_next("name a file on a file system with DAX"));
     }
     let capacity = whole_units(&subject, spec.capacity_bytes, UNIT_BYTES)?;
-    let shape = SegmentHeader {
-        store,
-        device: id,
-        kind: DeviceKind::PersistentMemory,
-        unit_bytes: UNIT_BYTES,
-        number: 0,
-        segment_bytes: capacity,
-        data_offset: DATA_OFFSET,
-        len: capacity,
-        capacity_bytes: capacity,
-        boot_id: [0; 16],
-    };
+    let shape = SegmentHeader::sole(store, id, DeviceKind::PersistentMemory, UNIT_BYTES, DATA_OFFSET, capacity);
     Segmented::new(shape, Box::new(place)).opened(create)
 }
 
