@@ -17,4 +17,5 @@ pub mod oracle;
 pub mod rng;
 pub mod sim;
 pub mod survey;
+pub mod weather;
 pub mod world;
