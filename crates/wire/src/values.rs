@@ -188,6 +188,7 @@ wire_enum!(Request, 1, "request", {
     29 => Fetch { key, ranges, ahead, must },
     30 => Touched { reads },
     31 => Arrange { target, what, dry_run },
+    32 => Unreadable { key, ranges },
 });
 
 /// The lengths of all keys and values, then their bytes: neither end looks at each record's bytes.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cenote_model::{DeviceId, DeviceState, Durability, Error};
+use cenote_model::{DeviceId, DeviceState, Durability, Error, ErrorKind};
 use cenote_policy::{Candidate, excess_bytes, plan_drain};
 
 use super::Engine;
@@ -51,7 +51,8 @@ impl Engine {
         let full: Vec<u8> = (0..self.state.space.slots.len() as u8)
             .filter(|slot| {
                 let it = self.state.space.get(*slot);
-                !it.removed && it.device.is_some() && excess_bytes(&it.view()) > 0
+                let is_seen = it.device.is_some() || it.state == DeviceState::Draining;
+                !it.removed && is_seen && excess_bytes(&it.view()) > 0
             })
             .collect();
         for dev in full {
@@ -134,9 +135,11 @@ impl Engine {
                 return;
             }
             let target = Target::Live { key, offset };
-            if ext.dev == dev && ext.copy != NO_DEVICE {
+            let has_copy = self.state.space.has_readable_copy(ext);
+            let waits_for_cut = tracked && leaving.is_volatile() && ext.copy == NO_DEVICE;
+            if ext.dev == dev && has_copy {
                 evictions.push(Placing { target, was: identity(ext), action: Action::Evict });
-            } else if ext.copy == dev || (ext.dev == dev && !(tracked && leaving.is_volatile())) {
+            } else if ext.copy == dev || (ext.dev == dev && !waits_for_cut) {
                 self.drain.queue.push((target, dev));
             } else {
                 continue; // elsewhere, or a cut will copy it first
@@ -218,6 +221,11 @@ impl Engine {
             work.push((part, at));
         }
         if parts.is_empty() {
+            let name = self.state.space.get(leaving).spec.name.clone();
+            let error = Error::new(ErrorKind::Io, format!("emptying device `{name}`"))
+                .because("it is not open, and some bytes are only there")
+                .try_next("bring it back and open the store again, or delete what was only there");
+            self.moves_failed(&error, leaving);
             return None;
         }
         self.drain.moves_in_flight += 1;

@@ -153,6 +153,7 @@ impl Engine {
             Request::Telemetry { hot } => ready(Ok(Response::Telemetry(Box::new(self.telemetry(hot))))),
             Request::Checkpoint => self.checkpoint_begin(),
             Request::Shutdown => Outcome::Ready(Response::Done),
+            Request::Unreadable { key, ranges } => self.rescue(key, &ranges),
             other => ready(self.read(other)),
         }
     }

@@ -130,11 +130,11 @@ impl Engine {
         }
     }
 
-    /// An earlier process died, and a sync may have failed under it.
+    /// An earlier process died, and a sync may have failed under it. A device that is away now was not synced since either.
     pub(super) fn suspect_all(&mut self) {
         let persistent = |dev: &u8| {
             let slot = self.state.space.get(*dev);
-            !slot.removed && !slot.is_volatile() && !slot.forgets_unsynced() && slot.device.is_some()
+            !slot.removed && !slot.is_volatile() && !slot.forgets_unsynced()
         };
         let devs: Vec<u8> = (0..self.state.space.slots.len() as u8).filter(persistent).collect();
         self.suspect(&devs);

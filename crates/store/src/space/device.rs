@@ -217,6 +217,10 @@ impl Space {
     pub fn views(&self) -> Vec<DeviceView> {
         self.present().map(DeviceSlot::view).collect()
     }
+    /// True if there is a copy, on a device that is open: one that is away is no place to fall back to.
+    pub fn has_readable_copy(&self, ext: &Ext) -> bool {
+        ext.copy != NO_DEVICE && self.slots[ext.copy as usize].device.is_some()
+    }
     /// True if the bytes are on volatile devices only.
     pub fn at_risk(&self, ext: &Ext) -> bool {
         ext.copy == NO_DEVICE && self.is_volatile(ext.dev)

@@ -9,15 +9,17 @@ mod fetch;
 mod heat;
 mod plan;
 mod relocate;
+mod rescue;
 mod view;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use cenote_model::{ContainerId, DeviceId, Durability};
 use cenote_policy::{Decision, Incoming, Policy, Reason, Refusal, Rhythm, by_name, is_tracking};
 
 pub(super) use relocate::Relocation;
+pub(super) use rescue::Rescue;
 
 use super::Engine;
 
@@ -31,6 +33,7 @@ pub(super) struct Tiering {
     waits: fetch::Waits,
     plans: plan::Plans,
     arrangements: arrange::Arrangements,
+    rescues: VecDeque<Rescue>,
 }
 
 impl Engine {

@@ -157,7 +157,7 @@ impl Engine {
                 Planned::Evict => {
                     let placing = Placing { target: range.target, was: range.was, action: Action::Evict };
                     let is_moving = self.tiering.relocations.is_known(&placing.target);
-                    if !is_moving && twins.insert(placing.was) && self.state.can_place(&placing) {
+                    if !is_moving && twins.insert(placing.was) && self.may_fall_back(&placing) {
                         evictions.push(placing);
                     }
                     continue;
@@ -185,6 +185,12 @@ impl Engine {
             }
         }
         awaited
+    }
+
+    /// True if an extent may leave a device for its copy.
+    fn may_fall_back(&mut self, placing: &Placing) -> bool {
+        let ext = self.state.target_mut(placing.target).cloned();
+        ext.is_some_and(|ext| self.state.space.has_readable_copy(&ext)) && self.state.can_place(placing)
     }
 
     /// True if a range must survive power loss.
