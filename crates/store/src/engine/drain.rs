@@ -137,8 +137,17 @@ impl Engine {
             let target = Target::Live { key, offset };
             let has_copy = self.state.space.has_readable_copy(ext);
             let waits_for_cut = tracked && leaving.is_volatile() && ext.copy == NO_DEVICE;
-            if ext.dev == dev && has_copy {
-                evictions.push(Placing { target, was: identity(ext), action: Action::Evict });
+            let first = self.state.space.get(ext.dev);
+            let without_io = match (ext.dev == dev, ext.copy == dev) {
+                (true, _) if has_copy => Some(Action::Evict),
+                // Where it is read it survives power loss too: it needs no copy.
+                (_, true) if !first.is_volatile() && first.device.is_some() => Some(Action::DropCopy),
+                // The copy is all that can be read: it becomes the place, and that is moved then.
+                (_, true) if first.device.is_none() && has_copy => Some(Action::Evict),
+                _ => None,
+            };
+            if let Some(action) = without_io {
+                evictions.push(Placing { target, was: identity(ext), action });
             } else if ext.copy == dev || (ext.dev == dev && !waits_for_cut) {
                 self.drain.queue.push((target, dev));
             } else {
@@ -151,7 +160,7 @@ impl Engine {
     /// The next batch of moves that no cut waits for.
     pub(super) fn next_move(&mut self) -> Option<Job> {
         let busy = self.jobs.count(|what| matches!(what, What::Copy { .. } | What::Move { .. }));
-        if busy >= self.settings.copy_jobs || self.drain.queue.is_empty() {
+        if busy >= self.settings.copy_jobs || self.drain.queue.is_empty() || !self.is_within_budgets() {
             return None;
         }
         let mut batch: Vec<(Target, Ext)> = Vec::new();
@@ -206,6 +215,7 @@ impl Engine {
         let device = self.state.space.get(dev).device.clone()?;
         let mut parts = Vec::new();
         let mut work = Vec::new();
+        self.charge(leaving, dev, batch.iter().map(|(_, ext)| u64::from(ext.len)).sum());
         for ((target, ext), at) in batch.iter().zip(places) {
             let hull = ext.hull();
             let padded = self.state.space.get(dev).padded(u64::from(hull.len()));

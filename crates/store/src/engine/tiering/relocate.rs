@@ -40,6 +40,8 @@ pub(in super::super) struct Relocation {
     pub how: How,
     /// Who waits for it: the number of a fetch or arrangement.
     pub waiter: Option<u64>,
+    /// It is wanted since somebody is expected to read it.
+    pub ahead: bool,
     /// Since when it has waited for room.
     pub short_since_ns: Option<u64>,
 }
@@ -99,7 +101,7 @@ impl Engine {
         {
             return None;
         }
-        let calm_too = busy == 0 && self.may_copy(now);
+        let calm_too = busy == 0 && (self.may_copy(now) || self.tiering.loads.has_share(now));
         let mut batch: Vec<(Relocation, Ext, u64)> = Vec::new();
         let mut bytes = 0;
         while let Some(relocation) = self.tiering.relocations.pop(calm_too) {
@@ -107,6 +109,10 @@ impl Engine {
                 self.relocation_over(&relocation, None);
                 continue;
             };
+            if relocation.waiter.is_none() && !self.is_within_budget(ext.dev, relocation.dev) {
+                self.tiering.relocations.back(relocation);
+                break;
+            }
             let alike = batch.first().is_none_or(|(first, with, _)| (first.dev, with.dev) == (relocation.dev, ext.dev));
             if !alike {
                 self.tiering.relocations.back(relocation);
@@ -114,6 +120,7 @@ impl Engine {
             }
             match self.room_on(&relocation, &ext) {
                 Ok(Some(at)) => {
+                    self.charge(ext.dev, relocation.dev, u64::from(ext.len));
                     bytes += u64::from(ext.len);
                     batch.push((relocation, ext, at));
                 }
@@ -258,7 +265,23 @@ impl Engine {
         let slot = self.state.space.get(dev);
         let syncs = (!slot.is_volatile()).then(|| Arc::clone(&slot.syncs));
         let copy = Copy { parts: work, target: device?, syncs };
-        Some(self.start(What::Relocate { parts, relocations }, Work::Copy(copy)))
+        Some(self.start(What::Relocate { parts, relocations, began_ns: self.state.now_ns }, Work::Copy(copy)))
+    }
+
+    /// A batch of moves is done.
+    pub(in super::super) fn relocations_over(
+        &mut self,
+        relocations: &[Relocation],
+        began_ns: u64,
+        error: Option<&Error>,
+    ) {
+        let now = self.state.now_ns;
+        if relocations.iter().all(|relocation| relocation.waiter.is_none()) {
+            self.tiering.loads.took(now, now.saturating_sub(began_ns));
+        }
+        for relocation in relocations {
+            self.relocation_over(relocation, error);
+        }
     }
 
     /// A move is done, or came to nothing: who waits for it is told.
