@@ -9,7 +9,6 @@ use super::super::Engine;
 use super::heat::region_bounds;
 use super::relocate::{How, Relocation};
 use super::view::Sampled;
-use crate::map::Ext;
 use crate::objects::Presence;
 use crate::placing::{Action, Identity, Placing};
 
@@ -227,11 +226,12 @@ impl Engine {
 
     /// True if an extent may give up one of its two places: the other one must not be on a tier that is away.
     fn may_leave(&mut self, placing: &Placing) -> bool {
-        let is_open = |ext: &Ext| match placing.action {
+        let Some(ext) = self.state.target_mut(placing.target).cloned() else { return false };
+        let is_open = match placing.action {
             Action::DropCopy => self.state.space.get(ext.dev).device.is_some(),
-            _ => self.state.space.has_readable_copy(ext),
+            _ => self.state.space.has_readable_copy(&ext),
         };
-        self.state.target_mut(placing.target).cloned().is_some_and(|ext| is_open(&ext)) && self.state.can_place(placing)
+        is_open && self.state.can_place(placing)
     }
 
     /// True if a range must survive power loss.
