@@ -6,6 +6,9 @@
 //! `docs/semantics.md` promises. A check here that needs engine internals belongs into the engine's own tests.
 
 pub mod access;
+pub mod bucket;
+#[cfg(feature = "crash")]
+pub mod chaos;
 pub mod content;
 #[cfg(feature = "crash")]
 pub mod crash;

@@ -32,6 +32,7 @@ impl Sim {
     pub(super) fn pause(&self, on: bool) {
         self.world.faults.pause(on);
         self.world.weather.pause(on);
+        self.world.service.quiet(on);
     }
     /// The session through which the test itself looks.
     pub(super) fn observer(&mut self) -> Check<SessionId> {

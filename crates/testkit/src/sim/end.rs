@@ -8,8 +8,7 @@ use cenote_model::{
 use cenote_store::{Outcome, SessionId};
 
 use super::client::Goal;
-use super::weather::copy_of;
-use super::{Check, Sim, trace};
+use super::{Check, Sim, copy_of, trace};
 use crate::oracle::Change;
 use crate::survey::{Survey, used_bytes};
 

@@ -32,6 +32,7 @@ use read::{CachedMap, Reader};
 pub use trace::Failure;
 use trace::{Trace, trace};
 use weather::add_tiers;
+pub use weather::copy_of;
 
 /// What can differ between seeds; drawn from the seed.
 #[derive(Clone, Debug)]

@@ -309,7 +309,7 @@ impl Sim {
 }
 
 /// The name of the device that has a copy, in the words of an explanation.
-pub(super) fn copy_of(why: &str, own: &str) -> Option<String> {
+pub fn copy_of(why: &str, own: &str) -> Option<String> {
     let names = why.split('`').skip(1).step_by(2);
     names.filter(|name| *name != own).map(str::to_owned).next()
 }
