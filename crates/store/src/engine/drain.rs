@@ -135,18 +135,8 @@ impl Engine {
                 return;
             }
             let target = Target::Live { key, offset };
-            let has_copy = self.state.space.has_readable_copy(ext);
             let waits_for_cut = tracked && leaving.is_volatile() && ext.copy == NO_DEVICE;
-            let first = self.state.space.get(ext.dev);
-            let without_io = match (ext.dev == dev, ext.copy == dev) {
-                (true, _) if has_copy => Some(Action::Evict),
-                // Where it is read it survives power loss too: it needs no copy.
-                (_, true) if !first.is_volatile() && first.device.is_some() => Some(Action::DropCopy),
-                // The copy is all that can be read: it becomes the place, and that is moved then.
-                (_, true) if first.device.is_none() && has_copy => Some(Action::Evict),
-                _ => None,
-            };
-            if let Some(action) = without_io {
+            if let Some(action) = self.without_io(ext, dev, tracked) {
                 evictions.push(Placing { target, was: identity(ext), action });
             } else if ext.copy == dev || (ext.dev == dev && !waits_for_cut) {
                 self.drain.queue.push((target, dev));
@@ -154,6 +144,20 @@ impl Engine {
                 continue; // elsewhere, or a cut will copy it first
             }
             *left = left.saturating_sub(u64::from(ext.len));
+        }
+    }
+
+    /// How an extent leaves a device without any I/O, if it can. `is_kept`: it must survive power loss.
+    fn without_io(&self, ext: &Ext, dev: u8, is_kept: bool) -> Option<Action> {
+        let has_copy = self.state.space.has_readable_copy(ext);
+        let first = self.state.space.get(ext.dev);
+        match (ext.dev == dev, ext.copy == dev) {
+            (true, _) if has_copy => Some(Action::Evict),
+            // Where it is read it survives all that it must: it needs no copy.
+            (_, true) if !(first.is_volatile() && is_kept) && first.device.is_some() => Some(Action::DropCopy),
+            // The copy is all that can be read: it becomes the place, and that is moved then.
+            (_, true) if first.device.is_none() && has_copy => Some(Action::Evict),
+            _ => None,
         }
     }
 
@@ -170,6 +174,12 @@ impl Engine {
             let Some(ext) = self.state.target_mut(target).cloned() else { continue };
             if ext.dev != dev && ext.copy != dev {
                 continue;
+            }
+            if let Some(action @ (Action::DropCopy | Action::Evict)) =
+                self.without_io(&ext, dev, self.durability_of(target) != Durability::Scratch)
+                && self.place_all(&[Placing { target, was: identity(&ext), action }]).is_ok()
+            {
+                continue; // it moved since it was queued
             }
             let durability = self.durability_of(target);
             if from.is_some_and(|from| from != (dev, durability)) {

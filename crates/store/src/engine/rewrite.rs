@@ -130,11 +130,12 @@ impl Engine {
         }
     }
 
-    /// An earlier process died, and a sync may have failed under it. A device that is away now was not synced since either.
-    pub(super) fn suspect_all(&mut self) {
+    /// After an opening. If an earlier process died, a sync may have failed under it; and a device that is away now cannot be
+    /// synced with what that process wrote.
+    pub(super) fn suspect_unsynced(&mut self, died: bool) {
         let persistent = |dev: &u8| {
             let slot = self.state.space.get(*dev);
-            !slot.removed && !slot.is_volatile() && !slot.forgets_unsynced()
+            !slot.removed && !slot.is_volatile() && !slot.forgets_unsynced() && (died || slot.device.is_none())
         };
         let devs: Vec<u8> = (0..self.state.space.slots.len() as u8).filter(persistent).collect();
         self.suspect(&devs);

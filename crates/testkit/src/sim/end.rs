@@ -138,7 +138,7 @@ impl Sim {
     }
     /// Bytes at most of copies on each device. Each copy is made of whole checksum units, whatever its neighbours share
     /// with it; the same bytes in a snapshot have the same copy.
-    fn copies(&mut self, found: &Survey, session: SessionId) -> Check<BTreeMap<String, u64>> {
+    pub(super) fn copies(&mut self, found: &Survey, session: SessionId) -> Check<BTreeMap<String, u64>> {
         let mut keys: Vec<ObjectKey> = Vec::new();
         for (id, container) in &found.observed.containers {
             let snapshots = container.snapshots.values().map(|(id, content)| (id, content));
@@ -155,6 +155,10 @@ impl Sim {
             };
             for range in explanation.ranges {
                 let (extent, unit) = (&range.extent, 1u64 << SUM_UNIT_SHIFT);
+                let twice = [format!("`{}` still has it", range.device), format!("a copy on `{}`", range.device)];
+                if twice.iter().any(|words| range.why.contains(words)) {
+                    return Err(format!("DOUBLED: {key} at {} has two places on `{}`", range.offset, range.device));
+                }
                 let Some(copy) = copy_of(&range.why, &range.device) else { continue };
                 let (begin, end) = (u64::from(extent.skip), u64::from(extent.skip + extent.len));
                 let kept = end.next_multiple_of(unit).min(u64::from(extent.run_len)) - begin / unit * unit;
