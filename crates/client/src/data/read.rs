@@ -217,7 +217,12 @@ fn place_of(session: &Session, extent: &Extent) -> Result<Place> {
     if extent.encoding != Encoding::Plain || extent.node.0 != 0 {
         return Err(Error::new(ErrorKind::Unsupported, "an extent").because("it is encoded, or on another node"));
     }
-    let (io, inside) = session.segments.locate(session, extent.device, extent.device_offset())?;
+    let (io, inside) = session.segments.locate(session, extent.device, extent.device_offset()).map_err(|error| {
+        let name =
+            session.segments.shape(session, extent.device).map_or_else(|_| String::new(), |s| s.name.to_string());
+        let cause = if error.cause().is_empty() { error.to_string() } else { error.cause().to_owned() };
+        Error::new(error.kind(), format!("device `{name}`")).because(cause)
+    })?;
     let address = io.map().map(|map| map.at(inside, extent.len as usize));
     match address {
         Some(Some(address)) => Ok(Place::Memory(address as usize, extent.device)),

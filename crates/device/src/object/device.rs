@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use super::map::{Map, Piece};
 use super::pack::{Filling, Owner, RUNS_MAX, Table};
 use super::place::Place;
-use super::service::{ObjectService, holds};
+use super::service::{ObjectService, Refusal, holds};
 use crate::{Device, SegmentFile};
 
 pub(super) const UNIT_BYTES: u32 = 4096;
@@ -213,18 +213,29 @@ impl Inner {
         let mut put = Putting { inner: self, sequence, arrived: false };
         let key = self.place.pack_key(sequence);
         let answer = match self.service.put(&key, &parts, true) {
-            // It had arrived although no answer did, or arrived late.
-            Err(refusal) if tried && refusal.kind == ErrorKind::Exists => {
-                match holds(self.service.as_ref(), &key, &parts) {
-                    Ok(false) => Err(refusal),
-                    Ok(true) => Ok(()),
-                    Err(other) => Err(other),
+            Err(refusal) if refusal.kind == ErrorKind::Exists => {
+                match tried.then(|| holds(self.service.as_ref(), &key, &parts)) {
+                    // It had arrived although no answer did, or arrived late.
+                    Some(Ok(true)) => Ok(()),
+                    Some(Err(other)) => Err(self.place.error(&key, &other)),
+                    _ => Err(self.written_by_others(&key)),
                 }
             }
-            answer => answer,
+            answer => answer.map_err(|refusal| self.place.error(&key, &refusal)),
         };
         put.arrived = answer.is_ok();
-        Some(answer.map_err(|refusal| self.place.error(&key, &refusal)))
+        Some(answer)
+    }
+    #[cold]
+    fn written_by_others(&self, key: &str) -> Error {
+        let refusal = Refusal::new(
+            ErrorKind::Exists,
+            "a pack of that number is there: another store writes under the same prefix, or a request of a process that \
+             died arrived late",
+        );
+        let next =
+            "make sure that no other store has that prefix, and open the store again: it goes on behind that pack";
+        self.place.error(key, &refusal).try_next(next)
     }
     /// Waits until fewer packs wait, sending one if nobody does.
     fn make_room(&self, mut state: MutexGuard<'_, State>) -> Result<()> {

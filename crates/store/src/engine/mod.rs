@@ -23,6 +23,7 @@ mod snapshot;
 mod telemetry;
 mod tick;
 mod tiering;
+mod trouble;
 mod verify;
 
 use std::sync::Arc;
@@ -41,6 +42,7 @@ pub use crate::work::{Job, JobDone};
 pub use profile::Measurement;
 pub use telemetry::REQUESTS_TIMED_IN;
 pub(crate) use telemetry::SessionCounts;
+pub(crate) use trouble::Trouble;
 
 /// The engine of one node. See ARCHITECTURE.md.
 pub struct Engine {

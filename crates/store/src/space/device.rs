@@ -40,6 +40,8 @@ pub(crate) struct DeviceSlot {
     pub reserved_bytes: u64,
     /// Of what extents hold here the bytes that have a copy elsewhere: they can leave without I/O.
     pub copied_bytes: u64,
+    /// It failed of late.
+    pub trouble: Option<crate::engine::Trouble>,
     /// Something was written since the last sync began.
     pub unsynced: bool,
     /// Through which it is synced.
@@ -107,7 +109,13 @@ impl DeviceSlot {
             unit_bytes: self.unit_bytes,
             segment_bytes: self.segment_bytes,
             speed: self.speed,
-            note: self.device.as_ref().map_or_else(|| self.failure.clone(), |device| device.note()),
+            note: match (&self.device, &self.trouble) {
+                (None, _) => self.failure.clone(),
+                (Some(_), Some(trouble)) => {
+                    format!("it fails, and takes new bytes only if no other tier does: {}", trouble.why)
+                }
+                (Some(device), None) => device.note(),
+            },
         }
     }
     /// True if the range is made of whole units of the device.

@@ -94,6 +94,8 @@ impl Sim {
             self.world.power_loss(keep);
             if self.profile.weather > 0 {
                 self.world.clock.boot();
+                // Which of several states a container went back to is told by bytes that can be read.
+                self.calm();
             }
         } else {
             trace!(self.trace, "DAEMON DEATH");

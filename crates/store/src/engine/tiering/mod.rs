@@ -47,6 +47,23 @@ impl Engine {
         &mut self,
         container: ContainerId,
         durability: Durability,
+        bytes: (u64, u64),
+        avoid: &[DeviceId],
+    ) -> Result<Decision, Refusal> {
+        let troubled = self.troubled();
+        if !troubled.is_empty() {
+            let well = self.place_among(container, durability, bytes, &[avoid, &troubled].concat());
+            if let Ok(Decision::Place { .. }) = well {
+                return well;
+            }
+        }
+        self.place_among(container, durability, bytes, avoid)
+    }
+
+    fn place_among(
+        &mut self,
+        container: ContainerId,
+        durability: Durability,
         (bytes, run_min): (u64, u64),
         avoid: &[DeviceId],
     ) -> Result<Decision, Refusal> {

@@ -19,6 +19,8 @@ pub(in super::super) struct Rescue {
     ticket: Ticket,
     key: ObjectKey,
     placings: Vec<Placing>,
+    /// The device that is looked at after all copies: where the first of the bytes are.
+    first: Option<u8>,
 }
 
 impl Engine {
@@ -28,7 +30,7 @@ impl Engine {
             Err(error) => failed(error),
             Ok(placings) => {
                 let ticket = self.ticket();
-                self.tiering.rescues.push_back(Rescue { ticket, key, placings });
+                self.tiering.rescues.push_back(Rescue { ticket, key, placings, first: None });
                 Outcome::Wait(ticket)
             }
         }
@@ -55,18 +57,23 @@ impl Engine {
         while let Some(rescue) = self.tiering.rescues.pop_front() {
             let mut parts = Vec::new();
             let mut placings = Vec::new();
+            let mut firsts = Vec::new();
             for placing in rescue.placings {
                 let Some(ext) = self.state.target_mut(placing.target).cloned() else { continue };
                 if identity(&ext) == placing.was
                     && ext.copy != NO_DEVICE
                     && let Some(part) = self.part_of(&ext.at_copy())
                 {
+                    // Where it is, is looked at too: a tier that fails is to be known to.
+                    firsts.extend(self.part_of(&ext).map(|first| (ext.dev, first)));
                     parts.push(part);
                     placings.push(placing);
                 }
             }
             if !parts.is_empty() {
-                let rescue = Rescue { placings, ..rescue };
+                let (first, first_part): (Vec<u8>, Vec<_>) = firsts.into_iter().take(1).unzip();
+                parts.extend(first_part);
+                let rescue = Rescue { placings, first: first.first().copied(), ..rescue };
                 return Some(self.start(What::Rescue(rescue), Work::Check { parts }));
             }
             // It changed meanwhile, or nothing has a copy that could be read.
@@ -77,6 +84,11 @@ impl Engine {
     }
 
     pub(in super::super) fn finish_rescue(&mut self, rescue: Rescue, results: Vec<Option<String>>) {
+        if let (Some(dev), Some(Some(why))) = (rescue.first, results.get(rescue.placings.len()))
+            && !why.contains("checksum")
+        {
+            self.note_trouble(dev, &Error::new(ErrorKind::Io, "").because(why.clone()));
+        }
         let mut bad = None;
         let mut evictions: Vec<Placing> = Vec::new();
         for (placing, result) in rescue.placings.into_iter().zip(results) {
