@@ -236,7 +236,24 @@ impl Engine {
     }
 
     fn cannot_rewrite(&mut self, cut: u64, id: ContainerId, rest: Vec<Suspect>, dev: u8) -> Option<Job> {
-        self.rewrites.queues.entry(id).or_default().list.extend(rest);
+        let mut live = Vec::new();
+        for suspect in rest {
+            if self.state.still_there(&suspect).is_none() {
+                self.rewrites.queues.entry(id).or_default().lost.push(suspect.place());
+            } else if matches!(suspect.target, Target::Live { .. }) {
+                live.push(suspect);
+            } else if let Some(cut) = self.state.cuts.get_mut(cut) {
+                cut.renew = true; // overwritten or deleted since: a later cut does not need it
+            }
+        }
+        if live.is_empty() {
+            return if self.rewrites.queues.get(&id).is_some_and(|queue| !queue.list.is_empty()) {
+                self.rewrite_job(cut, id)
+            } else {
+                None
+            };
+        }
+        self.rewrites.queues.entry(id).or_default().list.extend(live);
         let name = self.state.space.get(dev).spec.name.clone();
         self.cut_failed(cut, &Error::new(ErrorKind::Io, format!("device `{name}`")).because("it is not open"));
         None
