@@ -193,7 +193,7 @@ impl Random {
     fn request(&mut self) -> Request {
         let container = ContainerId(self.next());
         let limit = self.next() as u32;
-        match self.below(31) {
+        match self.below(32) {
             0 => Request::Apply {
                 checks: self.list(3, Self::check),
                 updates: self.list(20, Self::update),
@@ -260,6 +260,7 @@ impl Random {
                 };
                 Request::Arrange { target: Box::new(target), what, dry_run: self.flag() }
             }
+            30 => Request::Unreadable { key: self.key(), ranges: self.list(4, |r| (r.next(), r.next())) },
             _ => Request::Shutdown,
         }
     }
