@@ -118,3 +118,16 @@ fn a_tier_that_fails_is_avoided_while_another_has_room() {
     world.settle();
     assert!(world.engine().device_infos().iter().all(|info| !info.note.contains("it fails")), "it is forgotten");
 }
+
+/// A copy is spare only as long as the other place can be read.
+#[test]
+fn a_copy_stays_if_the_other_place_has_vanished() {
+    let mut world = World::new(&three_tiers(4 * MIB, 8 * MIB, 16 * MIB));
+    let key = promoted(&mut world, "file");
+    let file = world.engine().device_infos().into_iter().find(|info| info.spec.name == "file").unwrap().id;
+    world.devices.destroy(STORE, file); // and nobody has noticed yet
+    let Response::Failed(error) = world.ask(Request::DeviceDrain { name: "capacity".into() }) else { panic!() };
+    assert!(error.to_string().contains("its copy is looked at"), "{error}");
+    world.settle();
+    assert!(world.read(key).unwrap() == vec![7; LEN], "from where the copy was");
+}

@@ -108,6 +108,9 @@ impl Engine {
             let mut seen = std::collections::HashSet::new();
             evictions.retain(|placing| seen.insert(placing.was)); // of twins each takes the other along
         }
+        let (spare, evictions): (Vec<_>, Vec<_>) =
+            evictions.into_iter().partition(|placing| placing.action == Action::DropCopy);
+        self.give_up_copies(spare.into_iter());
         for batch in evictions.chunks(EVICT_MAX) {
             if self.place_all(batch).is_err() {
                 return; // the journal does not take it: at the next tick
@@ -154,9 +157,11 @@ impl Engine {
         match (ext.dev == dev, ext.copy == dev) {
             (true, _) if has_copy => Some(Action::Evict),
             // Where it is read it survives all that it must: it needs no copy.
-            (_, true) if !(first.is_volatile() && is_kept) && first.device.is_some() => Some(Action::DropCopy),
+            (_, true) if !(first.is_volatile() && is_kept) && self.state.space.is_well(ext.dev) => {
+                Some(Action::DropCopy)
+            }
             // The copy is all that can be read: it becomes the place, and that is moved then.
-            (_, true) if first.device.is_none() && has_copy => Some(Action::Evict),
+            (_, true) if !self.state.space.is_well(ext.dev) && has_copy => Some(Action::Evict),
             _ => None,
         }
     }
@@ -175,11 +180,15 @@ impl Engine {
             if ext.dev != dev && ext.copy != dev {
                 continue;
             }
-            if let Some(action @ (Action::DropCopy | Action::Evict)) =
-                self.without_io(&ext, dev, self.durability_of(target) != Durability::Scratch)
-                && self.place_all(&[Placing { target, was: identity(&ext), action }]).is_ok()
-            {
-                continue; // it moved since it was queued
+            if let Some(action) = self.without_io(&ext, dev, self.durability_of(target) != Durability::Scratch) {
+                // It moved since it was queued.
+                let placing = Placing { target, was: identity(&ext), action };
+                if action == Action::DropCopy {
+                    self.give_up_copies(std::iter::once(placing));
+                    continue;
+                } else if self.place_all(&[placing]).is_ok() {
+                    continue;
+                }
             }
             let durability = self.durability_of(target);
             if from.is_some_and(|from| from != (dev, durability)) {

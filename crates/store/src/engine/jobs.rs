@@ -68,6 +68,8 @@ pub(super) enum What {
     Check(super::verify::Slice),
     /// Copies are looked at, since what they are copies of cannot be read.
     Rescue(super::tiering::Rescue),
+    /// The places that copies are spare besides are looked at.
+    Spare(Vec<Placing>),
 }
 
 pub(super) struct CopyPart {
@@ -102,6 +104,7 @@ impl Engine {
             .or_else(|| self.next_sync_log())
             .or_else(|| self.next_rewrite())
             .or_else(|| self.next_rescue())
+            .or_else(|| self.next_spare())
             .or_else(|| self.next_relocation())
             .or_else(|| self.next_copy())
             .or_else(|| self.next_move())

@@ -56,7 +56,11 @@ impl Engine {
     pub(super) fn may_free_space(&self) -> bool {
         let retired = self.state.space.slots.iter().any(|slot| slot.retired.bytes() > 0);
         let frees = |what: &What| match what {
-            What::Copy { .. } | What::Move { .. } | What::Rewrite { .. } | What::SyncDevices { .. } => true,
+            What::Copy { .. }
+            | What::Move { .. }
+            | What::Rewrite { .. }
+            | What::SyncDevices { .. }
+            | What::Spare(_) => true,
             What::SyncLog { .. } => retired,
             _ => false,
         };

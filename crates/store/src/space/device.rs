@@ -228,9 +228,14 @@ impl Space {
     pub fn views(&self) -> Vec<DeviceView> {
         self.present().map(DeviceSlot::view).collect()
     }
-    /// True if there is a copy, on a device that is open: one that is away is no place to fall back to.
+    /// True if there is a copy, on a device that is well: one that is away is no place to fall back to.
     pub fn has_readable_copy(&self, ext: &Ext) -> bool {
-        ext.copy != NO_DEVICE && self.slots[ext.copy as usize].device.is_some()
+        ext.copy != NO_DEVICE && self.is_well(ext.copy)
+    }
+    /// True if a device is open and did not fail of late.
+    pub fn is_well(&self, slot: u8) -> bool {
+        let slot = &self.slots[slot as usize];
+        slot.device.is_some() && slot.trouble.is_none()
     }
     /// True if the bytes are on volatile devices only.
     pub fn at_risk(&self, ext: &Ext) -> bool {

@@ -192,7 +192,7 @@ impl Engine {
             Arrange::Evict if self.state.space.has_readable_copy(ext) => return Fate::Leave,
             Arrange::Evict if ext.copy != NO_DEVICE => {
                 return Fate::Stay(format!(
-                    "`{}`, where its copy is, is away",
+                    "`{}`, where its copy is, is away or fails",
                     self.state.space.get(ext.copy).spec.name
                 ));
             }

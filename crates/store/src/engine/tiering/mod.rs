@@ -13,6 +13,7 @@ mod prefetched;
 mod relocate;
 mod rescue;
 mod rhythms;
+mod spare;
 mod view;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -39,6 +40,7 @@ pub(super) struct Tiering {
     prefetched: prefetched::Prefetched,
     arrangements: arrange::Arrangements,
     rescues: VecDeque<Rescue>,
+    spares: Vec<crate::placing::Placing>,
 }
 
 impl Engine {

@@ -216,6 +216,8 @@ impl Engine {
                 awaited += usize::from(waiter.is_some());
             }
         }
+        let (spare, free): (Vec<_>, Vec<_>) = free.into_iter().partition(|placing| placing.action == Action::DropCopy);
+        self.give_up_copies(spare.into_iter());
         for batch in free.chunks(1024) {
             if self.place_all(batch).is_err() {
                 break; // the journal does not take it: the next plan sees it again
@@ -228,7 +230,7 @@ impl Engine {
     fn may_leave(&mut self, placing: &Placing) -> bool {
         let Some(ext) = self.state.target_mut(placing.target).cloned() else { return false };
         let is_open = match placing.action {
-            Action::DropCopy => self.state.space.get(ext.dev).device.is_some(),
+            Action::DropCopy => self.state.space.is_well(ext.dev),
             _ => self.state.space.has_readable_copy(&ext),
         };
         is_open && self.state.can_place(placing)

@@ -16,11 +16,18 @@ const EXTENTS_MAX: usize = 1024;
 
 /// One rescue: who waits, and what may fall back to its copy.
 pub(in super::super) struct Rescue {
-    ticket: Ticket,
+    ticket: Option<Ticket>,
     key: ObjectKey,
     placings: Vec<Placing>,
     /// The device that is looked at after all copies: where the first of the bytes are.
     first: Option<u8>,
+}
+
+impl Rescue {
+    /// One that nobody waits for.
+    pub fn unasked(key: ObjectKey, placing: Placing) -> Self {
+        Self { ticket: None, key, placings: vec![placing], first: None }
+    }
 }
 
 impl Engine {
@@ -30,7 +37,7 @@ impl Engine {
             Err(error) => failed(error),
             Ok(placings) => {
                 let ticket = self.ticket();
-                self.tiering.rescues.push_back(Rescue { ticket, key, placings, first: None });
+                self.tiering.rescues.push_back(Rescue { ticket: Some(ticket), key, placings, first: None });
                 Outcome::Wait(ticket)
             }
         }
@@ -78,7 +85,7 @@ impl Engine {
             }
             // It changed meanwhile, or nothing has a copy that could be read.
             let error = nowhere_else(rescue.key, "the tiers that have a copy of it are away too");
-            self.finished.push((rescue.ticket, Response::Failed(error)));
+            self.finished.extend(rescue.ticket.map(|ticket| (ticket, Response::Failed(error))));
         }
         None
     }
@@ -109,7 +116,7 @@ impl Engine {
             }
             _ => Response::Done,
         };
-        self.finished.push((rescue.ticket, response));
+        self.finished.extend(rescue.ticket.map(|ticket| (ticket, response)));
     }
 }
 
