@@ -126,6 +126,7 @@ impl Engine {
         if self.jobs.count(|what| matches!(what, What::SyncDevices { .. })) > 0 {
             return None;
         }
+        self.suspect_closed();
         let now = self.state.now_ns;
         let ready = |cut: &&Cut| cut.stage == Stage::Copied && cut.retry_ns <= now && !self.state.has_suspect(cut);
         let cuts: Vec<u64> = self.state.cuts.pending.values().filter(ready).map(|cut| cut.id).collect();

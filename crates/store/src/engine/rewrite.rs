@@ -141,6 +141,18 @@ impl Engine {
         self.suspect(&devs);
     }
 
+    /// What was written to devices that are not open cannot be synced: no cut may pass over it.
+    pub(super) fn suspect_closed(&mut self) {
+        let slots = self.state.space.slots.iter_mut().enumerate();
+        let closed = slots.filter(|(_, slot)| {
+            slot.unsynced && slot.device.is_none() && !slot.removed && !slot.is_volatile() && !slot.forgets_unsynced()
+        });
+        let closed: Vec<u8> = closed.map(|(dev, slot)| (dev as u8, slot.unsynced = false).0).collect();
+        if !closed.is_empty() {
+            self.suspect(&closed);
+        }
+    }
+
     fn suspect(&mut self, devs: &[u8]) {
         for id in self.state.cuts.dirty.clone() {
             let Some(container) = self.state.containers.get_mut(id).filter(|c| c.is_dirty()) else { continue };
