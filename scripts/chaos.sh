@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Tiers that vanish, fill, fail and shrink while things move between them, in simulation and for real, and a daemon that
-# dies at every step of a move. At most five minutes, building excluded: scripts/chaos.sh [SEED]
+# dies at every fourth step of moves (`chaos --stride 1`: at every one, ten minutes). At most five minutes, building
+# excluded: scripts/chaos.sh [SEED]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/env.sh
@@ -11,7 +12,7 @@ status=0
 echo "chaos: devices under weather, in simulated time"
 target/release/simulate --weather --from "$seed" --seeds 200000 --seconds 90 || status=$?
 echo "chaos: deaths at every step of moves between memory, files, a directory and a bucket"
-CENOTE_SEED=$seed target/release/chaos --seconds 100 || status=$?
+CENOTE_SEED=$seed target/release/chaos --stride 4 --seconds 130 || status=$?
 echo "chaos: real tiers that are cut off, removed, full, refused, meddled with and silent"
 cargo test --release --locked --quiet -p cenote-testkit --test layers -- --include-ignored || status=$?
 [ $status = 0 ] || echo "chaos: FAILED (see above)" >&2
