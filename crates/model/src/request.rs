@@ -1,8 +1,8 @@
 #![allow(missing_docs, reason = "the line above a variant says what its fields are")]
 
 use crate::{
-    ContainerId, ContainerInfo, DeviceId, DeviceInfo, DeviceSpec, Error, Extent, IndexId, IndexKey, ObjectId,
-    ObjectKey, Profile, Records, SnapshotInfo, Telemetry, Timed, Update,
+    ContainerId, ContainerInfo, DeviceId, DeviceInfo, DeviceSpec, Durability, Error, Extent, IndexId, IndexKey,
+    ObjectId, ObjectKey, Profile, Records, SnapshotInfo, Telemetry, Timed, Update,
 };
 
 /// What a client may ask of a store. The same values go to an engine in the process and, encoded by `wire`, to a daemon.
@@ -49,7 +49,18 @@ pub enum Request {
     SnapshotUnpin { id: ContainerId },
     /// Free space to write to, for a container. `bytes` in runs of at least `run_min` bytes, on the device that
     /// placement chooses (never one of `avoid`).
-    Lease { container: ContainerId, bytes: u64, run_min: u32, avoid: Vec<DeviceId> },
+    Lease {
+        /// For whose objects.
+        container: ContainerId,
+        /// Bytes wanted.
+        bytes: u64,
+        /// The least useful piece.
+        run_min: u32,
+        /// Devices that must not be chosen.
+        avoid: Vec<DeviceId>,
+        /// Placed as if this were the container's durability; none: as it is.
+        durability: Option<Durability>,
+    },
     /// Gives back what was leased and not used.
     Unlease { runs: Vec<Run> },
     /// Returns when everything acknowledged so far within `target` would survive power loss.
@@ -73,6 +84,10 @@ pub enum Request {
     Fetch { key: ObjectKey, ranges: Vec<(u64, u64)>, ahead: bool, must: bool },
     /// What this client has read without asking.
     Touched { reads: Vec<Touch> },
+    /// What a program has learned of its reads in a container, in earlier runs.
+    Habit { container: ContainerId, program: String },
+    /// What a program has learned of its reads in a container: a profile that only clients understand, 64 KiB at most.
+    HabitLearned { container: ContainerId, program: String, learned: Vec<u8> },
     /// Moves what is in `target` as told; returns when it is done. `dry_run`: only tells what would be moved, at what cost.
     Arrange { target: Box<ArrangeTarget>, what: Arrange, dry_run: bool },
     /// Reads and checks every checksum in `target`.
@@ -358,6 +373,7 @@ impl Request {
                 | Self::DeviceRemove { .. }
                 | Self::Profile { measure_ms: 1.., .. }
                 | Self::Arrange { dry_run: false, .. }
+                | Self::HabitLearned { .. }
                 | Self::Checkpoint
                 | Self::Shutdown
         )
@@ -399,6 +415,8 @@ pub enum Response {
     Device(DeviceId),
     /// To [`Request::Profile`]; without points if it was never measured.
     Profile(Profile),
+    /// To [`Request::Habit`]; empty if nothing is known.
+    Habit(Vec<u8>),
     /// To [`Request::Explain`].
     Explanation(Explanation),
     /// To [`Request::Arrange`].

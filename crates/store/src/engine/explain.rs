@@ -28,7 +28,7 @@ impl Engine {
         let mut notes = vec![format!(
             "container `{}` is {}: {}",
             container.label,
-            word(container.spec.durability),
+            container.spec.durability.word(),
             promise(container.spec.durability)
         )];
         if let Some(policy) = cenote_policy::by_name(&container.spec.policy) {
@@ -91,15 +91,6 @@ impl Engine {
                     .to_owned(),
             },
         }
-    }
-}
-
-fn word(durability: Durability) -> &'static str {
-    match durability {
-        Durability::Sync => "sync",
-        Durability::Async => "async",
-        Durability::Scratch => "scratch",
-        Durability::Bypass => "bypass",
     }
 }
 

@@ -104,6 +104,7 @@ impl DeviceSlot {
             state: self.state,
             used_bytes: self.used_bytes(),
             reserved_bytes: self.reserved_bytes + self.retired.bytes(),
+            evictable_bytes: self.copied_bytes.min(self.used_bytes()),
             unit_bytes: self.unit_bytes,
             segment_bytes: self.segment_bytes,
             speed: self.speed,

@@ -271,7 +271,7 @@ impl Sim {
             let bytes = len * self.rng.between(1, 4);
             let run_min = if self.rng.chance(500) { len as u32 } else { 1 };
             trace!(self.trace, "c{} leases {bytes} of at least {run_min} for {container}", self.clients[at].info.nonce);
-            let request = Request::Lease { container, bytes, run_min, avoid: Vec::new() };
+            let request = Request::Lease { container, bytes, run_min, avoid: Vec::new(), durability: None };
             let goal = Goal::Lease { container };
             if let Some(response) = self.send(at, request.clone(), goal.clone()) {
                 self.judge(at, &goal, &request, response)?;

@@ -12,6 +12,7 @@ mod plan;
 mod prefetched;
 mod relocate;
 mod rhythms;
+mod shares;
 mod view;
 
 use std::collections::BTreeMap;
@@ -33,6 +34,7 @@ pub(super) struct Tiering {
     relocations: relocate::Queue,
     waits: fetch::Waits,
     loads: load::Loads,
+    pub(super) shares: shares::Shares,
     plans: plan::Plans,
     prefetched: prefetched::Prefetched,
     arrangements: arrange::Arrangements,
