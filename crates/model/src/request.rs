@@ -100,6 +100,9 @@ pub enum Request {
     Checkpoint,
     /// Asks the daemon to finish what it does and leave.
     Shutdown,
+    /// Ranges (offset, length) of an object cannot be read where they are. Of what has a copy that is well, that becomes the
+    /// place; it fails if nothing of it has one.
+    Unreadable { key: ObjectKey, ranges: Vec<(u64, u64)> },
 }
 
 /// Reads of a range of an object that were answered from what the client had in memory.

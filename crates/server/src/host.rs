@@ -20,7 +20,12 @@ pub struct OpenHow<'a> {
     pub create: Option<&'a StoreConfig>,
     /// Fail if there is one.
     pub create_new: bool,
+    /// Puts something between the engine and the world, for tests.
+    pub world: Option<Wrap>,
 }
+
+/// Makes of what an engine has of the world what it is to have.
+pub type Wrap = fn(Seams) -> Seams;
 
 /// A store that this process has the engine of.
 pub struct Host {
@@ -86,6 +91,7 @@ impl Host {
             clock: Arc::new(SystemClock),
             control: control.clone(),
         };
+        let seams = if let Some(wrap) = how.world { wrap(seams) } else { seams };
         let engine = match how.create {
             Some(config) if !exists => Engine::create(seams, &with_devices(dir, config)?).inspect_err(|_| {
                 let _ = control.delete(); // the error of the creation is the one to tell

@@ -190,6 +190,7 @@ wire_enum!(Request, 1, "request", {
     31 => Arrange { target, what, dry_run },
     40 => Habit { container, program },
     41 => HabitLearned { container, program, learned },
+    32 => Unreadable { key, ranges },
 });
 
 /// The lengths of all keys and values, then their bytes: neither end looks at each record's bytes.

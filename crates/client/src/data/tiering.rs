@@ -76,6 +76,13 @@ pub(crate) fn restore(session: &Session, key: ObjectKey, offset: u64, len: usize
     session.ask(request).map(drop)
 }
 
+/// Has bytes that cannot be read where they are read from another tier from now on; an error if they are on no other. The
+/// caller holds no reader slot.
+#[cold]
+pub(crate) fn rescue(session: &Session, key: ObjectKey, offset: u64, len: usize) -> Result<()> {
+    session.ask(Request::Unreadable { key, ranges: vec![(offset, len as u64)] }).map(drop)
+}
+
 /// True if these parts are read from a device so slow that the engine should be asked first: perhaps it has them brought
 /// to a faster tier, which takes no longer than reading them.
 pub(crate) fn is_slow(session: &Session, object: &ObjectCache, parts: &Parts) -> bool {

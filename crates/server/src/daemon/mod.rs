@@ -22,7 +22,7 @@ use cenote_model::{Error, ErrorKind, Result, StoreConfig, StoreId, Telemetry};
 use cenote_rpc::{Doorbell, Listener};
 use cenote_wire::Greeting;
 
-use crate::{Host, OpenHow};
+use crate::{Host, OpenHow, Wrap};
 use peer::Peer;
 
 pub use peer::ring_memories;
@@ -52,6 +52,8 @@ pub struct DaemonOptions {
     pub observer: Option<Observer>,
     /// Further words for the command line of a daemon in the background, which is to make the same observer there.
     pub background_args: Vec<OsString>,
+    /// Puts something between the engine and the world, for tests.
+    pub world: Option<Wrap>,
 }
 
 /// See [`DaemonOptions::observer`]. Its error keeps the daemon from serving.
@@ -117,7 +119,7 @@ fn serve(dir: &Path, options: &DaemonOptions, in_background: bool) -> Result<()>
     signals::block();
     torn::survive();
     let config = StoreConfig::default();
-    let how = OpenHow { create: options.create.then_some(&config), create_new: false };
+    let how = OpenHow { create: options.create.then_some(&config), create_new: false, world: options.world };
     let host = Host::open(dir, &how)?.ok_or_else(|| {
         Error::new(ErrorKind::Busy, format!("store {}", dir.display()))
             .because("another process has it")

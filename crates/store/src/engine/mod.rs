@@ -23,6 +23,7 @@ mod snapshot;
 mod telemetry;
 mod tick;
 mod tiering;
+mod trouble;
 mod verify;
 
 use std::sync::Arc;
@@ -41,6 +42,7 @@ pub use crate::work::{Job, JobDone};
 pub use profile::Measurement;
 pub use telemetry::REQUESTS_TIMED_IN;
 pub(crate) use telemetry::SessionCounts;
+pub(crate) use trouble::Trouble;
 
 /// The engine of one node. See ARCHITECTURE.md.
 pub struct Engine {
@@ -159,6 +161,7 @@ impl Engine {
             Request::Telemetry { hot } => ready(Ok(Response::Telemetry(Box::new(self.telemetry(hot))))),
             Request::Checkpoint => self.checkpoint_begin(),
             Request::Shutdown => Outcome::Ready(Response::Done),
+            Request::Unreadable { key, ranges } => self.rescue(key, &ranges),
             other => ready(self.read(other)),
         }
     }

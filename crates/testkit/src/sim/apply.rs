@@ -262,6 +262,10 @@ impl Sim {
         self.world.faults.pause(true);
         let extent = write_run(device.as_ref(), run.device, run.offset, &content::bytes(id, 0, len as usize));
         self.world.faults.pause(false);
+        if extent.is_err() && self.is_ill(run.device) {
+            self.give_back(at, run)?;
+            return Ok(None);
+        }
         let extent = extent?;
         Ok(Some((Update::Write { key, offset, extent }, Change::Write { key, offset, len, id, from: 0 })))
     }
@@ -300,6 +304,9 @@ impl Sim {
         }
         let index = self.rng.index(self.clients[at].leases.len());
         let (_, run) = self.clients[at].leases.remove(index);
+        self.give_back(at, run)
+    }
+    fn give_back(&mut self, at: usize, run: Run) -> Check {
         trace!(self.trace, "c{} gives back {run:?}", self.clients[at].info.nonce);
         let request = Request::Unlease { runs: vec![run] };
         let goal = Goal::Other { may_fail: &[] };

@@ -189,7 +189,13 @@ impl Engine {
         let is_volatile = |at: usize| !views[at].kind.is_persistent();
         let bytes = u64::from(ext.len);
         let to = match what {
-            Arrange::Evict if ext.copy != NO_DEVICE => return Fate::Leave,
+            Arrange::Evict if self.state.space.has_readable_copy(ext) => return Fate::Leave,
+            Arrange::Evict if ext.copy != NO_DEVICE => {
+                return Fate::Stay(format!(
+                    "`{}`, where its copy is, is away",
+                    self.state.space.get(ext.copy).spec.name
+                ));
+            }
             Arrange::Evict => return Fate::Stay("it has no copy on another tier".to_owned()),
             Arrange::Promote { to: Some(name) } | Arrange::Demote { to: Some(name) } => named(name),
             Arrange::Promote { to: None } => (0..at).find(|i| views[*i].is_online() && views[*i].room_bytes() >= bytes),
@@ -216,7 +222,7 @@ impl Engine {
                 Fate::Stay(format!("`{}` is faster than `{}`, where it is", views[to].name, views[at].name))
             }
             // Its copy is there: nothing has to be moved.
-            _ if ext.copy == dev => Fate::Leave,
+            _ if ext.copy == dev && self.state.space.has_readable_copy(ext) => Fate::Leave,
             _ if is_volatile(to) => Fate::Stay(format!("`{}` does not survive power loss", views[to].name)),
             _ => Fate::Go(How::Move, dev),
         }

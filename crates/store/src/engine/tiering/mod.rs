@@ -11,17 +11,19 @@ mod load;
 mod plan;
 mod prefetched;
 mod relocate;
+mod rescue;
 mod rhythms;
 mod shares;
 mod view;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use cenote_model::{ContainerId, DeviceId, Durability};
 use cenote_policy::{Decision, Incoming, Policy, Reason, Refusal, by_name, is_tracking};
 
 pub(super) use relocate::Relocation;
+pub(super) use rescue::Rescue;
 
 use super::Engine;
 
@@ -38,11 +40,29 @@ pub(super) struct Tiering {
     plans: plan::Plans,
     prefetched: prefetched::Prefetched,
     arrangements: arrange::Arrangements,
+    rescues: VecDeque<Rescue>,
 }
 
 impl Engine {
     /// Where new bytes of a container go: so many, or at least so few in one piece.
     pub(super) fn place_new(
+        &mut self,
+        container: ContainerId,
+        durability: Durability,
+        bytes: (u64, u64),
+        avoid: &[DeviceId],
+    ) -> Result<Decision, Refusal> {
+        let troubled = self.troubled();
+        if !troubled.is_empty() {
+            let well = self.place_among(container, durability, bytes, &[avoid, &troubled].concat());
+            if let Ok(Decision::Place { .. }) = well {
+                return well;
+            }
+        }
+        self.place_among(container, durability, bytes, avoid)
+    }
+
+    fn place_among(
         &mut self,
         container: ContainerId,
         durability: Durability,
