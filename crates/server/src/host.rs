@@ -20,6 +20,9 @@ pub struct OpenHow<'a> {
     pub create: Option<&'a StoreConfig>,
     /// Fail if there is one.
     pub create_new: bool,
+    /// A shared library with a placement policy ([`crate::Plugin`]), which must load. `None`: the one kept with the store
+    /// ([`crate::keep_plugin`]), if there is one.
+    pub policy_plugin: Option<&'a Path>,
 }
 
 /// A store that this process has the engine of.
@@ -86,12 +89,13 @@ impl Host {
             clock: Arc::new(SystemClock),
             control: control.clone(),
         };
-        let engine = match how.create {
+        let mut engine = match how.create {
             Some(config) if !exists => Engine::create(seams, &with_devices(dir, config)?).inspect_err(|_| {
                 let _ = control.delete(); // the error of the creation is the one to tell
             })?,
             _ => Engine::open(seams)?.0,
         };
+        crate::plugin::load(&mut engine, dir, how.policy_plugin)?;
         let summary = engine.summary();
         let service = Service::start(engine);
         let instance = ControlView::map(control.read_only()?)?.instance();

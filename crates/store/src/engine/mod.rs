@@ -152,6 +152,10 @@ impl Engine {
             Request::Verify { target } => self.verify_begin(target),
             Request::Telemetry { hot } => ready(Ok(Response::Telemetry(Box::new(self.telemetry(hot))))),
             Request::Checkpoint => self.checkpoint_begin(),
+            Request::PolicySet { text, dry_run } => ready(self.policy_set(text.as_deref(), dry_run)),
+            Request::PolicyShow => ready(Ok(Response::Policy(Box::new(self.policy_show())))),
+            Request::RulesTry => ready(Ok(Response::Arranged(Box::new(self.rules_try())))),
+            Request::Progress => ready(Ok(Response::Progress(self.arrangements()))),
             Request::Shutdown => Outcome::Ready(Response::Done),
             other => ready(self.read(other)),
         }

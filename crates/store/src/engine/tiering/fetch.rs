@@ -122,7 +122,7 @@ impl Engine {
 
     pub(super) fn views_of<'a>(
         &'a self,
-        sampled: &[Sampled],
+        sampled: &'a [Sampled],
         rhythm: Option<&'a Rhythm>,
     ) -> Vec<cenote_policy::RangeView<'a>> {
         // Ranges whose container is gone have no view; there are none, since samples are of live objects.

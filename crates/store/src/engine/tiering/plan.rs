@@ -156,7 +156,7 @@ impl Engine {
             let (how, to) = match planned.action {
                 Planned::Evict => {
                     let placing = Placing { target: range.target, was: range.was, action: Action::Evict };
-                    let is_moving = self.tiering.relocations.is_known(&placing.target);
+                    let is_moving = self.tiering.relocations.is_known(&placing.target) || self.is_held(&placing);
                     if !is_moving && twins.insert(placing.was) && self.state.can_place(&placing) {
                         evictions.push(placing);
                     }
@@ -173,6 +173,10 @@ impl Engine {
                 Planned::Demote(to) => (How::Move, to),
             };
             let Some(dev) = self.state.space.slot_of(to) else { continue };
+            let leaves = Placing { target: range.target, was: range.was, action: Action::Move { dev, base: 0 } };
+            if how != How::Copy && self.is_held(&leaves) {
+                continue;
+            }
             let waiter = waiter.filter(|(_, wanted)| planned.range < *wanted).map(|(waiter, _)| waiter);
             let relocation = Relocation { target: range.target, dev, how, waiter, short_since_ns: None };
             if self.tiering.relocations.push(relocation) {

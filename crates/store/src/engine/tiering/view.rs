@@ -5,6 +5,7 @@ use cenote_policy::{Coming, DeviceView, Heat, RangeView, Rhythm};
 
 use super::super::Engine;
 use super::super::jobs::What;
+use super::policies::USER;
 use crate::map::{Ext, NO_DEVICE};
 use crate::placing::{Identity, Target, identity};
 
@@ -18,6 +19,10 @@ pub(super) struct Sampled {
     pub heat: Heat,
     pub object_bytes: u64,
     pub coming: Option<Coming>,
+    /// Its id, where rules may ask for it.
+    pub name: Option<String>,
+    pub age_ms: u64,
+    pub is_pinned: bool,
 }
 
 impl Engine {
@@ -44,6 +49,7 @@ impl Engine {
     pub(super) fn sampled(&self, slot: u32, offset: u64, ext: &Ext, coming: Option<Coming>) -> Sampled {
         let key = self.state.key_of(slot);
         let object = self.state.objects.get(slot);
+        let is_named = self.state.containers.at(object.container).spec.policy == USER;
         Sampled {
             target: Target::Live { key, offset },
             key,
@@ -53,11 +59,14 @@ impl Engine {
             heat: self.tiering.heats.of(slot, object.generation, offset),
             object_bytes: object.size,
             coming,
+            name: is_named.then(|| key.object.to_string()),
+            age_ms: self.state.times.age_ms(object.epoch),
+            is_pinned: self.is_pinned_on(key, offset, ext),
         }
     }
 
     /// The same as policies see it.
-    pub(super) fn range_view<'a>(&'a self, sampled: &Sampled, rhythm: Option<&'a Rhythm>) -> Option<RangeView<'a>> {
+    pub(super) fn range_view<'a>(&'a self, sampled: &'a Sampled, rhythm: Option<&'a Rhythm>) -> Option<RangeView<'a>> {
         let container = self.state.containers.get(sampled.key.container)?;
         Some(RangeView {
             object: sampled.key,
@@ -67,11 +76,11 @@ impl Engine {
             copy: sampled.copy,
             durability: container.spec.durability,
             heat: sampled.heat,
-            is_pinned: false,
+            is_pinned: sampled.is_pinned,
             label: &container.label,
-            name: None,
+            name: sampled.name.as_deref(),
             object_bytes: sampled.object_bytes,
-            age_ms: 0,
+            age_ms: sampled.age_ms,
             unit: None,
             coming: sampled.coming,
             rhythm,
