@@ -131,7 +131,8 @@ fn means(term: &Term, it: &Candidacy<'_>) -> bool {
         Term::Not(term) => !means(term, it),
         Term::Named(name, glob) => match name {
             Name::Label => glob.matches(it.label),
-            Name::Object => glob.matches(it.object),
+            // Ids may be written without leading zeros, as everywhere.
+            Name::Object => glob.matches(it.object) || glob.matches(it.object.trim_start_matches('0')),
             Name::Tier => glob.matches(it.tier),
             Name::Copy => glob.matches(it.copy.unwrap_or("")),
         },
@@ -301,7 +302,7 @@ mod tests {
 
     const IT: Candidacy<'static> = Candidacy {
         label: "run-7",
-        object: "2a",
+        object: "0000002a",
         bytes: 2 << 30,
         age_ms: 8 * 86_400_000,
         idle_ms: 5_000,
@@ -321,6 +322,7 @@ mod tests {
             ("label!=run-*", false),
             ("size!=3", true),
             ("label=\"run-7\" and object=2?", true),
+            ("object=0000002a and object=2a", true),
             ("copy=tape", true),
             ("copy=\"\"", false),
             ("temperature=hot", true),

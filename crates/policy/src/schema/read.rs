@@ -128,12 +128,14 @@ fn named(text: &str, from: Option<Spanned<String>>) -> Option<super::Named> {
     from.map(|name| super::Named { place: Fault::place(text, &name.span()), name: name.into_inner() })
 }
 
+type Text = Option<Spanned<String>>;
+
 /// The conditions that rules of both kinds have: names, and size, age and idleness.
 fn when(
     text: &str,
     label: Option<&str>,
     object: Option<&str>,
-    (size, age, idle): (Option<Spanned<String>>, Option<Spanned<String>>, Option<Spanned<String>>),
+    (size, age, idle): (Text, Text, Text),
 ) -> Result<When, Fault> {
     Ok(When {
         label: label.map(Glob::new),

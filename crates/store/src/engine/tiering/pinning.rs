@@ -136,7 +136,9 @@ impl Engine {
         encode_pins(&mut draft.bytes, changes.iter().copied());
         self.journal.append(draft, self.state.epoch)?;
         self.note_journal_dirty();
-        changes.into_iter().for_each(|change| self.state.pins.change(change));
+        for change in changes {
+            self.state.pins.change(change);
+        }
         Ok(())
     }
 
@@ -202,7 +204,9 @@ impl Engine {
     /// Refuses changes by which a tier would have to keep more than it may be filled.
     fn check_room_for(&self, changes: &[PinChange]) -> Result<()> {
         let mut pins = self.state.pins.clone();
-        changes.iter().for_each(|change| pins.change(*change));
+        for change in changes {
+            pins.change(*change);
+        }
         let before = self.pinned_by_device(&self.state.pins);
         for (id, bytes) in self.pinned_by_device(&pins) {
             let Some(dev) = self.state.space.slot_of(id) else { continue };
@@ -238,7 +242,9 @@ impl Engine {
         }
         for key in pins.objects_from(ObjectKey::default()).filter(|key| pins.of_container(key.container).is_none()) {
             let slot = self.state.containers.get(key.container).and_then(|c| c.objects.get(&key.object));
-            slot.into_iter().for_each(|slot| add(key, *slot));
+            if let Some(slot) = slot {
+                add(key, *slot);
+            }
         }
         bytes
     }

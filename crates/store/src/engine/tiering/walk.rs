@@ -9,6 +9,9 @@ use cenote_policy::{Candidacy, Query};
 use super::super::Engine;
 use crate::map::{Ext, NO_DEVICE};
 
+/// An object, those of its ranges that are meant, and whether these are all that it has.
+pub(super) type Meant = (ObjectKey, Vec<(u64, Ext)>, bool);
+
 /// Where it is among the objects.
 #[derive(Clone)]
 pub(super) struct Walk {
@@ -73,8 +76,8 @@ impl Engine {
         }
     }
 
-    /// The next object with those of its ranges that are meant, and whether these are all that it has. `None` at the end.
-    pub(super) fn next_meant(&mut self, walk: &mut Walk) -> Option<(ObjectKey, Vec<(u64, Ext)>, bool)> {
+    /// The next object. `None` at the end.
+    pub(super) fn next_meant(&mut self, walk: &mut Walk) -> Option<Meant> {
         let key = self.next_object(walk)?;
         let Some(slot) = self.state.find_object(key) else { return Some((key, Vec::new(), false)) };
         let object = self.state.objects.get(slot);
@@ -110,6 +113,9 @@ impl Engine {
     }
 
     fn next_object(&mut self, walk: &mut Walk) -> Option<ObjectKey> {
+        if walk.is_done {
+            return None;
+        }
         let container = walk.container;
         if let Some(object) = walk.one {
             walk.is_done = true;
