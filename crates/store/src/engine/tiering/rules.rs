@@ -155,10 +155,17 @@ impl Engine {
             LifecycleAction::Demote(to) => Arrange::Demote { to: Some(to.name.clone()) },
             LifecycleAction::Archive(to) => Arrange::Archive { to: to.as_ref().map(|to| to.name.clone()) },
             LifecycleAction::Release(to) => Arrange::Release { to: to.as_ref().map(|to| to.name.clone()) },
-            LifecycleAction::Delete | LifecycleAction::DeleteCopy => {
-                if matches!(lifecycle.action, LifecycleAction::Delete) {
-                    self.stays(rule, &extents, &format!("{words}: {why_not}"), told);
-                }
+            LifecycleAction::Delete => {
+                self.stays(rule, &extents, &format!("{words}: {why_not}"), told);
+                return;
+            }
+            LifecycleAction::DeleteCopy => {
+                self.stays(
+                    rule,
+                    &extents,
+                    &format!("{words}: copies are given up only as their tier is drained"),
+                    told,
+                );
                 return;
             }
         };
