@@ -167,8 +167,8 @@ impl Sim {
     }
     fn step_other(&mut self) -> Check {
         let (Some(at), Some(key)) = (self.any_client(), self.any_object()) else { return Ok(()) };
-        let request = match self.rng.below(10) {
-            7 => self.draw_arrangement(key),
+        let request = match self.rng.below(12) {
+            7 | 10 | 11 => self.draw_arrangement(key),
             8 | 9 => {
                 let ranges = vec![(self.rng.below(1 << 16), 1 + self.rng.below(1 << 18))];
                 Request::Fetch { key, ranges, ahead: self.rng.chance(300), must: self.rng.chance(300) }
@@ -186,7 +186,8 @@ impl Sim {
         self.ask(at, &request, &Goal::Other { may_fail: if moves { CROWDED } else { &[ErrorKind::NotFound] } })
     }
     fn draw_arrangement(&mut self, key: ObjectKey) -> Request {
-        let target = match self.rng.below(4) {
+        let pins_all = self.rng.chance(250);
+        let target = match if pins_all { 3 } else { self.rng.below(4) } {
             0 => ArrangeTarget::Object(key),
             1 => ArrangeTarget::Range { key, offset: self.rng.below(1 << 16), len: self.rng.below(1 << 17) },
             2 => {
@@ -197,6 +198,7 @@ impl Sim {
         };
         let to = self.rng.chance(500).then(|| format!("tier{}", self.rng.below(self.next_device)));
         let what = match self.rng.below(8) {
+            _ if pins_all && self.rng.chance(700) => Arrange::Pin { to: None },
             0 => Arrange::Promote { to },
             1 => Arrange::Demote { to },
             2 => Arrange::Pin { to },
