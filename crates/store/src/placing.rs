@@ -29,6 +29,8 @@ pub(crate) enum Action {
     Move { dev: u8, base: u64 },
     /// It has a copy, and the copy becomes the only place.
     Evict,
+    /// It has a copy that it does not need: what is read is persistent itself, or need not survive power loss.
+    DropCopy,
     /// It is read from there, and the place where it was is kept as its copy: going back costs no I/O.
     Promote { dev: u8, base: u64 },
     /// It becomes two, the second one from this byte of it on, where a checksum unit begins: no device has room for a
@@ -92,6 +94,10 @@ impl State {
     pub fn can_place(&mut self, placing: &Placing) -> bool {
         let Placing { target, was, action } = *placing;
         let volatile = self.space.is_volatile(was.0);
+        let is_kept = match target {
+            Target::Live { key, .. } => self.containers.get(key.container).is_none_or(Container::is_tracked),
+            Target::Undo { .. } | Target::Detached { .. } => true,
+        };
         self.target_mut(target).is_some_and(|ext| {
             let copied = ext.copy != NO_DEVICE;
             identity(ext) == was
@@ -102,6 +108,7 @@ impl State {
                     // What is kept as the copy must be one that survives power loss.
                     Action::Promote { dev, .. } => ext.dev != dev && ext.copy != dev && (copied || !volatile),
                     Action::Evict => copied,
+                    Action::DropCopy => copied && !(volatile && is_kept),
                     Action::Split { at } => at > 0 && at < ext.len && (ext.skip + at).is_multiple_of(UNIT),
                 }
         })
@@ -146,7 +153,7 @@ impl State {
                 Action::Move { .. } | Action::Promote { .. } => {
                     self.space.shared.touch_place(&ext, ext.dev, ext.run_offset);
                 }
-                Action::Evict | Action::Split { .. } => {}
+                Action::Evict | Action::DropCopy | Action::Split { .. } => {}
             }
         }
     }
@@ -154,12 +161,22 @@ impl State {
     fn place_one(&mut self, placing: &Placing, tag: Tag) {
         let Some(ext) = self.target_mut(placing.target) else { return };
         let before = ext.clone();
+        if !matches!(placing.action, Action::Split { .. }) {
+            self.space.discount_copied(&before);
+        }
+        let Some(ext) = self.target_mut(placing.target) else { return };
         match placing.action {
             Action::Copy { dev, base } => {
                 (ext.copy, ext.copy_base) = (dev, base);
+                let after = ext.clone();
+                self.space.count_copied(&after);
                 if before.copy != NO_DEVICE {
                     self.space.drop_place(&before, before.copy, before.copy_base, tag);
                 }
+            }
+            Action::DropCopy => {
+                (ext.copy, ext.copy_base) = (NO_DEVICE, 0);
+                self.space.drop_place(&before, before.copy, before.copy_base, tag);
             }
             Action::Evict => {
                 *ext = before.at_copy();
@@ -168,7 +185,10 @@ impl State {
             Action::Move { dev, base } => {
                 // A copy that it had stays if the new place is volatile; else it goes with the old place.
                 *ext = Ext { copy: dev, copy_base: base, ..before.clone() }.at_copy();
-                self.space.drop_ext(&before, tag);
+                self.space.drop_place(&before, before.dev, before.run_offset, tag);
+                if before.copy != NO_DEVICE {
+                    self.space.drop_place(&before, before.copy, before.copy_base, tag);
+                }
             }
             Action::Promote { dev, base } => {
                 // Of two places that it had, the slower one stays the copy.
@@ -176,6 +196,8 @@ impl State {
                 let (copy, copy_base) =
                     if has_copy { (before.copy, before.copy_base) } else { (before.dev, before.run_offset) };
                 *ext = Ext { dev, run_offset: base, copy, copy_base, ..before.clone() }.trimmed();
+                let after = ext.clone();
+                self.space.count_copied(&after);
                 if has_copy {
                     self.space.drop_place(&before, before.dev, before.run_offset, tag);
                 }

@@ -215,6 +215,7 @@ impl Space {
             slot.map = Bitmap::new(slot.map.units(), (slot.segment_bytes / unit).max(1));
             slot.map.mark(0, STAMP_BYTES.div_ceil(unit));
             slot.reserved_bytes = 0;
+            slot.copied_bytes = 0;
             slot.unsynced = !slot.is_volatile();
         }
     }
@@ -226,6 +227,7 @@ impl Space {
         family: Option<ContainerId>,
         edges: &mut Edges,
     ) -> std::result::Result<(), &'static str> {
+        self.count_copied(ext);
         let mut outcome = Ok(());
         for_places(ext, |dev, base| {
             if outcome.is_ok() {

@@ -71,6 +71,11 @@ fn stat(world: &mut World, key: ObjectKey) -> ObjectStat {
     }
 }
 
+fn used(world: &mut World, name: &str) -> u64 {
+    world.settle();
+    world.used().into_iter().find(|(tier, ..)| tier == name).unwrap().1
+}
+
 fn explain(world: &mut World, key: ObjectKey) -> (String, String) {
     match world.ask(Request::Explain { key }) {
         Response::Explanation(found) => {
@@ -464,6 +469,30 @@ fn things_age_as_the_rules_say() {
     world.kill();
     world.open().unwrap();
     assert!(world.lookup(doomed).is_err(), "it is in the journal");
+    assert!(world.verify().findings.is_empty());
+}
+
+#[test]
+fn copies_that_are_spare_are_given_up_and_no_others() {
+    let mut world = World::new(&three_tiers(4 << 20, 8 << 20, 32 << 20));
+    let (kept, drained) = (world.container("kept", Durability::Async), world.container("drained", Durability::Sync));
+    let (volatile, persistent) = (object(kept, 1), object(drained, 1));
+    for key in [volatile, persistent] {
+        put(&mut world, key, &pattern(1, MIB));
+        arrange(&mut world, ArrangeTarget::Object(key), Arrange::Archive { to: None });
+    }
+    let rule = "version = 1\n[[lifecycle]]\nname = \"spare\"\nage = \"> 1h\"\naction = \"delete-copy\"\n";
+    set_policy(&mut world, rule).unwrap();
+    days_pass(&mut world, 1);
+    assert_eq!(used(&mut world, "capacity"), MIB as u64, "the copy of what is only in memory stays");
+    let again = |world: &mut World, key| {
+        try_arrange(world, ArrangeTarget::Object(key), Arrange::Archive { to: None }, true).unwrap().already_bytes
+    };
+    assert_eq!((again(&mut world, volatile), again(&mut world, persistent)), (MIB as u64, 0));
+    world.power_loss(Keep::Nothing);
+    world.open().unwrap();
+    assert_eq!(world.read(persistent).unwrap(), pattern(1, MIB));
+    assert_eq!(world.read(volatile).unwrap(), pattern(1, MIB));
     assert!(world.verify().findings.is_empty());
 }
 

@@ -111,6 +111,7 @@ impl State {
             let mut ext = ext.clone();
             ext.born = born;
             self.space.shared.touch_all(&ext);
+            self.space.count_copied(&ext);
             map.insert(offset, ext);
         }
         self.extents += map.extents();
@@ -235,6 +236,7 @@ impl State {
         self.containers.at_mut(object.container).stored_bytes -= mapped;
         for (_, ext) in self.objects.get(slot).map.iter() {
             self.space.shared.leave_all(ext);
+            self.space.discount_copied(ext);
         }
         self.objects.remove(slot);
     }

@@ -76,6 +76,7 @@ pub(super) fn slot_with(
         unsynced: false,
         syncs: Arc::default(),
         failed_syncs: 0,
+        copied_bytes: 0,
         replay_retired: None,
         speed: None,
         learner: None,

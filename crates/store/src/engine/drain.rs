@@ -152,7 +152,7 @@ impl Engine {
     /// The next batch of moves that no cut waits for.
     pub(super) fn next_move(&mut self) -> Option<Job> {
         let busy = self.jobs.count(|what| matches!(what, What::Copy { .. } | What::Move { .. }));
-        if busy >= self.settings.copy_jobs || self.drain.queue.is_empty() {
+        if busy >= self.settings.copy_jobs || self.drain.queue.is_empty() || !self.is_within_budgets() {
             return None;
         }
         let mut batch: Vec<(Target, Ext)> = Vec::new();
@@ -207,6 +207,7 @@ impl Engine {
         let device = self.state.space.get(dev).device.clone()?;
         let mut parts = Vec::new();
         let mut work = Vec::new();
+        self.charge(leaving, dev, batch.iter().map(|(_, ext)| u64::from(ext.len)).sum());
         for ((target, ext), at) in batch.iter().zip(places) {
             let hull = ext.hull();
             let padded = self.state.space.get(dev).padded(u64::from(hull.len()));

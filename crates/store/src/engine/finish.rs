@@ -54,12 +54,11 @@ impl Engine {
                 self.drain.moves_in_flight = self.drain.moves_in_flight.saturating_sub(1);
                 self.finish_copy(Purpose::Leave(leaving), parts, results);
             }
-            (What::Relocate { parts, relocations }, Done::Copy(results, sync_failed)) => {
+            (What::Relocate { parts, relocations, began_ns }, Done::Copy(results, sync_failed)) => {
                 self.look_at_target(sync_failed, &parts);
+                self.begin_prefetched(&relocations);
                 let error = self.finish_copy(Purpose::Relocate, parts, results);
-                for relocation in &relocations {
-                    self.relocation_over(relocation, error.as_ref());
-                }
+                self.relocations_over(&relocations, began_ns, error.as_ref());
             }
             (What::MakeLog { sequence }, Done::MakeLog(result)) => self.finish_make_log(sequence, result),
             (What::Checkpoint, Done::WriteCheckpoint(result)) => self.finish_checkpoint(result),
@@ -271,7 +270,7 @@ impl Engine {
             self.state.place(placing, &twins, tag);
             if let Target::Live { key, .. } = placing.target {
                 // These change nothing for readers.
-                if !matches!(placing.action, Action::Copy { .. } | Action::Split { .. }) {
+                if !matches!(placing.action, Action::Copy { .. } | Action::DropCopy | Action::Split { .. }) {
                     for key in [key].iter().chain(&twins) {
                         self.seams.control.word_raise(key.word_hash());
                     }

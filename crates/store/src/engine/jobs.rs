@@ -49,6 +49,7 @@ pub(super) enum What {
     Relocate {
         parts: Vec<CopyPart>,
         relocations: Vec<super::tiering::Relocation>,
+        began_ns: u64,
     },
     /// What is written again in place for a cut.
     Rewrite {

@@ -57,7 +57,7 @@ impl Engine {
                 let bytes = match decision {
                     Decision::Place { bytes: some, .. } if some < wanted => some,
                     Decision::Place { .. } => bytes,
-                    Decision::Wait { .. } if !self.make_room(dev, wanted) => {
+                    Decision::Wait { .. } if !self.make_room_by_policy(container, dev, wanted) => {
                         // Nothing there can leave at once, and nobody may wait for room that does not come.
                         refused.push(decision_device);
                         continue;

@@ -201,9 +201,9 @@ impl Engine {
             return None;
         }
         let now = self.state.now_ns;
-        let pressure = self.is_under_pressure();
+        let (pressure, within_budgets) = (self.is_under_pressure(), self.is_within_budgets());
         let ready = |cut: &&Cut| {
-            let is_due = cut.urgent || pressure || self.may_copy(cut.begun_ns);
+            let is_due = cut.urgent || pressure || (within_budgets && self.may_copy(cut.begun_ns));
             is_due && cut.stage == Stage::Drain && cut.retry_ns <= now && !cut.queue.is_empty()
         };
         let pending = &self.state.cuts.pending;
@@ -378,6 +378,7 @@ impl Engine {
             };
             let action = Action::Copy { dev, base: at.wrapping_sub(u64::from(hull.begin)) };
             let placing = Placing { target: source.target, was: identity(&source.ext), action };
+            self.charge(source.ext.dev, dev, u64::from(hull.len()));
             parts.push(CopyPart { placing, reserved: (dev, at, padded), again: Some(source.again) });
             work.push((part, at));
         }

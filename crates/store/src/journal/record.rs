@@ -66,7 +66,7 @@ pub(crate) enum Entry {
 pub(crate) struct Placed {
     pub target: Target,
     pub was: (DeviceId, u64, u32, u32),
-    /// 1 copy, 2 move, 3 evict, 4 split at byte `base`, 5 promote.
+    /// 1 copy, 2 move, 3 evict, 4 split at byte `base`, 5 promote, 6 give up the copy.
     pub action: u8,
     pub device: DeviceId,
     pub base: u64,
@@ -81,6 +81,7 @@ impl Placed {
             Action::Evict => (3, DeviceId(0), 0),
             Action::Split { at } => (4, DeviceId(0), u64::from(at)),
             Action::Promote { dev, base } => (5, id_of(dev), base),
+            Action::DropCopy => (6, DeviceId(0), 0),
         };
         Self { target: placing.target, was: (id_of(dev), run_offset, skip, len), action, device, base }
     }
@@ -92,6 +93,7 @@ impl Placed {
             3 => Action::Evict,
             4 => Action::Split { at: u32::try_from(self.base).ok()? },
             5 => Action::Promote { dev: slot_of(self.device)?, base: self.base },
+            6 => Action::DropCopy,
             _ => return None,
         };
         Some(Placing { target: self.target, was: (dev, self.was.1, self.was.2, self.was.3), action })

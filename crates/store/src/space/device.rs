@@ -38,6 +38,8 @@ pub(crate) struct DeviceSlot {
     pub retired: RetiredQueue,
     /// Bytes leased to sessions, or taken for copies under way.
     pub reserved_bytes: u64,
+    /// Of what extents hold here the bytes that have a copy elsewhere: they can leave without I/O.
+    pub copied_bytes: u64,
     /// Something was written since the last sync began.
     pub unsynced: bool,
     /// Through which it is synced.
@@ -87,6 +89,7 @@ impl DeviceSlot {
             state: self.state,
             used_bytes: self.used_bytes(),
             reserved_bytes: self.reserved_bytes + self.retired.bytes(),
+            evictable_bytes: self.copied_bytes.min(self.used_bytes()),
             watermark_high_permille: self.spec.watermark_high_permille,
             watermark_low_permille: self.spec.watermark_low_permille,
             speed: self.speed.unwrap_or_else(|| cenote_policy::speed_preset(self.spec.kind)),
@@ -221,8 +224,23 @@ impl Space {
     pub fn at_risk(&self, ext: &Ext) -> bool {
         ext.copy == NO_DEVICE && self.is_volatile(ext.dev)
     }
+    /// An extent is there, one more beside others if it was cloned: what has a copy is counted.
+    pub fn count_copied(&mut self, ext: &Ext) {
+        if ext.copy != NO_DEVICE {
+            let slot = &mut self.slots[ext.dev as usize];
+            slot.copied_bytes = slot.copied_bytes.saturating_add(u64::from(ext.len));
+        }
+    }
+    /// The opposite: an extent, or a piece of one, is no longer where it was.
+    pub fn discount_copied(&mut self, ext: &Ext) {
+        if ext.copy != NO_DEVICE {
+            let slot = &mut self.slots[ext.dev as usize];
+            slot.copied_bytes = slot.copied_bytes.saturating_sub(u64::from(ext.len));
+        }
+    }
     /// An extent is no longer needed: retires the units that no other extent touches, at both places.
     pub fn drop_ext(&mut self, ext: &Ext, tag: Tag) {
+        self.discount_copied(ext);
         self.drop_place(ext, ext.dev, ext.run_offset, tag);
         if ext.copy != NO_DEVICE {
             self.drop_place(ext, ext.copy, ext.copy_base, tag);

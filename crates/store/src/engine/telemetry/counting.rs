@@ -122,6 +122,14 @@ impl Counting {
         // One object stands for the message: each of them is the last one as often as its part of the writes is.
         self.hot.note(key, all.bytes, now_s);
     }
+    /// What is counted elsewhere in the engine.
+    pub fn counts_mut(&mut self) -> &mut Counts {
+        &mut self.counts
+    }
+    /// Bytes that clients wrote to a device.
+    pub fn written_to(&self, device: DeviceId) -> u64 {
+        self.written.get(device.0 as usize).map_or(0, |sum| sum.bytes)
+    }
     /// Bytes went from one device slot to another.
     pub fn moved(&mut self, from: u8, to: u8, why: FlowWhy, bytes: u64) {
         if !self.enabled {

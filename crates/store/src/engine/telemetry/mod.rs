@@ -66,13 +66,17 @@ impl Engine {
                 };
                 (dev, why)
             }
+            Action::Promote { dev, .. } if self.note_prefetched(placing) => (dev, FlowWhy::Prefetch),
             Action::Promote { dev, .. } => (dev, FlowWhy::Promotion),
             Action::Evict => {
                 let copy = self.state.target_mut(placing.target).map_or(NO_DEVICE, |ext| ext.copy);
                 (copy, FlowWhy::Eviction)
             }
-            Action::Split { .. } => return,
+            Action::Split { .. } | Action::DropCopy => return,
         };
+        if !matches!(placing.action, Action::Copy { .. } | Action::Promote { .. }) {
+            self.note_left(placing);
+        }
         if to != NO_DEVICE {
             self.counting.moved(from, to, why, bytes);
         }

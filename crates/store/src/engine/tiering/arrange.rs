@@ -110,7 +110,7 @@ impl Engine {
                 let target = Target::Live { key, offset };
                 match (fate, waiter) {
                     (Fate::Go(how, dev), Some(_)) => {
-                        let relocation = Relocation { target, dev, how, waiter, short_since_ns: None };
+                        let relocation = Relocation { target, dev, how, waiter, ahead: false, short_since_ns: None };
                         queued += usize::from(self.tiering.relocations.push(relocation));
                     }
                     (Fate::Leave, Some(_)) => {

@@ -16,6 +16,8 @@ pub(super) enum Fate {
     Go(How, u8),
     /// Its copy is where it is to be: nothing has to be moved.
     Leave,
+    /// Its copy is given up.
+    Spare,
     /// It is as it should be.
     Already,
     Stay(String),
@@ -169,6 +171,7 @@ impl Engine {
                 result.already_bytes += bytes;
                 return;
             }
+            Fate::Spare => (String::new(), 0, "its copy is given up: what is read survives power loss itself"),
             Fate::Leave => (name(ext.copy), 0, "it has a copy there: it leaves without I/O"),
             Fate::Go(how, dev) => {
                 result.moved_bytes += bytes;

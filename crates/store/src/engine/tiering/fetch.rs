@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use cenote_model::{Error, ErrorKind, ObjectKey, Response, Result};
-use cenote_policy::{Coming, Limits, Rhythm, tier_order};
+use cenote_policy::{Coming, Limits, tier_order};
 
 use super::super::{Engine, failed};
 use super::relocate::{How, Relocation};
@@ -90,8 +90,14 @@ impl Engine {
         if must {
             for target in self.unreadable(slot, key, ranges) {
                 let dev = self.restore_to().ok_or_else(|| self.nowhere_to_restore(key))?;
-                let relocation =
-                    Relocation { target, dev, how: How::Promote, waiter: Some(waiter), short_since_ns: None };
+                let relocation = Relocation {
+                    target,
+                    dev,
+                    how: How::Promote,
+                    waiter: Some(waiter),
+                    ahead: false,
+                    short_since_ns: None,
+                };
                 queued += usize::from(self.tiering.relocations.push(relocation));
             }
         } else if let Some(policy) = policy {
@@ -104,11 +110,7 @@ impl Engine {
             sampled.extend(self.sample_of(&policy, RESIDENTS));
             let views = self.tier_views();
             let limits = Limits { now_ms: self.now_ms(), idle: self.idle_share(), ..self.limits() };
-            let plan = {
-                let rhythm = self.tiering.rhythms.get(&key.container);
-                let ranges: Vec<_> = self.views_of(&sampled, rhythm);
-                policy.plan(&views, &ranges, &limits)
-            };
+            let plan = policy.plan(&views, &self.views_of(&sampled), &limits);
             queued = self.carry_out(&plan, &sampled, (!ahead).then_some((waiter, wanted)));
         }
         if queued == 0 || ahead {
@@ -120,13 +122,9 @@ impl Engine {
         Ok(Some(ticket))
     }
 
-    pub(super) fn views_of<'a>(
-        &'a self,
-        sampled: &'a [Sampled],
-        rhythm: Option<&'a Rhythm>,
-    ) -> Vec<cenote_policy::RangeView<'a>> {
+    pub(super) fn views_of<'a>(&'a self, sampled: &'a [Sampled]) -> Vec<cenote_policy::RangeView<'a>> {
         // Ranges whose container is gone have no view; there are none, since samples are of live objects.
-        sampled.iter().filter_map(|sampled| self.range_view(sampled, rhythm)).collect()
+        sampled.iter().filter_map(|sampled| self.range_view(sampled)).collect()
     }
 
     /// Waits for moves under a number that [`Waits::number`] gave.

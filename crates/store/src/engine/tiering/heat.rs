@@ -16,7 +16,7 @@ const SAMPLED_BELOW: u32 = 64 << 10;
 const SAMPLED: u32 = 16;
 
 /// Slot and generation of an object, and the region of it.
-type Region = (u32, u32, u32);
+pub(super) type Region = (u32, u32, u32);
 
 /// The table.
 #[derive(Default)]
@@ -52,7 +52,7 @@ impl Heats {
 }
 
 /// The region of an offset. Objects are shorter than 2^63 bytes; beyond 4 PiB regions share entries.
-fn region_of(offset: u64) -> u32 {
+pub(super) fn region_of(offset: u64) -> u32 {
     (offset >> REGION_SHIFT) as u32
 }
 
@@ -63,7 +63,7 @@ pub(super) fn region_bounds(region: u32) -> (u64, u64) {
 }
 
 /// The regions that a range touches, with the bytes of it in each.
-fn regions(offset: u64, len: u64) -> impl Iterator<Item = (u64, u64)> {
+pub(super) fn regions(offset: u64, len: u64) -> impl Iterator<Item = (u64, u64)> {
     let end = offset.saturating_add(len);
     let mut at = offset;
     std::iter::from_fn(move || {
@@ -95,7 +95,7 @@ impl Engine {
         }
         let now_ms = self.now_ms();
         let bytes = u64::from(len) * weight;
-        self.tiering.rhythms.entry(key.container).or_default().wrote(now_ms, bytes);
+        self.tiering.rhythms.wrote(key, now_ms, bytes);
         let Some(slot) = self.state.find_object(key) else { return };
         let generation = self.state.objects.get(slot).generation;
         for (at, bytes) in regions(offset, u64::from(len)) {
@@ -115,10 +115,11 @@ impl Engine {
         let object = self.state.objects.get_mut(slot);
         object.touched = now_s;
         let (generation, size) = (object.generation, object.size);
-        let rhythm = self.tiering.rhythms.entry(key.container).or_default();
         for (at, bytes) in regions(offset, len.min(size.saturating_sub(offset))) {
+            self.counting.counts_mut().prefetch_used_bytes +=
+                self.tiering.prefetched.used((slot, generation, region_of(at)));
             let heat = self.tiering.heats.entry((slot, generation, region_of(at)), now_ms);
-            rhythm.read(now_ms, heat);
+            self.tiering.rhythms.read(key, now_ms, heat);
             heat.read(now_ms, bytes);
         }
     }

@@ -8,20 +8,22 @@ mod arrange;
 mod fate;
 mod fetch;
 mod heat;
+mod load;
 mod next;
 mod pinning;
 mod plan;
 mod policies;
+mod prefetched;
 mod relocate;
+mod rhythms;
 mod rules;
 mod view;
 mod walk;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cenote_model::{ContainerId, DeviceId, Durability};
-use cenote_policy::{Decision, Incoming, Policy, Reason, Refusal, Rhythm, is_tracking};
+use cenote_policy::{Decision, Incoming, Policy, Reason, Refusal, is_tracking};
 
 pub(super) use policies::POLICY_FILE;
 pub(super) use relocate::Relocation;
@@ -33,10 +35,12 @@ use super::Engine;
 pub(super) struct Tiering {
     heats: heat::Heats,
     policies: policies::Policies,
-    rhythms: BTreeMap<ContainerId, Rhythm>,
+    rhythms: rhythms::Rhythms,
     relocations: relocate::Queue,
     waits: fetch::Waits,
+    loads: load::Loads,
     plans: plan::Plans,
+    prefetched: prefetched::Prefetched,
     arrangements: arrange::Arrangements,
     rules: rules::Rules,
     pinning: pinning::Keeping,
@@ -64,7 +68,7 @@ impl Engine {
         };
         let views = self.tier_views();
         let label = self.state.containers.get(container).map_or("", |c| c.label.as_str());
-        let rhythm = self.tiering.rhythms.get(&container);
+        let rhythm = self.tiering.rhythms.of_container(container);
         let now_unix_ms = self.seams.clock.unix_ms();
         let run_min = run_min.min(bytes);
         let incoming = Incoming {
@@ -77,6 +81,12 @@ impl Engine {
             ..Incoming::new(durability, bytes)
         };
         policy.place(&views, &incoming)
+    }
+
+    /// Lets what has a copy leave a device: who leaves is for the container's policy to say. False if nothing can.
+    pub(super) fn make_room_by_policy(&mut self, container: ContainerId, dev: u8, bytes: u64) -> bool {
+        let policy = self.tracking_policy(container);
+        policy.is_some_and(|policy| self.plan_room(&policy, dev, bytes)) || self.make_room(dev, bytes)
     }
 
     /// The policy of a container, if it is one that tracks what is read and written.

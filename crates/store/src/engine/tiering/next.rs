@@ -37,10 +37,7 @@ impl Engine {
             object.map.iter().take(RANGES_MAX).map(|(at, ext)| self.sampled(slot, at, ext, None)).collect();
         let views = self.tier_views();
         let limits = Limits { idle: self.idle_share(), ..self.limits() };
-        let plan = {
-            let rhythm = self.tiering.rhythms.get(&key.container);
-            policy.plan(&views, &self.views_of(&sampled, rhythm), &limits)
-        };
+        let plan = policy.plan(&views, &self.views_of(&sampled), &limits);
         let name = |id| views.iter().find(|view| view.id == id).map_or("a tier", |view| &*view.name);
         let mut notes = Vec::new();
         for planned in plan.moves.iter().take(TOLD_MAX) {

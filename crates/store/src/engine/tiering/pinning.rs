@@ -56,7 +56,7 @@ impl Engine {
         let to = match placing.action {
             Action::Evict => ext.copy,
             Action::Move { dev, .. } | Action::Promote { dev, .. } => dev,
-            Action::Copy { .. } | Action::Split { .. } => return false,
+            Action::Copy { .. } | Action::Split { .. } | Action::DropCopy => return false,
         };
         if self.state.space.get(ext.dev).state == DeviceState::Draining {
             return false;
@@ -276,13 +276,14 @@ impl Engine {
                 let target = Target::Live { key, offset };
                 match self.fate(key, offset, &ext, &Arrange::Pin { to }) {
                     Fate::Go(how, dev) => {
-                        let relocation = Relocation { target, dev, how, waiter: None, short_since_ns: None };
+                        let relocation =
+                            Relocation { target, dev, how, waiter: None, ahead: false, short_since_ns: None };
                         self.tiering.relocations.push(relocation);
                     }
                     Fate::Leave if !self.tiering.relocations.is_known(&target) => {
                         evictions.push(Placing { target, was: identity(&ext), action: Action::Evict });
                     }
-                    Fate::Leave | Fate::Already | Fate::Stay(_) => {}
+                    Fate::Leave | Fate::Spare | Fate::Already | Fate::Stay(_) => {}
                 }
             }
         }

@@ -21,6 +21,8 @@ const PAUSE_BUSY_NS: u64 = 20_000_000;
 /// …and when nothing is: twice as long after each plan, since nothing new is known, up to an hour.
 const PAUSE_IDLE_NS: u64 = 1_000_000_000;
 const PAUSES_DOUBLED_MAX: u32 = 12;
+/// Containers are looked at again after so long.
+const LOOK_AGAIN_NS: u64 = 500_000_000;
 /// Bytes that one plan may move.
 const BYTES_MAX: u64 = 256 << 20;
 const MOVES_MAX: usize = 512;
@@ -33,6 +35,11 @@ pub(in super::super) struct Plans {
     epoch: u64,
     /// Plans since anything was read or written.
     idle: u32,
+    /// Policies of containers that want to know what is read and written…
+    in_use: Vec<String>,
+    /// …as of so many containers, and then.
+    containers: (u64, usize),
+    looked_ns: u64,
 }
 
 impl Plans {
@@ -53,14 +60,14 @@ impl Engine {
         if !self.tiering.relocations.is_empty() || (now < self.tiering.plans.next_ns && !is_rested) {
             return;
         }
-        let in_use: HashSet<String> = (self.state.containers.iter())
-            .filter(|container| container.snapshot.is_none() && is_tracking(&container.spec.policy))
-            .map(|container| container.spec.policy.clone())
-            .collect();
+        let in_use = self.policies_in_use();
         let plans = &mut self.tiering.plans;
         plans.epoch = self.state.epoch;
         plans.idle = if is_busy { 0 } else { (plans.idle + 1).min(PAUSES_DOUBLED_MAX) };
         plans.next_ns = now + if is_busy { PAUSE_BUSY_NS } else { PAUSE_IDLE_NS << plans.idle };
+        if !in_use.is_empty() {
+            self.look_at_loads();
+        }
         for name in in_use {
             let Some(policy) = self.tiering.policies.named(&name) else { continue };
             let sampled = self.sample_of(&policy, SAMPLE);
@@ -68,18 +75,48 @@ impl Engine {
                 continue;
             }
             let views = self.tier_views();
-            let limits = Limits { idle: self.idle_share(), ..self.limits() };
-            let plan = {
-                let rhythm = sampled.first().and_then(|first| self.tiering.rhythms.get(&first.key.container));
-                let ranges = self.views_of(&sampled, rhythm);
-                policy.plan(&views, &ranges, &limits)
-            };
+            let rhythm = self.tiering.rhythms.of_store();
+            let limits = Limits { idle: self.idle_share(), rhythm, ..self.limits() };
+            let plan = policy.plan(&views, &self.views_of(&sampled), &limits);
             if !plan.moves.is_empty() {
                 self.drain.reason = plan.reason.to_string();
             }
             self.carry_out(&plan, &sampled, None);
         }
         self.tiering.heats.fresh.clear();
+    }
+
+    /// The policies that want to know what is read and written. All containers are looked at when there are others, or
+    /// after some time.
+    fn policies_in_use(&mut self) -> Vec<String> {
+        let now = self.state.now_ns;
+        let containers = (self.state.containers.next_id, self.state.containers.len());
+        let plans = &self.tiering.plans;
+        if plans.containers != containers || now.saturating_sub(plans.looked_ns) >= LOOK_AGAIN_NS {
+            let in_use: HashSet<&str> = (self.state.containers.iter())
+                .filter(|container| container.snapshot.is_none() && is_tracking(&container.spec.policy))
+                .map(|container| container.spec.policy.as_str())
+                .collect();
+            let mut in_use: Vec<String> = in_use.into_iter().map(str::to_owned).collect();
+            in_use.sort_unstable();
+            let plans = &mut self.tiering.plans;
+            (plans.containers, plans.looked_ns, plans.in_use) = (containers, now, in_use);
+        }
+        self.tiering.plans.in_use.clone()
+    }
+
+    /// Has the policy say who leaves a device for the sake of those who wait for room there. False if nobody does.
+    pub(in super::super) fn plan_room(&mut self, policy: &Arc<dyn Policy>, dev: u8, bytes: u64) -> bool {
+        let sampled = self.sample_of(policy, SAMPLE);
+        let views = self.tier_views();
+        let wanted = [(self.state.space.get(dev).id, bytes)];
+        let limits = Limits { room_wanted: &wanted, room_only: true, ..self.limits() };
+        let mut plan = policy.plan(&views, &self.views_of(&sampled), &limits);
+        // Nobody waits for I/O here: what costs some is left to the next plan.
+        plan.moves.retain(|planned| planned.action == Planned::Evict);
+        let before = self.state.space.get(dev).used_bytes();
+        self.carry_out(&plan, &sampled, None);
+        self.state.space.get(dev).used_bytes() < before
     }
 
     pub(super) fn limits(&self) -> Limits<'static> {
@@ -148,22 +185,21 @@ impl Engine {
 
     /// Does what a plan says. `waiter`: who waits for the moves of the first so many ranges; gives how many these are.
     pub(super) fn carry_out(&mut self, plan: &Plan, sampled: &[Sampled], waiter: Option<(u64, usize)>) -> usize {
-        let mut evictions = Vec::new();
+        let mut free = Vec::new();
         let mut twins: HashSet<Identity> = HashSet::new();
         let mut awaited = 0;
         for planned in &plan.moves {
             let Some(range) = sampled.get(planned.range) else { continue };
             let (how, to) = match planned.action {
-                Planned::Evict => {
-                    let placing = Placing { target: range.target, was: range.was, action: Action::Evict };
+                Planned::Evict | Planned::DropCopy => {
+                    let action = if planned.action == Planned::Evict { Action::Evict } else { Action::DropCopy };
+                    let placing = Placing { target: range.target, was: range.was, action };
                     let is_moving = self.tiering.relocations.is_known(&placing.target) || self.is_held(&placing);
                     if !is_moving && twins.insert(placing.was) && self.state.can_place(&placing) {
-                        evictions.push(placing);
+                        free.push(placing);
                     }
                     continue;
                 }
-                // Not carried out yet: a copy that is not needed goes when its device is drained.
-                Planned::DropCopy => continue,
                 Planned::Promote(to) => (How::Promote, to),
                 Planned::Copy(to) => (How::Copy, to),
                 // What could be lost gets a copy there first; the next plan lets it leave.
@@ -177,13 +213,14 @@ impl Engine {
             if how != How::Copy && self.is_held(&leaves) {
                 continue;
             }
+            let ahead = waiter.is_none() && range.coming.is_some();
             let waiter = waiter.filter(|(_, wanted)| planned.range < *wanted).map(|(waiter, _)| waiter);
-            let relocation = Relocation { target: range.target, dev, how, waiter, short_since_ns: None };
+            let relocation = Relocation { target: range.target, dev, how, waiter, ahead, short_since_ns: None };
             if self.tiering.relocations.push(relocation) {
                 awaited += usize::from(waiter.is_some());
             }
         }
-        for batch in evictions.chunks(1024) {
+        for batch in free.chunks(1024) {
             if self.place_all(batch).is_err() {
                 break; // the journal does not take it: the next plan sees it again
             }

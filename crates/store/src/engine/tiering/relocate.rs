@@ -42,6 +42,8 @@ pub(in super::super) struct Relocation {
     pub how: How,
     /// Who waits for it: the number of a fetch or arrangement.
     pub waiter: Option<u64>,
+    /// It is wanted since somebody is expected to read it.
+    pub ahead: bool,
     /// Since when it has waited for room.
     pub short_since_ns: Option<u64>,
 }
@@ -101,7 +103,7 @@ impl Engine {
         {
             return None;
         }
-        let calm_too = busy == 0 && self.may_copy(now);
+        let calm_too = busy == 0 && (self.may_copy(now) || self.tiering.loads.has_share(now));
         let mut batch: Vec<(Relocation, Ext, u64)> = Vec::new();
         let mut bytes = 0;
         while let Some(relocation) = self.tiering.relocations.pop(calm_too) {
@@ -109,6 +111,10 @@ impl Engine {
                 self.relocation_over(&relocation, None);
                 continue;
             };
+            if relocation.waiter.is_none() && !self.is_within_budget(ext.dev, relocation.dev) {
+                self.tiering.relocations.back(relocation);
+                break;
+            }
             let is_archived = |relocation: &Relocation| relocation.how == How::Archive;
             let alike = batch.first().is_none_or(|(first, with, _)| {
                 (first.dev, with.dev, is_archived(first)) == (relocation.dev, ext.dev, is_archived(&relocation))
@@ -119,6 +125,7 @@ impl Engine {
             }
             match self.room_on(&relocation, &ext) {
                 Ok(Some(at)) => {
+                    self.charge(ext.dev, relocation.dev, u64::from(ext.len));
                     bytes += u64::from(ext.len);
                     batch.push((relocation, ext, at));
                 }
@@ -269,7 +276,23 @@ impl Engine {
         let syncs = (!slot.is_volatile()).then(|| Arc::clone(&slot.syncs));
         let read_back = relocations.iter().any(|relocation| relocation.how == How::Archive);
         let copy = Copy { parts: work, target: device?, syncs, read_back };
-        Some(self.start(What::Relocate { parts, relocations }, Work::Copy(copy)))
+        Some(self.start(What::Relocate { parts, relocations, began_ns: self.state.now_ns }, Work::Copy(copy)))
+    }
+
+    /// A batch of moves is done.
+    pub(in super::super) fn relocations_over(
+        &mut self,
+        relocations: &[Relocation],
+        began_ns: u64,
+        error: Option<&Error>,
+    ) {
+        let now = self.state.now_ns;
+        if relocations.iter().all(|relocation| relocation.waiter.is_none()) {
+            self.tiering.loads.took(now, now.saturating_sub(began_ns));
+        }
+        for relocation in relocations {
+            self.relocation_over(relocation, error);
+        }
     }
 
     /// A move is done, or came to nothing: who waits for it is told.

@@ -160,12 +160,7 @@ impl Engine {
                 return;
             }
             LifecycleAction::DeleteCopy => {
-                self.stays(
-                    rule,
-                    &extents,
-                    &format!("{words}: copies are given up only as their tier is drained"),
-                    told,
-                );
+                self.drop_copies(rule, key, extents, told, doomed.is_none().then_some(words.as_str()));
                 return;
             }
         };
@@ -189,7 +184,7 @@ impl Engine {
             let target = Target::Live { key, offset };
             match fate {
                 Fate::Go(how, dev) => {
-                    let relocation = Relocation { target, dev, how, waiter: None, short_since_ns: None };
+                    let relocation = Relocation { target, dev, how, waiter: None, ahead: false, short_since_ns: None };
                     if self.tiering.relocations.push(relocation) {
                         self.note_rule(rule, &ext);
                     }
@@ -202,13 +197,44 @@ impl Engine {
                     }
                 }
                 Fate::Stay(why) => self.tiering.rules.of(rule).last_error = format!("object {key}: {why}"),
-                Fate::Leave | Fate::Already => {}
+                Fate::Leave | Fate::Already | Fate::Spare => {}
             }
         }
         let mut twins = std::collections::HashSet::new();
         evictions.retain(|placing: &Placing| twins.insert(placing.was));
         if !evictions.is_empty()
             && let Err(error) = self.place_all(&evictions)
+        {
+            self.tiering.rules.of(rule).last_error = error.to_string();
+        }
+    }
+
+    /// Copies that nobody needs are given up.
+    fn drop_copies(
+        &mut self,
+        rule: usize,
+        key: ObjectKey,
+        extents: Vec<(u64, Ext)>,
+        told: &mut Arrangement,
+        listed_why: Option<&str>,
+    ) {
+        let mut placings = Vec::new();
+        for (offset, ext) in extents {
+            let target = Target::Live { key, offset };
+            let placing = Placing { target, was: identity(&ext), action: Action::DropCopy };
+            if ext.copy == NO_DEVICE || !self.state.can_place(&placing) || self.tiering.relocations.is_known(&target) {
+                continue;
+            }
+            self.tell(told, (key, offset), &ext, &Fate::Spare, listed_why);
+            if listed_why.is_none() {
+                self.note_rule(rule, &ext);
+                placings.push(placing);
+            }
+        }
+        let mut twins = std::collections::HashSet::new();
+        placings.retain(|placing: &Placing| twins.insert(placing.was));
+        if !placings.is_empty()
+            && let Err(error) = self.place_all(&placings)
         {
             self.tiering.rules.of(rule).last_error = error.to_string();
         }

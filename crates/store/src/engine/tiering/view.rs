@@ -1,7 +1,7 @@
 //! The snapshot that policies decide from.
 
 use cenote_model::{DeviceId, ObjectKey};
-use cenote_policy::{Coming, DeviceView, Heat, RangeView, Rhythm};
+use cenote_policy::{Coming, DeviceView, Heat, RangeView};
 
 use super::super::Engine;
 use super::super::jobs::What;
@@ -41,8 +41,14 @@ impl Engine {
             }
         }
         let all = self.state.space.slots.iter().enumerate().filter(|(_, slot)| !slot.removed);
-        all.map(|(i, slot)| DeviceView { queued_read_bytes: reads[i], queued_write_bytes: writes[i], ..slot.view() })
-            .collect()
+        all.map(|(i, slot)| DeviceView {
+            queued_read_bytes: reads[i],
+            queued_write_bytes: writes[i],
+            busy: self.tiering.loads.busy(i),
+            budget_bytes_per_s: self.budget_of(i as u8),
+            ..slot.view()
+        })
+        .collect()
     }
 
     /// What a plan needs to know of an extent of a live object in a slot.
@@ -66,7 +72,7 @@ impl Engine {
     }
 
     /// The same as policies see it.
-    pub(super) fn range_view<'a>(&'a self, sampled: &'a Sampled, rhythm: Option<&'a Rhythm>) -> Option<RangeView<'a>> {
+    pub(super) fn range_view<'a>(&'a self, sampled: &'a Sampled) -> Option<RangeView<'a>> {
         let container = self.state.containers.get(sampled.key.container)?;
         Some(RangeView {
             object: sampled.key,
@@ -83,7 +89,7 @@ impl Engine {
             age_ms: sampled.age_ms,
             unit: None,
             coming: sampled.coming,
-            rhythm,
+            rhythm: self.tiering.rhythms.of(&sampled.key),
         })
     }
 }

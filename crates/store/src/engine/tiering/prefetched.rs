@@ -1,0 +1,74 @@
+//! What was brought ahead of readers, and what became of it: read, or thrown out unread.
+
+use std::collections::HashSet;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use super::super::Engine;
+use super::heat::{Region, region_of, regions};
+use super::relocate::Relocation;
+use crate::placing::{Placing, Target};
+
+/// Regions of which it is still open whether they are read.
+const OPEN_MAX: usize = 1 << 16;
+
+/// Bytes that were brought and that nobody has read yet.
+#[derive(Default)]
+pub(in super::super) struct Prefetched {
+    /// What the batch that is being put into the map brings ahead.
+    ahead: HashSet<Target>,
+    open: HashMap<Region, u64, FixedState>,
+}
+
+impl Prefetched {
+    /// A region is read; gives the bytes of it that had been brought for that.
+    pub fn used(&mut self, region: Region) -> u64 {
+        if self.open.is_empty() { 0 } else { self.open.remove(&region).unwrap_or(0) }
+    }
+}
+
+impl Engine {
+    /// These moves are about to be put into the map.
+    pub(in super::super) fn begin_prefetched(&mut self, relocations: &[Relocation]) {
+        let ahead = &mut self.tiering.prefetched.ahead;
+        ahead.clear();
+        ahead.extend(relocations.iter().filter(|relocation| relocation.ahead).map(|relocation| relocation.target));
+    }
+
+    /// Something is promoted: true if it is since somebody is expected to read it.
+    pub(in super::super) fn note_prefetched(&mut self, placing: &Placing) -> bool {
+        if !self.tiering.prefetched.ahead.remove(&placing.target) {
+            return false;
+        }
+        let bytes = u64::from(placing.was.3);
+        self.counting.counts_mut().prefetched_bytes += bytes;
+        for (region, bytes) in self.regions_of(placing) {
+            let open = &mut self.tiering.prefetched.open;
+            if open.len() < OPEN_MAX || open.contains_key(&region) {
+                *open.entry(region).or_default() += bytes;
+            }
+        }
+        true
+    }
+
+    /// Something leaves the place from which it is read: what was brought and not read was brought in vain.
+    pub(in super::super) fn note_left(&mut self, placing: &Placing) {
+        if self.tiering.prefetched.open.is_empty() {
+            return;
+        }
+        for (region, _) in self.regions_of(placing) {
+            let wasted = self.tiering.prefetched.used(region);
+            self.counting.counts_mut().prefetch_wasted_bytes += wasted;
+        }
+    }
+
+    fn regions_of(&mut self, placing: &Placing) -> Vec<(Region, u64)> {
+        let Target::Live { key, offset } = placing.target else { return Vec::new() };
+        let Some(slot) = self.state.find_object(key) else { return Vec::new() };
+        let generation = self.state.objects.get(slot).generation;
+        regions(offset, u64::from(placing.was.3))
+            .map(|(at, bytes)| ((slot, generation, region_of(at)), bytes))
+            .collect()
+    }
+}
