@@ -11,6 +11,7 @@ mod place;
 mod policies;
 mod policy;
 pub mod prefetch;
+mod query;
 mod reason;
 mod rhythm;
 pub mod schema;
@@ -26,6 +27,7 @@ pub use policies::{
     DataLocality, FastFirst, Foresight, HotData, MaxBandwidth, Next, User, by_name, from_schema, is_tracking, names,
 };
 pub use policy::{Action, Coming, Decision, Incoming, Limits, Plan, Planned, Policy, RangeView};
+pub use query::{Candidacy, QUERY_BYTES_MAX, Query, QueryFault};
 pub use reason::Reason;
 pub use rhythm::{Burst, Rhythm};
 pub use view::{DeviceView, order, speed_preset, tier_order};

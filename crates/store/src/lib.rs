@@ -15,6 +15,7 @@ mod journal;
 mod map;
 mod objects;
 mod persist;
+mod pins;
 mod placing;
 mod profile;
 mod rebuild;
@@ -28,6 +29,7 @@ mod state;
 mod sums;
 mod superblock;
 mod syncs;
+mod times;
 mod undo;
 mod work;
 

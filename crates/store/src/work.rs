@@ -68,6 +68,8 @@ pub(crate) struct Copy {
     pub target: Arc<dyn Device>,
     /// To be synced before it counts.
     pub syncs: Option<Arc<Syncs>>,
+    /// To be read back and compared before it counts.
+    pub read_back: bool,
 }
 
 /// Why a part was not copied.
@@ -250,7 +252,10 @@ impl Copy {
             }
         }
         self.write(&mut gathered, &mut results, &mut watch);
-        let Some(syncs) = &self.syncs else { return (results, false) };
+        let Some(syncs) = &self.syncs else {
+            self.read_back(&mut results);
+            return (results, false);
+        };
         let synced = watch.see(&self.target, true, 0, || syncs.sync(self.target.as_ref()));
         // One of another job that failed in between may have dropped these bytes.
         let trusted = syncs.failed() == failed_before;
@@ -259,7 +264,22 @@ impl Copy {
             fail_all(&mut results, &synced.err().unwrap_or_else(meanwhile));
             return (results, true);
         }
+        self.read_back(&mut results);
         (results, false)
+    }
+    /// Reads at the target what was written there, if that is wanted, and compares its checksums.
+    fn read_back(&self, results: &mut [std::result::Result<(), CopyFailure>]) {
+        if !self.read_back {
+            return;
+        }
+        let mut buffer = Vec::new();
+        for ((part, at), result) in self.parts.iter().zip(results).filter(|(_, result)| result.is_ok()) {
+            let device = Arc::clone(&self.target);
+            let written = Part { device, offset: *at, len: part.len, sums: part.sums.clone() };
+            if let Err(error) = written.read(&mut buffer) {
+                *result = Err(CopyFailure::Target(error));
+            }
+        }
     }
     fn write(
         &self,

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cenote_model::{
-    Arrange, ArrangeMove, ArrangeTarget, Arrangement, Check, ContainerId, ContainerInfo, ContainerSpec, DeviceId,
-    DeviceInfo, DeviceKind, DeviceSpec, DeviceState, Durability, Encoding, Error, ErrorKind, Explanation, Extent,
-    ExtentWhy, Finding, FlushTarget, IndexId, IndexKey, KeyCode, Lease, Lookup, NextFrom, NodeId, ObjectId, ObjectKey,
-    ObjectStat, Records, Request, Response, Result, Run, SnapshotInfo, StoreConfig, StoreId, StoreStats, Sums,
-    TierOptions, Touch, Update, VerifyReport,
+    Arrange, ArrangeMove, ArrangeProgress, ArrangeTarget, Arrangement, Check, ContainerId, ContainerInfo,
+    ContainerSpec, DeviceId, DeviceInfo, DeviceKind, DeviceSpec, DeviceState, Durability, Encoding, Error, ErrorKind,
+    Explanation, Extent, ExtentWhy, Finding, FlushTarget, IndexId, IndexKey, KeyCode, Lease, Lookup, NextFrom, NodeId,
+    ObjectId, ObjectKey, ObjectStat, PluginState, PolicyState, Records, Request, Response, Result, RuleState, Run,
+    SnapshotInfo, StoreConfig, StoreId, StoreStats, Sums, TierOptions, Touch, Update, VerifyReport,
 };
 
 use crate::codec::{Input, Wire, malformed, put_bytes, take_bytes, wire_enum, wire_struct};
@@ -149,10 +149,21 @@ wire_enum!(Check, 30, "check", {
 wire_enum!(NextFrom, 1, "place to begin", { 1 => Start, 2 => At(key), 3 => After(key) });
 wire_enum!(FlushTarget, 1, "target", { 1 => Store, 2 => Container(id), 3 => Object(key) });
 wire_struct!(Touch, 40, { key, offset, bytes });
-wire_enum!(ArrangeTarget, 9, "target", { 1 => Object(key), 2 => Range { key, offset, len }, 3 => Container(id) });
-wire_enum!(Arrange, 1, "arrangement", { 1 => Promote { to }, 2 => Demote { to }, 3 => Evict });
+wire_enum!(ArrangeTarget, 6, "target", {
+    1 => Object(key), 2 => Range { key, offset, len }, 3 => Container(id), 4 => Query { container, text },
+});
+wire_enum!(Arrange, 1, "arrangement", {
+    1 => Promote { to }, 2 => Demote { to }, 3 => Evict, 4 => Pin { to }, 5 => Unpin, 6 => Archive { to },
+    7 => Release { to },
+});
 wire_struct!(ArrangeMove, 60, { key, offset, bytes, from, to, cost_ns, why });
-wire_struct!(Arrangement, 48, { moves, ranges, bytes, moved_bytes, cost_ns, staying_bytes, staying_why });
+wire_struct!(Arrangement, 72, {
+    moves, ranges, bytes, moved_bytes, cost_ns, staying_bytes, staying_why, already_bytes, pinned_bytes, objects,
+});
+wire_struct!(ArrangeProgress, 36, { number, what, done_bytes, found_bytes, elapsed_ns });
+wire_struct!(PluginState, 12, { name, about, failure });
+wire_struct!(RuleState, 40, { name, line, what, ranges, bytes, deleted, last_error });
+wire_struct!(PolicyState, 28, { text, faults, refused, followers, plugins, rules, deletes_held });
 wire_struct!(Run, 18, { device, offset, len });
 wire_struct!(Lease, 4, { runs });
 
@@ -188,9 +199,13 @@ wire_enum!(Request, 1, "request", {
     29 => Fetch { key, ranges, ahead, must },
     30 => Touched { reads },
     31 => Arrange { target, what, dry_run },
-    40 => Habit { container, program },
-    41 => HabitLearned { container, program, learned },
     32 => Unreadable { key, ranges },
+    33 => Habit { container, program },
+    34 => HabitLearned { container, program, learned },
+    40 => PolicySet { text, dry_run },
+    41 => PolicyShow,
+    42 => RulesTry,
+    43 => Progress,
 });
 
 /// The lengths of all keys and values, then their bytes: neither end looks at each record's bytes.
@@ -217,7 +232,7 @@ impl Wire for Records {
 }
 
 wire_struct!(Lookup, 37, { version, epoch, size, block_shift, extents, covered_to });
-wire_struct!(ObjectStat, 33, { size, block_shift, extents, mapped_bytes, epoch });
+wire_struct!(ObjectStat, 41, { size, block_shift, extents, mapped_bytes, epoch, pinned_bytes });
 wire_struct!(ExtentWhy, 45, { offset, extent, device, why });
 wire_struct!(Explanation, 41, { stat, ranges, notes });
 wire_struct!(Finding, 48, { key, offset, len, device, what });
@@ -250,5 +265,7 @@ wire_enum!(Response, 1, "response", {
     21 => Profile(profile),
     20 => Telemetry(telemetry),
     22 => Arranged(arrangement),
-    40 => Habit(learned),
+    33 => Habit(learned),
+    40 => Policy(state),
+    41 => Progress(all),
 });

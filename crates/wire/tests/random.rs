@@ -194,7 +194,7 @@ impl Random {
     fn request(&mut self) -> Request {
         let container = ContainerId(self.next());
         let limit = self.next() as u32;
-        match self.below(33) {
+        match self.below(38) {
             0 => Request::Apply {
                 checks: self.list(3, Self::check),
                 updates: self.list(20, Self::update),
@@ -251,19 +251,29 @@ impl Random {
                 Request::Touched { reads: self.list(4, |r| Touch { key: r.key(), offset: r.next(), bytes: r.next() }) }
             }
             29 => {
-                let target = match self.below(3) {
+                let target = match self.below(4) {
                     0 => ArrangeTarget::Object(self.key()),
                     1 => ArrangeTarget::Range { key: self.key(), offset: self.next(), len: self.next() },
+                    2 => ArrangeTarget::Query { container: self.option(|r| ContainerId(r.next())), text: self.text() },
                     _ => ArrangeTarget::Container(container),
                 };
                 let to = self.option(Self::text);
-                let what = match self.below(3) {
+                let what = match self.below(7) {
                     0 => Arrange::Promote { to },
                     1 => Arrange::Demote { to },
+                    2 => Arrange::Pin { to },
+                    3 => Arrange::Unpin,
+                    4 => Arrange::Archive { to },
+                    5 => Arrange::Release { to },
                     _ => Arrange::Evict,
                 };
                 Request::Arrange { target: Box::new(target), what, dry_run: self.flag() }
             }
+            34 => Request::PolicySet { text: self.option(Self::text), dry_run: self.flag() },
+            35 => Request::PolicyShow,
+            36 => Request::RulesTry,
+            30 => Request::Progress,
+            33 => Request::Unreadable { key: self.key(), ranges: self.list(4, |r| (r.next(), r.next())) },
             _ => Request::Shutdown,
         }
     }
@@ -274,11 +284,31 @@ impl Random {
             extents: self.next(),
             mapped_bytes: self.next(),
             epoch: self.next(),
+            pinned_bytes: self.next(),
+        }
+    }
+    fn policy(&mut self) -> PolicyState {
+        PolicyState {
+            text: self.text(),
+            faults: self.list(3, Self::text),
+            refused: self.text(),
+            followers: self.list(3, Self::text),
+            plugins: self.list(2, |r| PluginState { name: r.text(), about: r.text(), failure: r.text() }),
+            rules: self.list(3, |r| RuleState {
+                name: r.text(),
+                line: r.next() as u32,
+                what: r.text(),
+                ranges: r.next(),
+                bytes: r.next(),
+                deleted: r.next(),
+                last_error: r.text(),
+            }),
+            deletes_held: self.text(),
         }
     }
     fn response(&mut self) -> Response {
         let codes = [KeyCode::Ok, KeyCode::NotFound, KeyCode::Exists, KeyCode::Invalid, KeyCode::Limit];
-        match self.below(23) {
+        match self.below(25) {
             0 => Response::Applied {
                 epoch: self.next(),
                 codes: self.list(9, |r| codes[r.below(5) as usize]),
@@ -329,7 +359,7 @@ impl Random {
                 }),
             }),
             15 => Response::Stats(StoreStats { epoch: self.next(), sessions: self.next(), ..StoreStats::default() }),
-            22 => Response::Habit(self.list(9, |r| r.next() as u8)),
+            23 => Response::Habit(self.list(9, |r| r.next() as u8)),
             16 => Response::Done,
             17 => Response::Snapshots(self.list(4, Self::snapshot)),
             18 => Response::Profile(Profile { unix_ms: self.next(), points: self.list(9, Self::point) }),
@@ -350,6 +380,17 @@ impl Random {
                 cost_ns: self.next(),
                 staying_bytes: self.next(),
                 staying_why: self.text(),
+                already_bytes: self.next(),
+                pinned_bytes: self.next(),
+                objects: self.next(),
+            })),
+            21 => Response::Policy(Box::new(self.policy())),
+            22 => Response::Progress(self.list(3, |r| ArrangeProgress {
+                number: r.next(),
+                what: r.text(),
+                done_bytes: r.next(),
+                found_bytes: r.next(),
+                elapsed_ns: r.next(),
             })),
             _ => Response::Failed(
                 Error::new(ErrorKind::from_code(1 + self.below(14) as u8).unwrap(), self.text())

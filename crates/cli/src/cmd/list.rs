@@ -102,10 +102,11 @@ fn objects(context: &mut Context<'_>, found: &[(ObjectId, Option<ObjectStat>)]) 
                 cell(stat.map(|stat| count(stat.extents))),
                 cell(stat.map(|stat| human(1 << stat.block_shift))),
                 cell(stat.map(|stat| count(stat.epoch))),
+                cell(stat.map(|stat| if stat.pinned_bytes == 0 { "-".to_owned() } else { human(stat.pinned_bytes) })),
             ]
         })
         .collect();
-    context.out.table(&["object", ">size", ">stored", ">extents", ">block", ">epoch"], &rows)
+    context.out.table(&["object", ">size", ">stored", ">extents", ">block", ">epoch", ">pinned"], &rows)
 }
 
 pub fn stat(context: &mut Context<'_>, name: &OsStr) -> Done {
@@ -153,5 +154,6 @@ pub fn object_document(id: ObjectId, stat: &ObjectStat) -> Value {
         "extents": stat.extents,
         "block_size": 1_u64 << stat.block_shift,
         "epoch": stat.epoch,
+        "pinned_bytes": stat.pinned_bytes,
     })
 }

@@ -4,14 +4,14 @@ use cenote_model::{ContainerId, DeviceId, Encoding, IndexId, ObjectId, RUN_BYTES
 
 use super::{
     HEAD_BYTES, Head, MAGIC, SECTION_CONTAINER, SECTION_END, SECTION_HEAD, SECTION_INDEX, SECTION_META,
-    SECTION_OBJECTS, SECTION_RETIRED, SECTION_SESSIONS, SECTION_SHARES, SECTION_SNAPSHOT, SECTION_UNDO, VERSION,
-    corrupt,
+    SECTION_OBJECTS, SECTION_PINS, SECTION_RETIRED, SECTION_SESSIONS, SECTION_SHARES, SECTION_SNAPSHOT, SECTION_TIMES,
+    SECTION_UNDO, VERSION, corrupt,
 };
 use crate::SessionId;
 use crate::codec::{Decoded, Decoder, Malformed};
 use crate::container::{Container, Snapshot};
 use crate::index::{Index, Key, Record};
-use crate::journal::record::{decode_codes, decode_info, decode_runs, decode_spec};
+use crate::journal::record::{decode_codes, decode_info, decode_pins, decode_runs, decode_spec};
 use crate::map::{Ext, NO_DEVICE, Pieces};
 use crate::objects::Presence;
 use crate::persist::Cut;
@@ -167,6 +167,8 @@ impl Reader<'_> {
                     self.state.containers.at_mut(at).undo.push_back(undo);
                 }
             }
+            SECTION_PINS => decode_pins(from)?.into_iter().for_each(|change| self.state.pins.change(change)),
+            SECTION_TIMES => self.state.times = crate::times::Times::decode(from)?,
             SECTION_END => {}
             _ => return Err(Malformed("an unknown section")),
         }

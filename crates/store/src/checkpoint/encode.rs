@@ -2,12 +2,13 @@
 
 use super::{
     HEAD_BYTES, Head, MAGIC, SECTION_CONTAINER, SECTION_END, SECTION_HEAD, SECTION_INDEX, SECTION_META,
-    SECTION_OBJECTS, SECTION_RETIRED, SECTION_SESSIONS, SECTION_SHARES, SECTION_SNAPSHOT, SECTION_UNDO, VERSION,
+    SECTION_OBJECTS, SECTION_PINS, SECTION_RETIRED, SECTION_SESSIONS, SECTION_SHARES, SECTION_SNAPSHOT, SECTION_TIMES,
+    SECTION_UNDO, VERSION,
 };
 use crate::codec::Encode;
 use crate::container::Container;
 use crate::index::RecordRef;
-use crate::journal::record::{encode_codes, encode_info, encode_runs, encode_spec};
+use crate::journal::record::{encode_codes, encode_info, encode_pins, encode_runs, encode_spec};
 use crate::map::{Ext, NO_DEVICE};
 use crate::objects::Object;
 use crate::session::{Detail, Session};
@@ -35,6 +36,10 @@ pub(crate) fn encode(state: &State, head: &Head, size_hint: usize) -> Vec<u8> {
             writer.container(container);
         }
     }
+    if !state.pins.is_empty() {
+        writer.section(SECTION_PINS, |w| encode_pins(&mut w.bytes, state.pins.changes()));
+    }
+    writer.section(SECTION_TIMES, |w| state.times.encode(&mut w.bytes));
     writer.section(SECTION_END, |_| {});
     writer.bytes
 }

@@ -8,6 +8,7 @@ use cenote_model::{DeviceId, Error, ErrorKind, Result, StoreConfig, StoreId};
 
 use super::Engine;
 use super::devices::{check_spec, make_device};
+use super::tiering::POLICY_FILE;
 use crate::checkpoint::{self, Head, encode};
 use crate::journal::{self, HEADER_BYTES, Journal};
 use crate::profile::PROFILE;
@@ -134,6 +135,7 @@ impl Engine {
         };
         engine.update_clock();
         engine.read_profiles();
+        engine.read_policy();
         engine
     }
 
@@ -157,7 +159,11 @@ impl Engine {
 /// Removes what a creation that did not come to its end left behind.
 fn remove_leftovers(meta: &dyn MetaDir) -> Result<()> {
     for name in meta.list()? {
-        if journal::sequence_of(&name).is_some() || checkpoint::sequence_of(&name).is_some() || name == PROFILE {
+        if journal::sequence_of(&name).is_some()
+            || checkpoint::sequence_of(&name).is_some()
+            || name == PROFILE
+            || name == POLICY_FILE
+        {
             meta.remove(&name)?;
         }
     }

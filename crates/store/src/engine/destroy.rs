@@ -3,6 +3,7 @@
 use cenote_model::{Error, Result};
 
 use super::Engine;
+use super::tiering::POLICY_FILE;
 use crate::habits::HABITS;
 use crate::profile::PROFILE;
 use crate::superblock::{SUPERBLOCK, Superblock};
@@ -27,6 +28,7 @@ impl Engine {
                 || checkpoint::sequence_of(&name).is_some()
                 || name == PROFILE
                 || name == HABITS
+                || name == POLICY_FILE
             {
                 meta.remove(&name)?;
             }

@@ -76,8 +76,8 @@ impl Engine {
             }
             extents += object.map.extents() as usize;
             let (mut bytes, mut copied) = (0, true);
-            for (_, ext) in object.map.iter() {
-                if ext.dev == dev || ext.copy == dev {
+            for (offset, ext) in object.map.iter() {
+                if (ext.dev == dev && !self.is_pinned_on(self.state.key_of(slot), offset, ext)) || ext.copy == dev {
                     bytes += u64::from(ext.len);
                     copied &= ext.copy != NO_DEVICE && ext.dev == dev;
                 }
@@ -108,6 +108,7 @@ impl Engine {
             let mut seen = std::collections::HashSet::new();
             evictions.retain(|placing| seen.insert(placing.was)); // of twins each takes the other along
         }
+        evictions.retain(|placing| !self.is_held(placing));
         for batch in evictions.chunks(EVICT_MAX) {
             if self.place_all(batch).is_err() {
                 return; // the journal does not take it: at the next tick
@@ -135,6 +136,9 @@ impl Engine {
                 return;
             }
             let target = Target::Live { key, offset };
+            if ext.dev == dev && self.is_pinned_on(key, offset, ext) {
+                continue;
+            }
             let waits_for_cut = tracked && leaving.is_volatile() && ext.copy == NO_DEVICE;
             if let Some(action) = self.without_io(ext, dev, tracked) {
                 evictions.push(Placing { target, was: identity(ext), action });
@@ -251,7 +255,10 @@ impl Engine {
         self.drain.moves_in_flight += 1;
         let slot = self.state.space.get(dev);
         let syncs = (!slot.is_volatile()).then(|| Arc::clone(&slot.syncs));
-        Some(self.start(What::Move { parts, leaving }, Work::Copy(Copy { parts: work, target: device, syncs })))
+        Some(self.start(
+            What::Move { parts, leaving },
+            Work::Copy(Copy { parts: work, target: device, syncs, read_back: false }),
+        ))
     }
 
     /// Moves cannot go on: whoever waits for a device to be emptied is told, and it is tried again later.

@@ -13,6 +13,9 @@ impl Engine {
         self.update_clock();
         let slot = self.object(key)?;
         let stat = self.stat(key)?;
+        let name = self.container(key.container)?.spec.policy.clone();
+        let policy = self.policy_words(&name);
+        let next = self.what_next(key, slot);
         let object = self.state.objects.get(slot);
         let container = self.state.containers.at(object.container);
         let ranges = object
@@ -21,7 +24,7 @@ impl Engine {
             .take(RANGES_MAX)
             .map(|(offset, ext)| {
                 let device = self.state.space.get(ext.dev);
-                let why = self.why(container, ext);
+                let why = self.why(container, ext) + &self.pin_words(key, offset, ext);
                 ExtentWhy { offset, extent: ext.to_model(device.id), device: device.spec.name.clone(), why }
             })
             .collect();
@@ -31,9 +34,7 @@ impl Engine {
             container.spec.durability.word(),
             promise(container.spec.durability)
         )];
-        if let Some(policy) = cenote_policy::by_name(&container.spec.policy) {
-            notes.push(format!("placement policy `{}`: {}", policy.name(), policy.about()));
-        }
+        notes.push(policy);
         notes.push(format!("last read or written {} s ago", self.state.now_s.saturating_sub(object.touched)));
         if container.is_tracked() {
             let state = if container.is_dirty() {
@@ -57,6 +58,7 @@ impl Engine {
             let error = cut.error.as_ref().map(|error| format!("; last error: {error}")).unwrap_or_default();
             notes.push(format!("a copy of its volatile data up to epoch {} is under way{error}", cut.epoch));
         }
+        notes.extend(next);
         if !self.drain.reason.is_empty() {
             notes.push(format!("moves are planned: {}", self.drain.reason));
         }

@@ -389,7 +389,7 @@ impl Engine {
             cut.in_flight += 1;
         }
         let syncs = self.state.space.get(dev).forgets_unsynced().then(|| Arc::clone(&self.state.space.get(dev).syncs));
-        let work = Work::Copy(Copy { parts: work, target, syncs });
+        let work = Work::Copy(Copy { parts: work, target, syncs, read_back: false });
         Some(self.start(What::Copy { cut, parts }, work))
     }
 

@@ -231,7 +231,7 @@ impl Engine {
                 None
             };
         }
-        let work = Work::Copy(Copy { parts, target: Arc::clone(&target), syncs: None });
+        let work = Work::Copy(Copy { parts, target: Arc::clone(&target), syncs: None, read_back: false });
         Some(self.start(What::Rewrite { cut, container, targets }, work))
     }
 

@@ -6,6 +6,7 @@ use super::update::decode_object;
 pub(crate) use super::update::{decode_spec, decode_update, encode_spec, encode_update};
 use super::{Draft, Kind};
 use crate::codec::{Decoded, Decoder, Encode, Malformed};
+use crate::pins::PinChange;
 use crate::placing::{Action, Placing, Target};
 use crate::session::Detail;
 use crate::{SessionId, SessionInfo};
@@ -56,6 +57,8 @@ pub(crate) enum Entry {
         id: ContainerId,
         yes: bool,
     },
+    /// Ranges stay on their tier, or do no longer.
+    Keep(Vec<PinChange>),
 }
 
 /// A [`Placing`] that names devices by their ids.
@@ -229,6 +232,22 @@ fn decode_place(from: &mut Decoder<'_>) -> Decoded<Placed> {
     Ok(Placed { target, was, action, device: DeviceId(from.u16()?), base: from.u64()? })
 }
 
+/// What is pinned, or no longer.
+pub(crate) fn encode_pins(bytes: &mut Vec<u8>, changes: impl Iterator<Item = PinChange>) {
+    let at = bytes.len();
+    bytes.put_u32(0);
+    let mut count = 0u32;
+    for change in changes {
+        change.encode(bytes);
+        count += 1;
+    }
+    bytes[at..at + 4].copy_from_slice(&count.to_le_bytes());
+}
+pub(crate) fn decode_pins(from: &mut Decoder<'_>) -> Decoded<Vec<PinChange>> {
+    let count = from.count(PinChange::BYTES_MIN)?;
+    (0..count).map(|_| PinChange::decode(from)).collect()
+}
+
 /// Reads a record's payload.
 pub(crate) fn decode(kind: Kind, epoch: u64, payload: &[u8]) -> Decoded<Entry> {
     let mut from = Decoder::new(payload);
@@ -263,6 +282,7 @@ pub(crate) fn decode(kind: Kind, epoch: u64, payload: &[u8]) -> Decoded<Entry> {
         Kind::Pin | Kind::Unpin => {
             Entry::Pin { session: SessionId(from.u64()?), id: ContainerId(from.u64()?), yes: kind == Kind::Pin }
         }
+        Kind::Keep => Entry::Keep(decode_pins(from)?),
         Kind::Continued => return Err(Malformed("a record that only readers of files know")),
     };
     from.end()?;

@@ -75,6 +75,8 @@ pub struct World {
     pub leases: Vec<Run>,
     /// Syncs of persistent devices fail, and drop what was not synced as operating systems do.
     pub sync_fails: Arc<AtomicBool>,
+    /// Writes longer than 4 KiB lose a bit on the way, and say nothing.
+    pub writes_lie: Arc<AtomicBool>,
     /// Nanoseconds that each byte of a read or write takes on devices, and 100 us each access; 0: none of both.
     pub byte_ns: Arc<AtomicU64>,
     pub report: RecoveryReport,
@@ -100,6 +102,7 @@ impl World {
             seq: 0,
             leases: Vec::new(),
             sync_fails: Arc::default(),
+            writes_lie: Arc::default(),
             byte_ns: Arc::default(),
             report: RecoveryReport::default(),
         };
@@ -114,6 +117,7 @@ impl World {
                 inner: self.devices.clone(),
                 service: self.service.clone(),
                 fails: Arc::clone(&self.sync_fails),
+                lies: Arc::clone(&self.writes_lie),
                 pace: (Arc::clone(&self.clock), Arc::clone(&self.byte_ns)),
             }),
             clock: Arc::clone(&self.clock) as _,
@@ -307,6 +311,7 @@ struct Dropping {
     inner: MemDevices,
     service: FakeService,
     fails: Arc<AtomicBool>,
+    lies: Arc<AtomicBool>,
     pace: (Arc<MemClock>, Arc<AtomicU64>),
 }
 
@@ -327,8 +332,10 @@ impl Devices for Dropping {
             return self.objects().open(store, id, spec, create);
         }
         let OpenedDevice { device, survived } = self.inner.open(store, id, spec, create)?;
-        let (media, fails, pace) = (self.inner.clone(), Arc::clone(&self.fails), self.pace.clone());
-        Ok(OpenedDevice { device: Arc::new(DroppingDevice { device, media, of: (store, id), fails, pace }), survived })
+        let (media, fails, lies) = (self.inner.clone(), Arc::clone(&self.fails), Arc::clone(&self.lies));
+        let pace = self.pace.clone();
+        let device = Arc::new(DroppingDevice { device, media, of: (store, id), fails, lies, pace });
+        Ok(OpenedDevice { device, survived })
     }
     fn remove(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<()> {
         if spec.kind.is_object() {
@@ -343,6 +350,7 @@ struct DroppingDevice {
     media: MemDevices,
     of: (StoreId, DeviceId),
     fails: Arc<AtomicBool>,
+    lies: Arc<AtomicBool>,
     pace: (Arc<MemClock>, Arc<AtomicU64>),
 }
 
@@ -371,6 +379,11 @@ impl Device for DroppingDevice {
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.take_time(bytes.len());
+        if self.lies.load(Ordering::Relaxed) && bytes.len() > 4096 {
+            let mut bytes = bytes.to_vec();
+            bytes[4096] ^= 1;
+            return self.device.write_at(offset, &bytes);
+        }
         self.device.write_at(offset, bytes)
     }
     fn sync(&self) -> Result<()> {

@@ -142,6 +142,8 @@ struct Sim {
     hurt: bool,
     injected_seen: u64,
     window_open: bool,
+    /// Containers that were asked to be pinned, or no longer.
+    pinned: BTreeMap<ContainerId, Pinned>,
     /// How often the store was opened: what the instance word tells clients.
     openings: u64,
     flips: u64,
@@ -151,6 +153,17 @@ struct Sim {
     troubled: bool,
     summary: Summary,
     trace: Trace,
+}
+
+/// What is known of whether a container is pinned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Pinned {
+    /// It was asked for, and not answered yet.
+    Asked,
+    /// It is.
+    Yes,
+    /// Several requests crossed: nothing, any more.
+    Unknown,
 }
 
 type Check<T = ()> = Result<T, String>;
@@ -296,6 +309,7 @@ impl Sim {
             injected_seen: 0,
             window_open: false,
             openings: 0,
+            pinned: BTreeMap::new(),
             flips: 0,
             lost: BTreeSet::new(),
             troubled: false,

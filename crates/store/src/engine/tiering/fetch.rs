@@ -122,7 +122,7 @@ impl Engine {
         Ok(Some(ticket))
     }
 
-    pub(super) fn views_of(&self, sampled: &[Sampled]) -> Vec<cenote_policy::RangeView<'_>> {
+    pub(super) fn views_of<'a>(&'a self, sampled: &'a [Sampled]) -> Vec<cenote_policy::RangeView<'a>> {
         // Ranges whose container is gone have no view; there are none, since samples are of live objects.
         sampled.iter().filter_map(|sampled| self.range_view(sampled)).collect()
     }

@@ -29,6 +29,8 @@ pub(in super::super) enum How {
     Move,
     /// It gets a copy there.
     Copy,
+    /// It gets a copy there, which is read back and compared.
+    Archive,
 }
 
 /// One extent to be on another device.
@@ -113,7 +115,10 @@ impl Engine {
                 self.tiering.relocations.back(relocation);
                 break;
             }
-            let alike = batch.first().is_none_or(|(first, with, _)| (first.dev, with.dev) == (relocation.dev, ext.dev));
+            let is_archived = |relocation: &Relocation| relocation.how == How::Archive;
+            let alike = batch.first().is_none_or(|(first, with, _)| {
+                (first.dev, with.dev, is_archived(first)) == (relocation.dev, ext.dev, is_archived(&relocation))
+            });
             if !alike {
                 self.tiering.relocations.back(relocation);
                 break;
@@ -152,6 +157,10 @@ impl Engine {
             return None;
         }
         let placing = Placing { target: relocation.target, was: identity(&ext), action: action(relocation, 0) };
+        // What nobody waits for gives way to pins that came meanwhile.
+        if relocation.waiter.is_none() && self.is_held(&placing) {
+            return None;
+        }
         self.state.can_place(&placing).then_some(ext)
     }
 
@@ -213,7 +222,7 @@ impl Engine {
             let key = self.state.key_of(slot);
             for (offset, ext) in object.map.iter() {
                 looked += 1;
-                if ext.dev == dev && self.state.space.has_readable_copy(ext) {
+                if ext.dev == dev && self.state.space.has_readable_copy(ext) && !self.is_pinned_on(key, offset, ext) {
                     let heat = self.tiering.heats.of(slot, object.generation, offset);
                     let placing =
                         Placing { target: Target::Live { key, offset }, was: identity(ext), action: Action::Evict };
@@ -235,6 +244,7 @@ impl Engine {
             left = left.saturating_sub(u64::from(placing.was.3));
             evictions.push(placing);
         }
+        evictions.retain(|placing| !self.is_held(placing));
         !evictions.is_empty() && self.place_all(&evictions).is_ok()
     }
 
@@ -264,7 +274,8 @@ impl Engine {
         }
         let slot = self.state.space.get(dev);
         let syncs = (!slot.is_volatile()).then(|| Arc::clone(&slot.syncs));
-        let copy = Copy { parts: work, target: device?, syncs };
+        let read_back = relocations.iter().any(|relocation| relocation.how == How::Archive);
+        let copy = Copy { parts: work, target: device?, syncs, read_back };
         Some(self.start(What::Relocate { parts, relocations, began_ns: self.state.now_ns }, Work::Copy(copy)))
     }
 
@@ -297,6 +308,6 @@ fn action(relocation: &Relocation, base: u64) -> Action {
     match relocation.how {
         How::Promote => Action::Promote { dev, base },
         How::Move => Action::Move { dev, base },
-        How::Copy => Action::Copy { dev, base },
+        How::Copy | How::Archive => Action::Copy { dev, base },
     }
 }

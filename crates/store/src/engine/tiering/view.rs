@@ -6,6 +6,7 @@ use cenote_policy::{Coming, DeviceView, Heat, RangeView};
 use super::super::Engine;
 use super::super::jobs::What;
 use super::heat::region_of;
+use super::policies::USER;
 use crate::map::{Ext, NO_DEVICE};
 use crate::placing::{Identity, Target, identity};
 
@@ -19,6 +20,10 @@ pub(super) struct Sampled {
     pub heat: Heat,
     pub object_bytes: u64,
     pub coming: Option<Coming>,
+    /// Its id, where rules may ask for it.
+    pub name: Option<String>,
+    pub age_ms: u64,
+    pub is_pinned: bool,
 }
 
 impl Engine {
@@ -57,6 +62,7 @@ impl Engine {
         let key = self.state.key_of(slot);
         let object = self.state.objects.get(slot);
         let brought = || self.tiering.prefetched.coming((slot, object.generation, region_of(offset)), self.now_ms());
+        let is_named = self.state.containers.at(object.container).spec.policy == USER;
         Sampled {
             target: Target::Live { key, offset },
             key,
@@ -66,11 +72,14 @@ impl Engine {
             heat: self.tiering.heats.of(slot, object.generation, offset),
             object_bytes: object.size,
             coming: coming.or_else(brought),
+            name: is_named.then(|| key.object.to_string()),
+            age_ms: self.state.times.age_ms(object.epoch),
+            is_pinned: self.is_pinned_on(key, offset, ext),
         }
     }
 
     /// The same as policies see it.
-    pub(super) fn range_view(&self, sampled: &Sampled) -> Option<RangeView<'_>> {
+    pub(super) fn range_view<'a>(&'a self, sampled: &'a Sampled) -> Option<RangeView<'a>> {
         let container = self.state.containers.get(sampled.key.container)?;
         Some(RangeView {
             object: sampled.key,
@@ -80,11 +89,11 @@ impl Engine {
             copy: sampled.copy,
             durability: container.spec.durability,
             heat: sampled.heat,
-            is_pinned: false,
+            is_pinned: sampled.is_pinned,
             label: &container.label,
-            name: None,
+            name: sampled.name.as_deref(),
             object_bytes: sampled.object_bytes,
-            age_ms: 0,
+            age_ms: sampled.age_ms,
             unit: None,
             coming: sampled.coming,
             rhythm: self.tiering.rhythms.of(&sampled.key),
