@@ -98,15 +98,15 @@ impl Place {
         assert!(begin.elapsed() < PATIENCE, "a flush took {:?}", begin.elapsed());
         result
     }
-    fn arrange(&self, what: Arrange) -> String {
+    fn arrange(&self, what: &Arrange) -> String {
         let target = ArrangeTarget::Container(self.container().id());
-        self.store().arrange(&target, &what, false).unwrap().staying_why
+        self.store().arrange(&target, what, false).unwrap().staying_why
     }
     fn demote(&self, to: &str) -> String {
-        self.arrange(Arrange::Demote { to: Some(to.to_owned()) })
+        self.arrange(&Arrange::Demote { to: Some(to.to_owned()) })
     }
     fn promote(&self, to: &str) -> String {
-        self.arrange(Arrange::Promote { to: Some(to.to_owned()) })
+        self.arrange(&Arrange::Promote { to: Some(to.to_owned()) })
     }
     fn note(&self, name: &str) -> String {
         let devices = self.store().devices().unwrap();
@@ -213,7 +213,7 @@ fn a_directory_that_is_removed_and_comes_back() {
     place.restart(|_| {});
     assert!(place.note("slow").contains("slow"), "{}", place.note("slow"));
     assert!(place.is_whole(1, 500_000).unwrap() && place.is_whole(2, 500_000).unwrap());
-    assert!(place.arrange(Arrange::Evict).contains("away"), "nothing falls back to a tier that is away");
+    assert!(place.arrange(&Arrange::Evict).contains("away"), "nothing falls back to a tier that is away");
     assert!(place.is_whole(1, 500_000).unwrap());
     place.put(3, 100_000);
     let error = place.flush().unwrap_err();

@@ -129,7 +129,7 @@ pub fn run(options: &Options) -> Check<Tally> {
     let rng = Rng::new(options.seed);
     let model = vec![Vec::new(); OBJECTS as usize];
     let mut driver = Driver { options, rng, store, container, tally: Tally::default(), write: 0, model };
-    driver.all()?;
+    driver.all();
     let tally = driver.tally;
     drop((driver.container, driver.store));
     if tally.failures.is_empty() {
@@ -141,19 +141,19 @@ pub fn run(options: &Options) -> Check<Tally> {
 }
 
 impl Driver<'_> {
-    fn all(&mut self) -> Check {
+    fn all(&mut self) {
         let begin = Instant::now();
         for kind in KINDS {
             let mut at = if self.options.stride > 1 { self.rng.below(self.options.stride) } else { 0 };
             loop {
                 if begin.elapsed() >= self.options.limit {
-                    return Ok(());
+                    return;
                 }
                 let died = match self.one(kind, at) {
                     Ok(died) => died,
                     Err(why) => {
                         self.tally.failures.push(format!("{kind:?}, death at step {at}: {why}"));
-                        return Ok(());
+                        return;
                     }
                 };
                 if !died {
@@ -167,7 +167,6 @@ impl Driver<'_> {
                 eprintln!("{:.1} s: {kind:?} has {at} steps", begin.elapsed().as_secs_f64());
             }
         }
-        Ok(())
     }
     /// The move with a death at a step; false if it has fewer.
     fn one(&mut self, kind: Kind, at: u64) -> Check<bool> {
@@ -217,16 +216,19 @@ impl Driver<'_> {
     fn object(&self, at: usize) -> Object {
         self.container.object(ObjectId(at as u128))
     }
-    fn arrange(&self, what: Arrange) -> Check {
+    fn arrange(&self, what: &Arrange) -> Check {
         let target = ArrangeTarget::Container(self.container.id());
-        let result = self.store.arrange(&target, &what, false).map_err(text)?;
+        let result = self.store.arrange(&target, what, false).map_err(text)?;
         // What is there already has nothing to do; anything else is why a move did not come about.
         let fine = ["", "it is on", "is faster than", "is slower than", "it has no copy"];
         let why = &result.staying_why;
         if why.is_empty() || fine.iter().skip(1).any(|part| why.contains(part)) { Ok(()) } else { Err(why.clone()) }
     }
-    fn to(name: &str) -> Option<String> {
-        Some(name.to_owned())
+    fn demote(&self, to: &str) -> Check {
+        self.arrange(&Arrange::Demote { to: Some(to.to_owned()) })
+    }
+    fn promote(&self, to: &str) -> Check {
+        self.arrange(&Arrange::Promote { to: Some(to.to_owned()) })
     }
     fn prepare(&mut self, kind: Kind) -> Check {
         match kind {
@@ -236,36 +238,36 @@ impl Driver<'_> {
                 }
                 Ok(())
             }
-            Kind::Promote | Kind::Drain => self.arrange(Arrange::Demote { to: Self::to("slow") }),
+            Kind::Promote | Kind::Drain => self.demote("slow"),
             Kind::PromoteTwice => {
-                self.arrange(Arrange::Demote { to: Self::to("slow") })?;
-                self.arrange(Arrange::Promote { to: Self::to("fast") })
+                self.demote("slow")?;
+                self.promote("fast")
             }
             Kind::Demote => {
-                self.arrange(Arrange::Demote { to: Self::to("slow") })?;
-                self.arrange(Arrange::Promote { to: Self::to("fast") })?;
+                self.demote("slow")?;
+                self.promote("fast")?;
                 // So that it is there alone.
                 self.rewrite(0)?;
                 self.store.flush().map_err(text)
             }
             Kind::Evict => {
-                self.arrange(Arrange::Demote { to: Self::to("slow") })?;
-                self.arrange(Arrange::Promote { to: Self::to("memory") })
+                self.demote("slow")?;
+                self.promote("memory")
             }
             Kind::Archive => {
                 self.rewrite(1)?;
                 self.store.flush().map_err(text)
             }
-            Kind::Restore => self.arrange(Arrange::Demote { to: Self::to("cold") }),
+            Kind::Restore => self.demote("cold"),
         }
     }
     fn act(&mut self, kind: Kind) -> Check {
         match kind {
             Kind::Flush => self.store.flush().map_err(text),
-            Kind::Promote | Kind::PromoteTwice => self.arrange(Arrange::Promote { to: Self::to("memory") }),
-            Kind::Demote => self.arrange(Arrange::Demote { to: Self::to("slow") }),
-            Kind::Evict => self.arrange(Arrange::Evict),
-            Kind::Archive => self.arrange(Arrange::Demote { to: Self::to("cold") }),
+            Kind::Promote | Kind::PromoteTwice => self.promote("memory"),
+            Kind::Demote => self.demote("slow"),
+            Kind::Evict => self.arrange(&Arrange::Evict),
+            Kind::Archive => self.demote("cold"),
             // A reader brings it.
             Kind::Restore => self.read_all(),
             Kind::Drain => {

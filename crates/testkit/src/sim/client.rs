@@ -175,7 +175,7 @@ impl Sim {
             // What was on a device that is gone cannot be copied, moved or synced any more.
             let about_device = matches!(request, Request::DeviceAdd { .. } | Request::DeviceRemove { .. });
             let late = error.kind() == ErrorKind::Exists && error.next_step().contains("open the store again");
-            if (self.troubled && about_device) || (self.profile.weather > 0 && late) {
+            if (self.troubles > 0 && about_device) || (self.profile.weather > 0 && late) {
                 return Ok(()); // a service may answer anything
             }
             if ((self.hurt || self.is_maimed()) && excusable) || corrupt {

@@ -149,8 +149,8 @@ struct Sim {
     flips: u64,
     /// Devices that were destroyed.
     lost: BTreeSet<DeviceId>,
-    /// The object service may fail at any call.
-    troubled: bool,
+    /// What was wrong with the object service since all was well: it may fail at any call.
+    troubles: u64,
     summary: Summary,
     trace: Trace,
 }
@@ -312,7 +312,7 @@ impl Sim {
             pinned: BTreeMap::new(),
             flips: 0,
             lost: BTreeSet::new(),
-            troubled: false,
+            troubles: 0,
             summary: Summary::default(),
             trace: trace.clone_handle(),
         }))

@@ -60,7 +60,7 @@ impl Sim {
         self.world.weather.of(id).is_some()
             || self.lost.contains(&id)
             || self.is_closed(id)
-            || (self.troubled && self.is_bucket(id))
+            || (self.troubles > 0 && self.is_bucket(id))
     }
     /// True if the store has devices that it could not open, or that are gone.
     pub(super) fn is_maimed(&self) -> bool {
@@ -161,7 +161,7 @@ impl Sim {
                     Trouble::Truncated,
                     Trouble::Late,
                 ]);
-                self.troubled = true;
+                self.troubles += 1;
                 if self.rng.chance(200) {
                     trace!(self.trace, "the service: {trouble:?} from now on");
                     service.trouble_always(Some(trouble));
@@ -293,7 +293,7 @@ impl Sim {
             }
         }
         self.world.service.revive();
-        self.troubled = false;
+        self.troubles = 0;
         self.world.service.land(usize::MAX);
     }
     /// Devices that the store takes for well although they are not, or the other way round.
