@@ -10,6 +10,7 @@ mod histogram;
 mod id;
 mod limits;
 mod offset_map;
+mod packed;
 mod profile;
 mod records;
 mod request;
@@ -27,6 +28,7 @@ pub use histogram::{HISTOGRAM_BUCKETS, Histogram, histogram_bucket, histogram_en
 pub use id::{ContainerId, DeviceId, IndexId, IndexKey, NodeId, ObjectId, ObjectKey, StoreId};
 pub use limits::*;
 pub use offset_map::{Entries, OffsetMap};
+pub use packed::{Codec, Packed};
 pub use profile::{Learner, Profile, ProfilePoint, Seen, Speed};
 pub use records::Records;
 pub use request::{

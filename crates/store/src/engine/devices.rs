@@ -80,6 +80,8 @@ pub(super) fn slot_with(
         speed: None,
         learner: None,
         profile: Profile::default(),
+        packed_bytes: 0,
+        unpacked_bytes: 0,
     }
 }
 

@@ -7,12 +7,13 @@ use cenote_model::{Error, ErrorKind, Result};
 
 use super::Engine;
 use super::jobs::{CopyPart, What};
+use crate::copying::{Copied, CopyFailure};
 use crate::journal::record::{Placed, encode_places};
 use crate::journal::{Kind, file_name};
 use crate::persist::{DrainItem, Stage};
 use crate::placing::{Action, Placing, Target};
 use crate::syncs::Log;
-use crate::work::{CopyFailure, Done, JobDone};
+use crate::work::{Done, JobDone};
 
 /// What copies are made for.
 #[derive(Clone, Copy)]
@@ -137,12 +138,8 @@ impl Engine {
     }
 
     /// Gives what went wrong, if something did.
-    fn finish_copy(
-        &mut self,
-        purpose: Purpose,
-        parts: Vec<CopyPart>,
-        results: Vec<std::result::Result<(), CopyFailure>>,
-    ) -> Option<Error> {
+    fn finish_copy(&mut self, purpose: Purpose, mut parts: Vec<CopyPart>, results: Vec<Copied>) -> Option<Error> {
+        self.settle_room(&mut parts, &results);
         let cut = if let Purpose::Cut(cut) = purpose { Some(cut) } else { None };
         // Now, not when the job began: a sync that began in between does not cover it.
         for part in &parts {
@@ -157,16 +154,16 @@ impl Engine {
         let mut failure = None;
         for (part, result) in parts.into_iter().zip(results) {
             match result {
-                Ok(()) if targets.contains(&part.placing.target) => self.give_back(&part),
-                Ok(()) if !bytes.insert(part.placing.was) => {
+                Ok(_) if targets.contains(&part.placing.target) => self.give_back(&part),
+                Ok(_) if !bytes.insert(part.placing.was) => {
                     self.give_back(&part);
                     self.again(cut, &part);
                 }
-                Ok(()) if self.is_same_object(&part) && self.state.can_place(&part.placing) => {
+                Ok(_) if self.is_same_object(&part) && self.state.can_place(&part.placing) => {
                     targets.insert(part.placing.target);
                     good.push(part);
                 }
-                Ok(()) => {
+                Ok(_) => {
                     self.give_back(&part);
                     self.again(cut, &part); // it changed meanwhile: look again
                 }
@@ -225,7 +222,51 @@ impl Engine {
 
     fn give_back(&mut self, part: &CopyPart) {
         let (dev, offset, bytes) = part.reserved;
-        self.state.space.get_mut(dev).give_back(offset, bytes);
+        if bytes > 0 {
+            self.state.space.get_mut(dev).give_back(offset, bytes);
+        }
+    }
+
+    /// What was compressed took less room than was reserved, and parts moved up: each part has what it took from now on,
+    /// and the rest is given back.
+    fn settle_room(&mut self, parts: &mut [CopyPart], results: &[Copied]) {
+        let lands = |(part, result): (&CopyPart, &Copied)| match result {
+            Ok(landed) => landed.packed.is_none() && landed.at == part.reserved.1,
+            Err(_) => true,
+        };
+        if parts.iter().zip(results).all(lands) {
+            return;
+        }
+        let Some(dev) = parts.first().map(|part| part.reserved.0) else { return };
+        let mut rooms: Vec<(u64, u64)> = Vec::new();
+        let mut taken: Vec<(u64, u64)> = Vec::new();
+        for (part, result) in parts.iter_mut().zip(results) {
+            let (_, from, bytes) = part.reserved;
+            match rooms.last_mut().filter(|(_, end)| *end == from) {
+                Some((_, end)) => *end += bytes,
+                None => rooms.push((from, from + bytes)),
+            }
+            part.reserved = (dev, 0, 0);
+            if let Ok(landed) = result {
+                let took = landed.packed.as_ref().map_or(bytes, |packed| u64::from(packed.stored_bytes()));
+                part.reserved = (dev, landed.at, took);
+                part.placing.action.land(from, landed.at, landed.packed.clone());
+                taken.push((landed.at, landed.at + took));
+            }
+        }
+        taken.sort_unstable();
+        for (begin, end) in rooms {
+            let mut at = begin;
+            for (from, to) in taken.iter().filter(|(from, _)| (begin..end).contains(from)) {
+                if *from > at {
+                    self.state.space.get_mut(dev).give_back(at, from - at);
+                }
+                at = *to;
+            }
+            if end > at {
+                self.state.space.get_mut(dev).give_back(at, end - at);
+            }
+        }
     }
 
     fn again(&mut self, cut: Option<u64>, part: &CopyPart) {

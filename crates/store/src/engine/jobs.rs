@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use cenote_model::ContainerId;
+use cenote_model::{ContainerId, Speed};
 
 use super::Engine;
 use crate::journal::file_name;
+use crate::packing::Packing;
 use crate::persist::{Cut, DrainItem, Stage};
 use crate::placing::{Identity, Placing};
+use crate::sums::UNIT;
 use crate::work::{Job, Work};
 
 /// Jobs under way.
@@ -105,6 +107,20 @@ impl Engine {
             .or_else(|| self.next_log())
             .or_else(|| self.next_check())
             .or_else(|| self.next_reopen())
+    }
+
+    /// What a copy to a device needs to know in order to compress; `None` if it does not.
+    pub(super) fn packing_for(&self, dev: u8) -> Option<Packing> {
+        let slot = self.state.space.get(dev);
+        let fits = slot.unit_bytes.is_power_of_two() && slot.unit_bytes <= UNIT;
+        let wanted = slot.compresses().filter(|_| fits)?;
+        Some(Packing {
+            wanted,
+            speed: slot.speed.unwrap_or_else(|| Speed::usual(slot.spec.kind)),
+            grain_bytes: slot.unit_bytes,
+            segment_bytes: slot.segment_bytes,
+            rates: Arc::clone(&self.rates),
+        })
     }
 
     pub(super) fn start(&mut self, what: What, work: Work) -> Job {

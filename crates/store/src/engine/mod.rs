@@ -79,6 +79,8 @@ pub struct Engine {
     sweep: telemetry::Sweep,
     tiering: tiering::Tiering,
     reopening: reopen::Reopening,
+    /// How long compressing takes.
+    rates: Arc<crate::packing::Rates>,
 }
 
 impl Engine {

@@ -9,6 +9,7 @@ use cenote_policy::{PlaceRequest, place, place_copy};
 use super::Engine;
 use super::jobs::{CopyPart, What};
 use crate::codec::Encode;
+use crate::copying::{Copy, Part, Piece};
 use crate::journal::Kind;
 use crate::journal::record::encode_cut;
 use crate::map::Ext;
@@ -17,7 +18,7 @@ use crate::persist::{Cut, DrainItem, Stage};
 use crate::placing::{Action, Placing, Target, identity};
 use crate::sums::UNIT;
 use crate::undo::Change;
-use crate::work::{Copy, Job, Part, Work};
+use crate::work::{Job, Work};
 
 /// So often a cut without room is renewed at double the interval of the time before.
 const RENEWALS_QUICK: u32 = 5;
@@ -376,10 +377,10 @@ impl Engine {
                 self.cut_failed(cut, &error);
                 continue;
             };
-            let action = Action::Copy { dev, base: at.wrapping_sub(u64::from(hull.begin)) };
+            let action = Action::Copy { dev, base: at.wrapping_sub(u64::from(hull.begin)), packed: None };
             let placing = Placing { target: source.target, was: identity(&source.ext), action };
             parts.push(CopyPart { placing, reserved: (dev, at, padded), again: Some(source.again) });
-            work.push((part, at));
+            work.push(Piece { part, at, like: None });
         }
         if parts.is_empty() {
             return None;
@@ -388,19 +389,20 @@ impl Engine {
             cut.in_flight += 1;
         }
         let syncs = self.state.space.get(dev).forgets_unsynced().then(|| Arc::clone(&self.state.space.get(dev).syncs));
-        let work = Work::Copy(Copy { parts: work, target, syncs });
+        let work = Work::Copy(Copy { pieces: work, target, syncs, packing: self.packing_for(dev) });
         Some(self.start(What::Copy { cut, parts }, work))
     }
 
     /// The bytes of an extent, in whole checksum units.
     pub(super) fn part_of(&self, ext: &Ext) -> Option<Part> {
         let device: Arc<dyn Device> = self.state.space.get(ext.dev).device.clone()?;
-        let hull = ext.hull();
+        let seen = ext.trimmed();
         Some(Part {
             device,
-            offset: ext.run_offset.wrapping_add(u64::from(hull.begin)),
-            len: hull.len(),
-            sums: ext.hull_sums(hull).to_vec(),
+            offset: seen.run_offset,
+            len: seen.run_len,
+            sums: seen.sums().to_vec(),
+            packed: seen.packed().cloned(),
         })
     }
 

@@ -145,4 +145,5 @@ fn add(total: &mut Summary, one: &Summary) {
     total.errors += one.errors;
     total.flips += one.flips;
     total.jobs += one.jobs;
+    total.packed += one.packed;
 }

@@ -47,6 +47,7 @@ impl Sim {
         let result = survey(self.engine(), session, page);
         self.world.faults.pause(false);
         let found = result?;
+        self.summary.packed += found.packed;
         if let (Some(why), 0) = (found.refusals.first(), self.flips) {
             return Err(format!("refused though nothing was damaged: {why}"));
         }

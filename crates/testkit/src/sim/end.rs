@@ -91,7 +91,7 @@ impl Sim {
         let engine = self.engine();
         let expected = used_bytes(&found, engine);
         // Each copy is made of whole checksum units, whatever its neighbours share with it.
-        let copies: u64 = found.used.iter().map(|used| (used.kept().1 - used.kept().0).next_multiple_of(4096)).sum();
+        let copies: u64 = found.used.iter().map(|used| used.plain_len.next_multiple_of(4096)).sum();
         let Outcome::Ready(Response::Devices(devices)) = engine.handle(session, 0, Request::Devices) else {
             return Err("Devices must answer at once".into());
         };
@@ -104,10 +104,16 @@ impl Sim {
                     device.id, device.spec.name, device.used_bytes, device.reserved_bytes
                 ));
             }
-            if empty && device.used_bytes != 0 {
+            if device.packed_bytes > device.used_bytes || device.packed_bytes > device.unpacked_bytes {
                 return Err(format!(
-                    "LEAK: device {} has {} bytes in use, and the store is empty",
-                    device.id, device.used_bytes
+                    "device {}: {} bytes used, {} of them compressed from {}",
+                    device.id, device.used_bytes, device.packed_bytes, device.unpacked_bytes
+                ));
+            }
+            if empty && device.used_bytes + device.unpacked_bytes != 0 {
+                return Err(format!(
+                    "LEAK: device {} has {} bytes in use, and {} compressed, and the store is empty",
+                    device.id, device.used_bytes, device.unpacked_bytes
                 ));
             }
         }

@@ -11,9 +11,10 @@ use hashbrown::HashMap;
 
 use super::super::Engine;
 use super::super::jobs::{CopyPart, What};
+use crate::copying::{Copy, Piece};
 use crate::map::{Ext, NO_DEVICE};
 use crate::placing::{Action, Identity, Placing, Target, identity};
-use crate::work::{Copy, Job, Work};
+use crate::work::{Job, Work};
 
 /// Extents in one job.
 const PARTS_MAX: usize = 256;
@@ -249,7 +250,7 @@ impl Engine {
             let base = at.wrapping_sub(u64::from(hull.begin));
             let placing = Placing { target: relocation.target, was: identity(&ext), action: action(&relocation, base) };
             parts.push(CopyPart { placing, reserved: (dev, at, padded), again: None });
-            work.push((part, at));
+            work.push(Piece { part, at, like: None });
             relocations.push(relocation);
         }
         if parts.is_empty() {
@@ -257,7 +258,7 @@ impl Engine {
         }
         let slot = self.state.space.get(dev);
         let syncs = (!slot.is_volatile()).then(|| Arc::clone(&slot.syncs));
-        let copy = Copy { parts: work, target: device?, syncs };
+        let copy = Copy { pieces: work, target: device?, syncs, packing: self.packing_for(dev) };
         Some(self.start(What::Relocate { parts, relocations }, Work::Copy(copy)))
     }
 
@@ -272,8 +273,8 @@ impl Engine {
 fn action(relocation: &Relocation, base: u64) -> Action {
     let dev = relocation.dev;
     match relocation.how {
-        How::Promote => Action::Promote { dev, base },
-        How::Move => Action::Move { dev, base },
-        How::Copy => Action::Copy { dev, base },
+        How::Promote => Action::Promote { dev, base, packed: None },
+        How::Move => Action::Move { dev, base, packed: None },
+        How::Copy => Action::Copy { dev, base, packed: None },
     }
 }
