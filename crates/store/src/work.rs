@@ -26,13 +26,41 @@ pub struct JobDone {
 
 /// What a job does.
 pub(crate) enum Work {
-    SyncLog { file: Arc<Log> },
-    SyncDevices { devices: Vec<(Arc<dyn Device>, Arc<Syncs>)> },
+    SyncLog {
+        file: Arc<Log>,
+    },
+    SyncDevices {
+        devices: Vec<(Arc<dyn Device>, Arc<Syncs>)>,
+    },
     Copy(Copy),
-    MakeLog { meta: Arc<dyn MetaDir>, name: String, bytes: u64 },
-    WriteCheckpoint { meta: Arc<dyn MetaDir>, name: String, bytes: Vec<u8>, remove: Vec<String> },
-    Check { parts: Vec<Part> },
-    Reopen { devices: Arc<dyn Devices>, store: StoreId, id: DeviceId, spec: Box<DeviceSpec> },
+    MakeLog {
+        meta: Arc<dyn MetaDir>,
+        name: String,
+        bytes: u64,
+    },
+    WriteCheckpoint {
+        meta: Arc<dyn MetaDir>,
+        name: String,
+        bytes: Vec<u8>,
+        remove: Vec<String>,
+    },
+    Check {
+        parts: Vec<Part>,
+    },
+    Reopen {
+        devices: Arc<dyn Devices>,
+        store: StoreId,
+        id: DeviceId,
+        spec: Box<DeviceSpec>,
+    },
+    /// Makes a device, of that incarnation, or forgets it.
+    Change {
+        devices: Arc<dyn Devices>,
+        store: StoreId,
+        id: DeviceId,
+        spec: Box<DeviceSpec>,
+        incarnation: Option<u64>,
+    },
 }
 
 /// How it ended.
@@ -48,6 +76,8 @@ pub(crate) enum Done {
     Check(Vec<Option<String>>),
     /// The device and what its stamp says.
     Reopen(Result<(Arc<dyn Device>, Stamp)>),
+    /// The device, if one was to be made.
+    Change(Result<Option<Arc<dyn Device>>>),
 }
 
 impl Job {
@@ -60,7 +90,7 @@ impl Job {
             Work::MakeLog { .. } => Timed::MakeJournal,
             Work::WriteCheckpoint { .. } => Timed::Checkpoint,
             Work::Check { .. } => Timed::Verify,
-            Work::Reopen { .. } => Timed::Reopen,
+            Work::Reopen { .. } | Work::Change { .. } => Timed::Reopen,
         }
     }
     /// Does the I/O.
@@ -80,6 +110,10 @@ impl Job {
                 Done::WriteCheckpoint(write_checkpoint(meta.as_ref(), &name, &bytes, &remove))
             }
             Work::Reopen { devices, store, id, spec } => Done::Reopen(reopen(devices.as_ref(), store, id, &spec)),
+            Work::Change { devices, store, id, spec, incarnation } => Done::Change(match incarnation {
+                Some(incarnation) => make_stamped(devices.as_ref(), store, id, &spec, incarnation).map(Some),
+                None => devices.remove(store, id, &spec).map(|()| None),
+            }),
             Work::Check { parts } => {
                 let mut buffer = Vec::new();
                 Done::Check(
@@ -89,6 +123,20 @@ impl Job {
         };
         JobDone { id: self.id, result, seen }
     }
+}
+
+/// Makes a device and writes its stamp.
+pub(crate) fn make_stamped(
+    devices: &dyn Devices,
+    store: StoreId,
+    id: DeviceId,
+    spec: &DeviceSpec,
+    incarnation: u64,
+) -> Result<Arc<dyn Device>> {
+    let device = devices.open(store, id, spec, true)?.device;
+    let stamp = Stamp { store, device: id, incarnation };
+    device.write_at(0, &stamp.encode()).and_then(|()| device.sync())?;
+    Ok(device)
 }
 
 /// Opens a device that should be there.

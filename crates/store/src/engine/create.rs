@@ -130,6 +130,7 @@ impl Engine {
             pace: super::pace::Pace::default(),
             profiles: super::profile::Profiles::default(),
             reopening: super::reopen::Reopening::default(),
+            changes: super::changes::Changes::default(),
             rates: Arc::default(),
         };
         engine.update_clock();

@@ -154,6 +154,7 @@ impl Engine {
         }
         let mut batch: Vec<(Target, Ext)> = Vec::new();
         let mut bytes = 0;
+        let bytes_max = self.cut_job_bytes();
         let mut from = None;
         while let Some((target, dev)) = self.drain.queue.pop() {
             let Some(ext) = self.state.target_mut(target).cloned() else { continue };
@@ -168,7 +169,7 @@ impl Engine {
             from = Some((dev, durability));
             bytes += u64::from(ext.len);
             batch.push((target, ext));
-            if bytes >= self.settings.copy_bytes || batch.len() >= 1024 {
+            if bytes >= bytes_max || batch.len() >= 1024 {
                 break;
             }
         }

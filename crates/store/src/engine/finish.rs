@@ -65,6 +65,7 @@ impl Engine {
             (What::MakeLog { sequence }, Done::MakeLog(result)) => self.finish_make_log(sequence, result),
             (What::Checkpoint, Done::WriteCheckpoint(result)) => self.finish_checkpoint(result),
             (What::Reopen { dev }, Done::Reopen(result)) => self.finish_reopen(dev, result),
+            (What::Change(change), Done::Change(result)) => self.finish_change(*change, result),
             (What::Check(slice), Done::Check(results)) => self.finish_check(slice, results),
             _ => {}
         }

@@ -13,6 +13,11 @@ use crate::placing::{Identity, Placing};
 use crate::sums::UNIT;
 use crate::work::{Job, Work};
 
+/// Bytes of a pack of a tier in an object service that says nothing else.
+const PACK_BYTES: u64 = 16 << 20;
+/// Larger packs are filled by several jobs: what one of them takes is lost if it fails.
+const PACK_JOB_BYTES_MAX: u64 = 64 << 20;
+
 /// Jobs under way.
 #[derive(Default)]
 pub(super) struct Jobs {
@@ -67,6 +72,8 @@ pub(super) enum What {
         dev: u8,
     },
     Check(super::verify::Slice),
+    /// A device is made or forgotten.
+    Change(Box<super::changes::Change>),
 }
 
 pub(super) struct CopyPart {
@@ -105,8 +112,29 @@ impl Engine {
             .or_else(|| self.next_move())
             .or_else(|| self.next_checkpoint())
             .or_else(|| self.next_log())
+            .or_else(|| self.next_change())
             .or_else(|| self.next_check())
             .or_else(|| self.next_reopen())
+    }
+
+    /// Bytes of one job that copies to a device: each is synced by itself to an object service, so that it should fill a
+    /// pack.
+    pub(super) fn job_bytes(&self, dev: u8) -> u64 {
+        let slot = self.state.space.get(dev);
+        if !slot.forgets_unsynced() {
+            return self.settings.copy_bytes;
+        }
+        let pack = slot.spec.options.get("pack").and_then(|text| cenote_model::size::parse(text).ok());
+        let pack = pack.unwrap_or(PACK_BYTES).min(PACK_JOB_BYTES_MAX);
+        // What is compressed takes more to fill it.
+        let times = if slot.packed_bytes == 0 { 1 } else { (slot.unpacked_bytes / slot.packed_bytes).clamp(1, 4) };
+        self.settings.copy_bytes.max(pack * times)
+    }
+
+    /// The same for the copies of a cut, as long as their device is not known.
+    pub(super) fn cut_job_bytes(&self) -> u64 {
+        let dev = self.device_for(self.settings.copy_bytes, None, &[]);
+        dev.map_or(self.settings.copy_bytes, |dev| self.job_bytes(dev))
     }
 
     /// What a copy to a device needs to know in order to compress; `None` if it does not.

@@ -1,6 +1,7 @@
 //! The engine: requests in, answers and jobs out.
 
 mod apply;
+mod changes;
 mod checkpoint;
 mod create;
 mod destroy;
@@ -79,6 +80,7 @@ pub struct Engine {
     sweep: telemetry::Sweep,
     tiering: tiering::Tiering,
     reopening: reopen::Reopening,
+    changes: changes::Changes,
     /// How long compressing takes.
     rates: Arc<crate::packing::Rates>,
 }
@@ -147,9 +149,9 @@ impl Engine {
                 Outcome::Ready(Response::Done)
             }
             Request::Arrange { target, what, dry_run } => self.arrange(&target, what, dry_run),
-            Request::DeviceAdd { spec } => ready(self.device_add(session, &spec)),
+            Request::DeviceAdd { spec } => self.device_add(session, &spec).unwrap_or_else(failed),
             Request::DeviceDrain { name } => self.device_drain(&name),
-            Request::DeviceRemove { name } => ready(self.device_remove(session, &name)),
+            Request::DeviceRemove { name } => self.device_remove(session, &name).unwrap_or_else(failed),
             Request::Profile { name, measure_ms } => self.profile(&name, measure_ms),
             Request::Verify { target } => self.verify_begin(target),
             Request::Telemetry { hot } => ready(Ok(Response::Telemetry(Box::new(self.telemetry(hot))))),

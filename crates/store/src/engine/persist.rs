@@ -264,19 +264,20 @@ impl Engine {
     fn gather(&mut self, id: u64) -> Vec<Source> {
         let mut sources = Vec::new();
         let mut bytes = 0;
+        let bytes_max = self.cut_job_bytes();
         let Some(cut) = self.state.cuts.pending.get_mut(&id) else { return sources };
         let epoch = cut.epoch;
         let mut queue = std::mem::take(&mut cut.queue);
         let mut looked = 0;
         let shares = !self.state.containers.has_no_snapshots();
-        while bytes < self.settings.copy_bytes && sources.len() < PARTS_MAX && looked < 16 * PARTS_MAX {
+        while bytes < bytes_max && sources.len() < PARTS_MAX && looked < 16 * PARTS_MAX {
             let Some(item) = queue.pop_front() else { break };
             looked += 1;
             match item {
                 DrainItem::Fresh(mut fresh) => {
                     let room = PARTS_MAX - sources.len();
                     let before = sources.len();
-                    if let Some(from) = self.gather_fresh(fresh, epoch, room, &mut bytes, &mut sources) {
+                    if let Some(from) = self.gather_fresh(fresh, epoch, (room, bytes_max), &mut bytes, &mut sources) {
                         fresh.len -= from - fresh.offset;
                         fresh.offset = from;
                         queue.push_front(DrainItem::Fresh(fresh));
@@ -315,7 +316,7 @@ impl Engine {
         &self,
         fresh: crate::container::Fresh,
         cut_epoch: u64,
-        room: usize,
+        (room, bytes_max): (usize, u64),
         bytes: &mut u64,
         sources: &mut Vec<Source>,
     ) -> Option<u64> {
@@ -340,7 +341,7 @@ impl Engine {
         };
         let key = self.state.key_of(fresh.slot);
         for (taken, (at, ext)) in object.map.overlapping(fresh.offset, fresh.offset + fresh.len).enumerate() {
-            if taken >= room || *bytes >= self.settings.copy_bytes {
+            if taken >= room || *bytes >= bytes_max {
                 return Some(at.max(fresh.offset));
             }
             if !self.state.space.at_risk(ext) || ext.born >= container.cuts {
@@ -436,7 +437,7 @@ impl Engine {
     }
 
     /// Where placement would put so many bytes, if not on the `refused` devices.
-    fn device_for(
+    pub(super) fn device_for(
         &self,
         bytes: u64,
         moving: Option<(cenote_model::Durability, DeviceId)>,

@@ -129,7 +129,7 @@ impl Engine {
                 }
                 Err(error) => self.relocation_over(&relocation, Some(&error)),
             }
-            if bytes >= self.settings.copy_bytes || batch.len() >= PARTS_MAX {
+            if bytes >= self.job_bytes(relocation.dev) || batch.len() >= PARTS_MAX {
                 break;
             }
         }
