@@ -61,6 +61,8 @@ pub(crate) enum CopyFailure {
     Source(Error),
     /// The target did not take it.
     Target(Error),
+    /// It was to be copied only if it became smaller.
+    NoSmaller,
 }
 
 impl Part {
@@ -285,6 +287,9 @@ impl Run<'_> {
             self.watch.see(&part.device, false, n as usize, read).map_err(CopyFailure::Source)?;
             if let (0, None, Some(packing)) = (done, like, packing) {
                 method = packing.choose(&plain, &mut self.packer, self.watch.clock);
+                if packing.only_smaller && method.is_none() {
+                    return Err(CopyFailure::NoSmaller);
+                }
             }
             for unit in plain.chunks(UNIT as usize) {
                 let len = match (method, like, packing) {
@@ -300,6 +305,9 @@ impl Run<'_> {
             done += n;
         }
         (self.plain, self.packed) = (plain, packed);
+        if packing.is_some_and(|packing| packing.only_smaller) && at - to >= self.copy.room_of(part, None) {
+            return Err(CopyFailure::NoSmaller);
+        }
         let units = || lens.iter().enumerate();
         let is_plain = |(unit, len): (usize, &u32)| *len == (part.len - unit as u32 * UNIT).min(UNIT);
         let Some(method) = method.filter(|_| like.is_some() || !units().all(is_plain)) else { return Ok(None) };

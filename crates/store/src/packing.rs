@@ -83,6 +83,8 @@ pub(crate) struct Packing {
     pub speed: Speed,
     pub grain_bytes: u32,
     pub segment_bytes: u64,
+    /// What does not become smaller is not written at all.
+    pub only_smaller: bool,
     pub rates: Arc<Rates>,
 }
 
@@ -170,7 +172,7 @@ mod tests {
     fn packing(wanted: Compress, bandwidth: f64) -> Packing {
         let speed =
             Speed { read_bandwidth: bandwidth, write_bandwidth: bandwidth, ..Speed::usual(DeviceKind::Directory) };
-        Packing { wanted, speed, grain_bytes: 4096, segment_bytes: 1 << 30, rates: Arc::default() }
+        Packing { wanted, speed, grain_bytes: 4096, segment_bytes: 1 << 30, only_smaller: false, rates: Arc::default() }
     }
     fn floats() -> Vec<u8> {
         (0..32_768u32).flat_map(|i| (300.0 + (f64::from(i) * 0.01).sin()).to_le_bytes()).collect()

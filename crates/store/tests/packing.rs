@@ -220,3 +220,42 @@ fn snapshots_share_what_is_compressed() {
     let disk = device(&mut world, "disk");
     assert_eq!((disk.used_bytes, disk.unpacked_bytes), (0, 0));
 }
+
+#[test]
+fn what_programs_wrote_there_is_compressed_when_it_is_idle() {
+    let mut world = World::new(&config("zstd"));
+    let container = world.container("c", Durability::Bypass);
+    let contents = [floats(0, 2 * MIB + 99), noise(4, MIB), floats(5, 4096)];
+    let keys: Vec<ObjectKey> = (0..3).map(|n| object(container, n)).collect();
+    for (key, content) in keys.iter().zip(&contents) {
+        world.must(vec![Update::ObjectCreate { key: *key, block_shift: 12 }]);
+        world.write(*key, 0, content).unwrap();
+    }
+    world.flush(FlushTarget::Store).unwrap();
+    let plain = device(&mut world, "disk");
+    assert_eq!(plain.unpacked_bytes, 0, "programs write plain bytes");
+    world.clock.advance_ns(16_000_000_000);
+    let packed = device(&mut world, "disk");
+    assert!((2 * MIB as u64..2 * MIB as u64 + 65_536).contains(&packed.unpacked_bytes), "{packed:?}");
+    assert!(packed.used_bytes < plain.used_bytes - MIB as u64, "{} then {}", plain.used_bytes, packed.used_bytes);
+    assert_eq!(packed.reserved_bytes, 0);
+    for round in 0..2 {
+        for (key, content) in keys.iter().zip(&contents) {
+            assert!(&world.read(*key).unwrap() == content, "round {round}");
+        }
+        world.power_loss(Keep::Nothing);
+        world.open().unwrap();
+    }
+    // What cannot be compressed is not tried over and over.
+    let moved = |world: &mut World| match world.ask(Request::Stats) {
+        Response::Stats(stats) => stats.moved_bytes,
+        other => panic!("{other:?}"),
+    };
+    let before = moved(&mut world);
+    for _ in 0..10 {
+        world.clock.advance_ns(20_000_000_000);
+        world.settle();
+    }
+    assert_eq!(moved(&mut world), before);
+    assert!(world.verify().findings.is_empty());
+}

@@ -355,8 +355,20 @@ impl Reader<'_> {
             }
             *packed = Some(found);
         }
-        let mut ext =
-            Ext { run_offset, copy_base, many: None, sum: 0, run_len, skip, len, born, dev, copy, is_packed: false };
+        let mut ext = Ext {
+            run_offset,
+            copy_base,
+            many: None,
+            sum: 0,
+            run_len,
+            skip,
+            len,
+            born,
+            dev,
+            copy,
+            is_packed: false,
+            is_dense: false,
+        };
         let [home, at_copy] = packed;
         ext.set_run(&sums, home, at_copy);
         Ok((offset, ext))

@@ -131,6 +131,7 @@ impl Engine {
             profiles: super::profile::Profiles::default(),
             reopening: super::reopen::Reopening::default(),
             changes: super::changes::Changes::default(),
+            repacking: super::repack::Repacking::default(),
             rates: Arc::default(),
         };
         engine.update_clock();

@@ -62,6 +62,10 @@ impl Engine {
                     self.relocation_over(relocation, error.as_ref());
                 }
             }
+            (What::Repack { parts }, Done::Copy(results, sync_failed)) => {
+                self.look_at_target(sync_failed, &parts);
+                self.finish_repack(parts, results);
+            }
             (What::MakeLog { sequence }, Done::MakeLog(result)) => self.finish_make_log(sequence, result),
             (What::Checkpoint, Done::WriteCheckpoint(result)) => self.finish_checkpoint(result),
             (What::Reopen { dev }, Done::Reopen(result)) => self.finish_reopen(dev, result),
@@ -138,6 +142,11 @@ impl Engine {
         }
     }
 
+    /// What was copied on nobody's account is where it was to be.
+    pub(super) fn finish_relocation(&mut self, parts: Vec<CopyPart>, results: Vec<Copied>) {
+        self.finish_copy(Purpose::Relocate, parts, results);
+    }
+
     /// Gives what went wrong, if something did.
     fn finish_copy(&mut self, purpose: Purpose, mut parts: Vec<CopyPart>, results: Vec<Copied>) -> Option<Error> {
         self.settle_room(&mut parts, &results);
@@ -168,6 +177,7 @@ impl Engine {
                     self.give_back(&part);
                     self.again(cut, &part); // it changed meanwhile: look again
                 }
+                Err(CopyFailure::NoSmaller) => self.give_back(&part),
                 Err(CopyFailure::Source(_)) if !matches!(part.placing.target, Target::Live { .. }) => {
                     // Overwritten since, and not to be read: a later cut does not need it.
                     self.give_back(&part);
@@ -280,6 +290,7 @@ impl Engine {
     fn copy_failed(&mut self, part: &CopyPart, failure: CopyFailure) -> Error {
         let subject = self.subject(part.placing.target, part.placing.was.3);
         match failure {
+            CopyFailure::NoSmaller => Error::new(ErrorKind::Internal, subject).because("it was not to be compressed"),
             CopyFailure::Source(error) => {
                 if let Target::Live { key, offset } = part.placing.target {
                     self.add_finding(key, offset, part.placing.was.3, part.placing.was.0, error.cause());

@@ -57,6 +57,10 @@ pub(super) enum What {
         parts: Vec<CopyPart>,
         relocations: Vec<super::tiering::Relocation>,
     },
+    /// What is compressed where it is.
+    Repack {
+        parts: Vec<CopyPart>,
+    },
     /// What is written again in place for a cut.
     Rewrite {
         cut: u64,
@@ -115,6 +119,7 @@ impl Engine {
             .or_else(|| self.next_change())
             .or_else(|| self.next_check())
             .or_else(|| self.next_reopen())
+            .or_else(|| self.next_repack())
     }
 
     /// Bytes of one job that copies to a device: each is synced by itself to an object service, so that it should fill a
@@ -147,6 +152,7 @@ impl Engine {
             speed: slot.speed.unwrap_or_else(|| Speed::usual(slot.spec.kind)),
             grain_bytes: slot.unit_bytes,
             segment_bytes: slot.segment_bytes,
+            only_smaller: false,
             rates: Arc::clone(&self.rates),
         })
     }

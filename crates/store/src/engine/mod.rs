@@ -18,6 +18,7 @@ mod persist;
 mod profile;
 mod read;
 mod reopen;
+mod repack;
 mod rewrite;
 mod session;
 mod snapshot;
@@ -81,6 +82,7 @@ pub struct Engine {
     tiering: tiering::Tiering,
     reopening: reopen::Reopening,
     changes: changes::Changes,
+    repacking: repack::Repacking,
     /// How long compressing takes.
     rates: Arc<crate::packing::Rates>,
 }

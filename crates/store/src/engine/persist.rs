@@ -496,7 +496,7 @@ impl Engine {
         slot.is_some_and(|slot| self.state.space.get(slot).state == cenote_model::DeviceState::Draining)
     }
 
-    fn take_each(&mut self, dev: u8, lens: &[u32]) -> Vec<u64> {
+    pub(super) fn take_each(&mut self, dev: u8, lens: &[u32]) -> Vec<u64> {
         let slot = self.state.space.get_mut(dev);
         let padded: Vec<u64> = lens.iter().map(|len| slot.padded(u64::from(*len))).collect();
         let total: u64 = padded.iter().sum();

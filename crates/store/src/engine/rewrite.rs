@@ -273,7 +273,7 @@ impl Engine {
             }
             let subject = self.subject(target, ext.len);
             let device = self.state.space.get(dev).spec.name.clone();
-            let (CopyFailure::Source(error) | CopyFailure::Target(error)) = what;
+            let (CopyFailure::Source(error) | CopyFailure::Target(error)) = what else { continue };
             failure = Some(
                 Error::new(error.kind(), subject)
                     .because(format!("writing it again to `{device}`, a sync of which failed: {}", error.cause()))

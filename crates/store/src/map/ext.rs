@@ -39,6 +39,8 @@ pub(crate) struct Ext {
     pub copy: u8,
     /// Either place is compressed: [`Ext::many`] says how.
     pub is_packed: bool,
+    /// It was tried to compress it where it is, and nothing came of it. Not kept on media.
+    pub is_dense: bool,
 }
 
 /// What views into one run have in common.
@@ -115,6 +117,7 @@ impl Ext {
             dev,
             copy: NO_DEVICE,
             is_packed: false,
+            is_dense: false,
         };
         let packed = if let Encoding::Packed(packed) = &extent.encoding { Some(Arc::clone(packed)) } else { None };
         ext.set_run(extent.sums.as_slice(), packed, None);
