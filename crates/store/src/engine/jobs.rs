@@ -132,7 +132,7 @@ impl Engine {
         let pack = slot.spec.options.get("pack").and_then(|text| cenote_model::size::parse(text).ok());
         let pack = pack.unwrap_or(PACK_BYTES).min(PACK_JOB_BYTES_MAX);
         // What is compressed takes more to fill it.
-        let times = if slot.packed_bytes == 0 { 1 } else { (slot.unpacked_bytes / slot.packed_bytes).clamp(1, 4) };
+        let times = slot.unpacked_bytes.checked_div(slot.packed_bytes).unwrap_or(1).clamp(1, 4);
         self.settings.copy_bytes.max(pack * times)
     }
 
