@@ -12,6 +12,7 @@ mod hdf5;
 mod index;
 mod measure;
 mod metadata;
+mod packing;
 mod places;
 mod reference;
 mod telemetry;
@@ -52,6 +53,7 @@ const BENCHES: &[Bench] = &[
     ("telemetry.put_4k", telemetry::puts),
     ("telemetry.put_4k_waited", telemetry::puts_waited_for),
     ("hdf5.write_1m", hdf5::both),
+    ("packed", packing::packing),
 ];
 
 /// The allocator of the daemon, for both sides of what is compared.
