@@ -82,7 +82,9 @@ pub struct Advice {
 impl Advice {
     /// Seconds won by files.
     pub fn gain_s(&self) -> f64 {
-        self.items.iter().filter(|item| item.tier.is_some()).map(|item| item.gain_s().max(0.0)).sum()
+        let gains = self.items.iter().filter(|item| item.tier.is_some()).map(|item| item.gain_s().max(0.0));
+        // The sum of none is -0.
+        gains.sum::<f64>().max(0.0)
     }
     /// Bytes of the machine's memory that become free.
     pub fn freed_bytes(&self) -> u64 {

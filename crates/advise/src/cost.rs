@@ -10,7 +10,7 @@ const CALL_NS: f64 = 300.0;
 /// What a flush costs besides writing, where bytes are copied to a persistent tier for it.
 const FLUSH_NS: f64 = 100e3;
 /// What follows each other is read ahead and written behind in pieces of so many bytes.
-const PIECE_BYTES: f64 = (256 << 10) as f64;
+pub(crate) const PIECE_BYTES: f64 = (256 << 10) as f64;
 /// What lies in an object service is fetched in pieces of so many bytes.
 const FETCH_BYTES: u64 = 4 << 20;
 
@@ -56,13 +56,15 @@ pub fn file_seconds(file: &FileUse, tier: &DeviceView, tiers: &[DeviceView]) -> 
     }
     let mut ns = side_ns(&file.reads, tier, speed.read_latency_ns, speed.read_bandwidth)
         + side_ns(&file.writes, tier, speed.write_latency_ns, speed.write_bandwidth);
-    if file.syncs > 0 {
+    // What is deleted in the end need not be durable, whatever the program believes.
+    let syncs = if file.is_temporary() { 0 } else { file.waits_for_media() };
+    if syncs > 0 {
         if tier.kind.is_persistent() {
-            ns += file.syncs as f64 * speed.write_latency_ns;
+            ns += syncs as f64 * speed.write_latency_ns;
         } else {
             // Nothing is durable in volatile memory: each sync waits for the fastest tier that is.
             let below = fastest(tiers, |other| other.takes(true) && !other.kind.is_object())?;
-            ns += file.syncs as f64 * (FLUSH_NS + below.speed.write_latency_ns);
+            ns += syncs as f64 * (FLUSH_NS + below.speed.write_latency_ns);
             ns += file.writes.bytes as f64 * 1e9 / below.speed.write_bandwidth;
         }
     }

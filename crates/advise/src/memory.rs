@@ -7,7 +7,7 @@ use cenote_model::DeviceKind;
 use cenote_policy::{DeviceView, speed_preset};
 use cenote_tally::MemoryUse;
 
-use crate::cost::fastest;
+use crate::cost::{PIECE_BYTES, fastest};
 
 const PAGE_BYTES: f64 = 4096.0;
 /// Objects that were seen in fewer samples are not judged.
@@ -22,14 +22,16 @@ pub(crate) fn now_seconds(memory: &MemoryUse, tiers: &[DeviceView]) -> f64 {
     memory.touched_bytes as f64 / speed.read_bandwidth
 }
 
-/// The same on a tier, mapped: each page that is touched has to be fetched. `None`: it cannot be there, or would not leave
+/// The same on a tier, mapped: each page that is touched has to be fetched, where somebody went all over an object in pieces.
+/// `None`: it cannot be there, or would not leave
 /// the machine's memory.
 pub(crate) fn there_seconds(memory: &MemoryUse, tier: &DeviceView, tiers: &[DeviceView]) -> Option<f64> {
     if !tier.takes(false) || tier.kind.is_object() || tier.kind == DeviceKind::SharedMemory {
         return None;
     }
-    let touched = memory.touched_bytes as f64;
-    let more = touched / tier.speed.read_bandwidth + touched / PAGE_BYTES * tier.speed.read_latency_ns / 1e9;
+    let (touched, swept) = (memory.touched_bytes as f64, memory.swept_bytes.min(memory.touched_bytes) as f64);
+    let waits = (touched - swept) / PAGE_BYTES + swept / PIECE_BYTES;
+    let more = touched / tier.speed.read_bandwidth + waits * tier.speed.read_latency_ns / 1e9;
     Some(now_seconds(memory, tiers) + more)
 }
 

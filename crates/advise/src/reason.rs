@@ -27,15 +27,20 @@ fn side_words(side: &Side, what: &str) -> Option<String> {
     let mean = side.bytes / side.accesses;
     let again = side.bytes as f64 / side.unique_bytes().max(1) as f64;
     let again = if again >= 1.5 { format!(", {again:.1} times over") } else { String::new() };
-    Some(format!("{} {} {what} of {}{again}", side.accesses, pattern(side), human(mean)))
+    if side.accesses == 1 {
+        return Some(format!("1 {what} of {}{again}", human(mean)));
+    }
+    Some(format!("{} {} {what}s of {}{again}", side.accesses, pattern(side), human(mean)))
 }
 
 /// Of a file.
 pub(crate) fn of_file(file: &FileUse, item: &Item, tier: Option<usize>, tiers: &[DeviceView], room: &[u64]) -> String {
     let mut words: Vec<String> =
-        [side_words(&file.reads, "reads"), side_words(&file.writes, "writes")].into_iter().flatten().collect();
-    if file.syncs > 0 {
-        words.push(format!("{} syncs", file.syncs));
+        [side_words(&file.reads, "read"), side_words(&file.writes, "write")].into_iter().flatten().collect();
+    match file.waits_for_media() {
+        0 => {}
+        1 => words.push("1 sync".into()),
+        syncs => words.push(format!("{syncs} syncs")),
     }
     let best =
         item.there_s.iter().enumerate().filter_map(|(at, s)| Some((at, (*s)?))).min_by(|a, b| a.1.total_cmp(&b.1));
@@ -81,7 +86,7 @@ pub(crate) fn of_memory(memory: &MemoryUse, tier: Option<usize>, wall_s: f64) ->
         words.push("none lived long enough to be sampled".into());
     } else {
         let share = touched_share(memory) * 100.0;
-        words.push(format!("{share:.0}% of the pages touched between two samples ({} samples)", memory.samples));
+        words.push(format!("{share:.0}% of the pages touched between two samples ({} seen)", memory.samples));
         if memory.is_shared_out {
             words.push("estimated: shared a mapping".into());
         }

@@ -55,11 +55,11 @@ pub fn policy_text(advice: &Advice, tiers: &[DeviceView]) -> Result<Rules> {
     for (pattern, files) in alike {
         let said: Vec<(f64, Saying)> =
             files.iter().map(|(file, item)| (item.gain_s(), saying(&file.path, file, item, tiers))).collect();
-        let same = |saying: &Saying| (saying.tiers.clone(), saying.is_scratch);
-        if files.len() >= LIKE_LEAST && said.iter().all(|(_, other)| same(other) == same(&said[0].1)) {
+        let is_scratch = said[0].1.is_scratch;
+        if files.len() >= LIKE_LEAST && said.iter().all(|(_, other)| other.is_scratch == is_scratch) {
             let gain: f64 = said.iter().map(|(gain, _)| gain).sum();
             let comment = format!("{} files, {gain:.3} s less", files.len());
-            sayings.push((gain, Saying { pattern, comment, ..said[0].1.clone() }));
+            sayings.push((gain, Saying { pattern, comment, ..usual(&said).clone() }));
         } else {
             sayings.extend(said);
         }
@@ -72,6 +72,13 @@ pub fn policy_text(advice: &Advice, tiers: &[DeviceView]) -> Result<Rules> {
     let text = written(&sayings);
     check(&text, tiers)?;
     Ok(Rules { text, files: sayings.len(), left_out })
+}
+
+/// What is said of most. Who finds no room on the first of its tiers goes to the next.
+fn usual(said: &[(f64, Saying)]) -> &Saying {
+    let alike = |one: &Saying| said.iter().filter(|(_, other)| other.tiers == one.tiers).count();
+    let most = said.iter().map(|(_, saying)| saying).max_by_key(|saying| alike(saying));
+    most.unwrap_or(&said[0].1)
 }
 
 /// The path with `*` in the place of numbers of its last part.

@@ -191,7 +191,8 @@ impl FileSlot {
         size.store(size.load(Relaxed).wrapping_add(count), Relaxed);
 
         let stride = offset.wrapping_sub(stream.last_offset.load(Relaxed)) as i64;
-        if offset == stream.expected.load(Relaxed) {
+        // Whoever begins anew reads on from there.
+        if offset == stream.expected.load(Relaxed) || offset == 0 {
             self.bump(fields[3], count);
         } else if stride != 0 && stride == stream.stride.load(Relaxed) {
             self.bump(fields[4], count);

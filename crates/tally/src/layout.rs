@@ -54,6 +54,8 @@ pub enum HeaderField {
     Forked,
     /// Large memory objects that live now.
     LiveObjects,
+    /// How often a file was mapped.
+    FilesMapped,
 }
 
 /// What may be said of a file, as bits.
@@ -74,8 +76,10 @@ pub mod file_flag {
     pub const GROUP: u64 = 64;
     /// Was opened for direct I/O.
     pub const DIRECT: u64 = 128;
+    /// Was opened so that each write is on media before it returns.
+    pub const SYNCED: u64 = 256;
     /// All bits that there are.
-    pub const ALL: u64 = 255;
+    pub const ALL: u64 = 511;
 }
 
 /// By what memory was asked for, as bits.

@@ -136,6 +136,15 @@ pub struct ProcessTally {
     pub live: Vec<LiveObject>,
 }
 
+/// Bytes of the header.
+pub const HEADER_BYTES: usize = SLOT_WORDS * 8;
+
+/// True if the header says that there are memory objects or mapped files, whose use only samples show.
+pub fn wants_samples(header: &[u8; HEADER_BYTES]) -> bool {
+    let is_set = |field: HeaderField| header[field as usize * 8..][..8].iter().any(|byte| *byte != 0);
+    is_set(HeaderField::LiveObjects) || is_set(HeaderField::FilesMapped)
+}
+
 /// Reads a tally.
 pub fn read(bytes: &[u8]) -> Result<ProcessTally, Damage> {
     if bytes.len() != Tally::BYTES {

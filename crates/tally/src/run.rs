@@ -51,6 +51,11 @@ impl FileUse {
     pub fn is_temporary(&self) -> bool {
         self.is(file_flag::CREATED) && self.is(file_flag::DELETED)
     }
+    /// How often something had to be on media before the program went on.
+    pub fn waits_for_media(&self) -> u64 {
+        let each = if self.is(file_flag::SYNCED) { self.writes.accesses } else { 0 };
+        self.syncs.saturating_add(each)
+    }
     /// Seconds that the program spent in calls on it.
     pub fn seconds(&self) -> f64 {
         let ns = self.reads.ns as f64 + self.writes.ns as f64 + self.sync_ns as f64 + self.other_ns as f64;
@@ -108,6 +113,8 @@ pub struct MemoryUse {
     pub sampled_bytes: u64,
     /// Of those the bytes of pages that had been touched since the sample before.
     pub touched_bytes: u64,
+    /// Of those the bytes of samples in which at least half of an object was touched: somebody went all over it.
+    pub swept_bytes: u64,
     /// True if objects shared a mapping with other memory, by whose bytes what was touched was divided.
     pub is_shared_out: bool,
 }
@@ -123,6 +130,7 @@ impl MemoryUse {
             (&mut self.samples, other.samples),
             (&mut self.sampled_bytes, other.sampled_bytes),
             (&mut self.touched_bytes, other.touched_bytes),
+            (&mut self.swept_bytes, other.swept_bytes),
         ] {
             *sum = sum.saturating_add(more);
         }
@@ -164,7 +172,8 @@ impl Run {
         self.objects_missed = self.objects_missed.saturating_add(process.objects_missed);
         for file in &process.files {
             // Opened, looked at, closed: nothing to place.
-            if file.reads.accesses + file.writes.accesses + file.mapped_bytes + file.syncs > 0 || file.is_temporary() {
+            let used = file.reads.accesses.max(file.writes.accesses).max(file.mapped_bytes).max(file.syncs);
+            if used > 0 || file.is(file_flag::DELETED) {
                 self.add_file(file);
             }
         }

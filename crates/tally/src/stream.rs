@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64};
 pub struct Stream {
     /// 1 + the slot of its file; 0: none that is counted.
     slot: AtomicU32,
-    ticks: AtomicU32,
+    /// Accesses that were timed; that are not before the next one is; that were not since.
+    known: AtomicU32,
+    skips: AtomicU32,
+    skipped: AtomicU32,
     position: AtomicU64,
     /// Where the next access begins if it follows the one before.
     pub(crate) expected: AtomicU64,
@@ -21,7 +24,9 @@ impl Stream {
     pub const fn new() -> Self {
         Self {
             slot: AtomicU32::new(0),
-            ticks: AtomicU32::new(0),
+            known: AtomicU32::new(0),
+            skips: AtomicU32::new(0),
+            skipped: AtomicU32::new(0),
             position: AtomicU64::new(0),
             expected: AtomicU64::new(0),
             last_offset: AtomicU64::new(0),
@@ -37,7 +42,9 @@ impl Stream {
     /// Begins anew, with a file or none.
     pub fn set(&self, slot: Option<usize>) {
         self.slot.store(slot.map_or(0, |slot| slot as u32 + 1), Relaxed);
-        self.ticks.store(0, Relaxed);
+        for word in [&self.known, &self.skips, &self.skipped] {
+            word.store(0, Relaxed);
+        }
         self.stride.store(0, Relaxed);
         self.is_streamed.store(false, Relaxed);
         for word in [&self.position, &self.expected, &self.last_offset, &self.pending] {
@@ -48,7 +55,7 @@ impl Stream {
     pub fn copy_from(&self, other: &Self) {
         self.slot.store(other.slot.load(Relaxed), Relaxed);
         self.stride.store(other.stride.load(Relaxed), Relaxed);
-        self.ticks.store(0, Relaxed);
+        self.skipped.store(0, Relaxed);
         self.position.store(other.position.load(Relaxed), Relaxed);
         self.expected.store(other.expected.load(Relaxed), Relaxed);
         self.last_offset.store(other.last_offset.load(Relaxed), Relaxed);
@@ -81,20 +88,33 @@ impl Stream {
         self.pending.store(all - due, Relaxed);
         due
     }
-    /// For how many accesses the time of the next one is to count: all of the first 64 are timed, then every eighth, and
-    /// long ones always. 0: it need not be timed.
+    /// It stands there, and whoever reads or writes goes on from there.
+    pub fn begin_at(&self, position: u64) {
+        self.position.store(position, Relaxed);
+        self.expected.store(position, Relaxed);
+    }
+    /// For how many accesses the time of the next one is to count: itself and those before it that were not timed; 0: it
+    /// need not be timed. Long ones always are.
     pub fn weight(&self, bytes: usize) -> u64 {
         const LONG_BYTES: usize = 1 << 16;
         if bytes >= LONG_BYTES {
             return 1;
         }
-        let tick = self.ticks.load(Relaxed);
-        self.ticks.store(tick.wrapping_add(1).max(64 * u32::from(tick >= 64)), Relaxed);
-        match tick {
-            0..64 => 1,
-            tick if tick % 8 == 0 => 8,
-            _ => 0,
+        let skipped = self.skipped.load(Relaxed);
+        if skipped < self.skips.load(Relaxed) {
+            self.skipped.store(skipped + 1, Relaxed);
+            return 0;
         }
+        self.skipped.store(0, Relaxed);
+        u64::from(skipped) + 1
+    }
+    /// An access took so long. How many are skipped next depends on that alone, so the estimate has no bias: after the
+    /// first 64, seven when it was quick, none when timing is nothing beside it.
+    pub fn timed(&self, ns: u64) {
+        const QUICK_NS: u64 = 4000;
+        let known = self.known.load(Relaxed);
+        self.known.store(known.saturating_add(1), Relaxed);
+        self.skips.store(if known >= 64 && ns < QUICK_NS { 7 } else { 0 }, Relaxed);
     }
 }
 

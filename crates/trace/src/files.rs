@@ -36,6 +36,7 @@ pub fn opened(fd: c_int, flags: c_int, ns: u64) {
         (flags & libc::O_CREAT != 0 && size_bytes == 0, file_flag::CREATED),
         (flags & libc::O_TRUNC != 0, file_flag::TRUNCATED),
         (flags & libc::O_DIRECT != 0, file_flag::DIRECT),
+        (flags & (libc::O_DSYNC | libc::O_SYNC) != 0, file_flag::SYNCED),
         // Without a name from the start.
         (flags & libc::O_TMPFILE == libc::O_TMPFILE, file_flag::CREATED | file_flag::DELETED),
     ];
@@ -45,7 +46,7 @@ pub fn opened(fd: c_int, flags: c_int, ns: u64) {
     if flags & libc::O_APPEND != 0
         && let Some(stream) = tracer::any_stream(fd)
     {
-        stream.seek(size_bytes);
+        stream.begin_at(size_bytes);
     }
 }
 
@@ -57,10 +58,15 @@ pub fn inherited(fd: c_int) {
         return;
     }
     opened(fd, flags as c_int & libc::O_APPEND, 0);
-    if let Some((_, stream)) = tracer::stream(fd)
-        && let Some(position) = kernel::position_of(fd)
+    let (Some((tally, stream)), Some(position)) = (tracer::stream(fd), kernel::position_of(fd)) else { return };
+    stream.begin_at(stream.position().max(position));
+    let may_write = flags as c_int & libc::O_ACCMODE != libc::O_RDONLY;
+    if may_write
+        && let Some(slot) = stream.slot()
+        && kernel::stat_of(fd).is_some_and(|stat| stat.st_size == 0)
     {
-        stream.seek(stream.position().max(position));
+        // A shell has made it, or there is nothing in it that anybody could miss.
+        tally.files[slot].flag(file_flag::CREATED);
     }
 }
 

@@ -122,15 +122,7 @@ pub fn mapped_file(path: &CStr, bytes: usize) -> Option<*mut c_void> {
         if libc::syscall(libc::SYS_fallocate, fd, 0_i64, 0_i64, bytes) == 0 {
             let access = libc::PROT_READ | libc::PROT_WRITE;
             // Whole words: what is narrower leaves the rest of the last argument, on the stack, to chance.
-            at = libc::syscall(
-                libc::SYS_mmap,
-                0_i64,
-                bytes,
-                i64::from(access),
-                i64::from(libc::MAP_SHARED),
-                fd,
-                0_i64,
-            );
+            at = libc::syscall(libc::SYS_mmap, 0_i64, bytes, i64::from(access), i64::from(libc::MAP_SHARED), fd, 0_i64);
         }
         libc::syscall(libc::SYS_close, fd);
         // Errors are small negative numbers of the C library, -1.

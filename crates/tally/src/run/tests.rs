@@ -84,7 +84,7 @@ fn what_is_counted_is_read() {
     let file = &process.files[0];
     assert_eq!((file.path.as_str(), file.size_bytes), ("/data/a", 900 * 4096 + 100));
     assert_eq!((file.writes.accesses, file.writes.bytes, file.writes.sequential), (4, 16_384, 4));
-    assert_eq!((file.reads.accesses, file.reads.strided, file.reads.sequential), (7, 2, 0));
+    assert_eq!((file.reads.accesses, file.reads.strided, file.reads.sequential), (7, 2, 1));
     assert_eq!((file.bursts, file.switches), (2, 1));
     assert_eq!(file.writes.unique_bytes(), 16_384);
     assert_eq!(process.memory[0].live_bytes_max, 3 << 20);

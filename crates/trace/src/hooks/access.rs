@@ -30,7 +30,11 @@ fn counted(
     let done = call();
     if done > 0 {
         let now_ns = if weight == 0 { kernel::coarse_ns() } else { kernel::now_ns() };
-        let ns = if weight == 0 { 0 } else { now_ns.saturating_sub(begin) * weight };
+        let ns = if weight == 0 { 0 } else { now_ns.saturating_sub(begin) };
+        if weight > 0 {
+            stream.timed(ns);
+        }
+        let ns = ns * weight;
         let bytes = done as u64;
         let offset = at.map_or_else(|| stream.position(), |at| at as u64);
         if at.is_none() {

@@ -252,6 +252,7 @@ fn mapped(address: *mut c_void, len: size_t, access: c_int, flags: c_int, fd: c_
         && let Some((tally, stream)) = tracer::stream(fd)
         && let Some(slot) = stream.slot()
     {
+        tally.add_header(cenote_tally::HeaderField::FilesMapped, 1);
         tally.files[slot].mapped(len as u64, flags & libc::MAP_SHARED != 0 && access & libc::PROT_WRITE != 0);
     }
     address

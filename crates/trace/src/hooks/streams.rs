@@ -47,8 +47,11 @@ fn moved(stream: *mut FILE, is_write: bool, size: size_t, call: impl FnOnce() ->
     let weight = counted.weight(0);
     let begin = if weight == 0 { 0 } else { kernel::now_ns() };
     let done = call();
-    let ns = if weight == 0 { 0 } else { kernel::now_ns().saturating_sub(begin) * weight };
-    files::buffered(tally, counted, is_write, (done * size) as u64, ns);
+    let ns = if weight == 0 { 0 } else { kernel::now_ns().saturating_sub(begin) };
+    if weight > 0 {
+        counted.timed(ns);
+    }
+    files::buffered(tally, counted, is_write, (done * size) as u64, ns * weight);
     done
 }
 
