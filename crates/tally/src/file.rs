@@ -64,7 +64,7 @@ pub struct Access {
     pub bytes: u64,
     /// What it took, times the accesses that it stands for.
     pub ns: u64,
-    /// The monotonic clock; coarse is good enough.
+    /// The monotonic clock, coarse or fine; 0: not looked at, as for most of many quick accesses.
     pub now_ns: u64,
     /// So many accesses one after the other; 1 but for what could not be seen one by one.
     pub count: u64,
@@ -201,6 +201,21 @@ impl FileSlot {
         stream.last_offset.store(offset, Relaxed);
         stream.expected.store(end, Relaxed);
 
+        if now_ns != 0 {
+            self.at(now_ns);
+        }
+        let direction = 1 + u64::from(is_write);
+        let before = self.get(Field::LastDirection);
+        if before != direction {
+            self.word(Field::LastDirection).store(direction, Relaxed);
+            self.bump(Field::Switches, u64::from(before != 0));
+        }
+        self.reaches(end);
+        self.see(is_write, offset, end);
+    }
+
+    /// Something is done to it at that time.
+    fn at(&self, now_ns: u64) {
         let last = self.get(Field::LastNs);
         if last == 0 {
             self.word(Field::FirstNs).store(now_ns, Relaxed);
@@ -211,14 +226,6 @@ impl FileSlot {
         if now_ns > last {
             self.word(Field::LastNs).store(now_ns, Relaxed);
         }
-        let direction = 1 + u64::from(is_write);
-        let before = self.get(Field::LastDirection);
-        if before != direction {
-            self.word(Field::LastDirection).store(direction, Relaxed);
-            self.bump(Field::Switches, u64::from(before != 0));
-        }
-        self.reaches(end);
-        self.see(is_write, offset, end);
     }
 
     /// Marks what was touched.

@@ -134,7 +134,7 @@ pub fn closing(fd: c_int) -> Option<(&'static Tally, usize)> {
     }
     stream.set(None);
     // A child that only closes what it inherited needs no tally of its own.
-    Some((tracer::tally()?, slot))
+    Some((tracer::own_tally()?, slot))
 }
 
 /// One descriptor became another.
@@ -183,7 +183,7 @@ pub fn stream_ends(fd: c_int, stream: &Stream) {
 
 /// The program ends, and streams are still open.
 pub fn all_streams_end() {
-    if tracer::is_borrowed() {
+    if tracer::is_borrowed() || tracer::own_tally().is_none() {
         return;
     }
     for (fd, stream) in tracer::streams().iter().enumerate() {

@@ -143,6 +143,12 @@ pub fn tally() -> Option<&'static Tally> {
     }
 }
 
+/// The tally, if this process has one already: what is not worth making one for.
+#[inline]
+pub fn own_tally() -> Option<&'static Tally> {
+    if STATE.load(Acquire) == ON { tally() } else { None }
+}
+
 /// Makes a tally of its own for a child of `fork`: the same open files, nothing counted.
 #[cold]
 fn own() -> Option<&'static Tally> {
@@ -213,9 +219,8 @@ pub fn copy_stream(from: c_int, to: c_int) {
 /// The program ends by itself.
 pub fn ended() {
     // Not of a child that counted nothing of its own.
-    if STATE.load(Acquire) == ON
-        && !is_borrowed()
-        && let Some(tally) = tally()
+    if !is_borrowed()
+        && let Some(tally) = own_tally()
     {
         tally.set_header(HeaderField::EndNs, kernel::now_ns());
     }

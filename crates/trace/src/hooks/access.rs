@@ -29,7 +29,7 @@ fn counted(
     let begin = if weight == 0 { 0 } else { kernel::now_ns() };
     let done = call();
     if done > 0 {
-        let now_ns = if weight == 0 { kernel::coarse_ns() } else { kernel::now_ns() };
+        let now_ns = if weight == 0 { 0 } else { kernel::now_ns() };
         let ns = if weight == 0 { 0 } else { now_ns.saturating_sub(begin) };
         if weight > 0 {
             stream.timed(ns);
