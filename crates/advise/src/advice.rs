@@ -159,7 +159,7 @@ fn judge_memory(run: &Run, tiers: &[DeviceView], room: &mut [u64], wall_s: f64) 
         .values()
         .map(|used| Recommendation {
             subject: Subject::Memory(used.clone()),
-            bytes: used.live_bytes_max,
+            bytes: memory::taken_bytes(used),
             tier: None,
             now_s: memory::now_seconds(used, tiers),
             there_s: memory::now_seconds(used, tiers),

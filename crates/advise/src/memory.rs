@@ -35,9 +35,22 @@ pub(crate) fn there_seconds(memory: &MemoryUse, tier: &DeviceView, tiers: &[Devi
     Some(now_seconds(memory, tiers) + more)
 }
 
+/// What holds less than this is not in anybody's way.
+const BYTES_LEAST: u64 = 64 << 10;
+
+/// Bytes that it takes: those that were seen in memory, or all if it was never looked at.
+pub(crate) fn taken_bytes(memory: &MemoryUse) -> u64 {
+    if memory.samples == 0 { memory.live_bytes_max } else { memory.resident_bytes_max }
+}
+
+/// True if hardly any of it was ever used, and so it takes no memory.
+pub(crate) fn is_empty(memory: &MemoryUse) -> bool {
+    taken_bytes(memory) < BYTES_LEAST
+}
+
 /// True if the object can leave memory for that many seconds more.
 pub(crate) fn is_bearable(memory: &MemoryUse, loss_s: f64, wall_s: f64) -> bool {
-    memory.samples >= SAMPLES_LEAST && loss_s <= wall_s * LOSS_SHARE
+    memory.samples >= SAMPLES_LEAST && !is_empty(memory) && loss_s <= wall_s * LOSS_SHARE
 }
 
 /// Of the pages that lived when samples were taken, the share that had been touched since the sample before.

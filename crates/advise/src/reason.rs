@@ -7,7 +7,7 @@ use cenote_tally::{FileUse, MemoryUse, file_flag};
 
 use crate::advice::is_input;
 use crate::choose::Item;
-use crate::memory::{SAMPLES_LEAST, touched_share};
+use crate::memory::{SAMPLES_LEAST, is_empty, touched_share};
 
 /// How accesses follow each other, by the share that was sequential or strided.
 pub(crate) fn pattern(side: &Side) -> &'static str {
@@ -92,6 +92,7 @@ pub(crate) fn of_memory(memory: &MemoryUse, tier: Option<usize>, wall_s: f64) ->
         }
         match tier {
             Some(_) => words.push("cold: memory becomes free".into()),
+            None if is_empty(memory) => words.push("never filled: it takes no memory".into()),
             None if memory.samples < SAMPLES_LEAST => words.push("too few samples to judge".into()),
             None => words.push(format!("too hot to leave memory for 1% of {wall_s:.1} s")),
         }

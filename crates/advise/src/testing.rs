@@ -38,6 +38,7 @@ pub(crate) fn memory(place: &str, mib: u64, touched_share: f64, samples: u64) ->
         made: 1,
         made_bytes: bytes,
         live_bytes_max: bytes,
+        resident_bytes_max: bytes,
         object_bytes_max: bytes,
         samples,
         sampled_bytes: bytes * samples,

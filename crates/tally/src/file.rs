@@ -1,6 +1,7 @@
 //! Counting what is done to a file.
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::compiler_fence;
 
 use crate::layout::{Keyed, SIZES, SLOT_WORDS, Word, size_class};
 use crate::{Stream, Tally, file_flag, text};
@@ -36,6 +37,11 @@ pub(crate) enum Field {
     MappedBytes,
     SeenReadShift,
     SeenWriteShift,
+    /// Those whose place and order could not be told, since somebody else was counting.
+    LooseReads,
+    LooseReadBytes,
+    LooseWrites,
+    LooseWriteBytes,
 }
 
 pub(crate) const READ_SIZES: usize = 32;
@@ -158,20 +164,47 @@ impl FileSlot {
         self.word(if is_write { Field::WriteNs } else { Field::ReadNs }).fetch_add(ns, Relaxed);
     }
 
-    /// Counts an access through a descriptor. False: it could not be counted.
-    pub fn access(&self, stream: &Stream, access: &Access) -> bool {
+    /// Counts an access through a descriptor. False: by number, bytes and time only, not by where it was. `is_alone`: the
+    /// process has one thread, so that only its own signal handlers can come between.
+    #[inline]
+    pub fn access(&self, stream: &Stream, access: &Access, is_alone: bool) -> bool {
         let lock = self.word(Field::Lock);
-        let mut spins = 0;
-        while lock.swap(1, Acquire) != 0 {
-            spins += 1;
-            if spins > SPINS {
+        if is_alone {
+            if lock.load(Relaxed) != 0 {
+                self.count_loosely(access);
                 return false;
             }
-            std::hint::spin_loop();
+            lock.store(1, Relaxed);
+            compiler_fence(SeqCst);
+        } else {
+            let mut spins = 0;
+            while lock.swap(1, Acquire) != 0 {
+                spins += 1;
+                if spins > SPINS {
+                    self.count_loosely(access);
+                    return false;
+                }
+                std::hint::spin_loop();
+            }
         }
         self.count(stream, access);
         lock.store(0, Release);
         true
+    }
+
+    #[cold]
+    fn count_loosely(&self, access: &Access) {
+        let (number, bytes) = if access.is_write {
+            (Field::LooseWrites, Field::LooseWriteBytes)
+        } else {
+            (Field::LooseReads, Field::LooseReadBytes)
+        };
+        self.word(number).fetch_add(access.count, Relaxed);
+        self.word(bytes).fetch_add(access.bytes, Relaxed);
+        if access.ns != 0 {
+            self.access_time(access.is_write, access.ns);
+        }
+        self.reaches(access.offset.saturating_add(access.bytes));
     }
 
     fn count(&self, stream: &Stream, access: &Access) {
@@ -285,10 +318,11 @@ fn every_second(bits: u64) -> u64 {
 }
 
 impl Tally {
-    /// Counts an access through a descriptor, if its file is counted at all.
-    pub fn access(&self, stream: &Stream, access: &Access) {
+    /// Counts an access through a descriptor, if its file is counted at all. `is_alone`: by the only thread.
+    #[inline]
+    pub fn access(&self, stream: &Stream, access: &Access, is_alone: bool) {
         if let Some(slot) = stream.slot().and_then(|slot| self.files.get(slot))
-            && !slot.access(stream, access)
+            && !slot.access(stream, access, is_alone)
         {
             self.add_header(crate::HeaderField::Missed, 1);
         }

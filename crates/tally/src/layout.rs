@@ -44,7 +44,7 @@ pub enum HeaderField {
     EndNs,
     /// When something was counted last.
     LastNs,
-    /// Accesses that were not counted, since somebody else was counting and did not come to an end.
+    /// Accesses of which it is not known where they were, since somebody else was counting and did not come to an end.
     Missed,
     /// Memory objects for which there was no slot.
     ObjectsMissed,
@@ -98,12 +98,30 @@ pub mod memory_kind {
     pub const ALL: u64 = 31;
 }
 
-/// Where classes of sizes begin, but for the first.
-const SIZE_BOUNDS: [u64; SIZES - 1] = [512, 4096, 0x4000, 0x1_0000, 0x4_0000, 0x10_0000, 0x40_0000];
+/// Classes by the number of bits of a size.
+const CLASSES: [u8; 65] = {
+    let mut classes = [0; 65];
+    let mut bits = 0;
+    while bits <= 64 {
+        classes[bits] = match bits {
+            0..10 => 0,
+            10..13 => 1,
+            13 | 14 => 2,
+            15 | 16 => 3,
+            17 | 18 => 4,
+            19 | 20 => 5,
+            21 | 22 => 6,
+            _ => 7,
+        };
+        bits += 1;
+    }
+    classes
+};
 
 /// The class of an access of so many bytes: below 512, 4 KiB, 16 KiB, 64 KiB, 256 KiB, 1 MiB, 4 MiB, and from there on.
+#[inline]
 pub fn size_class(bytes: u64) -> usize {
-    SIZE_BOUNDS.iter().filter(|bound| bytes >= **bound).count()
+    usize::from(CLASSES[64 - bytes.leading_zeros() as usize])
 }
 
 /// A large memory object that lives: its address (0: none, 1: being written), bytes, place, and when it began.

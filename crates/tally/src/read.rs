@@ -124,7 +124,7 @@ pub struct ProcessTally {
     pub end_ns: Option<u64>,
     /// Its command line, as much as there was room for.
     pub command: String,
-    /// Accesses that were not counted.
+    /// Accesses of which it is not known where they were.
     pub missed: u64,
     /// Memory objects that were not counted.
     pub objects_missed: u64,
@@ -204,8 +204,10 @@ fn seen(words: &[u64], shift: u64) -> Result<Seen, Damage> {
     }
 }
 
-fn side(slot: &[u64], fields: [Field; 6], sizes: usize, seen_at: usize) -> Result<Side, Damage> {
-    let [accesses, bytes, ns, sequential, strided, shift] = fields.map(|field| slot[field as usize]);
+fn side(slot: &[u64], fields: [Field; 8], sizes: usize, seen_at: usize) -> Result<Side, Damage> {
+    let [accesses, bytes, ns, sequential, strided, shift, loose, loose_bytes] =
+        fields.map(|field| slot[field as usize]);
+    let (accesses, bytes) = (accesses.saturating_add(loose), bytes.saturating_add(loose_bytes));
     let mut by_size = [0; SIZES];
     by_size.copy_from_slice(&slot[sizes..sizes + SIZES]);
     let seen = seen(&slot[seen_at..seen_at + SEEN_WORDS], shift)?;
@@ -214,6 +216,7 @@ fn side(slot: &[u64], fields: [Field; 6], sizes: usize, seen_at: usize) -> Resul
 
 /// A file that has a name; one whose name was just being written is left out.
 fn file(slot: &[u64]) -> Result<Option<FileUse>, Damage> {
+    use Field::{LooseReadBytes, LooseReads, LooseWriteBytes, LooseWrites};
     use Field::{ReadBytes, ReadNs, Reads, ReadsSequential, ReadsStrided, SeenReadShift};
     use Field::{SeenWriteShift, WriteBytes, WriteNs, Writes, WritesSequential, WritesStrided};
     let get = |field: Field| slot[field as usize];
@@ -229,8 +232,9 @@ fn file(slot: &[u64]) -> Result<Option<FileUse>, Damage> {
     if get(Field::Flags) & !file_flag::ALL != 0 {
         return Err(Damage(format!("{path} has marks that are not known")));
     }
-    let reads = [Reads, ReadBytes, ReadNs, ReadsSequential, ReadsStrided, SeenReadShift];
-    let writes = [Writes, WriteBytes, WriteNs, WritesSequential, WritesStrided, SeenWriteShift];
+    let reads = [Reads, ReadBytes, ReadNs, ReadsSequential, ReadsStrided, SeenReadShift, LooseReads, LooseReadBytes];
+    let writes =
+        [Writes, WriteBytes, WriteNs, WritesSequential, WritesStrided, SeenWriteShift, LooseWrites, LooseWriteBytes];
     Ok(Some(FileUse {
         path,
         flags: get(Field::Flags),

@@ -115,6 +115,8 @@ pub struct MemoryUse {
     pub touched_bytes: u64,
     /// Of those the bytes of samples in which at least half of an object was touched: somebody went all over it.
     pub swept_bytes: u64,
+    /// Most bytes that were really in memory in a sample: what nobody touched takes none.
+    pub resident_bytes_max: u64,
     /// True if objects shared a mapping with other memory, by whose bytes what was touched was divided.
     pub is_shared_out: bool,
 }
@@ -136,6 +138,7 @@ impl MemoryUse {
         }
         self.is_shared_out |= other.is_shared_out;
         self.live_bytes_max = self.live_bytes_max.max(other.live_bytes_max);
+        self.resident_bytes_max = self.resident_bytes_max.max(other.resident_bytes_max);
         self.object_bytes_max = self.object_bytes_max.max(other.object_bytes_max);
         self.first_ns = earlier(self.first_ns, other.first_ns);
         self.last_ns = self.last_ns.max(other.last_ns);
@@ -158,7 +161,7 @@ pub struct Run {
     pub memory: BTreeMap<String, MemoryUse>,
     /// Processes that were watched, of which `exec` makes a new one.
     pub processes: u64,
-    /// Accesses that were not counted.
+    /// Accesses of which it is not known where they were: only their number, bytes and time.
     pub missed: u64,
     /// Memory objects that were not counted.
     pub objects_missed: u64,

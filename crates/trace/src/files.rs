@@ -164,7 +164,7 @@ fn count(tally: &Tally, stream: &Stream, is_write: bool, bytes: u64, accesses: u
     let offset = stream.position();
     stream.seek(offset + bytes);
     let now_ns = kernel::coarse_ns();
-    tally.access(stream, &Access { is_write, offset, bytes, ns: 0, now_ns, count: accesses });
+    tally.access(stream, &Access { is_write, offset, bytes, ns: 0, now_ns, count: accesses }, tracer::is_alone());
 }
 
 /// What C's streams did that no hook saw (`fprintf`, `getc`, ...) shows in where the descriptor stands.

@@ -45,6 +45,8 @@ pub fn begin(dir: &CStr) {
         word.store(u64::from_le_bytes(eight), Relaxed);
     }
     PID.store(kernel::pid(), Relaxed);
+    // SAFETY: a plain look-up; C libraries before 2.32 have no such variable.
+    ALONE.store(unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) }, Relaxed);
     if make(false) {
         STATE.store(ON, Release);
     }
@@ -172,6 +174,17 @@ fn own() -> Option<&'static Tally> {
     kernel::unmap(old.cast::<c_void>(), Tally::BYTES);
     STATE.store(ON, Release);
     Some(new)
+}
+
+/// Where the C library says whether there is one thread only; null: it does not say.
+static ALONE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+/// True if this process has one thread.
+#[inline]
+pub fn is_alone() -> bool {
+    let at = ALONE.load(Relaxed).cast::<u8>();
+    // SAFETY: a variable of the C library, which stays; it changes when threads begin, in the thread that begins them.
+    !at.is_null() && unsafe { at.read_volatile() } != 0
 }
 
 /// True in a child of `vfork`, whose memory is its parent's.

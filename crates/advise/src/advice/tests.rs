@@ -69,9 +69,12 @@ fn cold_memory_may_leave_and_hot_memory_may_not() {
         memory("new", 100, 0.0, 2),
         memory("unseen", 100, 0.0, 0),
     ];
+    let mut empty = memory("empty", 100, 0.0, 50);
+    empty.resident_bytes_max = 4096;
+    let memories = [&memories[..], &[empty]].concat();
     let advice = advise(&run(&[], &memories), &tiers(), 10.0);
     assert_eq!(tier_of(&advice, "cold").as_deref(), Some("pm"));
-    for stays in ["hot", "new", "unseen"] {
+    for stays in ["hot", "new", "unseen", "empty"] {
         assert_eq!(tier_of(&advice, stays), None, "{stays}");
     }
     assert_eq!(advice.freed_bytes(), 100 << 20);

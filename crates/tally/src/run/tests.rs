@@ -63,14 +63,14 @@ fn what_is_counted_is_read() {
     let (slot, stream) = open(&tally, 5, "/data/a");
     tally.files[slot].opened(file_flag::CREATED, 100, 3);
     for at in 0..4 {
-        tally.access(&stream, &access(true, at * 4096, 4096, 1000 + at));
+        tally.access(&stream, &access(true, at * 4096, 4096, 1000 + at), false);
     }
     // A pause, then every third block, then all over the place.
     for at in 0..4 {
-        tally.access(&stream, &access(false, at * 3 * 4096, 4096, 2000 + at));
+        tally.access(&stream, &access(false, at * 3 * 4096, 4096, 2000 + at), false);
     }
     for at in [900, 5, 333] {
-        tally.access(&stream, &access(false, at * 4096, 100, 2010));
+        tally.access(&stream, &access(false, at * 4096, 100, 2010), false);
     }
     let (site, _) = tally.site(77).unwrap();
     tally.sites[site].set_text(b"main\n_start");
@@ -109,7 +109,7 @@ fn blocks_that_were_seen_are_told_from_those_that_were_not() {
         for _ in 0..3 {
             for piece in 0..8 {
                 let (from, to) = (blocks * piece / 8, blocks * (piece + 1) / 8);
-                tally.access(&stream, &access(false, from * 4096, (to - from) * 4096, 5));
+                tally.access(&stream, &access(false, from * 4096, (to - from) * 4096, 5), false);
             }
         }
         let reads = &read::read(&bytes(&tally)).unwrap().files[0].reads;
@@ -149,7 +149,7 @@ fn many_files_and_objects_do_not_overflow() {
     assert_eq!((known, tally.header(HeaderField::LiveObjects)), (live, 0));
 }
 
-/// Sixteen threads on one descriptor: nothing is lost without being said.
+/// Sixteen threads on one descriptor: nothing is lost, and where is not known, that is said.
 #[test]
 fn threads_count_together() {
     let tally = begun();
@@ -159,14 +159,24 @@ fn threads_count_together() {
             let (tally, stream) = (&tally, &stream);
             scope.spawn(move || {
                 for at in 0..2000 {
-                    tally.access(stream, &access(false, (thread * 2000 + at) * 512, 512, 1));
+                    tally.access(stream, &access(false, (thread * 2000 + at) * 512, 512, 1), false);
                 }
             });
         }
     });
     let process = read::read(&bytes(&tally)).unwrap();
-    assert_eq!(process.files[0].reads.accesses + process.missed, 32_000);
-    assert_eq!(process.files[0].reads.bytes, process.files[0].reads.accesses * 512);
+    let reads = &process.files[0].reads;
+    assert_eq!((reads.accesses, reads.bytes), (32_000, 32_000 * 512));
+    assert_eq!(reads.sizes.iter().sum::<u64>() + process.missed, 32_000, "the rest has no place and order");
+}
+
+#[test]
+fn sizes_have_classes() {
+    let bounds = [512, 4096, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22];
+    for (class, bound) in bounds.iter().enumerate() {
+        assert_eq!((crate::size_class(bound - 1), crate::size_class(*bound)), (class, class + 1), "{bound}");
+    }
+    assert_eq!((crate::size_class(0), crate::size_class(u64::MAX)), (0, crate::SIZES - 1));
 }
 
 #[test]

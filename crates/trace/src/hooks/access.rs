@@ -40,7 +40,7 @@ fn counted(
         if at.is_none() {
             stream.seek(offset.wrapping_add(bytes));
         }
-        tally.access(stream, &Access { is_write, offset, bytes, ns, now_ns, count: 1 });
+        tally.access(stream, &Access { is_write, offset, bytes, ns, now_ns, count: 1 }, tracer::is_alone());
     }
     done
 }
@@ -229,7 +229,11 @@ fn both(
                 stream.seek(offset.wrapping_add(done as u64));
             }
             let ns = now_ns.saturating_sub(begin) / 2;
-            tally.access(stream, &Access { is_write, offset, bytes: done as u64, ns, now_ns, count: 1 });
+            tally.access(
+                stream,
+                &Access { is_write, offset, bytes: done as u64, ns, now_ns, count: 1 },
+                tracer::is_alone(),
+            );
         }
     }
     done

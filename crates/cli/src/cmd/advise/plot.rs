@@ -43,8 +43,9 @@ pub fn draw(file: &Path, advice: &Advice, tiers: &[DeviceView]) -> cenote::Resul
 }
 
 fn render(text: &mut String, advice: &Advice, tiers: &[DeviceView]) -> Result<(), String> {
+    let worth = |item: &&Recommendation| item.now_s > 0.0 || item.tier.is_some();
     let items: Vec<&Recommendation> =
-        advice.items.iter().filter(|item| item.now_s > 0.0 || item.tier.is_some()).take(SUBJECTS_MOST).collect();
+        super::report::listed(advice).into_iter().filter(worth).take(SUBJECTS_MOST).collect();
     let height = HEAD + ROW * items.len().max(1) as i32 + 24;
     let area = SVGBackend::with_string(text, (WIDTH, height as u32)).into_drawing_area();
     let failed = |error: &dyn std::fmt::Display| error.to_string();
@@ -117,7 +118,7 @@ fn row(
 ) -> Result<(), String> {
     let name = match &item.subject {
         Subject::File(file) => short(&file.path),
-        Subject::Memory(memory) => short(&format!("memory: {}", memory.place.lines().next().unwrap_or_default())),
+        Subject::Memory(memory) => short(&super::report::place(memory)),
     };
     write(area, &name, (LEFT - 10, top + ROW / 2), 13, HPos::Right)?;
     let room = f64::from(WIDTH as i32 - LEFT - RIGHT);

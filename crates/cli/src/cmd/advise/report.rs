@@ -45,13 +45,15 @@ pub fn write(
         return Ok(());
     }
     let titles = ["what", ">size", ">now", "tier", ">there", ">gain", ">", "why"];
-    let rows: Vec<Vec<String>> = advice.items.iter().take(args.top).map(|item| row(item, &known.tiers)).collect();
+    let listed = listed(advice);
+    let shown = listed.len().min(args.top);
+    let rows: Vec<Vec<String>> = listed.iter().take(args.top).map(|item| row(item, &known.tiers)).collect();
     if rows.is_empty() {
         out.line("no file of its own was read or written, and no large memory object was made")?;
     } else {
         out.table(&titles, &rows)?;
     }
-    summary(out, args, known, seen, advice)?;
+    summary(out, shown, known, seen, advice)?;
     if let Some((file, rules)) = policy {
         out.line(format!("policy for {} in {}", counted(rules.files, "file"), file.display()))?;
         if rules.left_out > 0 {
@@ -109,9 +111,24 @@ fn processes(count: u64) -> String {
     }
 }
 
-/// The name of a memory object: the innermost function that is not the allocator's.
-fn place(memory: &MemoryUse) -> String {
-    format!("memory: {}", memory.place.lines().next().unwrap_or("unknown"))
+/// The name of a memory object: the innermost function, and if that has no name, the first that has one.
+pub fn place(memory: &MemoryUse) -> String {
+    let innermost = memory.place.lines().next().unwrap_or("unknown");
+    match memory.place.lines().find_map(|line| line.split_once(" in ")) {
+        Some((function, _)) if !innermost.contains(" in ") => {
+            let function = function.split('+').next().unwrap_or(function);
+            format!("memory: {innermost} below {function}")
+        }
+        _ => format!("memory: {innermost}"),
+    }
+}
+
+/// What is listed: not the crowd of small memory objects that stay where they are.
+pub fn listed(advice: &Advice) -> Vec<&Recommendation> {
+    let is_memory = |item: &&Recommendation| matches!(item.subject, Subject::Memory(_));
+    let largest = advice.items.iter().filter(is_memory).map(|item| item.bytes).max().unwrap_or(0);
+    let is_small = |item: &&Recommendation| is_memory(item) && item.tier.is_none() && item.bytes < largest / 16;
+    advice.items.iter().filter(|item| !is_small(item)).collect()
 }
 
 fn row(item: &Recommendation, tiers: &[DeviceView]) -> Vec<String> {
@@ -145,11 +162,10 @@ fn signed(seconds: f64) -> String {
     if seconds < 0.0 { format!("-{words}") } else { words }
 }
 
-fn summary(out: &mut Out, args: &AdviseArgs, known: &Known, seen: &Seen, advice: &Advice) -> Done {
-    let more = advice.items.len().saturating_sub(args.top);
+fn summary(out: &mut Out, shown: usize, known: &Known, seen: &Seen, advice: &Advice) -> Done {
+    let more = advice.items.len() - shown;
     if more > 0 {
-        let now: f64 = advice.items.iter().skip(args.top).map(|item| item.now_s).sum();
-        out.line(format!("and {more} more with {}", time(now * 1e9)))?;
+        out.line(format!("and {more} more of less weight (--json has all)"))?;
     }
     if advice.kept.own_files > 0 {
         out.line(format!("left out: {} of the system and of programs", counted(advice.kept.own_files, "file")))?;
@@ -174,7 +190,7 @@ fn summary(out: &mut Out, args: &AdviseArgs, known: &Known, seen: &Seen, advice:
     }
     if seen.run.missed > 0 {
         out.line(format!(
-            "{} accesses could not be counted: threads and signal handlers on one file",
+            "of {} accesses only number and bytes are known: threads or signal handlers on one file at once",
             seen.run.missed
         ))?;
     }
@@ -208,8 +224,8 @@ fn document(args: &AdviseArgs, known: &Known, seen: &Seen, advice: &Advice, poli
         "seconds": seen.wall_s,
         "processes": seen.run.processes,
         "samples": seen.samples,
-        "missed_accesses": seen.run.missed,
-        "missed_objects": seen.run.objects_missed,
+        "accesses_without_place": seen.run.missed,
+        "objects_missed": seen.run.objects_missed,
         "damaged": seen.damaged,
         "store": known.store.as_ref().map(|dir| dir.display().to_string()),
         "tiers": tiers.collect::<Vec<_>>(),
@@ -286,6 +302,7 @@ fn memory_document(memory: &MemoryUse) -> Value {
         "freed": memory.gone,
         "made_bytes": memory.made_bytes,
         "live_bytes_max": memory.live_bytes_max,
+        "resident_bytes_max": memory.resident_bytes_max,
         "object_bytes_max": memory.object_bytes_max,
         "mean_life_s": memory.life_ns as f64 / 1e9 / memory.gone.max(1) as f64,
         "samples": memory.samples,

@@ -35,6 +35,7 @@ struct Mapping {
     begin: u64,
     end: u64,
     path: String,
+    resident_bytes: u64,
     referenced_bytes: u64,
 }
 
@@ -77,7 +78,7 @@ fn take(process: &ProcessTally, mappings: &[Mapping], run: &mut Run) {
             ..MemoryUse::default()
         });
         let end = object.address.saturating_add(object.bytes);
-        let mut touched = 0.0;
+        let (mut touched, mut resident) = (0.0, 0.0);
         for mapping in mappings.iter().filter(|mapping| mapping.begin < end && object.address < mapping.end) {
             let common = mapping.end.min(end) - mapping.begin.max(object.address);
             let all = mapping.end - mapping.begin;
@@ -86,10 +87,12 @@ fn take(process: &ProcessTally, mappings: &[Mapping], run: &mut Run) {
             sum.is_shared_out |= !is_alone && common > OTHERS_BYTES && mapping.referenced_bytes > 0;
             let share = if is_alone { 1.0 } else { common as f64 / all as f64 };
             touched += mapping.referenced_bytes as f64 * share;
+            resident += mapping.resident_bytes as f64 * share;
         }
         sum.sampled_bytes += object.bytes;
         let touched_bytes = (touched as u64).min(object.bytes);
         sum.touched_bytes += touched_bytes;
+        sum.resident_bytes_max += (resident as u64).min(object.bytes);
         sum.swept_bytes += if touched_bytes >= object.bytes / 2 { touched_bytes } else { 0 };
     }
     for sum in by_place.values() {
@@ -106,10 +109,10 @@ fn take(process: &ProcessTally, mappings: &[Mapping], run: &mut Run) {
 fn mappings(text: &str) -> Vec<Mapping> {
     let mut found: Vec<Mapping> = Vec::new();
     for line in text.lines() {
-        if let Some(value) = line.strip_prefix("Referenced:") {
+        if let Some((field @ ("Rss" | "Referenced"), value)) = line.split_once(':') {
             let kib: u64 = value.trim().trim_end_matches("kB").trim().parse().unwrap_or(0);
             if let Some(last) = found.last_mut() {
-                last.referenced_bytes = kib * 1024;
+                *(if field == "Rss" { &mut last.resident_bytes } else { &mut last.referenced_bytes }) = kib * 1024;
             }
         } else if let Some((range, rest)) = line.split_once(' ')
             && let Some((begin, end)) = range.split_once('-')
@@ -118,7 +121,7 @@ fn mappings(text: &str) -> Vec<Mapping> {
         {
             // Rights, offset, device, inode, then the path with whatever spaces it has.
             let path = rest.splitn(5, ' ').nth(4).unwrap_or_default().trim_start().to_owned();
-            found.push(Mapping { begin, end, path, referenced_bytes: 0 });
+            found.push(Mapping { begin, end, path, resident_bytes: 0, referenced_bytes: 0 });
         }
     }
     found
@@ -173,6 +176,7 @@ Referenced: 12 apples
         };
         let alone = &taken(vec![object(0x7f00_0000_0010, (4 << 20) - 4096)]).memory["main"];
         assert_eq!((alone.touched_bytes, alone.is_shared_out), (1 << 20, false));
+        assert_eq!(alone.resident_bytes_max, (4 << 20) - 4096, "no more than it is long");
         let half = &taken(vec![object(0x7f00_0000_0010, 2 << 20)]).memory["main"];
         assert_eq!((half.touched_bytes >> 10, half.is_shared_out, half.samples), (512, true, 1));
         let elsewhere = taken(vec![object(0x1000, 1 << 20)]);
