@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,6 +17,8 @@ use super::signals::{Came, Signals};
 
 /// Room that there must be for traces: that of some dozens of processes at a time.
 const ROOM_BYTES: u64 = 64 << 20;
+/// What directories of traces begin with; then comes the number of the process that made them.
+const DIR_BEGIN: &str = "cenote-trace-";
 /// Traces that are kept while processes live.
 const ENDING: &str = ".tally";
 
@@ -47,7 +49,8 @@ impl TraceDir {
         let places = [PathBuf::from("/dev/shm"), std::env::temp_dir()];
         let mut why = None;
         for place in places.iter().filter(|place| has_room(place)) {
-            let dir = place.join(format!("cenote-trace-{}", std::process::id()));
+            sweep(place);
+            let dir = place.join(format!("{DIR_BEGIN}{}", std::process::id()));
             match fs::DirBuilder::new().mode(0o700).create(&dir) {
                 Ok(()) => return Ok(Self(dir)),
                 Err(error) => why = Some(Error::io(format!("directory {}", dir.display()), &error)),
@@ -58,6 +61,21 @@ impl TraceDir {
                 .because("neither /dev/shm nor the directory for temporary files has 64 MiB free")
                 .try_next("make room, or set TMPDIR")
         }))
+    }
+}
+
+/// Takes away what commands have left that were killed.
+fn sweep(place: &Path) {
+    for entry in fs::read_dir(place).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| name.strip_prefix(DIR_BEGIN)?.parse::<u32>().ok());
+        let is_left =
+            owner.is_some_and(|pid| pid == std::process::id() || !Path::new(&format!("/proc/{pid}")).exists());
+        // Others' cannot be taken away, and are not even tried by root.
+        let own = rustix::process::geteuid().as_raw();
+        if is_left && entry.metadata().is_ok_and(|found| found.is_dir() && found.uid() == own) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
 }
 
@@ -193,4 +211,25 @@ impl Gathered {
 fn place_of(name: &str) -> Option<(u32, u64)> {
     let (pid, begin) = name.strip_suffix(ENDING)?.split_once('-')?;
     Some((pid.parse().ok()?, begin.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_killed_commands_left_is_taken_away() {
+        let place = std::env::temp_dir().join(format!("cenote-advise-sweep-{}", std::process::id()));
+        // No process has this number: it is above the most that Linux gives.
+        let names = ["cenote-trace-4194999", "cenote-trace-1", "cenote-trace-x", "other-4194999"];
+        for name in names {
+            fs::create_dir_all(place.join(name)).unwrap();
+        }
+        sweep(&place);
+        let left = names.map(|name| place.join(name).exists());
+        assert_eq!(left, [false, true, true, true]);
+        fs::remove_dir_all(&place).unwrap();
+        assert_eq!(place_of("12-345.tally"), Some((12, 345)));
+        assert_eq!((place_of("12.tally"), place_of("a-1.tally"), place_of("1-2")), (None, None, None));
+    }
 }
