@@ -60,7 +60,8 @@ impl Engine {
             }
             let trivial = members().all(|c| c.fresh.is_empty() && c.data_epoch <= c.persisted);
             let old_ns = container.dirty_since_ns.saturating_add(self.settings.write_back_ns);
-            let is_due = age >= self.settings.write_back_ns && self.may_copy(old_ns);
+            let is_due = age >= self.settings.write_back_ns && self.may_copy(old_ns)
+                || age >= self.settings.write_back_early_ns && self.may_copy_early(container);
             let with_bytes = wanted || is_due || (pressure && !container.fresh.is_empty());
             if trivial {
                 trivial_due.extend(group.iter().filter(|id| taken.insert(**id)));

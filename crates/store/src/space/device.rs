@@ -68,6 +68,8 @@ pub(crate) struct Space {
     pub shared: Shared,
     /// The journal is being replayed: it may speak of devices that were removed since.
     pub replaying: bool,
+    /// Bytes in memory with a copy that were overwritten or deleted, ever.
+    pub given_up_bytes: u64,
 }
 
 impl DeviceSlot {
@@ -262,9 +264,16 @@ impl Space {
             slot.copied_bytes = slot.copied_bytes.saturating_sub(u64::from(ext.len));
         }
     }
+    /// Bytes in memory are overwritten or deleted: had they been copied, that was in vain.
+    pub fn count_given_up(&mut self, ext: &Ext) {
+        if ext.copy != NO_DEVICE && self.is_volatile(ext.dev) {
+            self.given_up_bytes += u64::from(ext.len);
+        }
+    }
     /// An extent is no longer needed: retires the units that no other extent touches, at both places.
     pub fn drop_ext(&mut self, ext: &Ext, tag: Tag) {
         self.discount_copied(ext);
+        self.count_given_up(ext);
         self.drop_place(ext, ext.place(), tag);
         if let Some(copy) = ext.copy_place() {
             self.drop_place(ext, copy, tag);
