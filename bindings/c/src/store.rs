@@ -49,6 +49,7 @@ unsafe fn options_of(options: *const cenote_options_t) -> cenote::Result<OpenOpt
         create_new: options.create_new != 0,
         read_only: options.read_only != 0,
         config: StoreConfig { devices, ..StoreConfig::default() },
+        ..OpenOptions::default()
     })
 }
 

@@ -41,7 +41,7 @@ pub fn open(
     let config = StoreConfig { devices, writers, readers };
     // Reading needs a store that is there.
     let create = create && !read_only;
-    let options = OpenOptions { mode, create, create_new, read_only, config };
+    let options = OpenOptions { mode, create, create_new, read_only, config, ..OpenOptions::default() };
     py.detach(|| cenote::Store::open_with(&dir, &options)).map(Store).map_err(raise)
 }
 

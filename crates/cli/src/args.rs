@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use cenote::{DeviceSpec, Durability};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::cmd::arrange::{MoveArgs, MoveToArgs};
+use crate::cmd::advise::AdviseArgs;
+use crate::cmd::arrange::{MoveArgs, MoveToArgs, PinArgs, QUERY_HELP};
+use crate::cmd::policy::PolicyCommand;
 use crate::config;
 use cenote::model::size;
 
@@ -196,11 +198,35 @@ pub enum Command {
         object: OsString,
     },
     /// Have an object or container read from a faster tier; where it was stays as its copy
+    #[command(after_help = QUERY_HELP)]
     Promote(MoveToArgs),
     /// Move an object or container to a slower tier, and off the faster ones
+    #[command(after_help = QUERY_HELP)]
     Demote(MoveToArgs),
     /// Take what has a copy on a slower tier off the faster one, without any I/O
+    #[command(after_help = QUERY_HELP)]
     Evict(MoveArgs),
+    /// Keep an object, a part of it or a container on a tier, whatever policies and watermarks want
+    #[command(after_help = QUERY_HELP)]
+    Pin(PinArgs),
+    /// Let what was pinned be moved again
+    #[command(after_help = QUERY_HELP)]
+    Unpin(MoveArgs),
+    /// Copy to the lowest tier, read back and compared; it stays on the faster ones, too. What is there already is left
+    #[command(after_help = QUERY_HELP)]
+    Archive(MoveToArgs),
+    /// Take what is archived off the faster tiers, without any I/O; it comes back when it is read
+    #[command(after_help = QUERY_HELP)]
+    Release(MoveToArgs),
+    /// Set, check and show rules of your own: where data go, and what happens as they age
+    #[command(subcommand)]
+    Policy(PolicyCommand),
+    /// Show what the life-cycle rules have done
+    Rules {
+        /// Show what they would do now, with reasons; nothing is done
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// List the placement policies that a container can have
     Policies,
     /// Read everything and check it against its checksums; exit code 3 if damage is found
@@ -219,6 +245,8 @@ pub enum Command {
     Config,
     /// Look for what would keep a store from working well on this machine
     Doctor,
+    /// Watch a program's files and memory objects, and say which belong on which tier
+    Advise(AdviseArgs),
 }
 
 const INIT_HELP: &str = "\
@@ -369,6 +397,10 @@ pub struct ServeArgs {
     /// store, also for daemons that programs start; `off` ends that
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:7117", value_parser = http)]
     pub http: Option<HttpArg>,
+    /// Let containers choose the placement policy in this shared library (examples/policy-plugin). Kept with the store, also
+    /// for programs that open it themselves; `off` ends that. Loading it is trusting it
+    #[arg(long, value_name = "LIBRARY")]
+    pub policy_plugin: Option<PathBuf>,
 }
 
 /// Where the page is served.
@@ -566,6 +598,9 @@ pub struct PutArgs {
     /// Return only when the copy survives power loss
     #[arg(long)]
     pub flush: bool,
+    /// Buffer it otherwise than the container says: sync (write-through), async (write-back), bypass (past the buffers)
+    #[arg(long, value_enum, value_name = "MODE")]
+    pub buffered: Option<DurabilityArg>,
 }
 
 /// What can be done to indices. Keys and values are the bytes of the argument.

@@ -26,10 +26,10 @@ pub use cenote_device::home::Orphan;
 pub use cenote_device::process::started_of as process_started;
 pub use cenote_model as model;
 pub use cenote_model::{
-    Arrange, ArrangeMove, ArrangeTarget, Arrangement, ContainerId, ContainerInfo, ContainerSpec, DeviceInfo,
-    DeviceKind, DeviceSpec, Durability, Error, ErrorKind, Explanation, Finding, IndexId, IndexKey, KeyCode, NextFrom,
-    ObjectId, ObjectKey, ObjectStat, Profile, ProfilePoint, Records, Result, SnapshotInfo, Speed, StoreConfig, StoreId,
-    StoreStats, TierOptions, VerifyReport,
+    Arrange, ArrangeMove, ArrangeProgress, ArrangeTarget, Arrangement, ContainerId, ContainerInfo, ContainerSpec,
+    DeviceInfo, DeviceKind, DeviceSpec, Durability, Error, ErrorKind, Explanation, Finding, IndexId, IndexKey, KeyCode,
+    NextFrom, ObjectId, ObjectKey, ObjectStat, PluginState, PolicyState, Profile, ProfilePoint, Records, Result,
+    RuleState, SnapshotInfo, Speed, StoreConfig, StoreId, StoreStats, TierOptions, VerifyReport,
 };
 pub use cenote_server::Destroyed;
 pub use container::Container;

@@ -1,5 +1,7 @@
 //! How a store is opened.
 
+use std::path::PathBuf;
+
 use cenote_model::StoreConfig;
 
 /// How to reach the engine.
@@ -29,4 +31,7 @@ pub struct OpenOptions {
     pub read_only: bool,
     /// Devices and rights of a store that is to be made.
     pub config: StoreConfig,
+    /// A shared library with a placement policy, if the engine comes to be in this process; else the one that is kept with
+    /// the store (`cenote serve --policy-plugin`). Loading it is trusting it.
+    pub policy_plugin: Option<PathBuf>,
 }

@@ -9,9 +9,9 @@ use arc_swap::{ArcSwap, Guard};
 use cenote_device::fork;
 use cenote_device::home::Orphan;
 use cenote_model::{
-    Arrange, ArrangeTarget, Arrangement, ContainerInfo, ContainerSpec, DeviceInfo, DeviceSpec, Error, ErrorKind,
-    Explanation, FlushTarget, LABEL_BYTES_MAX, ObjectKey, Profile, Request, Response, Result, StoreId, StoreStats,
-    Telemetry, Update, VerifyReport,
+    Arrange, ArrangeProgress, ArrangeTarget, Arrangement, ContainerInfo, ContainerSpec, DeviceInfo, DeviceSpec, Error,
+    ErrorKind, Explanation, FlushTarget, LABEL_BYTES_MAX, ObjectKey, PolicyState, Profile, Request, Response, Result,
+    StoreId, StoreStats, Telemetry, Update, VerifyReport,
 };
 
 use cenote_server::Destroyed;
@@ -221,6 +221,41 @@ impl Store {
             session.check_writable()?;
         }
         match session.request(Request::Arrange { target: Box::new(target.clone()), what: what.clone(), dry_run })? {
+            Response::Arranged(arrangement) => Ok(*arrangement),
+            other => Err(surprise("an arrangement", &other)),
+        }
+    }
+    /// How far arrangements are that are being carried out, by anybody.
+    pub fn arrange_progress(&self) -> Result<Vec<ArrangeProgress>> {
+        match self.session()?.request(Request::Progress)? {
+            Response::Progress(all) => Ok(all),
+            other => Err(surprise("progress", &other)),
+        }
+    }
+    /// From now on the policy `user` and the life cycle follow these rules (`docs/policies.md` has the language); `None`: there
+    /// are none any more. Rules that make no sense for the tiers are refused with every fault, and the ones before stay.
+    /// With `dry_run` they are only checked.
+    pub fn set_policy(&self, text: Option<&str>, dry_run: bool) -> Result<()> {
+        let session = self.session()?;
+        if !dry_run {
+            session.check_writable()?;
+        }
+        let request = Request::PolicySet { text: text.map(str::to_owned), dry_run };
+        match session.request(request)? {
+            Response::Done => Ok(()),
+            other => Err(surprise("nothing", &other)),
+        }
+    }
+    /// The rules that users wrote, what became of them, and policies from plugins.
+    pub fn policy(&self) -> Result<PolicyState> {
+        match self.session()?.request(Request::PolicyShow)? {
+            Response::Policy(state) => Ok(*state),
+            other => Err(surprise("the policy", &other)),
+        }
+    }
+    /// What the life-cycle rules would do now; nothing is done.
+    pub fn try_rules(&self) -> Result<Arrangement> {
+        match self.session()?.request(Request::RulesTry)? {
             Response::Arranged(arrangement) => Ok(*arrangement),
             other => Err(surprise("an arrangement", &other)),
         }

@@ -9,7 +9,9 @@ mod extent;
 mod histogram;
 mod id;
 mod limits;
+mod manage;
 mod offset_map;
+mod packed;
 mod profile;
 mod records;
 mod request;
@@ -26,12 +28,16 @@ pub use extent::{Encoding, Extent, Sums};
 pub use histogram::{HISTOGRAM_BUCKETS, Histogram, histogram_bucket, histogram_end_ns};
 pub use id::{ContainerId, DeviceId, IndexId, IndexKey, NodeId, ObjectId, ObjectKey, StoreId};
 pub use limits::*;
+pub use manage::{
+    Arrange, ArrangeMove, ArrangeProgress, ArrangeTarget, Arrangement, PluginState, PolicyState, RuleState,
+};
 pub use offset_map::{Entries, OffsetMap};
+pub use packed::{Codec, Packed};
 pub use profile::{Learner, Profile, ProfilePoint, Seen, Speed};
 pub use records::Records;
 pub use request::{
-    Arrange, ArrangeMove, ArrangeTarget, Arrangement, Check, Explanation, ExtentWhy, Finding, FlushTarget, KeyCode,
-    Lease, Lookup, NextFrom, ObjectStat, Request, Response, Run, StoreStats, Touch, VerifyReport,
+    Check, Explanation, ExtentWhy, Finding, FlushTarget, KeyCode, Lease, Lookup, NextFrom, ObjectStat, Request,
+    Response, Run, StoreStats, Touch, VerifyReport,
 };
 pub use telemetry::{
     ClientTelemetry, ContainerTelemetry, Counts, Flow, FlowEnd, FlowWhy, HEAT_AGES, HEAT_AGES_S, HOT_MAX, HeatRow,

@@ -1,8 +1,9 @@
 #![allow(missing_docs, reason = "the line above a variant says what its fields are")]
 
 use crate::{
-    ContainerId, ContainerInfo, DeviceId, DeviceInfo, DeviceSpec, Error, Extent, IndexId, IndexKey, ObjectId,
-    ObjectKey, Profile, Records, SnapshotInfo, Telemetry, Timed, Update,
+    Arrange, ArrangeProgress, ArrangeTarget, Arrangement, ContainerId, ContainerInfo, DeviceId, DeviceInfo, DeviceSpec,
+    Durability, Error, Extent, IndexId, IndexKey, ObjectId, ObjectKey, PolicyState, Profile, Records, SnapshotInfo,
+    Telemetry, Timed, Update,
 };
 
 /// What a client may ask of a store. The same values go to an engine in the process and, encoded by `wire`, to a daemon.
@@ -49,7 +50,18 @@ pub enum Request {
     SnapshotUnpin { id: ContainerId },
     /// Free space to write to, for a container. `bytes` in runs of at least `run_min` bytes, on the device that
     /// placement chooses (never one of `avoid`).
-    Lease { container: ContainerId, bytes: u64, run_min: u32, avoid: Vec<DeviceId> },
+    Lease {
+        /// For whose objects.
+        container: ContainerId,
+        /// Bytes wanted.
+        bytes: u64,
+        /// The least useful piece.
+        run_min: u32,
+        /// Devices that must not be chosen.
+        avoid: Vec<DeviceId>,
+        /// Placed as if this were the container's durability; none: as it is.
+        durability: Option<Durability>,
+    },
     /// Gives back what was leased and not used.
     Unlease { runs: Vec<Run> },
     /// Returns when everything acknowledged so far within `target` would survive power loss.
@@ -73,6 +85,10 @@ pub enum Request {
     Fetch { key: ObjectKey, ranges: Vec<(u64, u64)>, ahead: bool, must: bool },
     /// What this client has read without asking.
     Touched { reads: Vec<Touch> },
+    /// What a program has learned of its reads in a container, in earlier runs.
+    Habit { container: ContainerId, program: String },
+    /// What a program has learned of its reads in a container: a profile that only clients understand, 64 KiB at most.
+    HabitLearned { container: ContainerId, program: String, learned: Vec<u8> },
     /// Moves what is in `target` as told; returns when it is done. `dry_run`: only tells what would be moved, at what cost.
     Arrange { target: Box<ArrangeTarget>, what: Arrange, dry_run: bool },
     /// Reads and checks every checksum in `target`.
@@ -88,6 +104,15 @@ pub enum Request {
     /// Ranges (offset, length) of an object cannot be read where they are. Of what has a copy that is well, that becomes the
     /// place; it fails if nothing of it has one.
     Unreadable { key: ObjectKey, ranges: Vec<(u64, u64)> },
+    /// The rules that users wrote are these from now on (none: there are none any more). Refused, with every fault in the cause,
+    /// if they make no sense for this store's tiers: the last good ones stay. `dry_run`: they are only checked.
+    PolicySet { text: Option<String>, dry_run: bool },
+    /// The rules that users wrote, what became of them, and policies from outside.
+    PolicyShow,
+    /// What the life-cycle rules would do now if there were nothing else to do: nothing is done.
+    RulesTry,
+    /// How far arrangements are that are being carried out.
+    Progress,
 }
 
 /// Reads of a range of an object that were answered from what the client had in memory.
@@ -99,65 +124,6 @@ pub struct Touch {
     pub offset: u64,
     /// Bytes read there, those of reads that were not recorded estimated.
     pub bytes: u64,
-}
-
-/// What [`Request::Arrange`] moves.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum ArrangeTarget {
-    /// All of an object.
-    Object(ObjectKey),
-    /// A part of it.
-    Range { key: ObjectKey, offset: u64, len: u64 },
-    /// All objects of a container.
-    Container(ContainerId),
-}
-
-/// Where [`Request::Arrange`] moves it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Arrange {
-    /// To be read from a faster device: that of this name, or the fastest with room. Where it was stays as its copy if
-    /// that is persistent.
-    Promote { to: Option<String> },
-    /// To the device of this name, or the next slower one, and no longer on faster ones.
-    Demote { to: Option<String> },
-    /// What has a copy on a slower device leaves the faster one, without any I/O.
-    Evict,
-}
-
-/// One move of an arrangement.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ArrangeMove {
-    /// The object.
-    pub key: ObjectKey,
-    /// Where in it the moved range begins.
-    pub offset: u64,
-    /// Its length.
-    pub bytes: u64,
-    /// Names of the devices that it leaves and comes to.
-    pub from: String,
-    pub to: String,
-    /// Nanoseconds that the devices need for it, about.
-    pub cost_ns: u64,
-    /// Why, or why it stays.
-    pub why: String,
-}
-
-/// What an arrangement came to, or would.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Arrangement {
-    /// The first ten thousand moves; only in a dry run.
-    pub moves: Vec<ArrangeMove>,
-    /// Ranges that moved, or would.
-    pub ranges: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Bytes that are to be read and written for it.
-    pub moved_bytes: u64,
-    /// Nanoseconds that the devices need, about.
-    pub cost_ns: u64,
-    /// Bytes that stay although they were asked to move, and the first reason.
-    pub staying_bytes: u64,
-    pub staying_why: String,
 }
 
 /// What [`Request::Flush`] and [`Request::Verify`] are about.
@@ -258,6 +224,8 @@ pub struct ObjectStat {
     pub mapped_bytes: u64,
     /// Epoch of its last update.
     pub epoch: u64,
+    /// Of the covered bytes those that are pinned to a tier.
+    pub pinned_bytes: u64,
 }
 
 /// Why a range is where it is.
@@ -361,6 +329,8 @@ impl Request {
                 | Self::DeviceRemove { .. }
                 | Self::Profile { measure_ms: 1.., .. }
                 | Self::Arrange { dry_run: false, .. }
+                | Self::HabitLearned { .. }
+                | Self::PolicySet { dry_run: false, .. }
                 | Self::Checkpoint
                 | Self::Shutdown
         )
@@ -402,6 +372,8 @@ pub enum Response {
     Device(DeviceId),
     /// To [`Request::Profile`]; without points if it was never measured.
     Profile(Profile),
+    /// To [`Request::Habit`]; empty if nothing is known.
+    Habit(Vec<u8>),
     /// To [`Request::Explain`].
     Explanation(Explanation),
     /// To [`Request::Arrange`].
@@ -412,6 +384,10 @@ pub enum Response {
     Stats(StoreStats),
     /// To [`Request::Telemetry`].
     Telemetry(Box<Telemetry>),
+    /// To [`Request::PolicyShow`].
+    Policy(Box<PolicyState>),
+    /// To [`Request::Progress`].
+    Progress(Vec<ArrangeProgress>),
     /// Done; nothing to tell.
     Done,
     /// It failed; nothing was changed.

@@ -81,6 +81,9 @@ impl Policy for Guard {
     fn about(&self) -> &str {
         self.inner.about()
     }
+    fn failure(&self) -> Option<Arc<str>> {
+        Guard::failure(self)
+    }
     fn place(&self, devices: &[DeviceView], incoming: &Incoming<'_>) -> Result<Decision, Refusal> {
         let check = |answer: &Result<Decision, Refusal>| match answer {
             Ok(decision) => check_decision(decision, devices, incoming),

@@ -7,10 +7,12 @@
 mod drain;
 mod guard;
 mod heat;
+mod packing;
 mod place;
 mod policies;
 mod policy;
 pub mod prefetch;
+mod query;
 mod reason;
 mod rhythm;
 pub mod schema;
@@ -21,11 +23,13 @@ mod view;
 pub use drain::{Candidate, DrainPlan, Leaving, excess_bytes, plan_drain};
 pub use guard::{Guard, check_decision, check_plan};
 pub use heat::Heat;
+pub use packing::{Compress, Trial, choose_packing};
 pub use place::{PlaceRequest, Placed, Refusal, place, place_copy};
 pub use policies::{
     DataLocality, FastFirst, Foresight, HotData, MaxBandwidth, Next, User, by_name, from_schema, is_tracking, names,
 };
 pub use policy::{Action, Coming, Decision, Incoming, Limits, Plan, Planned, Policy, RangeView};
+pub use query::{Candidacy, QUERY_BYTES_MAX, Query, QueryFault};
 pub use reason::Reason;
 pub use rhythm::{Burst, Rhythm};
 pub use view::{DeviceView, order, speed_preset, tier_order};

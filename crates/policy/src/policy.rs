@@ -1,5 +1,7 @@
 //! What a policy is, and what it is asked and answers.
 
+use std::sync::Arc;
+
 use cenote_model::{DeviceId, Durability, ObjectKey};
 
 use crate::drain::excess_bytes;
@@ -18,6 +20,10 @@ pub trait Policy: Send + Sync {
     fn place(&self, devices: &[DeviceView], incoming: &Incoming<'_>) -> Result<Decision, Refusal>;
     /// Which of a sample of ranges should be somewhere else, in the order in which to do it.
     fn plan(&self, devices: &[DeviceView], ranges: &[RangeView<'_>], limits: &Limits<'_>) -> Plan;
+    /// What it did last that it should not have; `None`: all is well, as with every policy that is Cenote's own.
+    fn failure(&self) -> Option<Arc<str>> {
+        None
+    }
     /// Where the persistent copy of volatile bytes goes. As given: the fastest persistent tier below its high watermark.
     fn place_copy(&self, devices: &[DeviceView], incoming: &Incoming<'_>) -> Result<Decision, Refusal> {
         let placed = place_copy(devices, incoming.bytes, incoming.avoid)?;
@@ -166,7 +172,7 @@ pub struct RangeView<'a> {
     pub name: Option<&'a str>,
     /// Bytes of the whole object.
     pub object_bytes: u64,
-    /// Milliseconds since the object was made.
+    /// Milliseconds since the object was last written.
     pub age_ms: u64,
     /// Its dispersion unit.
     pub unit: Option<u64>,

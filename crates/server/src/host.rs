@@ -22,6 +22,9 @@ pub struct OpenHow<'a> {
     pub create_new: bool,
     /// Puts something between the engine and the world, for tests.
     pub world: Option<Wrap>,
+    /// A shared library with a placement policy ([`crate::Plugin`]), which must load. `None`: the one kept with the store
+    /// ([`crate::keep_plugin`]), if there is one.
+    pub policy_plugin: Option<&'a Path>,
 }
 
 /// Makes of what an engine has of the world what it is to have.
@@ -92,12 +95,13 @@ impl Host {
             control: control.clone(),
         };
         let seams = if let Some(wrap) = how.world { wrap(seams) } else { seams };
-        let engine = match how.create {
+        let mut engine = match how.create {
             Some(config) if !exists => Engine::create(seams, &with_devices(dir, config)?).inspect_err(|_| {
                 let _ = control.delete(); // the error of the creation is the one to tell
             })?,
             _ => Engine::open(seams)?.0,
         };
+        crate::plugin::load(&mut engine, dir, how.policy_plugin)?;
         let summary = engine.summary();
         let service = Service::start(engine);
         let instance = ControlView::map(control.read_only()?)?.instance();

@@ -92,6 +92,7 @@ impl State {
                     self.place(&placing, &twins, Tag::default());
                 }
             }
+            Entry::Keep(changes) => changes.into_iter().for_each(|change| self.pins.change(change)),
             Entry::Synced => {}
         }
         while !self.reclaim(usize::MAX, Tag::default(), &mut |_| {}) {}

@@ -1,6 +1,6 @@
 //! What the journal is about: everything that replaying it must bring back.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use cenote_model::{ContainerId, ObjectKey};
 use foldhash::fast::FixedState;
@@ -10,8 +10,10 @@ use crate::container::{Container, Containers};
 use crate::index::Index;
 use crate::objects::Objects;
 use crate::persist::Cuts;
+use crate::pins::Pins;
 use crate::session::Sessions;
 use crate::space::Space;
+use crate::times::Times;
 use crate::undo::Undo;
 
 /// The state of a store. Changed only by what is in the journal, in its order.
@@ -30,6 +32,12 @@ pub(crate) struct State {
     pub reclaim: VecDeque<Reclaim>,
     /// Extents in all maps.
     pub extents: u64,
+    /// What stays on its tier.
+    pub pins: Pins,
+    /// When what was written. In checkpoints, not in the journal: what is not known is young.
+    pub times: Times,
+    /// Names of policies that containers may choose besides Cenote's own; no part of what is kept.
+    pub policies: BTreeSet<String>,
     /// Seconds since the engine was opened.
     pub now_s: u32,
     /// The clock when the current request came.

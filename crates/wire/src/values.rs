@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cenote_model::{
-    Arrange, ArrangeMove, ArrangeTarget, Arrangement, Check, ContainerId, ContainerInfo, ContainerSpec, DeviceId,
-    DeviceInfo, DeviceKind, DeviceSpec, DeviceState, Durability, Encoding, Error, ErrorKind, Explanation, Extent,
-    ExtentWhy, Finding, FlushTarget, IndexId, IndexKey, KeyCode, Lease, Lookup, NextFrom, NodeId, ObjectId, ObjectKey,
-    ObjectStat, Records, Request, Response, Result, Run, SnapshotInfo, StoreConfig, StoreId, StoreStats, Sums,
-    TierOptions, Touch, Update, VerifyReport,
+    Arrange, ArrangeMove, ArrangeProgress, ArrangeTarget, Arrangement, Check, Codec, ContainerId, ContainerInfo,
+    ContainerSpec, DeviceId, DeviceInfo, DeviceKind, DeviceSpec, DeviceState, Durability, Encoding, Error, ErrorKind,
+    Explanation, Extent, ExtentWhy, Finding, FlushTarget, IndexId, IndexKey, KeyCode, Lease, Lookup, NextFrom, NodeId,
+    ObjectId, ObjectKey, ObjectStat, Packed, PluginState, PolicyState, Records, Request, Response, Result, RuleState,
+    Run, SnapshotInfo, StoreConfig, StoreId, StoreStats, Sums, TierOptions, Touch, Update, VerifyReport,
 };
 
 use crate::codec::{Input, Wire, malformed, put_bytes, take_bytes, wire_enum, wire_struct};
@@ -51,7 +51,6 @@ macro_rules! wire_code {
         }
     };
 }
-wire_code!(Encoding, "extent encoding", [Plain]);
 wire_code!(Durability, "durability", [Sync, Async, Scratch, Bypass]);
 wire_code!(DeviceKind, "kind of device", [SharedMemory, PersistentMemory, File, Directory, S3, Swift]);
 wire_code!(DeviceState, "state of a device", [Online, Draining, Failed]);
@@ -74,6 +73,31 @@ impl Wire for Sums {
         let bytes = input.bytes(count.saturating_mul(4))?;
         let sums: Arc<[u32]> = bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
         Ok(Self::Many(sums))
+    }
+}
+/// 0, or 1 and how it is compressed: the lengths of the units less one.
+impl Wire for Encoding {
+    const BYTES_MIN: usize = 1;
+    fn put(&self, out: &mut Vec<u8>) {
+        let Self::Packed(packed) = self else { return out.push(0) };
+        out.extend([1, packed.codec() as u8, packed.stride_shift(), packed.grain_shift()]);
+        packed.run_len().put(out);
+        (packed.units() as u32).put(out);
+        (0..packed.units()).for_each(|unit| ((packed.len_of(unit) - 1) as u16).put(out));
+    }
+    fn take(input: &mut Input<'_>) -> Result<Self> {
+        match u8::take(input)? {
+            0 => return Ok(Self::Plain),
+            1 => {}
+            _ => return Err(malformed("unknown extent encoding")),
+        }
+        let codec = Codec::from_code(u8::take(input)?).ok_or_else(|| malformed("unknown codec"))?;
+        let (stride, grain, run_len) = (u8::take(input)?, u8::take(input)?, u32::take(input)?);
+        let count = u32::take(input)? as usize;
+        let lens = input.bytes(count.saturating_mul(2))?;
+        let lens: Vec<u32> = lens.chunks_exact(2).map(|b| u32::from(u16::from_le_bytes([b[0], b[1]])) + 1).collect();
+        let packed = Packed::new(codec, stride, grain, run_len, &lens);
+        packed.map(|packed| Self::Packed(packed.into())).ok_or_else(|| malformed("compressed units that make no sense"))
     }
 }
 wire_struct!(Extent, 29, { node, device, encoding, run_offset, run_len, skip, len, sums });
@@ -104,7 +128,10 @@ impl Wire for TierOptions {
 wire_struct!(DeviceSpec, 25, {
     name, kind, path, capacity_bytes, watermark_high_permille, watermark_low_permille, options,
 });
-wire_struct!(DeviceInfo, 61, { id, spec, state, used_bytes, reserved_bytes, unit_bytes, segment_bytes, speed, note });
+wire_struct!(DeviceInfo, 85, {
+    id, spec, state, used_bytes, reserved_bytes, evictable_bytes, unit_bytes, segment_bytes, speed, note, packed_bytes,
+    unpacked_bytes,
+});
 wire_struct!(StoreConfig, 12, { devices, writers, readers });
 
 impl Wire for Error {
@@ -149,10 +176,21 @@ wire_enum!(Check, 30, "check", {
 wire_enum!(NextFrom, 1, "place to begin", { 1 => Start, 2 => At(key), 3 => After(key) });
 wire_enum!(FlushTarget, 1, "target", { 1 => Store, 2 => Container(id), 3 => Object(key) });
 wire_struct!(Touch, 40, { key, offset, bytes });
-wire_enum!(ArrangeTarget, 9, "target", { 1 => Object(key), 2 => Range { key, offset, len }, 3 => Container(id) });
-wire_enum!(Arrange, 1, "arrangement", { 1 => Promote { to }, 2 => Demote { to }, 3 => Evict });
+wire_enum!(ArrangeTarget, 6, "target", {
+    1 => Object(key), 2 => Range { key, offset, len }, 3 => Container(id), 4 => Query { container, text },
+});
+wire_enum!(Arrange, 1, "arrangement", {
+    1 => Promote { to }, 2 => Demote { to }, 3 => Evict, 4 => Pin { to }, 5 => Unpin, 6 => Archive { to },
+    7 => Release { to },
+});
 wire_struct!(ArrangeMove, 60, { key, offset, bytes, from, to, cost_ns, why });
-wire_struct!(Arrangement, 48, { moves, ranges, bytes, moved_bytes, cost_ns, staying_bytes, staying_why });
+wire_struct!(Arrangement, 72, {
+    moves, ranges, bytes, moved_bytes, cost_ns, staying_bytes, staying_why, already_bytes, pinned_bytes, objects,
+});
+wire_struct!(ArrangeProgress, 36, { number, what, done_bytes, found_bytes, elapsed_ns });
+wire_struct!(PluginState, 12, { name, about, failure });
+wire_struct!(RuleState, 40, { name, line, what, ranges, bytes, deleted, last_error });
+wire_struct!(PolicyState, 28, { text, faults, refused, followers, plugins, rules, deletes_held });
 wire_struct!(Run, 18, { device, offset, len });
 wire_struct!(Lease, 4, { runs });
 
@@ -168,7 +206,7 @@ wire_enum!(Request, 1, "request", {
     9 => ContainerByLabel { label },
     10 => ContainerById { id },
     11 => ContainerList { after, limit },
-    12 => Lease { container, bytes, run_min, avoid },
+    12 => Lease { container, bytes, run_min, avoid, durability },
     13 => Unlease { runs },
     14 => Flush { target },
     15 => Devices,
@@ -189,6 +227,12 @@ wire_enum!(Request, 1, "request", {
     30 => Touched { reads },
     31 => Arrange { target, what, dry_run },
     32 => Unreadable { key, ranges },
+    33 => Habit { container, program },
+    34 => HabitLearned { container, program, learned },
+    40 => PolicySet { text, dry_run },
+    41 => PolicyShow,
+    42 => RulesTry,
+    43 => Progress,
 });
 
 /// The lengths of all keys and values, then their bytes: neither end looks at each record's bytes.
@@ -215,7 +259,7 @@ impl Wire for Records {
 }
 
 wire_struct!(Lookup, 37, { version, epoch, size, block_shift, extents, covered_to });
-wire_struct!(ObjectStat, 33, { size, block_shift, extents, mapped_bytes, epoch });
+wire_struct!(ObjectStat, 41, { size, block_shift, extents, mapped_bytes, epoch, pinned_bytes });
 wire_struct!(ExtentWhy, 45, { offset, extent, device, why });
 wire_struct!(Explanation, 41, { stat, ranges, notes });
 wire_struct!(Finding, 48, { key, offset, len, device, what });
@@ -248,4 +292,7 @@ wire_enum!(Response, 1, "response", {
     21 => Profile(profile),
     20 => Telemetry(telemetry),
     22 => Arranged(arrangement),
+    33 => Habit(learned),
+    40 => Policy(state),
+    41 => Progress(all),
 });

@@ -54,13 +54,20 @@ impl Random {
         Extent {
             node: NodeId(self.next() as u16),
             device: DeviceId(self.next() as u16),
-            encoding: Encoding::Plain,
+            encoding: if self.flag() { Encoding::Plain } else { self.packed() },
             run_offset: self.next(),
             run_len: self.next() as u32,
             skip: self.next() as u32,
             len: self.next() as u32,
             sums: Sums::from_slice(&sums),
         }
+    }
+    fn packed(&mut self) -> Encoding {
+        let codec = Codec::ALL[self.below(2) as usize];
+        let lens: Vec<u32> = (0..=self.below(4)).map(|_| 1 + self.below(65_536) as u32).collect();
+        let run_len = (lens.len() as u32) << 16;
+        let packed = Packed::new(codec, self.below(4) as u8, 9 + self.below(8) as u8, run_len, &lens);
+        Encoding::Packed(packed.expect("it makes sense").into())
     }
     fn spec(&mut self) -> ContainerSpec {
         let durability = [Durability::Sync, Durability::Async, Durability::Scratch, Durability::Bypass];
@@ -116,10 +123,13 @@ impl Random {
             state: states[self.below(3) as usize],
             used_bytes: self.next(),
             reserved_bytes: self.next(),
+            evictable_bytes: self.next(),
             unit_bytes: self.next() as u32,
             segment_bytes: self.next(),
             speed: self.option(Self::speed),
             note: self.text(),
+            packed_bytes: self.next(),
+            unpacked_bytes: self.next(),
         }
     }
     fn figure(&mut self) -> f64 {
@@ -193,7 +203,7 @@ impl Random {
     fn request(&mut self) -> Request {
         let container = ContainerId(self.next());
         let limit = self.next() as u32;
-        match self.below(32) {
+        match self.below(38) {
             0 => Request::Apply {
                 checks: self.list(3, Self::check),
                 updates: self.list(20, Self::update),
@@ -221,6 +231,7 @@ impl Random {
                 bytes: self.next(),
                 run_min: limit,
                 avoid: self.list(3, |r| DeviceId(r.next() as u16)),
+                durability: self.option(|r| r.spec().durability),
             },
             12 => Request::Unlease { runs: self.list(4, Self::run) },
             13 => Request::Flush { target: self.target() },
@@ -243,24 +254,35 @@ impl Random {
                 ahead: self.flag(),
                 must: self.flag(),
             },
+            31 => Request::Habit { container, program: self.text() },
+            32 => Request::HabitLearned { container, program: self.text(), learned: self.list(9, |r| r.next() as u8) },
             28 => {
                 Request::Touched { reads: self.list(4, |r| Touch { key: r.key(), offset: r.next(), bytes: r.next() }) }
             }
             29 => {
-                let target = match self.below(3) {
+                let target = match self.below(4) {
                     0 => ArrangeTarget::Object(self.key()),
                     1 => ArrangeTarget::Range { key: self.key(), offset: self.next(), len: self.next() },
+                    2 => ArrangeTarget::Query { container: self.option(|r| ContainerId(r.next())), text: self.text() },
                     _ => ArrangeTarget::Container(container),
                 };
                 let to = self.option(Self::text);
-                let what = match self.below(3) {
+                let what = match self.below(7) {
                     0 => Arrange::Promote { to },
                     1 => Arrange::Demote { to },
+                    2 => Arrange::Pin { to },
+                    3 => Arrange::Unpin,
+                    4 => Arrange::Archive { to },
+                    5 => Arrange::Release { to },
                     _ => Arrange::Evict,
                 };
                 Request::Arrange { target: Box::new(target), what, dry_run: self.flag() }
             }
-            30 => Request::Unreadable { key: self.key(), ranges: self.list(4, |r| (r.next(), r.next())) },
+            34 => Request::PolicySet { text: self.option(Self::text), dry_run: self.flag() },
+            35 => Request::PolicyShow,
+            36 => Request::RulesTry,
+            30 => Request::Progress,
+            33 => Request::Unreadable { key: self.key(), ranges: self.list(4, |r| (r.next(), r.next())) },
             _ => Request::Shutdown,
         }
     }
@@ -271,11 +293,31 @@ impl Random {
             extents: self.next(),
             mapped_bytes: self.next(),
             epoch: self.next(),
+            pinned_bytes: self.next(),
+        }
+    }
+    fn policy(&mut self) -> PolicyState {
+        PolicyState {
+            text: self.text(),
+            faults: self.list(3, Self::text),
+            refused: self.text(),
+            followers: self.list(3, Self::text),
+            plugins: self.list(2, |r| PluginState { name: r.text(), about: r.text(), failure: r.text() }),
+            rules: self.list(3, |r| RuleState {
+                name: r.text(),
+                line: r.next() as u32,
+                what: r.text(),
+                ranges: r.next(),
+                bytes: r.next(),
+                deleted: r.next(),
+                last_error: r.text(),
+            }),
+            deletes_held: self.text(),
         }
     }
     fn response(&mut self) -> Response {
         let codes = [KeyCode::Ok, KeyCode::NotFound, KeyCode::Exists, KeyCode::Invalid, KeyCode::Limit];
-        match self.below(22) {
+        match self.below(25) {
             0 => Response::Applied {
                 epoch: self.next(),
                 codes: self.list(9, |r| codes[r.below(5) as usize]),
@@ -326,6 +368,7 @@ impl Random {
                 }),
             }),
             15 => Response::Stats(StoreStats { epoch: self.next(), sessions: self.next(), ..StoreStats::default() }),
+            23 => Response::Habit(self.list(9, |r| r.next() as u8)),
             16 => Response::Done,
             17 => Response::Snapshots(self.list(4, Self::snapshot)),
             18 => Response::Profile(Profile { unix_ms: self.next(), points: self.list(9, Self::point) }),
@@ -346,6 +389,17 @@ impl Random {
                 cost_ns: self.next(),
                 staying_bytes: self.next(),
                 staying_why: self.text(),
+                already_bytes: self.next(),
+                pinned_bytes: self.next(),
+                objects: self.next(),
+            })),
+            21 => Response::Policy(Box::new(self.policy())),
+            22 => Response::Progress(self.list(3, |r| ArrangeProgress {
+                number: r.next(),
+                what: r.text(),
+                done_bytes: r.next(),
+                found_bytes: r.next(),
+                elapsed_ns: r.next(),
             })),
             _ => Response::Failed(
                 Error::new(ErrorKind::from_code(1 + self.below(14) as u8).unwrap(), self.text())

@@ -1,5 +1,6 @@
 //! The commands, one file for each group of them, and how they reach the store.
 
+pub mod advise;
 pub mod arrange;
 mod container;
 mod destroy;
@@ -10,6 +11,7 @@ mod init;
 mod interchange;
 mod list;
 mod object;
+pub mod policy;
 mod serve;
 mod snapshot;
 mod status;
@@ -106,9 +108,16 @@ pub fn run(cli: &Cli, out: &mut Out) -> Done {
         Command::Promote(args) => arrange::promote(context, args),
         Command::Demote(args) => arrange::demote(context, args),
         Command::Evict(args) => arrange::evict(context, args),
-        Command::Policies => arrange::policies(context),
+        Command::Pin(args) => arrange::pin(context, args),
+        Command::Unpin(args) => arrange::unpin(context, args),
+        Command::Archive(args) => arrange::archive(context, args),
+        Command::Release(args) => arrange::release(context, args),
+        Command::Policy(command) => policy::policy(context, command),
+        Command::Rules { dry_run } => policy::rules(context, *dry_run),
+        Command::Policies => policy::policies(context),
         Command::Verify { container } => verify::verify(context, container.as_deref()),
         Command::Flush { container } => verify::flush(context, container.as_deref()),
         Command::Checkpoint => verify::checkpoint(context),
+        Command::Advise(args) => advise::advise(context, args),
     }
 }

@@ -19,12 +19,32 @@ pub fn serve(context: &mut Context<'_>, args: &ServeArgs) -> Done {
         Some(dir) => dir.clone(),
         None => context.dir()?,
     };
+    let policy_plugin = match &args.policy_plugin {
+        Some(word) if word.as_os_str() == "off" => {
+            cenote_server::keep_plugin(&dir, None)?;
+            None
+        }
+        Some(path) => {
+            // Before it is kept: what does not load must not be found by whoever opens the store next.
+            cenote_server::Plugin::load(path, cenote_server::PLUGIN_PATIENCE)?;
+            if dir.is_dir() {
+                cenote_server::keep_plugin(&dir, Some(path))?;
+            }
+            Some(path.clone())
+        }
+        None => None,
+    };
+    let mut background_args: Vec<std::ffi::OsString> =
+        args.http.map(|http| web::argument(http).into()).into_iter().collect();
+    background_args.extend(policy_plugin.iter().flat_map(|path| ["--policy-plugin".into(), path.clone().into()]));
     let options = DaemonOptions {
         idle_exit: args.idle_exit.map(Duration::from_secs),
         background: args.background,
         create: args.create,
         observer: web::observer(&dir, args.http),
-        background_args: args.http.map(|http| web::argument(http).into()).into_iter().collect(),
+        policy_plugin,
+        background_args,
+        world: None,
     };
     if let Ok(wanted) = std::env::var(LOG_VARIABLE)
         && wanted.parse::<LevelFilter>().is_err()

@@ -70,7 +70,9 @@ fn is_nobody(error: &Error) -> bool {
 impl Way<'_> {
     fn host(&self) -> Result<Option<Host>> {
         let config = self.options.create.then_some(&self.options.config);
-        Host::open(self.dir, &OpenHow { create: config, create_new: self.options.create_new, world: None })
+        let policy_plugin = self.options.policy_plugin.as_deref();
+        let how = OpenHow { create: config, create_new: self.options.create_new, policy_plugin, world: None };
+        Host::open(self.dir, &how)
     }
     fn connect(&self) -> Result<Reached> {
         remote::connect(self.dir, self.nonce, self.options.read_only, self.seq, self.arrivals)

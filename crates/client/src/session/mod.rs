@@ -311,6 +311,7 @@ impl Session {
         if self.closed.load(Ordering::SeqCst) {
             return Ok(());
         }
+        crate::data::tiering::keep_learned(self);
         let result = self.queue.settle_all(self);
         let _one = lock(&self.attaching); // not in the middle of a handover
         if self.closed.swap(true, Ordering::SeqCst) {

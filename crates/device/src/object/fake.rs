@@ -68,7 +68,7 @@ impl FakeService {
         let count = count.min(inside.late.len());
         for _ in 0..count {
             match inside.late.pop_front() {
-                Some((key, Some((_, true)))) if inside.objects.contains_key(&key) => {}
+                Some((key, Some((_, true)))) if inside.objects.contains_key(&key) => {} // it was to be new
                 Some((key, Some((bytes, _)))) => drop(inside.objects.insert(key, bytes)),
                 Some((key, None)) => drop(inside.objects.remove(&key)),
                 None => {}

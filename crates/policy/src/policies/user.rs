@@ -47,6 +47,7 @@ impl Policy for User {
             name: incoming.name,
             bytes: incoming.bytes,
             age_ms: 0,
+            idle_ms: None,
             heat: incoming.heat,
             now_ms: incoming.now_ms,
             now_unix_ms: incoming.now_unix_ms,
@@ -143,6 +144,7 @@ impl Ruling<'_> {
             name: range.name,
             bytes: range.object_bytes,
             age_ms: range.age_ms,
+            idle_ms: None,
             heat: Some(&range.heat),
             now_ms: self.limits.now_ms,
             now_unix_ms: self.limits.now_unix_ms,
@@ -182,6 +184,8 @@ impl Ruling<'_> {
         for rule in self.schema.lifecycle.iter().filter(|rule| rule.when.holds(of)) {
             let to = match &rule.action {
                 LifecycleAction::Demote(to) | LifecycleAction::Archive(Some(to)) => self.tier(&to.name),
+                // What only the engine can do, it does.
+                LifecycleAction::Release(_) | LifecycleAction::Delete => continue,
                 LifecycleAction::Archive(None) => self.tiers.iter().rposition(|tier| tier.takes(true)),
                 LifecycleAction::DeleteCopy => {
                     let spare = range.copy.is_some() && copy_is_spare(range, self.devices);

@@ -86,7 +86,7 @@ pub(super) fn against(schema: &Schema, devices: &[DeviceView]) -> Vec<Fault> {
     }
     for rule in &schema.lifecycle {
         match &rule.action {
-            LifecycleAction::Demote(to) | LifecycleAction::Archive(Some(to)) => {
+            LifecycleAction::Demote(to) | LifecycleAction::Archive(Some(to)) | LifecycleAction::Release(Some(to)) => {
                 if let Some(at) = find(to, &mut faults)
                     && !tiers[at].kind.is_persistent()
                 {
@@ -96,7 +96,10 @@ pub(super) fn against(schema: &Schema, devices: &[DeviceView]) -> Vec<Fault> {
                     ));
                 }
             }
-            LifecycleAction::Archive(None) | LifecycleAction::DeleteCopy => {}
+            LifecycleAction::Archive(None)
+            | LifecycleAction::Release(None)
+            | LifecycleAction::DeleteCopy
+            | LifecycleAction::Delete => {}
         }
     }
     faults
@@ -148,6 +151,7 @@ action = "archive"
             name: None,
             bytes: 1,
             age_ms: 0,
+            idle_ms: None,
             heat: None,
             now_ms: 0,
             now_unix_ms: 0,

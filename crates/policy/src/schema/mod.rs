@@ -12,6 +12,7 @@ use cenote_model::Durability;
 
 use crate::{DeviceView, Heat};
 
+pub(crate) use text::duration_ms;
 pub use text::{Bound, Glob, Hours};
 
 /// What is wrong with a schema, and where.
@@ -95,9 +96,9 @@ pub struct When {
     pub object: Option<Glob>,
     /// Bytes of the object; of bytes that are just written, of these.
     pub size: Option<Bound>,
-    /// Milliseconds since the object was made.
+    /// Milliseconds since the object was last written.
     pub age: Option<Bound>,
-    /// Milliseconds since it was used.
+    /// Milliseconds since it was last read or written.
     pub idle: Option<Bound>,
     /// How it is used.
     pub pattern: Option<Pattern>,
@@ -114,8 +115,10 @@ pub struct Subject<'a> {
     pub name: Option<&'a str>,
     /// Bytes of the object.
     pub bytes: u64,
-    /// Milliseconds since it was made.
+    /// Milliseconds since it was last written.
     pub age_ms: u64,
+    /// Milliseconds since it was last used, if that is known otherwise than by its heat.
+    pub idle_ms: Option<u64>,
     /// How it has been used.
     pub heat: Option<&'a Heat>,
     /// Milliseconds of the clock of heat.
@@ -127,7 +130,7 @@ pub struct Subject<'a> {
 impl When {
     /// True if all that is said holds.
     pub fn holds(&self, of: &Subject<'_>) -> bool {
-        let idle_ms = || of.heat.and_then(|heat| heat.idle_ms(of.now_ms)).unwrap_or(0);
+        let idle_ms = || of.idle_ms.or_else(|| of.heat?.idle_ms(of.now_ms)).unwrap_or(0);
         self.label.as_ref().is_none_or(|glob| glob.matches(of.label))
             && self.object.as_ref().is_none_or(|glob| of.name.is_some_and(|name| glob.matches(name)))
             && self.size.is_none_or(|bound| bound.holds(of.bytes))
@@ -204,6 +207,10 @@ pub enum LifecycleAction {
     Archive(Option<Named>),
     /// A copy that durability does not need is given up.
     DeleteCopy,
+    /// What has its copy on that tier, or the lowest, leaves the faster ones.
+    Release(Option<Named>),
+    /// The object is deleted.
+    Delete,
 }
 
 /// A rule of the life cycle: what happens as things age.

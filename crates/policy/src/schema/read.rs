@@ -128,6 +128,26 @@ fn named(text: &str, from: Option<Spanned<String>>) -> Option<super::Named> {
     from.map(|name| super::Named { place: Fault::place(text, &name.span()), name: name.into_inner() })
 }
 
+type Text = Option<Spanned<String>>;
+
+/// The conditions that rules of both kinds have: names, and size, age and idleness.
+fn when(
+    text: &str,
+    label: Option<&str>,
+    object: Option<&str>,
+    (size, age, idle): (Text, Text, Text),
+) -> Result<When, Fault> {
+    Ok(When {
+        label: label.map(Glob::new),
+        object: object.map(Glob::new),
+        size: parsed(text, size, Bound::of_size)?,
+        age: parsed(text, age, Bound::of_age)?,
+        idle: parsed(text, idle, Bound::of_age)?,
+        pattern: None,
+        hours: None,
+    })
+}
+
 fn read_rule(text: &str, from: Spanned<RuleToml>) -> Result<Rule, Fault> {
     let span = from.span();
     let rule = from.into_inner();
@@ -171,13 +191,9 @@ fn read_rule(text: &str, from: Spanned<RuleToml>) -> Result<Rule, Fault> {
         place: Fault::place(text, &rule.name.span()),
         name: Arc::from(rule.name.into_inner()),
         when: When {
-            label: rule.label.as_deref().map(Glob::new),
-            object: rule.object.as_deref().map(Glob::new),
-            size: parsed(text, rule.size, Bound::of_size)?,
-            age: parsed(text, rule.age, Bound::of_age)?,
-            idle: None,
             pattern: parsed(text, rule.pattern, Pattern::parse)?,
             hours: parsed(text, rule.hours, str::parse)?,
+            ..when(text, rule.label.as_deref(), rule.object.as_deref(), (rule.size, rule.age, None))?
         },
         tiers: tiers.unwrap_or_default(),
         pin: rule.pin,
@@ -200,32 +216,31 @@ fn read_rule(text: &str, from: Spanned<RuleToml>) -> Result<Rule, Fault> {
 fn read_lifecycle(text: &str, from: Spanned<LifecycleToml>) -> Result<Lifecycle, Fault> {
     let rule = from.into_inner();
     let to = named(text, rule.to);
+    let when = when(text, rule.label.as_deref(), rule.object.as_deref(), (rule.size, rule.age, rule.idle))?;
     let word = rule.action.get_ref().as_str();
     let action = match (word, to) {
         ("demote", Some(to)) => LifecycleAction::Demote(to),
         ("archive", to) => LifecycleAction::Archive(to),
         ("delete-copy", None) => LifecycleAction::DeleteCopy,
+        ("release", to) => LifecycleAction::Release(to),
+        ("delete", None) if when.age.is_none_or(|age| age.holds(0)) => {
+            let what = "delete needs an age, as in age = \"> 30d\": what is just being written would go, too";
+            return Err(Fault::at(text, &rule.action.span(), what.into()));
+        }
+        ("delete", None) => LifecycleAction::Delete,
         ("demote", None) => return Err(Fault::at(text, &rule.action.span(), "demote needs `to`, a tier".into())),
-        ("delete-copy", Some(_)) => {
-            return Err(Fault::at(text, &rule.action.span(), "delete-copy takes no `to`".into()));
+        ("delete-copy" | "delete", Some(_)) => {
+            return Err(Fault::at(text, &rule.action.span(), format!("{word} takes no `to`")));
         }
         _ => {
-            let what = format!("action `{word}` is not one of demote, archive, delete-copy");
+            let what = format!("action `{word}` is not one of demote, archive, release, delete-copy, delete");
             return Err(Fault::at(text, &rule.action.span(), what));
         }
     };
     Ok(Lifecycle {
         place: Fault::place(text, &rule.name.span()),
         name: Arc::from(rule.name.into_inner()),
-        when: When {
-            label: rule.label.as_deref().map(Glob::new),
-            object: rule.object.as_deref().map(Glob::new),
-            size: parsed(text, rule.size, Bound::of_size)?,
-            age: parsed(text, rule.age, Bound::of_age)?,
-            idle: parsed(text, rule.idle, Bound::of_age)?,
-            pattern: None,
-            hours: None,
-        },
+        when,
         action,
     })
 }

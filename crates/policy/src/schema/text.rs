@@ -47,7 +47,7 @@ impl Glob {
 }
 
 /// A time span in milliseconds: `10s`, `5m`, `2h`, `7d`.
-pub(super) fn duration_ms(text: &str) -> Result<u64, String> {
+pub(crate) fn duration_ms(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let number = f64::from_str(&text[..split]).map_err(|_| format!("`{text}` is not a time such as 30s, 10m or 7d"))?;
@@ -75,6 +75,10 @@ impl Bound {
     /// True if the value is within it.
     pub fn holds(&self, value: u64) -> bool {
         (self.least..=self.most).contains(&value)
+    }
+    /// The least that is within it.
+    pub fn least(&self) -> u64 {
+        self.least
     }
     /// `>= 1MiB`, `< 2h`, or two of them: `>= 1MiB, < 1GiB`.
     pub(super) fn parse(text: &str, value: impl Fn(&str) -> Result<u64, String>) -> Result<Self, String> {

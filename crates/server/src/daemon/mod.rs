@@ -11,7 +11,7 @@ mod rings;
 mod signals;
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -50,6 +50,8 @@ pub struct DaemonOptions {
     pub create: bool,
     /// Who is told when the store is served, to look on; what it gives is kept until the daemon leaves.
     pub observer: Option<Observer>,
+    /// A shared library with a placement policy; `None`: the one kept with the store.
+    pub policy_plugin: Option<PathBuf>,
     /// Further words for the command line of a daemon in the background, which is to make the same observer there.
     pub background_args: Vec<OsString>,
     /// Puts something between the engine and the world, for tests.
@@ -119,7 +121,9 @@ fn serve(dir: &Path, options: &DaemonOptions, in_background: bool) -> Result<()>
     signals::block();
     torn::survive();
     let config = StoreConfig::default();
-    let how = OpenHow { create: options.create.then_some(&config), create_new: false, world: options.world };
+    let policy_plugin = options.policy_plugin.as_deref();
+    let create = options.create.then_some(&config);
+    let how = OpenHow { create, create_new: false, policy_plugin, world: options.world };
     let host = Host::open(dir, &how)?.ok_or_else(|| {
         Error::new(ErrorKind::Busy, format!("store {}", dir.display()))
             .because("another process has it")

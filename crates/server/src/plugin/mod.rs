@@ -6,6 +6,10 @@
 #![allow(unsafe_code, reason = "functions of a shared library, found at run time")]
 
 mod abi;
+mod kept;
+
+pub(crate) use kept::load;
+pub use kept::{PLUGIN_FILE, keep};
 
 use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt;
@@ -234,6 +238,9 @@ impl Policy for Plugin {
     }
     fn about(&self) -> &str {
         &self.about
+    }
+    fn failure(&self) -> Option<Arc<str>> {
+        Plugin::failure(self)
     }
     fn place(&self, devices: &[DeviceView], incoming: &Incoming<'_>) -> Result<Decision, Refusal> {
         let because = match self.decide(devices, incoming) {

@@ -20,17 +20,25 @@ fn check_label(label: &str) -> Result<(), Refusal> {
     }
 }
 
-fn check_spec(spec: &ContainerSpec) -> Result<(), Refusal> {
+fn check_spec(state: &State, spec: &ContainerSpec, before: Option<&ContainerSpec>) -> Result<(), Refusal> {
     if !(BLOCK_SHIFT_MIN..=BLOCK_SHIFT_MAX).contains(&spec.block_shift) {
         return Err(refuse(KeyCode::Invalid, "the block size must be 2^6 to 2^24 bytes"));
     }
-    if cenote_policy::by_name(&spec.policy).is_none() {
+    // What was allowed once is replayed, and may stay, whoever brings the policy now.
+    let stays = || state.space.replaying || before.is_some_and(|before| before.policy == spec.policy);
+    if cenote_policy::by_name(&spec.policy).is_none() && !state.policies.contains(&spec.policy) && !stays() {
         return Err(refuse(
             KeyCode::Invalid,
-            "no such placement policy: `cenote policies` lists them, `fast-first` is the preset",
+            if spec.policy == "user" {
+                "the policy `user` follows a file of rules, and there is none: set one with `cenote policy set FILE`"
+            } else {
+                "no such placement policy: `cenote policies` lists them, `fast-first` is the preset"
+            },
         ));
     }
-    debug_assert!(spec.policy.len() <= POLICY_BYTES_MAX);
+    if spec.policy.len() > POLICY_BYTES_MAX {
+        return Err(refuse(KeyCode::Invalid, "the name of a policy has at most 255 bytes"));
+    }
     Ok(())
 }
 
@@ -43,7 +51,7 @@ impl State {
         spec: ContainerSpec,
     ) -> Result<(), Refusal> {
         check_label(&label)?;
-        check_spec(&spec)?;
+        check_spec(self, &spec, None)?;
         if self.containers.by_label(&label).is_some() {
             return Err(refuse(KeyCode::Exists, "the label is taken"));
         }
@@ -75,8 +83,8 @@ impl State {
     }
 
     pub(super) fn container_set(&mut self, txn: &mut Txn, id: ContainerId, spec: ContainerSpec) -> Result<(), Refusal> {
-        check_spec(&spec)?;
         let slot = self.containers.slot_of(id).ok_or(NO_CONTAINER)?;
+        check_spec(self, &spec, Some(&self.containers.at(slot).spec))?;
         let container = self.containers.at(slot);
         let scratch = |spec: &ContainerSpec| spec.durability == Durability::Scratch;
         let empty = container.objects.is_empty() && container.indices.is_empty() && container.undo.is_empty();

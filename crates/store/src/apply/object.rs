@@ -22,6 +22,7 @@ impl State {
             return Err(refuse(KeyCode::Limit, "a store holds at most 2^32 objects"));
         };
         entry.insert(slot);
+        self.pins.forget(key);
         self.objects.get_mut(slot).touched = self.now_s;
         txn.steps.push(Step::ObjectCreated { slot });
         Ok(())

@@ -32,6 +32,10 @@ const SECTION_END: u32 = 8;
 const SECTION_SNAPSHOT: u32 = 9;
 /// Behind a container's: extents of it share space with others.
 const SECTION_SHARES: u32 = 10;
+/// What is pinned.
+const SECTION_PINS: u32 = 20;
+/// When what was written.
+const SECTION_TIMES: u32 = 21;
 
 /// What a checkpoint says of itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

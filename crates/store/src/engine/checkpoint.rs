@@ -74,6 +74,8 @@ impl Engine {
     /// The state as a checkpoint after which the journal goes on in file `journal_from`; its name, its bytes, and the
     /// names of files that it makes superfluous.
     fn encode_checkpoint(&mut self, journal_from: u64) -> (String, Vec<u8>, Vec<String>) {
+        self.look_at_times();
+        self.prune_pins();
         self.checkpoint.begun += 1;
         self.checkpoint.sequence += 1;
         self.checkpoint.position = self.journal.position();

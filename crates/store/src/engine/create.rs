@@ -8,6 +8,7 @@ use cenote_model::{DeviceId, Error, ErrorKind, Result, StoreConfig, StoreId};
 
 use super::Engine;
 use super::devices::{check_spec, make_device};
+use super::tiering::POLICY_FILE;
 use crate::checkpoint::{self, Head, encode};
 use crate::journal::{self, HEADER_BYTES, Journal};
 use crate::profile::PROFILE;
@@ -122,6 +123,7 @@ impl Engine {
             journal_retry_ns: 0,
             device_id_burnt: 0,
             container_deleted_at: 0,
+            habits: crate::habits::Habits::default(),
             moved_bytes: 0,
             counting: super::telemetry::Counting::default(),
             sweep: super::telemetry::Sweep::default(),
@@ -130,9 +132,13 @@ impl Engine {
             pace: super::pace::Pace::default(),
             profiles: super::profile::Profiles::default(),
             reopening: super::reopen::Reopening::default(),
+            changes: super::changes::Changes::default(),
+            repacking: super::repack::Repacking::default(),
+            rates: Arc::default(),
         };
         engine.update_clock();
         engine.read_profiles();
+        engine.read_policy();
         engine
     }
 
@@ -156,7 +162,11 @@ impl Engine {
 /// Removes what a creation that did not come to its end left behind.
 fn remove_leftovers(meta: &dyn MetaDir) -> Result<()> {
     for name in meta.list()? {
-        if journal::sequence_of(&name).is_some() || checkpoint::sequence_of(&name).is_some() || name == PROFILE {
+        if journal::sequence_of(&name).is_some()
+            || checkpoint::sequence_of(&name).is_some()
+            || name == PROFILE
+            || name == POLICY_FILE
+        {
             meta.remove(&name)?;
         }
     }

@@ -3,6 +3,8 @@
 use cenote_model::{Error, Result};
 
 use super::Engine;
+use super::tiering::POLICY_FILE;
+use crate::habits::HABITS;
 use crate::profile::PROFILE;
 use crate::superblock::{SUPERBLOCK, Superblock};
 use crate::{Seams, checkpoint, journal};
@@ -22,7 +24,12 @@ impl Engine {
             }
         }
         for name in meta.list()? {
-            if journal::sequence_of(&name).is_some() || checkpoint::sequence_of(&name).is_some() || name == PROFILE {
+            if journal::sequence_of(&name).is_some()
+                || checkpoint::sequence_of(&name).is_some()
+                || name == PROFILE
+                || name == HABITS
+                || name == POLICY_FILE
+            {
                 meta.remove(&name)?;
             }
         }

@@ -8,10 +8,11 @@ use cenote_policy::{Candidate, excess_bytes, plan_drain};
 use super::Engine;
 use super::flush::Wait;
 use super::jobs::{CopyPart, What};
+use crate::copying::{Copy, Piece};
 use crate::map::{Ext, NO_DEVICE};
 use crate::objects::Presence;
 use crate::placing::{Action, Placing, Target, identity};
-use crate::work::{Copy, Job, Work};
+use crate::work::{Job, Work};
 
 /// Objects looked at in one tick.
 const SAMPLE_OBJECTS: u32 = 4096;
@@ -76,8 +77,8 @@ impl Engine {
             }
             extents += object.map.extents() as usize;
             let (mut bytes, mut copied) = (0, true);
-            for (_, ext) in object.map.iter() {
-                if ext.dev == dev || ext.copy == dev {
+            for (offset, ext) in object.map.iter() {
+                if (ext.dev == dev && !self.is_pinned_on(self.state.key_of(slot), offset, ext)) || ext.copy == dev {
                     bytes += u64::from(ext.len);
                     copied &= ext.copy != NO_DEVICE && ext.dev == dev;
                 }
@@ -108,6 +109,7 @@ impl Engine {
             let mut seen = std::collections::HashSet::new();
             evictions.retain(|placing| seen.insert(placing.was)); // of twins each takes the other along
         }
+        evictions.retain(|placing| !self.is_held(placing));
         let (spare, evictions): (Vec<_>, Vec<_>) =
             evictions.into_iter().partition(|placing| placing.action == Action::DropCopy);
         self.give_up_copies(spare.into_iter());
@@ -138,6 +140,9 @@ impl Engine {
                 return;
             }
             let target = Target::Live { key, offset };
+            if ext.dev == dev && self.is_pinned_on(key, offset, ext) {
+                continue;
+            }
             let waits_for_cut = tracked && leaving.is_volatile() && ext.copy == NO_DEVICE;
             if let Some(action) = self.without_io(ext, dev, tracked) {
                 evictions.push(Placing { target, was: identity(ext), action });
@@ -174,6 +179,7 @@ impl Engine {
         }
         let mut batch: Vec<(Target, Ext)> = Vec::new();
         let mut bytes = 0;
+        let bytes_max = self.cut_job_bytes();
         let mut from = None;
         while let Some((target, dev)) = self.drain.queue.pop() {
             let Some(ext) = self.state.target_mut(target).cloned() else { continue };
@@ -183,7 +189,7 @@ impl Engine {
             if let Some(action) = self.without_io(&ext, dev, self.durability_of(target) != Durability::Scratch) {
                 // It moved since it was queued.
                 let placing = Placing { target, was: identity(&ext), action };
-                if action == Action::DropCopy {
+                if placing.action == Action::DropCopy {
                     self.give_up_copies(std::iter::once(placing));
                     continue;
                 } else if self.place_all(&[placing]).is_ok() {
@@ -198,7 +204,7 @@ impl Engine {
             from = Some((dev, durability));
             bytes += u64::from(ext.len);
             batch.push((target, ext));
-            if bytes >= self.settings.copy_bytes || batch.len() >= 1024 {
+            if bytes >= bytes_max || batch.len() >= 1024 {
                 break;
             }
         }
@@ -244,10 +250,15 @@ impl Engine {
             };
             let base = at.wrapping_sub(u64::from(hull.begin));
             // What leaves may be the copy alone: then the copy is made anew.
-            let action = if ext.dev == leaving { Action::Move { dev, base } } else { Action::Copy { dev, base } };
+            let packed = None;
+            let action = if ext.dev == leaving {
+                Action::Move { dev, base, packed }
+            } else {
+                Action::Copy { dev, base, packed }
+            };
             let placing = Placing { target: *target, was: identity(ext), action };
             parts.push(CopyPart { placing, reserved: (dev, at, padded), again: None });
-            work.push((part, at));
+            work.push(Piece { part, at, like: None });
         }
         if parts.is_empty() {
             let name = self.state.space.get(leaving).spec.name.clone();
@@ -260,7 +271,8 @@ impl Engine {
         self.drain.moves_in_flight += 1;
         let slot = self.state.space.get(dev);
         let syncs = (!slot.is_volatile()).then(|| Arc::clone(&slot.syncs));
-        Some(self.start(What::Move { parts, leaving }, Work::Copy(Copy { parts: work, target: device, syncs })))
+        let copy = Copy { pieces: work, target: device, syncs, packing: self.packing_for(dev), read_back: false };
+        Some(self.start(What::Move { parts, leaving }, Work::Copy(copy)))
     }
 
     /// Moves cannot go on: whoever waits for a device to be emptied is told, and it is tried again later.

@@ -4,7 +4,7 @@ use cenote_model::{Durability, Explanation, ExtentWhy, ObjectKey, Result};
 
 use super::Engine;
 use crate::container::Container;
-use crate::map::{Ext, NO_DEVICE};
+use crate::map::{Ext, NO_DEVICE, Place};
 
 const RANGES_MAX: usize = 10_000;
 
@@ -13,6 +13,9 @@ impl Engine {
         self.update_clock();
         let slot = self.object(key)?;
         let stat = self.stat(key)?;
+        let name = self.container(key.container)?.spec.policy.clone();
+        let policy = self.policy_words(&name);
+        let next = self.what_next(key, slot);
         let object = self.state.objects.get(slot);
         let container = self.state.containers.at(object.container);
         let ranges = object
@@ -21,19 +24,17 @@ impl Engine {
             .take(RANGES_MAX)
             .map(|(offset, ext)| {
                 let device = self.state.space.get(ext.dev);
-                let why = self.why(container, ext);
+                let why = self.why(container, ext) + &self.compressed(ext) + &self.pin_words(key, offset, ext);
                 ExtentWhy { offset, extent: ext.to_model(device.id), device: device.spec.name.clone(), why }
             })
             .collect();
         let mut notes = vec![format!(
             "container `{}` is {}: {}",
             container.label,
-            word(container.spec.durability),
+            container.spec.durability.word(),
             promise(container.spec.durability)
         )];
-        if let Some(policy) = cenote_policy::by_name(&container.spec.policy) {
-            notes.push(format!("placement policy `{}`: {}", policy.name(), policy.about()));
-        }
+        notes.push(policy);
         notes.push(format!("last read or written {} s ago", self.state.now_s.saturating_sub(object.touched)));
         if container.is_tracked() {
             let state = if container.is_dirty() {
@@ -57,6 +58,7 @@ impl Engine {
             let error = cut.error.as_ref().map(|error| format!("; last error: {error}")).unwrap_or_default();
             notes.push(format!("a copy of its volatile data up to epoch {} is under way{error}", cut.epoch));
         }
+        notes.extend(next);
         if !self.drain.reason.is_empty() {
             notes.push(format!("moves are planned: {}", self.drain.reason));
         }
@@ -64,6 +66,19 @@ impl Engine {
             notes.push(format!("only the first {RANGES_MAX} of {} ranges are listed", stat.extents));
         }
         Ok(Explanation { stat, ranges, notes })
+    }
+
+    /// How an extent's places are compressed, in words.
+    fn compressed(&self, ext: &Ext) -> String {
+        let hull = ext.hull();
+        let about = |place: Place<'_>| {
+            let packed = place.packed()?;
+            let (plain, stored) = (hull.len(), place.end_at(hull.end) - place.unit_at(hull.begin));
+            let name = &self.state.space.get(place.dev).spec.name;
+            let gain = f64::from(plain) / stored.max(1) as f64;
+            Some(format!("; {plain} bytes in {stored} on `{name}` ({gain:.1}x), by {}", packed.describe()))
+        };
+        [Some(ext.place()), ext.copy_place()].into_iter().flatten().filter_map(about).collect()
     }
 
     fn why(&self, container: &Container, ext: &Ext) -> String {
@@ -91,15 +106,6 @@ impl Engine {
                     .to_owned(),
             },
         }
-    }
-}
-
-fn word(durability: Durability) -> &'static str {
-    match durability {
-        Durability::Sync => "sync",
-        Durability::Async => "async",
-        Durability::Scratch => "scratch",
-        Durability::Bypass => "bypass",
     }
 }
 

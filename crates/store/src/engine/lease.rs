@@ -1,7 +1,7 @@
 //! Leases: free space goes to a session, and comes back.
 
-use cenote_model::{ContainerId, DeviceId, Error, ErrorKind, Lease, RUN_BYTES_MAX, Response, Result, Run};
-use cenote_policy::{Decision, PlaceRequest, place};
+use cenote_model::{ContainerId, DeviceId, Durability, Error, ErrorKind, Lease, RUN_BYTES_MAX, Response, Result, Run};
+use cenote_policy::{Decision, DeviceView, Incoming, PlaceRequest, is_tracking, place, tier_order};
 
 use super::Engine;
 use crate::SessionId;
@@ -18,17 +18,23 @@ const LEASE_BYTES_ENOUGH: u64 = 256 << 10;
 const RUN_LONG: u64 = 1 << 20;
 /// …then of this.
 const RUN_MIDDLE: u64 = 64 << 10;
+/// Room is made for at least one in so many parts of a tier, since looking for it takes a while.
+const ROOM_PARTS: u64 = 16;
+
+/// What a session asks for.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    pub container: ContainerId,
+    pub bytes: u64,
+    pub run_min: u32,
+    pub avoid: &'a [DeviceId],
+    /// Placed as if this were the container's.
+    pub durability: Option<Durability>,
+}
 
 impl Engine {
-    pub(super) fn lease(
-        &mut self,
-        session: SessionId,
-        seq: u64,
-        container: ContainerId,
-        bytes: u64,
-        run_min: u32,
-        avoid: &[DeviceId],
-    ) -> Result<Response> {
+    pub(super) fn lease(&mut self, session: SessionId, seq: u64, wanted: &Wanted<'_>) -> Result<Response> {
+        let Wanted { container, bytes, run_min, avoid, durability } = *wanted;
         self.update_clock();
         if let Some(runs) = self.leased_before(session, seq) {
             return Ok(Response::Lease(Lease { runs }));
@@ -39,25 +45,45 @@ impl Engine {
                 .because(format!("{bytes} bytes in runs of at least {run_min}"))
                 .try_next(format!("ask for 1 to {LEASE_BYTES_MAX} bytes in runs of at most {RUN_BYTES_MAX}")));
         }
-        let Some(durability) = self.state.containers.get(container).map(|c| c.spec.durability) else {
+        let Some(own) = self.state.containers.get(container).map(|c| c.spec.durability) else {
             return Err(Error::new(ErrorKind::NotFound, format!("container {container}")));
         };
+        let durability = durability.unwrap_or(own);
+        if !durability.may_be_in(own) {
+            return Err(Error::new(ErrorKind::InvalidInput, subject())
+                .because(format!("`{}` does not go with a container that is `{}`", durability.word(), own.word()))
+                .try_next("use a container with that durability"));
+        }
         self.release_space();
         let run_min = u64::from(run_min.max(1));
         // Clients write what they lease themselves.
         let unshared = self.state.space.present().filter(|slot| !slot.spec.kind.is_shareable()).map(|slot| slot.id);
         let avoid: Vec<DeviceId> = avoid.iter().copied().chain(unshared).collect();
         let mut refused = avoid.clone();
+        let mut room_asked: Vec<(u8, bool)> = Vec::new();
         // First all bytes on the device that placement prefers; else what the smallest useful run needs.
-        for wanted in [bytes, run_min] {
+        let who = (session, container);
+        for (wanted, is_fair) in [(bytes, true), (bytes, false), (run_min, false)] {
             refused.truncate(avoid.len());
             while let Ok(decision) = self.place_new(container, durability, (wanted, run_min), &refused) {
                 let decision_device = decision.device();
                 let Some(dev) = self.state.space.slot_of(decision_device) else { break };
+                if is_fair && self.had_its_share(dev, who) {
+                    refused.push(decision_device);
+                    continue;
+                }
+                // Room is made at once where all that it takes is to forget what has a copy.
+                let wants_room = match decision {
+                    Decision::Place { .. } => self.passed_over(container, durability, wanted, dev, &refused),
+                    Decision::Wait { .. } => Some(dev),
+                };
+                if wants_room.is_some_and(|dev| self.makes_room(container, dev, wanted, &mut room_asked)) {
+                    continue;
+                }
                 let bytes = match decision {
                     Decision::Place { bytes: some, .. } if some < wanted => some,
                     Decision::Place { .. } => bytes,
-                    Decision::Wait { .. } if !self.make_room_by_policy(container, dev, wanted) => {
+                    Decision::Wait { .. } if !room_asked.contains(&(dev, true)) => {
                         // Nothing there can leave at once, and nobody may wait for room that does not come.
                         refused.push(decision_device);
                         continue;
@@ -77,7 +103,7 @@ impl Engine {
                 {
                     let runs = self.state.space.get_mut(dev).take(bytes, run_min);
                     if runs.iter().map(|(_, len)| len).sum::<u64>() >= enough {
-                        return self.grant(session, seq, dev, &runs);
+                        return self.grant(who, seq, dev, &runs);
                     }
                     for (offset, len) in runs {
                         self.state.space.get_mut(dev).give_back(offset, len);
@@ -102,6 +128,49 @@ impl Engine {
             .try_next("delete something, add a device, or wait for data to drain"))
     }
 
+    /// Has what has a copy leave a tier, once for each lease; `asked` keeps where, and whether anything did. True if placement
+    /// should look again.
+    fn makes_room(&mut self, container: ContainerId, dev: u8, bytes: u64, asked: &mut Vec<(u8, bool)>) -> bool {
+        if asked.iter().any(|(known, _)| *known == dev) {
+            return false;
+        }
+        let some = self.state.space.get(dev).view().capacity_bytes / ROOM_PARTS;
+        let has_left = self.make_room_by_policy(container, dev, bytes.max(some));
+        asked.push((dev, has_left));
+        if has_left {
+            self.release_space();
+        }
+        has_left
+    }
+
+    /// The fastest tier before the one chosen that is full, though what has a copy there could leave at once. Policies that
+    /// track what is used have thought of that.
+    fn passed_over(
+        &self,
+        container: ContainerId,
+        durability: Durability,
+        bytes: u64,
+        chosen: u8,
+        avoid: &[DeviceId],
+    ) -> Option<u8> {
+        let policy = self.state.containers.get(container).map_or("", |c| c.spec.policy.as_str());
+        if is_tracking(policy) || durability == Durability::Bypass {
+            return None;
+        }
+        let chosen = self.state.space.get(chosen).view();
+        let incoming = Incoming { avoid, ..Incoming::new(durability, bytes) };
+        let views = self.state.space.views();
+        let is_before = |view: &&DeviceView| {
+            let kept_bytes = view.used_bytes.saturating_sub(view.evictable_bytes).saturating_add(view.reserved_bytes);
+            tier_order(view, &chosen).is_lt()
+                && incoming.may_use(view)
+                && !view.below_high_with(bytes)
+                && kept_bytes.saturating_add(bytes) <= view.high_bytes()
+        };
+        let fastest = views.iter().filter(is_before).min_by(|one, other| tier_order(one, other))?;
+        self.state.space.slot_of(fastest.id)
+    }
+
     /// The use of each tier, in words.
     pub(super) fn uses(&self) -> String {
         let mut views = self.state.space.views();
@@ -116,7 +185,13 @@ impl Engine {
         }
     }
 
-    fn grant(&mut self, session: SessionId, seq: u64, dev: u8, taken: &[(u64, u64)]) -> Result<Response> {
+    fn grant(
+        &mut self,
+        (session, container): (SessionId, ContainerId),
+        seq: u64,
+        dev: u8,
+        taken: &[(u64, u64)],
+    ) -> Result<Response> {
         let device = self.state.space.get(dev).id;
         let runs: Vec<Run> = taken.iter().map(|(offset, len)| Run { device, offset: *offset, len: *len }).collect();
         let mut draft = self.journal.draft(Kind::Lease);
@@ -130,6 +205,9 @@ impl Engine {
             return Err(error);
         }
         self.note_journal_dirty();
+        let bytes = taken.iter().map(|(_, len)| len).sum();
+        self.note_leased(dev, bytes);
+        self.tiering.shares.took(dev, self.state.now_ns, (session, container), bytes);
         if let Some(session) = self.state.sessions.open.get_mut(&session) {
             for (offset, len) in taken {
                 session.lease(dev, *offset, *len);

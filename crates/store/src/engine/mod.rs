@@ -1,6 +1,7 @@
 //! The engine: requests in, answers and jobs out.
 
 mod apply;
+mod changes;
 mod checkpoint;
 mod create;
 mod destroy;
@@ -17,6 +18,7 @@ mod persist;
 mod profile;
 mod read;
 mod reopen;
+mod repack;
 mod rewrite;
 mod session;
 mod snapshot;
@@ -73,6 +75,7 @@ pub struct Engine {
     device_id_burnt: u16,
     /// Journal position after the last deletion of a container: who waits for one that is gone waits for that.
     container_deleted_at: u64,
+    habits: crate::habits::Habits,
     moved_bytes: u64,
     progress: tick::Progress,
     pace: pace::Pace,
@@ -81,6 +84,10 @@ pub struct Engine {
     sweep: telemetry::Sweep,
     tiering: tiering::Tiering,
     reopening: reopen::Reopening,
+    changes: changes::Changes,
+    repacking: repack::Repacking,
+    /// How long compressing takes.
+    rates: Arc<crate::packing::Rates>,
 }
 
 impl Engine {
@@ -130,8 +137,9 @@ impl Engine {
         }
         match request {
             Request::Apply { checks, updates, atomic } => self.apply(session, seq, &checks, updates, atomic),
-            Request::Lease { container, bytes, run_min, avoid } => {
-                let outcome = ready(self.lease(session, seq, container, bytes, run_min, &avoid));
+            Request::Lease { container, bytes, run_min, avoid, durability } => {
+                let wanted = lease::Wanted { container, bytes, run_min, avoid: &avoid, durability };
+                let outcome = ready(self.lease(session, seq, &wanted));
                 self.note_lease(outcome)
             }
             Request::Unlease { runs } => ready(self.unlease(session, &runs)),
@@ -147,13 +155,21 @@ impl Engine {
                 Outcome::Ready(Response::Done)
             }
             Request::Arrange { target, what, dry_run } => self.arrange(&target, what, dry_run),
-            Request::DeviceAdd { spec } => ready(self.device_add(session, &spec)),
+            Request::DeviceAdd { spec } => self.device_add(session, &spec).unwrap_or_else(failed),
             Request::DeviceDrain { name } => self.device_drain(&name),
-            Request::DeviceRemove { name } => ready(self.device_remove(session, &name)),
+            Request::DeviceRemove { name } => self.device_remove(session, &name).unwrap_or_else(failed),
+            Request::Habit { container, program } => ready(Ok(self.habit(container, &program))),
+            Request::HabitLearned { container, program, learned } => {
+                ready(self.learn_habit(container, program, learned))
+            }
             Request::Profile { name, measure_ms } => self.profile(&name, measure_ms),
             Request::Verify { target } => self.verify_begin(target),
             Request::Telemetry { hot } => ready(Ok(Response::Telemetry(Box::new(self.telemetry(hot))))),
             Request::Checkpoint => self.checkpoint_begin(),
+            Request::PolicySet { text, dry_run } => ready(self.policy_set(text.as_deref(), dry_run)),
+            Request::PolicyShow => ready(Ok(Response::Policy(Box::new(self.policy_show())))),
+            Request::RulesTry => ready(Ok(Response::Arranged(Box::new(self.rules_try())))),
+            Request::Progress => ready(Ok(Response::Progress(self.arrangements()))),
             Request::Shutdown => Outcome::Ready(Response::Done),
             Request::Unreadable { key, ranges } => self.rescue(key, &ranges),
             other => ready(self.read(other)),

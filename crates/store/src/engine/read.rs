@@ -114,6 +114,7 @@ impl Engine {
 
     pub(super) fn stat(&mut self, key: ObjectKey) -> Result<ObjectStat> {
         let slot = self.object(key)?;
+        let pinned_bytes = self.pinned_bytes_of(key, slot);
         let object = self.state.objects.get(slot);
         Ok(ObjectStat {
             size: object.size,
@@ -121,6 +122,7 @@ impl Engine {
             extents: object.map.extents(),
             mapped_bytes: object.map.mapped_bytes(),
             epoch: object.epoch,
+            pinned_bytes,
         })
     }
 

@@ -32,6 +32,9 @@ impl Engine {
         self.begin_cuts(pressure);
         self.plan_moves();
         self.plan_tiers();
+        self.look_at_times();
+        self.run_rules();
+        self.keep_pins();
         self.plan_checkpoint();
         self.answer_waiters();
         self.note_progress();

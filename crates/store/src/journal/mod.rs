@@ -49,6 +49,7 @@ pub(crate) enum Kind {
     Recut = 11,
     Pin = 12,
     Unpin = 13,
+    Keep = 20,
 }
 
 impl Kind {
@@ -68,6 +69,7 @@ impl Kind {
             K::Recut,
             K::Pin,
             K::Unpin,
+            K::Keep,
         ]
         .into_iter()
         .find(|kind| *kind as u8 == code)

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cenote_device::mem::{Keep, MemClock, MemControl, MemDevices, MemMetaDir};
 use cenote_device::object::fake::FakeService;
 use cenote_device::object::{ObjectDevices, Patience};
+use cenote_device::packing::Packer;
 use cenote_device::{Clock, Device, Devices, OpenedDevice, SegmentFile};
 use cenote_model::*;
 use cenote_store::{Engine, Outcome, RecoveryReport, Seams, SessionId, SessionInfo, Tuning};
@@ -75,6 +76,8 @@ pub struct World {
     pub leases: Vec<Run>,
     /// Syncs of persistent devices fail, and drop what was not synced as operating systems do.
     pub sync_fails: Arc<AtomicBool>,
+    /// Writes longer than 4 KiB lose a bit on the way, and say nothing.
+    pub writes_lie: Arc<AtomicBool>,
     /// Nanoseconds that each byte of a read or write takes on devices, and 100 us each access; 0: none of both.
     pub byte_ns: Arc<AtomicU64>,
     pub report: RecoveryReport,
@@ -100,6 +103,7 @@ impl World {
             seq: 0,
             leases: Vec::new(),
             sync_fails: Arc::default(),
+            writes_lie: Arc::default(),
             byte_ns: Arc::default(),
             report: RecoveryReport::default(),
         };
@@ -114,6 +118,7 @@ impl World {
                 inner: self.devices.clone(),
                 service: self.service.clone(),
                 fails: Arc::clone(&self.sync_fails),
+                lies: Arc::clone(&self.writes_lie),
                 pace: (Arc::clone(&self.clock), Arc::clone(&self.byte_ns)),
             }),
             clock: Arc::clone(&self.clock) as _,
@@ -211,7 +216,8 @@ impl World {
     }
     /// Leases room for `len` bytes in one run; waits while some may become free.
     pub fn room(&mut self, container: ContainerId, len: u32) -> Result<Run> {
-        let request = Request::Lease { container, bytes: u64::from(len), run_min: len, avoid: vec![] };
+        let request =
+            Request::Lease { container, bytes: u64::from(len), run_min: len, avoid: vec![], durability: None };
         for _ in 0..100 {
             match self.ask(request.clone()) {
                 Response::Lease(lease) => return Ok(lease.runs[0]),
@@ -263,7 +269,14 @@ impl World {
             for unit in first..=last {
                 let len = (extent.run_len - unit * 65536).min(65536) as usize;
                 let mut part = vec![0; len];
-                device.read_at(extent.run_offset + u64::from(unit) * 65536, &mut part)?;
+                match &extent.encoding {
+                    Encoding::Plain => device.read_at(extent.run_offset + u64::from(unit) * 65536, &mut part)?,
+                    Encoding::Packed(packed) => {
+                        let mut stored = vec![0; packed.len_of(unit as usize) as usize];
+                        device.read_at(extent.run_offset + u64::from(packed.start(unit as usize)), &mut stored)?;
+                        Packer::default().unpack_unit(packed, unit as usize, &stored, &mut part)?;
+                    }
+                }
                 assert_eq!(crc(&part), extent.sums.as_slice()[unit as usize], "checksum of {key} at {at}");
                 hull.extend(part);
             }
@@ -306,6 +319,7 @@ struct Dropping {
     inner: MemDevices,
     service: FakeService,
     fails: Arc<AtomicBool>,
+    lies: Arc<AtomicBool>,
     pace: (Arc<MemClock>, Arc<AtomicU64>),
 }
 
@@ -326,8 +340,10 @@ impl Devices for Dropping {
             return self.objects().open(store, id, spec, create);
         }
         let OpenedDevice { device, survived } = self.inner.open(store, id, spec, create)?;
-        let (media, fails, pace) = (self.inner.clone(), Arc::clone(&self.fails), self.pace.clone());
-        Ok(OpenedDevice { device: Arc::new(DroppingDevice { device, media, of: (store, id), fails, pace }), survived })
+        let (media, fails, lies) = (self.inner.clone(), Arc::clone(&self.fails), Arc::clone(&self.lies));
+        let pace = self.pace.clone();
+        let device = Arc::new(DroppingDevice { device, media, of: (store, id), fails, lies, pace });
+        Ok(OpenedDevice { device, survived })
     }
     fn remove(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<()> {
         if spec.kind.is_object() {
@@ -342,6 +358,7 @@ struct DroppingDevice {
     media: MemDevices,
     of: (StoreId, DeviceId),
     fails: Arc<AtomicBool>,
+    lies: Arc<AtomicBool>,
     pace: (Arc<MemClock>, Arc<AtomicU64>),
 }
 
@@ -370,6 +387,11 @@ impl Device for DroppingDevice {
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.take_time(bytes.len());
+        if self.lies.load(Ordering::Relaxed) && bytes.len() > 4096 {
+            let mut bytes = bytes.to_vec();
+            bytes[4096] ^= 1;
+            return self.device.write_at(offset, &bytes);
+        }
         self.device.write_at(offset, bytes)
     }
     fn sync(&self) -> Result<()> {

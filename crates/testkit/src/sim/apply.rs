@@ -224,7 +224,8 @@ impl Sim {
     }
     fn write_id(&mut self) -> WriteId {
         self.next_write += 1;
-        WriteId(self.next_write)
+        let compressible = if self.next_write.is_multiple_of(3) { 0 } else { WriteId::COMPRESSIBLE };
+        WriteId(self.next_write | compressible)
     }
     /// Somewhere in the object or not far behind it, often where something begins or ends.
     fn draw_offset(&mut self, key: ObjectKey) -> u64 {
@@ -275,7 +276,7 @@ impl Sim {
             let bytes = len * self.rng.between(1, 4);
             let run_min = if self.rng.chance(500) { len as u32 } else { 1 };
             trace!(self.trace, "c{} leases {bytes} of at least {run_min} for {container}", self.clients[at].info.nonce);
-            let request = Request::Lease { container, bytes, run_min, avoid: Vec::new() };
+            let request = Request::Lease { container, bytes, run_min, avoid: Vec::new(), durability: None };
             let goal = Goal::Lease { container };
             if let Some(response) = self.send(at, request.clone(), goal.clone()) {
                 self.judge(at, &goal, &request, response)?;

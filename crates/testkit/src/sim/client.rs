@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-use cenote_model::{ContainerId, ErrorKind, Request, Response, Run};
+use cenote_model::{Arrange, ArrangeTarget, ContainerId, ErrorKind, ObjectKey, Request, Response, Run};
 use cenote_store::{Outcome, SessionId, SessionInfo, Ticket};
 
 use super::snapshot::Pin;
-use super::{Check, Sim, trace};
+use super::{Check, Pinned, Sim, trace};
 use crate::oracle;
 
 const ANSWERS_KEPT: usize = 12;
@@ -167,6 +167,7 @@ impl Sim {
     }
     /// Compares an answer with what it must be.
     pub(super) fn judge(&mut self, at: usize, goal: &Goal, request: &Request, response: Response) -> Check {
+        self.note_pinned(request, &response);
         if let Response::Failed(error) = &response {
             let excusable =
                 matches!(error.kind(), ErrorKind::Io | ErrorKind::Busy | ErrorKind::Full | ErrorKind::PermissionDenied);
@@ -218,6 +219,39 @@ impl Sim {
             (Goal::Other { .. }, _) => Ok(()),
             (_, response) => Err(format!("{request:?} was answered by {response:?}")),
         }
+    }
+    /// What the answer says of whether a container is pinned.
+    fn note_pinned(&mut self, request: &Request, response: &Response) {
+        let Request::Arrange { target, what, dry_run: false } = request else { return };
+        let ArrangeTarget::Container(id) = **target else { return };
+        if self.pinned.get(&id) != Some(&Pinned::Asked) {
+            return;
+        }
+        match (what, response) {
+            (Arrange::Pin { .. }, Response::Arranged(_)) => drop(self.pinned.insert(id, Pinned::Yes)),
+            (Arrange::Pin { .. } | Arrange::Unpin, _) => drop(self.pinned.remove(&id)),
+            _ => {}
+        }
+    }
+    /// Containers that are pinned still are, with all that is in them.
+    pub(super) fn check_pins(&mut self) -> Check {
+        let Some(session) = self.clients.iter().find(|client| client.alive).map(|client| client.session) else {
+            return Ok(());
+        };
+        let pinned = self.pinned.iter().filter(|(_, state)| **state == Pinned::Yes).map(|(id, _)| *id);
+        for container in pinned.collect::<Vec<_>>() {
+            let Some(found) = self.oracle.current().containers.get(&container) else { continue };
+            for object in found.objects.keys().copied().collect::<Vec<_>>() {
+                let key = ObjectKey { container, object };
+                let answer = self.engine().handle(session, 0, Request::ObjectStat { key });
+                if let Outcome::Ready(Response::Stat(stat)) = answer
+                    && stat.pinned_bytes != stat.mapped_bytes
+                {
+                    return Err(format!("of {key}, in a pinned container, {stat:?} says that not all is pinned"));
+                }
+            }
+        }
+        Ok(())
     }
     fn take_lease(&mut self, at: usize, container: ContainerId, runs: &[Run]) -> Check {
         for run in runs {

@@ -108,6 +108,7 @@ impl Sim {
         self.readers.clear();
         self.slots_taken.clear();
         self.cached.clear();
+        self.pinned.clear();
         for (session, _) in self.engine().sessions() {
             self.engine().session_close(session);
         }
@@ -138,6 +139,7 @@ impl Sim {
         let found = self.survey()?;
         self.last_epoch = found.observed.epoch;
         let survived = self.oracle.after_process_death(&found.observed)?;
+        self.check_pins()?;
         trace!(self.trace, "{survived} entries survived");
         self.send_rest(survived)
     }

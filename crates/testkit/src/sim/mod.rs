@@ -114,6 +114,8 @@ pub struct Summary {
     pub trace_hash: u64,
     /// I/Os of the engine.
     pub ios: u64,
+    /// Compressed extents that were found when all was looked at.
+    pub packed: u64,
 }
 
 struct Sim {
@@ -142,6 +144,8 @@ struct Sim {
     hurt: bool,
     injected_seen: u64,
     window_open: bool,
+    /// Containers that were asked to be pinned, or no longer.
+    pinned: BTreeMap<ContainerId, Pinned>,
     /// How often the store was opened: what the instance word tells clients.
     openings: u64,
     flips: u64,
@@ -151,6 +155,17 @@ struct Sim {
     troubles: u64,
     summary: Summary,
     trace: Trace,
+}
+
+/// What is known of whether a container is pinned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Pinned {
+    /// It was asked for, and not answered yet.
+    Asked,
+    /// It is.
+    Yes,
+    /// Several requests crossed: nothing, any more.
+    Unknown,
 }
 
 type Check<T = ()> = Result<T, String>;
@@ -296,6 +311,7 @@ impl Sim {
             injected_seen: 0,
             window_open: false,
             openings: 0,
+            pinned: BTreeMap::new(),
             flips: 0,
             lost: BTreeSet::new(),
             troubles: 0,
@@ -355,6 +371,13 @@ fn draw_device(rng: &mut Rng, number: u64, kind: DeviceKind) -> DeviceSpec {
         capacity_bytes: capacity,
         watermark_high_permille: *rng.pick(&[500, 800, 900]),
         watermark_low_permille: *rng.pick(&[200, 400]),
-        options: cenote_model::TierOptions::default(),
+        options: draw_options(rng, kind),
     }
+}
+
+/// More than half of the tiers that can compress do.
+fn draw_options(rng: &mut Rng, kind: DeviceKind) -> cenote_model::TierOptions {
+    let compresses = matches!(kind, DeviceKind::File | DeviceKind::Directory) && rng.chance(600);
+    let word = *rng.pick(&["lz4", "zstd", "auto"]);
+    compresses.then(|| ("compress".to_owned(), word.to_owned())).into_iter().collect()
 }

@@ -3,7 +3,7 @@
 use cenote_model::{Arrange, ArrangeTarget, DeviceKind, ErrorKind, FlushTarget, ObjectKey, Request};
 
 use super::client::Goal;
-use super::{Check, Sim, draw_device, trace};
+use super::{Check, Pinned, Sim, draw_device, trace};
 
 /// What a request of this kind may fail with when the store is small and in use.
 pub(super) const CROWDED: &[ErrorKind] = &[
@@ -13,6 +13,7 @@ pub(super) const CROWDED: &[ErrorKind] = &[
     ErrorKind::Busy,
     ErrorKind::InvalidInput,
     ErrorKind::Conflict,
+    ErrorKind::LimitExceeded,
 ];
 
 impl Sim {
@@ -170,8 +171,8 @@ impl Sim {
     }
     fn step_other(&mut self) -> Check {
         let (Some(at), Some(key)) = (self.any_client(), self.any_object()) else { return Ok(()) };
-        let request = match self.rng.below(10) {
-            7 => self.draw_arrangement(key),
+        let request = match self.rng.below(12) {
+            7 | 10 | 11 => self.draw_arrangement(key),
             8 | 9 => {
                 let ranges = vec![(self.rng.below(1 << 16), 1 + self.rng.below(1 << 18))];
                 Request::Fetch { key, ranges, ahead: self.rng.chance(300), must: self.rng.chance(300) }
@@ -189,18 +190,33 @@ impl Sim {
         self.ask(at, &request, &Goal::Other { may_fail: if moves { CROWDED } else { &[ErrorKind::NotFound] } })
     }
     pub(super) fn draw_arrangement(&mut self, key: ObjectKey) -> Request {
-        let target = match self.rng.below(3) {
+        let pins_all = self.rng.chance(250);
+        let target = match if pins_all { 3 } else { self.rng.below(4) } {
             0 => ArrangeTarget::Object(key),
             1 => ArrangeTarget::Range { key, offset: self.rng.below(1 << 16), len: self.rng.below(1 << 17) },
+            2 => {
+                let text = self.rng.pick(&["size>=16KiB", "tier=tier0 or not copy=\"\"", "pinned=yes", "age<1h"]);
+                ArrangeTarget::Query { container: Some(key.container), text: (*text).to_owned() }
+            }
             _ => ArrangeTarget::Container(key.container),
         };
         let to = self.rng.chance(500).then(|| format!("tier{}", self.rng.below(self.next_device)));
-        let what = match self.rng.below(3) {
+        let what = match self.rng.below(8) {
+            _ if pins_all && self.rng.chance(700) => Arrange::Pin { to: None },
             0 => Arrange::Promote { to },
             1 => Arrange::Demote { to },
+            2 => Arrange::Pin { to },
+            3 | 4 => Arrange::Unpin,
+            5 => Arrange::Archive { to },
+            6 => Arrange::Release { to },
             _ => Arrange::Evict,
         };
-        Request::Arrange { target: Box::new(target), what, dry_run: self.rng.chance(200) }
+        let dry_run = self.rng.chance(200);
+        if let (Arrange::Pin { .. } | Arrange::Unpin, ArrangeTarget::Container(id), false) = (&what, &target, dry_run) {
+            let is_crossing = matches!(self.pinned.get(id), Some(Pinned::Asked | Pinned::Unknown));
+            self.pinned.insert(*id, if is_crossing { Pinned::Unknown } else { Pinned::Asked });
+        }
+        Request::Arrange { target: Box::new(target), what, dry_run }
     }
     fn step_faults(&mut self) -> Check {
         if self.window_open {

@@ -5,23 +5,31 @@
 //! the policy `fast-first` are not tracked: what is too much leaves tiers as in `engine/drain.rs`.
 
 mod arrange;
+mod fate;
 mod fetch;
 mod heat;
 mod load;
+mod next;
+mod pinning;
 mod plan;
+mod policies;
 mod prefetched;
 mod relocate;
 mod rescue;
 mod rhythms;
+mod rules;
+mod shares;
 mod spare;
 mod view;
+mod walk;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use cenote_model::{ContainerId, DeviceId, Durability};
-use cenote_policy::{Decision, Incoming, Policy, Reason, Refusal, by_name, is_tracking};
+use cenote_policy::{Decision, Incoming, Policy, Reason, Refusal, is_tracking};
 
+pub(super) use policies::POLICY_FILE;
 pub(super) use relocate::Relocation;
 pub(super) use rescue::Rescue;
 
@@ -31,16 +39,19 @@ use super::Engine;
 #[derive(Default)]
 pub(super) struct Tiering {
     heats: heat::Heats,
-    policies: Policies,
+    policies: policies::Policies,
     rhythms: rhythms::Rhythms,
     relocations: relocate::Queue,
     waits: fetch::Waits,
     loads: load::Loads,
+    pub(super) shares: shares::Shares,
     plans: plan::Plans,
     prefetched: prefetched::Prefetched,
     arrangements: arrange::Arrangements,
     rescues: VecDeque<Rescue>,
     spares: Vec<crate::placing::Placing>,
+    rules: rules::Rules,
+    pinning: pinning::Keeping,
 }
 
 impl Engine {
@@ -69,6 +80,9 @@ impl Engine {
         (bytes, run_min): (u64, u64),
         avoid: &[DeviceId],
     ) -> Result<Decision, Refusal> {
+        if let Some(decision) = self.place_pinned(container, durability, (bytes, run_min), avoid) {
+            return Ok(decision);
+        }
         let Some(policy) = self.tracking_policy(container) else {
             let placed = cenote_policy::place(
                 &self.state.space.views(),
@@ -104,18 +118,5 @@ impl Engine {
     fn tracking_policy(&mut self, container: ContainerId) -> Option<Arc<dyn Policy>> {
         let name = self.state.containers.get(container).map(|c| c.spec.policy.as_str())?;
         is_tracking(name).then(|| self.tiering.policies.named(name))?
-    }
-}
-
-/// Policies by their names, each made once.
-#[derive(Default)]
-struct Policies(BTreeMap<String, Arc<dyn Policy>>);
-
-impl Policies {
-    fn named(&mut self, name: &str) -> Option<Arc<dyn Policy>> {
-        if !self.0.contains_key(name) {
-            self.0.insert(name.to_owned(), by_name(name)?);
-        }
-        self.0.get(name).cloned()
     }
 }

@@ -194,7 +194,7 @@ impl Engine {
                 Planned::Evict | Planned::DropCopy => {
                     let action = if planned.action == Planned::Evict { Action::Evict } else { Action::DropCopy };
                     let placing = Placing { target: range.target, was: range.was, action };
-                    let is_moving = self.tiering.relocations.is_known(&placing.target);
+                    let is_moving = self.tiering.relocations.is_known(&placing.target) || self.is_held(&placing);
                     if !is_moving && twins.insert(placing.was) && self.may_leave(&placing) {
                         free.push(placing);
                     }
@@ -209,6 +209,11 @@ impl Engine {
                 Planned::Demote(to) => (How::Move, to),
             };
             let Some(dev) = self.state.space.slot_of(to) else { continue };
+            let leaves =
+                Placing { target: range.target, was: range.was, action: Action::Move { dev, base: 0, packed: None } };
+            if how != How::Copy && self.is_held(&leaves) {
+                continue;
+            }
             let ahead = waiter.is_none() && range.coming.is_some();
             let waiter = waiter.filter(|(_, wanted)| planned.range < *wanted).map(|(waiter, _)| waiter);
             let relocation = Relocation { target: range.target, dev, how, waiter, ahead, short_since_ns: None };

@@ -11,9 +11,10 @@ use hashbrown::HashMap;
 
 use super::super::Engine;
 use super::super::jobs::{CopyPart, What};
+use crate::copying::{Copy, Piece};
 use crate::map::Ext;
 use crate::placing::{Action, Identity, Placing, Target, identity};
-use crate::work::{Copy, Job, Work};
+use crate::work::{Job, Work};
 
 /// Extents in one job.
 const PARTS_MAX: usize = 256;
@@ -29,6 +30,8 @@ pub(in super::super) enum How {
     Move,
     /// It gets a copy there.
     Copy,
+    /// It gets a copy there, which is read back and compared.
+    Archive,
 }
 
 /// One extent to be on another device.
@@ -113,7 +116,10 @@ impl Engine {
                 self.tiering.relocations.back(relocation);
                 break;
             }
-            let alike = batch.first().is_none_or(|(first, with, _)| (first.dev, with.dev) == (relocation.dev, ext.dev));
+            let is_archived = |relocation: &Relocation| relocation.how == How::Archive;
+            let alike = batch.first().is_none_or(|(first, with, _)| {
+                (first.dev, with.dev, is_archived(first)) == (relocation.dev, ext.dev, is_archived(&relocation))
+            });
             if !alike {
                 self.tiering.relocations.back(relocation);
                 break;
@@ -135,7 +141,7 @@ impl Engine {
                 }
                 Err(error) => self.relocation_over(&relocation, Some(&error)),
             }
-            if bytes >= self.settings.copy_bytes || batch.len() >= PARTS_MAX {
+            if bytes >= self.job_bytes(relocation.dev) || batch.len() >= PARTS_MAX {
                 break;
             }
         }
@@ -152,6 +158,10 @@ impl Engine {
             return None;
         }
         let placing = Placing { target: relocation.target, was: identity(&ext), action: action(relocation, 0) };
+        // What nobody waits for gives way to pins that came meanwhile.
+        if relocation.waiter.is_none() && self.is_held(&placing) {
+            return None;
+        }
         self.state.can_place(&placing).then_some(ext)
     }
 
@@ -213,7 +223,7 @@ impl Engine {
             let key = self.state.key_of(slot);
             for (offset, ext) in object.map.iter() {
                 looked += 1;
-                if ext.dev == dev && self.state.space.has_readable_copy(ext) {
+                if ext.dev == dev && self.state.space.has_readable_copy(ext) && !self.is_pinned_on(key, offset, ext) {
                     let heat = self.tiering.heats.of(slot, object.generation, offset);
                     let placing =
                         Placing { target: Target::Live { key, offset }, was: identity(ext), action: Action::Evict };
@@ -235,6 +245,7 @@ impl Engine {
             left = left.saturating_sub(u64::from(placing.was.3));
             evictions.push(placing);
         }
+        evictions.retain(|placing| !self.is_held(placing));
         !evictions.is_empty() && self.place_all(&evictions).is_ok()
     }
 
@@ -256,7 +267,7 @@ impl Engine {
             let base = at.wrapping_sub(u64::from(hull.begin));
             let placing = Placing { target: relocation.target, was: identity(&ext), action: action(&relocation, base) };
             parts.push(CopyPart { placing, reserved: (dev, at, padded), again: None });
-            work.push((part, at));
+            work.push(Piece { part, at, like: None });
             relocations.push(relocation);
         }
         if parts.is_empty() {
@@ -264,7 +275,8 @@ impl Engine {
         }
         let slot = self.state.space.get(dev);
         let syncs = (!slot.is_volatile()).then(|| Arc::clone(&slot.syncs));
-        let copy = Copy { parts: work, target: device?, syncs };
+        let read_back = relocations.iter().any(|relocation| relocation.how == How::Archive);
+        let copy = Copy { pieces: work, target: device?, syncs, packing: self.packing_for(dev), read_back };
         Some(self.start(What::Relocate { parts, relocations, began_ns: self.state.now_ns }, Work::Copy(copy)))
     }
 
@@ -295,8 +307,8 @@ impl Engine {
 fn action(relocation: &Relocation, base: u64) -> Action {
     let dev = relocation.dev;
     match relocation.how {
-        How::Promote => Action::Promote { dev, base },
-        How::Move => Action::Move { dev, base },
-        How::Copy => Action::Copy { dev, base },
+        How::Promote => Action::Promote { dev, base, packed: None },
+        How::Move => Action::Move { dev, base, packed: None },
+        How::Copy | How::Archive => Action::Copy { dev, base, packed: None },
     }
 }

@@ -1,0 +1,67 @@
+//! Which plugin a store is opened with: a path in a file of its directory, so that every process that opens it finds it.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cenote_model::{Error, ErrorKind, Result};
+use cenote_store::Engine;
+
+use super::{PATIENCE, Plugin};
+
+/// The file with the path.
+pub const PLUGIN_FILE: &str = "policy-plugin";
+
+/// From now on the store in `dir` is opened with that plugin, or (`None`) with none.
+pub fn keep(dir: &Path, plugin: Option<&Path>) -> Result<()> {
+    let file = dir.join(PLUGIN_FILE);
+    let done = match plugin {
+        Some(path) => {
+            let path = std::path::absolute(path).map_err(|error| Error::io(path.display().to_string(), &error))?;
+            std::fs::write(&file, format!("{}\n", path.display()))
+        }
+        None => match std::fs::remove_file(&file) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            done => done,
+        },
+    };
+    done.map_err(|error| Error::io(file.display().to_string(), &error))
+}
+
+/// Loads the plugin that was named, which must work; else the one that is kept with the store, which may be missing: then
+/// the store is opened without, and says so.
+pub(crate) fn load(engine: &mut Engine, dir: &Path, named: Option<&Path>) -> Result<()> {
+    if let Some(path) = named {
+        return engine.add_policy(Arc::new(Plugin::load(path, PATIENCE)?));
+    }
+    let Some(path) = kept(dir) else { return Ok(()) };
+    let loaded = check_owner(&dir.join(PLUGIN_FILE))
+        .and_then(|()| check_owner(&path))
+        .and_then(|()| Plugin::load(&path, PATIENCE))
+        .and_then(|plugin| engine.add_policy(Arc::new(plugin)));
+    if let Err(error) = loaded {
+        tracing::warn!(%error, "the policy plugin is not loaded; the store is served, and `fast-first` decides instead");
+        engine.note_missing_policy(&path.display().to_string(), &error.to_string());
+    }
+    Ok(())
+}
+
+fn kept(dir: &Path) -> Option<PathBuf> {
+    let text = std::fs::read_to_string(dir.join(PLUGIN_FILE)).ok()?;
+    let path = text.trim_end();
+    (!path.is_empty()).then(|| PathBuf::from(path))
+}
+
+/// What others own is not run as this user.
+fn check_owner(path: &Path) -> Result<()> {
+    let owner = std::fs::metadata(path).map_err(|error| Error::io(path.display().to_string(), &error))?.uid();
+    let me = rustix::process::geteuid().as_raw();
+    if owner == 0 || owner == me {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::PermissionDenied, path.display().to_string())
+        .because(format!(
+            "it belongs to user {owner}, and this process runs as user {me}: it would run what others wrote"
+        ))
+        .try_next("name it on the command line: cenote serve --policy-plugin PATH"))
+}

@@ -1,0 +1,113 @@
+//! What will become of an object: what its policy would do with it now, what is queued, and which rules will apply when.
+
+use cenote_model::ObjectKey;
+use cenote_policy::schema::{Lifecycle, Subject};
+use cenote_policy::{Action, Limits};
+
+use super::super::Engine;
+use super::rules::action_words;
+use crate::placing::Target;
+
+/// Ranges that the policy is asked about, and moves that are told one by one.
+const RANGES_MAX: usize = 1024;
+const TOLD_MAX: usize = 8;
+
+impl Engine {
+    /// Sentences about what happens next to an object.
+    pub(in super::super) fn what_next(&mut self, key: ObjectKey, slot: u32) -> Vec<String> {
+        let mut notes = self.planned_next(key, slot);
+        let extents: Vec<u64> = self.state.objects.get(slot).map.iter().map(|(at, _)| at).take(RANGES_MAX).collect();
+        let is_queued = |offset: &&u64| self.tiering.relocations.is_known(&Target::Live { key, offset: **offset });
+        let queued = extents.iter().filter(is_queued).count();
+        if queued > 0 {
+            notes.push(format!("next: {queued} of its ranges are queued to move, or are being moved"));
+        }
+        notes.extend(self.rules_next(key, slot));
+        if notes.is_empty() {
+            notes.push("next: nothing, until it is used or its tier passes its high watermark".to_owned());
+        }
+        notes
+    }
+
+    /// What the container's policy would do with it now; nothing of it is done.
+    fn planned_next(&mut self, key: ObjectKey, slot: u32) -> Vec<String> {
+        let Some(policy) = self.tracking_policy(key.container) else { return Vec::new() };
+        let object = self.state.objects.get(slot);
+        let sampled: Vec<_> =
+            object.map.iter().take(RANGES_MAX).map(|(at, ext)| self.sampled(slot, at, ext, None)).collect();
+        let views = self.tier_views();
+        let limits = Limits { idle: self.idle_share(), ..self.limits() };
+        let plan = policy.plan(&views, &self.views_of(&sampled), &limits);
+        let name = |id| views.iter().find(|view| view.id == id).map_or("a tier", |view| &*view.name);
+        let mut notes = Vec::new();
+        for planned in plan.moves.iter().take(TOLD_MAX) {
+            let Some(range) = sampled.get(planned.range) else { continue };
+            let what = match planned.action {
+                Action::Promote(to) => format!("comes to `{}`", name(to)),
+                Action::Demote(to) => format!("goes to `{}`", name(to)),
+                Action::Evict => format!("leaves for its copy on `{}`", range.copy.map_or("another tier", name)),
+                Action::Copy(to) => format!("gets a copy on `{}`", name(to)),
+                Action::DropCopy => "gives up its copy".to_owned(),
+            };
+            notes.push(format!(
+                "next, as its policy wants: {} bytes at {} {what}: {}",
+                range.was.3, range.offset, planned.reason
+            ));
+        }
+        if plan.moves.len() > TOLD_MAX {
+            notes.push(format!("and {} more of its ranges move", plan.moves.len() - TOLD_MAX));
+        }
+        notes
+    }
+
+    /// The life-cycle rules that hold for it, or will.
+    fn rules_next(&self, key: ObjectKey, slot: u32) -> Vec<String> {
+        let container = self.state.containers.at(self.state.objects.get(slot).container);
+        if container.snapshot.is_some() {
+            return Vec::new();
+        }
+        let name = key.object.to_string();
+        let of = self.rule_subject(slot, &container.label, &name);
+        let mut notes = Vec::new();
+        for rule in &self.tiering.policies.lifecycle {
+            let words = format!("rule `{}` (line {}) says: {}", rule.name, rule.place.0, action_words(&rule.action));
+            match due_ms(rule, &of) {
+                Some(0) => {
+                    let but =
+                        if self.pinned_bytes_of(key, slot) > 0 { ", but it is pinned, which goes before" } else { "" };
+                    notes.push(format!("next: {words}, now{but}"));
+                    break; // the first that holds decides
+                }
+                Some(ms) => notes.push(format!("in {}, if nothing changes: {words}", time_words(ms))),
+                None => {}
+            }
+        }
+        notes
+    }
+}
+
+/// Milliseconds until a rule holds, if time alone brings that about; 0: it holds.
+fn due_ms(rule: &Lifecycle, of: &Subject<'_>) -> Option<u64> {
+    if rule.when.holds(of) {
+        return Some(0);
+    }
+    let age_ms = rule.when.age.map_or(0, |age| age.least().saturating_sub(of.age_ms));
+    let idle_ms = rule.when.idle.map_or(0, |idle| idle.least().saturating_sub(of.idle_ms.unwrap_or(0)));
+    let ms = age_ms.max(idle_ms);
+    let then = Subject {
+        age_ms: of.age_ms.saturating_add(ms),
+        idle_ms: of.idle_ms.map(|idle| idle.saturating_add(ms)),
+        ..*of
+    };
+    (ms > 0 && rule.when.holds(&then)).then_some(ms)
+}
+
+fn time_words(ms: u64) -> String {
+    let s = ms.div_ceil(1000);
+    match s {
+        0..=119 => format!("{s} s"),
+        120..=7199 => format!("{} min", s / 60),
+        7200..=172_799 => format!("{} h", s / 3600),
+        _ => format!("{} days", s / 86_400),
+    }
+}

@@ -1,0 +1,323 @@
+//! Life-cycle rules: what happens to objects as they age, in the background, some objects each second.
+//!
+//! The first rule of the schema that holds for an object decides, in every container whatever its policy. What is pinned is left
+//! alone. Ages are those of [`crate::times`]: two clocks must agree on them.
+
+use cenote_model::{Arrange, Arrangement, ObjectKey, RuleState, Update};
+use cenote_policy::schema::{Lifecycle, LifecycleAction, Subject};
+
+use super::super::Engine;
+use super::fate::Fate;
+use super::relocate::Relocation;
+use crate::map::{Ext, NO_DEVICE};
+use crate::objects::Presence;
+use crate::placing::{Action, Placing, Target, identity};
+use crate::{Outcome, SessionId};
+
+/// Between two looks.
+const PAUSE_NS: u64 = 1_000_000_000;
+/// Objects looked at each time, and what is done of it at most.
+const OBJECTS: u32 = 8192;
+const DELETES_MAX: usize = 64;
+const BYTES_MAX: u64 = 256 << 20;
+const RANGES_MAX: u64 = 4096;
+
+/// Where the look at objects is, and what came of it.
+#[derive(Default)]
+pub(in super::super) struct Rules {
+    hand: u32,
+    next_ns: u64,
+    done: Vec<Done>,
+}
+
+#[derive(Clone, Default)]
+struct Done {
+    ranges: u64,
+    bytes: u64,
+    deleted: u64,
+    last_error: String,
+}
+
+impl Rules {
+    /// There are other rules now.
+    pub fn forget(&mut self) {
+        self.done.clear();
+    }
+    fn of(&mut self, rule: usize) -> &mut Done {
+        if self.done.len() <= rule {
+            self.done.resize(rule + 1, Done::default());
+        }
+        &mut self.done[rule]
+    }
+}
+
+impl Engine {
+    /// The clocks go on.
+    pub(in super::super) fn look_at_times(&mut self) {
+        let unix_ms = self.seams.clock.unix_ms();
+        self.state.times.look(self.state.now_ns, unix_ms, self.state.epoch);
+    }
+
+    /// Does what the rules say of some objects, if it is time.
+    pub(in super::super) fn run_rules(&mut self) {
+        let now = self.state.now_ns;
+        let is_idle = self.tiering.relocations.is_empty() && self.may_copy(now);
+        if self.tiering.policies.lifecycle.is_empty() || now < self.tiering.rules.next_ns || !is_idle {
+            return;
+        }
+        self.tiering.rules.next_ns = now + PAUSE_NS;
+        let mut told = Arrangement::default();
+        let mut doomed = Vec::new();
+        let slots = self.state.objects.slots();
+        for _ in 0..OBJECTS.min(slots) {
+            let is_enough = told.moved_bytes >= BYTES_MAX || told.ranges >= RANGES_MAX || doomed.len() >= DELETES_MAX;
+            if is_enough {
+                break;
+            }
+            let slot = self.tiering.rules.hand % slots;
+            self.tiering.rules.hand = (slot + 1) % slots;
+            if let Some((rule, lifecycle, key)) = self.rule_of(slot) {
+                self.follow(rule, &lifecycle, (key, slot), &mut told, Some(&mut doomed));
+            }
+        }
+        self.delete(doomed);
+    }
+
+    /// What the rules would do now, of all objects.
+    pub(in super::super) fn rules_try(&mut self) -> Arrangement {
+        self.update_clock();
+        self.look_at_times();
+        let mut told = Arrangement::default();
+        for slot in 0..self.state.objects.slots() {
+            if let Some((rule, lifecycle, key)) = self.rule_of(slot) {
+                self.follow(rule, &lifecycle, (key, slot), &mut told, None);
+            }
+        }
+        told
+    }
+
+    /// The first rule that holds for the object in a slot.
+    fn rule_of(&self, slot: u32) -> Option<(usize, Lifecycle, ObjectKey)> {
+        let object = self.state.objects.get(slot);
+        if object.presence != Presence::Live || !self.is_visible(object.container) {
+            return None;
+        }
+        let container = self.state.containers.at(object.container);
+        if container.snapshot.is_some() {
+            return None;
+        }
+        let key = self.state.key_of(slot);
+        let name = key.object.to_string();
+        let of = self.rule_subject(slot, &container.label, &name);
+        let rules = &self.tiering.policies.lifecycle;
+        let rule = rules.iter().position(|rule| rule.when.holds(&of))?;
+        Some((rule, rules[rule].clone(), key))
+    }
+
+    /// An object as rules see it.
+    pub(super) fn rule_subject<'a>(&'a self, slot: u32, label: &'a str, name: &'a str) -> Subject<'a> {
+        let object = self.state.objects.get(slot);
+        Subject {
+            label,
+            name: Some(name),
+            bytes: object.size,
+            age_ms: self.state.times.age_ms(object.epoch),
+            idle_ms: Some(self.idle_ms(slot)),
+            heat: None,
+            now_ms: self.now_ms(),
+            now_unix_ms: self.seams.clock.unix_ms(),
+        }
+    }
+
+    /// Does what a rule says of an object; without `doomed` it only tells what that would be.
+    fn follow(
+        &mut self,
+        rule: usize,
+        lifecycle: &Lifecycle,
+        (key, slot): (ObjectKey, u32),
+        told: &mut Arrangement,
+        doomed: Option<&mut Vec<(usize, ObjectKey)>>,
+    ) {
+        let words = format!("rule `{}` (line {})", lifecycle.name, lifecycle.place.0);
+        let extents: Vec<(u64, Ext)> =
+            self.state.objects.get(slot).map.iter().map(|(at, ext)| (at, ext.clone())).collect();
+        told.objects += 1;
+        let is_pinned = self.pinned_bytes_of(key, slot) > 0;
+        let why_not = if is_pinned { "it is pinned".to_owned() } else { self.state.times.held_why() };
+        let what = match &lifecycle.action {
+            LifecycleAction::Delete if !is_pinned && why_not.is_empty() => {
+                match doomed {
+                    Some(doomed) => doomed.push((rule, key)),
+                    None => self.tell_deletion(key, slot, &words, told),
+                }
+                return;
+            }
+            LifecycleAction::Demote(to) => Arrange::Demote { to: Some(to.name.clone()) },
+            LifecycleAction::Archive(to) => Arrange::Archive { to: to.as_ref().map(|to| to.name.clone()) },
+            LifecycleAction::Release(to) => Arrange::Release { to: to.as_ref().map(|to| to.name.clone()) },
+            LifecycleAction::Delete => {
+                self.stays(rule, &extents, &format!("{words}: {why_not}"), told);
+                return;
+            }
+            LifecycleAction::DeleteCopy => {
+                self.drop_copies(rule, key, extents, told, doomed.is_none().then_some(words.as_str()));
+                return;
+            }
+        };
+        if let Err(error) = self.check_arrange(&what) {
+            self.stays(rule, &extents, &format!("{words}: {error}"), told);
+            return;
+        }
+        let mut evictions = Vec::new();
+        for (offset, ext) in extents {
+            let fate = match self.fate(key, offset, &ext, &what) {
+                // It is there, or below.
+                Fate::Stay(_) if matches!(what, Arrange::Demote { .. }) && self.is_at_or_below(&ext, &what) => {
+                    Fate::Already
+                }
+                fate => fate,
+            };
+            self.tell(told, (key, offset), &ext, &fate, doomed.is_none().then_some(words.as_str()));
+            if doomed.is_none() {
+                continue;
+            }
+            let target = Target::Live { key, offset };
+            match fate {
+                Fate::Go(how, dev) => {
+                    let relocation = Relocation { target, dev, how, waiter: None, ahead: false, short_since_ns: None };
+                    if self.tiering.relocations.push(relocation) {
+                        self.note_rule(rule, &ext);
+                    }
+                }
+                Fate::Leave if !self.tiering.relocations.is_known(&target) => {
+                    let placing = Placing { target, was: identity(&ext), action: Action::Evict };
+                    if ext.copy != NO_DEVICE && !self.is_held(&placing) {
+                        evictions.push(placing);
+                        self.note_rule(rule, &ext);
+                    }
+                }
+                Fate::Stay(why) => self.tiering.rules.of(rule).last_error = format!("object {key}: {why}"),
+                Fate::Leave | Fate::Already | Fate::Spare => {}
+            }
+        }
+        let mut twins = std::collections::HashSet::new();
+        evictions.retain(|placing: &Placing| twins.insert(placing.was));
+        if !evictions.is_empty()
+            && let Err(error) = self.place_all(&evictions)
+        {
+            self.tiering.rules.of(rule).last_error = error.to_string();
+        }
+    }
+
+    /// Copies that nobody needs are given up.
+    fn drop_copies(
+        &mut self,
+        rule: usize,
+        key: ObjectKey,
+        extents: Vec<(u64, Ext)>,
+        told: &mut Arrangement,
+        listed_why: Option<&str>,
+    ) {
+        let mut placings = Vec::new();
+        for (offset, ext) in extents {
+            let target = Target::Live { key, offset };
+            let placing = Placing { target, was: identity(&ext), action: Action::DropCopy };
+            if ext.copy == NO_DEVICE || !self.state.can_place(&placing) || self.tiering.relocations.is_known(&target) {
+                continue;
+            }
+            self.tell(told, (key, offset), &ext, &Fate::Spare, listed_why);
+            if listed_why.is_none() {
+                self.note_rule(rule, &ext);
+                placings.push(placing);
+            }
+        }
+        let mut twins = std::collections::HashSet::new();
+        placings.retain(|placing: &Placing| twins.insert(placing.was));
+        if !placings.is_empty()
+            && let Err(error) = self.place_all(&placings)
+        {
+            self.tiering.rules.of(rule).last_error = error.to_string();
+        }
+    }
+
+    fn note_rule(&mut self, rule: usize, ext: &Ext) {
+        let done = self.tiering.rules.of(rule);
+        done.ranges += 1;
+        done.bytes += u64::from(ext.len);
+    }
+
+    fn stays(&mut self, rule: usize, extents: &[(u64, Ext)], why: &str, told: &mut Arrangement) {
+        told.staying_bytes += extents.iter().map(|(_, ext)| u64::from(ext.len)).sum::<u64>();
+        if told.staying_why.is_empty() {
+            why.clone_into(&mut told.staying_why);
+        }
+        why.clone_into(&mut self.tiering.rules.of(rule).last_error);
+    }
+
+    fn is_at_or_below(&self, ext: &Ext, what: &Arrange) -> bool {
+        let Arrange::Demote { to: Some(name) } = what else { return false };
+        let Ok(to) = self.named(name) else { return false };
+        let (here, to) = (self.state.space.get(ext.dev).view(), self.state.space.get(to).view());
+        cenote_policy::tier_order(&here, &to).is_ge()
+    }
+
+    fn tell_deletion(&self, key: ObjectKey, slot: u32, words: &str, told: &mut Arrangement) {
+        let object = self.state.objects.get(slot);
+        let (offset, bytes) = (0, object.map.mapped_bytes());
+        let from = object.map.iter().next().map(|(_, ext)| self.state.space.get(ext.dev).spec.name.clone());
+        told.ranges += 1;
+        told.bytes += bytes;
+        told.moves.push(cenote_model::ArrangeMove {
+            key,
+            offset,
+            bytes,
+            from: from.unwrap_or_default(),
+            to: String::new(),
+            cost_ns: 0,
+            why: format!("{words}: it is deleted"),
+        });
+    }
+
+    fn delete(&mut self, doomed: Vec<(usize, ObjectKey)>) {
+        for (rule, key) in doomed {
+            let update = Update::ObjectDelete { key };
+            let outcome = self.apply(SessionId(0), 0, &[], vec![update], true);
+            let done = self.tiering.rules.of(rule);
+            match outcome {
+                Outcome::Ready(cenote_model::Response::Failed(error)) => done.last_error = error.to_string(),
+                Outcome::Ready(_) | Outcome::Wait(_) => done.deleted += 1,
+            }
+        }
+    }
+
+    pub(super) fn rule_states(&self) -> Vec<RuleState> {
+        let done = |rule: usize| self.tiering.rules.done.get(rule).cloned().unwrap_or_default();
+        let state = |(rule, lifecycle): (usize, &Lifecycle)| {
+            let Done { ranges, bytes, deleted, last_error } = done(rule);
+            RuleState {
+                name: lifecycle.name.to_string(),
+                line: lifecycle.place.0,
+                what: action_words(&lifecycle.action),
+                ranges,
+                bytes,
+                deleted,
+                last_error,
+            }
+        };
+        self.tiering.policies.lifecycle.iter().enumerate().map(state).collect()
+    }
+}
+
+/// What a rule does, for people.
+pub(super) fn action_words(action: &LifecycleAction) -> String {
+    let to = |to: &Option<cenote_policy::schema::Named>| {
+        to.as_ref().map_or("the lowest tier".to_owned(), |to| format!("`{}`", to.name))
+    };
+    match action {
+        LifecycleAction::Demote(named) => format!("demote to `{}`", named.name),
+        LifecycleAction::Archive(named) => format!("archive to {}", to(named)),
+        LifecycleAction::Release(named) => format!("release what is archived on {}", to(named)),
+        LifecycleAction::DeleteCopy => "give up copies that durability does not need".to_owned(),
+        LifecycleAction::Delete => "delete".to_owned(),
+    }
+}
