@@ -310,6 +310,14 @@ impl Sim {
 
 /// The name of the device that has a copy, in the words of an explanation.
 pub fn copy_of(why: &str, own: &str) -> Option<String> {
-    let names = why.split('`').skip(1).step_by(2);
-    names.filter(|name| *name != own).map(str::to_owned).next()
+    let mut parts = why.split('`');
+    let mut before = parts.next().unwrap_or_default();
+    while let (Some(name), Some(after)) = (parts.next(), parts.next()) {
+        let is_copy = before.ends_with("a copy on ") || after.starts_with(" still has it");
+        if is_copy && name != own {
+            return Some(name.to_owned());
+        }
+        before = after;
+    }
+    None
 }
