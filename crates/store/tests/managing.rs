@@ -150,6 +150,29 @@ fn policies_leave_alone_what_is_pinned() {
 }
 
 #[test]
+fn a_pin_holds_for_what_a_snapshot_shares() {
+    let mut world = World::new(&three_tiers(4 << 20, 8 << 20, 32 << 20));
+    let container = world.container("c", Durability::Async);
+    let key = object(container, 1);
+    put(&mut world, key, &pattern(1, MIB));
+    world.flush(FlushTarget::Store).unwrap();
+    let make =
+        Update::SnapshotCreate { of: container, id: ContainerId(0), name: "s".into(), replace: false, unix_ms: 0 };
+    let Response::Applied { created: Some(snapshot), .. } = world.apply(vec![make], true) else { panic!() };
+    let twin = ObjectKey { container: snapshot, ..key };
+    arrange(&mut world, ArrangeTarget::Object(key), Arrange::Pin { to: None });
+    for what in [Arrange::Evict, Arrange::Demote { to: to("capacity") }] {
+        let stays = arrange(&mut world, ArrangeTarget::Object(twin), what);
+        assert!(stays.staying_why.contains("shares its place"), "{}", stays.staying_why);
+    }
+    assert_eq!((places(&mut world, key), places(&mut world, twin)), (vec!["memory".into()], vec!["memory".into()]));
+    arrange(&mut world, ArrangeTarget::Object(key), Arrange::Unpin);
+    arrange(&mut world, ArrangeTarget::Object(twin), Arrange::Evict);
+    assert_eq!(places(&mut world, key), ["file"], "both leave together");
+    assert!(world.verify().findings.is_empty());
+}
+
+#[test]
 fn archives_are_copies_that_were_read_back_and_releases_need_them() {
     let mut world = World::new(&three_tiers(4 << 20, 8 << 20, 32 << 20));
     let container = world.container("c", Durability::Async);

@@ -185,7 +185,7 @@ impl Engine {
     ) {
         let mut evictions = Vec::new();
         for (offset, ext) in extents {
-            let fate = match self.fate(key, offset, &ext, what) {
+            let fate = match self.fate_with_twins(key, offset, &ext, what) {
                 // It is there, or below.
                 Fate::Stay(_) if matches!(what, Arrange::Demote { .. }) && self.is_at_or_below(&ext, what) => {
                     Fate::Already
