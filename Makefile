@@ -1,6 +1,6 @@
 # Cenote. `make run` is all that a newcomer needs; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test differential mpi matrix verify fix bench bench-hdf5 policies objects simulate crash faults fuzz nvdimm soak clean
+.PHONY: help setup build run test differential mpi matrix verify fix bench bench-hdf5 policies objects simulate crash faults chaos fuzz nvdimm soak clean
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 export PYTHON ?= python3
 
@@ -54,6 +54,9 @@ crash: setup ## 500 kills of daemon and clients under a random workload, checked
 
 faults: setup ## every device I/O failing in turn, every class of byte damaged
 	@scripts/testkit.sh faults $(ARGS)
+
+chaos: setup ## tiers that vanish, fill, fail and shrink while things move; a daemon dying at every step of moves (ARGS="SEED")
+	@scripts/chaos.sh $(ARGS)
 
 fuzz: setup ## every decoder of untrusted bytes under libFuzzer (ARGS="SECONDS [TARGET...]", preset 60 each)
 	@scripts/fuzz.sh $(ARGS)

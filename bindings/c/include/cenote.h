@@ -832,6 +832,17 @@ int32_t cenote_object_open(const cenote_container_t *container,
                            cenote_error_t **error);
 
 /**
+ * A handle for the same object that is written otherwise than the container's preset says: `CENOTE_SYNC` (write-through: on
+ * a persistent tier, acknowledged when it survives power loss), `CENOTE_ASYNC` (write-back) or `CENOTE_BYPASS` (to the lowest
+ * persistent tier, past the buffers). Refused where that is less than the container promises, and in scratch containers.
+ * Free the handle with `cenote_object_free`.
+ */
+int32_t cenote_object_buffered(const cenote_object_t *object,
+                               int32_t mode,
+                               cenote_object_t **buffered,
+                               cenote_error_t **error);
+
+/**
  * Frees the handle; the object stays in the store. Null is allowed.
  */
 void cenote_object_free(cenote_object_t *object);

@@ -8,7 +8,7 @@ use crate::abi::{guard, put, quietly, required, slice, slice_mut};
 use crate::container::cenote_container_t;
 use crate::error::cenote_error_t;
 use crate::handle::{self, handle};
-use crate::types::{block_shift, cenote_id_t, cenote_iov_t, cenote_object_stat_t};
+use crate::types::{block_shift, cenote_id_t, cenote_iov_t, cenote_object_stat_t, durability};
 
 /// An object: an array of bytes with a recorded size, up to 2^63 bytes, sparse.
 pub struct cenote_object_t {
@@ -64,6 +64,27 @@ pub unsafe extern "C" fn cenote_object_open(
         let opened = unsafe { handle::get(container) }?.object(ObjectId(id.number()));
         // SAFETY: as above.
         unsafe { put(to, handle::make(opened)) };
+        Ok(())
+    })
+}
+
+/// A handle for the same object that is written otherwise than the container's preset says: `CENOTE_SYNC` (write-through: on
+/// a persistent tier, acknowledged when it survives power loss), `CENOTE_ASYNC` (write-back) or `CENOTE_BYPASS` (to the lowest
+/// persistent tier, past the buffers). Refused where that is less than the container promises, and in scratch containers.
+/// Free the handle with `cenote_object_free`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_object_buffered(
+    object: *const cenote_object_t,
+    mode: i32,
+    buffered: *mut *mut cenote_object_t,
+    error: *mut *mut cenote_error_t,
+) -> i32 {
+    guard(error, || {
+        let to = required(buffered, "buffered")?;
+        // SAFETY: the caller keeps the rules in the header's introduction.
+        let other = unsafe { handle::get(object) }?.buffered(durability(mode)?)?;
+        // SAFETY: as above.
+        unsafe { put(to, handle::make(other)) };
         Ok(())
     })
 }

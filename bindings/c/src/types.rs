@@ -172,7 +172,7 @@ pub fn mode(number: i32) -> Result<Mode> {
     }
 }
 
-fn durability(number: i32) -> Result<Durability> {
+pub(crate) fn durability(number: i32) -> Result<Durability> {
     match number {
         CENOTE_SYNC => Ok(Durability::Sync),
         CENOTE_ASYNC => Ok(Durability::Async),

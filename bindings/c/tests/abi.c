@@ -130,7 +130,7 @@ static void objects(cenote_store_t *store, cenote_container_t *runs, cenote_obje
     cenote_view_t *view;
     cenote_staged_t *staged;
     cenote_op_t *op;
-    cenote_object_t *other;
+    cenote_object_t *other, *through;
     cenote_id_t id = {0, 77}, found[4], same;
     const uint8_t *seen;
     uint8_t *room;
@@ -218,6 +218,15 @@ static void objects(cenote_store_t *store, cenote_container_t *runs, cenote_obje
     GIVES(CENOTE_NOT_FOUND, cenote_object_delete(runs, id, &error));
     WORKS(cenote_object_open(runs, id, &other, &error));
     GIVES(CENOTE_NOT_FOUND, cenote_read(other, 0, back, 1, &got, &error));
+    cenote_object_free(other);
+    WORKS(cenote_object_create(runs, NULL, 0, &other, &error));
+    WORKS(cenote_object_buffered(other, CENOTE_SYNC, &through, &error));
+    WORKS(cenote_write(through, 0, "durable", 7, &error));
+    WORKS(cenote_read(other, 0, back, 7, &got, &error));
+    EXPECT(got == 7 && memcmp(back, "durable", 7) == 0);
+    cenote_object_free(through);
+    GIVES(CENOTE_INVALID_INPUT, cenote_object_buffered(other, CENOTE_SCRATCH, &through, &error));
+    GIVES(CENOTE_INVALID_INPUT, cenote_object_buffered(other, 17, &through, &error));
     cenote_object_free(other);
 }
 

@@ -29,21 +29,11 @@ pub fn index_id(value: &Bound<'_, PyAny>) -> PyResult<IndexId> {
     id_of(value, IndexId)
 }
 
-/// The word of a durability.
-pub fn durability_word(durability: Durability) -> &'static str {
-    match durability {
-        Durability::Sync => "sync",
-        Durability::Async => "async",
-        Durability::Scratch => "scratch",
-        Durability::Bypass => "bypass",
-    }
-}
-
 /// The durability of a word.
 pub fn durability(word: &str) -> PyResult<Durability> {
     [Durability::Sync, Durability::Async, Durability::Scratch, Durability::Bypass]
         .into_iter()
-        .find(|known| durability_word(*known) == word)
+        .find(|known| known.word() == word)
         .ok_or_else(|| invalid(format!("durability {word:?}"), "it is not one of sync, async, scratch, bypass"))
 }
 

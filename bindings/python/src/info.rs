@@ -3,8 +3,6 @@
 use cenote::model::DeviceState;
 use pyo3::prelude::*;
 
-use crate::convert::durability_word;
-
 /// A container as it stands.
 #[pyclass(frozen, get_all, module = "cenote")]
 pub struct ContainerInfo {
@@ -37,7 +35,7 @@ impl From<cenote::ContainerInfo> for ContainerInfo {
         Self {
             label: info.label,
             id: info.id.0,
-            durability: durability_word(info.spec.durability),
+            durability: info.spec.durability.word(),
             block_size: 1 << info.spec.block_shift,
             quota: info.spec.quota_bytes,
             policy: info.spec.policy,

@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::buffer::Bytes;
+use crate::convert::durability;
 use crate::errors::raise;
 use crate::info::ObjectStat;
 use crate::op::{Op, ReadOp};
@@ -53,6 +54,12 @@ impl Object {
     /// Size, block size, use.
     fn stat(&self, py: Python<'_>) -> PyResult<ObjectStat> {
         py.detach(|| self.0.stat()).map(ObjectStat::from).map_err(raise)
+    }
+    /// The same object, written otherwise than the container's preset says: "sync" (write-through: on a persistent tier,
+    /// acknowledged when it survives power loss), "async" (write-back) or "bypass" (to the lowest persistent tier, past the
+    /// buffers). Refused where that is less than the container promises, and in scratch containers.
+    fn buffered(&self, mode: &str) -> PyResult<Self> {
+        self.0.buffered(durability(mode)?).map(Self).map_err(raise)
     }
     /// Read `size` bytes from `offset`, or to the end where None. Holes are zeros; shorter at the object's end.
     #[pyo3(signature = (offset = 0, size = None))]

@@ -178,3 +178,20 @@ def test_staged_memory_is_filled_in_place(runs: cenote.Container) -> None:
         view.release()
         used.commit(0)
     assert obj.read(0, 4) == b"text"
+
+
+def test_single_writes_choose_how_they_are_buffered(store: cenote.Store, runs: cenote.Container) -> None:
+    fastest = store.tiers()[0].name
+
+    def tiers(obj: cenote.Object) -> set[str]:
+        return {part.tier for part in store.explain(obj).ranges}
+
+    back, through = runs.create_object(), runs.create_object()
+    back.write(0, b"b" * 100_000)
+    through.buffered("sync").write(0, b"t" * 100_000)
+    assert tiers(back) == {fastest}
+    assert fastest not in tiers(through)
+    assert through.read() == b"t" * 100_000
+    for mode in ("scratch", "quickly"):
+        with pytest.raises(cenote.InvalidInput, match=mode):
+            back.buffered(mode)

@@ -595,6 +595,9 @@ pub struct PutArgs {
     /// Return only when the copy survives power loss
     #[arg(long)]
     pub flush: bool,
+    /// Buffer it otherwise than the container says: sync (write-through), async (write-back), bypass (past the buffers)
+    #[arg(long, value_enum, value_name = "MODE")]
+    pub buffered: Option<DurabilityArg>,
 }
 
 /// What can be done to indices. Keys and values are the bytes of the argument.

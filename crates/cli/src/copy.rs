@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use cenote::{Container, Error, Object, ObjectId, Result};
+use cenote::{Container, Durability, Error, Object, ObjectId, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Bytes copied at once: large enough for every tier's bandwidth, small enough to be forgotten.
@@ -66,6 +66,8 @@ pub struct Destination<'a> {
     pub block_shift: Option<u8>,
     /// True if an object of that id is there, and its content is to be replaced.
     pub replace: bool,
+    /// How it is buffered; as the container says if `None`.
+    pub mode: Option<Durability>,
 }
 
 /// Copies all that `from` gives into an object, and makes that its whole content. Pieces of zeros become holes.
@@ -98,6 +100,10 @@ fn copy_in(
             object
         }
         None => transaction.create_object(to.container, to.id, to.block_shift)?,
+    };
+    let object = match to.mode {
+        Some(mode) => object.buffered(mode)?,
+        None => object,
     };
     let mut piece = vec![0; PIECE_BYTES];
     let (mut at, mut gathered) = (0, 0);

@@ -50,6 +50,11 @@ fn objects_may_be_named_replaced_and_read_from_a_pipe() {
     assert_eq!(place.ok(["cat", "runs/2a"]), "2nd");
     assert_eq!(place.run_with_input(b"new", ["put", "-p", "-", "more"]).code, 0);
     assert_eq!(place.json(["ls", "more"]).as_array().unwrap().len(), 1);
+    assert_eq!(place.run_with_input(b"now", ["put", "--buffered", "sync", "-", "runs/2b"]).code, 0);
+    assert!(place.ok(["explain", "runs/2b"]).contains("disk"));
+    let refused = place.run_with_input(b"now", ["put", "--buffered", "scratch", "-", "runs/2c"]);
+    assert!(refused.code != 0 && refused.err.contains("scratch"), "{}", refused.err);
+    assert_eq!(place.run(["stat", "runs/2c"]).code, 1);
 }
 
 #[test]

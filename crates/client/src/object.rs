@@ -4,10 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-use cenote_model::{Error, ErrorKind, FlushTarget, ObjectId, ObjectKey, ObjectStat, Request, Response, Result, Update};
+use cenote_model::{
+    Durability, Error, ErrorKind, FlushTarget, ObjectId, ObjectKey, ObjectStat, Request, Response, Result, Update,
+};
 
 use crate::container::Container;
-use crate::data::arena::Arena;
+use crate::data::arena::{Arena, Class};
 use crate::data::cache::ObjectCache;
 use crate::data::queue::{Ticket, Together};
 use crate::data::{read, write};
@@ -24,6 +26,8 @@ use crate::view::View;
 pub struct Object {
     container: Container,
     id: ObjectId,
+    /// How writes by this handle are placed and when they are acknowledged, if not as the container says.
+    mode: Option<Durability>,
     /// What this process's session knows of it. Looked up at first use, and again after a fork.
     cached: ArcSwapOption<Known>,
 }
@@ -36,7 +40,8 @@ struct Known {
 
 impl Clone for Object {
     fn clone(&self) -> Self {
-        Self { container: self.container.clone(), id: self.id, cached: ArcSwapOption::new(self.cached.load_full()) }
+        let cached = ArcSwapOption::new(self.cached.load_full());
+        Self { container: self.container.clone(), id: self.id, mode: self.mode, cached }
     }
 }
 
@@ -48,7 +53,33 @@ impl std::fmt::Debug for Object {
 
 impl Object {
     pub(crate) fn new(container: &Container, id: ObjectId) -> Self {
-        Self { container: container.clone(), id, cached: ArcSwapOption::empty() }
+        Self { container: container.clone(), id, mode: None, cached: ArcSwapOption::empty() }
+    }
+    /// The same object; what is written by the returned handle is buffered otherwise than the container's preset says:
+    /// `Sync` goes to a persistent tier and is acknowledged when it survives power loss (write-through), `Async` to the fastest
+    /// tier with room (write-back), `Bypass` to the lowest persistent tier, past the buffers. What was written before keeps its
+    /// place in the order: a write-through is durable together with all that was acknowledged before it.
+    ///
+    /// `InvalidInput` if that is less than the container promises (its durability is `Sync`), or if the container promises
+    /// nothing (`Scratch`), and for `Scratch` itself: what need not be kept belongs in a container of its own.
+    pub fn buffered(&self, mode: Durability) -> Result<Self> {
+        let own = self.container.inner.class.durability;
+        if !mode.may_be_in(own) {
+            return Err(Error::new(ErrorKind::InvalidInput, self.name())
+                .because(format!("it cannot be written as `{}`: its container is `{}`", mode.word(), own.word()))
+                .try_next(format!("use a container that is `{}`", mode.word())));
+        }
+        let mode = (mode != own).then_some(mode);
+        Ok(Self { container: self.container.clone(), id: self.id, mode, cached: ArcSwapOption::empty() })
+    }
+    /// What a write waits for besides its acknowledgement: that the object survives power loss.
+    pub(crate) fn written_through(&self) -> Option<ObjectKey> {
+        (self.mode == Some(Durability::Sync)).then(|| self.key())
+    }
+    /// Where writes of this handle are placed.
+    fn class(&self) -> Class {
+        let class = &self.container.inner.class;
+        Class { durability: self.mode.unwrap_or(class.durability), policy: class.policy.clone() }
     }
     /// Its full name.
     pub fn key(&self) -> ObjectKey {
@@ -76,11 +107,8 @@ impl Object {
                 if cenote_policy::is_tracking(&self.container.inner.class.policy) {
                     cache.set_tiered();
                 }
-                let known = Arc::new(Known {
-                    generation: session.generation,
-                    cache,
-                    arena: session.arenas.of(&self.container.inner.class),
-                });
+                let known =
+                    Arc::new(Known { generation: session.generation, cache, arena: session.arenas.of(&self.class()) });
                 self.cached.store(Some(known.clone()));
                 with(&known)
             }
@@ -112,17 +140,19 @@ impl Object {
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let session = self.container.store().session()?;
         match self.launch(&session, &[(offset, bytes)], &Together::Not, true)? {
-            Some(ticket) => session.queue.wait(&session, &ticket),
-            None => self.check_exists(&session),
+            Some(ticket) => session.queue.wait(&session, &ticket)?,
+            None => return self.check_exists(&session),
         }
+        self.written_through().map_or(Ok(()), |key| flush(&session, key))
     }
     /// Writes many byte ranges as one transaction.
     pub fn writev(&self, parts: &[(u64, &[u8])]) -> Result<()> {
         let session = self.container.store().session()?;
         match self.launch(&session, parts, &Together::Whole, true)? {
-            Some(ticket) => session.queue.wait(&session, &ticket),
-            None => self.check_exists(&session),
+            Some(ticket) => session.queue.wait(&session, &ticket)?,
+            None => return self.check_exists(&session),
         }
+        self.written_through().map_or(Ok(()), |key| flush(&session, key))
     }
     fn launch(
         &self,
@@ -201,14 +231,14 @@ impl Object {
         let session = self.container.store().session()?;
         let ticket = self.launch(&session, &[(offset, bytes)], &Together::Not, false)?;
         session.keep();
-        Ok(Op::of(&session, ticket))
+        Ok(Op::of(&session, ticket).durable(self.written_through()))
     }
     /// The same on a premise: applied with what else is launched on it, or not at all. File I/O is done before this returns.
     pub fn launch_write_on(&self, premise: &Premise, offset: u64, bytes: &[u8]) -> Result<Op> {
         let session = self.container.store().session()?;
         let ticket = self.launch(&session, &[(offset, bytes)], &premise.together(), true)?;
         session.keep();
-        Ok(Op::of(&session, ticket))
+        Ok(Op::of(&session, ticket).durable(self.written_through()))
     }
     /// Starts a read of `len` bytes; [`Op::wait_read`] gives them.
     pub fn launch_read(&self, offset: u64, len: usize) -> Result<Op> {
@@ -230,4 +260,9 @@ impl Object {
     pub fn flush(&self) -> Result<()> {
         self.container.store().flush_target(FlushTarget::Object(self.key()))
     }
+}
+
+/// Waits until an object survives power loss.
+pub(crate) fn flush(session: &Session, key: ObjectKey) -> Result<()> {
+    session.request(Request::Flush { target: FlushTarget::Object(key) }).map(drop)
 }

@@ -2,11 +2,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use cenote_model::{Error, ErrorKind, Result};
+use cenote_model::{Error, ErrorKind, ObjectKey, Result};
 
 use crate::data::cache::ObjectCache;
 use crate::data::queue::Ticket;
 use crate::data::read;
+use crate::object::flush;
 use crate::session::Session;
 use crate::sync::lock;
 
@@ -14,6 +15,8 @@ use crate::sync::lock;
 pub struct Op {
     session: Arc<Session>,
     kind: Kind,
+    /// An object that is to survive power loss before this is done.
+    durable: Option<ObjectKey>,
 }
 
 enum Kind {
@@ -37,7 +40,11 @@ struct ReadState {
 
 impl Op {
     pub(crate) fn of(session: &Arc<Session>, ticket: Option<Ticket>) -> Self {
-        Self { session: session.clone(), kind: ticket.map_or(Kind::Done, Kind::Queued) }
+        Self { session: session.clone(), kind: ticket.map_or(Kind::Done, Kind::Queued), durable: None }
+    }
+    /// The same, done when an object survives power loss, too.
+    pub(crate) fn durable(self, durable: Option<ObjectKey>) -> Self {
+        Self { durable, ..self }
     }
     /// Starts a read: at once if it is a copy from memory, else on a worker thread.
     pub(crate) fn read(session: &Arc<Session>, object: &Arc<ObjectCache>, offset: u64, len: usize) -> Self {
@@ -62,15 +69,16 @@ impl Op {
                 session.arrivals.note();
             }));
         }
-        Self { session: session.clone(), kind: Kind::Read(reading) }
+        Self { session: session.clone(), kind: Kind::Read(reading), durable: None }
     }
     /// Waits until it is acknowledged.
     pub fn wait(self) -> Result<()> {
         match self.kind {
-            Kind::Done => Ok(()),
-            Kind::Queued(ticket) => self.session.queue.wait(&self.session, &ticket),
-            Kind::Read(reading) => reading.wait(&self.session).map(drop),
+            Kind::Done => {}
+            Kind::Queued(ticket) => self.session.queue.wait(&self.session, &ticket)?,
+            Kind::Read(reading) => return reading.wait(&self.session).map(drop),
         }
+        self.durable.map_or(Ok(()), |key| flush(&self.session, key))
     }
     /// Waits for the bytes of an [`crate::Object::launch_read`]; fewer than asked for if the object ends before.
     pub fn wait_read(self) -> Result<Vec<u8>> {
@@ -87,7 +95,7 @@ impl Op {
             Kind::Done | Kind::Read(_) => None,
         }
     }
-    /// True if waiting would not block.
+    /// True if waiting would not block, but for what a write-through waits for.
     pub fn is_done(&self) -> bool {
         match &self.kind {
             Kind::Done => true,
@@ -97,6 +105,14 @@ impl Op {
     }
     /// Calls `callback` once when it is done, from a thread of the client's.
     pub fn on_done(self, callback: impl FnOnce(Result<()>) + Send + 'static) {
+        if self.durable.is_some() {
+            let session = self.session.clone();
+            return session.workers.run(Box::new(move || {
+                let session = self.session.clone();
+                let outcome = self.wait();
+                session.callbacks.call(Box::new(move || callback(outcome)));
+            }));
+        }
         match self.kind {
             Kind::Done => self.session.callbacks.call(Box::new(move || callback(Ok(())))),
             Kind::Queued(ticket) => {

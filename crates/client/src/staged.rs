@@ -9,7 +9,7 @@ use crate::data::arena::{Chunk, Filling};
 use crate::data::pieces::Place;
 use crate::data::queue::{Subject, Together};
 use crate::data::write;
-use crate::object::Object;
+use crate::object::{Object, flush};
 use crate::session::Session;
 
 /// Mapped memory to be filled and committed. Dropped without [`Staged::commit`], it leaves nothing.
@@ -80,7 +80,8 @@ impl Staged {
                 let update = Update::Write { key: cache.key, offset, extent };
                 let subject = Subject::Write { object: cache, offset, len, place, run };
                 let ticket = session.queue.push(&session, vec![update], vec![subject], 0, &Together::Not);
-                session.queue.wait(&session, &ticket)
+                session.queue.wait(&session, &ticket)?;
+                self.object.written_through().map_or(Ok(()), |key| flush(&session, key))
             }
         }
     }

@@ -14,7 +14,7 @@ use crate::data::pieces::{Pieces, Place};
 use crate::data::queue::Subject;
 use crate::data::{read, write};
 use crate::index::{Index, check_key};
-use crate::object::Object;
+use crate::object::{Object, flush};
 use crate::op::Op;
 use crate::premise::Premise;
 use crate::records::{self, RecordCache};
@@ -36,6 +36,8 @@ pub struct Transaction {
     indices: Map<IndexKey, Records>,
     detect: bool,
     checks: Vec<Check>,
+    /// Objects that were written through: the commit waits until they survive power loss.
+    durable: Vec<ObjectKey>,
 }
 
 /// What the transaction did to one object.
@@ -85,6 +87,7 @@ impl Transaction {
             indices: Map::default(),
             detect: false,
             checks: Vec::new(),
+            durable: Vec::new(),
         }
     }
     /// Makes `commit` fail with `Conflict` if anything read through this transaction from now on was changed by others
@@ -140,6 +143,8 @@ impl Transaction {
         let (cache, arena) = (object.cache(&session), object.arena(&session));
         write::check_range(&session, &cache, offset, bytes.len() as u64)?;
         self.overlay(object)?;
+        let through = object.written_through().filter(|key| !self.durable.contains(key));
+        self.durable.extend(through);
         let target = write::Target { object: &cache, container: object.container().id(), arena: &arena };
         let mut at = offset;
         for stored in write::store(&session, &target, bytes, write::Then::WrittenLater)? {
@@ -350,6 +355,7 @@ impl Transaction {
                         cache.changed(before, now, records.fresh, records.changed.drain());
                     }
                 }
+                self.durable.iter().try_for_each(|key| flush(&session, *key))?;
                 Ok(epoch)
             }
             other => Err(surprise("an epoch", &other)),

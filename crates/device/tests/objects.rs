@@ -352,3 +352,50 @@ fn many_packs_are_found_again_by_a_catalogue() {
     check(&open().unwrap());
     assert!(service.calls() > 600, "without it each pack is asked");
 }
+
+#[test]
+fn a_pack_whose_answers_were_all_lost_is_there_for_the_next_sync() {
+    let service = FakeService::default();
+    let device = make(&service);
+    device.write_at(0, &[5; 8192]).unwrap();
+    service.trouble_always(Some(Trouble::AnswerLost));
+    assert!(device.sync().is_err(), "nobody knows that it arrived");
+    service.trouble_always(None);
+    device.sync().unwrap();
+    // One that is under way for so long that it arrives after all tries were given up.
+    device.write_at(8192, &[6; 8192]).unwrap();
+    service.trouble_always(Some(Trouble::Late));
+    assert!(device.sync().is_err());
+    assert!(service.land(100) > 0);
+    service.trouble_always(None);
+    device.sync().unwrap();
+    drop(device);
+    let device = reopen(&service).unwrap();
+    assert_eq!(read(&device, 0, 16_384).unwrap(), [[5; 8192], [6; 8192]].concat());
+}
+
+#[test]
+fn a_request_of_a_dead_process_that_arrives_late_is_no_loss() {
+    let service = FakeService::default();
+    let device = make(&service);
+    device.write_at(0, &[1; 4096]).unwrap();
+    device.sync().unwrap();
+    device.write_at(4096, &[2; 4096]).unwrap();
+    service.trouble_always(Some(Trouble::Late));
+    assert!(device.sync().is_err());
+    drop(device);
+    service.trouble_always(None);
+    let device = reopen(&service).unwrap();
+    device.write_at(8192, &[3; 4096]).unwrap();
+    service.land(100);
+    let error = device.sync().unwrap_err();
+    let (cause, next) = (error.cause(), error.next_step());
+    assert!(cause.contains("arrived late") && next.contains("open the store again"), "{error}");
+    assert_eq!(read(&device, 8192, 4096).unwrap(), [3; 4096], "what could not be sent is read all the same");
+    drop(device);
+    let device = reopen(&service).unwrap();
+    device.write_at(8192, &[3; 4096]).unwrap();
+    device.sync().unwrap();
+    assert_eq!(read(&device, 0, 4096).unwrap(), [1; 4096]);
+    assert_eq!(read(&device, 8192, 4096).unwrap(), [3; 4096]);
+}

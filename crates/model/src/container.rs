@@ -16,6 +16,27 @@ pub enum Durability {
     Bypass = 3,
 }
 
+impl Durability {
+    /// The word for it: `sync`, `async`, `scratch`, `bypass`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Sync => "sync",
+            Self::Async => "async",
+            Self::Scratch => "scratch",
+            Self::Bypass => "bypass",
+        }
+    }
+    /// True if single calls in a container of durability `own` may ask for this: for more than that promises, or another
+    /// place; never for less, and for nothing else where nothing is kept.
+    pub fn may_be_in(self, own: Self) -> bool {
+        match own {
+            Self::Scratch => self == Self::Scratch,
+            Self::Sync => matches!(self, Self::Sync),
+            Self::Async | Self::Bypass => self != Self::Scratch,
+        }
+    }
+}
+
 /// What is fixed, and what is preset, when a container is made.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ContainerSpec {

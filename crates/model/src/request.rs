@@ -2,8 +2,8 @@
 
 use crate::{
     Arrange, ArrangeProgress, ArrangeTarget, Arrangement, ContainerId, ContainerInfo, DeviceId, DeviceInfo, DeviceSpec,
-    Error, Extent, IndexId, IndexKey, ObjectId, ObjectKey, PolicyState, Profile, Records, SnapshotInfo, Telemetry,
-    Timed, Update,
+    Durability, Error, Extent, IndexId, IndexKey, ObjectId, ObjectKey, PolicyState, Profile, Records, SnapshotInfo,
+    Telemetry, Timed, Update,
 };
 
 /// What a client may ask of a store. The same values go to an engine in the process and, encoded by `wire`, to a daemon.
@@ -50,7 +50,18 @@ pub enum Request {
     SnapshotUnpin { id: ContainerId },
     /// Free space to write to, for a container. `bytes` in runs of at least `run_min` bytes, on the device that
     /// placement chooses (never one of `avoid`).
-    Lease { container: ContainerId, bytes: u64, run_min: u32, avoid: Vec<DeviceId> },
+    Lease {
+        /// For whose objects.
+        container: ContainerId,
+        /// Bytes wanted.
+        bytes: u64,
+        /// The least useful piece.
+        run_min: u32,
+        /// Devices that must not be chosen.
+        avoid: Vec<DeviceId>,
+        /// Placed as if this were the container's durability; none: as it is.
+        durability: Option<Durability>,
+    },
     /// Gives back what was leased and not used.
     Unlease { runs: Vec<Run> },
     /// Returns when everything acknowledged so far within `target` would survive power loss.
@@ -74,6 +85,10 @@ pub enum Request {
     Fetch { key: ObjectKey, ranges: Vec<(u64, u64)>, ahead: bool, must: bool },
     /// What this client has read without asking.
     Touched { reads: Vec<Touch> },
+    /// What a program has learned of its reads in a container, in earlier runs.
+    Habit { container: ContainerId, program: String },
+    /// What a program has learned of its reads in a container: a profile that only clients understand, 64 KiB at most.
+    HabitLearned { container: ContainerId, program: String, learned: Vec<u8> },
     /// Moves what is in `target` as told; returns when it is done. `dry_run`: only tells what would be moved, at what cost.
     Arrange { target: Box<ArrangeTarget>, what: Arrange, dry_run: bool },
     /// Reads and checks every checksum in `target`.
@@ -86,6 +101,9 @@ pub enum Request {
     Checkpoint,
     /// Asks the daemon to finish what it does and leave.
     Shutdown,
+    /// Ranges (offset, length) of an object cannot be read where they are. Of what has a copy that is well, that becomes the
+    /// place; it fails if nothing of it has one.
+    Unreadable { key: ObjectKey, ranges: Vec<(u64, u64)> },
     /// The rules that users wrote are these from now on (none: there are none any more). Refused, with every fault in the cause,
     /// if they make no sense for this store's tiers: the last good ones stay. `dry_run`: they are only checked.
     PolicySet { text: Option<String>, dry_run: bool },
@@ -311,6 +329,7 @@ impl Request {
                 | Self::DeviceRemove { .. }
                 | Self::Profile { measure_ms: 1.., .. }
                 | Self::Arrange { dry_run: false, .. }
+                | Self::HabitLearned { .. }
                 | Self::PolicySet { dry_run: false, .. }
                 | Self::Checkpoint
                 | Self::Shutdown
@@ -353,6 +372,8 @@ pub enum Response {
     Device(DeviceId),
     /// To [`Request::Profile`]; without points if it was never measured.
     Profile(Profile),
+    /// To [`Request::Habit`]; empty if nothing is known.
+    Habit(Vec<u8>),
     /// To [`Request::Explain`].
     Explanation(Explanation),
     /// To [`Request::Arrange`].

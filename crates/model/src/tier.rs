@@ -117,6 +117,8 @@ pub struct DeviceInfo {
     pub used_bytes: u64,
     /// Bytes leased to clients or waiting for readers to leave before they can be used again.
     pub reserved_bytes: u64,
+    /// Of the used bytes those that have a copy on another device: they can leave without I/O.
+    pub evictable_bytes: u64,
     /// Allocation unit in bytes; every run begins at a multiple of it.
     pub unit_bytes: u32,
     /// Bytes in each segment file; address / this = segment number.

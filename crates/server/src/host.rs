@@ -20,10 +20,15 @@ pub struct OpenHow<'a> {
     pub create: Option<&'a StoreConfig>,
     /// Fail if there is one.
     pub create_new: bool,
+    /// Puts something between the engine and the world, for tests.
+    pub world: Option<Wrap>,
     /// A shared library with a placement policy ([`crate::Plugin`]), which must load. `None`: the one kept with the store
     /// ([`crate::keep_plugin`]), if there is one.
     pub policy_plugin: Option<&'a Path>,
 }
+
+/// Makes of what an engine has of the world what it is to have.
+pub type Wrap = fn(Seams) -> Seams;
 
 /// A store that this process has the engine of.
 pub struct Host {
@@ -89,6 +94,7 @@ impl Host {
             clock: Arc::new(SystemClock),
             control: control.clone(),
         };
+        let seams = if let Some(wrap) = how.world { wrap(seams) } else { seams };
         let mut engine = match how.create {
             Some(config) if !exists => Engine::create(seams, &with_devices(dir, config)?).inspect_err(|_| {
                 let _ = control.delete(); // the error of the creation is the one to tell

@@ -46,7 +46,13 @@ impl Bench {
     fn extent(&mut self) -> Extent {
         if self.lease.is_empty() {
             self.pause();
-            let request = Request::Lease { container: self.container, bytes: 64 << 20, run_min: 4096, avoid: vec![] };
+            let request = Request::Lease {
+                container: self.container,
+                bytes: 64 << 20,
+                run_min: 4096,
+                avoid: vec![],
+                durability: None,
+            };
             let Response::Lease(lease) = self.ask(request) else { panic!("no lease") };
             self.lease = lease.runs;
         }

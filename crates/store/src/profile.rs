@@ -6,13 +6,12 @@
 use cenote_model::{DeviceId, Profile, ProfilePoint, Speed, StoreId};
 
 use crate::codec::{Decoded, Decoder, Encode, Malformed};
-use crate::sums::sum_of;
+use crate::sidecar::{seal, unseal};
 
 /// Its name.
 pub(crate) const PROFILE: &str = "profile";
 const MAGIC: [u8; 8] = *b"CENOTEP\0";
 const VERSION: u32 = 1;
-const HEAD: usize = 16;
 /// Bytes of a point.
 const POINT_BYTES: usize = 1 + 4 + 2 + 8 + 8 + 8;
 /// Bytes of a device without points: of its id, its speed, the time and the number of points.
@@ -37,17 +36,17 @@ fn figure(from: &mut Decoder<'_>) -> Decoded<f64> {
 
 /// The bytes of the file.
 pub(crate) fn encode(store: StoreId, known: &[Known]) -> Vec<u8> {
-    let mut out = MAGIC.to_vec();
-    out.put_u32(VERSION);
-    out.put_u32(0);
-    out.put_u128(store.0);
+    seal(MAGIC, VERSION, store, |out| put_all(out, known))
+}
+
+fn put_all(out: &mut Vec<u8>, known: &[Known]) {
     out.put_u32(known.len() as u32);
     for Known { device, speed, profile } in known {
         out.put_u16(device.0);
         out.put_u8(u8::from(speed.is_some()));
         if let Some(speed) = speed {
             for figure in [speed.read_latency_ns, speed.write_latency_ns, speed.read_bandwidth, speed.write_bandwidth] {
-                put_figure(&mut out, figure);
+                put_figure(out, figure);
             }
         }
         out.put_u64(profile.unix_ms);
@@ -58,33 +57,17 @@ pub(crate) fn encode(store: StoreId, known: &[Known]) -> Vec<u8> {
             out.put_u16(point.parallel);
             out.put_u64(point.p50_ns);
             out.put_u64(point.p99_ns);
-            put_figure(&mut out, point.bandwidth);
+            put_figure(out, point.bandwidth);
         }
     }
-    let sum = sum_of(&out);
-    out[12..HEAD].copy_from_slice(&sum.to_le_bytes());
-    out
 }
 
 /// What the file says, if it is whole and this store's.
 pub(crate) fn decode(store: StoreId, bytes: &[u8]) -> Option<Vec<Known>> {
-    let mut plain = bytes.get(..HEAD)?.to_vec();
-    let number = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-    plain[12..HEAD].fill(0);
-    plain.extend_from_slice(&bytes[HEAD..]);
-    if plain[..8] != MAGIC || number(8) != VERSION || sum_of(&plain) != number(12) {
-        return None;
-    }
-    let read = |from: &mut Decoder<'_>| -> Decoded<Vec<Known>> {
-        if from.u128()? != store.0 {
-            return Err(Malformed("another store's"));
-        }
+    unseal(MAGIC, VERSION, store, bytes, |from| {
         let count = from.count(DEVICE_BYTES)?;
-        let all = (0..count).map(|_| known(from)).collect::<Decoded<Vec<_>>>()?;
-        from.end()?;
-        Ok(all)
-    };
-    read(&mut Decoder::new(&bytes[HEAD..])).ok()
+        (0..count).map(|_| known(from)).collect()
+    })
 }
 
 fn known(from: &mut Decoder<'_>) -> Decoded<Known> {

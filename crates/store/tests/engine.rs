@@ -189,7 +189,7 @@ fn the_same_request_again_gets_the_same_answer_also_from_the_next_engine() {
             world.kill();
             world.open().unwrap();
         }
-        let lease = Request::Lease { container, bytes: 8192, run_min: 4096, avoid: vec![] };
+        let lease = Request::Lease { container, bytes: 8192, run_min: 4096, avoid: vec![], durability: None };
         let leased = world.ask(lease.clone());
         let seq = world.seq;
         world.kill();
@@ -369,7 +369,10 @@ fn absurd_requests_are_refused() {
     world.must(vec![put(128 << 10, 16 << 20), put(0, 0)]);
     world.must(vec![Update::Truncate { key, size: 1 << 63 }, Update::Punch { key, offset: (1 << 63) - 1, len: 1 }]);
     for (bytes, run_min) in [(0, 0), (1, 2), (u64::MAX, 1), (1 << 29, u32::MAX)] {
-        assert_eq!(kind(world.ask(Request::Lease { container, bytes, run_min, avoid: vec![] })), InvalidInput);
+        assert_eq!(
+            kind(world.ask(Request::Lease { container, bytes, run_min, avoid: vec![], durability: None })),
+            InvalidInput
+        );
     }
     let quota = ContainerSpec { quota_bytes: 10_000, ..ContainerSpec::default() };
     world.must(vec![Update::ContainerSet { id: container, spec: quota }]);
@@ -393,7 +396,7 @@ fn neighbours_merge_and_their_checksums_hold() {
     world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
     let bytes: Vec<u8> = (0..1_000_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 20) as u8).collect();
     let Response::Lease(lease) =
-        world.ask(Request::Lease { container, bytes: SMALL, run_min: SMALL as u32, avoid: vec![] })
+        world.ask(Request::Lease { container, bytes: SMALL, run_min: SMALL as u32, avoid: vec![], durability: None })
     else {
         panic!()
     };

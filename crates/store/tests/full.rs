@@ -78,7 +78,7 @@ fn power_loss_while_deletes_wait_for_room_leaves_a_prefix() {
 #[test]
 fn a_store_at_rest_says_at_once_that_it_is_full() {
     let (mut world, container, written) = full_world();
-    let lease = Request::Lease { container, bytes: 4096, run_min: 4096, avoid: vec![] };
+    let lease = Request::Lease { container, bytes: 4096, run_min: 4096, avoid: vec![], durability: None };
     let kind = |world: &mut World| match world.ask(lease.clone()) {
         Response::Failed(error) => Some(error.kind()),
         _ => None,

@@ -185,13 +185,13 @@ fn clocks_that_jump_delete_nothing() {
     };
     world.settle();
     for days in [4000, -3000, -5000, 4000, 9000] {
-        world.clock.jump_unix_ms(days * DAY_MS);
+        world.clock.shift_calendar_ms(days * DAY_MS);
         assert!(all_there(&mut world), "the clock went {days} days");
     }
     // While the store is closed, too.
     world.engine().close().unwrap();
     world.kill();
-    world.clock.jump_unix_ms(3000 * DAY_MS);
+    world.clock.shift_calendar_ms(3000 * DAY_MS);
     world.open().unwrap();
     assert!(all_there(&mut world));
     let held = policy(&mut world).deletes_held;
@@ -200,7 +200,7 @@ fn clocks_that_jump_delete_nothing() {
     assert!(tried.moves.is_empty(), "{tried:?}");
     world.engine().close().unwrap();
     world.kill();
-    world.clock.jump_unix_ms(-8000 * DAY_MS);
+    world.clock.shift_calendar_ms(-8000 * DAY_MS);
     world.open().unwrap();
     world.settle();
     assert!(policy(&mut world).deletes_held.contains("went back"));

@@ -186,3 +186,22 @@ fn snapshots_are_for_reading_and_errors_say_what_is_wrong() {
     world.must(vec![Update::ContainerDelete { id: container }]);
     assert_eq!(world.read(key).unwrap_err().kind(), NotFound);
 }
+
+/// Whether a write makes its left neighbour longer must be the same when the journal is read, where nothing waits to be
+/// given up: a deleted snapshot that still did kept the two apart.
+#[test]
+fn a_write_right_after_a_snapshot_was_deleted_is_the_same_in_the_journal() {
+    let mut world = World::new(&three_tiers(4 << 20, 8 << 20, 16 << 20));
+    let container = world.container("c", Durability::Async);
+    let key = object(container, 1);
+    world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
+    world.write(key, 0, &[1; 512]).unwrap();
+    let (of, id, name) = (container, ContainerId(900), "s".to_owned());
+    world.must(vec![Update::SnapshotCreate { of, id, name: name.clone(), replace: false, unix_ms: 1 }]);
+    world.must(vec![Update::SnapshotDelete { of, name }]);
+    world.write(key, 512, &[2; 64]).unwrap();
+    world.flush(FlushTarget::Store).unwrap();
+    world.kill();
+    world.open().unwrap();
+    assert_eq!(world.read(key).unwrap(), [vec![1; 512], vec![2; 64]].concat());
+}

@@ -117,7 +117,13 @@ impl Fixture {
     }
     /// The update of a write whose bytes are on the device already.
     fn staged(&mut self, key: ObjectKey, offset: u64, write: u64, len: usize) -> ModelResult<Update> {
-        let lease = Request::Lease { container: key.container, bytes: len as u64, run_min: len as u32, avoid: vec![] };
+        let lease = Request::Lease {
+            container: key.container,
+            bytes: len as u64,
+            run_min: len as u32,
+            avoid: vec![],
+            durability: None,
+        };
         let Response::Lease(lease) = self.ask(lease)? else { panic!("no lease") };
         let run = lease.runs[0];
         let device = self.engine.device(run.device).expect("a leased device is open");
@@ -203,7 +209,7 @@ pub fn make(dir: &Path) -> ModelResult<()> {
     // After the last cut: power loss takes it back, and unpacking elsewhere looks like one.
     let late = store.staged(whole, 0, 6, 2_000)?;
     store.apply(vec![late, Update::ObjectDelete { key: holes }])?;
-    store.ask(Request::Lease { container: first, bytes: 8_192, run_min: 4_096, avoid: vec![] })?;
+    store.ask(Request::Lease { container: first, bytes: 8_192, run_min: 4_096, avoid: vec![], durability: None })?;
     // The process dies here: the store is left as it is.
     std::mem::forget(store);
     Ok(())

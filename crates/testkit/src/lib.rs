@@ -6,6 +6,9 @@
 //! `docs/semantics.md` promises. A check here that needs engine internals belongs into the engine's own tests.
 
 pub mod access;
+pub mod bucket;
+#[cfg(feature = "crash")]
+pub mod chaos;
 pub mod content;
 #[cfg(feature = "crash")]
 pub mod crash;
@@ -17,4 +20,5 @@ pub mod oracle;
 pub mod rng;
 pub mod sim;
 pub mod survey;
+pub mod weather;
 pub mod world;

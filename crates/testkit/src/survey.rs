@@ -99,10 +99,12 @@ pub fn used_bytes(survey: &Survey, engine: &Engine) -> BTreeMap<DeviceId, u64> {
     let mut sorted: Vec<(DeviceId, u64, u64)> =
         survey.used.iter().map(|used| (used.device, used.kept().0, used.kept().1)).collect();
     sorted.sort_unstable();
+    let units: BTreeMap<DeviceId, u64> =
+        engine.device_infos().into_iter().map(|info| (info.id, u64::from(info.unit_bytes))).collect();
     let mut sums = BTreeMap::new();
     let mut reached: Option<(DeviceId, u64)> = None;
     for (device, begin, end) in sorted {
-        let unit = engine.device(device).map_or(1, |d| u64::from(d.unit_bytes()));
+        let unit = units.get(&device).copied().unwrap_or(1);
         let begin = begin / unit * unit;
         let end = end.div_ceil(unit) * unit;
         let from = match reached {

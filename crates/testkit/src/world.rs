@@ -6,13 +6,17 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use cenote_device::mem::{Keep, MemClock, MemControl, MemDevices, MemMetaDir};
+use cenote_device::object::fake::FakeService;
+use cenote_device::object::{ObjectDevices, Patience};
 use cenote_device::{Device, Devices, LogFile, MetaDir, OpenedDevice, SegmentFile};
 use cenote_model::{DeviceId, DeviceSpec, Error, ErrorKind, Result, StoreId};
 use cenote_store::Seams;
 
 use crate::rng::Rng;
+use crate::weather::Weather;
 
 /// What kind of I/O it is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -222,6 +226,10 @@ pub struct World {
     pub clock: Arc<MemClock>,
     /// Its faults.
     pub faults: Arc<Faults>,
+    /// What befalls its devices.
+    pub weather: Arc<Weather>,
+    /// The object service that its buckets are in.
+    pub service: FakeService,
     /// Bytes in each segment of its devices.
     pub segment_bytes: u64,
 }
@@ -229,11 +237,14 @@ pub struct World {
 impl World {
     /// A world without a store; segments of its devices have so many bytes, its control table so many words.
     pub fn new(segment_bytes: u64, words: usize) -> Self {
+        let clock: Arc<MemClock> = Arc::default();
         Self {
             devices: MemDevices::new(segment_bytes),
             meta: MemMetaDir::default(),
             control: Arc::new(MemControl::new(words)),
-            clock: Arc::new(MemClock::default()),
+            weather: Arc::new(Weather::new(Arc::clone(&clock))),
+            service: FakeService::default(),
+            clock,
             faults: Arc::default(),
             segment_bytes,
         }
@@ -242,7 +253,12 @@ impl World {
     pub fn seams(&self) -> Seams {
         Seams {
             meta: Arc::new(FaultyMeta { inner: self.meta.clone(), faults: Arc::clone(&self.faults) }),
-            devices: Arc::new(FaultyDevices { inner: self.devices.clone(), faults: Arc::clone(&self.faults) }),
+            devices: Arc::new(FaultyDevices {
+                inner: self.devices.clone(),
+                service: self.service.clone(),
+                faults: Arc::clone(&self.faults),
+                weather: Arc::clone(&self.weather),
+            }),
             clock: Arc::clone(&self.clock) as Arc<_>,
             control: Arc::clone(&self.control) as Arc<_>,
         }
@@ -262,21 +278,49 @@ impl World {
 
 struct FaultyDevices {
     inner: MemDevices,
+    service: FakeService,
     faults: Arc<Faults>,
+    weather: Arc<Weather>,
+}
+
+impl FaultyDevices {
+    /// Buckets: every request is made by who needs it, and none twice.
+    fn buckets(&self) -> impl Devices + use<> {
+        let service = self.service.clone();
+        let patience = Patience { tries: 1, pause: Duration::ZERO, total: Duration::from_secs(60) };
+        ObjectDevices::new(move |_: &DeviceSpec| Ok(service.clone()), false, patience)
+    }
 }
 
 impl Devices for FaultyDevices {
     fn open(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec, create: bool) -> Result<OpenedDevice> {
         self.faults.gate(Io::DeviceOpen, &spec.name)?;
-        let opened = self.inner.open(store, id, spec, create)?;
-        let name = format!("simulated device `{}`", spec.name);
-        let (media, faults) = (self.inner.clone(), Arc::clone(&self.faults));
-        let device = FaultyDevice { inner: opened.device, media, of: (store, id), faults, name };
+        self.weather.meet(id, Io::DeviceOpen, &spec.name, 0, 0)?;
+        let is_object = spec.kind.is_object();
+        let opened = if is_object {
+            self.buckets().open(store, id, spec, create).inspect_err(|_| self.weather.note_hit())?
+        } else {
+            self.inner.open(store, id, spec, create)?
+        };
+        let device = FaultyDevice {
+            inner: opened.device,
+            media: self.inner.clone(),
+            of: (store, id),
+            is_object,
+            faults: Arc::clone(&self.faults),
+            weather: Arc::clone(&self.weather),
+            name: format!("simulated device `{}`", spec.name),
+        };
         Ok(OpenedDevice { device: Arc::new(device), survived: opened.survived })
     }
     fn remove(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<()> {
         self.faults.gate(Io::DeviceRemove, &spec.name)?;
-        self.inner.remove(store, id, spec)
+        self.weather.meet(id, Io::DeviceRemove, &spec.name, 0, 0)?;
+        if spec.kind.is_object() {
+            self.buckets().remove(store, id, spec).inspect_err(|_| self.weather.note_hit())
+        } else {
+            self.inner.remove(store, id, spec)
+        }
     }
 }
 
@@ -284,8 +328,23 @@ struct FaultyDevice {
     inner: Arc<dyn Device>,
     media: MemDevices,
     of: (StoreId, DeviceId),
+    is_object: bool,
     faults: Arc<Faults>,
+    weather: Arc<Weather>,
     name: String,
+}
+
+impl FaultyDevice {
+    fn meet(&self, io: Io, offset: u64, len: u64) -> Result<()> {
+        self.weather.meet(self.of.1, io, &self.name, offset, len)
+    }
+    /// What a service refuses counts as weather.
+    fn served<T>(&self, result: Result<T>) -> Result<T> {
+        if self.is_object && result.is_err() {
+            self.weather.note_hit();
+        }
+        result
+    }
 }
 
 impl Device for FaultyDevice {
@@ -300,20 +359,33 @@ impl Device for FaultyDevice {
     }
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.faults.gate(Io::DeviceRead, &self.name)?;
-        self.inner.read_at(offset, buf)
+        self.meet(Io::DeviceRead, offset, buf.len() as u64)?;
+        self.served(self.inner.read_at(offset, buf))
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.faults.write(Io::DeviceWrite, &self.name, bytes, |part| self.inner.write_at(offset, part))
+        self.meet(Io::DeviceWrite, offset, bytes.len() as u64)?;
+        let write = |part: &[u8]| self.served(self.inner.write_at(offset, part));
+        self.faults.write(Io::DeviceWrite, &self.name, bytes, write)
     }
     fn sync(&self) -> Result<()> {
+        // A bucket's device keeps what could not be sent, as long as its process lives.
         let drop = || self.media.forget_unsynced(self.of.0, self.of.1);
-        self.faults.sync(Io::DeviceSync, &self.name, || self.inner.sync(), drop)
+        if let Err(error) = self.meet(Io::DeviceSync, 0, 0) {
+            drop();
+            return Err(error);
+        }
+        self.faults.sync(Io::DeviceSync, &self.name, || self.served(self.inner.sync()), drop)
     }
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
         self.faults.gate(Io::DeviceDiscard, &self.name)?;
+        self.meet(Io::DeviceDiscard, offset, len)?;
         self.inner.discard(offset, len)?;
         // Whoever still needs these bytes shall notice.
-        self.inner.write_at(offset, &vec![0xDD; len as usize])
+        if self.is_object { Ok(()) } else { self.inner.write_at(offset, &vec![0xDD; len as usize]) }
+    }
+    fn retain(&self, live: &mut dyn Iterator<Item = (u64, u64)>) -> Result<()> {
+        self.meet(Io::DeviceDiscard, 0, 0)?;
+        self.inner.retain(live)
     }
     fn segment(&self, number: u64) -> Result<Option<SegmentFile>> {
         self.inner.segment(number)

@@ -104,7 +104,7 @@ impl Wire for TierOptions {
 wire_struct!(DeviceSpec, 25, {
     name, kind, path, capacity_bytes, watermark_high_permille, watermark_low_permille, options,
 });
-wire_struct!(DeviceInfo, 61, { id, spec, state, used_bytes, reserved_bytes, unit_bytes, segment_bytes, speed, note });
+wire_struct!(DeviceInfo, 69, { id, spec, state, used_bytes, reserved_bytes, evictable_bytes, unit_bytes, segment_bytes, speed, note });
 wire_struct!(StoreConfig, 12, { devices, writers, readers });
 
 impl Wire for Error {
@@ -179,7 +179,7 @@ wire_enum!(Request, 1, "request", {
     9 => ContainerByLabel { label },
     10 => ContainerById { id },
     11 => ContainerList { after, limit },
-    12 => Lease { container, bytes, run_min, avoid },
+    12 => Lease { container, bytes, run_min, avoid, durability },
     13 => Unlease { runs },
     14 => Flush { target },
     15 => Devices,
@@ -199,6 +199,9 @@ wire_enum!(Request, 1, "request", {
     29 => Fetch { key, ranges, ahead, must },
     30 => Touched { reads },
     31 => Arrange { target, what, dry_run },
+    32 => Unreadable { key, ranges },
+    33 => Habit { container, program },
+    34 => HabitLearned { container, program, learned },
     40 => PolicySet { text, dry_run },
     41 => PolicyShow,
     42 => RulesTry,
@@ -262,6 +265,7 @@ wire_enum!(Response, 1, "response", {
     21 => Profile(profile),
     20 => Telemetry(telemetry),
     22 => Arranged(arrangement),
+    33 => Habit(learned),
     40 => Policy(state),
     41 => Progress(all),
 });

@@ -116,6 +116,7 @@ impl Random {
             state: states[self.below(3) as usize],
             used_bytes: self.next(),
             reserved_bytes: self.next(),
+            evictable_bytes: self.next(),
             unit_bytes: self.next() as u32,
             segment_bytes: self.next(),
             speed: self.option(Self::speed),
@@ -193,7 +194,7 @@ impl Random {
     fn request(&mut self) -> Request {
         let container = ContainerId(self.next());
         let limit = self.next() as u32;
-        match self.below(35) {
+        match self.below(38) {
             0 => Request::Apply {
                 checks: self.list(3, Self::check),
                 updates: self.list(20, Self::update),
@@ -221,6 +222,7 @@ impl Random {
                 bytes: self.next(),
                 run_min: limit,
                 avoid: self.list(3, |r| DeviceId(r.next() as u16)),
+                durability: self.option(|r| r.spec().durability),
             },
             12 => Request::Unlease { runs: self.list(4, Self::run) },
             13 => Request::Flush { target: self.target() },
@@ -243,6 +245,8 @@ impl Random {
                 ahead: self.flag(),
                 must: self.flag(),
             },
+            31 => Request::Habit { container, program: self.text() },
+            32 => Request::HabitLearned { container, program: self.text(), learned: self.list(9, |r| r.next() as u8) },
             28 => {
                 Request::Touched { reads: self.list(4, |r| Touch { key: r.key(), offset: r.next(), bytes: r.next() }) }
             }
@@ -265,10 +269,11 @@ impl Random {
                 };
                 Request::Arrange { target: Box::new(target), what, dry_run: self.flag() }
             }
-            30 => Request::PolicySet { text: self.option(Self::text), dry_run: self.flag() },
-            31 => Request::PolicyShow,
-            32 => Request::RulesTry,
-            33 => Request::Progress,
+            34 => Request::PolicySet { text: self.option(Self::text), dry_run: self.flag() },
+            35 => Request::PolicyShow,
+            36 => Request::RulesTry,
+            30 => Request::Progress,
+            33 => Request::Unreadable { key: self.key(), ranges: self.list(4, |r| (r.next(), r.next())) },
             _ => Request::Shutdown,
         }
     }
@@ -303,7 +308,7 @@ impl Random {
     }
     fn response(&mut self) -> Response {
         let codes = [KeyCode::Ok, KeyCode::NotFound, KeyCode::Exists, KeyCode::Invalid, KeyCode::Limit];
-        match self.below(24) {
+        match self.below(25) {
             0 => Response::Applied {
                 epoch: self.next(),
                 codes: self.list(9, |r| codes[r.below(5) as usize]),
@@ -354,6 +359,7 @@ impl Random {
                 }),
             }),
             15 => Response::Stats(StoreStats { epoch: self.next(), sessions: self.next(), ..StoreStats::default() }),
+            23 => Response::Habit(self.list(9, |r| r.next() as u8)),
             16 => Response::Done,
             17 => Response::Snapshots(self.list(4, Self::snapshot)),
             18 => Response::Profile(Profile { unix_ms: self.next(), points: self.list(9, Self::point) }),

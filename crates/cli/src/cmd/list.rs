@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 
-use cenote::{Container, ContainerInfo, Durability, Object, ObjectId, ObjectStat};
+use cenote::{Container, ContainerInfo, Object, ObjectId, ObjectStat};
 use serde_json::{Value, json};
 
 use super::{Access, Context};
@@ -70,7 +70,7 @@ fn containers(context: &mut Context<'_>, found: &[ContainerInfo]) -> Done {
                 count(info.indices),
                 count(info.records),
                 human(info.stored_bytes),
-                word(info.spec.durability).to_owned(),
+                info.spec.durability.word().to_owned(),
                 human(1 << info.spec.block_shift),
                 if info.spec.quota_bytes == 0 { "-".to_owned() } else { human(info.spec.quota_bytes) },
                 info.spec.owner_uid.map_or_else(|| "-".to_owned(), |uid| uid.to_string()),
@@ -129,16 +129,6 @@ pub fn stat(context: &mut Context<'_>, name: &OsStr) -> Done {
     }
 }
 
-/// The word of a durability, as it is given on the command line.
-pub fn word(durability: Durability) -> &'static str {
-    match durability {
-        Durability::Sync => "sync",
-        Durability::Async => "async",
-        Durability::Scratch => "scratch",
-        Durability::Bypass => "bypass",
-    }
-}
-
 fn container_document(info: &ContainerInfo) -> Value {
     json!({
         "label": info.label,
@@ -147,7 +137,7 @@ fn container_document(info: &ContainerInfo) -> Value {
         "indices": info.indices,
         "records": info.records,
         "stored_bytes": info.stored_bytes,
-        "durability": word(info.spec.durability),
+        "durability": info.spec.durability.word(),
         "block_size": 1_u64 << info.spec.block_shift,
         "quota_bytes": info.spec.quota_bytes,
         "policy": if info.spec.policy.is_empty() { "fast-first" } else { &info.spec.policy },

@@ -61,7 +61,13 @@ fn source(file: &Path) -> cenote::Result<(Box<dyn Read>, Option<u64>)> {
 
 /// Where to copy to: an object that is not there, or one that the user wants replaced.
 fn destination<'a>(container: &'a Container, id: Option<ObjectId>, args: &PutArgs) -> cenote::Result<Destination<'a>> {
-    let mut destination = Destination { container, id, block_shift: args.block_size, replace: false };
+    let mut destination = Destination {
+        container,
+        id,
+        block_shift: args.block_size,
+        replace: false,
+        mode: args.buffered.map(Into::into),
+    };
     if let Some(id) = id {
         match container.object(id).stat() {
             Err(error) if error.kind() == ErrorKind::NotFound => {}

@@ -44,6 +44,7 @@ pub fn serve(context: &mut Context<'_>, args: &ServeArgs) -> Done {
         observer: web::observer(&dir, args.http),
         policy_plugin,
         background_args,
+        world: None,
     };
     if let Ok(wanted) = std::env::var(LOG_VARIABLE)
         && wanted.parse::<LevelFilter>().is_err()

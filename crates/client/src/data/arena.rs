@@ -125,6 +125,8 @@ impl Free {
 /// The space of one class.
 #[derive(Default)]
 pub(crate) struct Arena {
+    /// The durability of the class.
+    durability: Option<Durability>,
     state: Mutex<State>,
 }
 
@@ -141,7 +143,8 @@ pub(crate) struct Arenas(Mutex<HashMap<Class, Arc<Arena>>>);
 impl Arenas {
     /// The arena of a class.
     pub fn of(&self, class: &Class) -> Arc<Arena> {
-        lock(&self.0).entry(class.clone()).or_default().clone()
+        let fresh = || Arc::new(Arena { durability: Some(class.durability), ..Arena::default() });
+        lock(&self.0).entry(class.clone()).or_insert_with(fresh).clone()
     }
     /// Empties all arenas; what was free in them.
     pub fn take_all(&self) -> Vec<Run> {
@@ -188,7 +191,7 @@ impl Arena {
                     Err(error) => return Err(error),
                 }
             }
-            state.lease(session, container, want, avoid)?;
+            state.lease(session, (container, self.durability), want, avoid)?;
             has_asked = true; // whatever was given is taken: asking on and on would not help
         }
     }
@@ -210,7 +213,13 @@ impl State {
         self.free.push(fresh);
     }
     /// Asks for more space. While some may become free, waits a bounded time for it.
-    fn lease(&mut self, session: &Session, container: ContainerId, want: u64, avoid: &[DeviceId]) -> Result<()> {
+    fn lease(
+        &mut self,
+        session: &Session,
+        (container, durability): (ContainerId, Option<Durability>),
+        want: u64,
+        avoid: &[DeviceId],
+    ) -> Result<()> {
         let most = (session.memory_bytes() / 16).clamp(LEASE_BYTES_FIRST, LEASE_BYTES_MAX);
         let mut bytes = self.lease_bytes.max(LEASE_BYTES_FIRST).min(most).max(want);
         self.lease_bytes = (bytes * 2).min(most);
@@ -219,7 +228,7 @@ impl State {
         let mut pause = Duration::from_millis(1);
         loop {
             let run_min = want.min(PIECE_BYTES) as u32;
-            let request = Request::Lease { container, bytes, run_min, avoid: avoid.to_vec() };
+            let request = Request::Lease { container, bytes, run_min, avoid: avoid.to_vec(), durability };
             match session.ask(request) {
                 Ok(Response::Lease(lease)) if !lease.runs.is_empty() => return self.add(session, &lease),
                 Ok(_) => return Err(Error::new(ErrorKind::Internal, "lease").because("an answer without space")),

@@ -36,9 +36,19 @@ struct State {
     pieces: Pieces,
 }
 
+/// When a map was true: an engine that dies between its journal and a version word leaves the word to its successor as it
+/// was, so that a word alone says nothing about what another engine told.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Version {
+    /// The instance word of the engine that told it.
+    pub instance: u64,
+    /// The object's version word.
+    pub word: u64,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Known {
-    version: u64,
+    version: Version,
     size: u64,
 }
 
@@ -79,7 +89,7 @@ impl ObjectCache {
     /// Parts of a range, if what is cached holds at `version`. The range ends at the object's size.
     pub fn plan(
         &self,
-        version: u64,
+        version: Version,
         offset: u64,
         len: usize,
         base: usize,
@@ -92,7 +102,7 @@ impl ObjectCache {
         Some(Planned { size: known.size, bytes })
     }
     /// Takes in an answer of the engine: all of `[from, to)`; what `pieces` leave out are holes.
-    pub fn learn(&self, version: u64, size: u64, from: u64, to: u64, pieces: Vec<(u64, u64, Place)>) {
+    pub fn learn(&self, version: Version, size: u64, from: u64, to: u64, pieces: Vec<(u64, u64, Place)>) {
         let mut state = write(&self.state);
         let known = Some(Known { version, size });
         if state.known != known {
@@ -122,10 +132,10 @@ impl ObjectCache {
     pub fn is_live(&self) -> bool {
         read(&self.state).known.is_some()
     }
-    /// Takes in own writes (`offset, len, place`), which changed the version from `before` to `after`.
+    /// Takes in own writes (`offset, len, place`), which changed the version word from `before` to `after`.
     pub fn apply(&self, before: u64, after: u64, writes: impl Iterator<Item = (u64, u64, Place)> + Clone) {
         let mut state = write(&self.state);
-        let Some(known) = state.known.filter(|known| known.version == before) else { return };
+        let Some(known) = state.known.filter(|known| known.version.word == before) else { return };
         let mut size = known.size;
         state.pieces.touch(writes.clone().map(|(offset, ..)| offset));
         for (offset, len, place) in writes {
@@ -135,7 +145,7 @@ impl ObjectCache {
         if state.pieces.len() > PIECES_MAX {
             state.pieces.clear();
         }
-        state.known = Some(Known { version: after, size });
+        state.known = Some(Known { version: Version { word: after, ..known.version }, size });
     }
     /// Forgets everything.
     pub fn forget(&self) {

@@ -9,7 +9,7 @@ use cenote_device::sums::{SUM_UNIT_BYTES, copy_and_sum, copy_raw, sum_of};
 use cenote_model::{Encoding, Error, ErrorKind, Extent, Lookup, Request, Response, Result};
 use smallvec::SmallVec;
 
-use super::cache::{ObjectCache, Planned};
+use super::cache::{ObjectCache, Planned, Version};
 use super::pieces::{Part, Place};
 use super::tiering;
 use crate::session::{Attachment, Session};
@@ -20,6 +20,8 @@ const LOOKUP_BYTES: u64 = 64 << 20;
 /// Space for the parts of a small read without allocation.
 pub(crate) type Parts = SmallVec<[Part; 4]>;
 
+/// Bytes of a range that cannot be read where they are fall back to other tiers: so often before the read fails.
+const RESCUES_MAX: u32 = 4;
 /// A range that was brought leaves again if others need the room more: so often it is brought again.
 const RESTORES_MAX: u32 = 16;
 
@@ -36,6 +38,7 @@ pub(crate) fn read_at(session: &Session, object: &Arc<ObjectCache>, offset: u64,
     settle_own_writes(session, object);
     let mut asked = false;
     let mut restored = 0;
+    let mut rescued = 0;
     loop {
         let attachment = session.attachment();
         let slot = attachment.readers.enter();
@@ -47,14 +50,21 @@ pub(crate) fn read_at(session: &Session, object: &Arc<ObjectCache>, offset: u64,
         }
         let begin = slot.begin();
         let mut parts = Parts::new();
-        let version = attachment.readers.word(object.hash);
+        let version = attachment.version(object.hash);
         let planned = object.plan(version, offset, buf.len(), 0, &mut parts);
         let (size, bytes) = match planned {
             Some(planned) if planned.bytes >= wanted(planned.size, offset, buf.len()) => (planned.size, planned.bytes),
             planned => {
                 // The slot is held while asking: what the answer names stays as it is until we are done.
                 let begin = planned.map_or(0, |planned| planned.bytes);
-                look_up(session, object, offset, buf.len(), begin, version, &mut parts)?
+                match look_up(session, object, offset, buf.len(), begin, version, &mut parts) {
+                    Ok(found) => found,
+                    Err(error) => {
+                        drop(slot);
+                        rescue(session, object, (offset, buf.len()), error, &mut rescued)?;
+                        continue;
+                    }
+                }
             }
         };
         if !attachment.is_current() {
@@ -76,7 +86,11 @@ pub(crate) fn read_at(session: &Session, object: &Arc<ObjectCache>, offset: u64,
             asked = true;
             continue;
         }
-        copy_parts(session, object, offset, &parts, buf)?;
+        if let Err(error) = copy_parts(session, object, offset, &parts, buf) {
+            drop(slot);
+            rescue(session, object, (offset, bytes), error, &mut rescued)?;
+            continue;
+        }
         slot.count(&parts, begin);
         drop(slot);
         if object.is_tiered() {
@@ -84,6 +98,27 @@ pub(crate) fn read_at(session: &Session, object: &Arc<ObjectCache>, offset: u64,
         }
         return Ok(ReadDone { size, bytes });
     }
+}
+
+/// Bytes cannot be read where they are: has what is on another tier too read from there. The caller holds no reader slot,
+/// and reads again. The error, if there is no other place.
+#[cold]
+fn rescue(
+    session: &Session,
+    object: &ObjectCache,
+    (offset, len): (u64, usize),
+    error: Error,
+    rescued: &mut u32,
+) -> Result<()> {
+    if !matches!(error.kind(), ErrorKind::Io | ErrorKind::Corrupt) || *rescued >= RESCUES_MAX {
+        return Err(error);
+    }
+    *rescued += 1;
+    tiering::rescue(session, object.key, offset, len).map_err(|why| {
+        let cause = if error.cause().is_empty() { error.to_string() } else { error.cause().to_owned() };
+        let next = if error.next_step().is_empty() { why.next_step() } else { error.next_step() };
+        Error::new(error.kind(), error.subject()).because(format!("{cause}; {}", why.cause())).try_next(next)
+    })
 }
 
 /// Bytes of the range that lie below the size.
@@ -107,11 +142,12 @@ fn look_up(
     offset: u64,
     len: usize,
     mut done: usize,
-    version: u64,
+    version: Version,
     parts: &mut Parts,
 ) -> Result<(u64, usize)> {
     /// An object that others change all the time is read in pieces of different age rather than never.
     const FRESH_STARTS_MAX: u32 = 3;
+    let instance = version.instance; // if its successor answers, nobody asks the cache for this any more
     let mut version = (done > 0).then_some(version);
     let mut fresh_starts = 0;
     loop {
@@ -125,7 +161,8 @@ fn look_up(
         let Response::Lookup(found) = session.ask(request)? else {
             return Err(unexpected(session, object));
         };
-        if version.is_some_and(|version| version != found.version) && done > 0 && fresh_starts < FRESH_STARTS_MAX {
+        let told = Version { instance, word: found.version };
+        if version.is_some_and(|version| version != told) && done > 0 && fresh_starts < FRESH_STARTS_MAX {
             fresh_starts += 1;
             // Begin again with this younger map; the engine keeps all of what we hold until the slot is free.
             parts.clear();
@@ -133,8 +170,8 @@ fn look_up(
             version = None;
             continue;
         }
-        version = Some(found.version);
-        let pieces = resolve(session, &found)?;
+        version = Some(told);
+        let pieces = resolve(session, &found).map_err(|error| out_of_reach(session, object, &error))?;
         let wanted = wanted(found.size, offset, len);
         // From the answer itself rather than from the cache, which others may have replaced meanwhile.
         let mut known = super::pieces::Pieces::default();
@@ -157,7 +194,7 @@ fn look_up(
             }
             done += more;
         }
-        object.learn(found.version, found.size, from, found.covered_to, pieces);
+        object.learn(told, found.size, from, found.covered_to, pieces);
         if done >= wanted {
             return Ok((found.size, wanted));
         }
@@ -180,7 +217,12 @@ fn place_of(session: &Session, extent: &Extent) -> Result<Place> {
     if extent.encoding != Encoding::Plain || extent.node.0 != 0 {
         return Err(Error::new(ErrorKind::Unsupported, "an extent").because("it is encoded, or on another node"));
     }
-    let (io, inside) = session.segments.locate(session, extent.device, extent.device_offset())?;
+    let (io, inside) = session.segments.locate(session, extent.device, extent.device_offset()).map_err(|error| {
+        let name =
+            session.segments.shape(session, extent.device).map_or_else(|_| String::new(), |s| s.name.to_string());
+        let cause = if error.cause().is_empty() { error.to_string() } else { error.cause().to_owned() };
+        Error::new(error.kind(), format!("device `{name}`")).because(cause)
+    })?;
     let address = io.map().map(|map| map.at(inside, extent.len as usize));
     match address {
         Some(Some(address)) => Ok(Place::Memory(address as usize, extent.device)),
@@ -208,7 +250,9 @@ pub(crate) fn copy_parts(
             },
             Place::Elsewhere => return Err(never_here(session, object, offset + part.at as u64, part.len)),
             Place::File { extent, skip } => {
-                read_file(session, object, offset + part.at as u64, extent, *skip, target)?;
+                let at = offset + part.at as u64;
+                read_file(session, object, at, extent, *skip, target)
+                    .map_err(|error| named(session, object, (at, part.len), extent, error))?;
             }
         }
     }
@@ -258,6 +302,19 @@ fn read_file(
     })
 }
 
+/// An error of a device, with what was read.
+#[cold]
+fn named(session: &Session, object: &ObjectCache, (at, len): (u64, usize), extent: &Extent, error: Error) -> Error {
+    if error.kind() == ErrorKind::Corrupt && error.subject().starts_with(&session.object_name(object.key)) {
+        return error;
+    }
+    let device = session.segments.shape(session, extent.device).map_or_else(|_| String::new(), |s| s.name.to_string());
+    let object = session.object_name(object.key);
+    Error::new(error.kind(), format!("{object}, bytes {at} to {}, on device `{device}`", at + len as u64))
+        .because(error.to_string())
+        .try_next("see `cenote tiers` and the logs of the system for what is wrong with the device")
+}
+
 #[cold]
 fn damaged(session: &Session, object: &ObjectCache, offset: u64, len: usize, extent: &Extent, why: &str) -> Error {
     let device = session
@@ -270,6 +327,15 @@ fn damaged(session: &Session, object: &ObjectCache, offset: u64, len: usize, ext
     )
     .because(why)
     .try_next("run `cenote verify` to see what else is damaged, and restore the range from a copy")
+}
+
+/// Bytes lie on a device that cannot be opened.
+#[cold]
+fn out_of_reach(session: &Session, object: &ObjectCache, error: &Error) -> Error {
+    let kind = if error.kind() == ErrorKind::NotFound { ErrorKind::Io } else { error.kind() };
+    Error::new(kind, session.object_name(object.key))
+        .because(format!("some of it is out of reach: {error}"))
+        .try_next("see `cenote tiers` for what is wrong with the device, and bring it back")
 }
 
 #[cold]
@@ -291,7 +357,7 @@ fn unexpected(session: &Session, object: &ObjectCache) -> Error {
 /// True if the cache says that a range is in memory, so that reading it is a copy.
 pub(crate) fn is_in_memory(session: &Session, object: &ObjectCache, offset: u64, len: usize) -> bool {
     let attachment = session.attachment();
-    let version = attachment.readers.word(object.hash);
+    let version = attachment.version(object.hash);
     let mut parts = Parts::new();
     let Some(planned) = object.plan(version, offset, len, 0, &mut parts) else { return false };
     planned.bytes >= wanted(planned.size, offset, len)
@@ -308,7 +374,7 @@ pub(crate) fn address_of(
     len: usize,
 ) -> Result<Option<usize>> {
     let mut parts = Parts::new();
-    let version = attachment.readers.word(object.hash);
+    let version = attachment.version(object.hash);
     let enough = |planned: Planned| planned.bytes >= wanted(planned.size, offset, len);
     if !object.plan(version, offset, len, 0, &mut parts).is_some_and(enough) {
         parts.clear();

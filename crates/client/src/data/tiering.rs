@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-use cenote_model::{ContainerId, ObjectKey, Request, Result, Touch};
+use cenote_model::{ContainerId, ObjectKey, Request, Response, Result, Touch};
 use cenote_policy::prefetch::{AccessProfile, Prefetcher};
 use cenote_policy::speed_preset;
 
@@ -27,13 +27,24 @@ const TOUCHES: usize = 128;
 const TOUCHES_MS: u64 = 100;
 /// Ranges that a stream is ahead, at most.
 const DEPTH_MAX: usize = 32;
+/// What is learned of fewer steps is not worth keeping.
+const STEPS_MIN: usize = 2;
+/// Longest name of a program.
+const PROGRAM_BYTES_MAX: usize = 255;
 
 /// What a session keeps for this.
 pub(crate) struct Tiering {
     began: Instant,
     short_reads: AtomicU32,
     touches: Mutex<(u64, Vec<Touch>)>,
-    streams: Mutex<HashMap<ContainerId, Prefetcher>>,
+    streams: Mutex<HashMap<ContainerId, Stream>>,
+}
+
+/// The reads of a container by this process.
+struct Stream {
+    prefetcher: Prefetcher,
+    /// What earlier runs of the program had learned.
+    learned: AccessProfile,
 }
 
 impl Default for Tiering {
@@ -63,6 +74,13 @@ pub(crate) fn is_elsewhere(parts: &[Part]) -> bool {
 pub(crate) fn restore(session: &Session, key: ObjectKey, offset: u64, len: usize) -> Result<()> {
     let request = Request::Fetch { key, ranges: vec![(offset, len as u64)], ahead: false, must: true };
     session.ask(request).map(drop)
+}
+
+/// Has bytes that cannot be read where they are read from another tier from now on; an error if they are on no other. The
+/// caller holds no reader slot.
+#[cold]
+pub(crate) fn rescue(session: &Session, key: ObjectKey, offset: u64, len: usize) -> Result<()> {
+    session.ask(Request::Unreadable { key, ranges: vec![(offset, len as u64)] }).map(drop)
 }
 
 /// True if these parts are read from a device so slow that the engine should be asked first: perhaps it has them brought
@@ -126,10 +144,16 @@ fn touch(session: &Session, key: ObjectKey, offset: u64, len: usize) {
 /// Follows the stream of reads of a container, and has brought what comes next.
 fn look_ahead(session: &Session, object: &ObjectCache, offset: u64, len: usize) {
     let tiering = &session.tiering;
+    let is_known = lock(&tiering.streams).contains_key(&object.key.container);
+    // Asked for without the lock: other threads go on reading meanwhile.
+    let learned = if is_known { None } else { Some(learned_before(session, object.key.container)) };
     let ahead = {
         let mut streams = lock(&tiering.streams);
-        let stream =
-            streams.entry(object.key.container).or_insert_with(|| Prefetcher::new(DEPTH_MAX, AccessProfile::default()));
+        let stream = streams.entry(object.key.container).or_insert_with(|| {
+            let learned = learned.unwrap_or_default();
+            Stream { prefetcher: Prefetcher::new(DEPTH_MAX, learned.clone()), learned }
+        });
+        let stream = &mut stream.prefetcher;
         stream.read(tiering.now_ms(), object.key, offset, len as u64);
         stream.ahead()
     };
@@ -144,4 +168,46 @@ fn look_ahead(session: &Session, object: &ObjectCache, offset: u64, len: usize) 
     for (key, ranges) in by_object {
         session.tell(Request::Fetch { key, ranges, ahead: true, must: false });
     }
+}
+
+/// What earlier runs of this program have learned of their reads in a container; nothing, if that cannot be told.
+#[cold]
+fn learned_before(session: &Session, container: ContainerId) -> AccessProfile {
+    match session.ask(Request::Habit { container, program: program() }) {
+        Ok(Response::Habit(bytes)) => AccessProfile::decode(&bytes).unwrap_or_default(),
+        _ => AccessProfile::default(),
+    }
+}
+
+/// Has kept what this process has learned. Nothing depends on it.
+pub(crate) fn keep_learned(session: &Session) {
+    let streams = std::mem::take(&mut *lock(&session.tiering.streams));
+    for (container, stream) in streams {
+        let profile = stream.prefetcher.profile();
+        if profile.len() >= STEPS_MIN && *profile != stream.learned && session.check_writable().is_ok() {
+            // Waited for: what is on its way when a session ends gets lost.
+            let learned = profile.encode();
+            let _ = session.ask(Request::HabitLearned { container, program: program(), learned });
+        }
+    }
+}
+
+/// By which a program is known again: the name of its file, and for interpreters that of the script.
+fn program() -> String {
+    let name = |path: std::ffi::OsString| {
+        std::path::Path::new(&path).file_name().unwrap_or_default().to_string_lossy().into_owned()
+    };
+    let mut words = std::env::args_os();
+    let first = words.next().map(name).unwrap_or_default();
+    let script = words.find(|word| !word.to_string_lossy().starts_with('-')).map(name);
+    let is_interpreter =
+        ["python", "perl", "ruby", "Rscript", "julia", "bash", "sh"].iter().any(|i| first.starts_with(i));
+    let mut both = match script.filter(|_| is_interpreter) {
+        Some(script) => format!("{first} {script}"),
+        None => first,
+    };
+    while both.len() > PROGRAM_BYTES_MAX {
+        both.pop();
+    }
+    both
 }

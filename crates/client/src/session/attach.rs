@@ -71,7 +71,8 @@ impl Way<'_> {
     fn host(&self) -> Result<Option<Host>> {
         let config = self.options.create.then_some(&self.options.config);
         let policy_plugin = self.options.policy_plugin.as_deref();
-        Host::open(self.dir, &OpenHow { create: config, create_new: self.options.create_new, policy_plugin })
+        let how = OpenHow { create: config, create_new: self.options.create_new, policy_plugin, world: None };
+        Host::open(self.dir, &how)
     }
     fn connect(&self) -> Result<Reached> {
         remote::connect(self.dir, self.nonce, self.options.read_only, self.seq, self.arrivals)

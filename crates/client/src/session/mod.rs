@@ -24,7 +24,7 @@ use cenote_model::{
 
 use crate::OpenOptions;
 use crate::data::arena::Arenas;
-use crate::data::cache::Objects;
+use crate::data::cache::{Objects, Version};
 use crate::data::callbacks::Callbacks;
 use crate::data::queue::Queue;
 use crate::data::segments::Segments;
@@ -54,6 +54,11 @@ impl Attachment {
     #[inline]
     pub fn is_current(&self) -> bool {
         self.readers.instance() == self.instance
+    }
+    /// What an object's map must have been told at to be true now; the word's hash is the object's.
+    #[inline]
+    pub fn version(&self, hash: u64) -> Version {
+        Version { instance: self.instance, word: self.readers.word(hash) }
     }
 }
 
@@ -306,6 +311,7 @@ impl Session {
         if self.closed.load(Ordering::SeqCst) {
             return Ok(());
         }
+        crate::data::tiering::keep_learned(self);
         let result = self.queue.settle_all(self);
         let _one = lock(&self.attaching); // not in the middle of a handover
         if self.closed.swap(true, Ordering::SeqCst) {

@@ -53,6 +53,8 @@ const TESTS: &[Test] = &[
     ("closing", lives::closing),
     ("reads_bring_what_is_slow", moving::reads_bring),
     ("moved_while_it_is_used", moving::moved_while_used),
+    ("modes_per_call", moving::modes_per_call),
+    ("learned_by_the_next_run", moving::learned_by_the_next_run),
     ("persistent_memory_without_dax", tiers::persistent_memory),
     ("persistent_memory_cut_short", tiers::persistent_memory_cut_short),
     ("tiers_are_measured_when_asked", tiers::measured_when_asked),

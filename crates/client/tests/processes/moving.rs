@@ -100,3 +100,117 @@ pub fn moved_while_used() {
         assert!(report.findings.is_empty(), "{report:?}");
     }
 }
+
+/// Single calls choose how they are buffered; what promises less than the container is refused.
+pub fn modes_per_call() {
+    for mode in [Mode::InProcess, Mode::Daemon] {
+        let place = Place::new();
+        let store = place.make(mode);
+        for policy in ["", "foresight"] {
+            let make = |durability| {
+                let spec = ContainerSpec { durability, policy: policy.into(), ..ContainerSpec::default() };
+                store.create_container(&format!("{}-{policy}", durability.word()), &spec).unwrap()
+            };
+            let container = make(Durability::Async);
+            let content = Random::new(7).bytes(MIB as usize);
+            let written = |how: &dyn Fn(&cenote::Object)| {
+                let object = container.create_object(None, None).unwrap();
+                how(&object);
+                let tiers = tiers(&store, &object); // reading may have it brought up
+                let mut have = vec![0; content.len()];
+                assert_eq!(object.read_at(0, &mut have).unwrap(), content.len());
+                assert!(have == content);
+                tiers
+            };
+            let (sync, bypass) = (Durability::Sync, Durability::Bypass);
+            assert_eq!(written(&|object| object.write_at(0, &content).unwrap()), ["memory"]);
+            assert_eq!(written(&|object| object.buffered(sync).unwrap().write_at(0, &content).unwrap()), ["disk"]);
+            assert_eq!(written(&|object| object.buffered(bypass).unwrap().write_at(0, &content).unwrap()), ["disk"]);
+            let launched = |object: &cenote::Object| {
+                let through = object.buffered(sync).unwrap();
+                let (first, second) = content.split_at(1000);
+                let op = through.launch_write(0, first).unwrap();
+                through.launch_write(1000, second).unwrap().wait().unwrap();
+                op.wait().unwrap();
+            };
+            assert_eq!(written(&launched), ["disk"]);
+            let called_back = |object: &cenote::Object| {
+                let (tell, told) = std::sync::mpsc::channel();
+                let op = object.buffered(sync).unwrap().launch_write(0, &content).unwrap();
+                op.on_done(move |outcome| tell.send(outcome).unwrap());
+                told.recv().unwrap().unwrap();
+            };
+            assert_eq!(written(&called_back), ["disk"]);
+            let together = |object: &cenote::Object| {
+                let mut transaction = store.begin();
+                transaction.write(&object.buffered(sync).unwrap(), 0, &content).unwrap();
+                transaction.commit().unwrap();
+            };
+            assert_eq!(written(&together), ["disk"]);
+            for (own, wanted) in [
+                (Durability::Async, Durability::Scratch),
+                (Durability::Sync, Durability::Async),
+                (Durability::Sync, Durability::Bypass),
+                (Durability::Scratch, Durability::Sync),
+            ] {
+                let container = store.open_container(
+                    &format!("{}-{policy}", own.word()),
+                    &ContainerSpec { durability: own, policy: policy.into(), ..ContainerSpec::default() },
+                );
+                let object = container.unwrap().create_object(None, None).unwrap();
+                let error = object.buffered(wanted).expect_err("it promises less");
+                assert_eq!(error.kind(), cenote::ErrorKind::InvalidInput);
+                assert!(error.to_string().contains(wanted.word()), "{error}");
+            }
+        }
+    }
+}
+
+/// A program that reads in no order that could be guessed reads the same way again: the second run has brought before it is
+/// read what the first one had to wait for, and what came of it is counted.
+pub fn learned_by_the_next_run() {
+    const PIECE: usize = 4 << 20; // slow even where the disk is quick; all of them are more than memory holds
+    for mode in [Mode::InProcess, Mode::Daemon] {
+        let place = Place::new();
+        let mut order: Vec<u64> = (0..24).collect();
+        let mut random = Random::new(11);
+        for i in (1..order.len()).rev() {
+            order.swap(i, random.below(i as u64 + 1) as usize);
+        }
+        let content = Random::new(12).bytes(24 * PIECE);
+        let run = |store: Store, key: Option<cenote::ObjectKey>| {
+            let container = store.open_container("runs", &spec("foresight")).unwrap();
+            let object = match key {
+                Some(key) => container.object(key.object),
+                None => {
+                    let made = container.create_object(None, None).unwrap();
+                    for (i, piece) in content.chunks(PIECE).enumerate() {
+                        made.write_at((i * PIECE) as u64, piece).unwrap();
+                    }
+                    store.flush().unwrap();
+                    made
+                }
+            };
+            let before = store.telemetry(0).unwrap().counts;
+            let mut have = vec![0; PIECE];
+            for number in &order {
+                let at = *number as usize * PIECE;
+                object.read_at(at as u64, &mut have).unwrap();
+                assert!(have == content[at..at + PIECE], "{mode:?}");
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+            // What was read is told some time later, with the next read.
+            std::thread::sleep(std::time::Duration::from_millis(120));
+            object.read_at(order[23] * PIECE as u64, &mut have).unwrap();
+            let after = store.telemetry(0).unwrap().counts;
+            store.arrange(&ArrangeTarget::Container(container.id()), &Arrange::Evict, false).unwrap();
+            store.close().unwrap();
+            let used = after.prefetch_used_bytes - before.prefetch_used_bytes;
+            (object.key(), after.prefetched_bytes - before.prefetched_bytes, used)
+        };
+        let (key, ..) = run(place.make(mode), None);
+        let (_, brought, used) = run(place.open(mode), Some(key));
+        assert!(brought >= 3 * PIECE as u64, "{mode:?}: {brought} bytes were brought ahead");
+        assert!(used <= brought && used >= brought / 4, "{mode:?}: {used} of {brought}");
+    }
+}

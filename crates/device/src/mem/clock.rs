@@ -6,13 +6,13 @@ use crate::Clock;
 #[derive(Debug)]
 pub struct MemClock {
     now_ns: AtomicU64,
-    /// How far the wall's clock was set off, in milliseconds.
-    set_off_ms: AtomicI64,
+    /// What somebody set the calendar forward by, or back.
+    shifted_ms: AtomicI64,
 }
 
 impl Default for MemClock {
     fn default() -> Self {
-        Self { now_ns: AtomicU64::new(1_000_000_000), set_off_ms: AtomicI64::new(0) }
+        Self { now_ns: AtomicU64::new(1_000_000_000), shifted_ms: AtomicI64::new(0) }
     }
 }
 
@@ -21,9 +21,15 @@ impl MemClock {
     pub fn advance_ns(&self, ns: u64) {
         self.now_ns.fetch_add(ns, Ordering::SeqCst);
     }
-    /// Somebody sets the wall's clock.
-    pub fn jump_unix_ms(&self, ms: i64) {
-        self.set_off_ms.fetch_add(ms, Ordering::SeqCst);
+    /// Somebody sets the calendar ([`Clock::unix_ms`]) forward by so much, or back.
+    pub fn shift_calendar_ms(&self, ms: i64) {
+        self.shifted_ms.fetch_add(ms, Ordering::SeqCst);
+    }
+    /// The machine starts anew: the clock that never goes back begins again, as after each boot; the calendar goes on.
+    pub fn boot(&self) {
+        let before_ms = self.unix_ms();
+        self.now_ns.store(1_000_000_000, Ordering::SeqCst);
+        self.shift_calendar_ms(before_ms as i64 - self.unix_ms() as i64);
     }
 }
 
@@ -32,6 +38,6 @@ impl Clock for MemClock {
         self.now_ns.load(Ordering::SeqCst)
     }
     fn unix_ms(&self) -> u64 {
-        (1_700_000_000_000 + self.now_ns() / 1_000_000).saturating_add_signed(self.set_off_ms.load(Ordering::SeqCst))
+        (1_700_000_000_000 + self.now_ns() / 1_000_000).saturating_add_signed(self.shifted_ms.load(Ordering::SeqCst))
     }
 }

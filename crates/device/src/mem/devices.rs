@@ -59,6 +59,12 @@ impl MemDevices {
             medium.lock().forget_unsynced();
         }
     }
+    /// The device is destroyed: handles opened before fail from now on, and there is nothing to open.
+    pub fn destroy(&self, store: StoreId, id: DeviceId) {
+        if let Some(medium) = self.media.lock().remove(&(store, id)) {
+            medium.lock().generation += 1;
+        }
+    }
     /// Turns over the bits of `xor` in one byte on the medium; false if there is no such device.
     pub fn corrupt(&self, store: StoreId, id: DeviceId, offset: u64, xor: u8) -> bool {
         let media = self.media.lock();

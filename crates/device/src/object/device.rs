@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use super::map::{Map, Piece};
 use super::pack::{Filling, Owner, RUNS_MAX, Table};
 use super::place::Place;
-use super::service::ObjectService;
+use super::service::{ObjectService, Refusal, holds};
 use crate::{Device, SegmentFile};
 
 pub(super) const UNIT_BYTES: u32 = 4096;
@@ -65,6 +65,8 @@ pub(super) struct Sealed {
     head: Bytes,
     data: Bytes,
     putting: bool,
+    /// It was sent before, and whether it arrived is not known.
+    tried: bool,
 }
 
 pub(super) struct State {
@@ -197,21 +199,43 @@ impl Inner {
         if let Some(pack) = state.map.pack_mut(sequence) {
             pack.table = Some(Arc::new(table));
         }
-        state.sealed.insert(sequence, Sealed { head, data, putting: false });
+        state.sealed.insert(sequence, Sealed { head, data, putting: false, tried: false });
     }
     /// Sends the first pack up to `limit` that nobody is sending; `None` if there is none.
     fn put_one(&self, limit: u64) -> Option<Result<()>> {
         let mut state = self.state.lock();
         let (sequence, waiting) = state.sealed.range_mut(..=limit).find(|(_, sealed)| !sealed.putting)?;
         waiting.putting = true;
+        let tried = std::mem::replace(&mut waiting.tried, true);
         let (sequence, parts) = (*sequence, [waiting.head.clone(), waiting.data.clone()]);
         state.puts += 1;
         drop(state);
         let mut put = Putting { inner: self, sequence, arrived: false };
         let key = self.place.pack_key(sequence);
-        let answer = self.service.put(&key, &parts, true);
+        let answer = match self.service.put(&key, &parts, true) {
+            Err(refusal) if refusal.kind == ErrorKind::Exists => {
+                match tried.then(|| holds(self.service.as_ref(), &key, &parts)) {
+                    // It had arrived although no answer did, or arrived late.
+                    Some(Ok(true)) => Ok(()),
+                    Some(Err(other)) => Err(self.place.error(&key, &other)),
+                    _ => Err(self.written_by_others(&key)),
+                }
+            }
+            answer => answer.map_err(|refusal| self.place.error(&key, &refusal)),
+        };
         put.arrived = answer.is_ok();
-        Some(answer.map_err(|refusal| self.place.error(&key, &refusal)))
+        Some(answer)
+    }
+    #[cold]
+    fn written_by_others(&self, key: &str) -> Error {
+        let refusal = Refusal::new(
+            ErrorKind::Exists,
+            "a pack of that number is there: another store writes under the same prefix, or a request of a process that \
+             died arrived late",
+        );
+        let next =
+            "make sure that no other store has that prefix, and open the store again: it goes on behind that pack";
+        self.place.error(key, &refusal).try_next(next)
     }
     /// Waits until fewer packs wait, sending one if nobody does.
     fn make_room(&self, mut state: MutexGuard<'_, State>) -> Result<()> {

@@ -1,6 +1,6 @@
 //! A service in this process, for tests: it forgets nothing and fails when it is told to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +23,8 @@ pub enum Trouble {
     Truncated,
     /// Reads have a bit turned over; everything else is not done.
     Flipped,
+    /// It is not done, but the request is still under way: it takes effect at [`FakeService::land`]. Reads are not done.
+    Late,
     /// It takes so long.
     Slow(Duration),
     /// The process dies before the call: nothing is done from then on.
@@ -39,6 +41,10 @@ struct Inside {
     /// Every call goes wrong like this.
     always: Option<Trouble>,
     dead: bool,
+    /// Calls are neither counted nor go wrong.
+    quiet: bool,
+    /// Puts (with whether only a new object may be made) and deletions that are still under way.
+    late: VecDeque<(String, Option<(Bytes, bool)>)>,
 }
 
 /// The service. Cheap to clone; clones are the same.
@@ -56,11 +62,29 @@ impl FakeService {
     pub fn trouble_always(&self, trouble: Option<Trouble>) {
         self.inside.lock().always = trouble;
     }
+    /// The oldest `count` of the requests that were late arrive; gives how many there were.
+    pub fn land(&self, count: usize) -> usize {
+        let mut inside = self.inside.lock();
+        let count = count.min(inside.late.len());
+        for _ in 0..count {
+            match inside.late.pop_front() {
+                Some((key, Some((_, true)))) if inside.objects.contains_key(&key) => {} // it was to be new
+                Some((key, Some((bytes, _)))) => drop(inside.objects.insert(key, bytes)),
+                Some((key, None)) => drop(inside.objects.remove(&key)),
+                None => {}
+            }
+        }
+        count
+    }
     /// A new process: no more troubles, calls are counted from 0.
     pub fn revive(&self) {
         let mut inside = self.inside.lock();
         (inside.calls, inside.dead, inside.always) = (0, false, None);
         inside.troubles.clear();
+    }
+    /// While quiet, calls find what is there: those of the test itself.
+    pub fn quiet(&self, on: bool) {
+        self.inside.lock().quiet = on;
     }
     /// Calls so far.
     pub fn calls(&self) -> u64 {
@@ -81,6 +105,9 @@ impl FakeService {
 
     fn call<T>(&self, act: impl FnOnce(&mut Inside, Option<Trouble>) -> Answer<T>) -> Answer<T> {
         let mut inside = self.inside.lock();
+        if inside.quiet {
+            return act(&mut inside, None);
+        }
         inside.calls += 1;
         let call = inside.calls - 1;
         let trouble = inside.troubles.get(&call).copied().or(inside.always);
@@ -116,6 +143,9 @@ fn whole(trouble: Option<Trouble>) -> Answer<()> {
 impl ObjectService for FakeService {
     fn put(&self, key: &str, parts: &[Bytes], only_new: bool) -> Answer<()> {
         self.call(|inside, trouble| {
+            if trouble == Some(Trouble::Late) {
+                inside.late.push_back((key.to_owned(), Some((parts.concat().into(), only_new))));
+            }
             whole(trouble)?;
             if only_new && inside.objects.contains_key(key) {
                 return Err(Refusal::new(ErrorKind::Exists, "412 precondition failed"));
@@ -126,6 +156,9 @@ impl ObjectService for FakeService {
     }
     fn get(&self, key: &str, from: u64, len: u64) -> Answer<Bytes> {
         self.call(|inside, trouble| {
+            if trouble == Some(Trouble::Late) {
+                whole(trouble)?;
+            }
             let Some(object) = inside.objects.get(key) else {
                 return Err(Refusal::new(ErrorKind::NotFound, "404 not found"));
             };
@@ -151,6 +184,9 @@ impl ObjectService for FakeService {
     }
     fn delete(&self, key: &str) -> Answer<()> {
         self.call(|inside, trouble| {
+            if trouble == Some(Trouble::Late) {
+                inside.late.push_back((key.to_owned(), None));
+            }
             whole(trouble)?;
             inside.objects.remove(key);
             Ok(())

@@ -127,7 +127,7 @@ impl<S: ObjectService> ObjectService for Patient<S> {
     fn put(&self, key: &str, parts: &[Bytes], only_new: bool) -> Answer<()> {
         self.bear(|tried| match self.inner.put(key, parts, only_new) {
             // The try before may have arrived although its answer did not.
-            Err(refusal) if tried > 0 && refusal.kind == ErrorKind::Exists => match self.holds(key, parts) {
+            Err(refusal) if tried > 0 && refusal.kind == ErrorKind::Exists => match holds(&self.inner, key, parts) {
                 Ok(true) => Ok(()),
                 Ok(false) => Err(refusal),
                 Err(other) => Err(other),
@@ -146,15 +146,13 @@ impl<S: ObjectService> ObjectService for Patient<S> {
     }
 }
 
-impl<S: ObjectService> Patient<S> {
-    /// True if the object is what `parts` are, as far as its first part, its end and its length tell: the first part
-    /// has the checksums of all others.
-    fn holds(&self, key: &str, parts: &[Bytes]) -> Answer<bool> {
-        let bytes: u64 = parts.iter().map(|part| part.len() as u64).sum();
-        let first = parts.first().map_or(0, Bytes::len);
-        let begin = self.inner.get(key, 0, first as u64)?;
-        let end = self.inner.get(key, bytes.saturating_sub(1), 2)?;
-        let last = parts.iter().rev().find_map(|part| part.last());
-        Ok(parts.first().is_none_or(|part| *part == begin) && end.len() <= 1 && end.first() == last)
-    }
+/// True if the object is what `parts` are, as far as its first part, its end and its length tell: the first part has the
+/// checksums of all others.
+pub(super) fn holds<S: ObjectService + ?Sized>(service: &S, key: &str, parts: &[Bytes]) -> Answer<bool> {
+    let bytes: u64 = parts.iter().map(|part| part.len() as u64).sum();
+    let first = parts.first().map_or(0, Bytes::len);
+    let begin = service.get(key, 0, first as u64)?;
+    let end = service.get(key, bytes.saturating_sub(1), 2)?;
+    let last = parts.iter().rev().find_map(|part| part.last());
+    Ok(parts.first().is_none_or(|part| *part == begin) && end.len() <= 1 && end.first() == last)
 }

@@ -22,7 +22,7 @@ use cenote_model::{Error, ErrorKind, Result, StoreConfig, StoreId, Telemetry};
 use cenote_rpc::{Doorbell, Listener};
 use cenote_wire::Greeting;
 
-use crate::{Host, OpenHow};
+use crate::{Host, OpenHow, Wrap};
 use peer::Peer;
 
 pub use peer::ring_memories;
@@ -54,6 +54,8 @@ pub struct DaemonOptions {
     pub policy_plugin: Option<PathBuf>,
     /// Further words for the command line of a daemon in the background, which is to make the same observer there.
     pub background_args: Vec<OsString>,
+    /// Puts something between the engine and the world, for tests.
+    pub world: Option<Wrap>,
 }
 
 /// See [`DaemonOptions::observer`]. Its error keeps the daemon from serving.
@@ -120,7 +122,8 @@ fn serve(dir: &Path, options: &DaemonOptions, in_background: bool) -> Result<()>
     torn::survive();
     let config = StoreConfig::default();
     let policy_plugin = options.policy_plugin.as_deref();
-    let how = OpenHow { create: options.create.then_some(&config), create_new: false, policy_plugin };
+    let create = options.create.then_some(&config);
+    let how = OpenHow { create, create_new: false, policy_plugin, world: options.world };
     let host = Host::open(dir, &how)?.ok_or_else(|| {
         Error::new(ErrorKind::Busy, format!("store {}", dir.display()))
             .because("another process has it")

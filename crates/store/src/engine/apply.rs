@@ -55,6 +55,11 @@ impl Engine {
             let epoch = self.state.epoch;
             return Ok(Response::Applied { epoch, codes: Vec::new(), words: Vec::new(), created: None });
         }
+        if !self.state.reclaim.is_empty() && self.state.space.shared.is_everywhere() {
+            // Whether a write makes its neighbour longer depends on whether a snapshot has the same bytes. Who reads the
+            // journal gives up at once what was deleted, and must come to the same.
+            self.reclaim(usize::MAX);
+        }
         let mut draft = self.journal.draft(Kind::Apply);
         begin_apply(&mut draft, session, seq);
         self.counting.begin_writes();

@@ -123,6 +123,7 @@ impl Engine {
             journal_retry_ns: 0,
             device_id_burnt: 0,
             container_deleted_at: 0,
+            habits: crate::habits::Habits::default(),
             moved_bytes: 0,
             counting: super::telemetry::Counting::default(),
             sweep: super::telemetry::Sweep::default(),

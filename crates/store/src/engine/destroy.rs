@@ -4,6 +4,7 @@ use cenote_model::{Error, Result};
 
 use super::Engine;
 use super::tiering::POLICY_FILE;
+use crate::habits::HABITS;
 use crate::profile::PROFILE;
 use crate::superblock::{SUPERBLOCK, Superblock};
 use crate::{Seams, checkpoint, journal};
@@ -26,6 +27,7 @@ impl Engine {
             if journal::sequence_of(&name).is_some()
                 || checkpoint::sequence_of(&name).is_some()
                 || name == PROFILE
+                || name == HABITS
                 || name == POLICY_FILE
             {
                 meta.remove(&name)?;

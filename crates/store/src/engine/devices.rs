@@ -73,6 +73,7 @@ pub(super) fn slot_with(
         map,
         retired: RetiredQueue::default(),
         reserved_bytes: 0,
+        trouble: None,
         unsynced: false,
         syncs: Arc::default(),
         failed_syncs: 0,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cenote_model::{DeviceId, DeviceState, Durability, Error};
+use cenote_model::{DeviceId, DeviceState, Durability, Error, ErrorKind};
 use cenote_policy::{Candidate, excess_bytes, plan_drain};
 
 use super::Engine;
@@ -51,7 +51,8 @@ impl Engine {
         let full: Vec<u8> = (0..self.state.space.slots.len() as u8)
             .filter(|slot| {
                 let it = self.state.space.get(*slot);
-                !it.removed && it.device.is_some() && excess_bytes(&it.view()) > 0
+                let is_seen = it.device.is_some() || it.state == DeviceState::Draining;
+                !it.removed && is_seen && excess_bytes(&it.view()) > 0
             })
             .collect();
         for dev in full {
@@ -138,14 +139,29 @@ impl Engine {
             if ext.dev == dev && self.is_pinned_on(key, offset, ext) {
                 continue;
             }
-            if ext.dev == dev && ext.copy != NO_DEVICE {
-                evictions.push(Placing { target, was: identity(ext), action: Action::Evict });
-            } else if ext.copy == dev || (ext.dev == dev && !(tracked && leaving.is_volatile())) {
+            let waits_for_cut = tracked && leaving.is_volatile() && ext.copy == NO_DEVICE;
+            if let Some(action) = self.without_io(ext, dev, tracked) {
+                evictions.push(Placing { target, was: identity(ext), action });
+            } else if ext.copy == dev || (ext.dev == dev && !waits_for_cut) {
                 self.drain.queue.push((target, dev));
             } else {
                 continue; // elsewhere, or a cut will copy it first
             }
             *left = left.saturating_sub(u64::from(ext.len));
+        }
+    }
+
+    /// How an extent leaves a device without any I/O, if it can. `is_kept`: it must survive power loss.
+    fn without_io(&self, ext: &Ext, dev: u8, is_kept: bool) -> Option<Action> {
+        let has_copy = self.state.space.has_readable_copy(ext);
+        let first = self.state.space.get(ext.dev);
+        match (ext.dev == dev, ext.copy == dev) {
+            (true, _) if has_copy => Some(Action::Evict),
+            // Where it is read it survives all that it must: it needs no copy.
+            (_, true) if !(first.is_volatile() && is_kept) && first.device.is_some() => Some(Action::DropCopy),
+            // The copy is all that can be read: it becomes the place, and that is moved then.
+            (_, true) if first.device.is_none() && has_copy => Some(Action::Evict),
+            _ => None,
         }
     }
 
@@ -162,6 +178,12 @@ impl Engine {
             let Some(ext) = self.state.target_mut(target).cloned() else { continue };
             if ext.dev != dev && ext.copy != dev {
                 continue;
+            }
+            if let Some(action @ (Action::DropCopy | Action::Evict)) =
+                self.without_io(&ext, dev, self.durability_of(target) != Durability::Scratch)
+                && self.place_all(&[Placing { target, was: identity(&ext), action }]).is_ok()
+            {
+                continue; // it moved since it was queued
             }
             let durability = self.durability_of(target);
             if from.is_some_and(|from| from != (dev, durability)) {
@@ -223,6 +245,11 @@ impl Engine {
             work.push((part, at));
         }
         if parts.is_empty() {
+            let name = self.state.space.get(leaving).spec.name.clone();
+            let error = Error::new(ErrorKind::Io, format!("emptying device `{name}`"))
+                .because("it is not open, and some bytes are only there")
+                .try_next("bring it back and open the store again, or delete what was only there");
+            self.moves_failed(&error, leaving);
             return None;
         }
         self.drain.moves_in_flight += 1;

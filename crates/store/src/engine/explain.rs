@@ -31,7 +31,7 @@ impl Engine {
         let mut notes = vec![format!(
             "container `{}` is {}: {}",
             container.label,
-            word(container.spec.durability),
+            container.spec.durability.word(),
             promise(container.spec.durability)
         )];
         notes.push(policy);
@@ -93,15 +93,6 @@ impl Engine {
                     .to_owned(),
             },
         }
-    }
-}
-
-fn word(durability: Durability) -> &'static str {
-    match durability {
-        Durability::Sync => "sync",
-        Durability::Async => "async",
-        Durability::Scratch => "scratch",
-        Durability::Bypass => "bypass",
     }
 }
 

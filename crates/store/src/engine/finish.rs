@@ -64,6 +64,7 @@ impl Engine {
             (What::Checkpoint, Done::WriteCheckpoint(result)) => self.finish_checkpoint(result),
             (What::Reopen { dev }, Done::Reopen(result)) => self.finish_reopen(dev, result),
             (What::Check(slice), Done::Check(results)) => self.finish_check(slice, results),
+            (What::Rescue(rescue), Done::Check(results)) => self.finish_rescue(rescue, results),
             _ => {}
         }
         self.answer_waiters();
@@ -112,6 +113,7 @@ impl Engine {
             self.look_at_syncs(*dev);
             trusted &= self.state.space.get(*dev).failed_syncs == *failed_before;
             if let Err(error) = result {
+                self.note_trouble(*dev, &error);
                 let name = &self.state.space.get(*dev).spec.name;
                 failure = Some(
                     Error::new(error.kind(), format!("syncing device `{name}`"))
@@ -238,6 +240,9 @@ impl Engine {
         let subject = self.subject(part.placing.target, part.placing.was.3);
         match failure {
             CopyFailure::Source(error) => {
+                if error.kind() != ErrorKind::Corrupt {
+                    self.note_trouble(part.placing.was.0, &error);
+                }
                 if let Target::Live { key, offset } = part.placing.target {
                     self.add_finding(key, offset, part.placing.was.3, part.placing.was.0, error.cause());
                 }
@@ -247,10 +252,14 @@ impl Engine {
                     .try_next("rewrite or delete that range; the rest of the store is not affected")
             }
             CopyFailure::Target(error) => {
+                self.note_trouble(part.reserved.0, &error);
                 let device = self.state.space.get(part.reserved.0).spec.name.clone();
                 Error::new(error.kind(), format!("copying {subject} to `{device}`"))
                     .because(if error.cause().is_empty() { error.to_string() } else { error.cause().to_owned() })
-                    .try_next("look after the device; the bytes stay where they were")
+                    .try_next(match error.next_step() {
+                        "" => "look after the device; the bytes stay where they were".to_owned(),
+                        next => format!("{next}; the bytes stay where they were"),
+                    })
             }
         }
     }

@@ -66,6 +66,8 @@ pub(super) enum What {
         dev: u8,
     },
     Check(super::verify::Slice),
+    /// Copies are looked at, since what they are copies of cannot be read.
+    Rescue(super::tiering::Rescue),
 }
 
 pub(super) struct CopyPart {
@@ -99,6 +101,7 @@ impl Engine {
         self.next_sync_devices()
             .or_else(|| self.next_sync_log())
             .or_else(|| self.next_rewrite())
+            .or_else(|| self.next_rescue())
             .or_else(|| self.next_relocation())
             .or_else(|| self.next_copy())
             .or_else(|| self.next_move())

@@ -1,6 +1,6 @@
 //! Leases: free space goes to a session, and comes back.
 
-use cenote_model::{ContainerId, DeviceId, Error, ErrorKind, Lease, RUN_BYTES_MAX, Response, Result, Run};
+use cenote_model::{ContainerId, DeviceId, Durability, Error, ErrorKind, Lease, RUN_BYTES_MAX, Response, Result, Run};
 use cenote_policy::{Decision, PlaceRequest, place};
 
 use super::Engine;
@@ -19,16 +19,20 @@ const RUN_LONG: u64 = 1 << 20;
 /// …then of this.
 const RUN_MIDDLE: u64 = 64 << 10;
 
+/// What a session asks for.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    pub container: ContainerId,
+    pub bytes: u64,
+    pub run_min: u32,
+    pub avoid: &'a [DeviceId],
+    /// Placed as if this were the container's.
+    pub durability: Option<Durability>,
+}
+
 impl Engine {
-    pub(super) fn lease(
-        &mut self,
-        session: SessionId,
-        seq: u64,
-        container: ContainerId,
-        bytes: u64,
-        run_min: u32,
-        avoid: &[DeviceId],
-    ) -> Result<Response> {
+    pub(super) fn lease(&mut self, session: SessionId, seq: u64, wanted: &Wanted<'_>) -> Result<Response> {
+        let Wanted { container, bytes, run_min, avoid, durability } = *wanted;
         self.update_clock();
         if let Some(runs) = self.leased_before(session, seq) {
             return Ok(Response::Lease(Lease { runs }));
@@ -39,9 +43,15 @@ impl Engine {
                 .because(format!("{bytes} bytes in runs of at least {run_min}"))
                 .try_next(format!("ask for 1 to {LEASE_BYTES_MAX} bytes in runs of at most {RUN_BYTES_MAX}")));
         }
-        let Some(durability) = self.state.containers.get(container).map(|c| c.spec.durability) else {
+        let Some(own) = self.state.containers.get(container).map(|c| c.spec.durability) else {
             return Err(Error::new(ErrorKind::NotFound, format!("container {container}")));
         };
+        let durability = durability.unwrap_or(own);
+        if !durability.may_be_in(own) {
+            return Err(Error::new(ErrorKind::InvalidInput, subject())
+                .because(format!("`{}` does not go with a container that is `{}`", durability.word(), own.word()))
+                .try_next("use a container with that durability"));
+        }
         self.release_space();
         let run_min = u64::from(run_min.max(1));
         // Clients write what they lease themselves.
@@ -49,11 +59,16 @@ impl Engine {
         let avoid: Vec<DeviceId> = avoid.iter().copied().chain(unshared).collect();
         let mut refused = avoid.clone();
         // First all bytes on the device that placement prefers; else what the smallest useful run needs.
-        for wanted in [bytes, run_min] {
+        let who = (session, container);
+        for (wanted, is_fair) in [(bytes, true), (bytes, false), (run_min, false)] {
             refused.truncate(avoid.len());
             while let Ok(decision) = self.place_new(container, durability, (wanted, run_min), &refused) {
                 let decision_device = decision.device();
                 let Some(dev) = self.state.space.slot_of(decision_device) else { break };
+                if is_fair && self.had_its_share(dev, who) {
+                    refused.push(decision_device);
+                    continue;
+                }
                 let bytes = match decision {
                     Decision::Place { bytes: some, .. } if some < wanted => some,
                     Decision::Place { .. } => bytes,
@@ -77,7 +92,7 @@ impl Engine {
                 {
                     let runs = self.state.space.get_mut(dev).take(bytes, run_min);
                     if runs.iter().map(|(_, len)| len).sum::<u64>() >= enough {
-                        return self.grant(session, seq, dev, &runs);
+                        return self.grant(who, seq, dev, &runs);
                     }
                     for (offset, len) in runs {
                         self.state.space.get_mut(dev).give_back(offset, len);
@@ -116,7 +131,13 @@ impl Engine {
         }
     }
 
-    fn grant(&mut self, session: SessionId, seq: u64, dev: u8, taken: &[(u64, u64)]) -> Result<Response> {
+    fn grant(
+        &mut self,
+        (session, container): (SessionId, ContainerId),
+        seq: u64,
+        dev: u8,
+        taken: &[(u64, u64)],
+    ) -> Result<Response> {
         let device = self.state.space.get(dev).id;
         let runs: Vec<Run> = taken.iter().map(|(offset, len)| Run { device, offset: *offset, len: *len }).collect();
         let mut draft = self.journal.draft(Kind::Lease);
@@ -130,6 +151,9 @@ impl Engine {
             return Err(error);
         }
         self.note_journal_dirty();
+        let bytes = taken.iter().map(|(_, len)| len).sum();
+        self.note_leased(dev, bytes);
+        self.tiering.shares.took(dev, self.state.now_ns, (session, container), bytes);
         if let Some(session) = self.state.sessions.open.get_mut(&session) {
             for (offset, len) in taken {
                 session.lease(dev, *offset, *len);

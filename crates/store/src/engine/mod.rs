@@ -23,6 +23,7 @@ mod snapshot;
 mod telemetry;
 mod tick;
 mod tiering;
+mod trouble;
 mod verify;
 
 use std::sync::Arc;
@@ -41,6 +42,7 @@ pub use crate::work::{Job, JobDone};
 pub use profile::Measurement;
 pub use telemetry::REQUESTS_TIMED_IN;
 pub(crate) use telemetry::SessionCounts;
+pub(crate) use trouble::Trouble;
 
 /// The engine of one node. See ARCHITECTURE.md.
 pub struct Engine {
@@ -71,6 +73,7 @@ pub struct Engine {
     device_id_burnt: u16,
     /// Journal position after the last deletion of a container: who waits for one that is gone waits for that.
     container_deleted_at: u64,
+    habits: crate::habits::Habits,
     moved_bytes: u64,
     progress: tick::Progress,
     pace: pace::Pace,
@@ -128,8 +131,9 @@ impl Engine {
         }
         match request {
             Request::Apply { checks, updates, atomic } => self.apply(session, seq, &checks, updates, atomic),
-            Request::Lease { container, bytes, run_min, avoid } => {
-                let outcome = ready(self.lease(session, seq, container, bytes, run_min, &avoid));
+            Request::Lease { container, bytes, run_min, avoid, durability } => {
+                let wanted = lease::Wanted { container, bytes, run_min, avoid: &avoid, durability };
+                let outcome = ready(self.lease(session, seq, &wanted));
                 self.note_lease(outcome)
             }
             Request::Unlease { runs } => ready(self.unlease(session, &runs)),
@@ -148,6 +152,10 @@ impl Engine {
             Request::DeviceAdd { spec } => ready(self.device_add(session, &spec)),
             Request::DeviceDrain { name } => self.device_drain(&name),
             Request::DeviceRemove { name } => ready(self.device_remove(session, &name)),
+            Request::Habit { container, program } => ready(Ok(self.habit(container, &program))),
+            Request::HabitLearned { container, program, learned } => {
+                ready(self.learn_habit(container, program, learned))
+            }
             Request::Profile { name, measure_ms } => self.profile(&name, measure_ms),
             Request::Verify { target } => self.verify_begin(target),
             Request::Telemetry { hot } => ready(Ok(Response::Telemetry(Box::new(self.telemetry(hot))))),
@@ -157,6 +165,7 @@ impl Engine {
             Request::RulesTry => ready(Ok(Response::Arranged(Box::new(self.rules_try())))),
             Request::Progress => ready(Ok(Response::Progress(self.arrangements()))),
             Request::Shutdown => Outcome::Ready(Response::Done),
+            Request::Unreadable { key, ranges } => self.rescue(key, &ranges),
             other => ready(self.read(other)),
         }
     }

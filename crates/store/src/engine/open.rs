@@ -63,8 +63,8 @@ impl Engine {
         engine.quarantine();
         if report.power_lost {
             engine.settle(&lost)?;
-        } else if !closed {
-            engine.suspect_all();
+        } else {
+            engine.suspect_unsynced(!closed);
         }
         engine.state.space.present().for_each(DeviceSlot::retain_used);
         // Last: whoever finds the table later must know that the way back from a power loss came to its end.

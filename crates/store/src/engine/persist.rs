@@ -442,12 +442,15 @@ impl Engine {
         refused: &[DeviceId],
     ) -> Option<u8> {
         let views = self.state.space.views();
-        let decision = match moving {
+        let among = |refused: &[DeviceId]| match moving {
             Some((durability @ cenote_model::Durability::Scratch, _)) => {
                 place(&views, &PlaceRequest { durability, bytes, avoid: refused })
             }
             _ => place_copy(&views, bytes, refused),
         };
+        let troubled = self.troubled();
+        let well = if troubled.is_empty() { None } else { among(&[refused, &troubled].concat()).ok() };
+        let decision = well.map_or_else(|| among(refused), Ok);
         let may_stay = moving.is_some_and(|(_, from)| !self.must_leave(from));
         // What may stay is no better off where that is full too.
         let decision = decision.ok().filter(|decision| !(decision.past_watermarks && may_stay))?;

@@ -10,11 +10,12 @@ use std::sync::Arc;
 use cenote_device::measure::{Probe, measure};
 use cenote_device::{Clock, Device};
 use cenote_model::{
-    DeviceId, DeviceKind, DeviceState, Error, ErrorKind, Learner, Profile, Response, Result, Seen, Speed,
+    ContainerId, DeviceId, DeviceKind, DeviceState, Error, ErrorKind, Learner, Profile, Response, Result, Seen, Speed,
 };
 
 use super::jobs::What;
 use super::{Engine, failed};
+use crate::habits::{HABIT_BYTES_MAX, HABITS, Habit, Habits, PROGRAM_BYTES_MAX};
 use crate::profile::{Known, PROFILE, decode, encode};
 use crate::space::DeviceSlot;
 use crate::syncs::Syncs;
@@ -224,6 +225,8 @@ impl Engine {
 
     /// Takes up what engines before this one knew.
     pub(super) fn read_profiles(&mut self) {
+        let habits = self.seams.meta.read_file(HABITS).unwrap_or_default();
+        self.habits = Habits::decode(self.id, &habits).unwrap_or_default();
         let bytes = self.seams.meta.read_file(PROFILE).unwrap_or_default();
         for known in decode(self.id, &bytes).unwrap_or_default() {
             if let Some(dev) = self.state.space.slot_of(known.device) {
@@ -233,8 +236,36 @@ impl Engine {
         }
     }
 
+    /// What a program has learned of its reads in a container.
+    pub(super) fn habit(&self, container: ContainerId, program: &str) -> Response {
+        Response::Habit(self.habits.of(container, program).to_vec())
+    }
+
+    /// A program has learned something. It is written with the next checkpoint, or when the store is closed.
+    pub(super) fn learn_habit(
+        &mut self,
+        container: ContainerId,
+        program: String,
+        learned: Vec<u8>,
+    ) -> Result<Response> {
+        if learned.len() > HABIT_BYTES_MAX || program.len() > PROGRAM_BYTES_MAX {
+            return Err(Error::new(ErrorKind::InvalidInput, format!("what `{program:.40}` has learned"))
+                .because(format!("{} bytes, {HABIT_BYTES_MAX} at most", learned.len())));
+        }
+        if self.state.containers.get(container).is_none() {
+            return Err(Error::new(ErrorKind::NotFound, format!("container {container}")));
+        }
+        self.habits.learn(Habit { container, program, learned });
+        Ok(Response::Done)
+    }
+
     /// Writes what is known, if something new is. Nothing depends on it: a failure is none.
     pub(super) fn write_profiles(&mut self) {
+        if std::mem::take(&mut self.habits.is_changed) {
+            let containers = &self.state.containers;
+            self.habits.keep(|id| containers.get(id).is_some());
+            let _ = self.seams.meta.write_file(HABITS, &self.habits.encode(self.id));
+        }
         if !std::mem::take(&mut self.profiles.is_changed) {
             return;
         }

@@ -130,11 +130,12 @@ impl Engine {
         }
     }
 
-    /// An earlier process died, and a sync may have failed under it.
-    pub(super) fn suspect_all(&mut self) {
+    /// After an opening. If an earlier process died, a sync may have failed under it; and a device that is away now cannot be
+    /// synced with what that process wrote.
+    pub(super) fn suspect_unsynced(&mut self, died: bool) {
         let persistent = |dev: &u8| {
             let slot = self.state.space.get(*dev);
-            !slot.removed && !slot.is_volatile() && !slot.forgets_unsynced() && slot.device.is_some()
+            !slot.removed && !slot.is_volatile() && !slot.forgets_unsynced() && (died || slot.device.is_none())
         };
         let devs: Vec<u8> = (0..self.state.space.slots.len() as u8).filter(persistent).collect();
         self.suspect(&devs);
@@ -235,7 +236,24 @@ impl Engine {
     }
 
     fn cannot_rewrite(&mut self, cut: u64, id: ContainerId, rest: Vec<Suspect>, dev: u8) -> Option<Job> {
-        self.rewrites.queues.entry(id).or_default().list.extend(rest);
+        let mut live = Vec::new();
+        for suspect in rest {
+            if self.state.still_there(&suspect).is_none() {
+                self.rewrites.queues.entry(id).or_default().lost.push(suspect.place());
+            } else if matches!(suspect.target, Target::Live { .. }) {
+                live.push(suspect);
+            } else if let Some(cut) = self.state.cuts.get_mut(cut) {
+                cut.renew = true; // overwritten or deleted since: a later cut does not need it
+            }
+        }
+        if live.is_empty() {
+            return if self.rewrites.queues.get(&id).is_some_and(|queue| !queue.list.is_empty()) {
+                self.rewrite_job(cut, id)
+            } else {
+                None
+            };
+        }
+        self.rewrites.queues.entry(id).or_default().list.extend(live);
         let name = self.state.space.get(dev).spec.name.clone();
         self.cut_failed(cut, &Error::new(ErrorKind::Io, format!("device `{name}`")).because("it is not open"));
         None

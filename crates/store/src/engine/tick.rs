@@ -22,6 +22,7 @@ impl Engine {
     /// Releases space, begins cuts, plans moves and checkpoints. Call it every few milliseconds.
     pub fn tick(&mut self) {
         self.update_clock();
+        self.forget_trouble();
         self.reclaim(RECLAIM_BUDGET);
         self.release_space();
         self.update_wanted();

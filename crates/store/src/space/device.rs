@@ -40,6 +40,8 @@ pub(crate) struct DeviceSlot {
     pub reserved_bytes: u64,
     /// Of what extents hold here the bytes that have a copy elsewhere: they can leave without I/O.
     pub copied_bytes: u64,
+    /// It failed of late.
+    pub trouble: Option<crate::engine::Trouble>,
     /// Something was written since the last sync began.
     pub unsynced: bool,
     /// Through which it is synced.
@@ -104,10 +106,17 @@ impl DeviceSlot {
             state: self.state,
             used_bytes: self.used_bytes(),
             reserved_bytes: self.reserved_bytes + self.retired.bytes(),
+            evictable_bytes: self.copied_bytes.min(self.used_bytes()),
             unit_bytes: self.unit_bytes,
             segment_bytes: self.segment_bytes,
             speed: self.speed,
-            note: self.device.as_ref().map_or_else(|| self.failure.clone(), |device| device.note()),
+            note: match (&self.device, &self.trouble) {
+                (None, _) => self.failure.clone(),
+                (Some(_), Some(trouble)) => {
+                    format!("it fails, and takes new bytes only if no other tier does: {}", trouble.why)
+                }
+                (Some(device), None) => device.note(),
+            },
         }
     }
     /// True if the range is made of whole units of the device.
@@ -219,6 +228,10 @@ impl Space {
     }
     pub fn views(&self) -> Vec<DeviceView> {
         self.present().map(DeviceSlot::view).collect()
+    }
+    /// True if there is a copy, on a device that is open: one that is away is no place to fall back to.
+    pub fn has_readable_copy(&self, ext: &Ext) -> bool {
+        ext.copy != NO_DEVICE && self.slots[ext.copy as usize].device.is_some()
     }
     /// True if the bytes are on volatile devices only.
     pub fn at_risk(&self, ext: &Ext) -> bool {

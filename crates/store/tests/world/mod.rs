@@ -217,7 +217,8 @@ impl World {
     }
     /// Leases room for `len` bytes in one run; waits while some may become free.
     pub fn room(&mut self, container: ContainerId, len: u32) -> Result<Run> {
-        let request = Request::Lease { container, bytes: u64::from(len), run_min: len, avoid: vec![] };
+        let request =
+            Request::Lease { container, bytes: u64::from(len), run_min: len, avoid: vec![], durability: None };
         for _ in 0..100 {
             match self.ask(request.clone()) {
                 Response::Lease(lease) => return Ok(lease.runs[0]),

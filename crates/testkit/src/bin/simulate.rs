@@ -1,13 +1,14 @@
 //! Runs the engine under simulation from many seeds, or replays one.
 //!
-//! `simulate [--seeds N] [--from SEED] [--threads N] [--keep-going]` or `simulate --seed SEED [--trace]`
+//! `simulate [--weather] [--seeds N] [--from SEED] [--threads N] [--keep-going] [--seconds N]` or
+//! `simulate [--weather] --seed SEED [--trace]`; with `--weather` devices vanish, fill, fail and shrink while things move.
 
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use cenote_testkit::sim::{Failure, Summary, run_seed};
+use cenote_testkit::sim::{Failure, Summary, run_seed, run_weather};
 
 struct Options {
     seeds: u64,
@@ -16,6 +17,14 @@ struct Options {
     keep_going: bool,
     one: Option<u64>,
     trace: bool,
+    weather: bool,
+    seconds: u64,
+}
+
+impl Options {
+    fn run(&self, seed: u64, print: bool) -> Result<Summary, Failure> {
+        if self.weather { run_weather(seed, print) } else { run_seed(seed, print) }
+    }
 }
 
 fn options() -> Result<Options, String> {
@@ -26,6 +35,8 @@ fn options() -> Result<Options, String> {
         keep_going: false,
         one: std::env::var("CENOTE_SEED").ok().and_then(|text| text.parse().ok()),
         trace: false,
+        weather: false,
+        seconds: u64::MAX,
     };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
@@ -38,6 +49,8 @@ fn options() -> Result<Options, String> {
             "--from" => options.from = number()?,
             "--threads" => options.threads = number()?.max(1) as usize,
             "--seed" => options.one = Some(number()?),
+            "--seconds" => options.seconds = number()?,
+            "--weather" => options.weather = true,
             "--trace" => options.trace = true,
             "--keep-going" => options.keep_going = true,
             _ => return Err(format!("unknown option {word}")),
@@ -51,7 +64,8 @@ fn main() -> ExitCode {
         Ok(options) => options,
         Err(message) => {
             eprintln!(
-                "simulate: {message}\nusage: simulate [--seeds N] [--from SEED] [--threads N] [--keep-going] | --seed SEED [--trace]"
+                "simulate: {message}\nusage: simulate [--weather] [--seeds N] [--from SEED] [--threads N] \
+                 [--keep-going] [--seconds N] | [--weather] --seed SEED [--trace]"
             );
             return ExitCode::from(2);
         }
@@ -61,7 +75,7 @@ fn main() -> ExitCode {
         std::panic::set_hook(Box::new(|_| {}));
     }
     if let Some(seed) = options.one {
-        return match run_seed(seed, options.trace) {
+        return match options.run(seed, options.trace) {
             Ok(summary) => {
                 println!("seed {seed} passes: {summary:?}");
                 ExitCode::SUCCESS
@@ -88,10 +102,11 @@ fn many(options: &Options) -> bool {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= end || stop.load(Ordering::Relaxed) {
+                    let late = begin.elapsed().as_secs() >= options.seconds;
+                    if seed >= end || late || stop.load(Ordering::Relaxed) {
                         return;
                     }
-                    match run_seed(seed, false) {
+                    match options.run(seed, false) {
                         Ok(summary) => add(&mut total.lock().expect("no holder panics"), &summary),
                         Err(failure) => {
                             let mut failures = failures.lock().expect("no holder panics");
@@ -124,7 +139,8 @@ fn progress(options: &Options, done: &AtomicU64, stop: &AtomicBool, begin: Insta
     loop {
         std::thread::sleep(std::time::Duration::from_millis(100));
         let so_far = done.load(Ordering::Relaxed);
-        if so_far >= options.seeds || stop.load(Ordering::Relaxed) {
+        let late = begin.elapsed().as_secs() >= options.seconds;
+        if so_far >= options.seeds || late || stop.load(Ordering::Relaxed) {
             return;
         }
         if last_shown.elapsed().as_secs() >= 2 {
@@ -145,4 +161,7 @@ fn add(total: &mut Summary, one: &Summary) {
     total.errors += one.errors;
     total.flips += one.flips;
     total.jobs += one.jobs;
+    total.ills += one.ills;
+    total.losses += one.losses;
+    total.recoveries += one.recoveries;
 }

@@ -191,7 +191,7 @@ impl Subject {
             store.apply(vec![Update::ObjectCreate { key: key(n), block_shift: 12 }])?;
             let avoid = (0..devices.len()).filter(|other| *other != n).map(|n| DeviceId(n as u16 + 1)).collect();
             let (bytes, container) = (OBJECT_BYTES as u64, key(n).container);
-            let lease = Request::Lease { container, bytes, run_min: OBJECT_BYTES as u32, avoid };
+            let lease = Request::Lease { container, bytes, run_min: OBJECT_BYTES as u32, avoid, durability: None };
             let Response::Lease(lease) = store.ask(lease)? else { return Err("no lease".into()) };
             let run = lease.runs[0];
             let opened = store.engine.device(run.device).ok_or("no device")?;

@@ -213,7 +213,7 @@ fn requests(container: ContainerId) -> Vec<Request> {
     let index = IndexKey { container, index: IndexId(1) };
     let key = ObjectKey { container, object: ObjectId(u128::MAX) };
     vec![
-        Request::Lease { container, bytes: 8192, run_min: 4096, avoid: vec![] },
+        Request::Lease { container, bytes: 8192, run_min: 4096, avoid: vec![], durability: None },
         Request::IndexList { container, after: None, limit: 10 },
         Request::Next { index, from: NextFrom::Start, prefix: vec![], limit: 10, bytes_max: 4096 },
         apply(vec![

@@ -239,7 +239,7 @@ fn requests() -> Vec<Request> {
     let extent = Extent::whole(DeviceId(1), 65536, 5000, Sums::from_slice(&[1]));
     vec![
         apply(vec![Update::ContainerCreate { id: ContainerId(0), label: "x".into(), spec: ContainerSpec::default() }]),
-        Request::Lease { container, bytes: 65536, run_min: 4096, avoid: vec![DeviceId(9)] },
+        Request::Lease { container, bytes: 65536, run_min: 4096, avoid: vec![DeviceId(9)], durability: None },
         apply(vec![
             Update::ObjectCreate { key, block_shift: 12 },
             Update::Write { key, offset: 100, extent: extent.clone() },

@@ -262,6 +262,10 @@ impl Sim {
         self.world.faults.pause(true);
         let extent = write_run(device.as_ref(), run.device, run.offset, &content::bytes(id, 0, len as usize));
         self.world.faults.pause(false);
+        if extent.is_err() && self.is_ill(run.device) {
+            self.give_back(at, run)?;
+            return Ok(None);
+        }
         let extent = extent?;
         Ok(Some((Update::Write { key, offset, extent }, Change::Write { key, offset, len, id, from: 0 })))
     }
@@ -271,7 +275,7 @@ impl Sim {
             let bytes = len * self.rng.between(1, 4);
             let run_min = if self.rng.chance(500) { len as u32 } else { 1 };
             trace!(self.trace, "c{} leases {bytes} of at least {run_min} for {container}", self.clients[at].info.nonce);
-            let request = Request::Lease { container, bytes, run_min, avoid: Vec::new() };
+            let request = Request::Lease { container, bytes, run_min, avoid: Vec::new(), durability: None };
             let goal = Goal::Lease { container };
             if let Some(response) = self.send(at, request.clone(), goal.clone()) {
                 self.judge(at, &goal, &request, response)?;
@@ -300,6 +304,9 @@ impl Sim {
         }
         let index = self.rng.index(self.clients[at].leases.len());
         let (_, run) = self.clients[at].leases.remove(index);
+        self.give_back(at, run)
+    }
+    fn give_back(&mut self, at: usize, run: Run) -> Check {
         trace!(self.trace, "c{} gives back {run:?}", self.clients[at].info.nonce);
         let request = Request::Unlease { runs: vec![run] };
         let goal = Goal::Other { may_fail: &[] };

@@ -79,6 +79,7 @@ impl Sim {
         self.died = false;
         self.hurt = false;
         self.window_open = false;
+        self.injected_seen = self.world.faults.injected() + self.world.weather.hits();
         if power { self.after_power_loss() } else { self.after_death() }
     }
     fn lose(&mut self, power: bool) {
@@ -91,6 +92,11 @@ impl Sim {
             };
             trace!(self.trace, "POWER LOSS {keep:?}");
             self.world.power_loss(keep);
+            if self.profile.weather > 0 {
+                self.world.clock.boot();
+                // Which of several states a container went back to is told by bytes that can be read.
+                self.calm();
+            }
         } else {
             trace!(self.trace, "DAEMON DEATH");
             self.world.kill();

@@ -1,13 +1,16 @@
 //! The end of a run: everybody leaves, the store comes to rest, and nothing may be lost, hang or leak.
 
-use cenote_model::{DeviceInfo, DeviceState, Durability, FlushTarget, ObjectId, ObjectKey, Request, Response, Update};
+use std::collections::{BTreeMap, BTreeSet};
 
-use cenote_store::Outcome;
+use cenote_model::{
+    DeviceInfo, DeviceState, Durability, FlushTarget, ObjectId, ObjectKey, Request, Response, SUM_UNIT_SHIFT, Update,
+};
+use cenote_store::{Outcome, SessionId};
 
 use super::client::Goal;
-use super::{Check, Sim, trace};
+use super::{Check, Sim, copy_of, trace};
 use crate::oracle::Change;
-use crate::survey::used_bytes;
+use crate::survey::{Survey, used_bytes};
 
 const ROUNDS_MAX: usize = 400;
 
@@ -16,9 +19,18 @@ impl Sim {
         trace!(self.trace, "the end: everybody leaves");
         self.world.faults.heal();
         self.window_open = false;
+        if self.profile.weather > 0 {
+            if self.rng.chance(600) {
+                self.recover_in_place()?;
+            }
+            self.calm();
+        }
         if self.hurt || self.died {
             self.crash(false)?;
             self.world.faults.heal();
+        }
+        if self.profile.weather > 0 {
+            self.check_states()?;
         }
         while !self.readers.is_empty() {
             self.reader_end()?;
@@ -47,6 +59,12 @@ impl Sim {
         trace!(self.trace, "and once more after a crash");
         self.crash(power)?;
         self.look_at_everything()?;
+        if self.profile.weather > 0 {
+            self.flush_all()?;
+            if self.is_flushed() {
+                self.check_space(false)?;
+            }
+        }
         if self.flips == 0 && self.rng.chance(300) {
             self.delete_everything()?;
         }
@@ -77,7 +95,11 @@ impl Sim {
             }
         }
         // What is damaged cannot be copied, and is tried again for ever.
-        if self.flips > 0 { Ok(()) } else { Err(format!("HANG: still busy after {ROUNDS_MAX} rounds")) }
+        if self.flips > 0 || self.is_maimed() {
+            Ok(())
+        } else {
+            Err(format!("HANG: still busy after {ROUNDS_MAX} rounds"))
+        }
     }
     /// With nobody there and everything flushed, the space in use is that of the extents; what lies in volatile memory
     /// may have a copy on a persistent device. With all containers deleted, nothing is in use.
@@ -90,14 +112,15 @@ impl Sim {
         let session = self.observer()?;
         let engine = self.engine();
         let expected = used_bytes(&found, engine);
-        // Each copy is made of whole checksum units, whatever its neighbours share with it.
-        let copies: u64 = found.used.iter().map(|used| (used.kept().1 - used.kept().0).next_multiple_of(4096)).sum();
+        let copies = self.copies(&found, session)?;
+        let engine = self.engine();
         let Outcome::Ready(Response::Devices(devices)) = engine.handle(session, 0, Request::Devices) else {
             return Err("Devices must answer at once".into());
         };
         for device in devices {
             let live = expected.get(&device.id).copied().unwrap_or(0);
-            let most = if device.spec.kind.is_persistent() { live + copies } else { live };
+            let copies = copies.get(&device.spec.name).copied().unwrap_or(0);
+            let most = live + copies;
             if !(live..=most).contains(&device.used_bytes) || device.reserved_bytes != 0 {
                 return Err(format!(
                     "LEAK: device {} `{}`: {} bytes used and {} reserved at rest, but extents take {live}, copies {copies}",
@@ -112,6 +135,39 @@ impl Sim {
             }
         }
         self.client_open()
+    }
+    /// Bytes at most of copies on each device. Each copy is made of whole checksum units, whatever its neighbours share
+    /// with it; the same bytes in a snapshot have the same copy.
+    pub(super) fn copies(&mut self, found: &Survey, session: SessionId) -> Check<BTreeMap<String, u64>> {
+        let mut keys: Vec<ObjectKey> = Vec::new();
+        for (id, container) in &found.observed.containers {
+            let snapshots = container.snapshots.values().map(|(id, content)| (id, content));
+            for (container, content) in snapshots.chain([(id, container)]) {
+                keys.extend(content.objects.keys().map(|object| ObjectKey { container: *container, object: *object }));
+            }
+        }
+        let mut seen = BTreeSet::new();
+        let mut copies = BTreeMap::new();
+        for key in keys {
+            let explained = self.engine().handle(session, 0, Request::Explain { key });
+            let Outcome::Ready(Response::Explanation(explanation)) = explained else {
+                return Err(format!("Explain of {key} must answer at once"));
+            };
+            for range in explanation.ranges {
+                let (extent, unit) = (&range.extent, 1u64 << SUM_UNIT_SHIFT);
+                let twice = [format!("`{}` still has it", range.device), format!("a copy on `{}`", range.device)];
+                if twice.iter().any(|words| range.why.contains(words)) {
+                    return Err(format!("DOUBLED: {key} at {} has two places on `{}`", range.offset, range.device));
+                }
+                let Some(copy) = copy_of(&range.why, &range.device) else { continue };
+                let (begin, end) = (u64::from(extent.skip), u64::from(extent.skip + extent.len));
+                let kept = end.next_multiple_of(unit).min(u64::from(extent.run_len)) - begin / unit * unit;
+                if seen.insert((copy.clone(), extent.device, extent.run_offset, begin, end)) {
+                    *copies.entry(copy).or_default() += kept.next_multiple_of(4096);
+                }
+            }
+        }
+        Ok(copies)
     }
     /// Deletes everything and looks whether all space comes back.
     fn delete_everything(&mut self) -> Check {
@@ -152,8 +208,8 @@ impl Sim {
         let Outcome::Ready(Response::Devices(devices)) = self.engine().handle(session, 0, Request::Devices) else {
             return Err("Devices must answer at once".into());
         };
-        let usable = |device: &DeviceInfo| device.spec.kind.is_persistent() && device.state == DeviceState::Online;
-        if !devices.iter().any(usable) {
+        let usable = |device: &DeviceInfo| device.spec.kind.is_shareable() && device.state == DeviceState::Online;
+        if !devices.iter().any(|device| usable(device) && device.spec.kind.is_persistent()) || self.is_maimed() {
             return Ok(());
         }
         trace!(self.trace, "all objects are deleted: there must be room");

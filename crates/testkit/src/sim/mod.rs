@@ -2,7 +2,7 @@
 //!
 //! A run picks a small world (devices, profile of faults), then takes random steps: requests of several sessions,
 //! engine ticks, background jobs in any order, readers that linger, resends, clock steps, I/O errors, flipped bits,
-//! deaths of clients, of the daemon at any I/O, and of the machine's power. After each answer the [`Oracle`] is asked
+//! deaths of clients, of the daemon at any I/O, and of the machine's power; if asked for, weather over its devices. After each answer the [`Oracle`] is asked
 //! whether it is right; after each crash, whether what is left is allowed. The same seed always takes the same steps.
 
 mod access;
@@ -15,11 +15,12 @@ mod read;
 mod snapshot;
 mod step;
 mod trace;
+mod weather;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use cenote_model::{ContainerId, DeviceKind, DeviceSpec, StoreConfig, StoreId};
+use cenote_model::{ContainerId, DeviceId, DeviceKind, DeviceSpec, StoreConfig, StoreId};
 use cenote_store::{Engine, Job, JobDone, Tuning};
 
 use crate::oracle::Oracle;
@@ -30,6 +31,8 @@ pub use prepare::{Prepared, prepare};
 use read::{CachedMap, Reader};
 pub use trace::Failure;
 use trace::{Trace, trace};
+use weather::add_tiers;
+pub use weather::copy_of;
 
 /// What can differ between seeds; drawn from the seed.
 #[derive(Clone, Debug)]
@@ -48,6 +51,8 @@ struct Profile {
     ids: u64,
     /// Steps about snapshots, as a weight.
     snapshots: u32,
+    /// Steps that move things between tiers and bring weather over devices, as a weight each.
+    weather: u32,
     /// Devices so small that they fill up: bytes of each are a multiple of this. 0: they are not.
     full: u64,
     tuning: Tuning,
@@ -65,6 +70,7 @@ impl Profile {
             background: *rng.pick(&[4, 20, 60]),
             ids: rng.between(1, 10),
             snapshots: *rng.pick(&[0, 0, 5, 20, 40]),
+            weather: 0,
             full: *rng.pick(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8192, 8192, 81_920]),
             // Small files, so that rotation and checkpoints happen, and opening has little to read.
             tuning: Tuning {
@@ -98,6 +104,12 @@ pub struct Summary {
     pub flips: u64,
     /// Background jobs run.
     pub jobs: u64,
+    /// Devices that something befell.
+    pub ills: u64,
+    /// Devices destroyed.
+    pub losses: u64,
+    /// Times that all was well again and had to come to rest without the store being opened again.
+    pub recoveries: u64,
     /// A hash of everything that was traced: the same for the same seed.
     pub trace_hash: u64,
     /// I/Os of the engine.
@@ -135,6 +147,10 @@ struct Sim {
     /// How often the store was opened: what the instance word tells clients.
     openings: u64,
     flips: u64,
+    /// Devices that were destroyed.
+    lost: BTreeSet<DeviceId>,
+    /// What was wrong with the object service since all was well: it may fail at any call.
+    troubles: u64,
     summary: Summary,
     trace: Trace,
 }
@@ -166,6 +182,9 @@ pub enum Inject {
     Die(u64),
     /// The power goes at this I/O.
     Power(u64),
+    /// The seed decides, also when devices vanish, come back or not, fill, slow down, shrink and fail while things move
+    /// between them, and where clocks jump to.
+    Weather,
 }
 
 /// Runs one seed with a fault at a given place.
@@ -176,12 +195,21 @@ pub fn run_injected(seed: u64, inject: Inject) -> Result<Summary, Failure> {
     }
 }
 
+/// Runs one seed with weather over its devices. `print`: write the trace to standard error as it grows.
+pub fn run_weather(seed: u64, print: bool) -> Result<Summary, Failure> {
+    run_twice(seed, print, Inject::Weather)
+}
+
 /// Runs one seed. `print`: write the trace to standard error as it grows.
 pub fn run_seed(seed: u64, print: bool) -> Result<Summary, Failure> {
-    match run_once(seed, false, false, Inject::Nothing) {
+    run_twice(seed, print, Inject::Nothing)
+}
+
+fn run_twice(seed: u64, print: bool, inject: Inject) -> Result<Summary, Failure> {
+    match run_once(seed, false, false, inject) {
         Ok(summary) if !print => Ok(summary),
         // Once more, now keeping what happened: the same seed takes the same steps.
-        first => match (run_once(seed, true, print, Inject::Nothing), first) {
+        first => match (run_once(seed, true, print, inject), first) {
             (Err(failure), _) => Err(failure),
             (Ok(summary), Ok(_)) => Ok(summary),
             (Ok(_), Err(mut failure)) => {
@@ -211,7 +239,8 @@ fn run_once(seed: u64, keep: bool, print: bool, inject: Inject) -> Result<Summar
             format!("panic: {}", text.unwrap_or_default())
         }
     };
-    Err(Failure { seed, message, trace: shared.lines() })
+    let options = if inject == Inject::Weather { "--weather " } else { "" };
+    Err(Failure { seed, options, message, trace: shared.lines() })
 }
 
 impl Sim {
@@ -219,7 +248,9 @@ impl Sim {
     fn new(seed: u64, trace: &Trace, inject: Inject) -> Check<Option<Self>> {
         let mut rng = Rng::new(seed);
         let mut profile = Profile::draw(&mut rng);
-        if inject != Inject::Nothing {
+        if inject == Inject::Weather {
+            profile.bring_weather(&mut rng);
+        } else if inject != Inject::Nothing {
             profile = Profile { steps: 120, crash_permille: 0, error_permille: 0, flips: false, ..profile };
         }
         match inject {
@@ -234,7 +265,10 @@ impl Sim {
             81_920 => profile.write_max = 150_000,
             _ => profile.write_max = profile.write_max.clamp(5_000, 20_000),
         }
-        let config = StoreConfig { devices: draw_devices(&mut rng, profile.full), ..StoreConfig::default() };
+        let mut config = StoreConfig { devices: draw_devices(&mut rng, profile.full), ..StoreConfig::default() };
+        if profile.weather > 0 {
+            add_tiers(&mut rng, &mut config.devices);
+        }
         trace!(trace, "seed {seed}: {profile:?}");
         for device in &config.devices {
             trace!(trace, "device `{}` {:?} {} bytes", device.name, device.kind, device.capacity_bytes);
@@ -242,7 +276,7 @@ impl Sim {
         let next_device = config.devices.len() as u64;
         let faults = &world.faults;
         match inject {
-            Inject::Nothing | Inject::Calm => {}
+            Inject::Nothing | Inject::Calm | Inject::Weather => {}
             Inject::Fail(at, count) => faults.fail(at, at + count, None, rng.fork()),
             Inject::Die(at) | Inject::Power(at) => faults.die_at(at, rng.fork()),
         }
@@ -277,6 +311,8 @@ impl Sim {
             openings: 0,
             pinned: BTreeMap::new(),
             flips: 0,
+            lost: BTreeSet::new(),
+            troubles: 0,
             summary: Summary::default(),
             trace: trace.clone_handle(),
         }))

@@ -85,9 +85,9 @@ impl Sim {
         let (id, expected) = (self.clients[at].pins[index].id, Arc::clone(&self.clients[at].pins[index].content));
         trace!(self.trace, "c{} reads all of {id}", self.clients[at].info.nonce);
         let session = self.clients[at].session;
-        self.world.faults.pause(true);
+        self.pause(true);
         let found = content(self.engine(), session, id);
-        self.world.faults.pause(false);
+        self.pause(false);
         match found {
             Ok(found) => found
                 .compare_content(&expected, crate::oracle::Lenience::default())

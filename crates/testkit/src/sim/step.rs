@@ -6,7 +6,7 @@ use super::client::Goal;
 use super::{Check, Pinned, Sim, draw_device, trace};
 
 /// What a request of this kind may fail with when the store is small and in use.
-const CROWDED: &[ErrorKind] = &[
+pub(super) const CROWDED: &[ErrorKind] = &[
     ErrorKind::Full,
     ErrorKind::NotFound,
     ErrorKind::Exists,
@@ -49,6 +49,8 @@ impl Sim {
             background,
             background, // tick, job, run, finish, clock
             self.profile.snapshots,
+            self.profile.weather,
+            self.profile.weather,
         ]);
         match choice {
             0 => self.apply()?,
@@ -71,6 +73,8 @@ impl Sim {
             18 => self.job_run(),
             19 => self.job_finish()?,
             21 => self.step_snapshot()?,
+            22 => self.step_move()?,
+            23 => self.step_weather()?,
             _ => {
                 let ns = *self.rng.pick(&[100_000, 3_000_000, 11_000_000, 1_500_000_000]);
                 self.world.clock.advance_ns(ns);
@@ -185,7 +189,7 @@ impl Sim {
         let moves = matches!(request, Request::Arrange { .. } | Request::Fetch { .. });
         self.ask(at, &request, &Goal::Other { may_fail: if moves { CROWDED } else { &[ErrorKind::NotFound] } })
     }
-    fn draw_arrangement(&mut self, key: ObjectKey) -> Request {
+    pub(super) fn draw_arrangement(&mut self, key: ObjectKey) -> Request {
         let pins_all = self.rng.chance(250);
         let target = match if pins_all { 3 } else { self.rng.below(4) } {
             0 => ArrangeTarget::Object(key),

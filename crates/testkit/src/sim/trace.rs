@@ -14,6 +14,8 @@ const LINES_KEPT: usize = 4000;
 pub struct Failure {
     /// The seed.
     pub seed: u64,
+    /// What else the simulator must be told to replay it.
+    pub options: &'static str,
     /// What was wrong.
     pub message: String,
     /// What happened before, the last line last.
@@ -26,7 +28,8 @@ impl fmt::Display for Failure {
         for line in self.trace.iter().skip(self.trace.len().saturating_sub(60)) {
             writeln!(f, "  {line}")?;
         }
-        write!(f, "replay: cargo run --release -p cenote-testkit --bin simulate -- --seed {} --trace", self.seed)
+        let (options, seed) = (self.options, self.seed);
+        write!(f, "replay: cargo run --release -p cenote-testkit --bin simulate -- {options}--seed {seed} --trace")
     }
 }
 

@@ -109,9 +109,14 @@ impl Engine {
         let named = |name: &String| views.iter().position(|view| *view.name == **name);
         let bytes = u64::from(ext.len);
         let has_room = |i: &usize| views[*i].is_online() && views[*i].room_bytes() >= bytes;
+        let has_copy = self.state.space.has_readable_copy(ext);
         let lowest = || views.iter().rposition(|view| view.takes(true));
         let to = match what {
-            Arrange::Evict if ext.copy != NO_DEVICE => return Fate::Leave,
+            Arrange::Evict | Arrange::Release { .. } if ext.copy != NO_DEVICE && !has_copy => {
+                let away = &self.state.space.get(ext.copy).spec.name;
+                return Fate::Stay(format!("`{away}`, where its copy is, is away"));
+            }
+            Arrange::Evict if has_copy => return Fate::Leave,
             Arrange::Evict => return Fate::Stay("it has no copy on another tier".to_owned()),
             Arrange::Unpin | Arrange::Pin { to: None } => return Fate::Already,
             Arrange::Promote { to: Some(name) }
@@ -143,7 +148,7 @@ impl Engine {
             _ if to < at => {
                 Fate::Stay(format!("`{}` is faster than `{}`, where it is", views[to].name, views[at].name))
             }
-            _ if ext.copy == dev => Fate::Leave,
+            _ if ext.copy == dev && has_copy => Fate::Leave,
             _ if !views[to].kind.is_persistent() => {
                 Fate::Stay(format!("`{}` does not survive power loss", views[to].name))
             }

@@ -22,9 +22,9 @@ const PIECE: u32 = 4 << 20;
 /// Residents of fast tiers that a decision compares with.
 const RESIDENTS: usize = 256;
 /// What is announced is expected to be read within so many milliseconds.
-const AHEAD_MS: u32 = 200;
+pub(super) const AHEAD_MS: u32 = 200;
 /// That many of announced reads come true, as long as the client knows better.
-const AHEAD_CONFIDENCE: f32 = 0.75;
+pub(super) const AHEAD_CONFIDENCE: f32 = 0.75;
 
 /// Requests that wait for moves.
 #[derive(Default)]

@@ -11,6 +11,8 @@ use super::super::Engine;
 const WINDOW_NS: u64 = 250_000_000;
 /// …and is looked at anew after so long.
 const STEP_NS: u64 = 20_000_000;
+/// No lease is expected to take longer than this to be written.
+const BACKLOG_NS_MAX: f64 = 10e9;
 /// Of the time of a busy store this share is given to moves that nobody waits for: 1 in 5, or they would starve.
 const SHARE_OF_BUSY: u64 = 5;
 
@@ -19,6 +21,8 @@ const SHARE_OF_BUSY: u64 = 5;
 pub(in super::super) struct Loads {
     looked_ns: u64,
     seen: Vec<Seen>,
+    /// By device slot: when what clients have leased there is written, if they began at once.
+    backlog_ns: Vec<u64>,
     /// Calm moves wait until then while clients are busy.
     calm_ns: u64,
     /// By device slot: what moves may take of its bandwidth (`budget=`) is taken until then.
@@ -35,6 +39,10 @@ struct Seen {
 impl Loads {
     pub fn busy(&self, slot: usize) -> f32 {
         self.seen.get(slot).map_or(0.0, |seen| seen.busy)
+    }
+    /// Nanoseconds in which clients will have written what they have leased on a device.
+    pub fn backlog_ns(&self, slot: usize, now_ns: u64) -> u64 {
+        self.backlog_ns.get(slot).map_or(0, |until| until.saturating_sub(now_ns))
     }
     /// True if moves that nobody waits for may go on while clients are busy.
     pub fn has_share(&self, now_ns: u64) -> bool {
@@ -89,6 +97,22 @@ impl Engine {
             }
             (seen.read_bytes, seen.written_bytes) = (read_bytes, written_bytes);
         }
+    }
+
+    /// A client may write so many bytes to a device now. What it keeps for later counts too: no more than it takes to
+    /// write it, and then no longer.
+    pub(in super::super) fn note_leased(&mut self, dev: u8, bytes: u64) {
+        let slot = self.state.space.get(dev);
+        if slot.is_volatile() {
+            return; // who leases memory is about to fill it, sooner than anybody could take it into account
+        }
+        let (now, ns) = (self.state.now_ns, slot.view().speed.write_ns(bytes));
+        let backlog = &mut self.tiering.loads.backlog_ns;
+        if backlog.len() <= dev as usize {
+            backlog.resize(dev as usize + 1, 0);
+        }
+        let until = &mut backlog[dev as usize];
+        *until = (*until).max(now).saturating_add(ns.clamp(0.0, BACKLOG_NS_MAX) as u64);
     }
 
     /// Bytes a second that movement to and from a device may take, if somebody set a limit.

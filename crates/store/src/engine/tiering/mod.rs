@@ -15,11 +15,14 @@ mod plan;
 mod policies;
 mod prefetched;
 mod relocate;
+mod rescue;
 mod rhythms;
 mod rules;
+mod shares;
 mod view;
 mod walk;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use cenote_model::{ContainerId, DeviceId, Durability};
@@ -27,6 +30,7 @@ use cenote_policy::{Decision, Incoming, Policy, Reason, Refusal, is_tracking};
 
 pub(super) use policies::POLICY_FILE;
 pub(super) use relocate::Relocation;
+pub(super) use rescue::Rescue;
 
 use super::Engine;
 
@@ -39,9 +43,11 @@ pub(super) struct Tiering {
     relocations: relocate::Queue,
     waits: fetch::Waits,
     loads: load::Loads,
+    pub(super) shares: shares::Shares,
     plans: plan::Plans,
     prefetched: prefetched::Prefetched,
     arrangements: arrange::Arrangements,
+    rescues: VecDeque<Rescue>,
     rules: rules::Rules,
     pinning: pinning::Keeping,
 }
@@ -49,6 +55,23 @@ pub(super) struct Tiering {
 impl Engine {
     /// Where new bytes of a container go: so many, or at least so few in one piece.
     pub(super) fn place_new(
+        &mut self,
+        container: ContainerId,
+        durability: Durability,
+        bytes: (u64, u64),
+        avoid: &[DeviceId],
+    ) -> Result<Decision, Refusal> {
+        let troubled = self.troubled();
+        if !troubled.is_empty() {
+            let well = self.place_among(container, durability, bytes, &[avoid, &troubled].concat());
+            if let Ok(Decision::Place { .. }) = well {
+                return well;
+            }
+        }
+        self.place_among(container, durability, bytes, avoid)
+    }
+
+    fn place_among(
         &mut self,
         container: ContainerId,
         durability: Durability,

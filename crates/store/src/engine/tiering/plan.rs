@@ -195,7 +195,7 @@ impl Engine {
                     let action = if planned.action == Planned::Evict { Action::Evict } else { Action::DropCopy };
                     let placing = Placing { target: range.target, was: range.was, action };
                     let is_moving = self.tiering.relocations.is_known(&placing.target) || self.is_held(&placing);
-                    if !is_moving && twins.insert(placing.was) && self.state.can_place(&placing) {
+                    if !is_moving && twins.insert(placing.was) && self.may_leave(&placing) {
                         free.push(placing);
                     }
                     continue;
@@ -226,6 +226,16 @@ impl Engine {
             }
         }
         awaited
+    }
+
+    /// True if an extent may give up one of its two places: the other one must not be on a tier that is away.
+    fn may_leave(&mut self, placing: &Placing) -> bool {
+        let Some(ext) = self.state.target_mut(placing.target).cloned() else { return false };
+        let is_open = match placing.action {
+            Action::DropCopy => self.state.space.get(ext.dev).device.is_some(),
+            _ => self.state.space.has_readable_copy(&ext),
+        };
+        is_open && self.state.can_place(placing)
     }
 
     /// True if a range must survive power loss.

@@ -2,14 +2,18 @@
 
 use std::collections::HashSet;
 
+use cenote_policy::Coming;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use super::super::Engine;
+use super::fetch::{AHEAD_CONFIDENCE, AHEAD_MS};
 use super::heat::{Region, region_of, regions};
 use super::relocate::Relocation;
 use crate::placing::{Placing, Target};
 
+/// Who has not read what was brought for so long does not come any more.
+const EXPECTED_MS: u64 = 10_000;
 /// Regions of which it is still open whether they are read.
 const OPEN_MAX: usize = 1 << 16;
 
@@ -18,13 +22,27 @@ const OPEN_MAX: usize = 1 << 16;
 pub(in super::super) struct Prefetched {
     /// What the batch that is being put into the map brings ahead.
     ahead: HashSet<Target>,
-    open: HashMap<Region, u64, FixedState>,
+    open: HashMap<Region, Open, FixedState>,
+}
+
+#[derive(Clone, Copy)]
+struct Open {
+    bytes: u64,
+    /// When it was brought.
+    at_ms: u64,
 }
 
 impl Prefetched {
     /// A region is read; gives the bytes of it that had been brought for that.
     pub fn used(&mut self, region: Region) -> u64 {
-        if self.open.is_empty() { 0 } else { self.open.remove(&region).unwrap_or(0) }
+        if self.open.is_empty() { 0 } else { self.open.remove(&region).map_or(0, |open| open.bytes) }
+    }
+    /// What a region was brought for, as long as that may still come: else plans would let it leave before it is read.
+    pub fn coming(&self, region: Region, now_ms: u64) -> Option<Coming> {
+        let open = self.open.get(&region)?;
+        let waited_ms = now_ms.saturating_sub(open.at_ms);
+        let confidence = AHEAD_CONFIDENCE * (1.0 - waited_ms as f32 / EXPECTED_MS as f32);
+        (waited_ms < EXPECTED_MS).then_some(Coming { in_ms: AHEAD_MS, confidence })
     }
 }
 
@@ -42,11 +60,12 @@ impl Engine {
             return false;
         }
         let bytes = u64::from(placing.was.3);
+        let at_ms = self.now_ms();
         self.counting.counts_mut().prefetched_bytes += bytes;
         for (region, bytes) in self.regions_of(placing) {
             let open = &mut self.tiering.prefetched.open;
             if open.len() < OPEN_MAX || open.contains_key(&region) {
-                *open.entry(region).or_default() += bytes;
+                open.entry(region).or_insert(Open { bytes: 0, at_ms }).bytes += bytes;
             }
         }
         true

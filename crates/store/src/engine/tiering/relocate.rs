@@ -11,7 +11,7 @@ use hashbrown::HashMap;
 
 use super::super::Engine;
 use super::super::jobs::{CopyPart, What};
-use crate::map::{Ext, NO_DEVICE};
+use crate::map::Ext;
 use crate::placing::{Action, Identity, Placing, Target, identity};
 use crate::work::{Copy, Job, Work};
 
@@ -222,7 +222,7 @@ impl Engine {
             let key = self.state.key_of(slot);
             for (offset, ext) in object.map.iter() {
                 looked += 1;
-                if ext.dev == dev && ext.copy != NO_DEVICE && !self.is_pinned_on(key, offset, ext) {
+                if ext.dev == dev && self.state.space.has_readable_copy(ext) && !self.is_pinned_on(key, offset, ext) {
                     let heat = self.tiering.heats.of(slot, object.generation, offset);
                     let placing =
                         Placing { target: Target::Live { key, offset }, was: identity(ext), action: Action::Evict };

@@ -5,6 +5,7 @@ use cenote_policy::{Coming, DeviceView, Heat, RangeView};
 
 use super::super::Engine;
 use super::super::jobs::What;
+use super::heat::region_of;
 use super::policies::USER;
 use crate::map::{Ext, NO_DEVICE};
 use crate::placing::{Identity, Target, identity};
@@ -41,12 +42,17 @@ impl Engine {
             }
         }
         let all = self.state.space.slots.iter().enumerate().filter(|(_, slot)| !slot.removed);
-        all.map(|(i, slot)| DeviceView {
-            queued_read_bytes: reads[i],
-            queued_write_bytes: writes[i],
-            busy: self.tiering.loads.busy(i),
-            budget_bytes_per_s: self.budget_of(i as u8),
-            ..slot.view()
+        let now = self.state.now_ns;
+        all.map(|(i, slot)| {
+            let view = slot.view();
+            let leased = self.tiering.loads.backlog_ns(i, now) as f64 * view.speed.write_bandwidth / 1e9;
+            DeviceView {
+                queued_read_bytes: reads[i],
+                queued_write_bytes: writes[i].saturating_add(leased as u64),
+                busy: self.tiering.loads.busy(i),
+                budget_bytes_per_s: self.budget_of(i as u8),
+                ..view
+            }
         })
         .collect()
     }
@@ -55,6 +61,7 @@ impl Engine {
     pub(super) fn sampled(&self, slot: u32, offset: u64, ext: &Ext, coming: Option<Coming>) -> Sampled {
         let key = self.state.key_of(slot);
         let object = self.state.objects.get(slot);
+        let brought = || self.tiering.prefetched.coming((slot, object.generation, region_of(offset)), self.now_ms());
         let is_named = self.state.containers.at(object.container).spec.policy == USER;
         Sampled {
             target: Target::Live { key, offset },
@@ -64,7 +71,7 @@ impl Engine {
             copy: (ext.copy != NO_DEVICE).then(|| self.state.space.get(ext.copy).id),
             heat: self.tiering.heats.of(slot, object.generation, offset),
             object_bytes: object.size,
-            coming,
+            coming: coming.or_else(brought),
             name: is_named.then(|| key.object.to_string()),
             age_ms: self.state.times.age_ms(object.epoch),
             is_pinned: self.is_pinned_on(key, offset, ext),

@@ -1,0 +1,120 @@
+//! Tiers that are gone when a store is opened again: what has another place is read there, nothing falls back to them,
+//! they can be emptied of copies, and nothing that was not synced there is taken for safe.
+
+mod world;
+
+use cenote_model::*;
+use world::*;
+
+const MIB: u64 = 1 << 20;
+const LEN: usize = 300_000;
+
+/// An object with its bytes on `capacity`, promoted to `to`.
+fn promoted(world: &mut World, to: &str) -> ObjectKey {
+    let container = world.container("c", Durability::Bypass);
+    let key = object(container, 1);
+    world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
+    world.write(key, 0, &vec![7; LEN]).unwrap();
+    world.flush(FlushTarget::Store).unwrap();
+    let what = Arrange::Promote { to: Some(to.into()) };
+    let Response::Arranged(done) = arrange(world, key, what) else { panic!() };
+    assert_eq!(done.bytes, LEN as u64, "{}", done.staying_why);
+    world.flush(FlushTarget::Store).unwrap();
+    key
+}
+
+fn arrange(world: &mut World, key: ObjectKey, what: Arrange) -> Response {
+    world.ask(Request::Arrange { target: Box::new(ArrangeTarget::Object(key)), what, dry_run: false })
+}
+
+/// The process dies, and a tier with it.
+fn lose(world: &mut World, name: &str) {
+    let id = world.engine().device_infos().into_iter().find(|info| info.spec.name == name).unwrap().id;
+    world.kill();
+    world.devices.destroy(STORE, id);
+    world.open().unwrap();
+    assert_eq!(world.report.failed_devices.len(), 1, "{:?}", world.report.failed_devices);
+}
+
+fn unreadable(world: &mut World, key: ObjectKey) -> Response {
+    world.ask(Request::Unreadable { key, ranges: vec![(0, LEN as u64)] })
+}
+
+#[test]
+fn what_was_promoted_to_a_tier_that_is_gone_falls_back_to_its_copy() {
+    let mut world = World::new(&three_tiers(4 * MIB, 8 * MIB, 16 * MIB));
+    let key = promoted(&mut world, "file");
+    lose(&mut world, "file");
+    let device = world.lookup(key).unwrap().extents[0].1.device;
+    assert!(world.engine().device(device).is_none(), "it is looked for where it was");
+    assert!(matches!(unreadable(&mut world, key), Response::Done));
+    assert!(world.read(key).unwrap() == vec![7; LEN]);
+    let Response::Failed(error) = unreadable(&mut world, key) else { panic!("there is no other place") };
+    assert!(error.to_string().contains("no copy on another tier"), "{error}");
+    world.kill();
+    world.open().unwrap();
+    assert!(world.read(key).unwrap() == vec![7; LEN], "it is in the journal");
+}
+
+#[test]
+fn nothing_falls_back_to_a_tier_that_is_gone() {
+    let mut world = World::new(&three_tiers(4 * MIB, 8 * MIB, 16 * MIB));
+    let key = promoted(&mut world, "memory");
+    lose(&mut world, "capacity");
+    let Response::Arranged(result) = arrange(&mut world, key, Arrange::Evict) else { panic!() };
+    assert_eq!(result.bytes, 0);
+    assert!(result.staying_why.contains("`capacity`, where its copy is, is away"), "{}", result.staying_why);
+    assert!(world.read(key).unwrap() == vec![7; LEN]);
+    // Emptied, it has no copies any more: they are made elsewhere.
+    assert!(matches!(world.ask(Request::DeviceDrain { name: "capacity".into() }), Response::Done));
+    assert!(world.read(key).unwrap() == vec![7; LEN]);
+    world.flush(FlushTarget::Store).unwrap();
+    world.power_loss(cenote_device::mem::Keep::Nothing);
+    world.open().unwrap();
+    assert!(world.read(key).unwrap() == vec![7; LEN], "its copy is on `file` now");
+    assert!(matches!(world.ask(Request::DeviceRemove { name: "capacity".into() }), Response::Done));
+}
+
+#[test]
+fn a_tier_that_is_gone_with_what_was_only_there_is_said_to_be() {
+    let mut world = World::new(&three_tiers(4 * MIB, 8 * MIB, 16 * MIB));
+    let container = world.container("c", Durability::Bypass);
+    let key = object(container, 1);
+    world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
+    world.write(key, 0, &vec![7; LEN]).unwrap();
+    // Not flushed: what was not synced there cannot be any more.
+    lose(&mut world, "capacity");
+    let error = world.flush(FlushTarget::Store).unwrap_err();
+    assert!(error.to_string().contains("`capacity`"), "{error}");
+    let Response::Failed(error) = world.ask(Request::DeviceDrain { name: "capacity".into() }) else { panic!() };
+    assert!(error.to_string().contains("`capacity`") && error.to_string().contains("only there"), "{error}");
+    // Without what was lost all is well.
+    world.must(vec![Update::ObjectDelete { key }]);
+    world.settle();
+    let other = object(container, 2);
+    world.must(vec![Update::ObjectCreate { key: other, block_shift: 12 }]);
+    world.write(other, 0, &vec![8; LEN]).unwrap();
+    world.clock.advance_ns(5_000_000_000);
+    world.flush(FlushTarget::Store).unwrap();
+    assert!(matches!(world.ask(Request::DeviceDrain { name: "capacity".into() }), Response::Done));
+}
+
+#[test]
+fn a_tier_that_fails_is_avoided_while_another_has_room() {
+    let mut world = World::new(&three_tiers(4 * MIB, 8 * MIB, 16 * MIB));
+    let container = world.container("c", Durability::Async);
+    let key = object(container, 1);
+    world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
+    world.write(key, 0, &vec![7; LEN]).unwrap();
+    world.sync_fails.store(true, std::sync::atomic::Ordering::SeqCst);
+    world.flush(FlushTarget::Store).unwrap_err();
+    let noted: Vec<_> =
+        world.engine().device_infos().into_iter().filter(|info| info.note.contains("it fails")).collect();
+    assert!(!noted.is_empty(), "`cenote tiers` says so");
+    world.sync_fails.store(false, std::sync::atomic::Ordering::SeqCst);
+    world.clock.advance_ns(5_000_000_000);
+    world.flush(FlushTarget::Store).unwrap();
+    world.clock.advance_ns(60_000_000_000);
+    world.settle();
+    assert!(world.engine().device_infos().iter().all(|info| !info.note.contains("it fails")), "it is forgotten");
+}

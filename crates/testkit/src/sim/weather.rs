@@ -1,0 +1,315 @@
+//! Weather over devices while things move between them: what befalls them, that they come back or never do, clocks that
+//! jump, and what must be true then.
+
+use std::collections::BTreeSet;
+
+use cenote_device::object::fake::Trouble;
+use cenote_model::{
+    DeviceId, DeviceInfo, DeviceKind, DeviceSpec, DeviceState, ErrorKind, ObjectKey, Request, Response, Touch,
+};
+use cenote_store::Outcome;
+
+use super::client::Goal;
+use super::step::CROWDED;
+use super::{Check, Profile, Sim, draw_device, trace};
+use crate::rng::Rng;
+use crate::weather::Ill;
+
+/// What has no other place stays unreadable.
+const NO_OTHER_PLACE: &[ErrorKind] = &[ErrorKind::Io, ErrorKind::NotFound];
+const TEN_YEARS_MS: i64 = 10 * 365 * 24 * 3_600_000;
+
+impl Profile {
+    /// More moves, and weather; bits are not turned over too, so that no byte is excused.
+    pub(super) fn bring_weather(&mut self, rng: &mut Rng) {
+        self.weather = *rng.pick(&[6, 15, 40]);
+        self.flips = false;
+        if rng.chance(700) {
+            self.error_permille = 0;
+        }
+        if rng.chance(500) {
+            self.crash_permille = 0;
+        }
+    }
+}
+
+/// Enough tiers that things can move: at least two persistent ones, often a bucket.
+pub(super) fn add_tiers(rng: &mut Rng, devices: &mut Vec<DeviceSpec>) {
+    if rng.chance(500) {
+        devices.push(bucket(rng, devices.len() as u64));
+    }
+    let persistent = |devices: &[DeviceSpec]| devices.iter().filter(|it| it.kind.is_persistent()).count();
+    while persistent(devices) < 2 {
+        let kind = *rng.pick(&[DeviceKind::File, DeviceKind::Directory]);
+        let device = draw_device(rng, devices.len() as u64, kind);
+        devices.push(device);
+    }
+}
+
+pub(super) fn bucket(rng: &mut Rng, number: u64) -> DeviceSpec {
+    let kind = *rng.pick(&[DeviceKind::S3, DeviceKind::Swift]);
+    let mut spec = draw_device(rng, number, kind);
+    spec.path = format!("bucket/tier{number}").into();
+    spec.options.set("pack", "64KiB");
+    spec
+}
+
+impl Sim {
+    /// True if something is the matter with a device, or it was destroyed.
+    pub(super) fn is_ill(&self, id: DeviceId) -> bool {
+        self.world.weather.of(id).is_some()
+            || self.lost.contains(&id)
+            || self.is_closed(id)
+            || (self.troubles > 0 && self.is_bucket(id))
+    }
+    /// True if the store has devices that it could not open, or that are gone.
+    pub(super) fn is_maimed(&self) -> bool {
+        let ids = || self.engine.iter().flat_map(cenote_store::Engine::device_infos).map(|info| info.id);
+        !self.lost.is_empty() || ids().any(|id| self.is_closed(id))
+    }
+    fn is_bucket(&self, id: DeviceId) -> bool {
+        let infos = self.engine.iter().flat_map(cenote_store::Engine::device_infos);
+        infos.filter(|info| info.id == id).any(|info| info.spec.kind.is_object())
+    }
+    fn is_closed(&self, id: DeviceId) -> bool {
+        self.engine.as_ref().is_some_and(|engine| engine.device(id).is_none())
+    }
+
+    /// A request about where things are.
+    pub(super) fn step_move(&mut self) -> Check {
+        let (Some(at), Some(key)) = (self.any_client(), self.any_object()) else { return Ok(()) };
+        let ranges = vec![(self.rng.below(1 << 16), 1 + self.rng.below(1 << 18))];
+        let request = match self.rng.below(10) {
+            0..=4 => self.draw_arrangement(key),
+            5 => Request::Fetch { key, ranges, ahead: self.rng.chance(300), must: self.rng.chance(300) },
+            6 | 7 => {
+                let reads =
+                    (0..self.rng.between(1, 20)).map(|_| Touch { key, offset: ranges[0].0, bytes: ranges[0].1 });
+                Request::Touched { reads: reads.collect() }
+            }
+            8 => Request::DeviceDrain { name: format!("tier{}", self.rng.below(self.next_device)) },
+            _ => Request::Unreadable { key, ranges },
+        };
+        trace!(self.trace, "c{} asks {request:?}", self.clients[at].info.nonce);
+        let may_fail = if matches!(request, Request::Unreadable { .. }) { NO_OTHER_PLACE } else { CROWDED };
+        self.ask(at, &request, &Goal::Other { may_fail })
+    }
+
+    pub(super) fn step_weather(&mut self) -> Check {
+        let devices = self.engine().device_infos();
+        match self.rng.below(20) {
+            0..=7 => self.befall(&devices),
+            8..=11 => {
+                let ills: Vec<DeviceId> = self.world.weather.ills().into_iter().map(|(id, _)| id).collect();
+                let ills: Vec<DeviceId> = ills.into_iter().filter(|id| !self.lost.contains(id)).collect();
+                if !ills.is_empty() {
+                    let id = *self.rng.pick(&ills);
+                    trace!(self.trace, "device {id} is well again");
+                    self.world.weather.heal(id);
+                }
+            }
+            12 => return self.lose_device(&devices),
+            13 if self.rng.chance(300) => return self.recover_in_place(),
+            14 | 15 => self.jump(),
+            _ => self.trouble_service(),
+        }
+        Ok(())
+    }
+    fn befall(&mut self, devices: &[DeviceInfo]) {
+        let device = self.rng.pick(devices).clone();
+        let mut ill = Ill::draw(&mut self.rng, device.spec.capacity_bytes);
+        if device.spec.kind == DeviceKind::SharedMemory {
+            ill = Ill::Slow(1_000_000);
+        }
+        if self.lost.contains(&device.id) {
+            return;
+        }
+        trace!(self.trace, "device {} `{}`: {ill:?}", device.id, device.spec.name);
+        self.summary.ills += 1;
+        let rng = self.rng.fork();
+        self.world.weather.befall(device.id, ill, rng);
+    }
+    /// A machine sleeps, a calendar is set.
+    fn jump(&mut self) {
+        let years = *self.rng.pick(&[-10, -1, 1, 10]);
+        if self.rng.chance(500) {
+            trace!(self.trace, "the calendar is set by {years} years");
+            self.world.clock.shift_calendar_ms(years * TEN_YEARS_MS / 10);
+        } else {
+            let hours = *self.rng.pick(&[1, 24, 10 * 365 * 24]);
+            trace!(self.trace, "the machine sleeps {hours} hours");
+            self.world.clock.advance_ns(hours * 3_600_000_000_000);
+        }
+    }
+    fn trouble_service(&mut self) {
+        let service = self.world.service.clone();
+        match self.rng.below(6) {
+            0 | 1 => {
+                trace!(self.trace, "the service is well");
+                service.trouble_always(None);
+            }
+            2 => {
+                let landed = service.land(self.rng.between(1, 4) as usize);
+                trace!(self.trace, "{landed} late requests arrive");
+            }
+            _ => {
+                let trouble = *self.rng.pick(&[
+                    Trouble::Passing,
+                    Trouble::AnswerLost,
+                    Trouble::Refused(ErrorKind::Io),
+                    Trouble::Refused(ErrorKind::PermissionDenied),
+                    Trouble::Truncated,
+                    Trouble::Late,
+                ]);
+                self.troubles += 1;
+                if self.rng.chance(200) {
+                    trace!(self.trace, "the service: {trouble:?} from now on");
+                    service.trouble_always(Some(trouble));
+                } else {
+                    let call = service.calls() + self.rng.below(10);
+                    trace!(self.trace, "the service: {trouble:?} at call {call}");
+                    service.trouble_at(call, trouble);
+                }
+            }
+        }
+    }
+
+    /// A persistent device is destroyed. What has another place is readable once a reader has said that it cannot read.
+    fn lose_device(&mut self, devices: &[DeviceInfo]) -> Check {
+        let there = |info: &&DeviceInfo| info.spec.kind.is_persistent() && !self.is_ill(info.id);
+        let well: Vec<&DeviceInfo> = devices.iter().filter(there).collect();
+        if self.lost.len() >= 2 || well.is_empty() || self.flips > 0 {
+            return Ok(());
+        }
+        let victim = (*self.rng.pick(&well)).clone();
+        let safe = self.with_another_place(&victim, devices)?;
+        trace!(
+            self.trace,
+            "device {} `{}` is DESTROYED; {} ranges have another place",
+            victim.id,
+            victim.spec.name,
+            safe.len()
+        );
+        self.summary.losses += 1;
+        self.lost.insert(victim.id);
+        let store = self.engine().id();
+        self.world.devices.destroy(store, victim.id);
+        let rng = self.rng.fork();
+        self.world.weather.befall(victim.id, Ill::Away, rng);
+        self.hurt = true;
+        // Others may be ill as well, or the journal not take it: then nothing can be said.
+        if self.window_open || !self.is_calm_but(victim.id) {
+            return Ok(());
+        }
+        self.rescue(&safe)
+    }
+    fn is_calm_but(&self, id: DeviceId) -> bool {
+        let others = self.world.weather.ills().into_iter().filter(|(other, _)| *other != id);
+        others.count() == 0 && self.lost.len() == 1 && !self.is_troubled()
+    }
+    /// Anything may be wrong with the service at any call to come.
+    fn is_troubled(&self) -> bool {
+        self.engine.iter().flat_map(cenote_store::Engine::device_infos).any(|info| info.spec.kind.is_object())
+    }
+    /// Ranges on a device that also are on another one which is well: object, begin, end.
+    fn with_another_place(&mut self, victim: &DeviceInfo, devices: &[DeviceInfo]) -> Check<Vec<(ObjectKey, u64, u64)>> {
+        let well: BTreeSet<String> = (devices.iter().filter(|info| info.id != victim.id && !self.is_ill(info.id)))
+            .map(|info| info.spec.name.clone())
+            .collect();
+        let session = self.observer()?;
+        let mut safe = Vec::new();
+        let containers = self.oracle.current().containers.clone();
+        for (container, state) in &containers {
+            for object in state.objects.keys() {
+                let key = ObjectKey { container: *container, object: *object };
+                let explained = self.engine().handle(session, 0, Request::Explain { key });
+                let Outcome::Ready(Response::Explanation(explanation)) = explained else {
+                    return Err(format!("Explain of {key} must answer at once"));
+                };
+                for range in explanation.ranges.iter().filter(|range| range.extent.device == victim.id) {
+                    if copy_of(&range.why, &range.device).is_some_and(|copy| well.contains(&copy)) {
+                        safe.push((key, range.offset, range.offset + u64::from(range.extent.len)));
+                    }
+                }
+            }
+        }
+        Ok(safe)
+    }
+    /// A reader says what it cannot read; then it can.
+    fn rescue(&mut self, safe: &[(ObjectKey, u64, u64)]) -> Check {
+        let Some(at) = self.any_client() else { return Ok(()) };
+        for (key, from, to) in safe {
+            let request = Request::Unreadable { key: *key, ranges: vec![(*from, to - from)] };
+            self.ask(at, &request, &Goal::Other { may_fail: &[] })?;
+            self.rest()?;
+            if self.died {
+                return Ok(());
+            }
+            let lookup = Request::Lookup { key: *key, offset: *from, len: to - from, limit: 1000 };
+            let session = self.observer()?;
+            let Outcome::Ready(Response::Lookup(found)) = self.engine().handle(session, 0, lookup) else {
+                return Err(format!("{key} has no map"));
+            };
+            for (offset, extent) in &found.extents {
+                if self.lost.contains(&extent.device) {
+                    return Err(format!(
+                        "UNREADABLE: {key} at {offset} has another place, but is looked for on {extent:?}"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// All is well again, but for what is gone for good: without being opened again the store comes to rest, answers
+    /// everybody, takes a flush, and has everything.
+    pub(super) fn recover_in_place(&mut self) -> Check {
+        if self.died || self.world.faults.injected() > 0 || self.window_open {
+            return Ok(());
+        }
+        trace!(self.trace, "all is well again");
+        self.calm();
+        self.world.faults.heal(); // nor does the daemon die
+        self.rest()?;
+        if let Some((at, sent)) =
+            self.clients.iter().filter(|c| c.alive).find_map(|c| Some((c.info.nonce, c.sent.first()?)))
+        {
+            return Err(format!("HANG: {:?} of client {at} is not answered after the weather", sent.request));
+        }
+        self.hurt = false;
+        self.summary.recoveries += 1;
+        if self.any_client().is_none() {
+            self.client_open()?;
+        }
+        self.flush()?;
+        self.rest()?;
+        self.look_at_everything()
+    }
+    /// Nothing befalls devices any more; what is destroyed stays so.
+    pub(super) fn calm(&mut self) {
+        for (id, _) in self.world.weather.ills() {
+            if !self.lost.contains(&id) {
+                self.world.weather.heal(id);
+            }
+        }
+        self.world.service.revive();
+        self.troubles = 0;
+        self.world.service.land(usize::MAX);
+    }
+    /// Devices that the store takes for well although they are not, or the other way round.
+    pub(super) fn check_states(&mut self) -> Check {
+        for info in self.engine().device_infos() {
+            let failed = info.state == DeviceState::Failed;
+            if failed && !self.is_ill(info.id) {
+                return Err(format!("device `{}` is well, and failed: {}", info.spec.name, info.note));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The name of the device that has a copy, in the words of an explanation.
+pub fn copy_of(why: &str, own: &str) -> Option<String> {
+    let names = why.split('`').skip(1).step_by(2);
+    names.filter(|name| *name != own).map(str::to_owned).next()
+}
