@@ -10,8 +10,10 @@ mod curves;
 mod files;
 mod hdf5;
 mod index;
+mod latency;
 mod measure;
 mod metadata;
+mod packing;
 mod places;
 mod reference;
 mod telemetry;
@@ -52,6 +54,9 @@ const BENCHES: &[Bench] = &[
     ("telemetry.put_4k", telemetry::puts),
     ("telemetry.put_4k_waited", telemetry::puts_waited_for),
     ("hdf5.write_1m", hdf5::both),
+    ("packed", packing::packing),
+    ("heat.get_4k", telemetry::gets_tracked),
+    ("heat.put_4k", telemetry::puts_tracked),
 ];
 
 /// The allocator of the daemon, for both sides of what is compared.
@@ -62,7 +67,8 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     if words.first().is_some_and(|word| word == "--child") {
         let done = match &words[1..] {
-            [what, dir] if what == "telemetry" => telemetry::child(dir),
+            [what, dir, policy] if what == "telemetry" => telemetry::child(dir, policy),
+            [what, dir, policy] if what == "latency" => latency::child(dir, policy),
             words => metadata::child(words),
         };
         return match done {

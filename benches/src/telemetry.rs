@@ -1,4 +1,4 @@
-//! What counting costs: two programs with a daemon each, one of which counts, at work in turns.
+//! What counting, and tracking what is hot, cost: two programs with a daemon each, one of which does it, at work in turns.
 
 use std::hint::black_box;
 use std::io::{BufRead, BufReader, Write};
@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use cenote::{Durability, Mode, OpenOptions, Store};
+use cenote::{ContainerSpec, Durability, Mode, OpenOptions, Store};
 
 use crate::Outcome;
 use crate::measure::{Beside, Report, rate};
-use crate::places::{Place, container, memory};
+use crate::places::{Place, memory};
 use crate::reference::shuffled;
 
 const MIB: usize = 1 << 20;
@@ -24,12 +24,22 @@ const TURNS: usize = 40;
 /// What turns counting off in a process and in the daemon that it starts.
 const VARIABLE: &str = "CENOTE_TELEMETRY";
 
-/// The program: `--child telemetry DIR`. For each line `get COUNT` or `put COUNT` it does that, and says how fast.
-pub fn child(dir: &str) -> Outcome {
+/// How a program's store is used.
+#[derive(Clone, Copy)]
+struct Way {
+    /// Everything is counted, and looked at.
+    counting: bool,
+    /// The container's policy.
+    policy: &'static str,
+}
+
+/// The program: `--child telemetry DIR POLICY`. For each line `get COUNT` or `put COUNT` it does that, and says how fast.
+pub fn child(dir: &str, policy: &str) -> Outcome {
     let config = cenote::StoreConfig { devices: vec![memory(768)], ..cenote::StoreConfig::default() };
     let options = OpenOptions { mode: Mode::Daemon, create: true, config, ..OpenOptions::default() };
     let store = Store::open_with(dir, &options)?;
-    let object = container(&store, "bench", Durability::Scratch)?.create_object(None, Some(12))?;
+    let spec = ContainerSpec { durability: Durability::Scratch, policy: policy.to_owned(), ..ContainerSpec::default() };
+    let object = store.create_container("bench", &spec)?.create_object(None, Some(12))?;
     let piece = vec![3u8; MIB];
     for at in (0..SPAN).step_by(MIB) {
         object.write_at(at as u64, &piece)?;
@@ -67,9 +77,9 @@ struct Program {
 }
 
 impl Program {
-    fn start(dir: &Path, counting: bool) -> Outcome<Self> {
+    fn start(dir: &Path, Way { counting, policy }: Way) -> Outcome<Self> {
         let mut process = Command::new(std::env::current_exe()?)
-            .args(["--child", "telemetry", &dir.to_string_lossy()])
+            .args(["--child", "telemetry", &dir.to_string_lossy(), policy])
             .env(VARIABLE, if counting { "1" } else { "0" })
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -126,17 +136,17 @@ fn watch(dir: &Path) -> Outcome<(Arc<AtomicBool>, JoinHandle<()>)> {
     Ok((stop, thread))
 }
 
-/// Rates with and without: medians of turns.
-fn session(what: &str, count: u64, round: usize) -> Outcome<(f64, f64)> {
+/// Rates of the one way and of the other: medians of turns.
+fn session(what: &str, count: u64, round: usize, [one, other]: [Way; 2]) -> Outcome<(f64, f64)> {
     let place = Place::in_memory("telemetry")?;
     let (on_dir, off_dir) = (place.path().join("on"), place.path().join("off"));
     // Which one is made first, and so has the better memory, changes.
     let (mut on, mut off) = if round.is_multiple_of(2) {
-        let on = Program::start(&on_dir, true)?;
-        (on, Program::start(&off_dir, false)?)
+        let on = Program::start(&on_dir, one)?;
+        (on, Program::start(&off_dir, other)?)
     } else {
-        let off = Program::start(&off_dir, false)?;
-        (Program::start(&on_dir, true)?, off)
+        let off = Program::start(&off_dir, other)?;
+        (Program::start(&on_dir, one)?, off)
     };
     std::thread::sleep(Duration::from_secs(1));
     let (mut with, mut without) = (Vec::new(), Vec::new());
@@ -161,7 +171,7 @@ fn middle(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-fn both(report: &mut Report, bar: &str, what: &str, count: u64) -> Outcome {
+fn both(report: &mut Report, bar: &str, what: &str, count: u64, ways: [Way; 2], reference: &str) -> Outcome {
     let count = report.settings.scaled(count);
     let mut round = 0;
     let without = std::cell::Cell::new(0.0);
@@ -170,25 +180,41 @@ fn both(report: &mut Report, bar: &str, what: &str, count: u64) -> Outcome {
         "1/s",
         &mut || {
             round += 1;
-            let (on, off) = session(what, count, round)?;
+            let (on, off) = session(what, count, round, ways)?;
             without.set(off);
             Ok(on)
         },
-        &mut [Beside { name: "the same, nothing counted", wanted: Some(0.97), run: &mut || Ok(without.get()) }],
+        &mut [Beside { name: reference, wanted: Some(0.97), run: &mut || Ok(without.get()) }],
     )
 }
 
+const COUNTED: Way = Way { counting: true, policy: "fast-first" };
+const PLAIN: Way = Way { counting: false, policy: "fast-first" };
+const TRACKED: Way = Way { counting: true, policy: "foresight" };
+const UNCOUNTED: &str = "the same, nothing counted";
+const UNTRACKED: &str = "the same, nothing tracked or counted";
+
 /// 4 KiB gets while everything is counted and looked at, and while nothing is.
 pub fn gets(report: &mut Report) -> Outcome {
-    both(report, "telemetry.get_4k", "get", 60_000)
+    both(report, "telemetry.get_4k", "get", 60_000, [COUNTED, PLAIN], UNCOUNTED)
 }
 
 /// 4 KiB puts, pipelined.
 pub fn puts(report: &mut Report) -> Outcome {
-    both(report, "telemetry.put_4k", "put", 40_000)
+    both(report, "telemetry.put_4k", "put", 40_000, [COUNTED, PLAIN], UNCOUNTED)
 }
 
 /// 4 KiB puts, each waited for.
 pub fn puts_waited_for(report: &mut Report) -> Outcome {
-    both(report, "telemetry.put_4k_waited", "wait", 20_000)
+    both(report, "telemetry.put_4k_waited", "wait", 20_000, [COUNTED, PLAIN], UNCOUNTED)
+}
+
+/// 4 KiB gets while what is hot is tracked too, as the policy `foresight` asks for, and plans are made.
+pub fn gets_tracked(report: &mut Report) -> Outcome {
+    both(report, "heat.get_4k", "get", 60_000, [TRACKED, PLAIN], UNTRACKED)
+}
+
+/// The same for 4 KiB puts, pipelined.
+pub fn puts_tracked(report: &mut Report) -> Outcome {
+    both(report, "heat.put_4k", "put", 40_000, [TRACKED, PLAIN], UNTRACKED)
 }

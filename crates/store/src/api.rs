@@ -106,6 +106,9 @@ pub struct Tuning {
     pub write_back_ns: u64,
     /// …and nobody writes much, or this much later at the latest.
     pub write_back_wait_ns: u64,
+    /// When nobody writes much, a container with a burst's worth of bytes in memory alone waits only so long, unless
+    /// copies were mostly made in vain of late.
+    pub write_back_early_ns: u64,
     /// So much written within 20 ms is much.
     pub burst_bytes: u64,
     /// What failed is tried again after so long.
@@ -128,6 +131,7 @@ impl Default for Tuning {
             group_commit_ns: 10_000_000,
             write_back_ns: 2_000_000_000,
             write_back_wait_ns: 4_000_000_000,
+            write_back_early_ns: 100_000_000,
             burst_bytes: 4 << 20,
             retry_ns: 1_000_000_000,
             checkpoint_bytes: 256 << 20,

@@ -151,6 +151,16 @@ impl Container {
         }
         self.fresh.push(fresh);
     }
+    /// True if the next cut has so many bytes to look at, or very many ranges.
+    pub fn has_fresh(&self, bytes: u64) -> bool {
+        const RANGES_MANY: usize = 4096;
+        let mut left = bytes;
+        let mut ranges = self.fresh.iter().take(RANGES_MANY);
+        ranges.any(|fresh| {
+            left = left.saturating_sub(fresh.len);
+            left == 0
+        }) || self.fresh.len() >= RANGES_MANY
+    }
     /// Number that the next undo entry will have.
     pub fn undo_next(&self) -> u64 {
         self.undo_first + self.undo.len() as u64

@@ -302,7 +302,8 @@ impl State {
                 self.space.drop_ext(&ext, tag);
             } else if ext.copy != NO_DEVICE && self.space.is_volatile(ext.dev) {
                 self.space.discount_copied(&ext);
-                self.space.drop_place(&ext, ext.dev, ext.run_offset, tag);
+                self.space.count_given_up(&ext);
+                self.space.drop_place(&ext, ext.place(), tag);
                 kept.push(offset, ext.at_copy());
             } else {
                 kept.push(offset, ext);

@@ -1,7 +1,7 @@
 //! Leases: free space goes to a session, and comes back.
 
 use cenote_model::{ContainerId, DeviceId, Durability, Error, ErrorKind, Lease, RUN_BYTES_MAX, Response, Result, Run};
-use cenote_policy::{Decision, PlaceRequest, place};
+use cenote_policy::{Decision, DeviceView, Incoming, PlaceRequest, is_tracking, place, tier_order};
 
 use super::Engine;
 use crate::SessionId;
@@ -18,6 +18,8 @@ const LEASE_BYTES_ENOUGH: u64 = 256 << 10;
 const RUN_LONG: u64 = 1 << 20;
 /// …then of this.
 const RUN_MIDDLE: u64 = 64 << 10;
+/// Room is made for at least one in so many parts of a tier, since looking for it takes a while.
+const ROOM_PARTS: u64 = 16;
 
 /// What a session asks for.
 #[derive(Clone, Copy)]
@@ -58,6 +60,7 @@ impl Engine {
         let unshared = self.state.space.present().filter(|slot| !slot.spec.kind.is_shareable()).map(|slot| slot.id);
         let avoid: Vec<DeviceId> = avoid.iter().copied().chain(unshared).collect();
         let mut refused = avoid.clone();
+        let mut room_asked: Vec<(u8, bool)> = Vec::new();
         // First all bytes on the device that placement prefers; else what the smallest useful run needs.
         let who = (session, container);
         for (wanted, is_fair) in [(bytes, true), (bytes, false), (run_min, false)] {
@@ -69,10 +72,18 @@ impl Engine {
                     refused.push(decision_device);
                     continue;
                 }
+                // Room is made at once where all that it takes is to forget what has a copy.
+                let wants_room = match decision {
+                    Decision::Place { .. } => self.passed_over(container, durability, wanted, dev, &refused),
+                    Decision::Wait { .. } => Some(dev),
+                };
+                if wants_room.is_some_and(|dev| self.makes_room(container, dev, wanted, &mut room_asked)) {
+                    continue;
+                }
                 let bytes = match decision {
                     Decision::Place { bytes: some, .. } if some < wanted => some,
                     Decision::Place { .. } => bytes,
-                    Decision::Wait { .. } if !self.make_room_by_policy(container, dev, wanted) => {
+                    Decision::Wait { .. } if !room_asked.contains(&(dev, true)) => {
                         // Nothing there can leave at once, and nobody may wait for room that does not come.
                         refused.push(decision_device);
                         continue;
@@ -115,6 +126,49 @@ impl Engine {
         Err(Error::new(kind, subject())
             .because(reason)
             .try_next("delete something, add a device, or wait for data to drain"))
+    }
+
+    /// Has what has a copy leave a tier, once for each lease; `asked` keeps where, and whether anything did. True if placement
+    /// should look again.
+    fn makes_room(&mut self, container: ContainerId, dev: u8, bytes: u64, asked: &mut Vec<(u8, bool)>) -> bool {
+        if asked.iter().any(|(known, _)| *known == dev) {
+            return false;
+        }
+        let some = self.state.space.get(dev).view().capacity_bytes / ROOM_PARTS;
+        let has_left = self.make_room_by_policy(container, dev, bytes.max(some));
+        asked.push((dev, has_left));
+        if has_left {
+            self.release_space();
+        }
+        has_left
+    }
+
+    /// The fastest tier before the one chosen that is full, though what has a copy there could leave at once. Policies that
+    /// track what is used have thought of that.
+    fn passed_over(
+        &self,
+        container: ContainerId,
+        durability: Durability,
+        bytes: u64,
+        chosen: u8,
+        avoid: &[DeviceId],
+    ) -> Option<u8> {
+        let policy = self.state.containers.get(container).map_or("", |c| c.spec.policy.as_str());
+        if is_tracking(policy) || durability == Durability::Bypass {
+            return None;
+        }
+        let chosen = self.state.space.get(chosen).view();
+        let incoming = Incoming { avoid, ..Incoming::new(durability, bytes) };
+        let views = self.state.space.views();
+        let is_before = |view: &&DeviceView| {
+            let kept_bytes = view.used_bytes.saturating_sub(view.evictable_bytes).saturating_add(view.reserved_bytes);
+            tier_order(view, &chosen).is_lt()
+                && incoming.may_use(view)
+                && !view.below_high_with(bytes)
+                && kept_bytes.saturating_add(bytes) <= view.high_bytes()
+        };
+        let fastest = views.iter().filter(is_before).min_by(|one, other| tier_order(one, other))?;
+        self.state.space.slot_of(fastest.id)
     }
 
     /// The use of each tier, in words.

@@ -1,13 +1,20 @@
 //! How much clients write just now. Copies that nobody waits for take cores and memory bandwidth from them: they are made
 //! in the pauses between bursts, as long as such pauses come.
+//!
+//! What a burst has left in memory is copied as soon as the pause begins, so that the next burst finds room there and a
+//! flush little to do. That is in vain where bytes are soon overwritten or deleted: such writers are known by the copies
+//! that were given up while the original was still in memory.
 
 use super::Engine;
 use crate::Tuning;
+use crate::container::Container;
 
 /// So long what was written is counted together…
 const WINDOW_NS: u64 = 20_000_000;
 /// …and for so long after a window with much there is no pause yet.
 const CALM_NS: u64 = 50_000_000;
+/// What was copied and given up counts half after so long.
+const IN_VAIN_HALF_NS: u64 = 5_000_000_000;
 
 /// The pace of writers.
 #[derive(Default)]
@@ -15,6 +22,34 @@ pub(super) struct Pace {
     window_ns: u64,
     bytes: u64,
     busy_until_ns: u64,
+    in_vain: InVain,
+}
+
+/// How many of the copies that are made ahead are of use.
+#[derive(Default)]
+struct InVain {
+    copied_bytes: u64,
+    given_up_bytes: u64,
+    /// What the store had copied and given up when it was looked at.
+    seen: (u64, u64),
+    halved_ns: u64,
+}
+
+impl InVain {
+    fn look(&mut self, now_ns: u64, copied: u64, given_up: u64) {
+        self.copied_bytes += copied.saturating_sub(self.seen.0);
+        self.given_up_bytes += given_up.saturating_sub(self.seen.1);
+        self.seen = (copied, given_up);
+        let halves = now_ns.saturating_sub(self.halved_ns) / IN_VAIN_HALF_NS;
+        if halves > 0 {
+            self.halved_ns += halves * IN_VAIN_HALF_NS;
+            self.copied_bytes >>= halves.min(63);
+            self.given_up_bytes >>= halves.min(63);
+        }
+    }
+    fn is_most(&self) -> bool {
+        self.given_up_bytes > self.copied_bytes / 2
+    }
 }
 
 impl Pace {
@@ -35,6 +70,15 @@ impl Pace {
 impl Engine {
     pub(super) fn look_at_pace(&mut self) {
         self.pace.look(self.state.now_ns, &self.settings);
+        self.pace.in_vain.look(self.state.now_ns, self.moved_bytes, self.state.space.given_up_bytes);
+    }
+
+    /// True if what a container has in memory alone had better be copied now than when it is old: it is much, nobody
+    /// writes much now, and copies are of use.
+    pub(super) fn may_copy_early(&self, container: &Container) -> bool {
+        self.state.now_ns >= self.pace.busy_until_ns
+            && !self.pace.in_vain.is_most()
+            && container.has_fresh(self.settings.burst_bytes)
     }
 
     /// True if what could have been copied since `since_ns` had better be copied now: nobody writes much, or it has
@@ -48,6 +92,23 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn copies_given_up_count_for_a_while() {
+        let mut in_vain = InVain::default();
+        in_vain.look(0, 1000, 0);
+        assert!(!in_vain.is_most());
+        in_vain.look(1, 1000, 600);
+        assert!(in_vain.is_most());
+        // Others that are of use come.
+        in_vain.look(IN_VAIN_HALF_NS, 2000, 600);
+        assert!(!in_vain.is_most());
+        // Much later nothing is known.
+        in_vain.look(100 * IN_VAIN_HALF_NS, 2000, 601);
+        assert!(in_vain.is_most() && in_vain.copied_bytes == 0);
+        in_vain.look(101 * IN_VAIN_HALF_NS, 2000, 601);
+        assert!(!in_vain.is_most());
+    }
 
     #[test]
     fn bursts_end_some_time_after_their_last_bytes() {
