@@ -94,7 +94,7 @@ impl Engine {
         let fate = self.fate(key, offset, ext, what);
         let action = match &fate {
             Fate::Leave => Action::Evict,
-            Fate::Go(How::Move | How::Promote, dev) => Action::Move { dev: *dev, base: 0 },
+            Fate::Go(How::Move | How::Promote, dev) => Action::Move { dev: *dev, base: 0, packed: None },
             _ => return fate,
         };
         let placing = Placing { target: Target::Live { key, offset }, was: identity(ext), action };
