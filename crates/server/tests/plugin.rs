@@ -4,9 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use cenote_model::{ContainerId, DeviceId, DeviceKind, Durability, ObjectId, ObjectKey};
+use cenote_model::{
+    ContainerId, DeviceId, DeviceKind, DeviceSpec, Durability, ObjectId, ObjectKey, Request, Response, StoreConfig,
+    TierOptions,
+};
 use cenote_policy::{Action, DeviceView, Heat, Incoming, Limits, Policy, RangeView};
-use cenote_server::Plugin;
+use cenote_server::{Host, OpenHow, Plugin, this_process};
 
 fn devices() -> Vec<DeviceView> {
     let mut memory = DeviceView::new(DeviceId(1), "memory", DeviceKind::SharedMemory, 1 << 20);
@@ -100,6 +103,38 @@ fn whatever_one_does_something_sound_is_decided_and_the_reason_is_shown() {
             assert!(plugin.failure().is_some());
         }
     }
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn a_store_is_opened_with_one() {
+    let dir = dir("store");
+    let Some(library) = library(&dir, "SOUND") else { return };
+    let path = dir.join("tier");
+    let device = |name: &str, kind, path| DeviceSpec {
+        name: name.to_owned(),
+        kind,
+        path,
+        capacity_bytes: 32 << 20,
+        watermark_high_permille: 800,
+        watermark_low_permille: 600,
+        options: TierOptions::default(),
+    };
+    let devices =
+        vec![device("memory", DeviceKind::SharedMemory, PathBuf::new()), device("disk", DeviceKind::Directory, path)];
+    let config = StoreConfig { devices, ..StoreConfig::default() };
+    let store = dir.join("store");
+    let how = OpenHow { create: Some(&config), policy_plugin: Some(&library), ..OpenHow::default() };
+    let host = Host::open(&store, &how).unwrap().unwrap();
+    let session = host.client(this_process(1, true), 0).unwrap().session;
+    let Response::Policy(state) = host.service.call(session, 0, Request::PolicyShow) else { panic!() };
+    assert_eq!((state.plugins[0].name.as_str(), state.plugins[0].failure.as_str()), ("roomiest", ""));
+    drop(host);
+    let nowhere = dir.join("nowhere.so");
+    let how = OpenHow { policy_plugin: Some(&nowhere), ..OpenHow::default() };
+    let error = Host::open(&store, &how).err().expect("one that is named must load");
+    assert!(error.to_string().contains("nowhere.so"), "{error}");
+    cenote_server::destroy(&store, true).unwrap();
     std::fs::remove_dir_all(&dir).unwrap();
 }
 

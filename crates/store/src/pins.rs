@@ -22,6 +22,11 @@ impl PinChange {
     /// Bytes of the shorter one on media.
     pub const BYTES_MIN: usize = 11;
 
+    /// True if something is pinned, false if it is no longer.
+    pub fn pins(&self) -> bool {
+        let (Self::Container(_, place) | Self::Range(.., place)) = self;
+        place.is_some()
+    }
     pub fn encode(&self, bytes: &mut Vec<u8>) {
         let put = |bytes: &mut Vec<u8>, place: Option<DeviceId>| {
             bytes.put_u8(u8::from(place.is_some()));
@@ -108,6 +113,13 @@ impl Pins {
             }
             PinChange::Range(key, (from, to), place) => {
                 let ranges = self.objects.entry(key).or_default();
+                // As checkpoints have them: one behind the other.
+                if let (Some(place), Some(last)) = (place, ranges.last())
+                    && (last.1 < from || (last.1 == from && last.2 != place))
+                {
+                    ranges.push((from, to, place));
+                    return;
+                }
                 let mut left: Ranges = Vec::with_capacity(ranges.len() + 2);
                 for (begin, end, place) in ranges.drain(..) {
                     if begin < from {

@@ -168,7 +168,14 @@ impl Reader<'_> {
                     self.state.containers.at_mut(at).undo.push_back(undo);
                 }
             }
-            SECTION_PINS => decode_pins(from)?.into_iter().for_each(|change| self.state.pins.change(change)),
+            SECTION_PINS => {
+                for change in decode_pins(from)? {
+                    if !change.pins() {
+                        return Err(Malformed("a pin of nothing"));
+                    }
+                    self.state.pins.change(change);
+                }
+            }
             SECTION_TIMES => self.state.times = crate::times::Times::decode(from)?,
             SECTION_END => {}
             _ => return Err(Malformed("an unknown section")),

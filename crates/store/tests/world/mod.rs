@@ -1,6 +1,8 @@
 //! A store in a world in memory, and a client that writes and reads through it as real ones do.
 #![allow(dead_code, reason = "each test uses its part")]
 
+pub mod manage;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -104,7 +104,7 @@ impl Engine {
             looked += extents.len().max(1);
             running.result.objects += u64::from(!extents.is_empty());
             for (offset, ext) in extents {
-                let fate = self.fate(key, offset, &ext, &running.what);
+                let fate = self.fate_with_twins(key, offset, &ext, &running.what);
                 let listed_why = waiter.is_none().then_some("");
                 self.tell(&mut running.result, (key, offset), &ext, &fate, listed_why);
                 let target = Target::Live { key, offset };

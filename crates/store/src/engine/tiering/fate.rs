@@ -6,6 +6,7 @@ use cenote_policy::{DeviceView, order, tier_order};
 use super::super::Engine;
 use super::relocate::How;
 use crate::map::{Ext, NO_DEVICE};
+use crate::placing::{Action, Placing, Target, identity};
 
 /// Moves listed in a dry run.
 const LISTED_MAX: usize = 10_000;
@@ -86,6 +87,22 @@ impl Engine {
             return Fate::Stay(format!("it is pinned to `{}`: unpin it first", views[at].name));
         }
         fate
+    }
+
+    /// The same, unless a pin of a snapshot, or of what it was made of, holds the place that both have.
+    pub(super) fn fate_with_twins(&mut self, key: ObjectKey, offset: u64, ext: &Ext, what: &Arrange) -> Fate {
+        let fate = self.fate(key, offset, ext, what);
+        let action = match &fate {
+            Fate::Leave => Action::Evict,
+            Fate::Go(How::Move | How::Promote, dev) => Action::Move { dev: *dev, base: 0, packed: None },
+            _ => return fate,
+        };
+        let placing = Placing { target: Target::Live { key, offset }, was: identity(ext), action };
+        if !self.is_held(&placing) {
+            return fate;
+        }
+        let here = &self.state.space.get(ext.dev).spec.name;
+        Fate::Stay(format!("it shares its place with a snapshot, or the original of one, that is pinned to `{here}`"))
     }
 
     fn fate_among(&self, views: &[DeviceView], at: usize, ext: &Ext, what: &Arrange) -> Fate {

@@ -274,7 +274,7 @@ impl Engine {
                 }
                 let to = Some(slot.spec.name.clone());
                 let target = Target::Live { key, offset };
-                match self.fate(key, offset, &ext, &Arrange::Pin { to }) {
+                match self.fate_with_twins(key, offset, &ext, &Arrange::Pin { to }) {
                     Fate::Go(how, dev) => {
                         let relocation =
                             Relocation { target, dev, how, waiter: None, ahead: false, short_since_ns: None };

@@ -107,9 +107,10 @@ impl Engine {
             return None;
         }
         let key = self.state.key_of(slot);
-        let name = key.object.to_string();
-        let of = self.rule_subject(slot, &container.label, &name);
         let rules = &self.tiering.policies.lifecycle;
+        let is_named = rules.iter().any(|rule| rule.when.object.is_some());
+        let name = if is_named { key.object.to_string() } else { String::new() };
+        let of = self.rule_subject(slot, &container.label, &name);
         let rule = rules.iter().position(|rule| rule.when.holds(&of))?;
         Some((rule, rules[rule].clone(), key))
     }
@@ -164,21 +165,40 @@ impl Engine {
                 return;
             }
         };
+        let listed_why = doomed.is_none().then_some(words.as_str());
         if let Err(error) = self.check_arrange(&what) {
             self.stays(rule, &extents, &format!("{words}: {error}"), told);
             return;
         }
+        self.follow_moves(rule, &what, key, extents, told, listed_why);
+    }
+
+    /// Has extents moved as a rule says; with `listed_why` it only tells what that would be.
+    fn follow_moves(
+        &mut self,
+        rule: usize,
+        what: &Arrange,
+        key: ObjectKey,
+        extents: Vec<(u64, Ext)>,
+        told: &mut Arrangement,
+        listed_why: Option<&str>,
+    ) {
         let mut evictions = Vec::new();
         for (offset, ext) in extents {
-            let fate = match self.fate(key, offset, &ext, &what) {
+            let fate = match self.fate_with_twins(key, offset, &ext, what) {
                 // It is there, or below.
-                Fate::Stay(_) if matches!(what, Arrange::Demote { .. }) && self.is_at_or_below(&ext, &what) => {
+                Fate::Stay(_) if matches!(what, Arrange::Demote { .. }) && self.is_at_or_below(&ext, what) => {
                     Fate::Already
+                }
+                // What is not archived yet is, and leaves at a later look.
+                Fate::Stay(_) if matches!(what, Arrange::Release { .. }) => {
+                    let Arrange::Release { to } = what else { continue };
+                    self.fate(key, offset, &ext, &Arrange::Archive { to: to.clone() })
                 }
                 fate => fate,
             };
-            self.tell(told, (key, offset), &ext, &fate, doomed.is_none().then_some(words.as_str()));
-            if doomed.is_none() {
+            self.tell(told, (key, offset), &ext, &fate, listed_why);
+            if listed_why.is_some() {
                 continue;
             }
             let target = Target::Live { key, offset };
