@@ -1,6 +1,6 @@
 # Cenote. `make run` is all that a newcomer needs; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test differential mpi matrix verify fix bench bench-hdf5 bench-tiers policies objects simulate crash faults chaos fuzz nvdimm soak clean
+.PHONY: help setup build run test differential mpi matrix verify fix bench bench-hdf5 bench-advise bench-tiers policies objects simulate crash faults chaos fuzz nvdimm soak clean
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 export PYTHON ?= python3
 
@@ -39,6 +39,9 @@ bench: build ## measure against references in the same run (target/bench.jsonl)
 
 bench-hdf5: build ## kernels of parallel codes on native HDF5 and on Cenote in turns (target/bench-hdf5.jsonl)
 	@.venv/bin/python -m benches.hdf5.run $(ARGS)
+
+bench-advise: build ## what it costs programs to be watched by cenote advise (ARGS="--pairs N --only NAME,NAME")
+	@.venv/bin/python -m benches.advise.run $(ARGS)
 
 bench-tiers: build ## tiers from end to end beside no buffering, a plain cache and the page cache; needs root (ARGS="--quick": 3 minutes)
 	@cargo build --release --locked --quiet -p cenote-benches

@@ -13,6 +13,7 @@ mod index;
 mod latency;
 mod measure;
 mod metadata;
+mod packing;
 mod places;
 mod reference;
 mod telemetry;
@@ -53,6 +54,7 @@ const BENCHES: &[Bench] = &[
     ("telemetry.put_4k", telemetry::puts),
     ("telemetry.put_4k_waited", telemetry::puts_waited_for),
     ("hdf5.write_1m", hdf5::both),
+    ("packed", packing::packing),
     ("heat.get_4k", telemetry::gets_tracked),
     ("heat.put_4k", telemetry::puts_tracked),
 ];

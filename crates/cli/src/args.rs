@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use cenote::{DeviceSpec, Durability};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::cmd::advise::AdviseArgs;
 use crate::cmd::arrange::{MoveArgs, MoveToArgs, PinArgs, QUERY_HELP};
 use crate::cmd::policy::PolicyCommand;
 use crate::config;
@@ -244,6 +245,8 @@ pub enum Command {
     Config,
     /// Look for what would keep a store from working well on this machine
     Doctor,
+    /// Watch a program's files and memory objects, and say which belong on which tier
+    Advise(AdviseArgs),
 }
 
 const INIT_HELP: &str = "\

@@ -14,6 +14,8 @@ pub enum Failure {
     Damage,
     /// Whoever read our output has left (`cenote ls | head`): nothing to say, exit code 0.
     ReaderLeft,
+    /// A program that was run for the user ended so: its exit code is ours.
+    Program(u8),
 }
 
 /// What every command returns.
@@ -42,6 +44,7 @@ impl Failure {
         match self {
             Self::ReaderLeft => ExitCode::SUCCESS,
             Self::Damage => ExitCode::from(3),
+            Self::Program(code) => ExitCode::from(code),
             Self::Error(error) => {
                 eprintln!("cenote: {}: {}", error.subject(), error.kind().words());
                 if !error.cause().is_empty() {

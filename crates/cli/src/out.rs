@@ -1,12 +1,12 @@
 //! Standard output: tables and lines for people, one JSON document for programs. Never panics when the reader leaves.
 
-use std::io::{self, BufWriter, Stdout, Write};
+use std::io::{self, BufWriter, Write};
 
 use crate::failure::Done;
 
 /// Where commands write.
 pub struct Out {
-    writer: BufWriter<Stdout>,
+    writer: BufWriter<Box<dyn Write>>,
     /// True if the user asked for JSON.
     pub json: bool,
 }
@@ -14,7 +14,11 @@ pub struct Out {
 impl Out {
     /// Standard output.
     pub fn new(json: bool) -> Self {
-        Self { writer: BufWriter::with_capacity(1 << 16, io::stdout()), json }
+        Self::to(Box::new(io::stdout()), json)
+    }
+    /// Somewhere else.
+    pub fn to(writer: Box<dyn Write>, json: bool) -> Self {
+        Self { writer: BufWriter::with_capacity(1 << 16, writer), json }
     }
     /// One line.
     pub fn line(&mut self, text: impl AsRef<str>) -> Done {

@@ -275,6 +275,7 @@ fn every_command_has_help() {
         "checkpoint",
         "config",
         "doctor",
+        "advise",
     ] {
         assert!(help.lines().any(|line| line.trim_start().starts_with(command)), "{command}");
         assert!(place.ok([command, "--help"]).contains("Usage:"), "{command}");

@@ -24,6 +24,7 @@ pub mod measure;
 pub mod mem;
 mod meta_dir;
 pub mod object;
+pub mod packing;
 mod persistent_memory;
 pub mod process;
 mod seam;

@@ -1,14 +1,15 @@
 use std::sync::Arc;
 
-use crate::{DeviceId, NodeId, SUM_UNIT_SHIFT};
+use crate::{DeviceId, NodeId, Packed, SUM_UNIT_SHIFT};
 
 /// How a run's bytes are encoded on the device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[repr(u8)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Encoding {
-    /// As the user gave them. The only encoding written today; the byte keeps its place for compression and encryption.
+    /// As the user gave them.
     #[default]
-    Plain = 0,
+    Plain,
+    /// Compressed, unit by unit. The engine alone makes such runs, when it copies to a tier that asks for it.
+    Packed(Arc<Packed>),
 }
 
 /// The CRC-32C (Castagnoli, iSCSI) of each checksum unit of a run, in order; the last unit may be short.
@@ -54,7 +55,7 @@ pub struct Extent {
     pub skip: u32,
     /// Bytes in this extent.
     pub len: u32,
-    /// Checksums of the run's units of 2^[`SUM_UNIT_SHIFT`] bytes.
+    /// Checksums of the run's units of 2^[`SUM_UNIT_SHIFT`] bytes, as the user gave them.
     pub sums: Sums,
 }
 

@@ -11,6 +11,7 @@ mod id;
 mod limits;
 mod manage;
 mod offset_map;
+mod packed;
 mod profile;
 mod records;
 mod request;
@@ -31,6 +32,7 @@ pub use manage::{
     Arrange, ArrangeMove, ArrangeProgress, ArrangeTarget, Arrangement, PluginState, PolicyState, RuleState,
 };
 pub use offset_map::{Entries, OffsetMap};
+pub use packed::{Codec, Packed};
 pub use profile::{Learner, Profile, ProfilePoint, Seen, Speed};
 pub use records::Records;
 pub use request::{

@@ -72,7 +72,7 @@ pub enum FlowWhy {
     Evacuation = 7,
     /// Read to be checked.
     Verify = 8,
-    /// Written again in place, because a sync failed.
+    /// Written again on the same tier, because a sync failed or to compress it.
     Rewrite = 9,
 }
 

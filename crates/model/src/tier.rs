@@ -1,7 +1,7 @@
 use std::cmp::Ordering;
 use std::path::PathBuf;
 
-use crate::{DeviceId, Speed, TierOptions};
+use crate::{DeviceId, Speed, TierOptions, size};
 
 /// What a device is made of. The order is that in which tiers are taken to be fast as long as nobody has measured them;
 /// the numbers are those on media and on the wire.
@@ -127,6 +127,19 @@ pub struct DeviceInfo {
     pub speed: Option<Speed>,
     /// What a person should know of how it works here; mostly empty.
     pub note: String,
+    /// Of the bytes in use, those of compressed extents…
+    pub packed_bytes: u64,
+    /// …and how many these are as programs see them.
+    pub unpacked_bytes: u64,
+}
+
+impl DeviceInfo {
+    /// What comes of compression, in words: how many bytes take how many. `None` if nothing there is compressed.
+    pub fn compression(&self) -> Option<String> {
+        let ratio = self.unpacked_bytes as f64 / self.packed_bytes.max(1) as f64;
+        let text = || format!("{} compressed {ratio:.1} times", size::human(self.unpacked_bytes));
+        (self.unpacked_bytes > 0).then(text)
+    }
 }
 
 /// What is fixed when a store is made. What can be tuned per process is in the client's `OpenOptions`.

@@ -26,7 +26,12 @@ const KNOWN: &[(&str, &[DeviceKind], Value)] = &[
     ("region", &[DeviceKind::S3, DeviceKind::Swift], Value::Text),
     ("credentials", &[DeviceKind::S3, DeviceKind::Swift], Value::Text),
     ("pack", &[DeviceKind::S3, DeviceKind::Swift], Value::Size),
-    ("compress", &DeviceKind::ALL, Value::OneOf(&["none", "lz4", "zstd", "auto"])),
+    // Not memory: it is read by reference.
+    (
+        "compress",
+        &[DeviceKind::File, DeviceKind::Directory, DeviceKind::S3, DeviceKind::Swift],
+        Value::OneOf(&["none", "lz4", "zstd", "auto"]),
+    ),
     ("use", &DeviceKind::ALL, Value::OneOf(&["tier", "cache"])),
     ("budget", &DeviceKind::ALL, Value::Size),
 ];

@@ -7,6 +7,7 @@
 mod drain;
 mod guard;
 mod heat;
+mod packing;
 mod place;
 mod policies;
 mod policy;
@@ -22,6 +23,7 @@ mod view;
 pub use drain::{Candidate, DrainPlan, Leaving, excess_bytes, plan_drain};
 pub use guard::{Guard, check_decision, check_plan};
 pub use heat::Heat;
+pub use packing::{Compress, Trial, choose_packing};
 pub use place::{PlaceRequest, Placed, Refusal, place, place_copy};
 pub use policies::{
     DataLocality, FastFirst, Foresight, HotData, MaxBandwidth, Next, User, by_name, from_schema, is_tracking, names,

@@ -1,6 +1,8 @@
 //! Extents get a copy, move to another device, or fall back to their copy.
 
-use cenote_model::{ContainerId, ObjectKey};
+use std::sync::Arc;
+
+use cenote_model::{ContainerId, ObjectKey, Packed};
 
 use crate::container::Container;
 use crate::map::{Ext, ExtentMap, NO_DEVICE, Pieces};
@@ -20,22 +22,42 @@ pub(crate) enum Target {
     Detached { container: ContainerId, number: u64, offset: u64 },
 }
 
-/// What becomes of it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// What becomes of it. A `base` is where its run would begin; or, if it is `packed` there, where the first unit that it
+/// touches does.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Action {
     /// It gets a copy: device slot and base.
-    Copy { dev: u8, base: u64 },
+    Copy { dev: u8, base: u64, packed: Option<Arc<Packed>> },
     /// It moves there.
-    Move { dev: u8, base: u64 },
+    Move { dev: u8, base: u64, packed: Option<Arc<Packed>> },
     /// It has a copy, and the copy becomes the only place.
     Evict,
     /// It has a copy that it does not need: what is read is persistent itself, or need not survive power loss.
     DropCopy,
     /// It is read from there, and the place where it was is kept as its copy: going back costs no I/O.
-    Promote { dev: u8, base: u64 },
+    Promote { dev: u8, base: u64, packed: Option<Arc<Packed>> },
     /// It becomes two, the second one from this byte of it on, where a checksum unit begins: no device has room for a
     /// copy in one piece.
     Split { at: u32 },
+}
+
+impl Action {
+    /// How the extent is compressed at the place that it gets.
+    pub fn packed(&self) -> Option<&Arc<Packed>> {
+        match self {
+            Self::Copy { packed, .. } | Self::Move { packed, .. } | Self::Promote { packed, .. } => packed.as_ref(),
+            Self::Evict | Self::DropCopy | Self::Split { .. } => None,
+        }
+    }
+    /// The place that it gets turned out to be this one, so many bytes from where it was to be.
+    pub fn land(&mut self, from: u64, at: u64, landed: Option<Arc<Packed>>) {
+        if let Self::Copy { base, packed, .. } | Self::Move { base, packed, .. } | Self::Promote { base, packed, .. } =
+            self
+        {
+            *base = if landed.is_some() { at } else { base.wrapping_add(at).wrapping_sub(from) };
+            *packed = landed;
+        }
+    }
 }
 
 /// What identifies an extent at its place: device slot, run offset, skip, length.
@@ -92,7 +114,7 @@ impl State {
 
     /// True if the extent is still what it was and what is to become of it makes sense.
     pub fn can_place(&mut self, placing: &Placing) -> bool {
-        let Placing { target, was, action } = *placing;
+        let Placing { target, was, ref action } = *placing;
         let volatile = self.space.is_volatile(was.0);
         let is_kept = match target {
             Target::Live { key, .. } => self.containers.get(key.container).is_none_or(Container::is_tracked),
@@ -101,7 +123,8 @@ impl State {
         self.target_mut(target).is_some_and(|ext| {
             let copied = ext.copy != NO_DEVICE;
             identity(ext) == was
-                && match action {
+                && action.packed().is_none_or(|packed| packed.run_len() == ext.hull().len())
+                && match *action {
                     // A copy may take the place of another one, whose device is being emptied.
                     Action::Copy { dev, .. } => ext.copy != dev,
                     Action::Move { .. } => true,
@@ -143,16 +166,26 @@ impl State {
     /// must be raised by the caller.
     pub fn place(&mut self, placing: &Placing, twins: &[ObjectKey], tag: Tag) {
         self.place_one(placing, tag);
+        if placing.action.packed().is_some()
+            && let Some(ext) = self.target_mut(placing.target).cloned()
+            && let Some(place) =
+                if matches!(placing.action, Action::Copy { .. }) { ext.copy_place() } else { Some(ext.place()) }
+        {
+            let hull = ext.hull();
+            self.space.count_packed(place, (hull.begin, hull.end));
+        }
         let Target::Live { offset, .. } = placing.target else { return };
         for key in twins {
             let target = Target::Live { key: *key, offset };
             self.place_one(&Placing { target, ..placing.clone() }, tag);
             let Some(ext) = self.target_mut(target).cloned() else { continue };
             match placing.action {
-                Action::Copy { dev, base } => self.space.shared.touch_place(&ext, dev, base),
-                Action::Move { .. } | Action::Promote { .. } => {
-                    self.space.shared.touch_place(&ext, ext.dev, ext.run_offset);
+                Action::Copy { .. } => {
+                    if let Some(copy) = ext.copy_place() {
+                        self.space.shared.touch_place(&ext, copy);
+                    }
                 }
+                Action::Move { .. } | Action::Promote { .. } => self.space.shared.touch_place(&ext, ext.place()),
                 Action::Evict | Action::DropCopy | Action::Split { .. } => {}
             }
         }
@@ -164,46 +197,51 @@ impl State {
         if !matches!(placing.action, Action::Split { .. }) {
             self.space.discount_copied(&before);
         }
+        self.replace(placing, &before, tag);
+        if !matches!(placing.action, Action::Split { .. })
+            && let Some(after) = self.target_mut(placing.target).cloned()
+        {
+            self.space.count_copied(&after);
+        }
+    }
+
+    fn replace(&mut self, placing: &Placing, before: &Ext, tag: Tag) {
         let Some(ext) = self.target_mut(placing.target) else { return };
-        match placing.action {
-            Action::Copy { dev, base } => {
-                (ext.copy, ext.copy_base) = (dev, base);
-                let after = ext.clone();
-                self.space.count_copied(&after);
-                if before.copy != NO_DEVICE {
-                    self.space.drop_place(&before, before.copy, before.copy_base, tag);
+        match &placing.action {
+            Action::Copy { dev, base, packed } => {
+                *ext = before.with_copy(*dev, *base, packed.clone());
+                if let Some(copy) = before.copy_place() {
+                    self.space.drop_place(before, copy, tag);
                 }
             }
             Action::DropCopy => {
-                (ext.copy, ext.copy_base) = (NO_DEVICE, 0);
-                self.space.drop_place(&before, before.copy, before.copy_base, tag);
+                *ext = before.without_copy();
+                if let Some(copy) = before.copy_place() {
+                    self.space.drop_place(before, copy, tag);
+                }
             }
             Action::Evict => {
                 *ext = before.at_copy();
-                self.space.drop_place(&before, before.dev, before.run_offset, tag);
+                self.space.drop_place(before, before.place(), tag);
             }
-            Action::Move { dev, base } => {
+            Action::Move { dev, base, packed } => {
                 // A copy that it had stays if the new place is volatile; else it goes with the old place.
-                *ext = Ext { copy: dev, copy_base: base, ..before.clone() }.at_copy();
-                self.space.drop_place(&before, before.dev, before.run_offset, tag);
-                if before.copy != NO_DEVICE {
-                    self.space.drop_place(&before, before.copy, before.copy_base, tag);
+                *ext = before.with_copy(*dev, *base, packed.clone()).at_copy();
+                self.space.drop_place(before, before.place(), tag);
+                if let Some(copy) = before.copy_place() {
+                    self.space.drop_place(before, copy, tag);
                 }
             }
-            Action::Promote { dev, base } => {
+            Action::Promote { dev, base, packed } => {
                 // Of two places that it had, the slower one stays the copy.
-                let has_copy = before.copy != NO_DEVICE;
-                let (copy, copy_base) =
-                    if has_copy { (before.copy, before.copy_base) } else { (before.dev, before.run_offset) };
-                *ext = Ext { dev, run_offset: base, copy, copy_base, ..before.clone() }.trimmed();
-                let after = ext.clone();
-                self.space.count_copied(&after);
-                if has_copy {
-                    self.space.drop_place(&before, before.dev, before.run_offset, tag);
+                *ext = before.promoted(*dev, *base, packed.clone());
+                if before.copy != NO_DEVICE {
+                    self.space.drop_place(before, before.place(), tag);
                 }
             }
             // Both parts stay where they are, and touch no unit together.
             Action::Split { at } => {
+                let at = *at;
                 self.extents += u64::from(matches!(placing.target, Target::Live { .. }));
                 match self.home(placing.target) {
                     Some(Home::Map(map, offset)) => map.split_in_two(offset, at),

@@ -8,10 +8,10 @@ use hashbrown::hash_map::Entry;
 use hashbrown::{HashMap, HashSet};
 
 use crate::container::{Containers, Fresh};
-use crate::map::Ext;
+use crate::map::{Ext, Place};
 use crate::objects::{Objects, Presence};
 use crate::persist::{DrainItem, Stage};
-use crate::space::{Bitmap, STAMP_BYTES, Shared, Space, for_places, for_units, unit_at};
+use crate::space::{Bitmap, STAMP_BYTES, Shared, Space, for_places, for_units};
 use crate::state::State;
 use crate::sums::UNIT;
 use crate::undo::Change;
@@ -193,10 +193,10 @@ impl Space {
         }
         let (first, last) = (ext.skip, ext.end() - 1);
         let single = first / UNIT == last / UNIT;
-        for_places(ext, |dev, base| {
+        for_places(ext, |place| {
             let mut count = |at| {
-                if !edges.insert((dev, unit_at(base, at))) {
-                    self.shared.touch_again(dev, unit_at(base, at));
+                if !edges.insert((place.dev, place.unit_at(at))) {
+                    self.shared.touch_again(place.dev, place.unit_at(at));
                 }
             };
             if first_inside || single {
@@ -216,6 +216,7 @@ impl Space {
             slot.map.mark(0, STAMP_BYTES.div_ceil(unit));
             slot.reserved_bytes = 0;
             slot.copied_bytes = 0;
+            (slot.packed_bytes, slot.unpacked_bytes) = (0, 0);
             slot.unsynced = !slot.is_volatile();
         }
     }
@@ -229,11 +230,11 @@ impl Space {
     ) -> std::result::Result<(), &'static str> {
         self.count_copied(ext);
         let mut outcome = Ok(());
-        for_places(ext, |dev, base| {
+        for_places(ext, |place| {
             if outcome.is_ok() {
                 outcome = match family {
-                    None => self.claim_place(ext, dev, base, edges),
-                    Some(family) => self.claim_units(ext, dev, base, family, edges),
+                    None => self.claim_place(ext, place, edges),
+                    Some(family) => self.claim_units(ext, place, family, edges),
                 };
             }
         });
@@ -244,23 +245,22 @@ impl Space {
     fn claim_units(
         &mut self,
         ext: &Ext,
-        dev: u8,
-        base: u64,
+        place: Place<'_>,
         family: ContainerId,
         edges: &mut Edges,
     ) -> std::result::Result<(), &'static str> {
         let hull = ext.hull();
         for at in (hull.begin..hull.end).step_by(UNIT as usize) {
-            let unit = unit_at(base, at);
+            let unit = place.unit_at(at);
             let end = at.saturating_add(UNIT).min(hull.end);
-            match edges.family.entry((dev, unit)) {
+            match edges.family.entry((place.dev, unit)) {
                 Entry::Vacant(entry) => {
                     entry.insert((end - at, family));
-                    self.claim_bytes(dev, base, at, end)?;
+                    self.claim_bytes(place, at, end)?;
                 }
                 Entry::Occupied(entry) if *entry.get() == (end - at, family) => {
                     edges.sharing.insert(family);
-                    self.shared.touch_again(dev, unit);
+                    self.shared.touch_again(place.dev, unit);
                     self.shared.set_everywhere();
                 }
                 Entry::Occupied(_) => return Err("its space on the device belongs to something else too"),
@@ -269,13 +269,7 @@ impl Space {
         Ok(())
     }
 
-    fn claim_place(
-        &mut self,
-        ext: &Ext,
-        dev: u8,
-        base: u64,
-        edges: &mut Edges,
-    ) -> std::result::Result<(), &'static str> {
+    fn claim_place(&mut self, ext: &Ext, place: Place<'_>, edges: &mut Edges) -> std::result::Result<(), &'static str> {
         let hull = ext.hull();
         let (mut begin, mut end) = (hull.begin, hull.end);
         let last_at = ext.end() - 1;
@@ -283,37 +277,42 @@ impl Space {
         let last_inside = ext.ends_inside();
         let single = hull.len() <= UNIT;
         if first_inside || (single && last_inside) {
-            self.claim_edge(ext, dev, base, begin, edges)?;
+            self.claim_edge(ext, place, begin, edges)?;
             begin = begin.saturating_add(UNIT).min(end);
         }
         if last_inside && !single {
             end = last_at & !(UNIT - 1);
-            self.claim_edge(ext, dev, base, end, edges)?;
+            self.claim_edge(ext, place, end, edges)?;
         }
-        if begin < end { self.claim_bytes(dev, base, begin, end) } else { Ok(()) }
+        if begin < end { self.claim_bytes(place, begin, end) } else { Ok(()) }
     }
 
     /// A unit that other extents may touch too.
     fn claim_edge(
         &mut self,
         ext: &Ext,
-        dev: u8,
-        base: u64,
+        place: Place<'_>,
         at: u32,
         edges: &mut Edges,
     ) -> std::result::Result<(), &'static str> {
-        let unit = unit_at(base, at);
-        if edges.seen.insert((dev, unit)) {
-            return self.claim_bytes(dev, base, at, at.saturating_add(UNIT).min(ext.hull().end));
+        let unit = place.unit_at(at);
+        if edges.seen.insert((place.dev, unit)) {
+            return self.claim_bytes(place, at, at.saturating_add(UNIT).min(ext.hull().end));
         }
-        self.shared.touch_again(dev, unit);
+        self.shared.touch_again(place.dev, unit);
         Ok(())
     }
 
-    fn claim_bytes(&mut self, dev: u8, base: u64, begin: u32, end: u32) -> std::result::Result<(), &'static str> {
-        let slot = self.get_mut(dev);
-        let from = base.wrapping_add(u64::from(begin));
-        let to = slot.padded(base.wrapping_add(u64::from(end)));
+    fn claim_bytes(&mut self, place: Place<'_>, begin: u32, end: u32) -> std::result::Result<(), &'static str> {
+        let slot = self.get_mut(place.dev);
+        let (from, to) = (place.unit_at(begin), place.end_at(end));
+        if place
+            .packed()
+            .is_some_and(|packed| !(1u64 << packed.grain_shift()).is_multiple_of(u64::from(slot.unit_bytes)))
+        {
+            return Err("its compressed units begin inside of units of its device");
+        }
+        let to = slot.padded(to);
         let capacity = slot.map.units() * u64::from(slot.unit_bytes);
         if from >= to || to > capacity || !from.is_multiple_of(u64::from(slot.unit_bytes)) {
             return Err("it lies outside of its device");
@@ -321,6 +320,7 @@ impl Space {
         if slot.mark(from, to - from) != 0 {
             return Err("its space on the device belongs to something else too");
         }
+        self.count_packed(place, (begin, end));
         Ok(())
     }
 }

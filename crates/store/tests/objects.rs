@@ -5,6 +5,7 @@ mod world;
 use cenote_device::mem::Keep;
 use cenote_device::object::fake::Trouble;
 use cenote_model::*;
+use cenote_store::Outcome;
 use world::*;
 
 const MIB: u64 = 1 << 20;
@@ -121,4 +122,66 @@ fn a_service_that_was_away_when_the_store_was_opened_comes_back() {
         world.open().unwrap();
         assert_eq!(world.read(key).unwrap()[..101], [vec![8; 100], vec![7]].concat());
     }
+}
+
+#[test]
+fn copies_fill_packs_and_each_job_is_synced_once() {
+    let mut config = memory_and_bucket(48 << 20, 64 << 20);
+    config.devices[1].options.set("pack", "4MiB");
+    let mut world = World::new(&config);
+    let container = world.container("c", Durability::Async);
+    let key = object(container, 1);
+    world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
+    // Jobs to other tiers have 128 KiB here.
+    let chunk: Vec<u8> = (0..1u32 << 18).flat_map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    for n in 0..32 {
+        world.write(key, n << 20, &chunk).unwrap();
+    }
+    world.flush(FlushTarget::Store).unwrap();
+    assert!((8..=12).contains(&packs(&world)), "{} packs for 32 MiB", packs(&world));
+}
+
+#[test]
+fn a_service_that_dawdles_when_a_tier_is_added_holds_nobody_up() {
+    let (mut world, key) = world_with_an_object();
+    let mut spec = memory_and_bucket(1 << 20, 8 << 20).devices.remove(1);
+    (spec.name, spec.path) = ("colder".into(), "bucket/q".into());
+    world.seq += 1;
+    let (session, seq) = (world.session, world.seq);
+    let add = Request::DeviceAdd { spec: spec.clone() };
+    let Outcome::Wait(ticket) = world.engine().handle(session, seq, add.clone()) else { panic!("it was made at once") };
+    let job = world.engine().next_job().expect("a job that makes it");
+    // While that goes on, the engine answers; and knows what is being made.
+    assert!(
+        matches!(world.engine().handle(session, 0, Request::Devices), Outcome::Ready(Response::Devices(all)) if all.len() == 2)
+    );
+    assert!(matches!(
+        world.engine().handle(session, 0, Request::ObjectStat { key }),
+        Outcome::Ready(Response::Stat(_))
+    ));
+    world.seq += 1;
+    let seq = world.seq;
+    let Outcome::Ready(Response::Failed(again)) = world.engine().handle(session, seq, add) else { panic!("twice") };
+    assert_eq!(again.kind(), ErrorKind::Exists);
+    let done = job.run();
+    world.engine().finish_job(done);
+    let answers = world.engine().take_finished();
+    assert!(matches!(answers[..], [(found, Response::Device(_))] if found == ticket), "{answers:?}");
+    // A service that is away: the tier is not there, and its name is free again.
+    (spec.name, spec.path) = ("coldest".into(), "bucket/r".into());
+    world.service.trouble_always(Some(Trouble::Refused(ErrorKind::Io)));
+    for _ in 0..2 {
+        let Response::Failed(error) = world.ask(Request::DeviceAdd { spec: spec.clone() }) else {
+            panic!("it is away")
+        };
+        assert_eq!(error.kind(), ErrorKind::Io);
+    }
+    world.service.trouble_always(None);
+    let Response::Device(_) = world.ask(Request::DeviceAdd { spec }) else { panic!("it is back") };
+    for name in ["coldest", "colder"] {
+        assert_eq!(world.ask(Request::DeviceRemove { name: name.into() }), Response::Done);
+    }
+    world.kill();
+    world.open().unwrap();
+    assert_eq!(world.used().len(), 2);
 }

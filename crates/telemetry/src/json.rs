@@ -23,6 +23,8 @@ pub fn json(store: StoreId, telemetry: &Telemetry) -> Value {
             "capacity_bytes": device.spec.capacity_bytes,
             "used_bytes": device.used_bytes,
             "reserved_bytes": device.reserved_bytes,
+            "packed_bytes": device.packed_bytes,
+            "unpacked_bytes": device.unpacked_bytes,
             "watermark_low_permille": device.spec.watermark_low_permille,
             "watermark_high_permille": device.spec.watermark_high_permille,
             "speed": device.speed.map(|speed| json!({

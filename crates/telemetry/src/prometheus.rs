@@ -71,7 +71,7 @@ impl Text {
 
 fn tiers(text: &mut Text, telemetry: &Telemetry) {
     type Value = fn(&cenote_model::DeviceInfo) -> f64;
-    let gauges: [(&str, &str, Value); 4] = [
+    let gauges: [(&str, &str, Value); 6] = [
         ("cenote_tier_capacity_bytes", "Bytes that the tier may hold.", |d| d.spec.capacity_bytes as f64),
         ("cenote_tier_used_bytes", "Bytes of the tier that hold data.", |d| d.used_bytes as f64),
         (
@@ -82,6 +82,8 @@ fn tiers(text: &mut Text, telemetry: &Telemetry) {
         ("cenote_tier_watermark_high_ratio", "Part of the tier above which data leave it.", |d| {
             f64::from(d.spec.watermark_high_permille) / 1000.0
         }),
+        ("cenote_tier_packed_bytes", "Bytes of the tier that hold compressed data.", |d| d.packed_bytes as f64),
+        ("cenote_tier_unpacked_bytes", "Bytes that these are before compression.", |d| d.unpacked_bytes as f64),
     ];
     for (name, help, value) in gauges {
         text.family(name, "gauge", help);

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use cenote_device::Device;
-use cenote_model::{DeviceId, Extent, SUM_UNIT_SHIFT, Sums};
+use cenote_device::packing::Packer;
+use cenote_model::{DeviceId, Encoding, Extent, Packed, SUM_UNIT_SHIFT, Sums};
 
 const UNIT: u64 = 1 << SUM_UNIT_SHIFT;
 
@@ -44,7 +45,10 @@ pub fn read_extent(device: &Arc<dyn Device>, extent: &Extent) -> Result<Vec<u8>,
     let begin = first * UNIT;
     let end = (skip + len).div_ceil(UNIT).saturating_mul(UNIT).min(run_len);
     let mut bytes = vec![0; (end - begin) as usize];
-    device.read_at(extent.run_offset + begin, &mut bytes).map_err(|e| e.to_string())?;
+    match &extent.encoding {
+        Encoding::Plain => device.read_at(extent.run_offset + begin, &mut bytes).map_err(|e| e.to_string())?,
+        Encoding::Packed(packed) => unpack(device, extent, packed, first as usize, &mut bytes)?,
+    }
     for (n, unit) in bytes.chunks(UNIT as usize).enumerate() {
         let wanted = extent.sums.as_slice()[first as usize + n];
         let found = crc(unit);
@@ -58,4 +62,25 @@ pub fn read_extent(device: &Arc<dyn Device>, extent: &Extent) -> Result<Vec<u8>,
     bytes.drain(..(skip - begin) as usize);
     bytes.truncate(len as usize);
     Ok(bytes)
+}
+
+/// Reads compressed units from `first` on.
+fn unpack(
+    device: &Arc<dyn Device>,
+    extent: &Extent,
+    packed: &Packed,
+    first: usize,
+    bytes: &mut [u8],
+) -> Result<(), String> {
+    if packed.run_len() != extent.run_len {
+        return Err(format!("a run of two lengths: {extent:?}"));
+    }
+    let mut packer = Packer::default();
+    for (unit, plain) in (first..).zip(bytes.chunks_mut(UNIT as usize)) {
+        let mut stored = vec![0; packed.len_of(unit) as usize];
+        let at = extent.run_offset + u64::from(packed.start(unit));
+        device.read_at(at, &mut stored).map_err(|e| e.to_string())?;
+        packer.unpack_unit(packed, unit, &stored, plain).map_err(|e| format!("{e} in unit {unit} of {extent:?}"))?;
+    }
+    Ok(())
 }

@@ -7,9 +7,18 @@ use crate::rng::mix;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct WriteId(pub u64);
 
+impl WriteId {
+    /// Bytes of writes with this bit can be compressed.
+    pub const COMPRESSIBLE: u64 = 1 << 32;
+}
+
 /// The eight bytes at word `index` of the write.
 #[inline]
 fn word(id: WriteId, index: u64) -> [u8; 8] {
+    if id.0 & WriteId::COMPRESSIBLE != 0 {
+        // The id in the high and the position in the low bytes.
+        return ((mix(id.0) & !0xFFFF) | (index & 0xFFFF)).to_le_bytes();
+    }
     // The id in the high and the position in the low half, spread; the low bit is set so that no word is all zeros.
     (mix((id.0 << 40) ^ index.wrapping_mul(0x9E37_79B9_7F4A_7C15)) | 1).to_le_bytes()
 }

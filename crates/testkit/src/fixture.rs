@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use cenote_device::{Devices, FsMetaDir, OpenedDevice, SharedControl, SystemClock, SystemDevices};
 use cenote_model::{
-    ContainerId, ContainerSpec, DeviceId, DeviceKind, DeviceSpec, Durability, FlushTarget, IndexId, IndexKey, NextFrom,
-    ObjectId, ObjectKey, Request, Response, Result as ModelResult, StoreConfig, StoreId, Update,
+    Arrange, ArrangeTarget, ContainerId, ContainerSpec, DeviceId, DeviceKind, DeviceSpec, Durability, Encoding,
+    FlushTarget, IndexId, IndexKey, NextFrom, ObjectId, ObjectKey, Request, Response, Result as ModelResult,
+    StoreConfig, StoreId, Update,
 };
 use cenote_store::{Engine, Outcome, RecoveryReport, Seams, SessionId, SessionInfo, Tuning};
 
@@ -17,6 +18,9 @@ use crate::content::{WriteId, bytes};
 const STORE: StoreId = StoreId(0x0f1e_2d3c_4b5a_6978_8796_a5b4_c3d2_e1f0);
 /// Records in the index of container `first`.
 const RECORDS: u64 = 300;
+/// The container of what is compressed, which stores of earlier versions do not have, and bytes of each of its objects.
+const PACKED: &str = "packed";
+const PACKED_BYTES: usize = 70_000;
 /// Files in the directory of a fixture.
 const META: &str = "store";
 const MEMORY: &str = "memory";
@@ -130,6 +134,14 @@ impl Fixture {
         let extent = write_run(device.as_ref(), run.device, run.offset, &bytes(WriteId(write), 0, len));
         Ok(Update::Write { key, offset, extent: extent.expect("a write") })
     }
+    /// Makes an object, and moves it to the tier that compresses.
+    fn pack(&mut self, key: ObjectKey, number: u64) -> ModelResult<()> {
+        self.apply(vec![Update::ObjectCreate { key, block_shift: 12 }])?;
+        let write = self.staged(key, 0, WriteId::COMPRESSIBLE | number, PACKED_BYTES)?;
+        self.apply(vec![write])?;
+        let what = Arrange::Demote { to: Some("folder".into()) };
+        self.ask(Request::Arrange { target: Box::new(ArrangeTarget::Object(key)), what, dry_run: false }).map(drop)
+    }
     /// The whole object as bytes.
     fn read(&mut self, key: ObjectKey) -> ModelResult<Vec<u8>> {
         let lookup = Request::Lookup { key, offset: 0, len: u64::MAX, limit: u32::MAX };
@@ -169,7 +181,8 @@ pub fn make(dir: &Path) -> ModelResult<()> {
         watermark_low_permille: 700,
         options: cenote_model::TierOptions::default(),
     };
-    let devices = vec![spec("file", DeviceKind::File, 512 << 10), spec("folder", DeviceKind::Directory, 512 << 10)];
+    let mut devices = vec![spec("file", DeviceKind::File, 512 << 10), spec("folder", DeviceKind::Directory, 512 << 10)];
+    devices[1].options.set("compress", "zstd");
     let config = StoreConfig { devices, writers: vec![1001], readers: vec![1002] };
     let mut store = Fixture::of(Engine::create_tuned(seams(dir)?, STORE, &config, tuning())?)?;
     let first = store.container("first", Durability::Async)?;
@@ -195,7 +208,10 @@ pub fn make(dir: &Path) -> ModelResult<()> {
     };
     store.apply((0..RECORDS).map(put).collect())?;
     store.apply(vec![Update::Del { index, key: record(7).0 }])?;
+    let packed = store.container(PACKED, Durability::Sync)?;
+    store.pack(object(packed, 1), 7)?;
     store.ask(Request::Checkpoint)?;
+    store.pack(object(packed, 2), 8)?;
     // From here on it is in the journal. An overwrite beside the old bytes, and a transaction over both containers.
     let over = store.staged(whole, 40_000, 4, 10_000)?;
     let other = object(second, u128::MAX - 5);
@@ -280,8 +296,25 @@ fn contents(store: &mut Fixture) -> Result<(), String> {
     let Response::Records { records, more: false } = store.ask(all).map_err(text)? else {
         return Err("no records".into());
     };
+    packed(store)?;
     let wanted: Vec<_> = (0..=RECORDS).filter(|number| *number != 7).map(record).collect();
     same("records", &records.to_vec(), &wanted)
+}
+
+/// What is compressed, if the version knew how.
+fn packed(store: &mut Fixture) -> Result<(), String> {
+    let text = |error: cenote_model::Error| error.to_string();
+    let Ok((packed, _)) = store.by_label(PACKED) else { return Ok(()) };
+    for number in [7, 8] {
+        let key = object(packed, u128::from(number) - 6);
+        let wanted = bytes(WriteId(WriteId::COMPRESSIBLE | number), 0, PACKED_BYTES);
+        same(PACKED, &store.read(key).map_err(text)?, &wanted)?;
+        let lookup = store.ask(Request::Lookup { key, offset: 0, len: u64::MAX, limit: 9 }).map_err(text)?;
+        let Response::Lookup(lookup) = lookup else { return Err("no extents".into()) };
+        let is_packed = |extent: &cenote_model::Extent| matches!(extent.encoding, Encoding::Packed(_));
+        same("compressed", &lookup.extents.iter().all(|(_, extent)| is_packed(extent)), &true)?;
+    }
+    Ok(())
 }
 
 fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: &T, wanted: &T) -> Result<(), String> {

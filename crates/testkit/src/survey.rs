@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use cenote_model::{
-    ContainerId, ContainerInfo, DeviceId, Extent, IndexId, IndexKey, NextFrom, OBJECT_BYTES_MAX, ObjectId, ObjectKey,
-    Request, Response,
+    ContainerId, ContainerInfo, DeviceId, Encoding, Extent, IndexId, IndexKey, NextFrom, OBJECT_BYTES_MAX, ObjectId,
+    ObjectKey, Request, Response,
 };
 use cenote_store::{Engine, Outcome, SessionId};
 
@@ -25,6 +25,8 @@ pub struct Used {
     pub run_offset: u64,
     /// How long it is.
     pub run_len: u64,
+    /// How long a copy of its checksum units is that is not compressed.
+    pub plain_len: u64,
     /// The container that it is of, or of a snapshot of which it is: these may share bytes.
     pub family: ContainerId,
 }
@@ -48,6 +50,8 @@ pub struct Survey {
     pub used: Vec<Used>,
     /// Why ranges were refused.
     pub refusals: Vec<String>,
+    /// Extents that are compressed where they are read.
+    pub packed: u64,
 }
 
 /// Takes a survey, `page` entries at a time. `Err`: the store answered what it must not.
@@ -200,14 +204,8 @@ impl Surveyor<'_> {
         Ok(found)
     }
     fn piece(&mut self, found: &mut ObservedObject, offset: u64, extent: &Extent) {
-        self.survey.used.push(Used {
-            device: extent.device,
-            offset: extent.device_offset(),
-            len: u64::from(extent.len),
-            run_offset: extent.run_offset,
-            run_len: u64::from(extent.run_len),
-            family: self.family,
-        });
+        self.survey.used.push(self.used(extent));
+        self.survey.packed += u64::from(extent.encoding != Encoding::Plain);
         let bytes = match self.engine.device(extent.device) {
             Some(device) => read_extent(&device, extent),
             None => Err(format!("device {} is not there", extent.device)),
@@ -218,6 +216,26 @@ impl Surveyor<'_> {
                 found.refused.push((offset, offset + u64::from(extent.len)));
                 self.survey.refusals.push(format!("at {offset}: {why}"));
             }
+        }
+    }
+    fn used(&self, extent: &Extent) -> Used {
+        let unit = 1u32 << cenote_model::SUM_UNIT_SHIFT;
+        let (first, end) = (extent.skip / unit, (extent.skip + extent.len).div_ceil(unit));
+        let plain_len = u64::from((end * unit).min(extent.run_len) - first * unit);
+        let (device, family) = (extent.device, self.family);
+        if let Encoding::Packed(packed) = &extent.encoding {
+            let begin = extent.run_offset + u64::from(packed.start(first as usize));
+            let len = u64::from(packed.start(end as usize) - packed.start(first as usize));
+            return Used { device, offset: begin, len, run_offset: begin, run_len: len, plain_len, family };
+        }
+        Used {
+            device,
+            offset: extent.device_offset(),
+            len: u64::from(extent.len),
+            run_offset: extent.run_offset,
+            run_len: u64::from(extent.run_len),
+            plain_len,
+            family,
         }
     }
     fn indices(&mut self, container: ContainerId, found: &mut ObservedContainer) -> Result<(), String> {

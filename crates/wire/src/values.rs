@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cenote_model::{
-    Arrange, ArrangeMove, ArrangeProgress, ArrangeTarget, Arrangement, Check, ContainerId, ContainerInfo,
+    Arrange, ArrangeMove, ArrangeProgress, ArrangeTarget, Arrangement, Check, Codec, ContainerId, ContainerInfo,
     ContainerSpec, DeviceId, DeviceInfo, DeviceKind, DeviceSpec, DeviceState, Durability, Encoding, Error, ErrorKind,
     Explanation, Extent, ExtentWhy, Finding, FlushTarget, IndexId, IndexKey, KeyCode, Lease, Lookup, NextFrom, NodeId,
-    ObjectId, ObjectKey, ObjectStat, PluginState, PolicyState, Records, Request, Response, Result, RuleState, Run,
-    SnapshotInfo, StoreConfig, StoreId, StoreStats, Sums, TierOptions, Touch, Update, VerifyReport,
+    ObjectId, ObjectKey, ObjectStat, Packed, PluginState, PolicyState, Records, Request, Response, Result, RuleState,
+    Run, SnapshotInfo, StoreConfig, StoreId, StoreStats, Sums, TierOptions, Touch, Update, VerifyReport,
 };
 
 use crate::codec::{Input, Wire, malformed, put_bytes, take_bytes, wire_enum, wire_struct};
@@ -51,7 +51,6 @@ macro_rules! wire_code {
         }
     };
 }
-wire_code!(Encoding, "extent encoding", [Plain]);
 wire_code!(Durability, "durability", [Sync, Async, Scratch, Bypass]);
 wire_code!(DeviceKind, "kind of device", [SharedMemory, PersistentMemory, File, Directory, S3, Swift]);
 wire_code!(DeviceState, "state of a device", [Online, Draining, Failed]);
@@ -74,6 +73,31 @@ impl Wire for Sums {
         let bytes = input.bytes(count.saturating_mul(4))?;
         let sums: Arc<[u32]> = bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
         Ok(Self::Many(sums))
+    }
+}
+/// 0, or 1 and how it is compressed: the lengths of the units less one.
+impl Wire for Encoding {
+    const BYTES_MIN: usize = 1;
+    fn put(&self, out: &mut Vec<u8>) {
+        let Self::Packed(packed) = self else { return out.push(0) };
+        out.extend([1, packed.codec() as u8, packed.stride_shift(), packed.grain_shift()]);
+        packed.run_len().put(out);
+        (packed.units() as u32).put(out);
+        (0..packed.units()).for_each(|unit| ((packed.len_of(unit) - 1) as u16).put(out));
+    }
+    fn take(input: &mut Input<'_>) -> Result<Self> {
+        match u8::take(input)? {
+            0 => return Ok(Self::Plain),
+            1 => {}
+            _ => return Err(malformed("unknown extent encoding")),
+        }
+        let codec = Codec::from_code(u8::take(input)?).ok_or_else(|| malformed("unknown codec"))?;
+        let (stride, grain, run_len) = (u8::take(input)?, u8::take(input)?, u32::take(input)?);
+        let count = u32::take(input)? as usize;
+        let lens = input.bytes(count.saturating_mul(2))?;
+        let lens: Vec<u32> = lens.chunks_exact(2).map(|b| u32::from(u16::from_le_bytes([b[0], b[1]])) + 1).collect();
+        let packed = Packed::new(codec, stride, grain, run_len, &lens);
+        packed.map(|packed| Self::Packed(packed.into())).ok_or_else(|| malformed("compressed units that make no sense"))
     }
 }
 wire_struct!(Extent, 29, { node, device, encoding, run_offset, run_len, skip, len, sums });
@@ -104,7 +128,10 @@ impl Wire for TierOptions {
 wire_struct!(DeviceSpec, 25, {
     name, kind, path, capacity_bytes, watermark_high_permille, watermark_low_permille, options,
 });
-wire_struct!(DeviceInfo, 69, { id, spec, state, used_bytes, reserved_bytes, evictable_bytes, unit_bytes, segment_bytes, speed, note });
+wire_struct!(DeviceInfo, 85, {
+    id, spec, state, used_bytes, reserved_bytes, evictable_bytes, unit_bytes, segment_bytes, speed, note, packed_bytes,
+    unpacked_bytes,
+});
 wire_struct!(StoreConfig, 12, { devices, writers, readers });
 
 impl Wire for Error {

@@ -54,13 +54,20 @@ impl Random {
         Extent {
             node: NodeId(self.next() as u16),
             device: DeviceId(self.next() as u16),
-            encoding: Encoding::Plain,
+            encoding: if self.flag() { Encoding::Plain } else { self.packed() },
             run_offset: self.next(),
             run_len: self.next() as u32,
             skip: self.next() as u32,
             len: self.next() as u32,
             sums: Sums::from_slice(&sums),
         }
+    }
+    fn packed(&mut self) -> Encoding {
+        let codec = Codec::ALL[self.below(2) as usize];
+        let lens: Vec<u32> = (0..=self.below(4)).map(|_| 1 + self.below(65_536) as u32).collect();
+        let run_len = (lens.len() as u32) << 16;
+        let packed = Packed::new(codec, self.below(4) as u8, 9 + self.below(8) as u8, run_len, &lens);
+        Encoding::Packed(packed.expect("it makes sense").into())
     }
     fn spec(&mut self) -> ContainerSpec {
         let durability = [Durability::Sync, Durability::Async, Durability::Scratch, Durability::Bypass];
@@ -121,6 +128,8 @@ impl Random {
             segment_bytes: self.next(),
             speed: self.option(Self::speed),
             note: self.text(),
+            packed_bytes: self.next(),
+            unpacked_bytes: self.next(),
         }
     }
     fn figure(&mut self) -> f64 {

@@ -1,5 +1,6 @@
 //! The commands, one file for each group of them, and how they reach the store.
 
+pub mod advise;
 pub mod arrange;
 mod container;
 mod destroy;
@@ -117,5 +118,6 @@ pub fn run(cli: &Cli, out: &mut Out) -> Done {
         Command::Verify { container } => verify::verify(context, container.as_deref()),
         Command::Flush { container } => verify::flush(context, container.as_deref()),
         Command::Checkpoint => verify::checkpoint(context),
+        Command::Advise(args) => advise::advise(context, args),
     }
 }

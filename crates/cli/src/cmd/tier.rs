@@ -100,6 +100,9 @@ pub fn document(device: &DeviceInfo) -> Value {
         "unit_bytes": device.unit_bytes,
         "segment_bytes": device.segment_bytes,
         "note": device.note,
+        "compress": device.spec.options.get("compress"),
+        "packed_bytes": device.packed_bytes,
+        "unpacked_bytes": device.unpacked_bytes,
         "speed": device.speed.map(|speed| json!({
             "read_latency_ns": speed.read_latency_ns,
             "write_latency_ns": speed.write_latency_ns,

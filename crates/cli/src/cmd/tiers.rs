@@ -109,7 +109,11 @@ fn free_bytes(device: &DeviceInfo) -> u64 {
 
 fn notes(device: &DeviceInfo) -> String {
     let path = device.spec.path.display().to_string();
-    [device.note.clone(), path].into_iter().filter(|note| !note.is_empty()).collect::<Vec<_>>().join("; ")
+    [device.note.clone(), device.compression().unwrap_or_default(), path]
+        .into_iter()
+        .filter(|note| !note.is_empty())
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 /// Nanoseconds for people.

@@ -10,9 +10,9 @@ use super::tiers::{rate, time};
 
 const SIZE: (u32, u32) = (1280, 560);
 const MARGIN: u32 = 12;
-const FONT: &str = "sans-serif";
+pub const FONT: &str = "sans-serif";
 /// Of each tier: told apart by those who see no red or green too (Okabe and Ito).
-const COLOURS: [RGBColor; 7] = [
+pub const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),

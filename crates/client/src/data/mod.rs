@@ -3,6 +3,7 @@
 pub(crate) mod arena;
 pub(crate) mod cache;
 pub(crate) mod callbacks;
+mod packed;
 pub(crate) mod pieces;
 pub(crate) mod queue;
 pub(crate) mod read;

@@ -10,6 +10,7 @@ use cenote_model::{Encoding, Error, ErrorKind, Extent, Lookup, Request, Response
 use smallvec::SmallVec;
 
 use super::cache::{ObjectCache, Planned, Version};
+use super::packed;
 use super::pieces::{Part, Place};
 use super::tiering;
 use crate::session::{Attachment, Session};
@@ -214,8 +215,11 @@ fn place_of(session: &Session, extent: &Extent) -> Result<Place> {
     if !session.segments.shape(session, extent.device)?.kind.is_shareable() {
         return Ok(Place::Elsewhere);
     }
-    if extent.encoding != Encoding::Plain || extent.node.0 != 0 {
-        return Err(Error::new(ErrorKind::Unsupported, "an extent").because("it is encoded, or on another node"));
+    if extent.node.0 != 0 {
+        return Err(Error::new(ErrorKind::Unsupported, "an extent").because("it is on another node"));
+    }
+    if extent.encoding != Encoding::Plain {
+        return Ok(Place::File { extent: Arc::new(extent.clone()), skip: 0 });
     }
     let (io, inside) = session.segments.locate(session, extent.device, extent.device_offset()).map_err(|error| {
         let name =
@@ -269,7 +273,7 @@ fn read_file(
     target: &mut [u8],
 ) -> Result<()> {
     let (io, run_inside) = session.segments.locate(session, extent.device, extent.run_offset)?;
-    let damaged = |offset: u64, len: usize, why| damaged(session, object, offset, len, extent, why);
+    let damaged = |offset: u64, len: usize, why: &str| damaged(session, object, offset, len, extent, why);
     let from = extent.skip as usize + skip as usize; // in the run
     let begin = from / SUM_UNIT_BYTES * SUM_UNIT_BYTES;
     let end = (from + target.len()).next_multiple_of(SUM_UNIT_BYTES).min(extent.run_len as usize);
@@ -277,6 +281,17 @@ fn read_file(
         return Err(damaged(offset, target.len(), "its map reaches past the run"));
     }
     let mut sums = extent.sums.as_slice().get(begin / SUM_UNIT_BYTES..).unwrap_or_default().iter();
+    if let Encoding::Packed(packed) = &extent.encoding {
+        if packed.run_len() != extent.run_len {
+            return Err(damaged(offset, target.len(), "its map contradicts itself"));
+        }
+        return packed::read_units(&io, run_inside, packed, &mut sums, from, target).map_err(|(at, len, why)| {
+            let Some(why) = why else {
+                return damaged(offset + at as u64, len, "the bytes do not match their checksum");
+            };
+            if why.kind() == ErrorKind::Corrupt { damaged(offset + at as u64, len, why.cause()) } else { why }
+        });
+    }
     let mut found = Vec::with_capacity(1);
     lane::read_taken(&io, run_inside + begin as u64, end - begin, |piece, at| {
         for (number, unit) in piece.chunks(SUM_UNIT_BYTES).enumerate() {

@@ -10,6 +10,7 @@ mod child;
 mod lives;
 mod moving;
 mod others;
+mod packed;
 mod remember;
 mod tiers;
 mod together;
@@ -55,6 +56,7 @@ const TESTS: &[Test] = &[
     ("moved_while_it_is_used", moving::moved_while_used),
     ("modes_per_call", moving::modes_per_call),
     ("learned_by_the_next_run", moving::learned_by_the_next_run),
+    ("what_is_compressed_is_read_in_parts", packed::read_in_parts),
     ("persistent_memory_without_dax", tiers::persistent_memory),
     ("persistent_memory_cut_short", tiers::persistent_memory_cut_short),
     ("tiers_are_measured_when_asked", tiers::measured_when_asked),

@@ -303,7 +303,7 @@ impl State {
             } else if ext.copy != NO_DEVICE && self.space.is_volatile(ext.dev) {
                 self.space.discount_copied(&ext);
                 self.space.count_given_up(&ext);
-                self.space.drop_place(&ext, ext.dev, ext.run_offset, tag);
+                self.space.drop_place(&ext, ext.place(), tag);
                 kept.push(offset, ext.at_copy());
             } else {
                 kept.push(offset, ext);

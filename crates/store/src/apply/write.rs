@@ -5,8 +5,8 @@ use std::sync::Arc;
 use cenote_model::{Encoding, Extent, KeyCode, OBJECT_BYTES_MAX, ObjectKey, RUN_BYTES_MAX};
 
 use super::{Merged, NO_OBJECT, RangeStep, Refusal, Step, Txn, Written, refuse};
-use crate::map::{Ext, ExtentMap, NO_DEVICE, Pieces, Splits};
-use crate::space::{DeviceSlot, Shared, unit_at};
+use crate::map::{Ext, ExtentMap, NO_DEVICE, Pieces, Run, Splits};
+use crate::space::{DeviceSlot, Shared};
 use crate::state::State;
 use crate::sums::{UNIT, combine};
 
@@ -112,11 +112,11 @@ fn merge_left(map: &mut ExtentMap, from: u64, ext: &Ext, shared: &Shared, segmen
         && left.end() == left.run_len
         && left.born == ext.born
         && left.copy == NO_DEVICE
-        && left.encoding == ext.encoding
+        && left.packed().is_none()
         && fits
         && left.run_offset / segment_bytes == ext.run_offset / segment_bytes
         && (in_last_unit == 0 || in_last_unit + ext.run_len <= UNIT)
-        && !shared.is_shared(left.dev, unit_at(left.run_offset, left.run_len - 1));
+        && !shared.is_shared(left.dev, left.place().unit_at(left.run_len - 1));
     if !merges {
         return None;
     }
@@ -129,14 +129,14 @@ fn merge_left(map: &mut ExtentMap, from: u64, ext: &Ext, shared: &Shared, segmen
             match &mut left.many {
                 None => left.sum = sum,
                 Some(many) => {
-                    if let Some(last) = Arc::make_mut(many).last_mut() {
+                    if let Some(last) = Arc::make_mut(many).sums.last_mut() {
                         *last = sum;
                     }
                 }
             }
         } else {
-            let many = left.many.get_or_insert_with(|| Arc::new(vec![left.sum]));
-            Arc::make_mut(many).extend_from_slice(ext.sums());
+            let many = left.many.get_or_insert_with(|| Arc::new(Run { sums: vec![left.sum], ..Run::default() }));
+            Arc::make_mut(many).sums.extend_from_slice(ext.sums());
             left.sum = 0;
         }
         left.len += ext.len;
@@ -153,7 +153,7 @@ pub(super) fn unmerge(map: &mut ExtentMap, merged: &Merged) {
         if merged.units == 1 {
             (left.sum, left.many) = (merged.last_sum, None);
         } else if let Some(many) = &mut left.many {
-            let sums = Arc::make_mut(many);
+            let sums = &mut Arc::make_mut(many).sums;
             sums.truncate(merged.units as usize);
             if let Some(last) = sums.last_mut() {
                 *last = merged.last_sum;

@@ -1,6 +1,6 @@
 //! Bytes as the state. Nothing in them is trusted.
 
-use cenote_model::{ContainerId, DeviceId, Encoding, IndexId, ObjectId, RUN_BYTES_MAX, Result, StoreId};
+use cenote_model::{ContainerId, DeviceId, IndexId, ObjectId, RUN_BYTES_MAX, Result, StoreId};
 
 use super::{
     HEAD_BYTES, Head, MAGIC, SECTION_CONTAINER, SECTION_END, SECTION_HEAD, SECTION_INDEX, SECTION_META,
@@ -14,6 +14,7 @@ use crate::index::{Index, Key, Record};
 use crate::journal::record::{decode_codes, decode_info, decode_pins, decode_runs, decode_spec};
 use crate::map::{Ext, NO_DEVICE, Pieces};
 use crate::objects::Presence;
+use crate::packing::decode_packed;
 use crate::persist::Cut;
 use crate::session::{Detail, Recorded, Session};
 use crate::state::State;
@@ -330,7 +331,8 @@ impl Reader<'_> {
             return Err(Malformed("an extent on another node"));
         }
         let dev = self.device(from.u16()?)?;
-        if from.u8()? != Encoding::Plain as u8 {
+        let encoding = from.u8()?;
+        if encoding > 3 {
             return Err(Malformed("an unknown encoding"));
         }
         let (run_offset, run_len, skip, len) = (from.u64()?, from.u32()?, from.u32()?, from.u32()?);
@@ -347,6 +349,14 @@ impl Reader<'_> {
         if !fits || count != run_len.div_ceil(UNIT) as usize || offset.checked_add(u64::from(len)).is_none() {
             return Err(Malformed("an extent that contradicts itself"));
         }
+        let mut packed = [None, None];
+        for (bit, packed) in packed.iter_mut().enumerate().filter(|(bit, _)| encoding & 1 << bit != 0) {
+            let found = decode_packed(from)?;
+            if found.run_len() != run_len || (bit == 1 && copy == NO_DEVICE) {
+                return Err(Malformed("a compressed extent that contradicts itself"));
+            }
+            *packed = Some(found);
+        }
         let mut ext = Ext {
             run_offset,
             copy_base,
@@ -358,9 +368,11 @@ impl Reader<'_> {
             born,
             dev,
             copy,
-            encoding: Encoding::Plain,
+            is_packed: false,
+            is_dense: false,
         };
-        ext.set_sums(&sums);
+        let [home, at_copy] = packed;
+        ext.set_run(&sums, home, at_copy);
         Ok((offset, ext))
     }
 

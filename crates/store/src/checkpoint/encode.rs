@@ -11,6 +11,7 @@ use crate::index::RecordRef;
 use crate::journal::record::{encode_codes, encode_info, encode_pins, encode_runs, encode_spec};
 use crate::map::{Ext, NO_DEVICE};
 use crate::objects::Object;
+use crate::packing::encode_packed;
 use crate::session::{Detail, Session};
 use crate::state::State;
 use crate::sums::sum_of;
@@ -241,7 +242,8 @@ impl Writer<'_> {
         self.bytes.put_u64(offset);
         self.bytes.put_u16(0); // node
         self.bytes.put_u16(self.state.space.get(ext.dev).id.0);
-        self.bytes.put_u8(ext.encoding as u8);
+        let packed = [ext.packed(), ext.copy_packed()];
+        self.bytes.put_u8(u8::from(packed[0].is_some()) | u8::from(packed[1].is_some()) << 1);
         self.bytes.put_u64(ext.run_offset);
         self.bytes.put_u32(ext.run_len);
         self.bytes.put_u32(ext.skip);
@@ -252,6 +254,7 @@ impl Writer<'_> {
         self.bytes.put_u64(ext.copy_base);
         self.bytes.put_u32(ext.sums().len() as u32);
         ext.sums().iter().for_each(|sum| self.bytes.put_u32(*sum));
+        packed.into_iter().flatten().for_each(|packed| encode_packed(&mut self.bytes, packed));
     }
 
     fn record(&mut self, record: RecordRef<'_>) {

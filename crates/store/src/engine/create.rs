@@ -132,6 +132,9 @@ impl Engine {
             pace: super::pace::Pace::default(),
             profiles: super::profile::Profiles::default(),
             reopening: super::reopen::Reopening::default(),
+            changes: super::changes::Changes::default(),
+            repacking: super::repack::Repacking::default(),
+            rates: Arc::default(),
         };
         engine.update_clock();
         engine.read_profiles();

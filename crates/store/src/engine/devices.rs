@@ -5,11 +5,13 @@ use std::sync::Arc;
 use cenote_device::{Device, OpenedDevice};
 use cenote_model::{DeviceId, DeviceSpec, DeviceState, Error, ErrorKind, Profile, Response, Result, StoreId};
 
+use super::changes::Change;
 use super::flush::{Wait, Waiter};
 use super::{Engine, failed};
 use crate::map::NO_DEVICE;
 use crate::space::{Bitmap, DEVICES_MAX, DeviceSlot, RetiredQueue, STAMP_BYTES};
-use crate::superblock::{Stamp, Superblock, SuperblockDevice, capacity_max};
+use crate::superblock::{Superblock, SuperblockDevice, capacity_max};
+use crate::work::make_stamped;
 use crate::{Outcome, Seams, SessionId};
 
 /// How long after a start clients repeat what the engine before left unanswered.
@@ -82,6 +84,8 @@ pub(super) fn slot_with(
         speed: None,
         learner: None,
         profile: Profile::default(),
+        packed_bytes: 0,
+        unpacked_bytes: 0,
     }
 }
 
@@ -93,11 +97,10 @@ pub(super) fn make_device(
     spec: &DeviceSpec,
     incarnation: u64,
 ) -> Result<DeviceSlot> {
-    let opened = seams.devices.open(store, id, spec, true)?;
-    let slot = slot_of(id, spec, &opened, incarnation);
-    let stamp = Stamp { store, device: id, incarnation };
-    opened.device.write_at(0, &stamp.encode()).and_then(|()| opened.device.sync())?;
-    Ok(slot)
+    let device = make_stamped(seams.devices.as_ref(), store, id, spec, incarnation)?;
+    let units = (device.unit_bytes().max(1), device.segment_bytes().max(1));
+    let capacity = device.capacity_bytes();
+    Ok(slot_with(id, spec, Some(device), capacity, units, incarnation))
 }
 
 impl Engine {
@@ -109,14 +112,15 @@ impl Engine {
             && self.state.sessions.open.contains_key(&session)
     }
 
-    pub(super) fn device_add(&mut self, session: SessionId, spec: &DeviceSpec) -> Result<Response> {
+    pub(super) fn device_add(&mut self, session: SessionId, spec: &DeviceSpec) -> Result<Outcome> {
         if self.may_be_again(session)
             && let Some(slot) = self.state.space.present().find(|slot| slot.spec == *spec)
         {
-            return Ok(Response::Device(slot.id));
+            return Ok(Outcome::Ready(Response::Device(slot.id)));
         }
-        check_spec(spec, self.state.space.present().map(|slot| slot.spec.name.as_str()))?;
-        if self.state.space.slots.len() >= DEVICES_MAX {
+        let present = self.state.space.present().map(|slot| slot.spec.name.as_str());
+        check_spec(spec, present.chain(self.changes.names()))?;
+        if self.state.space.slots.len() + self.changes.names().count() >= DEVICES_MAX {
             return Err(Error::new(ErrorKind::LimitExceeded, format!("device `{}`", spec.name))
                 .because(format!("a store has had at most {DEVICES_MAX} devices in its life"))
                 .try_next("make a new store"));
@@ -124,17 +128,15 @@ impl Engine {
         let last = self.state.space.slots.iter().map(|slot| slot.id.0).max().unwrap_or(0);
         let id = DeviceId(last.max(self.device_id_burnt) + 1);
         let incarnation = self.seams.clock.unix_ms().wrapping_mul(1 << 16) | u64::from(id.0);
-        let slot = make_device(&self.seams, self.id, id, spec, incarnation)?;
-        self.state.space.slots.push(slot);
-        let changed = self.change_superblock(|engine| drop(engine.state.space.slots.pop()));
-        let Err((error, taken_back)) = changed else { return Ok(Response::Device(id)) };
-        if taken_back {
-            let _ = self.seams.devices.remove(self.id, id, spec); // as if it had never been asked for
-        } else {
-            // The next opening may find the device in the superblock, and then it must be there.
-            self.device_id_burnt = id.0;
-        }
-        Err(error)
+        self.device_id_burnt = id.0;
+        Ok(self.change(Change { ticket: None, id, spec: spec.clone(), incarnation: Some(incarnation) }))
+    }
+
+    /// Queues a change that the one who asks waits for.
+    fn change(&mut self, change: Change) -> Outcome {
+        let ticket = self.ticket();
+        self.changes.push(Change { ticket: Some(ticket), ..change });
+        Outcome::Wait(ticket)
     }
 
     pub(super) fn device_drain(&mut self, name: &str) -> Outcome {
@@ -155,10 +157,10 @@ impl Engine {
         Outcome::Wait(ticket)
     }
 
-    pub(super) fn device_remove(&mut self, session: SessionId, name: &str) -> Result<Response> {
+    pub(super) fn device_remove(&mut self, session: SessionId, name: &str) -> Result<Outcome> {
         let was_removed = self.state.space.slots.iter().any(|slot| slot.removed && slot.spec.name == name);
         let dev = match self.named(name) {
-            Err(_) if was_removed && self.may_be_again(session) => return Ok(Response::Done),
+            Err(_) if was_removed && self.may_be_again(session) => return Ok(Outcome::Ready(Response::Done)),
             found => found?,
         };
         self.release_space();
@@ -194,8 +196,7 @@ impl Engine {
             return Err(error);
         }
         self.state.space.get_mut(dev).device = None;
-        self.seams.devices.remove(self.id, id, &spec)?;
-        Ok(Response::Done)
+        Ok(self.change(Change { ticket: None, id, spec, incarnation: None }))
     }
 
     pub(super) fn named(&self, name: &str) -> Result<u8> {
@@ -209,7 +210,7 @@ impl Engine {
 
     /// Writes the superblock. If that fails it may be on media all the same, so `undo` is done and it is written as it
     /// was; with the error comes whether that succeeded.
-    fn change_superblock(&mut self, undo: impl FnOnce(&mut Self)) -> std::result::Result<(), (Error, bool)> {
+    pub(super) fn change_superblock(&mut self, undo: impl FnOnce(&mut Self)) -> std::result::Result<(), (Error, bool)> {
         let Err(error) = self.write_superblock() else { return Ok(()) };
         undo(self);
         Err((error, self.write_superblock().is_ok()))

@@ -8,10 +8,11 @@ use cenote_policy::{Candidate, excess_bytes, plan_drain};
 use super::Engine;
 use super::flush::Wait;
 use super::jobs::{CopyPart, What};
+use crate::copying::{Copy, Piece};
 use crate::map::{Ext, NO_DEVICE};
 use crate::objects::Presence;
 use crate::placing::{Action, Placing, Target, identity};
-use crate::work::{Copy, Job, Work};
+use crate::work::{Job, Work};
 
 /// Objects looked at in one tick.
 const SAMPLE_OBJECTS: u32 = 4096;
@@ -173,6 +174,7 @@ impl Engine {
         }
         let mut batch: Vec<(Target, Ext)> = Vec::new();
         let mut bytes = 0;
+        let bytes_max = self.cut_job_bytes();
         let mut from = None;
         while let Some((target, dev)) = self.drain.queue.pop() {
             let Some(ext) = self.state.target_mut(target).cloned() else { continue };
@@ -193,7 +195,7 @@ impl Engine {
             from = Some((dev, durability));
             bytes += u64::from(ext.len);
             batch.push((target, ext));
-            if bytes >= self.settings.copy_bytes || batch.len() >= 1024 {
+            if bytes >= bytes_max || batch.len() >= 1024 {
                 break;
             }
         }
@@ -239,10 +241,15 @@ impl Engine {
             };
             let base = at.wrapping_sub(u64::from(hull.begin));
             // What leaves may be the copy alone: then the copy is made anew.
-            let action = if ext.dev == leaving { Action::Move { dev, base } } else { Action::Copy { dev, base } };
+            let packed = None;
+            let action = if ext.dev == leaving {
+                Action::Move { dev, base, packed }
+            } else {
+                Action::Copy { dev, base, packed }
+            };
             let placing = Placing { target: *target, was: identity(ext), action };
             parts.push(CopyPart { placing, reserved: (dev, at, padded), again: None });
-            work.push((part, at));
+            work.push(Piece { part, at, like: None });
         }
         if parts.is_empty() {
             let name = self.state.space.get(leaving).spec.name.clone();
@@ -255,10 +262,8 @@ impl Engine {
         self.drain.moves_in_flight += 1;
         let slot = self.state.space.get(dev);
         let syncs = (!slot.is_volatile()).then(|| Arc::clone(&slot.syncs));
-        Some(self.start(
-            What::Move { parts, leaving },
-            Work::Copy(Copy { parts: work, target: device, syncs, read_back: false }),
-        ))
+        let copy = Copy { pieces: work, target: device, syncs, packing: self.packing_for(dev), read_back: false };
+        Some(self.start(What::Move { parts, leaving }, Work::Copy(copy)))
     }
 
     /// Moves cannot go on: whoever waits for a device to be emptied is told, and it is tried again later.

@@ -4,7 +4,7 @@ use cenote_model::{Durability, Explanation, ExtentWhy, ObjectKey, Result};
 
 use super::Engine;
 use crate::container::Container;
-use crate::map::{Ext, NO_DEVICE};
+use crate::map::{Ext, NO_DEVICE, Place};
 
 const RANGES_MAX: usize = 10_000;
 
@@ -24,7 +24,7 @@ impl Engine {
             .take(RANGES_MAX)
             .map(|(offset, ext)| {
                 let device = self.state.space.get(ext.dev);
-                let why = self.why(container, ext) + &self.pin_words(key, offset, ext);
+                let why = self.why(container, ext) + &self.compressed(ext) + &self.pin_words(key, offset, ext);
                 ExtentWhy { offset, extent: ext.to_model(device.id), device: device.spec.name.clone(), why }
             })
             .collect();
@@ -66,6 +66,19 @@ impl Engine {
             notes.push(format!("only the first {RANGES_MAX} of {} ranges are listed", stat.extents));
         }
         Ok(Explanation { stat, ranges, notes })
+    }
+
+    /// How an extent's places are compressed, in words.
+    fn compressed(&self, ext: &Ext) -> String {
+        let hull = ext.hull();
+        let about = |place: Place<'_>| {
+            let packed = place.packed()?;
+            let (plain, stored) = (hull.len(), place.end_at(hull.end) - place.unit_at(hull.begin));
+            let name = &self.state.space.get(place.dev).spec.name;
+            let gain = f64::from(plain) / stored.max(1) as f64;
+            Some(format!("; {plain} bytes in {stored} on `{name}` ({gain:.1}x), by {}", packed.describe()))
+        };
+        [Some(ext.place()), ext.copy_place()].into_iter().flatten().filter_map(about).collect()
     }
 
     fn why(&self, container: &Container, ext: &Ext) -> String {

@@ -7,12 +7,13 @@ use cenote_model::{Error, ErrorKind, Result};
 
 use super::Engine;
 use super::jobs::{CopyPart, What};
+use crate::copying::{Copied, CopyFailure};
 use crate::journal::record::{Placed, encode_places};
 use crate::journal::{Kind, file_name};
 use crate::persist::{DrainItem, Stage};
 use crate::placing::{Action, Placing, Target};
 use crate::syncs::Log;
-use crate::work::{CopyFailure, Done, JobDone};
+use crate::work::{Done, JobDone};
 
 /// What copies are made for.
 #[derive(Clone, Copy)]
@@ -60,9 +61,14 @@ impl Engine {
                 let error = self.finish_copy(Purpose::Relocate, parts, results);
                 self.relocations_over(&relocations, began_ns, error.as_ref());
             }
+            (What::Repack { parts }, Done::Copy(results, sync_failed)) => {
+                self.look_at_target(sync_failed, &parts);
+                self.finish_repack(parts, results);
+            }
             (What::MakeLog { sequence }, Done::MakeLog(result)) => self.finish_make_log(sequence, result),
             (What::Checkpoint, Done::WriteCheckpoint(result)) => self.finish_checkpoint(result),
             (What::Reopen { dev }, Done::Reopen(result)) => self.finish_reopen(dev, result),
+            (What::Change(change), Done::Change(result)) => self.finish_change(*change, result),
             (What::Check(slice), Done::Check(results)) => self.finish_check(slice, results),
             (What::Rescue(rescue), Done::Check(results)) => self.finish_rescue(rescue, results),
             _ => {}
@@ -137,13 +143,14 @@ impl Engine {
         }
     }
 
+    /// What was copied on nobody's account is where it was to be.
+    pub(super) fn finish_relocation(&mut self, parts: Vec<CopyPart>, results: Vec<Copied>) {
+        self.finish_copy(Purpose::Relocate, parts, results);
+    }
+
     /// Gives what went wrong, if something did.
-    fn finish_copy(
-        &mut self,
-        purpose: Purpose,
-        parts: Vec<CopyPart>,
-        results: Vec<std::result::Result<(), CopyFailure>>,
-    ) -> Option<Error> {
+    fn finish_copy(&mut self, purpose: Purpose, mut parts: Vec<CopyPart>, results: Vec<Copied>) -> Option<Error> {
+        self.settle_room(&mut parts, &results);
         let cut = if let Purpose::Cut(cut) = purpose { Some(cut) } else { None };
         // Now, not when the job began: a sync that began in between does not cover it.
         for part in &parts {
@@ -158,19 +165,20 @@ impl Engine {
         let mut failure = None;
         for (part, result) in parts.into_iter().zip(results) {
             match result {
-                Ok(()) if targets.contains(&part.placing.target) => self.give_back(&part),
-                Ok(()) if !bytes.insert(part.placing.was) => {
+                Ok(_) if targets.contains(&part.placing.target) => self.give_back(&part),
+                Ok(_) if !bytes.insert(part.placing.was) => {
                     self.give_back(&part);
                     self.again(cut, &part);
                 }
-                Ok(()) if self.is_same_object(&part) && self.state.can_place(&part.placing) => {
+                Ok(_) if self.is_same_object(&part) && self.state.can_place(&part.placing) => {
                     targets.insert(part.placing.target);
                     good.push(part);
                 }
-                Ok(()) => {
+                Ok(_) => {
                     self.give_back(&part);
                     self.again(cut, &part); // it changed meanwhile: look again
                 }
+                Err(CopyFailure::NoSmaller) => self.give_back(&part),
                 Err(CopyFailure::Source(_)) if !matches!(part.placing.target, Target::Live { .. }) => {
                     // Overwritten since, and not to be read: a later cut does not need it.
                     self.give_back(&part);
@@ -226,7 +234,51 @@ impl Engine {
 
     fn give_back(&mut self, part: &CopyPart) {
         let (dev, offset, bytes) = part.reserved;
-        self.state.space.get_mut(dev).give_back(offset, bytes);
+        if bytes > 0 {
+            self.state.space.get_mut(dev).give_back(offset, bytes);
+        }
+    }
+
+    /// What was compressed took less room than was reserved, and parts moved up: each part has what it took from now on,
+    /// and the rest is given back.
+    fn settle_room(&mut self, parts: &mut [CopyPart], results: &[Copied]) {
+        let lands = |(part, result): (&CopyPart, &Copied)| match result {
+            Ok(landed) => landed.packed.is_none() && landed.at == part.reserved.1,
+            Err(_) => true,
+        };
+        if parts.iter().zip(results).all(lands) {
+            return;
+        }
+        let Some(dev) = parts.first().map(|part| part.reserved.0) else { return };
+        let mut rooms: Vec<(u64, u64)> = Vec::new();
+        let mut taken: Vec<(u64, u64)> = Vec::new();
+        for (part, result) in parts.iter_mut().zip(results) {
+            let (_, from, bytes) = part.reserved;
+            match rooms.last_mut().filter(|(_, end)| *end == from) {
+                Some((_, end)) => *end += bytes,
+                None => rooms.push((from, from + bytes)),
+            }
+            part.reserved = (dev, 0, 0);
+            if let Ok(landed) = result {
+                let took = landed.packed.as_ref().map_or(bytes, |packed| u64::from(packed.stored_bytes()));
+                part.reserved = (dev, landed.at, took);
+                part.placing.action.land(from, landed.at, landed.packed.clone());
+                taken.push((landed.at, landed.at + took));
+            }
+        }
+        taken.sort_unstable();
+        for (begin, end) in rooms {
+            let mut at = begin;
+            for (from, to) in taken.iter().filter(|(from, _)| (begin..end).contains(from)) {
+                if *from > at {
+                    self.state.space.get_mut(dev).give_back(at, from - at);
+                }
+                at = *to;
+            }
+            if end > at {
+                self.state.space.get_mut(dev).give_back(at, end - at);
+            }
+        }
     }
 
     fn again(&mut self, cut: Option<u64>, part: &CopyPart) {
@@ -239,6 +291,7 @@ impl Engine {
     fn copy_failed(&mut self, part: &CopyPart, failure: CopyFailure) -> Error {
         let subject = self.subject(part.placing.target, part.placing.was.3);
         match failure {
+            CopyFailure::NoSmaller => Error::new(ErrorKind::Internal, subject).because("it was not to be compressed"),
             CopyFailure::Source(error) => {
                 if error.kind() != ErrorKind::Corrupt {
                     self.note_trouble(part.placing.was.0, &error);

@@ -3,13 +3,20 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use cenote_model::ContainerId;
+use cenote_model::{ContainerId, Speed};
 
 use super::Engine;
 use crate::journal::file_name;
+use crate::packing::Packing;
 use crate::persist::{Cut, DrainItem, Stage};
 use crate::placing::{Identity, Placing};
+use crate::sums::UNIT;
 use crate::work::{Job, Work};
+
+/// Bytes of a pack of a tier in an object service that says nothing else.
+const PACK_BYTES: u64 = 16 << 20;
+/// Larger packs are filled by several jobs: what one of them takes is lost if it fails.
+const PACK_JOB_BYTES_MAX: u64 = 64 << 20;
 
 /// Jobs under way.
 #[derive(Default)]
@@ -51,6 +58,10 @@ pub(super) enum What {
         relocations: Vec<super::tiering::Relocation>,
         began_ns: u64,
     },
+    /// What is compressed where it is.
+    Repack {
+        parts: Vec<CopyPart>,
+    },
     /// What is written again in place for a cut.
     Rewrite {
         cut: u64,
@@ -68,6 +79,8 @@ pub(super) enum What {
     Check(super::verify::Slice),
     /// Copies are looked at, since what they are copies of cannot be read.
     Rescue(super::tiering::Rescue),
+    /// A device is made or forgotten.
+    Change(Box<super::changes::Change>),
 }
 
 pub(super) struct CopyPart {
@@ -107,8 +120,45 @@ impl Engine {
             .or_else(|| self.next_move())
             .or_else(|| self.next_checkpoint())
             .or_else(|| self.next_log())
+            .or_else(|| self.next_change())
             .or_else(|| self.next_check())
             .or_else(|| self.next_reopen())
+            .or_else(|| self.next_repack())
+    }
+
+    /// Bytes of one job that copies to a device: each is synced by itself to an object service, so that it should fill a
+    /// pack.
+    pub(super) fn job_bytes(&self, dev: u8) -> u64 {
+        let slot = self.state.space.get(dev);
+        if !slot.forgets_unsynced() {
+            return self.settings.copy_bytes;
+        }
+        let pack = slot.spec.options.get("pack").and_then(|text| cenote_model::size::parse(text).ok());
+        let pack = pack.unwrap_or(PACK_BYTES).min(PACK_JOB_BYTES_MAX);
+        // What is compressed takes more to fill it.
+        let times = slot.unpacked_bytes.checked_div(slot.packed_bytes).unwrap_or(1).clamp(1, 4);
+        self.settings.copy_bytes.max(pack * times)
+    }
+
+    /// The same for the copies of a cut, as long as their device is not known.
+    pub(super) fn cut_job_bytes(&self) -> u64 {
+        let dev = self.device_for(self.settings.copy_bytes, None, &[]);
+        dev.map_or(self.settings.copy_bytes, |dev| self.job_bytes(dev))
+    }
+
+    /// What a copy to a device needs to know in order to compress; `None` if it does not.
+    pub(super) fn packing_for(&self, dev: u8) -> Option<Packing> {
+        let slot = self.state.space.get(dev);
+        let fits = slot.unit_bytes.is_power_of_two() && slot.unit_bytes <= UNIT;
+        let wanted = slot.compresses().filter(|_| fits)?;
+        Some(Packing {
+            wanted,
+            speed: slot.speed.unwrap_or_else(|| Speed::usual(slot.spec.kind)),
+            grain_bytes: slot.unit_bytes,
+            segment_bytes: slot.segment_bytes,
+            only_smaller: false,
+            rates: Arc::clone(&self.rates),
+        })
     }
 
     pub(super) fn start(&mut self, what: What, work: Work) -> Job {

@@ -1,6 +1,7 @@
 //! The engine: requests in, answers and jobs out.
 
 mod apply;
+mod changes;
 mod checkpoint;
 mod create;
 mod destroy;
@@ -17,6 +18,7 @@ mod persist;
 mod profile;
 mod read;
 mod reopen;
+mod repack;
 mod rewrite;
 mod session;
 mod snapshot;
@@ -82,6 +84,10 @@ pub struct Engine {
     sweep: telemetry::Sweep,
     tiering: tiering::Tiering,
     reopening: reopen::Reopening,
+    changes: changes::Changes,
+    repacking: repack::Repacking,
+    /// How long compressing takes.
+    rates: Arc<crate::packing::Rates>,
 }
 
 impl Engine {
@@ -149,9 +155,9 @@ impl Engine {
                 Outcome::Ready(Response::Done)
             }
             Request::Arrange { target, what, dry_run } => self.arrange(&target, what, dry_run),
-            Request::DeviceAdd { spec } => ready(self.device_add(session, &spec)),
+            Request::DeviceAdd { spec } => self.device_add(session, &spec).unwrap_or_else(failed),
             Request::DeviceDrain { name } => self.device_drain(&name),
-            Request::DeviceRemove { name } => ready(self.device_remove(session, &name)),
+            Request::DeviceRemove { name } => self.device_remove(session, &name).unwrap_or_else(failed),
             Request::Habit { container, program } => ready(Ok(self.habit(container, &program))),
             Request::HabitLearned { container, program, learned } => {
                 ready(self.learn_habit(container, program, learned))

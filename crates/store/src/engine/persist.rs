@@ -9,6 +9,7 @@ use cenote_policy::{PlaceRequest, place, place_copy};
 use super::Engine;
 use super::jobs::{CopyPart, What};
 use crate::codec::Encode;
+use crate::copying::{Copy, Part, Piece};
 use crate::journal::Kind;
 use crate::journal::record::encode_cut;
 use crate::map::Ext;
@@ -17,7 +18,7 @@ use crate::persist::{Cut, DrainItem, Stage};
 use crate::placing::{Action, Placing, Target, identity};
 use crate::sums::UNIT;
 use crate::undo::Change;
-use crate::work::{Copy, Job, Part, Work};
+use crate::work::{Job, Work};
 
 /// So often a cut without room is renewed at double the interval of the time before.
 const RENEWALS_QUICK: u32 = 5;
@@ -264,19 +265,20 @@ impl Engine {
     fn gather(&mut self, id: u64) -> Vec<Source> {
         let mut sources = Vec::new();
         let mut bytes = 0;
+        let bytes_max = self.cut_job_bytes();
         let Some(cut) = self.state.cuts.pending.get_mut(&id) else { return sources };
         let epoch = cut.epoch;
         let mut queue = std::mem::take(&mut cut.queue);
         let mut looked = 0;
         let shares = !self.state.containers.has_no_snapshots();
-        while bytes < self.settings.copy_bytes && sources.len() < PARTS_MAX && looked < 16 * PARTS_MAX {
+        while bytes < bytes_max && sources.len() < PARTS_MAX && looked < 16 * PARTS_MAX {
             let Some(item) = queue.pop_front() else { break };
             looked += 1;
             match item {
                 DrainItem::Fresh(mut fresh) => {
                     let room = PARTS_MAX - sources.len();
                     let before = sources.len();
-                    if let Some(from) = self.gather_fresh(fresh, epoch, room, &mut bytes, &mut sources) {
+                    if let Some(from) = self.gather_fresh(fresh, epoch, (room, bytes_max), &mut bytes, &mut sources) {
                         fresh.len -= from - fresh.offset;
                         fresh.offset = from;
                         queue.push_front(DrainItem::Fresh(fresh));
@@ -315,7 +317,7 @@ impl Engine {
         &self,
         fresh: crate::container::Fresh,
         cut_epoch: u64,
-        room: usize,
+        (room, bytes_max): (usize, u64),
         bytes: &mut u64,
         sources: &mut Vec<Source>,
     ) -> Option<u64> {
@@ -340,7 +342,7 @@ impl Engine {
         };
         let key = self.state.key_of(fresh.slot);
         for (taken, (at, ext)) in object.map.overlapping(fresh.offset, fresh.offset + fresh.len).enumerate() {
-            if taken >= room || *bytes >= self.settings.copy_bytes {
+            if taken >= room || *bytes >= bytes_max {
                 return Some(at.max(fresh.offset));
             }
             if !self.state.space.at_risk(ext) || ext.born >= container.cuts {
@@ -377,11 +379,11 @@ impl Engine {
                 self.cut_failed(cut, &error);
                 continue;
             };
-            let action = Action::Copy { dev, base: at.wrapping_sub(u64::from(hull.begin)) };
+            let action = Action::Copy { dev, base: at.wrapping_sub(u64::from(hull.begin)), packed: None };
             let placing = Placing { target: source.target, was: identity(&source.ext), action };
             self.charge(source.ext.dev, dev, u64::from(hull.len()));
             parts.push(CopyPart { placing, reserved: (dev, at, padded), again: Some(source.again) });
-            work.push((part, at));
+            work.push(Piece { part, at, like: None });
         }
         if parts.is_empty() {
             return None;
@@ -390,19 +392,20 @@ impl Engine {
             cut.in_flight += 1;
         }
         let syncs = self.state.space.get(dev).forgets_unsynced().then(|| Arc::clone(&self.state.space.get(dev).syncs));
-        let work = Work::Copy(Copy { parts: work, target, syncs, read_back: false });
+        let work = Work::Copy(Copy { pieces: work, target, syncs, packing: self.packing_for(dev), read_back: false });
         Some(self.start(What::Copy { cut, parts }, work))
     }
 
     /// The bytes of an extent, in whole checksum units.
     pub(super) fn part_of(&self, ext: &Ext) -> Option<Part> {
         let device: Arc<dyn Device> = self.state.space.get(ext.dev).device.clone()?;
-        let hull = ext.hull();
+        let seen = ext.trimmed();
         Some(Part {
             device,
-            offset: ext.run_offset.wrapping_add(u64::from(hull.begin)),
-            len: hull.len(),
-            sums: ext.hull_sums(hull).to_vec(),
+            offset: seen.run_offset,
+            len: seen.run_len,
+            sums: seen.sums().to_vec(),
+            packed: seen.packed().cloned(),
         })
     }
 
@@ -436,7 +439,7 @@ impl Engine {
     }
 
     /// Where placement would put so many bytes, if not on the `refused` devices.
-    fn device_for(
+    pub(super) fn device_for(
         &self,
         bytes: u64,
         moving: Option<(cenote_model::Durability, DeviceId)>,
@@ -498,7 +501,7 @@ impl Engine {
         slot.is_some_and(|slot| self.state.space.get(slot).state == cenote_model::DeviceState::Draining)
     }
 
-    fn take_each(&mut self, dev: u8, lens: &[u32]) -> Vec<u64> {
+    pub(super) fn take_each(&mut self, dev: u8, lens: &[u32]) -> Vec<u64> {
         let slot = self.state.space.get_mut(dev);
         let padded: Vec<u64> = lens.iter().map(|len| slot.padded(u64::from(*len))).collect();
         let total: u64 = padded.iter().sum();

@@ -11,12 +11,13 @@ use cenote_model::{ContainerId, Error, ErrorKind};
 use super::Engine;
 use super::jobs::What;
 use crate::container::Container;
+use crate::copying::{Copied, Copy, CopyFailure, Piece};
 use crate::map::{Ext, NO_DEVICE};
 use crate::persist::{Cut, Stage};
 use crate::placing::Target;
 use crate::state::State;
 use crate::undo::Change;
-use crate::work::{Copy, CopyFailure, Job, Work};
+use crate::work::{Job, Work};
 
 /// Extents in one job.
 const PARTS_MAX: usize = 1024;
@@ -47,14 +48,9 @@ pub(super) struct Suspect {
 impl Suspect {
     /// `None`: the extent has no place on the device.
     fn of(target: Target, ext: &Ext, dev: u8) -> Option<Self> {
-        let base = match (ext.dev == dev, ext.copy == dev) {
-            (true, _) => ext.run_offset,
-            (_, true) => ext.copy_base,
-            _ => return None,
-        };
+        let place = if ext.dev == dev { ext.place() } else { ext.copy_place().filter(|copy| copy.dev == dev)? };
         let hull = ext.hull();
-        let at = |offset: u32| base.wrapping_add(u64::from(offset));
-        Some(Self { target, dev, begin: at(hull.begin), end: at(hull.end) })
+        Some(Self { target, dev, begin: place.unit_at(hull.begin), end: place.end_at(hull.end) })
     }
     fn place(&self) -> (u8, u64, u64) {
         (self.dev, self.begin, self.end)
@@ -220,7 +216,10 @@ impl Engine {
                 return self.cannot_rewrite(cut, container, rest, ext.dev);
             };
             bytes += u64::from(part.len);
-            parts.push((part, suspect.begin));
+            // As it was: what is written again in place must have the same bytes in the same units.
+            let seen = ext.trimmed();
+            let like = if seen.dev == target_dev { seen.packed() } else { seen.copy_packed() };
+            parts.push(Piece { part, at: suspect.begin, like: like.cloned() });
             targets.push(*suspect);
         }
         if parts.is_empty() {
@@ -231,7 +230,8 @@ impl Engine {
                 None
             };
         }
-        let work = Work::Copy(Copy { parts, target: Arc::clone(&target), syncs: None, read_back: false });
+        let target = Arc::clone(&target);
+        let work = Work::Copy(Copy { pieces: parts, target, syncs: None, packing: None, read_back: false });
         Some(self.start(What::Rewrite { cut, container, targets }, work))
     }
 
@@ -264,7 +264,7 @@ impl Engine {
         cut: u64,
         container: ContainerId,
         targets: Vec<Suspect>,
-        results: Vec<std::result::Result<(), CopyFailure>>,
+        results: Vec<Copied>,
     ) {
         let mut failure = None;
         for (suspect, result) in targets.into_iter().zip(results) {
@@ -292,7 +292,7 @@ impl Engine {
             }
             let subject = self.subject(target, ext.len);
             let device = self.state.space.get(dev).spec.name.clone();
-            let (CopyFailure::Source(error) | CopyFailure::Target(error)) = what;
+            let (CopyFailure::Source(error) | CopyFailure::Target(error)) = what else { continue };
             failure = Some(
                 Error::new(error.kind(), subject)
                     .because(format!("writing it again to `{device}`, a sync of which failed: {}", error.cause()))

@@ -8,10 +8,11 @@ use super::flush::{Wait, Waiter};
 use super::jobs::What;
 use super::{Engine, failed};
 use crate::Outcome;
+use crate::copying::Part;
 use crate::map::{Ext, NO_DEVICE};
 use crate::objects::Presence;
 use crate::placing::{Identity, Target, identity};
-use crate::work::{Job, Part, Work};
+use crate::work::{Job, Work};
 
 const SLICE_BYTES: u64 = 8 << 20;
 const SLICE_PARTS: usize = 512;

@@ -1,11 +1,14 @@
 //! The payloads of records.
 
-use cenote_model::{ContainerId, DeviceId, KeyCode, Run, Update};
+use std::sync::Arc;
+
+use cenote_model::{ContainerId, DeviceId, KeyCode, Packed, Run, Update};
 
 use super::update::decode_object;
 pub(crate) use super::update::{decode_spec, decode_update, encode_spec, encode_update};
 use super::{Draft, Kind};
 use crate::codec::{Decoded, Decoder, Encode, Malformed};
+use crate::packing::{decode_packed, encode_packed};
 use crate::pins::PinChange;
 use crate::placing::{Action, Placing, Target};
 use crate::session::Detail;
@@ -66,33 +69,39 @@ pub(crate) enum Entry {
 pub(crate) struct Placed {
     pub target: Target,
     pub was: (DeviceId, u64, u32, u32),
-    /// 1 copy, 2 move, 3 evict, 4 split at byte `base`, 5 promote, 6 give up the copy.
+    /// 1 copy, 2 move, 3 evict, 4 split at byte `base`, 5 promote, 6 give up the copy; [`PACKED`] more if it is compressed there.
     pub action: u8,
     pub device: DeviceId,
     pub base: u64,
+    pub packed: Option<Arc<Packed>>,
 }
+
+/// Added to the number of an action whose place is compressed.
+const PACKED: u8 = 16;
 
 impl Placed {
     pub fn new(placing: &Placing, id_of: impl Fn(u8) -> DeviceId) -> Self {
         let (dev, run_offset, skip, len) = placing.was;
         let (action, device, base) = match placing.action {
-            Action::Copy { dev, base } => (1, id_of(dev), base),
-            Action::Move { dev, base } => (2, id_of(dev), base),
+            Action::Copy { dev, base, .. } => (1, id_of(dev), base),
+            Action::Move { dev, base, .. } => (2, id_of(dev), base),
             Action::Evict => (3, DeviceId(0), 0),
             Action::Split { at } => (4, DeviceId(0), u64::from(at)),
-            Action::Promote { dev, base } => (5, id_of(dev), base),
+            Action::Promote { dev, base, .. } => (5, id_of(dev), base),
             Action::DropCopy => (6, DeviceId(0), 0),
         };
-        Self { target: placing.target, was: (id_of(dev), run_offset, skip, len), action, device, base }
+        let packed = placing.action.packed().cloned();
+        Self { target: placing.target, was: (id_of(dev), run_offset, skip, len), action, device, base, packed }
     }
     pub fn placing(&self, slot_of: impl Fn(DeviceId) -> Option<u8>) -> Option<Placing> {
         let dev = slot_of(self.was.0)?;
+        let packed = self.packed.clone();
         let action = match self.action {
-            1 => Action::Copy { dev: slot_of(self.device)?, base: self.base },
-            2 => Action::Move { dev: slot_of(self.device)?, base: self.base },
+            1 => Action::Copy { dev: slot_of(self.device)?, base: self.base, packed },
+            2 => Action::Move { dev: slot_of(self.device)?, base: self.base, packed },
             3 => Action::Evict,
             4 => Action::Split { at: u32::try_from(self.base).ok()? },
-            5 => Action::Promote { dev: slot_of(self.device)?, base: self.base },
+            5 => Action::Promote { dev: slot_of(self.device)?, base: self.base, packed },
             6 => Action::DropCopy,
             _ => return None,
         };
@@ -214,9 +223,12 @@ pub(crate) fn encode_places(bytes: &mut Vec<u8>, places: &[Placed]) {
         bytes.put_u64(place.was.1);
         bytes.put_u32(place.was.2);
         bytes.put_u32(place.was.3);
-        bytes.put_u8(place.action);
+        bytes.put_u8(place.action + if place.packed.is_some() { PACKED } else { 0 });
         bytes.put_u16(place.device.0);
         bytes.put_u64(place.base);
+        if let Some(packed) = &place.packed {
+            encode_packed(bytes, packed);
+        }
     }
 }
 
@@ -229,7 +241,10 @@ fn decode_place(from: &mut Decoder<'_>) -> Decoded<Placed> {
     };
     let was = (DeviceId(from.u16()?), from.u64()?, from.u32()?, from.u32()?);
     let action = from.u8()?;
-    Ok(Placed { target, was, action, device: DeviceId(from.u16()?), base: from.u64()? })
+    let (device, base) = (DeviceId(from.u16()?), from.u64()?);
+    let is_packed = matches!(action.checked_sub(PACKED), Some(1 | 2 | 5));
+    let packed = if is_packed { Some(decode_packed(from)?) } else { None };
+    Ok(Placed { target, was, action: if is_packed { action - PACKED } else { action }, device, base, packed })
 }
 
 /// What is pinned, or no longer.

@@ -50,7 +50,7 @@ fn decode_index(from: &mut Decoder<'_>) -> Decoded<IndexKey> {
 fn encode_extent(bytes: &mut Vec<u8>, extent: &Extent) {
     bytes.put_u16(extent.node.0);
     bytes.put_u16(extent.device.0);
-    bytes.put_u8(extent.encoding as u8);
+    bytes.put_u8(0); // plain: programs write nothing else
     bytes.put_u64(extent.run_offset);
     bytes.put_u32(extent.run_len);
     let sums = extent.sums.as_slice();
@@ -63,7 +63,7 @@ fn encode_extent(bytes: &mut Vec<u8>, extent: &Extent) {
 fn decode_extent(from: &mut Decoder<'_>) -> Decoded<Extent> {
     let node = NodeId(from.u16()?);
     let device = DeviceId(from.u16()?);
-    if from.u8()? != Encoding::Plain as u8 {
+    if from.u8()? != 0 {
         return Err(Malformed("an unknown encoding"));
     }
     let run_offset = from.u64()?;

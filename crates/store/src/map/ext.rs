@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cenote_model::{DeviceId, Encoding, Extent, NodeId, SUM_UNIT_SHIFT, Sums};
+use cenote_model::{DeviceId, Encoding, Extent, NodeId, Packed, SUM_UNIT_SHIFT, Sums};
 
 use crate::sums::UNIT;
 
@@ -18,11 +18,12 @@ pub(crate) struct Ext {
     /// Where the run begins on its device.
     pub run_offset: u64,
     /// Where the run would begin on the copy's device. Only units that were touched when the copy was made are there,
-    /// so this may lie before the copy's space, even before zero (it wraps).
+    /// so this may lie before the copy's space, even before zero (it wraps). If either place is compressed, the run has
+    /// no other units.
     pub copy_base: u64,
-    /// Checksums of a run of more than one unit.
-    pub many: Option<Arc<Vec<u32>>>,
-    /// Checksum of a run of one unit.
+    /// What is known of a run of more than one unit, or of one that is compressed.
+    pub many: Option<Arc<Run>>,
+    /// Checksum of a run of one unit, if that is all.
     pub sum: u32,
     /// Bytes in the run.
     pub run_len: u32,
@@ -36,8 +37,56 @@ pub(crate) struct Ext {
     pub dev: u8,
     /// Slot of the copy's device, or [`NO_DEVICE`].
     pub copy: u8,
-    /// Encoding of the run.
-    pub encoding: Encoding,
+    /// Either place is compressed: [`Ext::many`] says how.
+    pub is_packed: bool,
+    /// It was tried to compress it where it is, and nothing came of it. Not kept on media.
+    pub is_dense: bool,
+}
+
+/// What views into one run have in common.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Run {
+    /// Checksums of its units.
+    pub sums: Vec<u32>,
+    /// How it is compressed where it is read.
+    pub packed: Option<Arc<Packed>>,
+    /// How its copy is compressed.
+    pub copy_packed: Option<Arc<Packed>>,
+}
+
+/// One of the places of an extent: what lies where on which device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place<'a> {
+    /// Slot of the device.
+    pub dev: u8,
+    /// Where the run begins on it, or would.
+    base: u64,
+    /// How it is compressed there.
+    packed: Option<&'a Packed>,
+}
+
+impl Place<'_> {
+    /// Where on the device the unit begins that holds position `at` of the run.
+    pub fn unit_at(&self, at: u32) -> u64 {
+        let inside = match self.packed {
+            None => at & !(UNIT - 1),
+            Some(packed) => packed.start((at >> SUM_UNIT_SHIFT) as usize),
+        };
+        self.base.wrapping_add(u64::from(inside))
+    }
+    /// Where on the device what ends at position `end` of the run ends: that of a unit, or of the run. In whole units of
+    /// the device if it is compressed.
+    pub fn end_at(&self, end: u32) -> u64 {
+        let inside = match self.packed {
+            None => end,
+            Some(packed) => packed.start(end.div_ceil(UNIT) as usize),
+        };
+        self.base.wrapping_add(u64::from(inside))
+    }
+    /// How it is compressed there.
+    pub fn packed(&self) -> Option<&Packed> {
+        self.packed
+    }
 }
 
 /// Bytes of a run, from `begin` up to `end`, whole checksum units (the last may be short).
@@ -56,47 +105,103 @@ impl Hull {
 
 impl Ext {
     pub fn from_model(extent: &Extent, dev: u8, born: u32) -> Self {
-        let (sum, many) = match extent.sums.as_slice() {
-            [one] => (*one, None),
-            sums => (0, Some(Arc::new(sums.to_vec()))),
-        };
-        Self {
+        let mut ext = Self {
             run_offset: extent.run_offset,
             copy_base: 0,
-            many,
-            sum,
+            many: None,
+            sum: 0,
             run_len: extent.run_len,
             skip: extent.skip,
             len: extent.len,
             born,
             dev,
             copy: NO_DEVICE,
-            encoding: extent.encoding,
-        }
+            is_packed: false,
+            is_dense: false,
+        };
+        let packed = if let Encoding::Packed(packed) = &extent.encoding { Some(Arc::clone(packed)) } else { None };
+        ext.set_run(extent.sums.as_slice(), packed, None);
+        ext
     }
     pub fn to_model(&self, device: DeviceId) -> Extent {
         Extent {
             node: NodeId(0),
             device,
-            encoding: self.encoding,
+            encoding: self.packed().map_or(Encoding::Plain, |packed| Encoding::Packed(Arc::clone(packed))),
             run_offset: self.run_offset,
             run_len: self.run_len,
             skip: self.skip,
             len: self.len,
             sums: match &self.many {
                 None => Sums::One(self.sum),
-                Some(many) => Sums::Many(many.as_slice().into()),
+                Some(many) => Sums::from_slice(&many.sums),
             },
         }
     }
     pub fn sums(&self) -> &[u32] {
         match &self.many {
             None => std::slice::from_ref(&self.sum),
-            Some(many) => many,
+            Some(many) => &many.sums,
         }
     }
-    pub fn set_sums(&mut self, sums: &[u32]) {
-        (self.sum, self.many) = if let [one] = sums { (*one, None) } else { (0, Some(Arc::new(sums.to_vec()))) };
+    /// Sets what is known of the run.
+    pub fn set_run(&mut self, sums: &[u32], packed: Option<Arc<Packed>>, copy_packed: Option<Arc<Packed>>) {
+        self.is_packed = packed.is_some() || copy_packed.is_some();
+        (self.sum, self.many) = match sums {
+            [one] if !self.is_packed => (*one, None),
+            _ => (0, Some(Arc::new(Run { sums: sums.to_vec(), packed, copy_packed }))),
+        };
+    }
+    /// How the run is compressed where it is read.
+    pub fn packed(&self) -> Option<&Arc<Packed>> {
+        self.many.as_ref().filter(|_| self.is_packed)?.packed.as_ref()
+    }
+    /// How its copy is compressed.
+    pub fn copy_packed(&self) -> Option<&Arc<Packed>> {
+        self.many.as_ref().filter(|_| self.is_packed)?.copy_packed.as_ref()
+    }
+    /// Where it is read.
+    pub fn place(&self) -> Place<'_> {
+        Place { dev: self.dev, base: self.run_offset, packed: self.packed().map(|packed| &**packed) }
+    }
+    /// Where its copy is.
+    pub fn copy_place(&self) -> Option<Place<'_>> {
+        let packed = self.copy_packed().map(|packed| &**packed);
+        (self.copy != NO_DEVICE).then_some(Place { dev: self.copy, base: self.copy_base, packed })
+    }
+    /// The same with a copy, or another one, made of the units that it touches.
+    pub fn with_copy(&self, dev: u8, base: u64, packed: Option<Arc<Packed>>) -> Self {
+        let mut ext = if packed.is_some() { self.trimmed() } else { self.clone() };
+        if packed.is_some() || self.is_packed {
+            let (sums, home) = (ext.sums().to_vec(), ext.packed().cloned());
+            ext.set_run(&sums, home, packed);
+        }
+        Self { copy: dev, copy_base: base, ..ext }
+    }
+    /// The same without its copy.
+    pub fn without_copy(&self) -> Self {
+        let mut ext = Self { copy: NO_DEVICE, copy_base: 0, ..self.clone() };
+        if self.is_packed {
+            ext.set_run(self.sums(), self.packed().cloned(), None);
+        }
+        ext
+    }
+    /// The same read from somewhere else, where the units that it touches are, with the place where it was as its copy;
+    /// or, of two places that it had, with its copy.
+    pub fn promoted(&self, dev: u8, base: u64, packed: Option<Arc<Packed>>) -> Self {
+        let has_copy = self.copy != NO_DEVICE;
+        let hull = self.hull();
+        let trimmed = self.trimmed();
+        let (copy, copy_base, copy_packed) = if has_copy {
+            (trimmed.copy, trimmed.copy_base, trimmed.copy_packed().cloned())
+        } else {
+            (trimmed.dev, trimmed.run_offset, trimmed.packed().cloned())
+        };
+        // `base` is where the run would begin, if it is not compressed.
+        let run_offset = if packed.is_some() { base } else { base.wrapping_add(u64::from(hull.begin)) };
+        let mut ext = Self { run_offset, copy_base, dev, copy, ..trimmed.clone() };
+        ext.set_run(trimmed.sums(), packed, copy_packed);
+        ext
     }
     /// End of the extent in its run.
     pub fn end(&self) -> u32 {
@@ -134,23 +239,29 @@ impl Ext {
         if hull.begin == 0 && hull.end == self.run_len {
             return self.clone();
         }
-        let base = |base: u64| base.wrapping_add(u64::from(hull.begin));
+        let units = ((hull.begin >> SUM_UNIT_SHIFT) as usize, hull.end.div_ceil(UNIT) as usize);
+        let part = |packed: &Arc<Packed>| Arc::new(packed.part(units.0, units.1));
         let mut trimmed = Self {
-            run_offset: base(self.run_offset),
-            copy_base: if self.copy == NO_DEVICE { 0 } else { base(self.copy_base) },
+            run_offset: self.place().unit_at(hull.begin),
+            copy_base: self.copy_place().map_or(0, |place| place.unit_at(hull.begin)),
             many: None,
             run_len: hull.len(),
             skip: self.skip - hull.begin,
             ..*self
         };
-        trimmed.set_sums(self.hull_sums(hull));
+        trimmed.set_run(self.hull_sums(hull), self.packed().map(part), self.copy_packed().map(part));
         trimmed
     }
     /// The same bytes seen at the copy, which becomes the only place.
     pub fn at_copy(&self) -> Self {
         debug_assert_ne!(self.copy, NO_DEVICE);
         let trimmed = self.trimmed();
-        Self { run_offset: trimmed.copy_base, dev: trimmed.copy, copy_base: 0, copy: NO_DEVICE, ..trimmed }
+        let mut ext =
+            Self { run_offset: trimmed.copy_base, dev: trimmed.copy, copy_base: 0, copy: NO_DEVICE, ..trimmed.clone() };
+        if trimmed.is_packed {
+            ext.set_run(trimmed.sums(), trimmed.copy_packed().cloned(), None);
+        }
+        ext
     }
     /// Two parts, the second one from byte `at` on, each in a run of its own: a checksum unit begins there.
     pub fn split_in_two(&self, at: u32) -> (Self, Self) {
@@ -190,5 +301,34 @@ mod tests {
         let copied = Ext { copy: 3, copy_base: 8192u64.wrapping_sub(65_536), ..middle };
         let moved = copied.at_copy();
         assert_eq!((moved.run_offset, moved.run_len, moved.skip, moved.sum), (8192, 65_536, 70_000 - 65_536, 2));
+    }
+
+    #[test]
+    fn compressed_places_have_units_of_their_own() {
+        let packed = |len, lens: &[u32]| Arc::new(Packed::new(cenote_model::Codec::Lz4, 0, 12, len, lens).unwrap());
+        let sums = Sums::from_slice(&[1, 2, 3]);
+        let whole = Ext::from_model(&Extent::whole(DeviceId(1), 4096, 150_000, sums), 0, 0);
+        // The last two units get a copy, which is compressed: the run has no others then.
+        let view = whole.part(70_000, 80_000).with_copy(3, 1 << 20, Some(packed(84_464, &[5000, 100])));
+        assert_eq!((view.run_offset, view.run_len, view.skip), (4096 + 65_536, 84_464, 70_000 - 65_536));
+        let copy = view.copy_place().unwrap();
+        let end = (1 << 20) + 8192 + 4096;
+        assert_eq!((copy.unit_at(0), copy.unit_at(70_000), copy.end_at(84_464)), (1 << 20, (1 << 20) + 8192, end));
+        assert!(view.packed().is_none() && view.place().end_at(65_536) == 4096 + 2 * 65_536);
+        let moved = view.part(70_000, 10).at_copy();
+        assert_eq!(
+            (moved.dev, moved.run_offset, moved.run_len, moved.skip),
+            (3, (1 << 20) + 8192, 18_928, 4464 + 70_000 - 65_536)
+        );
+        assert_eq!((moved.packed().unwrap().len_of(0), moved.sums()), (100, &[3][..]));
+        assert!(moved.copy_packed().is_none());
+        // Read from somewhere else again, it is plain there.
+        let promoted = moved.promoted(1, 512, None);
+        assert_eq!(
+            (promoted.dev, promoted.run_offset, promoted.copy, promoted.copy_base),
+            (1, 512, 3, moved.run_offset)
+        );
+        assert!(promoted.packed().is_none() && promoted.copy_packed().is_some());
+        assert_eq!(promoted.with_copy(2, 4096, None).copy_packed(), None);
     }
 }

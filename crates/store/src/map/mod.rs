@@ -5,7 +5,7 @@ mod pieces;
 
 use cenote_model::OffsetMap;
 
-pub(crate) use ext::{Ext, NO_DEVICE};
+pub(crate) use ext::{Ext, NO_DEVICE, Place, Run};
 pub(crate) use pieces::Pieces;
 
 use crate::space::Shared;

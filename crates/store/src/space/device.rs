@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use cenote_device::Device;
-use cenote_model::{DeviceId, DeviceInfo, DeviceSpec, DeviceState, Learner, Profile, Speed};
-use cenote_policy::DeviceView;
+use cenote_model::{DeviceId, DeviceInfo, DeviceKind, DeviceSpec, DeviceState, Learner, Profile, Speed};
+use cenote_policy::{Compress, DeviceView};
 
 use super::retired::Tag;
-use super::{Bitmap, RetiredQueue, Shared, unit_at};
-use crate::map::{Ext, NO_DEVICE};
+use super::{Bitmap, RetiredQueue, Shared};
+use crate::map::{Ext, NO_DEVICE, Place};
 use crate::sums::UNIT;
 use crate::syncs::Syncs;
 
@@ -56,6 +56,9 @@ pub(crate) struct DeviceSlot {
     pub learner: Option<Learner>,
     /// What was measured last; empty if nothing was.
     pub profile: Profile,
+    /// Bytes of compressed units in use on the device, and how many they are as programs see them.
+    pub packed_bytes: u64,
+    pub unpacked_bytes: u64,
 }
 
 /// All devices, and which units are shared.
@@ -77,6 +80,11 @@ impl DeviceSlot {
     /// sync that failed dropped nothing, as long as the process lives.
     pub fn forgets_unsynced(&self) -> bool {
         self.spec.kind.is_object()
+    }
+    /// How what is copied here is to be compressed, if it is. Memory never is: it is read by reference.
+    pub fn compresses(&self) -> Option<Compress> {
+        let is_memory = matches!(self.spec.kind, DeviceKind::SharedMemory | DeviceKind::PersistentMemory);
+        Compress::from_option(self.spec.options.get("compress")).filter(|_| !is_memory)
     }
     pub fn used_bytes(&self) -> u64 {
         let taken = (self.map.units() - self.map.free_units()) * u64::from(self.unit_bytes);
@@ -119,6 +127,8 @@ impl DeviceSlot {
                 }
                 (Some(device), None) => device.note(),
             },
+            packed_bytes: self.packed_bytes,
+            unpacked_bytes: self.unpacked_bytes,
         }
     }
     /// True if the range is made of whole units of the device.
@@ -135,8 +145,9 @@ impl DeviceSlot {
     /// Takes space: (offset, bytes) of each run.
     pub fn take(&mut self, bytes: u64, run_min: u64) -> Vec<(u64, u64)> {
         let unit = u64::from(self.unit_bytes);
-        if self.is_volatile() {
-            // Memory that was used before is present; what never was has to be zeroed page by page first.
+        if self.is_volatile() || self.compresses().is_some() {
+            // Memory that was used before is present; what never was has to be zeroed page by page first. And what was
+            // compressed took less than was taken for it: what comes next begins where it ends.
             self.map.rewind();
         }
         let runs = self.map.take(bytes.div_ceil(unit), run_min.div_ceil(unit), LEASE_RUNS_MAX);
@@ -263,21 +274,35 @@ impl Space {
     pub fn drop_ext(&mut self, ext: &Ext, tag: Tag) {
         self.discount_copied(ext);
         self.count_given_up(ext);
-        self.drop_place(ext, ext.dev, ext.run_offset, tag);
-        if ext.copy != NO_DEVICE {
-            self.drop_place(ext, ext.copy, ext.copy_base, tag);
+        self.drop_place(ext, ext.place(), tag);
+        if let Some(copy) = ext.copy_place() {
+            self.drop_place(ext, copy, tag);
         }
     }
     /// Retires the space at one of an extent's places.
-    pub fn drop_place(&mut self, ext: &Ext, dev: u8, base: u64, tag: Tag) {
+    pub fn drop_place(&mut self, ext: &Ext, place: Place<'_>, tag: Tag) {
         if self.shared.is_everywhere() {
-            self.drop_units(ext, dev, base, tag);
-        } else if let Some((begin, end)) = self.sole_bytes(ext, dev, base) {
-            self.retire(dev, begin, end, tag);
+            self.drop_units(ext, place, tag);
+        } else if let Some(run) = self.sole_bytes(ext, place) {
+            self.retire(place, run, tag);
         }
     }
-    fn retire(&mut self, dev: u8, begin: u64, end: u64, tag: Tag) {
-        let slot = &mut self.slots[dev as usize];
+    /// An extent was given a place with units of its own there.
+    pub fn count_packed(&mut self, place: Place<'_>, (begin, end): (u32, u32)) {
+        if place.packed().is_some() {
+            let slot = self.get_mut(place.dev);
+            slot.packed_bytes += place.end_at(end).wrapping_sub(place.unit_at(begin));
+            slot.unpacked_bytes += u64::from(end - begin);
+        }
+    }
+    /// Retires whole units at a place, those of positions `begin` up to `end` of the run.
+    fn retire(&mut self, place: Place<'_>, (plain_begin, plain_end): (u32, u32), tag: Tag) {
+        let slot = &mut self.slots[place.dev as usize];
+        let (begin, end) = (place.unit_at(plain_begin), slot.padded(place.end_at(plain_end)));
+        if place.packed().is_some() {
+            slot.packed_bytes = slot.packed_bytes.saturating_sub(end.wrapping_sub(begin));
+            slot.unpacked_bytes = slot.unpacked_bytes.saturating_sub(u64::from(plain_end - plain_begin));
+        }
         let unit = u64::from(slot.unit_bytes);
         match &mut slot.replay_retired {
             Some(map) => drop(map.mark(begin / unit, (end - begin) / unit)),
@@ -286,52 +311,42 @@ impl Space {
     }
     /// The same unit by unit, since any of them may be shared.
     #[cold]
-    fn drop_units(&mut self, ext: &Ext, dev: u8, base: u64, tag: Tag) {
+    fn drop_units(&mut self, ext: &Ext, place: Place<'_>, tag: Tag) {
         let hull = ext.hull();
         let mut sole: Option<(u32, u32)> = None;
         for at in (hull.begin..hull.end).step_by(UNIT as usize) {
-            if self.shared.release(dev, unit_at(base, at)) {
+            if self.shared.release(place.dev, place.unit_at(at)) {
                 let end = at.saturating_add(UNIT).min(hull.end);
                 sole = Some((sole.map_or(at, |(begin, _)| begin), end));
             } else if let Some(run) = sole.take() {
-                self.retire_run(dev, base, run, tag);
+                self.retire(place, run, tag);
             }
         }
         if let Some(run) = sole {
-            self.retire_run(dev, base, run, tag);
+            self.retire(place, run, tag);
         }
     }
-    fn retire_run(&mut self, dev: u8, base: u64, (begin, end): (u32, u32), tag: Tag) {
-        let (begin, end) = (base.wrapping_add(u64::from(begin)), base.wrapping_add(u64::from(end)));
-        let end = self.slots[dev as usize].padded(end);
-        self.retire(dev, begin, end, tag);
-    }
-    /// Gives up the extent's claim on the units at one place; the space that becomes free by that, if any.
-    fn sole_bytes(&mut self, ext: &Ext, dev: u8, base: u64) -> Option<(u64, u64)> {
+    /// Gives up the extent's claim on the units at one place; those that become free by that, if any: positions in the run.
+    fn sole_bytes(&mut self, ext: &Ext, place: Place<'_>) -> Option<(u32, u32)> {
         let hull = ext.hull();
-        let (mut begin, mut end) = (u64::from(hull.begin), u64::from(hull.end));
+        let (mut begin, mut end) = (hull.begin, hull.end);
         let (first_inside, last_inside) = (ext.begins_inside(), ext.ends_inside());
-        let unit = u64::from(UNIT);
         if first_inside || last_inside {
-            let single = end - begin <= unit;
+            let single = end - begin <= UNIT;
             let last_at = ext.end() - 1;
             if single {
-                if !self.shared.release(dev, unit_at(base, last_at)) {
+                if !self.shared.release(place.dev, place.unit_at(last_at)) {
                     return None;
                 }
             } else {
-                if first_inside && !self.shared.release(dev, unit_at(base, ext.skip)) {
-                    begin += unit;
+                if first_inside && !self.shared.release(place.dev, place.unit_at(ext.skip)) {
+                    begin += UNIT;
                 }
-                if last_inside && !self.shared.release(dev, unit_at(base, last_at)) {
-                    end = u64::from(last_at) / unit * unit;
+                if last_inside && !self.shared.release(place.dev, place.unit_at(last_at)) {
+                    end = last_at & !(UNIT - 1);
                 }
             }
         }
-        if begin >= end {
-            return None;
-        }
-        let slot = &self.slots[dev as usize];
-        Some((base.wrapping_add(begin), slot.padded(base.wrapping_add(end))))
+        (begin < end).then_some((begin, end))
     }
 }

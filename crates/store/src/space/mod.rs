@@ -8,4 +8,4 @@ mod shared;
 pub(crate) use bitmap::Bitmap;
 pub(crate) use device::{DEVICES_MAX, DeviceSlot, STAMP_BYTES, Space};
 pub(crate) use retired::{RetiredQueue, Tag};
-pub(crate) use shared::{Shared, for_places, for_units, unit_at};
+pub(crate) use shared::{Shared, for_places, for_units};

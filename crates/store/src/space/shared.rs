@@ -4,7 +4,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
-use crate::map::{Ext, NO_DEVICE};
+use crate::map::{Ext, Place};
 use crate::sums::UNIT;
 
 /// How many extents touch a unit of a run, where it is more than one: extents that were split inside a unit do, and
@@ -22,15 +22,15 @@ impl Shared {
         if at & (UNIT - 1) == 0 {
             return;
         }
-        for_places(ext, |dev, base| self.touch_again(dev, unit_at(base, at)));
+        for_places(ext, |place| self.touch_again(place.dev, place.unit_at(at)));
     }
     /// The opposite of [`Shared::split`].
     pub fn join(&mut self, ext: &Ext, at: u32) {
         if at & (UNIT - 1) == 0 {
             return;
         }
-        for_places(ext, |dev, base| {
-            self.release(dev, unit_at(base, at));
+        for_places(ext, |place| {
+            self.release(place.dev, place.unit_at(at));
         });
     }
     /// One more extent touches a unit that some extent touches already.
@@ -43,11 +43,11 @@ impl Shared {
         for_units(ext, |dev, unit| self.touch_again(dev, unit));
     }
     /// A second extent touches the units that this one does at one of its places.
-    pub fn touch_place(&mut self, ext: &Ext, dev: u8, base: u64) {
+    pub fn touch_place(&mut self, ext: &Ext, place: Place<'_>) {
         self.everywhere = true;
         let hull = ext.hull();
         for at in (hull.begin..hull.end).step_by(UNIT as usize) {
-            self.touch_again(dev, unit_at(base, at));
+            self.touch_again(place.dev, place.unit_at(at));
         }
     }
     /// The opposite of [`Shared::touch_all`], while the other one is still there.
@@ -91,22 +91,17 @@ impl Shared {
 /// Calls `each` with device slot and begin of each unit that the extent touches, at both its places.
 pub(crate) fn for_units(ext: &Ext, mut each: impl FnMut(u8, u64)) {
     let hull = ext.hull();
-    for_places(ext, |dev, base| {
+    for_places(ext, |place| {
         for at in (hull.begin..hull.end).step_by(UNIT as usize) {
-            each(dev, unit_at(base, at));
+            each(place.dev, place.unit_at(at));
         }
     });
 }
 
-/// Where the unit that holds position `at` of a run based at `base` begins.
-pub(crate) fn unit_at(base: u64, at: u32) -> u64 {
-    base.wrapping_add(u64::from(at & !(UNIT - 1)))
-}
-
-/// Calls `each` with device slot and base of the run and of its copy, if there is one.
-pub(crate) fn for_places(ext: &Ext, mut each: impl FnMut(u8, u64)) {
-    each(ext.dev, ext.run_offset);
-    if ext.copy != NO_DEVICE {
-        each(ext.copy, ext.copy_base);
+/// Calls `each` with the place of the run and with that of its copy, if there is one.
+pub(crate) fn for_places<'a>(ext: &'a Ext, mut each: impl FnMut(Place<'a>)) {
+    each(ext.place());
+    if let Some(copy) = ext.copy_place() {
+        each(copy);
     }
 }

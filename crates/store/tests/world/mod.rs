@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cenote_device::mem::{Keep, MemClock, MemControl, MemDevices, MemMetaDir};
 use cenote_device::object::fake::FakeService;
 use cenote_device::object::{ObjectDevices, Patience};
+use cenote_device::packing::Packer;
 use cenote_device::{Clock, Device, Devices, OpenedDevice, SegmentFile};
 use cenote_model::*;
 use cenote_store::{Engine, Outcome, RecoveryReport, Seams, SessionId, SessionInfo, Tuning};
@@ -268,7 +269,14 @@ impl World {
             for unit in first..=last {
                 let len = (extent.run_len - unit * 65536).min(65536) as usize;
                 let mut part = vec![0; len];
-                device.read_at(extent.run_offset + u64::from(unit) * 65536, &mut part)?;
+                match &extent.encoding {
+                    Encoding::Plain => device.read_at(extent.run_offset + u64::from(unit) * 65536, &mut part)?,
+                    Encoding::Packed(packed) => {
+                        let mut stored = vec![0; packed.len_of(unit as usize) as usize];
+                        device.read_at(extent.run_offset + u64::from(packed.start(unit as usize)), &mut stored)?;
+                        Packer::default().unpack_unit(packed, unit as usize, &stored, &mut part)?;
+                    }
+                }
                 assert_eq!(crc(&part), extent.sums.as_slice()[unit as usize], "checksum of {key} at {at}");
                 hull.extend(part);
             }

@@ -164,4 +164,5 @@ fn add(total: &mut Summary, one: &Summary) {
     total.ills += one.ills;
     total.losses += one.losses;
     total.recoveries += one.recoveries;
+    total.packed += one.packed;
 }

@@ -10,6 +10,7 @@ mod base;
 mod media;
 mod mend;
 mod mutate;
+mod packed;
 mod packs;
 mod talk;
 
@@ -44,6 +45,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "response", run: talk::response, seeds: talk::response_seeds },
     Target { name: "greeting", run: talk::greeting, seeds: talk::greeting_seeds },
     Target { name: "engine", run: talk::engine, seeds: talk::engine_seeds },
+    Target { name: "packed", run: packed::unpack, seeds: packed::unpack_seeds },
     Target { name: "text", run: talk::text, seeds: talk::text_seeds },
 ];
 

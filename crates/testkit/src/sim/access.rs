@@ -59,6 +59,7 @@ impl Sim {
         let result = survey(self.engine(), session, page);
         self.pause(false);
         let found = result?;
+        self.summary.packed += found.packed;
         let excused = |why: &&String| self.is_maimed() && !why.contains("checksum");
         if let (Some(why), 0) = (found.refusals.iter().find(|why| !excused(why)), self.flips) {
             return Err(format!("refused though nothing was damaged: {why}"));

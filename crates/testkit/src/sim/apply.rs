@@ -224,7 +224,8 @@ impl Sim {
     }
     fn write_id(&mut self) -> WriteId {
         self.next_write += 1;
-        WriteId(self.next_write)
+        let compressible = if self.next_write.is_multiple_of(3) { 0 } else { WriteId::COMPRESSIBLE };
+        WriteId(self.next_write | compressible)
     }
     /// Somewhere in the object or not far behind it, often where something begins or ends.
     fn draw_offset(&mut self, key: ObjectKey) -> u64 {

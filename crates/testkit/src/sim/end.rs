@@ -127,10 +127,16 @@ impl Sim {
                     device.id, device.spec.name, device.used_bytes, device.reserved_bytes
                 ));
             }
-            if empty && device.used_bytes != 0 {
+            if device.packed_bytes > device.used_bytes || device.packed_bytes > device.unpacked_bytes {
                 return Err(format!(
-                    "LEAK: device {} has {} bytes in use, and the store is empty",
-                    device.id, device.used_bytes
+                    "device {}: {} bytes used, {} of them compressed from {}",
+                    device.id, device.used_bytes, device.packed_bytes, device.unpacked_bytes
+                ));
+            }
+            if empty && device.used_bytes + device.unpacked_bytes != 0 {
+                return Err(format!(
+                    "LEAK: device {} has {} bytes in use, and {} compressed, and the store is empty",
+                    device.id, device.used_bytes, device.unpacked_bytes
                 ));
             }
         }

@@ -114,6 +114,8 @@ pub struct Summary {
     pub trace_hash: u64,
     /// I/Os of the engine.
     pub ios: u64,
+    /// Compressed extents that were found when all was looked at.
+    pub packed: u64,
 }
 
 struct Sim {
@@ -369,6 +371,13 @@ fn draw_device(rng: &mut Rng, number: u64, kind: DeviceKind) -> DeviceSpec {
         capacity_bytes: capacity,
         watermark_high_permille: *rng.pick(&[500, 800, 900]),
         watermark_low_permille: *rng.pick(&[200, 400]),
-        options: cenote_model::TierOptions::default(),
+        options: draw_options(rng, kind),
     }
+}
+
+/// More than half of the tiers that can compress do.
+fn draw_options(rng: &mut Rng, kind: DeviceKind) -> cenote_model::TierOptions {
+    let compresses = matches!(kind, DeviceKind::File | DeviceKind::Directory) && rng.chance(600);
+    let word = *rng.pick(&["lz4", "zstd", "auto"]);
+    compresses.then(|| ("compress".to_owned(), word.to_owned())).into_iter().collect()
 }

@@ -57,7 +57,9 @@ impl Engine {
             Action::Copy { dev, .. } => (dev, FlowWhy::Durability),
             Action::Move { dev, .. } => {
                 let (leaving, there) = (self.state.space.get(from), self.state.space.get(dev));
-                let why = if leaving.state == DeviceState::Draining {
+                let why = if from == dev {
+                    FlowWhy::Rewrite
+                } else if leaving.state == DeviceState::Draining {
                     FlowWhy::Evacuation
                 } else if there.spec.kind < leaving.spec.kind {
                     FlowWhy::Promotion

@@ -209,7 +209,8 @@ impl Engine {
                 Planned::Demote(to) => (How::Move, to),
             };
             let Some(dev) = self.state.space.slot_of(to) else { continue };
-            let leaves = Placing { target: range.target, was: range.was, action: Action::Move { dev, base: 0 } };
+            let leaves =
+                Placing { target: range.target, was: range.was, action: Action::Move { dev, base: 0, packed: None } };
             if how != How::Copy && self.is_held(&leaves) {
                 continue;
             }

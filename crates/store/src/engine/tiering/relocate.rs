@@ -11,9 +11,10 @@ use hashbrown::HashMap;
 
 use super::super::Engine;
 use super::super::jobs::{CopyPart, What};
+use crate::copying::{Copy, Piece};
 use crate::map::Ext;
 use crate::placing::{Action, Identity, Placing, Target, identity};
-use crate::work::{Copy, Job, Work};
+use crate::work::{Job, Work};
 
 /// Extents in one job.
 const PARTS_MAX: usize = 256;
@@ -140,7 +141,7 @@ impl Engine {
                 }
                 Err(error) => self.relocation_over(&relocation, Some(&error)),
             }
-            if bytes >= self.settings.copy_bytes || batch.len() >= PARTS_MAX {
+            if bytes >= self.job_bytes(relocation.dev) || batch.len() >= PARTS_MAX {
                 break;
             }
         }
@@ -266,7 +267,7 @@ impl Engine {
             let base = at.wrapping_sub(u64::from(hull.begin));
             let placing = Placing { target: relocation.target, was: identity(&ext), action: action(&relocation, base) };
             parts.push(CopyPart { placing, reserved: (dev, at, padded), again: None });
-            work.push((part, at));
+            work.push(Piece { part, at, like: None });
             relocations.push(relocation);
         }
         if parts.is_empty() {
@@ -275,7 +276,7 @@ impl Engine {
         let slot = self.state.space.get(dev);
         let syncs = (!slot.is_volatile()).then(|| Arc::clone(&slot.syncs));
         let read_back = relocations.iter().any(|relocation| relocation.how == How::Archive);
-        let copy = Copy { parts: work, target: device?, syncs, read_back };
+        let copy = Copy { pieces: work, target: device?, syncs, packing: self.packing_for(dev), read_back };
         Some(self.start(What::Relocate { parts, relocations, began_ns: self.state.now_ns }, Work::Copy(copy)))
     }
 
@@ -306,8 +307,8 @@ impl Engine {
 fn action(relocation: &Relocation, base: u64) -> Action {
     let dev = relocation.dev;
     match relocation.how {
-        How::Promote => Action::Promote { dev, base },
-        How::Move => Action::Move { dev, base },
-        How::Copy | How::Archive => Action::Copy { dev, base },
+        How::Promote => Action::Promote { dev, base, packed: None },
+        How::Move => Action::Move { dev, base, packed: None },
+        How::Copy | How::Archive => Action::Copy { dev, base, packed: None },
     }
 }

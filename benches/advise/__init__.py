@@ -1,0 +1,1 @@
+"""What it costs a program to be watched by `cenote advise`."""

@@ -1,0 +1,91 @@
+//! How long what was done to a file would take on a tier.
+
+use cenote_model::DeviceKind;
+use cenote_policy::DeviceView;
+use cenote_tally::FileUse;
+use cenote_tally::read::Side;
+
+/// What a call to the store costs besides what the tier costs.
+const CALL_NS: f64 = 300.0;
+/// What a flush costs besides writing, where bytes are copied to a persistent tier for it.
+const FLUSH_NS: f64 = 100e3;
+/// What follows each other is read ahead and written behind in pieces of so many bytes.
+pub(crate) const PIECE_BYTES: f64 = (256 << 10) as f64;
+/// What lies in an object service is fetched in pieces of so many bytes.
+const FETCH_BYTES: u64 = 4 << 20;
+
+/// Bytes that the file takes on a tier.
+pub fn footprint_bytes(file: &FileUse) -> u64 {
+    if file.is(cenote_tally::file_flag::GROUP) {
+        // Of how many files is not known: what was moved, as far as it was not the same again.
+        file.size_bytes.max(file.reads.bytes.max(file.writes.bytes))
+    } else {
+        file.size_bytes.max(file.reads.unique_bytes()).max(file.writes.unique_bytes())
+    }
+}
+
+fn is_memory(tier: &DeviceView) -> bool {
+    matches!(tier.kind, DeviceKind::SharedMemory | DeviceKind::PersistentMemory)
+}
+
+/// Nanoseconds of one direction.
+fn side_ns(side: &Side, tier: &DeviceView, latency_ns: f64, bandwidth: f64) -> f64 {
+    if side.accesses == 0 {
+        return 0.0;
+    }
+    let accesses = side.accesses as f64;
+    let foreseen = ((side.sequential.saturating_add(side.strided)) as f64).min(accesses);
+    let waits = if is_memory(tier) {
+        accesses
+    } else {
+        // One wait for each piece of a stream, one for each access that nobody could foresee.
+        let pieces = (side.bytes as f64 * foreseen / accesses / PIECE_BYTES).max(1.0);
+        accesses - foreseen + foreseen.min(pieces)
+    };
+    accesses * CALL_NS + waits * latency_ns + side.bytes as f64 * 1e9 / bandwidth
+}
+
+/// Seconds that all of it would take on that tier, among these. `None`: it cannot be there.
+pub fn file_seconds(file: &FileUse, tier: &DeviceView, tiers: &[DeviceView]) -> Option<f64> {
+    if !tier.takes(false) {
+        return None;
+    }
+    let speed = &tier.speed;
+    if tier.kind.is_object() {
+        return object_seconds(file, tier, tiers);
+    }
+    let mut ns = side_ns(&file.reads, tier, speed.read_latency_ns, speed.read_bandwidth)
+        + side_ns(&file.writes, tier, speed.write_latency_ns, speed.write_bandwidth);
+    // What is deleted in the end need not be durable, whatever the program believes.
+    let syncs = if file.is_temporary() { 0 } else { file.waits_for_media() };
+    if syncs > 0 {
+        if tier.kind.is_persistent() {
+            ns += syncs as f64 * speed.write_latency_ns;
+        } else {
+            // Nothing is durable in volatile memory: each sync waits for the fastest tier that is.
+            let below = fastest(tiers, |other| other.takes(true) && !other.kind.is_object())?;
+            ns += syncs as f64 * (FLUSH_NS + below.speed.write_latency_ns);
+            ns += file.writes.bytes as f64 * 1e9 / below.speed.write_bandwidth;
+        }
+    }
+    Some(ns / 1e9)
+}
+
+/// In an object service nothing is read or written directly: what is read is fetched once, and what is written leaves
+/// later, which is counted as if somebody waited for it.
+fn object_seconds(file: &FileUse, tier: &DeviceView, tiers: &[DeviceView]) -> Option<f64> {
+    let front = fastest(tiers, |other| other.takes(false) && !other.kind.is_object())?;
+    let moved = |bytes: u64, latency_ns: f64, bandwidth: f64| {
+        bytes.div_ceil(FETCH_BYTES) as f64 * latency_ns + bytes as f64 * 1e9 / bandwidth
+    };
+    let speed = &tier.speed;
+    let ns = moved(file.reads.unique_bytes(), speed.read_latency_ns, speed.read_bandwidth)
+        + moved(file.writes.unique_bytes(), speed.write_latency_ns, speed.write_bandwidth);
+    Some(ns / 1e9 + file_seconds(file, front, tiers)?)
+}
+
+/// Of those that are wanted the tier on which writing 1 MiB takes least.
+pub(crate) fn fastest(tiers: &[DeviceView], is_wanted: impl Fn(&DeviceView) -> bool) -> Option<&DeviceView> {
+    let time = |tier: &DeviceView| tier.speed.write_ns(1 << 20);
+    tiers.iter().filter(|tier| is_wanted(tier)).min_by(|a, b| time(a).total_cmp(&time(b)))
+}

@@ -1,0 +1,264 @@
+//! How sums lie in the file: a header, files, places where memory is asked for, live memory objects.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::text;
+use crate::{FileSlot, SiteSlot};
+
+/// The first eight bytes.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"CENTALLY");
+/// Version of the layout.
+pub const VERSION: u64 = 1;
+/// Most files of a process that are counted each for itself; the last third is for files by directory and ending.
+pub const FILES: usize = 768;
+/// Most places of a process at which large memory objects are made.
+pub const SITES: usize = 192;
+/// Most large memory objects of a process at a time.
+pub const OBJECTS: usize = 4096;
+/// Classes of sizes of accesses.
+pub const SIZES: usize = 8;
+/// Words of a slot of any kind but a memory object's.
+pub(crate) const SLOT_WORDS: usize = 128;
+/// A memory object is looked for in so many slots from where its address points.
+const WINDOW: usize = 32;
+
+/// One number.
+pub(crate) type Word = AtomicU64;
+
+/// What a word of the header is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub enum HeaderField {
+    /// [`MAGIC`]; written last.
+    Magic,
+    /// [`VERSION`].
+    Version,
+    /// The process.
+    Pid,
+    /// Its parent.
+    Parent,
+    /// When it began, by the monotonic clock in nanoseconds.
+    BeginNs,
+    /// When it ended by itself; 0 if it did not.
+    EndNs,
+    /// When something was counted last.
+    LastNs,
+    /// Accesses of which it is not known where they were, since somebody else was counting and did not come to an end.
+    Missed,
+    /// Memory objects for which there was no slot.
+    ObjectsMissed,
+    /// Slots of files in use.
+    FilesUsed,
+    /// 1 if it began by `fork`.
+    Forked,
+    /// Large memory objects that live now.
+    LiveObjects,
+    /// How often a file was mapped.
+    FilesMapped,
+}
+
+/// What may be said of a file, as bits.
+pub mod file_flag {
+    /// Was made by the program.
+    pub const CREATED: u64 = 1;
+    /// Was deleted by the program.
+    pub const DELETED: u64 = 2;
+    /// Was cut to nothing when it was opened.
+    pub const TRUNCATED: u64 = 4;
+    /// Was mapped into memory.
+    pub const MAPPED: u64 = 8;
+    /// Was mapped so that stores change it.
+    pub const MAPPED_SHARED: u64 = 16;
+    /// Was used through C's streams: accesses are those that their buffer of 4 KiB makes.
+    pub const STREAMED: u64 = 32;
+    /// Stands for all files of a directory with one ending, since there were too many.
+    pub const GROUP: u64 = 64;
+    /// Was opened for direct I/O.
+    pub const DIRECT: u64 = 128;
+    /// Was opened so that each write is on media before it returns.
+    pub const SYNCED: u64 = 256;
+    /// All bits that there are.
+    pub const ALL: u64 = 511;
+}
+
+/// By what memory was asked for, as bits.
+pub mod memory_kind {
+    /// `malloc`
+    pub const MALLOC: u64 = 1;
+    /// `calloc`
+    pub const CALLOC: u64 = 2;
+    /// `realloc`
+    pub const REALLOC: u64 = 4;
+    /// `posix_memalign`, `aligned_alloc`, `memalign`
+    pub const ALIGNED: u64 = 8;
+    /// `mmap` without a file
+    pub const MMAP: u64 = 16;
+    /// All bits that there are.
+    pub const ALL: u64 = 31;
+}
+
+/// Classes by the number of bits of a size.
+const CLASSES: [u8; 65] = {
+    let mut classes = [0; 65];
+    let mut bits = 0;
+    while bits <= 64 {
+        classes[bits] = match bits {
+            0..10 => 0,
+            10..13 => 1,
+            13 | 14 => 2,
+            15 | 16 => 3,
+            17 | 18 => 4,
+            19 | 20 => 5,
+            21 | 22 => 6,
+            _ => 7,
+        };
+        bits += 1;
+    }
+    classes
+};
+
+/// The class of an access of so many bytes: below 512, 4 KiB, 16 KiB, 64 KiB, 256 KiB, 1 MiB, 4 MiB, and from there on.
+#[inline]
+pub fn size_class(bytes: u64) -> usize {
+    usize::from(CLASSES[64 - bytes.leading_zeros() as usize])
+}
+
+/// A large memory object that lives: its address (0: none, 1: being written), bytes, place, and when it began.
+#[repr(C)]
+pub struct ObjectSlot {
+    pub(crate) words: [Word; 4],
+}
+
+/// The whole file.
+#[repr(C)]
+pub struct Tally {
+    pub(crate) header: [Word; SLOT_WORDS],
+    /// The files.
+    pub files: [FileSlot; FILES],
+    /// The places where memory is asked for.
+    pub sites: [SiteSlot; SITES],
+    pub(crate) objects: [ObjectSlot; OBJECTS],
+}
+
+/// Words of the header before its text, the command line.
+pub(crate) const HEADER_TEXT: usize = 32;
+
+fn mixed(key: u64) -> u64 {
+    let key = (key ^ (key >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    key ^ (key >> 29)
+}
+
+/// A slot that is found by a key that is never 0.
+pub(crate) trait Keyed {
+    fn key(&self) -> &Word;
+}
+
+/// Finds the slot of a key, or takes a free one; true if it is new. At most `most` slots are looked at.
+pub(crate) fn find_or_take<S: Keyed>(slots: &[S], key: u64, most: usize) -> Option<(usize, bool)> {
+    let begin = mixed(key) as usize % slots.len();
+    for step in 0..most.min(slots.len()) {
+        let at = (begin + step) % slots.len();
+        let word = slots[at].key();
+        let found = word.load(Acquire);
+        if found == key {
+            return Some((at, false));
+        }
+        if found == 0 {
+            match word.compare_exchange(0, key, Release, Acquire) {
+                Ok(_) => return Some((at, true)),
+                Err(other) if other == key => return Some((at, false)),
+                Err(_) => {}
+            }
+        }
+    }
+    None
+}
+
+/// Finds the slot of a key.
+fn find<S: Keyed>(slots: &[S], key: u64, most: usize) -> Option<usize> {
+    let begin = mixed(key) as usize % slots.len();
+    for step in 0..most.min(slots.len()) {
+        let at = (begin + step) % slots.len();
+        match slots[at].key().load(Acquire) {
+            0 => return None,
+            found if found == key => return Some(at),
+            _ => {}
+        }
+    }
+    None
+}
+
+impl Tally {
+    /// Bytes of the file.
+    pub const BYTES: usize = size_of::<Self>();
+
+    /// A number of the header.
+    pub fn header(&self, field: HeaderField) -> u64 {
+        self.header[field as usize].load(Relaxed)
+    }
+    /// Sets a number of the header.
+    pub fn set_header(&self, field: HeaderField, value: u64) {
+        self.header[field as usize].store(value, Release);
+    }
+    /// Adds to a number of the header.
+    pub fn add_header(&self, field: HeaderField, more: u64) {
+        self.header[field as usize].fetch_add(more, Relaxed);
+    }
+    /// Sets the command line; what is too long is cut.
+    pub fn set_command(&self, command: &[u8]) {
+        text::write(&self.header[HEADER_TEXT..], command);
+    }
+    /// The slot of a file, by a key that is not 0; true if it is new and wants a name. `None`: there is no room.
+    pub fn file(&self, key: u64) -> Option<(usize, bool)> {
+        let found = find_or_take(&self.files, key, 64)?;
+        if found.1 {
+            self.add_header(HeaderField::FilesUsed, 1);
+        }
+        Some(found)
+    }
+    /// The slot of a file that has one.
+    pub fn known_file(&self, key: u64) -> Option<usize> {
+        find(&self.files, key, 64)
+    }
+    /// True if new files are better counted by directory and ending.
+    pub fn is_crowded(&self) -> bool {
+        self.header(HeaderField::FilesUsed) as usize >= FILES * 2 / 3
+    }
+    /// The place with that key; true if it is new and wants a text.
+    pub fn site(&self, key: u64) -> Option<(usize, bool)> {
+        find_or_take(&self.sites, key, SITES)
+    }
+    /// Remembers a memory object until it is freed.
+    pub fn object_made(&self, address: u64, bytes: u64, site: usize, now_ns: u64) {
+        for slot in self.window(address) {
+            if slot.words[0].load(Relaxed) == 0 && slot.words[0].compare_exchange(0, 1, Acquire, Relaxed).is_ok() {
+                for (word, value) in slot.words[1..].iter().zip([bytes, site as u64, now_ns]) {
+                    word.store(value, Relaxed);
+                }
+                slot.words[0].store(address, Release);
+                self.add_header(HeaderField::LiveObjects, 1);
+                return;
+            }
+        }
+        self.add_header(HeaderField::ObjectsMissed, 1);
+    }
+    /// Forgets a memory object: its bytes, place and when it began.
+    pub fn object_gone(&self, address: u64) -> Option<(u64, usize, u64)> {
+        for slot in self.window(address) {
+            if slot.words[0].load(Acquire) == address
+                && slot.words[0].compare_exchange(address, 1, Acquire, Relaxed).is_ok()
+            {
+                let [bytes, site, begin] = [1, 2, 3].map(|at| slot.words[at].load(Relaxed));
+                slot.words[0].store(0, Release);
+                self.header[HeaderField::LiveObjects as usize].fetch_sub(1, Relaxed);
+                return Some((bytes, (site as usize).min(SITES - 1), begin));
+            }
+        }
+        None
+    }
+    fn window(&self, address: u64) -> impl Iterator<Item = &ObjectSlot> {
+        let begin = mixed(address >> 4) as usize % OBJECTS;
+        (0..WINDOW).map(move |step| &self.objects[(begin + step) % OBJECTS])
+    }
+}
