@@ -223,6 +223,14 @@ class Cenote:
         number, at = divmod(offset, self.span)
         self._object(number).readinto(at, buffer)
 
+    def places(self):
+        """Bytes that are read from each tier."""
+        found = {}
+        for obj in self.objects.values():
+            for part in self.store.explain(obj).ranges:
+                found[part.tier] = found.get(part.tier, 0) + part.length
+        return found
+
     def flush(self):
         self.container.flush()
 

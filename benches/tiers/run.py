@@ -8,6 +8,7 @@ minutes, 3 with --quick.
 
 import argparse
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -113,6 +114,8 @@ def main():
     parser.add_argument("--only", help=f"some of {','.join(PARTS)}, with commas between")
     parser.add_argument("--policies", help="preset: fast-first and foresight, and once the others")
     options = parser.parse_args()
+    # Whoever is ended takes its layers along.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         need_root()
     except Missing as why:

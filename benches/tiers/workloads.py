@@ -143,12 +143,14 @@ def reads(setup):
         with writing.running():
             for at, piece in data.pieces():
                 contender.write(offset + at, piece)
+    places = {} if setup["kind"] != "cenote" else {"placed": contender.places()}
     for _ in range(times):
         with reading.running():
             for offset in range(0, size, PIECE):
                 contender.read(offset, buffer)
                 if stamps[0] != offset // PAGE + 1 or stamps[-1] != (offset + PIECE) // PAGE:
                     raise Wrong(f"a piece at {offset}")
+    places |= {} if setup["kind"] != "cenote" else {"left": contender.places()}
     check(setup, contender, data, size)
     contender.close()
     return {
@@ -156,7 +158,7 @@ def reads(setup):
         "write_s": writing.seconds,
         "read_s": reading.seconds,
         "pass_s": reading.laps,
-    }
+    } | places
 
 
 def kernel(setup):

@@ -3,6 +3,7 @@
 mod world;
 
 use cenote_model::*;
+use cenote_store::Outcome;
 use world::*;
 
 const MIB: usize = 1 << 20;
@@ -93,4 +94,36 @@ fn a_trickle_is_left_to_grow_old() {
     assert_eq!(moved_bytes(&mut world), 0, "1.8 seconds");
     pause(&mut world, 2000);
     assert!(moved_bytes(&mut world) > 0);
+}
+
+#[test]
+fn cuts_keep_their_pace_while_a_persistent_tier_drains() {
+    let mut world = World::new(&three_tiers(8 << 20, 64 << 20, 64 << 20));
+    let ballast = world.container("ballast", Durability::Sync);
+    for number in 0..24 {
+        let key = object(ballast, number);
+        world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
+        world.write(key, 0, &vec![number as u8; MIB]).unwrap();
+    }
+    let container = world.container("c", Durability::Async);
+    let key = object(container, 1);
+    world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
+    let before = moved_bytes(&mut world);
+    world.seq += 1;
+    let (session, seq) = (world.session, world.seq);
+    let request = Request::DeviceDrain { name: "file".into() };
+    let Outcome::Wait(ticket) = world.engine().handle(session, seq, request) else { panic!("drained at once") };
+    // Somebody writes the same bytes again and again meanwhile.
+    let mut writes = 0;
+    while !world.engine().take_finished().into_iter().any(|(over, _)| over == ticket) {
+        world.write(key, 0, &[writes as u8; 4096]).unwrap();
+        writes += 1;
+        assert!(writes < 10_000, "the drain has no end");
+        world.clock.advance_ns(2_000_000);
+        world.step();
+    }
+    let copied = (moved_bytes(&mut world) - before - 24 * MIB as u64) / 4096;
+    assert!(writes >= 20, "only {writes} writes: nothing was seen");
+    assert!(copied <= 3, "{copied} of {writes} versions copied while a tier drained");
+    assert!(world.verify().findings.is_empty());
 }

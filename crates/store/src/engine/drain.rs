@@ -37,10 +37,20 @@ pub(super) struct Draining {
 }
 
 impl Engine {
-    /// True if a volatile device holds so much that copies should be made at once.
+    /// True if a volatile device holds so much, or is to be emptied, that copies should be made at once; or if all that is
+    /// left on a device to be emptied are bytes that somebody could go back to until the next cut. While bytes move off a
+    /// persistent one cuts come as they always do: one at each tick would cost writers more than the movement.
     pub(super) fn is_under_pressure(&self) -> bool {
-        self.state.space.present().any(|slot| slot.is_volatile() && excess_bytes(&slot.view()) > 0)
-            || self.state.space.present().any(|slot| slot.state == DeviceState::Draining)
+        (0..self.state.space.slots.len() as u8).any(|dev| {
+            let slot = self.state.space.get(dev);
+            let is_emptied = slot.state == DeviceState::Draining;
+            !slot.removed
+                && if slot.is_volatile() {
+                    is_emptied || excess_bytes(&slot.view()) > 0
+                } else {
+                    is_emptied && (slot.device.is_none() || self.holds_nothing_live(dev))
+                }
+        })
     }
 
     /// Looks for what is to leave devices that are too full.

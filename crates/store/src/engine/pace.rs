@@ -37,15 +37,15 @@ struct InVain {
 
 impl InVain {
     fn look(&mut self, now_ns: u64, copied: u64, given_up: u64) {
-        self.copied_bytes += copied.saturating_sub(self.seen.0);
-        self.given_up_bytes += given_up.saturating_sub(self.seen.1);
-        self.seen = (copied, given_up);
         let halves = now_ns.saturating_sub(self.halved_ns) / IN_VAIN_HALF_NS;
         if halves > 0 {
             self.halved_ns += halves * IN_VAIN_HALF_NS;
             self.copied_bytes >>= halves.min(63);
             self.given_up_bytes >>= halves.min(63);
         }
+        self.copied_bytes += copied.saturating_sub(self.seen.0);
+        self.given_up_bytes += given_up.saturating_sub(self.seen.1);
+        self.seen = (copied, given_up);
     }
     fn is_most(&self) -> bool {
         self.given_up_bytes > self.copied_bytes / 2
