@@ -1,9 +1,10 @@
 """Programs with and without `cenote advise`, in turns: `python -m benches.advise.run [--pairs N] [--only NAME,NAME]`.
 
-Each line is one program: what it took alone and watched (medians; of loops the least), the ratio, the spread of the
-ratios of pairs, and whether the bar is met. What is compared is processor time, theirs and the kernel's for them, which others
-disturb less: loops say what one operation takes in the best of 40 batches, the others all of it with their children.
-Everything is in the kernel's memory, where watching costs most beside what is watched.
+Each line is one program: what it took alone and watched (medians), the ratio, its spread, and whether the bar is met.
+Loops call the tracer's function and the C library's own in turns, 2,001 batches of each in one process: on a machine
+with other users no two processes can be compared so finely. Of whole programs processor time is compared, theirs and
+the kernel's for them, with their children. Everything is in the kernel's memory, where watching costs most beside what
+is watched.
 """
 
 import argparse
@@ -21,6 +22,7 @@ BAR = 1.05
 
 LOOP_C = r"""
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,46 +31,66 @@ LOOP_C = r"""
 #include <unistd.h>
 static double now(void) {
     struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    clock_gettime(CLOCK_MONOTONIC, &t);
     return t.tv_sec + t.tv_nsec / 1e9;
 }
-
-static double best = 1e9, begun;
-static void lap(int operations) {
-    double took = (now() - begun) / operations;
-    best = took < best ? took : best;
-    begun = now();
+static int compare(const void *a, const void *b) {
+    double one = *(const double *)a, other = *(const double *)b;
+    return (one > other) - (one < other);
 }
-int main(int count, char **words) {
-    (void)count;
-    int batches = 40;
-    char *block = malloc(1 << 20);
-    memset(block, 1, 1 << 20);
-    if (strncmp(words[1], "malloc", 6) == 0) {
-        int is_small = words[1][6] == '-', operations = is_small ? 200000 : 20;
-        begun = now();
-        for (int batch = 0; batch < batches; batch++, lap(operations))
-            for (int i = 0; i < operations; i++) {
-                size_t bytes = is_small ? 64 + i % 64 : 2 << 20;
-                char *memory = malloc(bytes);
-                memset(memory, i, is_small ? 1 : bytes);
-                __asm__ volatile("" : : "r"(memory) : "memory");
-                free(memory);
-            }
-        printf("%.12f\n", best);
-        return 0;
-    }
-    int fd = open(words[2], O_RDWR | O_CREAT, 0644), blocks = 16384, operations = 10000;
-    for (int i = 0; i < blocks; i++)
-        if (pwrite(fd, block, 4096, i * 4096L) != 4096) return 1;
-    int is_write = strcmp(words[1], "pwrite") == 0;
-    begun = now();
-    for (int batch = 0; batch < batches; batch++, lap(operations))
-        for (int i = 0; i < operations; i++) {
-            long at = i * 7919L % blocks * 4096;
-            if ((is_write ? pwrite(fd, block, 4096, at) : pread(fd, block, 4096, at)) != 4096) return 1;
+enum { PAIRS = 2001 };
+static double took[2][PAIRS];
+static char *block;
+static int fd;
+static ssize_t (*reads[2])(int, void *, size_t, off_t);
+static ssize_t (*writes[2])(int, const void *, size_t, off_t);
+static void *(*mallocs[2])(size_t);
+static void (*frees[2])(void *);
+
+static void batch(const char *what, int side, int operations) {
+    static long at[2];
+    for (int i = 0; i < operations; i++) {
+        long offset = at[side]++ * 7919L % 16384 * 4096;
+        if (what[0] == 'm') {
+            size_t bytes = what[7] == 's' ? 64 + i % 64 : 2 << 20;
+            char *memory = mallocs[side](bytes);
+            memset(memory, i, what[7] == 's' ? 1 : bytes);
+            __asm__ volatile("" : : "r"(memory) : "memory");
+            frees[side](memory);
+        } else {
+            ssize_t done =
+                what[1] == 'w' ? writes[side](fd, block, 4096, offset) : reads[side](fd, block, 4096, offset);
+            if (done != 4096) exit(1);
         }
-    printf("%.12f\n", best);
+    }
+}
+
+int main(int count, char **words) {
+    const char *what = words[1];
+    int operations = strcmp(what, "malloc-small") == 0 ? 10000 : what[0] == 'm' ? 4 : 200;
+    /* What the program calls, and what it would call if nothing stood before it. */
+    void *plain = dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD);
+    void *from[2] = {plain, RTLD_DEFAULT};
+    for (int side = 0; side < 2; side++) {
+        *(void **)&reads[side] = dlsym(from[side], "pread");
+        *(void **)&writes[side] = dlsym(from[side], "pwrite");
+        *(void **)&mallocs[side] = dlsym(from[side], "malloc");
+        *(void **)&frees[side] = dlsym(from[side], "free");
+    }
+    if (count != 3 || !plain || reads[0] == reads[1]) return 2;
+    block = memset(malloc(1 << 20), 1, 1 << 20);
+    fd = open(words[2], O_RDWR | O_CREAT, 0644);
+    for (int i = 0; i < 16384; i++)
+        if (pwrite(fd, block, 4096, i * 4096L) != 4096) return 1;
+    for (int pair = -20; pair < PAIRS; pair++)
+        for (int turn = 0; turn < 2; turn++) {
+            int side = (pair + turn) & 1;
+            double begin = now();
+            batch(what, side, operations);
+            if (pair >= 0) took[side][pair] = (now() - begin) / operations;
+        }
+    for (int side = 0; side < 2; side++) qsort(took[side], PAIRS, sizeof(double), compare);
+    printf("%.12f %.12f\n", took[0][PAIRS / 2], took[1][PAIRS / 2]);
     return 0;
 }
 """
@@ -109,13 +131,13 @@ for turn in range(2):
 def programs(work: Path) -> dict[str, tuple[list[str], bool]]:
     """Command lines by name, and whether they measure themselves."""
     (work / "loop.c").write_text(LOOP_C)
-    subprocess.run(["cc", "-O2", "-o", work / "loop", work / "loop.c"], check=True)
+    subprocess.run(["cc", "-O2", "-o", work / "loop", work / "loop.c", "-ldl"], check=True)
     loop, data = str(work / "loop"), str(work / "blocks")
     found = {
         "pread, 4 KiB": ([loop, "pread", data], True),
         "pwrite, 4 KiB": ([loop, "pwrite", data], True),
-        "malloc and free, 64 to 127 bytes": ([loop, "malloc-small"], True),
-        "malloc, fill, free, 2 MiB": ([loop, "malloc"], True),
+        "malloc and free, 64 to 127 bytes": ([loop, "malloc-small", data], True),
+        "malloc, fill, free, 2 MiB": ([loop, "malloc-large", data], True),
         "tar of the sources, 5 times": (
             ["sh", "-c", f"for i in 1 2 3 4 5; do tar cf all.tar -C {TOP} crates docs views benches; done"],
             False,
@@ -129,17 +151,34 @@ def programs(work: Path) -> dict[str, tuple[list[str], bool]]:
     return found
 
 
-def once(command: list[str], work: Path, watched: Path | None, loops: bool) -> float:
-    """Seconds of processor time of one run, or of one operation."""
-    # The program is timed by a small one that is watched with it; what the command itself takes is not the program's.
-    inner = [sys.executable, "-c", CLOCK, *command]
+def run(command: list[str], work: Path, watched: Path | None) -> str:
+    """What a program prints, watched or not."""
     if watched:
-        inner = [str(watched), "advise", "--output", "/dev/null", "--", *inner]
+        command = [str(watched), "advise", "--output", "/dev/null", "--", *command]
     environment = os.environ | {"XDG_DATA_HOME": str(work / "data"), "CENOTE_STORE": str(work / "store")}
-    done = subprocess.run(inner, cwd=work, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, timeout=300)
     if done.returncode:
-        raise RuntimeError(f"{inner}: {done.returncode}\n{done.stderr}")
-    return float(done.stdout.split()[0]) if loops else float(done.stdout.split("took ")[1])
+        raise RuntimeError(f"{command}: {done.returncode}\n{done.stderr}")
+    return done.stdout
+
+
+def loop_seconds(command: list[str], work: Path, cenote: Path, times: int) -> tuple[list[float], list[float]]:
+    """Seconds of an operation without and with the tracer, of each of several processes."""
+    lines = [run(command, work, cenote).split() for _ in range(times)]
+    return [float(line[0]) for line in lines], [float(line[1]) for line in lines]
+
+
+def program_seconds(command: list[str], work: Path, cenote: Path, pairs: int) -> tuple[list[float], list[float]]:
+    """Seconds of processor time of a program alone and watched, in turns. It is timed by a small one that is watched
+    with it: what the command itself takes is not the program's."""
+    timed = [sys.executable, "-c", CLOCK, *command]
+    alone, watched = [], []
+    run(timed, work, cenote)
+    for pair in range(pairs):
+        for side in (alone, watched) if pair % 2 else (watched, alone):
+            out = run(timed, work, cenote if side is watched else None)
+            side.append(float(out.split("took ")[1]))
+    return alone, watched
 
 
 def main() -> None:
@@ -158,19 +197,14 @@ def main() -> None:
             for title, (command, loops) in programs(work).items():
                 if args.only and not any(word.strip() in title for word in args.only.split(",")):
                     continue
-                once(command, work, args.cenote, loops)
-                alone, watched = [], []
-                # Loops take a moment, and their differences are small.
-                for pair in range(args.pairs * (2 if loops else 1)):
-                    for side in (alone, watched) if pair % 2 else (watched, alone):
-                        side.append(once(command, work, args.cenote if side is watched else None, loops))
+                measure = loop_seconds if loops else program_seconds
+                alone, watched = measure(command, work, args.cenote, args.pairs)
                 ratios = sorted(b / a for a, b in zip(alone, watched, strict=True))
-                # A loop does the same each time, and whatever comes between makes it slower: its fastest runs are compared.
-                ratio = min(watched) / min(alone) if loops else statistics.median(ratios)
+                ratio = statistics.median(ratios)
                 line = {
                     "program": title,
-                    "alone_cpu_s": (min if loops else statistics.median)(alone),
-                    "watched_cpu_s": (min if loops else statistics.median)(watched),
+                    "alone_s": statistics.median(alone),
+                    "watched_s": statistics.median(watched),
                     "ratio": round(ratio, 3),
                     "least": round(ratios[0], 3),
                     "most": round(ratios[-1], 3),

@@ -81,6 +81,10 @@ __attribute__((noinline)) void grow(void) {
             CHECK(memory[(1 << 20) - 1] == 42 && memory[bytes / 2 - 1] == 42);
         memory[(1 << 20) - 1] = memory[bytes - 1] = 42;
     }
+    memory = reallocarray(memory, 12, 1 << 20);
+    CHECK(memory && memory[(8 << 20) - 1] == 42);
+    volatile size_t too_many = (size_t)-1;
+    CHECK(reallocarray(memory, too_many, 16) == NULL && memory[(1 << 20) - 1] == 42);
     free(memory);
     char *mapped = mmap(NULL, 4 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(mapped != MAP_FAILED);

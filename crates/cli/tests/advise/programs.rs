@@ -122,6 +122,12 @@ fn a_program_that_does_everything_does_it_unchanged() {
     assert_eq!(number(short, "/memory/live_bytes_max"), 1 << 20);
     let grown = made_by("grow");
     assert!(number(grown, "/memory/object_bytes_max") >= 8 << 20, "{grown:#}");
+    let left: u64 = places
+        .iter()
+        .filter(|item| item["name"].as_str().unwrap().contains("grow"))
+        .map(|item| number(item, "/memory/made") - number(item, "/memory/freed"))
+        .sum();
+    assert_eq!(left, 0, "all of it was given back: {places:#?}");
 }
 
 #[test]

@@ -187,6 +187,13 @@ hooks! {
         let new = real!(realloc: fn(old => *mut c_void, bytes => size_t) -> *mut c_void);
         given(new, bytes, kind::REALLOC)
     }
+    fn reallocarray(old: *mut c_void, count: size_t, size: size_t) -> *mut c_void {
+        if !old.is_null() && is_maybe_large(old) {
+            gone(old, true);
+        }
+        let new = real!(reallocarray: fn(old => *mut c_void, count => size_t, size => size_t) -> *mut c_void);
+        given(new, count.saturating_mul(size), kind::REALLOC)
+    }
     fn free(address: *mut c_void) -> () {
         if is_maybe_large(address) && !address.is_null() {
             gone(address, false);

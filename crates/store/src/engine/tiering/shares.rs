@@ -31,15 +31,16 @@ impl Taken {
     fn decay(&mut self, now_ns: u64) {
         let factor = (-(now_ns.saturating_sub(self.at_ns) as f64) / HALF_LIFE_NS).exp2();
         self.at_ns = now_ns;
-        fn keep<K: Ord>(all: &mut BTreeMap<K, f64>, factor: f64) {
-            all.retain(|_, bytes| {
-                *bytes *= factor;
-                *bytes >= 1.0
-            });
-        }
         keep(&mut self.clients, factor);
         keep(&mut self.containers, factor);
     }
+}
+
+fn keep<K: Ord>(all: &mut BTreeMap<K, f64>, factor: f64) {
+    all.retain(|_, bytes| {
+        *bytes *= factor;
+        *bytes >= 1.0
+    });
 }
 
 /// Shares by device slot.
