@@ -180,17 +180,17 @@ pub fn learned_by_the_next_run() {
         let content = Random::new(12).bytes(24 * PIECE);
         let run = |store: Store, key: Option<cenote::ObjectKey>| {
             let container = store.open_container("runs", &spec("foresight")).unwrap();
-            let object = match key {
-                Some(key) => container.object(key.object),
-                None => {
+            let object = key.map_or_else(
+                || {
                     let made = container.create_object(None, None).unwrap();
                     for (i, piece) in content.chunks(PIECE).enumerate() {
                         made.write_at((i * PIECE) as u64, piece).unwrap();
                     }
                     store.flush().unwrap();
                     made
-                }
-            };
+                },
+                |key| container.object(key.object),
+            );
             let before = store.telemetry(0).unwrap().counts;
             let mut have = vec![0; PIECE];
             for number in &order {
