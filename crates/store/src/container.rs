@@ -7,6 +7,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use crate::index::Index;
+use crate::persist::DeviceSet;
 use crate::undo::Undo;
 
 /// Bytes of an object that were written to a volatile device and have no copy yet.
@@ -73,6 +74,8 @@ pub(crate) struct Container {
     pub dirty_since_ns: u64,
     /// Epoch of the last update that brought bytes on a persistent device.
     pub data_epoch: u64,
+    /// The devices that updates since the last cut brought bytes on.
+    pub wrote: DeviceSet,
     /// Transactions after `persisted` that other containers took part in.
     pub links: Vec<(u64, ContainerId)>,
     /// It is a snapshot, and never changes.
@@ -105,6 +108,7 @@ impl Container {
             fresh: Vec::new(),
             dirty_since_ns: 0,
             data_epoch: 0,
+            wrote: DeviceSet::default(),
             links: Vec::new(),
             snapshot: None,
             shares: false,

@@ -10,7 +10,7 @@ use hashbrown::{HashMap, HashSet};
 use crate::container::{Containers, Fresh};
 use crate::map::{Ext, Place};
 use crate::objects::{Objects, Presence};
-use crate::persist::{DrainItem, Stage};
+use crate::persist::{DeviceSet, DrainItem, Stage};
 use crate::space::{Bitmap, STAMP_BYTES, Shared, Space, for_places, for_units};
 use crate::state::State;
 use crate::sums::UNIT;
@@ -95,10 +95,12 @@ impl State {
         for cut in self.cuts.pending.values_mut() {
             cut.queue.clear();
             (cut.in_flight, cut.stage, cut.needs_sync) = (0, Stage::Drain, true);
+            cut.wrote = DeviceSet::ALL;
         }
         for id in self.containers.ids() {
             let Some(container) = self.containers.get_mut(id) else { continue };
             container.fresh.clear();
+            container.wrote = DeviceSet::ALL;
             container.dirty_since_ns = now_ns;
             container.persisted_at = 0;
             // A cut without a container's mark would never end.

@@ -118,3 +118,40 @@ fn what_is_left_of_an_extent_that_is_overwritten_meanwhile_is_written_again_too(
         assert!(*byte == 1 || (*byte == 2 && at as u64 % LEN < 1000), "byte {at} is {byte}");
     }
 }
+
+#[test]
+fn who_wrote_to_one_device_does_not_wait_for_the_sync_of_another() {
+    let mut world = World::new(&three_tiers(4 << 20, 8 << 20, 16 << 20));
+    let (quick, slow) = (world.container("quick", Durability::Async), world.container("slow", Durability::Bypass));
+    for (n, container) in [(1, quick), (2, slow)] {
+        let key = object(container, n);
+        world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
+        world.flush(FlushTarget::Store).unwrap();
+    }
+    world.write(object(slow, 2), 0, &[2; 8192]).unwrap();
+    let session = world.session;
+    let flush = Request::Flush { target: FlushTarget::Container(slow) };
+    let Outcome::Wait(waits) = world.engine().handle(session, 1000, flush) else { panic!("nothing to wait for") };
+    let held = loop {
+        world.engine().tick();
+        let job = world.engine().next_job().expect("a sync");
+        if job.timed() == Timed::SyncDevices {
+            break job;
+        }
+        let done = job.run();
+        world.engine().finish_job(done);
+    };
+    // The slow device takes its time. Meanwhile the other container is copied to the other device, synced and marked.
+    world.write(object(quick, 1), 0, &[1; 8192]).unwrap();
+    world.flush(FlushTarget::Container(quick)).unwrap();
+    assert!(world.engine().take_finished().iter().all(|(ticket, _)| *ticket != waits), "it was not synced yet");
+    // What is written to the slow device now is not covered by the sync that is under way.
+    world.write(object(slow, 2), 8192, &[3; 8192]).unwrap();
+    let done = held.run();
+    world.engine().finish_job(done);
+    world.flush(FlushTarget::Container(slow)).unwrap();
+    world.power_loss(Keep::Nothing);
+    world.open().unwrap();
+    assert_eq!(world.read(object(quick, 1)).unwrap(), vec![1; 8192]);
+    assert_eq!(world.read(object(slow, 2)).unwrap(), [vec![2; 8192], vec![3; 8192]].concat());
+}

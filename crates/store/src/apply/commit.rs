@@ -264,6 +264,7 @@ impl State {
             let container = self.containers.at_mut(at);
             if !volatile {
                 container.data_epoch = epoch;
+                container.wrote.add(written.dev);
             } else if !replaced_new {
                 container.add_fresh(Fresh { slot, generation, offset: from, len: to - from });
             }

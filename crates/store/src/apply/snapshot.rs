@@ -15,6 +15,7 @@ use crate::container::{Container, Fresh, Snapshot};
 use crate::index::{Index, Key, Record};
 use crate::map::ExtentMap;
 use crate::objects::Presence;
+use crate::persist::DeviceSet;
 use crate::state::{Reclaim, State};
 
 const TOO_MANY: Refusal = refuse(KeyCode::Limit, "a store holds at most 2^32 objects");
@@ -80,6 +81,7 @@ impl State {
         let mut container = Container::new(id, name.to_owned(), from.spec.clone(), epoch);
         (container.persisted, container.cut_epoch) = (from.persisted, from.persisted);
         container.data_epoch = from.data_epoch;
+        container.wrote = DeviceSet::ALL; // what a pending cut of the original has yet to sync is its, too
         container.suspect.clone_from(&from.suspect);
         container.records = from.records;
         container.snapshot = Some(Box::new(snapshot));
@@ -254,6 +256,7 @@ impl State {
                 container.add_fresh(Fresh { slot, generation, offset, len: u64::from(ext.len) });
             } else {
                 container.data_epoch = epoch;
+                container.wrote = DeviceSet::ALL;
             }
         }
     }

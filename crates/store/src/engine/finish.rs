@@ -157,6 +157,9 @@ impl Engine {
         for part in &parts {
             let slot = self.state.space.get_mut(part.reserved.0);
             slot.unsynced |= !slot.is_volatile();
+            if let Some(cut) = cut.and_then(|cut| self.state.cuts.get_mut(cut)) {
+                cut.wrote.add(part.reserved.0);
+            }
         }
         let mut good: Vec<CopyPart> = Vec::new();
         // An extent can be listed twice; what the first one did is not done yet when the second one is looked at.

@@ -8,7 +8,7 @@ use cenote_model::{ContainerId, Speed};
 use super::Engine;
 use crate::journal::file_name;
 use crate::packing::Packing;
-use crate::persist::{Cut, DrainItem, Stage};
+use crate::persist::{Cut, DeviceSet, DrainItem, Stage};
 use crate::placing::{Identity, Placing};
 use crate::sums::UNIT;
 use crate::work::{Job, Work};
@@ -103,6 +103,16 @@ impl Jobs {
         });
         parts.flatten().map(|part| part.placing.was).collect()
     }
+    /// The devices that are being synced for cuts.
+    fn syncing(&self) -> DeviceSet {
+        let mut all = DeviceSet::default();
+        for running in self.running.values() {
+            if let What::SyncDevices { slots, .. } = &running.what {
+                slots.iter().for_each(|(dev, _)| all.add(*dev));
+            }
+        }
+        all
+    }
     pub fn count(&self, fits: impl Fn(&What) -> bool) -> usize {
         self.running.values().filter(|running| fits(&running.what)).count()
     }
@@ -173,24 +183,28 @@ impl Engine {
 
     fn next_sync_devices(&mut self) -> Option<Job> {
         self.advance_cuts();
-        if self.jobs.count(|what| matches!(what, What::SyncDevices { .. })) > 0 {
-            return None;
-        }
         self.suspect_closed();
         let now = self.state.now_ns;
         let ready = |cut: &&Cut| cut.stage == Stage::Copied && cut.retry_ns <= now && !self.state.has_suspect(cut);
-        let cuts: Vec<u64> = self.state.cuts.pending.values().filter(ready).map(|cut| cut.id).collect();
+        // What is being synced has to be waited for: what a cut wrote before that began is on media only then.
+        let busy = self.jobs.syncing();
+        let present = self.state.space.present_set();
+        let wrote = |cut: &Cut| cut.wrote.common(present);
+        let free = |cut: &&Cut| ready(cut) && !wrote(cut).meets(busy);
+        let pending = &self.state.cuts.pending;
+        let first = pending.values().filter(free).max_by_key(|cut| (cut.urgent, std::cmp::Reverse(cut.id)))?;
+        // A slow device holds up only those who wrote there: each set of devices is synced by itself.
+        let set = wrote(first);
+        let with = |cut: &&Cut| ready(cut) && wrote(cut).is_within(set);
+        let cuts: Vec<u64> = pending.values().filter(with).map(|cut| cut.id).collect();
         for cut in &cuts {
             if let Some(cut) = self.state.cuts.get_mut(*cut) {
                 cut.stage = Stage::Syncing;
             }
         }
-        if cuts.is_empty() {
-            return None;
-        }
         let mut slots = Vec::new();
         let mut devices = Vec::new();
-        for (i, slot) in self.state.space.slots.iter_mut().enumerate() {
+        for (i, slot) in self.state.space.slots.iter_mut().enumerate().filter(|(i, _)| set.has(*i as u8)) {
             if let (true, Some(device)) = (std::mem::take(&mut slot.unsynced), &slot.device) {
                 slots.push((i as u8, slot.failed_syncs));
                 devices.push((Arc::clone(device), Arc::clone(&slot.syncs)));

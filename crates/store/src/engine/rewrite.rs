@@ -284,6 +284,9 @@ impl Engine {
             self.counting.moved(dev, dev, cenote_model::FlowWhy::Rewrite, end - begin);
             // Now, not when it began: a sync that began in between does not cover it.
             self.state.space.get_mut(dev).unsynced = true;
+            if let Some(cut) = self.state.cuts.get_mut(cut) {
+                cut.wrote.add(dev);
+            }
             let Err(what) = result else { continue };
             let Some(ext) = self.state.still_there(&suspect) else {
                 if let Some(queue) = self.rewrites.queues.get_mut(&container) {

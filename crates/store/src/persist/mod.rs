@@ -23,6 +23,35 @@ pub(crate) enum DrainItem {
     Undo { container: ContainerId, number: u64, piece: usize },
 }
 
+/// Devices by their slots; those with slots beyond 64 share a place with others, so that more is named than was meant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct DeviceSet(u64);
+
+impl DeviceSet {
+    /// All that there may be.
+    pub const ALL: Self = Self(u64::MAX);
+    pub fn add(&mut self, dev: u8) {
+        self.0 |= 1 << (dev % 64);
+    }
+    pub fn add_all(&mut self, others: Self) {
+        self.0 |= others.0;
+    }
+    pub fn has(self, dev: u8) -> bool {
+        self.0 & 1 << (dev % 64) != 0
+    }
+    pub fn meets(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+    /// True if none of these is missing in the other.
+    pub fn is_within(self, other: Self) -> bool {
+        self.0 & !other.0 == 0
+    }
+    /// Those of them that are in the other, too.
+    pub fn common(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+}
+
 /// How far a cut is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Stage {
@@ -46,6 +75,8 @@ pub(crate) struct Cut {
     pub stage: Stage,
     /// Bytes were written to persistent devices that may not be on media yet.
     pub needs_sync: bool,
+    /// The devices to which they were written: no others need to be synced for it.
+    pub wrote: DeviceSet,
     /// Something as it was at the cut cannot be read any more: a later cut is to take its place.
     pub renew: bool,
     /// Somebody waits for it.
@@ -101,12 +132,17 @@ impl State {
                 // What was overwritten since needs no copy any more: nobody goes back to the earlier cut.
                 cut.queue.extend(earlier.queue.into_iter().filter(|item| matches!(item, DrainItem::Fresh(_))));
                 cut.needs_sync = true;
+                cut.wrote.add_all(earlier.wrote);
                 cut.renewals = cut.renewals.max(earlier.renewals + 1);
             }
         }
         for member in members {
             let Some(container) = self.containers.get_mut(*member) else { continue };
             cut.needs_sync |= container.data_epoch > container.persisted || !container.fresh.is_empty();
+            cut.wrote.add_all(std::mem::take(&mut container.wrote));
+            if container.family().is_some() {
+                cut.wrote = DeviceSet::ALL; // what another one of the family had copied is its copy, too
+            }
             container.cuts += 1;
             container.cut_epoch = epoch;
             container.pending_cut = Some(id);
@@ -226,5 +262,24 @@ impl State {
             | Change::Record { .. }
             | Change::SnapshotMade { .. } => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_of_devices_name_at_least_those_that_were_added() {
+        let mut set = DeviceSet::default();
+        set.add(3);
+        set.add(70);
+        assert!(set.has(3) && set.has(70) && set.has(6), "slots beyond 64 share a place");
+        assert!(!set.has(4) && set.is_within(DeviceSet::ALL) && !DeviceSet::ALL.is_within(set));
+        let mut other = DeviceSet::default();
+        other.add(4);
+        assert!(!set.meets(other) && set.common(other) == DeviceSet::default());
+        other.add_all(set);
+        assert!(set.meets(other) && set.is_within(other));
     }
 }

@@ -9,6 +9,7 @@ use cenote_policy::{Compress, DeviceView};
 use super::retired::Tag;
 use super::{Bitmap, RetiredQueue, Shared};
 use crate::map::{Ext, NO_DEVICE, Place};
+use crate::persist::DeviceSet;
 use crate::sums::UNIT;
 use crate::syncs::Syncs;
 
@@ -250,6 +251,13 @@ impl Space {
     pub fn is_well(&self, slot: u8) -> bool {
         let slot = &self.slots[slot as usize];
         slot.device.is_some() && slot.trouble.is_none()
+    }
+    /// Those that are there, as a set.
+    pub fn present_set(&self) -> DeviceSet {
+        let mut all = DeviceSet::default();
+        let slots = self.slots.iter().enumerate().filter(|(_, slot)| !slot.removed);
+        slots.for_each(|(dev, _)| all.add(dev as u8));
+        all
     }
     /// True if the bytes are on volatile devices only.
     pub fn at_risk(&self, ext: &Ext) -> bool {
