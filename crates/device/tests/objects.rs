@@ -75,12 +75,17 @@ fn suite() {
 fn suite_with_a_service_that_stumbles() {
     let service = FakeService::default();
     let mut rng = SplitMix::new(seed());
+    let mut in_a_row = 0;
     for call in 0..20_000 {
-        // No two in a row that would use up all patience.
-        match rng.below(8) {
-            0 => service.trouble_at(call, Trouble::Passing),
-            1 => service.trouble_at(call, Trouble::AnswerLost),
-            _ => {}
+        let trouble = match rng.below(8) {
+            0 => Some(Trouble::Passing),
+            1 => Some(Trouble::AnswerLost),
+            _ => None,
+        };
+        // Never so many in a row that all patience is used up.
+        in_a_row = if trouble.is_some() && in_a_row < 4 { in_a_row + 1 } else { 0 };
+        if let Some(trouble) = trouble.filter(|_| in_a_row > 0) {
+            service.trouble_at(call, trouble);
         }
     }
     let patience = Patience { tries: 12, ..QUICK };
