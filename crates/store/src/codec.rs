@@ -1,7 +1,7 @@
 //! Integers and byte strings as they are on media: little endian, no padding.
 
 /// Numbers that count what happens stay below this: at one each nanosecond, for more than a hundred years.
-pub(crate) const ORDINALS_END: u64 = 1 << 62;
+pub(crate) const ORDINALS_END: u64 = 1 << 61;
 
 /// Something on media does not make sense.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

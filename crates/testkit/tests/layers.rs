@@ -253,6 +253,7 @@ fn a_file_system_that_is_full() {
         assert!(place.is_whole(id, LEN).unwrap(), "object {id} of {last}");
     }
     place.assert_alive();
+    drop(file);
     std::fs::remove_file(&ballast).unwrap();
     let begin = Instant::now();
     while let Err(error) = place.flush() {
