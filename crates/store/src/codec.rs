@@ -1,6 +1,6 @@
 //! Integers and byte strings as they are on media: little endian, no padding.
 
-/// Numbers that count what happens stay below this: at one each nanosecond, for more than a hundred years.
+/// Numbers that count what happens stay below this: at one each nanosecond, for more than seventy years.
 pub(crate) const ORDINALS_END: u64 = 1 << 61;
 
 /// Something on media does not make sense.
