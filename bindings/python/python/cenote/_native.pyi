@@ -191,9 +191,9 @@ class Object:
     def stat(self) -> ObjectStat:
         """Size, block size, use."""
     def buffered(self, mode: str) -> Object:
-        """The same object, written otherwise than the container's preset says: "sync" (write-through: on a persistent tier,
-        acknowledged when it survives power loss), "async" (write-back) or "bypass" (to the lowest persistent tier, past the
-        buffers). Refused where that is less than the container promises, and in scratch containers."""
+        """The same object, written otherwise than the container's preset says: "sync" (write-through: on a persistent
+        tier, acknowledged when it survives power loss), "async" (write-back) or "bypass" (to the lowest persistent
+        tier, past the buffers). Refused where that is less than the container promises, and in scratch containers."""
     def read(self, offset: int = 0, size: int | None = None) -> bytes:
         """Read `size` bytes from `offset`, or to the end where None. Holes are zeros; shorter at the object's end."""
     def readinto(self, offset: int, buffer: Buffer) -> int:

@@ -108,7 +108,9 @@ impl Jobs {
         let mut all = DeviceSet::default();
         for running in self.running.values() {
             if let What::SyncDevices { slots, .. } = &running.what {
-                slots.iter().for_each(|(dev, _)| all.add(*dev));
+                for (dev, _) in slots {
+                    all.add(*dev);
+                }
             }
         }
         all

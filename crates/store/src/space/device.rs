@@ -256,7 +256,9 @@ impl Space {
     pub fn present_set(&self) -> DeviceSet {
         let mut all = DeviceSet::default();
         let slots = self.slots.iter().enumerate().filter(|(_, slot)| !slot.removed);
-        slots.for_each(|(dev, _)| all.add(dev as u8));
+        for (dev, _) in slots {
+            all.add(dev as u8);
+        }
         all
     }
     /// True if the bytes are on volatile devices only.
