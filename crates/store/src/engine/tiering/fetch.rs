@@ -101,8 +101,10 @@ impl Engine {
                 queued += usize::from(self.tiering.relocations.push(relocation));
             }
         } else if let Some(policy) = policy {
-            let (in_ms, confidence) = if ahead { (AHEAD_MS, AHEAD_CONFIDENCE) } else { (0, 1.0) };
-            let mut sampled = self.wanted(slot, ranges, Coming { in_ms, confidence });
+            // The read that waits costs the same whether the bytes come up first or not: what they are worth above is
+            // for the reads after it to say, of which their heat knows.
+            let coming = ahead.then_some(Coming { in_ms: AHEAD_MS, confidence: AHEAD_CONFIDENCE });
+            let mut sampled = self.wanted(slot, ranges, coming);
             let wanted = sampled.len();
             if wanted == 0 {
                 return Ok(None);
@@ -154,7 +156,7 @@ impl Engine {
     }
 
     /// The extents of ranges that a faster tier could hold.
-    fn wanted(&self, slot: u32, ranges: &[(u64, u64)], coming: Coming) -> Vec<Sampled> {
+    fn wanted(&self, slot: u32, ranges: &[(u64, u64)], coming: Option<Coming>) -> Vec<Sampled> {
         let fastest = self.fastest();
         let object = self.state.objects.get(slot);
         let mut sampled = Vec::new();
@@ -164,7 +166,7 @@ impl Engine {
                     return sampled;
                 }
                 if Some(ext.dev) != fastest {
-                    sampled.push(self.sampled(slot, at, ext, Some(coming)));
+                    sampled.push(self.sampled(slot, at, ext, coming));
                 }
             }
         }
