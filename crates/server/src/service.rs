@@ -1,4 +1,5 @@
-//! An engine with the threads that it needs: one that ticks, two that do its I/O, one that measures its devices.
+//! An engine with the threads that it needs: one that ticks, two that do its I/O, one that syncs its journal, one that measures
+//! its devices.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -34,8 +35,9 @@ pub struct Service {
 
 pub(crate) struct Shared {
     pub(crate) engine: Mutex<Guarded>,
-    jobs: Mutex<VecDeque<Job>>,
-    jobs_wake: Condvar,
+    /// The journal's syncs have a queue and a thread of their own: copies to slow devices would keep them waiting.
+    brief_jobs: JobQueue,
+    jobs: JobQueue,
     tick_lock: Mutex<()>,
     tick_wake: Condvar,
     /// The tick thread sleeps long; whoever brings work wakes it.
@@ -50,6 +52,13 @@ pub(crate) struct Shared {
     /// The engine has a device to be measured.
     pub(crate) profile_due: Mutex<bool>,
     pub(crate) profile_wake: Condvar,
+}
+
+/// Jobs that wait for a thread.
+#[derive(Default)]
+struct JobQueue {
+    jobs: Mutex<VecDeque<Job>>,
+    wake: Condvar,
 }
 
 pub(crate) struct Guarded {
@@ -75,8 +84,8 @@ impl Service {
         engine.set_counting(is_counting());
         let shared = Arc::new(Shared {
             engine: Mutex::new(Guarded { engine: Some(engine), waiters: HashMap::new(), jobs_running: 0, handled: 0 }),
-            jobs: Mutex::new(VecDeque::new()),
-            jobs_wake: Condvar::new(),
+            brief_jobs: JobQueue::default(),
+            jobs: JobQueue::default(),
             tick_lock: Mutex::new(()),
             tick_wake: Condvar::new(),
             idle: AtomicBool::new(false),
@@ -90,8 +99,10 @@ impl Service {
         let mut threads = vec![
             spawn("cenote-tick", &shared, Shared::tick_loop),
             spawn("cenote-profile", &shared, Shared::profile_loop),
+            spawn("cenote-journal", &shared, |shared| shared.job_loop(&shared.brief_jobs)),
         ];
-        threads.extend((0..JOB_THREADS).map(|_| spawn("cenote-job", &shared, Shared::job_loop)));
+        let job_loop: fn(&Shared) = |shared| shared.job_loop(&shared.jobs);
+        threads.extend((0..JOB_THREADS).map(|_| spawn("cenote-job", &shared, job_loop)));
         Arc::new(Self { shared, threads: Mutex::new(threads), generation: fork::generation() })
     }
     /// Locks the engine for a batch of requests.
@@ -241,8 +252,10 @@ impl Shared {
         self.tick_wake.notify_one();
     }
     fn wake_job_threads(&self) {
-        drop(lock(&self.jobs));
-        self.jobs_wake.notify_all();
+        for queue in [&self.brief_jobs, &self.jobs] {
+            drop(lock(&queue.jobs));
+            queue.wake.notify_all();
+        }
     }
     fn tick_loop(&self) {
         let (mut seen, mut active_at, mut asked_at) = (0, Instant::now(), Instant::now());
@@ -266,10 +279,10 @@ impl Shared {
             drop(self.tick_wake.wait_timeout(guard, pause));
         }
     }
-    fn job_loop(&self) {
+    fn job_loop(&self, queue: &JobQueue) {
         loop {
             let job = {
-                let mut jobs = lock(&self.jobs);
+                let mut jobs = lock(&queue.jobs);
                 loop {
                     if let Some(job) = jobs.pop_front() {
                         break job;
@@ -277,7 +290,7 @@ impl Shared {
                     if self.stop.load(Ordering::SeqCst) {
                         return;
                     }
-                    jobs = self.jobs_wake.wait(jobs).unwrap_or_else(std::sync::PoisonError::into_inner);
+                    jobs = queue.wake.wait(jobs).unwrap_or_else(std::sync::PoisonError::into_inner);
                 }
             };
             let (timed, begin) = (job.timed(), Instant::now());
@@ -288,7 +301,7 @@ impl Shared {
     /// One turn of the engine: takes in a finished job, ticks, hands out jobs, delivers responses.
     /// True if jobs are under way.
     fn turn(&self, done: Option<(JobDone, Timed, u64)>) -> bool {
-        let mut fresh = VecDeque::new();
+        let (mut brief, mut fresh) = (VecDeque::new(), VecDeque::new());
         let (finished, running, measure) = {
             self.turns_due.fetch_add(1, Ordering::SeqCst);
             let mut guard = lock(&self.engine);
@@ -304,7 +317,7 @@ impl Shared {
             if !self.stop.load(Ordering::SeqCst) {
                 while let Some(job) = engine.next_job() {
                     guard.jobs_running += 1;
-                    fresh.push_back(job);
+                    if job.is_brief() { brief.push_back(job) } else { fresh.push_back(job) }
                 }
             }
             let finished: Vec<(Reply, Response)> = engine
@@ -321,9 +334,11 @@ impl Shared {
         if measure {
             self.profile_now();
         }
-        if !fresh.is_empty() {
-            lock(&self.jobs).append(&mut fresh);
-            self.jobs_wake.notify_all();
+        for (queue, mut fresh) in [(&self.brief_jobs, brief), (&self.jobs, fresh)] {
+            if !fresh.is_empty() {
+                lock(&queue.jobs).append(&mut fresh);
+                queue.wake.notify_all();
+            }
         }
         for (reply, response) in finished {
             reply(response);

@@ -93,6 +93,10 @@ impl Job {
             Work::Reopen { .. } | Work::Change { .. } => Timed::Reopen,
         }
     }
+    /// True if it is done soon and others wait for what comes of it: it should not be queued behind copies, which take long.
+    pub fn is_brief(&self) -> bool {
+        matches!(self.work, Work::SyncLog { .. })
+    }
     /// Does the I/O.
     pub fn run(self) -> JobDone {
         let mut seen = Vec::new();

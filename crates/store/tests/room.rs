@@ -4,6 +4,7 @@ mod world;
 
 use cenote_device::mem::Keep;
 use cenote_model::*;
+use cenote_store::Outcome;
 use world::*;
 
 const MIB: u64 = 1 << 20;
@@ -162,4 +163,96 @@ fn single_leases_may_ask_for_more_than_the_container_promises_and_not_for_less()
     for (own, wanted) in [(Async, Scratch), (Sync, Async), (Sync, Bypass), (Scratch, Sync), (Scratch, Async)] {
         assert_eq!(ask(&mut world, own, wanted), Err(ErrorKind::InvalidInput), "{own:?} {wanted:?}");
     }
+}
+
+/// Asks for what is answered without any job.
+fn at_once(world: &mut World, request: Request) -> Response {
+    world.seq += 1;
+    let (session, seq) = (world.session, world.seq);
+    match world.engine().handle(session, seq, request) {
+        Outcome::Ready(response) => response,
+        Outcome::Wait(_) => panic!("an answer that waits"),
+    }
+}
+
+#[test]
+fn moves_that_take_long_keep_no_memory_that_they_do_not_read() {
+    let mut world = World::new(&three_tiers(8 << 20, 16 << 20, 32 << 20));
+    let ballast = world.container("ballast", Durability::Sync);
+    make(&mut world, ballast, 1, 4 * MIB);
+    let scratch = world.container("scratch", Durability::Scratch);
+    let key = make(&mut world, scratch, 1, MIB);
+    world.settle();
+    let used = |world: &mut World| world.used().into_iter().find(|(name, ..)| name == "memory").unwrap().1;
+    let before = used(&mut world);
+    // What is on the file tier moves to the slow one, and the jobs for that take long.
+    world.seq += 1;
+    let (session, seq) = (world.session, world.seq);
+    let drain = Request::DeviceDrain { name: "file".into() };
+    assert!(matches!(world.engine().handle(session, seq, drain), Outcome::Wait(_)));
+    let jobs = |world: &mut World| {
+        world.clock.advance_ns(20_000_000);
+        world.engine().tick();
+        std::iter::from_fn(|| world.engine().next_job()).partition(cenote_store::Job::is_brief)
+    };
+    let (_, moves): (Vec<_>, Vec<_>) = jobs(&mut world);
+    assert_eq!(moves.len(), tuning().copy_jobs / 2, "room is left for copies that make memory free");
+    // Meanwhile what is in memory is overwritten, several times as often as there would be room for.
+    let run_all = |world: &mut World, jobs: Vec<cenote_store::Job>| {
+        for job in jobs {
+            let done = job.run();
+            world.engine().finish_job(done);
+        }
+    };
+    for round in 0..40 {
+        let at = round % 2 * (MIB / 2);
+        let request =
+            Request::Lease { container: scratch, bytes: MIB / 2, run_min: 1 << 19, avoid: vec![], durability: None };
+        let Response::Lease(lease) = at_once(&mut world, request) else { panic!("round {round}: no room in memory") };
+        let bytes = vec![round as u8; 1 << 19];
+        world.engine().device(lease.runs[0].device).unwrap().write_at(lease.runs[0].offset, &bytes).unwrap();
+        let sums: Vec<u32> = bytes.chunks(65536).map(crc).collect();
+        let extent = Extent::whole(lease.runs[0].device, lease.runs[0].offset, 1 << 19, Sums::from_slice(&sums));
+        at_once(
+            &mut world,
+            Request::Apply { checks: vec![], updates: vec![Update::Write { key, offset: at, extent }], atomic: true },
+        );
+        let (brief, long): (Vec<_>, Vec<_>) = jobs(&mut world);
+        assert!(long.iter().all(|job| job.timed() != Timed::Copy), "round {round}: more moves");
+        run_all(&mut world, brief.into_iter().chain(long).collect());
+        let now = used(&mut world);
+        assert!(now <= before + MIB, "round {round}: {now} bytes in memory, {before} before");
+    }
+    run_all(&mut world, moves);
+    world.work();
+    assert_eq!(world.used().into_iter().find(|(name, ..)| name == "file").unwrap().1, 0, "drained");
+    assert!(world.verify().findings.is_empty());
+}
+
+#[test]
+fn what_was_given_up_and_is_still_read_by_a_job_is_not_given_up_again_and_again() {
+    let mut world = World::new(&three_tiers(8 << 20, 16 << 20, 32 << 20));
+    let container = world.container("c", Durability::Async);
+    let keys: Vec<ObjectKey> = (1..=112).map(|n| make(&mut world, container, n, 64 << 10)).collect();
+    world.flush(FlushTarget::Store).unwrap();
+    world.write(keys[0], 0, &vec![9; 64 << 10]).unwrap();
+    // A copy from memory is under way all the time: what leaves memory is not free before it is over.
+    world.clock.advance_ns(10_000_000_000);
+    world.engine().tick();
+    let jobs: Vec<_> = std::iter::from_fn(|| world.engine().next_job()).collect();
+    assert!(jobs.iter().any(|job| job.timed() == Timed::Copy), "no copy is made");
+    let before = evictable(&mut world, "memory");
+    for _ in 0..6 {
+        let lease = Request::Lease { container, bytes: 256 << 10, run_min: 4096, avoid: vec![], durability: None };
+        let answer = at_once(&mut world, lease);
+        assert!(matches!(answer, Response::Lease(_)), "{answer:?}");
+    }
+    let after = evictable(&mut world, "memory");
+    assert!(after + MIB >= before, "{} bytes left memory for leases of 1.5 MiB", before - after);
+    for job in jobs {
+        let done = job.run();
+        world.engine().finish_job(done);
+    }
+    world.settle();
+    assert!(world.verify().findings.is_empty());
 }

@@ -46,7 +46,7 @@ impl Engine {
             let is_emptied = slot.state == DeviceState::Draining;
             !slot.removed
                 && if slot.is_volatile() {
-                    is_emptied || excess_bytes(&slot.view()) > 0
+                    is_emptied || excess_bytes(&slot.view_to_come()) > 0
                 } else {
                     is_emptied && (slot.device.is_none() || self.holds_nothing_live(dev))
                 }
@@ -63,7 +63,7 @@ impl Engine {
             .filter(|slot| {
                 let it = self.state.space.get(*slot);
                 let is_seen = it.device.is_some() || it.state == DeviceState::Draining;
-                !it.removed && is_seen && excess_bytes(&it.view()) > 0
+                !it.removed && is_seen && excess_bytes(&it.view_to_come()) > 0
             })
             .collect();
         for dev in full {
@@ -103,7 +103,7 @@ impl Engine {
         self.drain.fruitless.resize(self.state.space.slots.len(), 0);
         let fruitless = &mut self.drain.fruitless[dev as usize];
         *fruitless = if found.is_empty() { fruitless.saturating_add(looked) } else { 0 };
-        let view = self.state.space.get(dev).view();
+        let view = self.state.space.get(dev).view_to_come();
         let excess = excess_bytes(&view);
         let plan = plan_drain(&view, &candidates);
         self.drain.reason = plan.reason;
@@ -184,7 +184,9 @@ impl Engine {
     /// The next batch of moves that no cut waits for.
     pub(super) fn next_move(&mut self) -> Option<Job> {
         let busy = self.jobs.count(|what| matches!(what, What::Copy { .. } | What::Move { .. }));
-        if busy >= self.settings.copy_jobs || self.drain.queue.is_empty() || !self.is_within_budgets() {
+        // Half of the jobs at most: copies for cuts, which make memory free, would be behind all that are queued.
+        let is_half = self.drain.moves_in_flight as usize >= self.settings.copy_jobs.div_ceil(2);
+        if busy >= self.settings.copy_jobs || is_half || self.drain.queue.is_empty() || !self.is_within_budgets() {
             return None;
         }
         let mut batch: Vec<(Target, Ext)> = Vec::new();

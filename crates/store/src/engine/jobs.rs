@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use cenote_device::Device;
 use cenote_model::{ContainerId, Speed};
 
 use super::Engine;
@@ -27,8 +28,10 @@ pub(super) struct Jobs {
 
 /// What the engine needs to know when a job comes back.
 pub(super) struct Running {
-    /// Reader epoch when it began: space retired since then is not given out before it ends.
+    /// Reader epoch when it began: space retired since then on devices that it uses is not given out before it ends.
     pub epoch: u64,
+    /// The slots of devices whose space it reads or writes; `None`: any.
+    uses: Option<Vec<u8>>,
     pub what: What,
 }
 
@@ -92,8 +95,11 @@ pub(super) struct CopyPart {
 }
 
 impl Jobs {
-    pub fn min_epoch(&self) -> u64 {
-        self.running.values().map(|running| running.epoch).min().unwrap_or(u64::MAX)
+    /// The reader epoch at which the oldest job began that uses this device. What moves between slow devices takes long, and must
+    /// not keep what is overwritten in memory meanwhile from being given out again.
+    pub fn min_epoch(&self, dev: u8) -> u64 {
+        let uses = |running: &&Running| running.uses.as_ref().is_none_or(|uses| uses.contains(&dev));
+        self.running.values().filter(uses).map(|running| running.epoch).min().unwrap_or(u64::MAX)
     }
     /// The extents that copies for cuts are being made of.
     pub fn copied(&self) -> HashSet<Identity> {
@@ -179,8 +185,34 @@ impl Engine {
     pub(super) fn start(&mut self, what: What, work: Work) -> Job {
         self.jobs.next_id += 1;
         let id = self.jobs.next_id;
-        self.jobs.running.insert(id, Running { epoch: self.seams.control.epoch(), what });
+        let uses = self.used_by(&work);
+        self.jobs.running.insert(id, Running { epoch: self.seams.control.epoch(), uses, what });
         Job { id, work, clock: Arc::clone(&self.seams.clock) }
+    }
+
+    /// The slots of devices whose space a job reads or writes: where copies come from, and where they go, which may be a place
+    /// that is written again. `None` if that is not known.
+    fn used_by(&self, work: &Work) -> Option<Vec<u8>> {
+        let copy = match work {
+            Work::SyncLog { .. } => return Some(Vec::new()),
+            Work::Copy(copy) => copy,
+            _ => return None,
+        };
+        let mut uses: Vec<u8> = Vec::new();
+        let mut last: Option<&Arc<dyn Device>> = None;
+        for device in copy.pieces.iter().map(|piece| &piece.part.device).chain([&copy.target]) {
+            if last.is_some_and(|last| Arc::ptr_eq(last, device)) {
+                continue;
+            }
+            last = Some(device);
+            let is_it =
+                |slot: &crate::space::DeviceSlot| slot.device.as_ref().is_some_and(|it| Arc::ptr_eq(it, device));
+            let slot = self.state.space.slots.iter().position(is_it)? as u8;
+            if !uses.contains(&slot) {
+                uses.push(slot);
+            }
+        }
+        Some(uses)
     }
 
     fn next_sync_devices(&mut self) -> Option<Job> {

@@ -77,13 +77,22 @@ impl Engine {
                     Decision::Place { .. } => self.passed_over(container, durability, wanted, dev, &refused),
                     Decision::Wait { .. } => Some(dev),
                 };
-                if wants_room.is_some_and(|dev| self.makes_room(container, dev, wanted, &mut room_asked)) {
+                // What was given up there comes back soon: more would leave in vain, and would have to be read from slower tiers.
+                let coming = wants_room.filter(|dev| self.is_room_coming(*dev, wanted));
+                let is_coming = coming.is_some();
+                if !is_coming && wants_room.is_some_and(|dev| self.makes_room(container, dev, wanted, &mut room_asked))
+                {
                     continue;
                 }
+                // Until then there is what is left above the watermark.
+                let least = wanted.min(LEASE_BYTES_ENOUGH.max(run_min));
+                let above = coming.filter(|dev| self.state.space.get(*dev).view().free_bytes() >= least);
+                let dev = above.unwrap_or(dev);
                 let bytes = match decision {
+                    _ if above.is_some() => bytes,
                     Decision::Place { bytes: some, .. } if some < wanted => some,
                     Decision::Place { .. } => bytes,
-                    Decision::Wait { .. } if !room_asked.contains(&(dev, true)) => {
+                    Decision::Wait { .. } if !is_coming && !room_asked.contains(&(dev, true)) => {
                         // Nothing there can leave at once, and nobody may wait for room that does not come.
                         refused.push(decision_device);
                         continue;
@@ -103,13 +112,14 @@ impl Engine {
                 {
                     let runs = self.state.space.get_mut(dev).take(bytes, run_min);
                     if runs.iter().map(|(_, len)| len).sum::<u64>() >= enough {
+                        self.tiering.room_awaited_ns.remove(&dev);
                         return self.grant(who, seq, dev, &runs);
                     }
                     for (offset, len) in runs {
                         self.state.space.get_mut(dev).give_back(offset, len);
                     }
                 }
-                refused.push(decision_device); // free, but in pieces too small
+                refused.extend([self.state.space.get(dev).id, decision_device]); // free, but in pieces too small
             }
         }
         let request = PlaceRequest { durability, bytes: run_min, avoid: &avoid };
@@ -126,6 +136,20 @@ impl Engine {
         Err(Error::new(kind, subject())
             .because(reason)
             .try_next("delete something, add a device, or wait for data to drain"))
+    }
+
+    /// True if so much of a tier was given up already that it has room as soon as jobs that may read it are over. Only for a
+    /// bounded time: a device may hang. Readers may take as long as they like, and are not waited for.
+    fn is_room_coming(&mut self, dev: u8, bytes: u64) -> bool {
+        let readers_min = self.seams.control.slots_min();
+        let coming_bytes = self.state.space.get(dev).retired.bytes_before(readers_min);
+        if coming_bytes < bytes {
+            self.tiering.room_awaited_ns.remove(&dev);
+            return false;
+        }
+        let now = self.state.now_ns;
+        let since = *self.tiering.room_awaited_ns.entry(dev).or_insert(now);
+        now.saturating_sub(since) < self.settings.retry_ns
     }
 
     /// Has what has a copy leave a tier, once for each lease; `asked` keeps where, and whether anything did. True if placement

@@ -94,10 +94,10 @@ impl Engine {
         if self.state.space.slots.iter().all(|slot| slot.retired.bytes() == 0) {
             return;
         }
-        let readers_min = self.seams.control.slots_min().min(self.jobs.min_epoch());
+        let readers_min = self.seams.control.slots_min();
         let synced = self.journal.synced();
-        for slot in &mut self.state.space.slots {
-            slot.release_retired(readers_min, synced);
+        for (dev, slot) in self.state.space.slots.iter_mut().enumerate() {
+            slot.release_retired(readers_min.min(self.jobs.min_epoch(dev as u8)), synced);
         }
     }
 }

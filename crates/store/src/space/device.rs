@@ -110,6 +110,10 @@ impl DeviceSlot {
             ..DeviceView::new(self.id, &self.spec.name, self.spec.kind, self.capacity_bytes())
         }
     }
+    /// The same once what was given up is free: for who decides how much more is to leave.
+    pub fn view_to_come(&self) -> DeviceView {
+        DeviceView { reserved_bytes: self.reserved_bytes, ..self.view() }
+    }
     pub fn info(&self) -> DeviceInfo {
         DeviceInfo {
             id: self.id,

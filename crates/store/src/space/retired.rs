@@ -54,6 +54,13 @@ impl RetiredQueue {
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
+    /// Bytes that no reader holds any more, if this is the oldest epoch that one has announced.
+    pub fn bytes_before(&self, readers_min: u64) -> u64 {
+        if self.queue.back().is_none_or(|last| last.tag.epoch < readers_min) {
+            return self.bytes;
+        }
+        self.queue.iter().take_while(|retired| retired.tag.epoch < readers_min).map(|retired| retired.len).sum()
+    }
     pub fn iter(&self) -> impl Iterator<Item = &Retired> {
         self.queue.iter()
     }

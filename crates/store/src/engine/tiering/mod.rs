@@ -23,7 +23,7 @@ mod spare;
 mod view;
 mod walk;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use cenote_model::{ContainerId, DeviceId, Durability};
@@ -45,6 +45,8 @@ pub(super) struct Tiering {
     waits: fetch::Waits,
     loads: load::Loads,
     pub(super) shares: shares::Shares,
+    /// Since when room that jobs keep from being free is waited for, by slot of the device.
+    pub(super) room_awaited_ns: BTreeMap<u8, u64>,
     plans: plan::Plans,
     prefetched: prefetched::Prefetched,
     arrangements: arrange::Arrangements,
