@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cenote_device::control::{ClientCounts, READS_TIMED_IN};
+use cenote_device::control::{ClientCounts, READS_SAMPLED_IN};
 use cenote_device::{ClientFile, Control, ControlView, SharedControl, conformance};
 use cenote_model::{DeviceId, ErrorKind, StoreId, Timed};
 
@@ -219,7 +219,7 @@ fn what_clients_count_is_seen_and_stays_when_they_leave() {
             scope.spawn(move || {
                 for read in 0..READS {
                     let slot = client.slots().announce(1).unwrap();
-                    let timed = client.counters().is_timed(slot);
+                    let timed = client.counters().is_sampled(slot);
                     let device = DeviceId((read % 2 * 200 + 1) as u16);
                     client.counters().read(slot, device, 100 + number);
                     if timed {
@@ -241,7 +241,7 @@ fn what_clients_count_is_seen_and_stays_when_they_leave() {
     assert_eq!(reads, [(Some(DeviceId(1)), half, bytes), (Some(DeviceId(201)), half, bytes)]);
     let timed: u64 = mine.latencies.iter().map(|(_, _, histogram)| histogram.count()).sum();
     // Each slot begins with one that is timed.
-    let fewest = THREADS * READS / u64::from(READS_TIMED_IN);
+    let fewest = THREADS * READS / u64::from(READS_SAMPLED_IN);
     assert!((fewest..=fewest + 64).contains(&timed), "{timed} of {}", THREADS * READS);
     // More tiers than rows: the last of them are counted together.
     let many = control.client_create(std::process::id(), 0).unwrap();

@@ -49,7 +49,7 @@ pub(crate) fn read_at(session: &Session, object: &Arc<ObjectCache>, offset: u64,
             session.attach_again(&attachment)?;
             continue;
         }
-        let begin = slot.begin();
+        let beginning = slot.begin(object.is_tiered());
         let mut parts = Parts::new();
         let version = attachment.version(object.hash);
         let planned = object.plan(version, offset, buf.len(), 0, &mut parts);
@@ -92,10 +92,10 @@ pub(crate) fn read_at(session: &Session, object: &Arc<ObjectCache>, offset: u64,
             rescue(session, object, (offset, bytes), error, &mut rescued)?;
             continue;
         }
-        slot.count(&parts, begin);
+        slot.count(&parts, &beginning);
         drop(slot);
         if object.is_tiered() {
-            tiering::note_read(session, object, offset, bytes, asked);
+            tiering::note_read(session, object, (offset, bytes), beginning.is_sampled, asked);
         }
         return Ok(ReadDone { size, bytes });
     }

@@ -4,9 +4,9 @@
 
 use std::collections::HashMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
+use cenote_device::control::READS_SAMPLED_IN;
 use cenote_model::{ContainerId, ObjectKey, Request, Response, Result, Touch};
 use cenote_policy::prefetch::{AccessProfile, Prefetcher};
 use cenote_policy::speed_preset;
@@ -19,9 +19,8 @@ use crate::sync::lock;
 
 /// A read that takes longer than this asks first: the message takes some 30 us.
 const WORTH_ASKING_NS: f64 = 500_000.0;
-/// Of reads shorter than this one in [`SAMPLED`] is told, and counts for all of them.
+/// Of reads shorter than this one in [`READS_SAMPLED_IN`] is told, and counts for all of them.
 const SAMPLED_BELOW: usize = 64 << 10;
-const SAMPLED: u32 = 64;
 /// What was read is told in so large batches, or after so long.
 const TOUCHES: usize = 128;
 const TOUCHES_MS: u64 = 100;
@@ -35,7 +34,6 @@ const PROGRAM_BYTES_MAX: usize = 255;
 /// What a session keeps for this.
 pub(crate) struct Tiering {
     began: Instant,
-    short_reads: AtomicU32,
     touches: Mutex<(u64, Vec<Touch>)>,
     streams: Mutex<HashMap<ContainerId, Stream>>,
 }
@@ -49,12 +47,7 @@ struct Stream {
 
 impl Default for Tiering {
     fn default() -> Self {
-        Self {
-            began: Instant::now(),
-            short_reads: AtomicU32::new(0),
-            touches: Mutex::default(),
-            streams: Mutex::default(),
-        }
+        Self { began: Instant::now(), touches: Mutex::default(), streams: Mutex::default() }
     }
 }
 
@@ -109,8 +102,15 @@ pub(crate) fn fetch(session: &Session, object: &ObjectCache, offset: u64, len: u
 }
 
 /// A read was answered. `was_told`: the engine knows of it.
-pub(crate) fn note_read(session: &Session, object: &ObjectCache, offset: u64, len: usize, was_told: bool) {
-    if !was_told {
+#[inline]
+pub(crate) fn note_read(
+    session: &Session,
+    object: &ObjectCache,
+    (offset, len): (u64, usize),
+    is_sampled: bool,
+    was_told: bool,
+) {
+    if !was_told && (is_sampled || len >= SAMPLED_BELOW) {
         touch(session, object.key, offset, len);
     }
     if object.had_slow_reads() {
@@ -120,13 +120,7 @@ pub(crate) fn note_read(session: &Session, object: &ObjectCache, offset: u64, le
 
 fn touch(session: &Session, key: ObjectKey, offset: u64, len: usize) {
     let tiering = &session.tiering;
-    let mut bytes = len as u64;
-    if len < SAMPLED_BELOW {
-        if !tiering.short_reads.fetch_add(1, Ordering::Relaxed).is_multiple_of(SAMPLED) {
-            return;
-        }
-        bytes *= u64::from(SAMPLED);
-    }
+    let bytes = len as u64 * if len < SAMPLED_BELOW { u64::from(READS_SAMPLED_IN) } else { 1 };
     let now_ms = tiering.now_ms();
     let mut touches = lock(&tiering.touches);
     let (since_ms, reads) = &mut *touches;

@@ -40,15 +40,24 @@ pub(crate) struct Reading<'a> {
     counting: bool,
 }
 
+/// The beginning of a read.
+pub(crate) struct Begin {
+    /// It stands for [`cenote_device::control::READS_SAMPLED_IN`] reads of this thread.
+    pub is_sampled: bool,
+    /// When, if it is timed.
+    timed: Option<Instant>,
+}
+
 impl Reading<'_> {
-    /// The read begins: when, if it is one of those that are timed.
+    /// The read begins. `sampling`: the caller needs to know whether it stands for others, though nothing be counted.
     #[inline]
-    pub fn begin(&self) -> Option<Instant> {
-        (self.counting && self.file.counters().is_timed(self.slot)).then(Instant::now)
+    pub fn begin(&self, sampling: bool) -> Begin {
+        let is_sampled = (self.counting || sampling) && self.file.counters().is_sampled(self.slot);
+        Begin { is_sampled, timed: (self.counting && is_sampled).then(Instant::now) }
     }
     /// The read is done: counts what came from which tier.
     #[inline]
-    pub fn count(&self, parts: &[Part], begin: Option<Instant>) {
+    pub fn count(&self, parts: &[Part], begin: &Begin) {
         if !self.counting {
             return;
         }
@@ -65,7 +74,7 @@ impl Reading<'_> {
                 slowest = Some(device);
             }
         }
-        if let (Some(begin), Some(device)) = (begin, slowest) {
+        if let (Some(begin), Some(device)) = (begin.timed, slowest) {
             self.file.counters().took(Timed::Get, device, begin.elapsed().as_nanos() as u64);
         }
     }

@@ -15,8 +15,8 @@ use super::layout::{
 };
 use crate::map::Mapping;
 
-/// One read in so many is timed.
-pub const READS_TIMED_IN: u32 = 64;
+/// One read of a thread in so many is timed, and told of to policies for all of them.
+pub const READS_SAMPLED_IN: u32 = 64;
 /// One message with writes in so many is timed, from its first write to the answer.
 pub const WRITES_TIMED_IN: u32 = 16;
 /// Set to 0 in the environment of a process, nothing is counted in it.
@@ -111,13 +111,13 @@ impl ClientCounters {
         }
         OTHERS
     }
-    /// Begins a read of the thread that holds reader slot `slot`; true if it is to be timed.
+    /// Begins a read of the thread that holds reader slot `slot`; true if it stands for [`READS_SAMPLED_IN`] of them.
     #[inline]
-    pub fn is_timed(&self, slot: usize) -> bool {
+    pub fn is_sampled(&self, slot: usize) -> bool {
         let word = self.word(SLOTS_AT + (slot % READER_SLOTS) as u64 * SLOT_STRIDE + 8);
         let begun = word.load(Ordering::Relaxed);
         word.store(begun.wrapping_add(1), Ordering::Relaxed);
-        begun.is_multiple_of(u64::from(READS_TIMED_IN))
+        begun.is_multiple_of(u64::from(READS_SAMPLED_IN))
     }
     /// Counts bytes that the thread which holds reader slot `slot` read from a tier.
     #[inline]

@@ -22,7 +22,7 @@ mod layout;
 mod slots;
 
 pub use client::{ClientFile, ControlView};
-pub use counters::{ClientCounters, ClientCounts, READS_TIMED_IN, WRITES_TIMED_IN, is_counting};
+pub use counters::{ClientCounters, ClientCounts, READS_SAMPLED_IN, WRITES_TIMED_IN, is_counting};
 pub use engine::SharedControl;
 pub use layout::{CONTROL_VERSION, READER_SLOTS, WORDS};
 pub use slots::{Pin, ReaderSlots};

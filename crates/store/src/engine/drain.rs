@@ -11,6 +11,7 @@ use super::jobs::{CopyPart, What};
 use crate::copying::{Copy, Piece};
 use crate::map::{Ext, NO_DEVICE};
 use crate::objects::Presence;
+use crate::persist::Stage;
 use crate::placing::{Action, Placing, Target, identity};
 use crate::work::{Job, Work};
 
@@ -20,6 +21,8 @@ const SAMPLE_OBJECTS: u32 = 4096;
 const SAMPLE_EXTENTS: usize = 16_384;
 /// Extents that fall back to their copy in one journal record.
 const EVICT_MAX: usize = 4096;
+/// So long at most moves give way to copies that memory needs before the next batch.
+const GIVE_WAY_NS: u64 = 500_000_000;
 
 /// Where the search for cold objects is, and what was found to move.
 #[derive(Default)]
@@ -30,6 +33,8 @@ pub(super) struct Draining {
     queue: Vec<(Target, u8)>,
     pub moves_in_flight: u32,
     retry_ns: u64,
+    /// Since when moves have given way to the copies of cuts.
+    given_way_ns: Option<u64>,
     /// Why the last plan moved anything.
     pub reason: String,
     /// Object slots looked at since anything was found that is to leave, for each device.
@@ -181,12 +186,37 @@ impl Engine {
         }
     }
 
+    /// True if moves had better wait: a cut is being copied, and what it has to keep until then fills memory with old versions, so
+    /// that what programs read would have to leave it. Not for long: they go on, if only slowly, beside writers that never rest.
+    fn give_way(&mut self) -> bool {
+        let now = self.state.now_ns;
+        let is_copying = self.jobs.count(|what| matches!(what, What::Copy { .. })) > 0
+            || self.state.cuts.pending.values().any(|cut| cut.stage == Stage::Drain && !cut.queue.is_empty());
+        let fills = |slot: &crate::space::DeviceSlot| {
+            let view = slot.view_to_come();
+            slot.is_volatile() && view.used_bytes.saturating_add(view.reserved_bytes) >= view.low_bytes()
+        };
+        if !is_copying || !self.state.space.present().any(fills) {
+            self.drain.given_way_ns = None;
+            return false;
+        }
+        let since = *self.drain.given_way_ns.get_or_insert(now);
+        if now.saturating_sub(since) < GIVE_WAY_NS {
+            return true;
+        }
+        self.drain.given_way_ns = Some(now);
+        false
+    }
+
     /// The next batch of moves that no cut waits for.
     pub(super) fn next_move(&mut self) -> Option<Job> {
+        if self.drain.queue.is_empty() || self.give_way() {
+            return None;
+        }
         let busy = self.jobs.count(|what| matches!(what, What::Copy { .. } | What::Move { .. }));
         // Half of the jobs at most: copies for cuts, which make memory free, would be behind all that are queued.
         let is_half = self.drain.moves_in_flight as usize >= self.settings.copy_jobs.div_ceil(2);
-        if busy >= self.settings.copy_jobs || is_half || self.drain.queue.is_empty() || !self.is_within_budgets() {
+        if busy >= self.settings.copy_jobs || is_half || !self.is_within_budgets() {
             return None;
         }
         let mut batch: Vec<(Target, Ext)> = Vec::new();
@@ -207,6 +237,13 @@ impl Engine {
                 } else if self.place_all(&[placing]).is_ok() {
                     continue;
                 }
+            }
+            // A job ends soon: others wait for the device, and may have to go first.
+            if u64::from(ext.len) >= 2 * bytes_max
+                && let Some(second) = self.split(target, &ext, bytes_max)
+            {
+                self.drain.queue.extend([(second, dev), (target, dev)]);
+                continue;
             }
             let durability = self.durability_of(target);
             if from.is_some_and(|from| from != (dev, durability)) {

@@ -22,6 +22,7 @@ mod repack;
 mod rewrite;
 mod session;
 mod snapshot;
+mod splitting;
 mod telemetry;
 mod tick;
 mod tiering;

@@ -7,7 +7,7 @@ mod sweep;
 
 use std::collections::BTreeMap;
 
-use cenote_device::control::{ClientCounts, READS_TIMED_IN, WRITES_TIMED_IN};
+use cenote_device::control::{ClientCounts, READS_SAMPLED_IN, WRITES_TIMED_IN};
 use cenote_model::{
     ClientTelemetry, ContainerTelemetry, DeviceId, DeviceState, ErrorKind, Flow, FlowEnd, FlowWhy, HOT_MAX, HotObject,
     Latency, ObjectKey, Request, Response, Telemetry, Timed,
@@ -215,7 +215,7 @@ impl Engine {
     fn latencies(&self, seen: &[ClientCounts]) -> Vec<Latency> {
         let all = sum_of(seen);
         let by_clients = all.latencies.into_iter().map(|(what, tier, histogram)| {
-            let sampled_in = if what == Timed::Get { READS_TIMED_IN } else { WRITES_TIMED_IN };
+            let sampled_in = if what == Timed::Get { READS_SAMPLED_IN } else { WRITES_TIMED_IN };
             Latency { what, tier, sampled_in, histogram }
         });
         let own = Timed::ALL.into_iter().filter(|what| !matches!(what, Timed::Get | Timed::Put)).map(|what| {
