@@ -260,7 +260,7 @@ impl Shared {
     fn tick_loop(&self) {
         let (mut seen, mut active_at, mut asked_at) = (0, Instant::now(), Instant::now());
         while !self.stop.load(Ordering::SeqCst) {
-            let working = self.turn(None);
+            let Turn { working, due } = self.turn(None);
             let requests = self.requests.load(Ordering::Relaxed);
             if requests != seen {
                 asked_at = Instant::now();
@@ -275,7 +275,7 @@ impl Shared {
             if !busy && self.requests.load(Ordering::SeqCst) != seen {
                 continue; // one came just now and may not have seen `idle`
             }
-            let pause = if busy { TICK_BUSY } else { TICK_IDLE };
+            let pause = if busy { TICK_BUSY } else { due.map_or(TICK_IDLE, |due| due.clamp(TICK_BUSY, TICK_IDLE)) };
             drop(self.tick_wake.wait_timeout(guard, pause));
         }
     }
@@ -299,15 +299,14 @@ impl Shared {
         }
     }
     /// One turn of the engine: takes in a finished job, ticks, hands out jobs, delivers responses.
-    /// True if jobs are under way.
-    fn turn(&self, done: Option<(JobDone, Timed, u64)>) -> bool {
+    fn turn(&self, done: Option<(JobDone, Timed, u64)>) -> Turn {
         let (mut brief, mut fresh) = (VecDeque::new(), VecDeque::new());
-        let (finished, running, measure) = {
+        let (finished, working, measure, due) = {
             self.turns_due.fetch_add(1, Ordering::SeqCst);
             let mut guard = lock(&self.engine);
             self.turns_due.fetch_sub(1, Ordering::SeqCst);
             let guard = &mut *guard;
-            let Some(engine) = guard.engine.as_mut() else { return false };
+            let Some(engine) = guard.engine.as_mut() else { return Turn::default() };
             if let Some((done, timed, ns)) = done {
                 engine.note_took(timed, ns);
                 engine.finish_job(done);
@@ -329,7 +328,8 @@ impl Shared {
                     Some((reply, response))
                 })
                 .collect();
-            (finished, guard.jobs_running > 0, engine.is_measuring_due(self.quiet.load(Ordering::SeqCst)))
+            let measure = engine.is_measuring_due(self.quiet.load(Ordering::SeqCst));
+            (finished, guard.jobs_running > 0, measure, engine.tick_due_in())
         };
         if measure {
             self.profile_now();
@@ -343,8 +343,17 @@ impl Shared {
         for (reply, response) in finished {
             reply(response);
         }
-        running
+        Turn { working, due }
     }
+}
+
+/// What a turn of the engine came to.
+#[derive(Default)]
+struct Turn {
+    /// Jobs are under way.
+    working: bool,
+    /// The next one is wanted then, though nothing happen before.
+    due: Option<Duration>,
 }
 
 /// Locks, whatever happened to another thread that held it.

@@ -131,7 +131,7 @@ impl Default for Tuning {
             group_commit_ns: 10_000_000,
             write_back_ns: 2_000_000_000,
             write_back_wait_ns: 4_000_000_000,
-            write_back_early_ns: 100_000_000,
+            write_back_early_ns: 30_000_000,
             burst_bytes: 4 << 20,
             retry_ns: 1_000_000_000,
             checkpoint_bytes: 256 << 20,

@@ -5,6 +5,8 @@
 //! flush little to do. That is in vain where bytes are soon overwritten or deleted: such writers are known by the copies
 //! that were given up while the original was still in memory.
 
+use std::time::Duration;
+
 use super::Engine;
 use crate::Tuning;
 use crate::container::Container;
@@ -13,6 +15,8 @@ use crate::container::Container;
 const WINDOW_NS: u64 = 20_000_000;
 /// …and for so long after a window with much there is no pause yet.
 const CALM_NS: u64 = 50_000_000;
+/// What a burst has left is copied after so short a pause, since the next one may come soon.
+const CALM_EARLY_NS: u64 = 20_000_000;
 /// What was copied and given up counts half after so long.
 const IN_VAIN_HALF_NS: u64 = 5_000_000_000;
 
@@ -22,6 +26,8 @@ pub(super) struct Pace {
     window_ns: u64,
     bytes: u64,
     busy_until_ns: u64,
+    /// No pause yet for copies of what a burst has left.
+    burst_until_ns: u64,
     in_vain: InVain,
 }
 
@@ -60,6 +66,7 @@ impl Pace {
     fn look(&mut self, now_ns: u64, settings: &Tuning) {
         if self.bytes >= settings.burst_bytes {
             self.busy_until_ns = now_ns + CALM_NS;
+            self.burst_until_ns = now_ns + CALM_EARLY_NS;
         }
         if self.bytes >= settings.burst_bytes || now_ns.saturating_sub(self.window_ns) >= WINDOW_NS {
             (self.window_ns, self.bytes) = (now_ns, 0);
@@ -76,9 +83,24 @@ impl Engine {
     /// True if what a container has in memory alone had better be copied now than when it is old: it is much, nobody
     /// writes much now, and copies are of use.
     pub(super) fn may_copy_early(&self, container: &Container) -> bool {
-        self.state.now_ns >= self.pace.busy_until_ns
-            && !self.pace.in_vain.is_most()
-            && container.has_fresh(self.settings.burst_bytes)
+        self.is_between_bursts() && !self.pace.in_vain.is_most() && container.has_fresh(self.settings.burst_bytes)
+    }
+
+    /// True if the last burst is over, though perhaps not for long.
+    pub(super) fn is_between_bursts(&self) -> bool {
+        self.state.now_ns >= self.pace.burst_until_ns
+    }
+
+    /// In what time a tick is wanted though nobody asks for anything: what a burst has left in memory is to be copied then. None: it
+    /// can wait as long as any.
+    pub fn tick_due_in(&self) -> Option<Duration> {
+        let now = self.state.now_ns;
+        let early = (self.state.cuts.dirty.iter())
+            .filter_map(|id| self.state.containers.get(*id))
+            .filter(|container| container.pending_cut.is_none() && container.has_fresh(self.settings.burst_bytes))
+            .map(|container| container.dirty_since_ns.saturating_add(self.settings.write_back_early_ns));
+        let due = early.min()?.max(self.pace.burst_until_ns);
+        (due > now && !self.pace.in_vain.is_most()).then(|| Duration::from_nanos(due - now))
     }
 
     /// True if what could have been copied since `since_ns` had better be copied now: nobody writes much, or it has

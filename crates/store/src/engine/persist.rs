@@ -203,8 +203,10 @@ impl Engine {
         }
         let now = self.state.now_ns;
         let (pressure, within_budgets) = (self.is_under_pressure(), self.is_within_budgets());
+        let between_bursts = self.is_between_bursts();
         let ready = |cut: &&Cut| {
-            let is_due = cut.urgent || pressure || (within_budgets && self.may_copy(cut.begun_ns));
+            let may_copy = between_bursts || self.may_copy(cut.begun_ns);
+            let is_due = cut.urgent || pressure || (within_budgets && may_copy);
             is_due && cut.stage == Stage::Drain && cut.retry_ns <= now && !cut.queue.is_empty()
         };
         let pending = &self.state.cuts.pending;
