@@ -14,6 +14,7 @@ mod options;
 mod premise;
 mod records;
 mod session;
+mod share;
 mod snapshot;
 mod staged;
 mod store;

@@ -11,8 +11,9 @@ use cenote_model::{
 use crate::container::Container;
 use crate::data::arena::{Arena, Class};
 use crate::data::cache::ObjectCache;
+use crate::data::pieces::Seek;
 use crate::data::queue::{Ticket, Together};
-use crate::data::{read, write};
+use crate::data::{append, read, write};
 use crate::op::Op;
 use crate::premise::Premise;
 use crate::session::Session;
@@ -121,6 +122,21 @@ impl Object {
             other => Err(surprise("the state of an object", &other)),
         }
     }
+    /// Its recorded size in bytes: without a message if what this process knows of it still holds.
+    pub fn size(&self) -> Result<u64> {
+        let session = self.container.store().session()?;
+        self.known(&session, |known| read::size_of(&session, &known.cache))
+    }
+    /// The first offset from `offset` on that has data, as extents begin; `None` if there is none before the end.
+    pub fn next_data(&self, offset: u64) -> Result<Option<u64>> {
+        let session = self.container.store().session()?;
+        self.known(&session, |known| read::seek(&session, &known.cache, offset, Seek::Data))
+    }
+    /// The first offset from `offset` on that is in a hole, or the size if there is none before it; `None` from the end on.
+    pub fn next_hole(&self, offset: u64) -> Result<Option<u64>> {
+        let session = self.container.store().session()?;
+        self.known(&session, |known| read::seek(&session, &known.cache, offset, Seek::Hole))
+    }
     /// Reads at a byte offset. Holes are zeros. Returns the bytes before the recorded size; the rest of `buf` is untouched.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let session = self.container.store().session()?;
@@ -144,6 +160,17 @@ impl Object {
             None => return self.check_exists(&session),
         }
         self.written_through().map_or(Ok(()), |key| flush(&session, key))
+    }
+    /// Writes at the end, wherever that is by then; returns where it was. Of processes that append at once each one's bytes
+    /// are there whole, in some order, once.
+    pub fn append(&self, bytes: &[u8]) -> Result<u64> {
+        let session = self.container.store().session()?;
+        let at = self.known(&session, |known| {
+            let target = write::Target { object: &known.cache, container: self.container.id(), arena: &known.arena };
+            append::append(&session, &target, bytes)
+        })?;
+        self.written_through().map_or(Ok(()), |key| flush(&session, key))?;
+        Ok(at)
     }
     /// Writes many byte ranges as one transaction.
     pub fn writev(&self, parts: &[(u64, &[u8])]) -> Result<()> {

@@ -51,6 +51,8 @@ struct Overlay {
     size: u64,
     truncated: bool,
     pieces: Pieces,
+    /// Ranges that are those of others once it is committed.
+    shared: Vec<(u64, u64)>,
 }
 
 /// What the transaction did to one index.
@@ -72,7 +74,7 @@ impl std::fmt::Debug for Transaction {
 impl Overlay {
     fn new(fresh: bool) -> Self {
         let below = if fresh { 0 } else { u64::MAX };
-        Self { fresh, deleted: false, below, size: 0, truncated: fresh, pieces: Pieces::default() }
+        Self { fresh, deleted: false, below, size: 0, truncated: fresh, pieces: Pieces::default(), shared: Vec::new() }
     }
 }
 
@@ -172,6 +174,11 @@ impl Transaction {
         if overlay.deleted {
             return Err(deleted(object.name()));
         }
+        if overlay.shared.iter().any(|(from, to)| offset < *to && *from < offset.saturating_add(buf.len() as u64)) {
+            return Err(Error::new(ErrorKind::Unsupported, object.name())
+                .because("this transaction made a range of it that of another object")
+                .try_next("read it after the commit"));
+        }
         let visible = overlay.below.saturating_sub(offset).min(buf.len() as u64) as usize;
         let (mut size, mut filled) = (overlay.size, 0);
         if !overlay.fresh {
@@ -221,6 +228,20 @@ impl Transaction {
         write::check_range(&session, &object.cache(&session), offset, len)?;
         self.overlay(object)?.pieces.set(offset, len, Place::Hole);
         self.updates.push(Update::Punch { key: object.key(), offset, len });
+        Ok(())
+    }
+    /// Makes `[at, at + len)` of an object what `[offset, offset + len)` of `from` is by then, as [`Object::share_from`] does;
+    /// `commit` fails with `InvalidInput` if `from` ends before. It is not read in this transaction.
+    pub fn share(&mut self, object: &Object, at: u64, from: &Object, offset: u64, len: u64) -> Result<()> {
+        let session = self.changing(object.container().store())?;
+        write::check_range(&session, &object.cache(&session), at, len)?;
+        write::check_range(&session, &from.cache(&session), offset, len)?;
+        let overlay = self.overlay(object)?;
+        overlay.shared.push((at, at + len));
+        overlay.size = overlay.size.max(at + len);
+        let through = object.written_through().filter(|key| !self.durable.contains(key));
+        self.durable.extend(through);
+        self.updates.push(Update::Share { to: object.key(), at, from: from.key(), offset, len });
         Ok(())
     }
     /// Makes an object.
@@ -314,6 +335,20 @@ impl Transaction {
         self.checks.push(Check::Value { index: index.key(), key: key.to_vec(), value: value.map(<[u8]>::to_vec) });
         Ok(())
     }
+    /// Makes `commit` fail with `Conflict` if a record's key begins with `prefix` then. That is about what is there before
+    /// this transaction: records that it deletes count, those that it puts do not.
+    pub fn expect_none(&mut self, index: &Index, prefix: &[u8]) -> Result<()> {
+        self.session()?;
+        check_key(prefix)?;
+        self.checks.push(Check::NoKeys { index: index.key(), prefix: prefix.to_vec() });
+        Ok(())
+    }
+    /// Makes `commit` fail with `Conflict` unless the object has this size in bytes then.
+    pub fn expect_size(&mut self, object: &Object, size: u64) -> Result<()> {
+        self.session()?;
+        self.checks.push(Check::Size { key: object.key(), size });
+        Ok(())
+    }
     /// Deletes a record; no error if it is not there.
     pub fn del(&mut self, index: &Index, key: &[u8]) -> Result<()> {
         self.changing(index.store())?;
@@ -389,7 +424,8 @@ impl Transaction {
             Update::ObjectCreate { key, .. }
             | Update::ObjectDelete { key }
             | Update::Punch { key, .. }
-            | Update::Truncate { key, .. } => Subject::Part { object: object(key), run: None, bytes: 0 },
+            | Update::Truncate { key, .. }
+            | Update::Share { to: key, .. } => Subject::Part { object: object(key), run: None, bytes: 0 },
             Update::Put { key, value, .. } => {
                 Subject::Part { object: None, run: None, bytes: (key.len() + value.len()) as u64 }
             }

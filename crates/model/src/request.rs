@@ -146,6 +146,11 @@ pub enum Check {
     Record { index: IndexKey, key: Vec<u8>, epoch: u64 },
     /// The record has this value (none: does not exist), whoever set it when.
     Value { index: IndexKey, key: Vec<u8>, value: Option<Vec<u8>> },
+    /// No record has a key that begins with `prefix`. As every check it is about what is there before the updates of its
+    /// request: records that these delete count, those that they put do not. An index that is not there has no records.
+    NoKeys { index: IndexKey, prefix: Vec<u8> },
+    /// The object is there and has this size in bytes.
+    Size { key: ObjectKey, size: u64 },
 }
 
 /// Where [`Request::Next`] begins.

@@ -39,6 +39,10 @@ pub enum Update {
     Put { index: IndexKey, key: Vec<u8>, value: Vec<u8>, only_new: bool },
     /// Deletes a record.
     Del { index: IndexKey, key: Vec<u8> },
+    /// Makes `[at, at + len)` of `to` what `[offset, offset + len)` of `from` is, holes included, without copying bytes: both
+    /// name the same ones until either is overwritten. Grows the size to cover it. `from` is an object of the same container,
+    /// or of a snapshot of it; the range must lie below its size, and must not overlap the other one if both are of one object.
+    Share { to: ObjectKey, at: u64, from: ObjectKey, offset: u64, len: u64 },
 }
 
 impl Update {
@@ -60,7 +64,8 @@ impl Update {
             | Self::ObjectDelete { key }
             | Self::Write { key, .. }
             | Self::Punch { key, .. }
-            | Self::Truncate { key, .. } => key.container,
+            | Self::Truncate { key, .. }
+            | Self::Share { to: key, .. } => key.container,
             Self::IndexCreate { key } | Self::IndexDelete { key } => key.container,
             Self::Put { index, .. } | Self::Del { index, .. } => index.container,
         }

@@ -13,6 +13,7 @@ mod engine;
 mod habits;
 mod index;
 mod journal;
+mod kin;
 mod map;
 mod objects;
 mod packing;

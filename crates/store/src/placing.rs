@@ -5,6 +5,7 @@ use std::sync::Arc;
 use cenote_model::{ContainerId, ObjectKey, Packed};
 
 use crate::container::Container;
+use crate::kin::is_same;
 use crate::map::{Ext, ExtentMap, NO_DEVICE, Pieces};
 use crate::space::Tag;
 use crate::state::State;
@@ -151,9 +152,7 @@ impl State {
         let mut twins = Vec::new();
         for container in members {
             let key = ObjectKey { container, ..key };
-            let same = |other: &Ext| {
-                identity(other) == identity(&ext) && (other.copy, other.copy_base) == (ext.copy, ext.copy_base)
-            };
+            let same = |other: &Ext| is_same(&ext, other);
             let slot = self.find_object(key);
             if slot.is_some_and(|slot| self.objects.get(slot).map.get(offset).is_some_and(same)) {
                 twins.push(key);
@@ -163,10 +162,12 @@ impl State {
     }
 
     /// Does it; to be called only if [`State::can_place`], with what [`State::twins`] gave. The version words of live objects
-    /// must be raised by the caller.
-    pub fn place(&mut self, placing: &Placing, twins: &[ObjectKey], tag: Tag) {
+    /// must be raised by the caller. `shares`: the place that it gets is that of another extent already.
+    pub fn place(&mut self, placing: &Placing, twins: &[ObjectKey], shares: bool, tag: Tag) {
         self.place_one(placing, tag);
-        if placing.action.packed().is_some()
+        if shares {
+            self.share_place(placing);
+        } else if placing.action.packed().is_some()
             && let Some(ext) = self.target_mut(placing.target).cloned()
             && let Some(place) =
                 if matches!(placing.action, Action::Copy { .. }) { ext.copy_place() } else { Some(ext.place()) }
@@ -176,18 +177,23 @@ impl State {
         }
         let Target::Live { offset, .. } = placing.target else { return };
         for key in twins {
-            let target = Target::Live { key: *key, offset };
-            self.place_one(&Placing { target, ..placing.clone() }, tag);
-            let Some(ext) = self.target_mut(target).cloned() else { continue };
-            match placing.action {
-                Action::Copy { .. } => {
-                    if let Some(copy) = ext.copy_place() {
-                        self.space.shared.touch_place(&ext, copy);
-                    }
+            let twin = Placing { target: Target::Live { key: *key, offset }, ..placing.clone() };
+            self.place_one(&twin, tag);
+            self.share_place(&twin);
+        }
+    }
+
+    /// Another extent has the place already that this one got.
+    fn share_place(&mut self, placing: &Placing) {
+        let Some(ext) = self.target_mut(placing.target).cloned() else { return };
+        match placing.action {
+            Action::Copy { .. } => {
+                if let Some(copy) = ext.copy_place() {
+                    self.space.shared.touch_place(&ext, copy);
                 }
-                Action::Move { .. } | Action::Promote { .. } => self.space.shared.touch_place(&ext, ext.place()),
-                Action::Evict | Action::DropCopy | Action::Split { .. } => {}
             }
+            Action::Move { .. } | Action::Promote { .. } => self.space.shared.touch_place(&ext, ext.place()),
+            Action::Evict | Action::DropCopy | Action::Split { .. } => {}
         }
     }
 

@@ -72,6 +72,7 @@ impl State {
                 container.shares = false;
             }
         }
+        self.find_kin(&edges.sharing);
         self.claim_leases()
     }
 

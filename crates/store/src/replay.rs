@@ -89,7 +89,7 @@ impl State {
                         return Err("it moves an extent that is not there");
                     }
                     let twins = self.twins(&placing);
-                    self.place(&placing, &twins, Tag::default());
+                    self.place(&placing, &twins, placed.shares, Tag::default());
                 }
             }
             Entry::Keep(changes) => changes.into_iter().for_each(|change| self.pins.change(change)),

@@ -8,6 +8,7 @@ use hashbrown::HashMap;
 
 use crate::container::{Container, Containers};
 use crate::index::Index;
+use crate::kin::Kin;
 use crate::objects::Objects;
 use crate::persist::Cuts;
 use crate::pins::Pins;
@@ -32,6 +33,8 @@ pub(crate) struct State {
     pub reclaim: VecDeque<Reclaim>,
     /// Extents in all maps.
     pub extents: u64,
+    /// Where shared bytes are. No part of what is kept.
+    pub kin: Kin,
     /// What stays on its tier.
     pub pins: Pins,
     /// When what was written. In checkpoints, not in the journal: what is not known is young.

@@ -167,11 +167,14 @@ wire_enum!(Update, 9, "update", {
     14 => SnapshotCreate { of, id, name, replace, unix_ms },
     15 => SnapshotDelete { of, name },
     16 => SnapshotRollback { of, name },
+    17 => Share { to, at, from, offset, len },
 });
-wire_enum!(Check, 30, "check", {
+wire_enum!(Check, 29, "check", {
     1 => Object { key, epoch },
     2 => Record { index, key, epoch },
     3 => Value { index, key, value },
+    4 => NoKeys { index, prefix },
+    5 => Size { key, size },
 });
 wire_enum!(NextFrom, 1, "place to begin", { 1 => Start, 2 => At(key), 3 => After(key) });
 wire_enum!(FlushTarget, 1, "target", { 1 => Store, 2 => Container(id), 3 => Object(key) });

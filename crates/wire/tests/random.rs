@@ -165,7 +165,7 @@ impl Random {
     }
     fn update(&mut self) -> Update {
         let id = ContainerId(self.next());
-        match self.below(16) {
+        match self.below(17) {
             0 => Update::ContainerCreate { id, label: self.text(), spec: self.spec() },
             1 => Update::ContainerRename { id, label: self.text() },
             2 => Update::ContainerSet { id, spec: self.spec() },
@@ -187,12 +187,18 @@ impl Random {
             },
             13 => Update::SnapshotDelete { of: id, name: self.text() },
             14 => Update::SnapshotRollback { of: id, name: self.text() },
+            15 => {
+                let (to, from) = (self.key(), self.key());
+                Update::Share { to, at: self.next(), from, offset: self.next(), len: self.next() }
+            }
             _ => Update::Del { index: self.index(), key: self.bytes() },
         }
     }
     fn check(&mut self) -> Check {
-        match self.below(3) {
+        match self.below(5) {
             0 => Check::Object { key: self.key(), epoch: self.next() },
+            3 => Check::NoKeys { index: self.index(), prefix: self.bytes() },
+            4 => Check::Size { key: self.key(), size: self.next() },
             1 => Check::Record { index: self.index(), key: self.bytes(), epoch: self.next() },
             _ => {
                 let value = self.flag().then(|| self.bytes());

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use cenote_model::ObjectKey;
 
-use super::pieces::{Part, Pieces, Place};
+use super::pieces::{Part, Pieces, Place, Seek, Sought};
 use crate::sync::{lock, read, write};
 
 const SHARDS: usize = 64;
@@ -100,6 +100,16 @@ impl ObjectCache {
         let len = known.size.saturating_sub(offset).min(len as u64) as usize;
         let bytes = state.pieces.parts(offset, len, base, parts);
         Some(Planned { size: known.size, bytes })
+    }
+    /// The recorded size, if what is cached holds at `version`.
+    pub fn size(&self, version: Version) -> Option<u64> {
+        read(&self.state).known.filter(|known| known.version == version).map(|known| known.size)
+    }
+    /// Looks from `offset` on for data, or for a hole, in what is cached; `None` if that does not hold at `version`.
+    pub fn seek(&self, version: Version, offset: u64, what: Seek) -> Option<Sought> {
+        let state = read(&self.state);
+        let known = state.known.filter(|known| known.version == version)?;
+        Some(state.pieces.seek(offset, known.size, what))
     }
     /// Takes in an answer of the engine: all of `[from, to)`; what `pieces` leave out are holes.
     pub fn learn(&self, version: Version, size: u64, from: u64, to: u64, pieces: Vec<(u64, u64, Place)>) {

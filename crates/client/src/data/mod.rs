@@ -1,5 +1,6 @@
 //! The data path: leased space, cached maps, copies in and out. Messages go through `session`.
 
+pub(crate) mod append;
 pub(crate) mod arena;
 pub(crate) mod cache;
 pub(crate) mod callbacks;

@@ -36,6 +36,26 @@ pub(crate) struct Part {
     pub place: Place,
 }
 
+/// What is looked for in a map.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Seek {
+    /// Bytes that were written.
+    Data,
+    /// What never was, or no longer is. The end of the object is one.
+    Hole,
+}
+
+/// What was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sought {
+    /// It begins here.
+    At(u64),
+    /// There is none before the object's end.
+    None,
+    /// None so far; from here on it is not known.
+    Unknown(u64),
+}
+
 #[derive(Clone, Debug)]
 struct Piece {
     len: u64,
@@ -83,6 +103,28 @@ impl Pieces {
             })
         };
         self.0.from_floor(offset).take_while(|(at, _)| *at < end).filter_map(inside).collect()
+    }
+    /// Looks from `offset` on, in an object of `size` bytes, for data or a hole.
+    pub fn seek(&self, offset: u64, size: u64, what: Seek) -> Sought {
+        let mut at = offset;
+        for (begin, piece) in self.0.from_floor(offset) {
+            let end = begin + piece.len;
+            if end <= at {
+                continue; // only the first can end before the offset
+            }
+            if begin > at || at >= size {
+                break;
+            }
+            if matches!(piece.place, Place::Hole) == (what == Seek::Hole) {
+                return Sought::At(at);
+            }
+            at = end;
+        }
+        match what {
+            _ if at < size => Sought::Unknown(at),
+            Seek::Hole if offset < size => Sought::At(size),
+            _ => Sought::None,
+        }
     }
     /// Brings into the cache what changes at these offsets will look at.
     pub fn touch(&self, offsets: impl IntoIterator<Item = u64>) {

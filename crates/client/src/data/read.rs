@@ -6,12 +6,12 @@ use std::sync::atomic::Ordering;
 
 use cenote_device::lane;
 use cenote_device::sums::{SUM_UNIT_BYTES, copy_and_sum, copy_raw, sum_of};
-use cenote_model::{Encoding, Error, ErrorKind, Extent, Lookup, Request, Response, Result};
+use cenote_model::{Encoding, Error, ErrorKind, Extent, Lookup, OBJECT_BYTES_MAX, Request, Response, Result};
 use smallvec::SmallVec;
 
 use super::cache::{ObjectCache, Planned, Version};
 use super::packed;
-use super::pieces::{Part, Place};
+use super::pieces::{Part, Pieces, Place, Seek, Sought};
 use super::tiering;
 use crate::session::{Attachment, Session};
 
@@ -175,7 +175,7 @@ fn look_up(
         let pieces = resolve(session, &found).map_err(|error| out_of_reach(session, object, &error))?;
         let wanted = wanted(found.size, offset, len);
         // From the answer itself rather than from the cache, which others may have replaced meanwhile.
-        let mut known = super::pieces::Pieces::default();
+        let mut known = Pieces::default();
         let mut at = from;
         for (begin, piece_len, place) in &pieces {
             if *begin > at {
@@ -200,6 +200,87 @@ fn look_up(
             return Ok((found.size, wanted));
         }
     }
+}
+
+/// The object's recorded size: without a message if what is cached of it still holds.
+pub(crate) fn size_of(session: &Session, object: &ObjectCache) -> Result<u64> {
+    /// Few extents, for who asks for the size may read next.
+    const EXTENTS: u32 = 16;
+    settle_own_writes(session, object);
+    loop {
+        let attachment = session.attachment();
+        if !attachment.is_current() {
+            session.attach_again(&attachment)?;
+            continue;
+        }
+        let version = attachment.version(object.hash);
+        if let Some(size) = object.size(version) {
+            return Ok(size);
+        }
+        let found = learn_from(session, object, version.instance, (0, LOOKUP_BYTES), EXTENTS)?;
+        if attachment.is_current() {
+            return Ok(found.size);
+        }
+    }
+}
+
+/// Where from `offset` on data, or a hole, begins, if something of the kind does before the object's end.
+pub(crate) fn seek(session: &Session, object: &ObjectCache, offset: u64, what: Seek) -> Result<Option<u64>> {
+    settle_own_writes(session, object);
+    let mut from = offset;
+    loop {
+        let attachment = session.attachment();
+        if !attachment.is_current() {
+            session.attach_again(&attachment)?;
+            continue;
+        }
+        let version = attachment.version(object.hash);
+        match object.seek(version, offset, what) {
+            Some(Sought::At(at)) => return Ok(Some(at)),
+            Some(Sought::None) => return Ok(None),
+            Some(Sought::Unknown(at)) => from = from.max(at),
+            None => {}
+        }
+        let len = OBJECT_BYTES_MAX.saturating_sub(from);
+        let found = learn_from(session, object, version.instance, (from, len), LOOKUP_EXTENTS)?;
+        if !attachment.is_current() {
+            continue;
+        }
+        // From the answer itself: others may change the object all the time.
+        let mut told = Pieces::default();
+        let mut at = from;
+        for (begin, extent) in &found.extents {
+            told.set(at, begin.saturating_sub(at), Place::Hole);
+            told.set(*begin, u64::from(extent.len), Place::Elsewhere);
+            at = at.max(begin + u64::from(extent.len));
+        }
+        told.set(at, found.covered_to.saturating_sub(at), Place::Hole);
+        match told.seek(from, found.size, what) {
+            Sought::At(at) => return Ok(Some(at)),
+            // It became shorter meanwhile.
+            Sought::None => return Ok(Some(found.size).filter(|size| what == Seek::Hole && offset < *size)),
+            Sought::Unknown(at) => from = at,
+        }
+    }
+}
+
+/// Asks for a part of the map, and keeps what the answer says. No byte is looked at, so that no reader slot is needed.
+fn learn_from(
+    session: &Session,
+    object: &ObjectCache,
+    instance: u64,
+    (offset, len): (u64, u64),
+    limit: u32,
+) -> Result<Lookup> {
+    let Response::Lookup(found) = session.ask(Request::Lookup { key: object.key, offset, len, limit })? else {
+        return Err(unexpected(session, object));
+    };
+    // What is out of reach is an error for who reads it.
+    if let Ok(pieces) = resolve(session, &found) {
+        let version = Version { instance, word: found.version };
+        object.learn(version, found.size, offset, found.covered_to, pieces);
+    }
+    Ok(found)
 }
 
 /// Where the extents of an answer are, for this process.

@@ -29,6 +29,7 @@ pub fn run(role: &str, args: &[String]) -> ExitCode {
         "reader" => reader(dir),
         "endless" => endless(&open(dir, Mode::Daemon)),
         "cutter" => cutter(&open(dir, Mode::Daemon), args[1].parse().unwrap()),
+        "appender" => appender(&open(dir, Mode::Daemon), args[1].parse().unwrap(), args[2].parse().unwrap()),
         "sitter" => sitter(&open(dir, Mode::Daemon)),
         _ => panic!("no role {role}"),
     }
@@ -48,6 +49,14 @@ fn answer(store: &Store) {
     // The parent has changed it meanwhile.
     let n = container.object(ObjectId(1)).read_at(0, &mut buf).unwrap();
     assert_eq!(&buf[..n], b"changed");
+}
+
+/// Appends records to object 1.
+fn appender(store: &Store, who: u8, count: usize) {
+    let object = store.container("shared").unwrap().object(ObjectId(1));
+    say("ready");
+    crate::files::append_records(&object, who, count);
+    say("done");
 }
 
 /// Opens through a daemon at the same time as others, and writes an object of its own.

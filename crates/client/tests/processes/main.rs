@@ -7,6 +7,7 @@
 mod api;
 mod bad;
 mod child;
+mod files;
 mod lives;
 mod moving;
 mod others;
@@ -62,6 +63,11 @@ const TESTS: &[Test] = &[
     ("tiers_are_measured_when_asked", tiers::measured_when_asked),
     ("tiers_are_measured_when_idle", tiers::measured_when_idle),
     ("writes_and_transactions_launched_together_are_read_as_launched", together::read_as_launched),
+    ("sizes_and_holes_are_known", files::sizes_and_holes),
+    ("appending", files::appending),
+    ("appending_together_while_the_daemon_dies", files::appending_together),
+    ("empty_directories", files::empty_directories),
+    ("sharing_ranges", files::sharing),
 ];
 
 fn main() -> ExitCode {

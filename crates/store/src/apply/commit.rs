@@ -3,7 +3,7 @@
 use cenote_device::Control;
 use cenote_model::{ContainerId, IndexKey};
 
-use super::{RangeStep, Step, Txn};
+use super::{Brought, RangeStep, Step, Txn};
 use crate::container::Fresh;
 use crate::map::{NO_DEVICE, Pieces};
 use crate::persist::DrainItem;
@@ -247,7 +247,7 @@ impl State {
     }
 
     fn commit_range(&mut self, epoch: u64, step: RangeStep, tag: Tag) -> u32 {
-        let RangeStep { slot, from, to, pieces, size_before, resized, written, .. } = step;
+        let RangeStep { slot, from, to, pieces, size_before, resized, brought, .. } = step;
         let object = self.objects.get(slot);
         let (at, id, generation) = (object.container, object.id(), object.generation);
         let created = object.created;
@@ -259,7 +259,10 @@ impl State {
             }
             _ => false,
         };
-        if let Some(written) = written.filter(|_| tracked) {
+        if matches!(brought, Brought::Shared) {
+            self.list_shared(slot, (from, to), epoch);
+        }
+        if let (Brought::Written(written), true) = (brought, tracked) {
             let volatile = self.space.is_volatile(written.dev);
             let container = self.containers.at_mut(at);
             if !volatile {
@@ -279,7 +282,7 @@ impl State {
         let was_empty = pieces.is_empty();
         let kept = self.keep_old(pieces, cuts, tag);
         // A punch or truncate that changed nothing needs no undo; a write into a hole does.
-        if (covered && !resized) || (was_empty && !resized && written.is_none()) {
+        if (covered && !resized) || (was_empty && !resized && matches!(brought, Brought::Nothing)) {
             return at;
         }
         let at_risk: Vec<usize> =

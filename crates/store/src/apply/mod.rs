@@ -9,6 +9,7 @@ mod object;
 mod range;
 mod record;
 mod revert;
+mod share;
 mod snapshot;
 mod write;
 
@@ -123,7 +124,18 @@ pub(crate) struct RangeStep {
     /// True if this step changed the size; a later one of the same transaction may change it back.
     pub resized: bool,
     pub epoch_before: u64,
-    pub written: Option<Written>,
+    pub brought: Brought,
+}
+
+/// What is in the range now.
+#[derive(Clone, Copy)]
+pub(crate) enum Brought {
+    /// A hole.
+    Nothing,
+    /// The extent of a write.
+    Written(Written),
+    /// Extents that others have too, and holes.
+    Shared,
 }
 
 /// The extent that a write brought.
@@ -185,6 +197,7 @@ impl State {
             Update::IndexDelete { key } => self.index_delete(txn, key),
             Update::Put { index, key, value, only_new } => self.put(txn, index, &key, value, only_new),
             Update::Del { index, key } => self.del(txn, index, &key),
+            Update::Share { to, at, from, offset, len } => self.share(txn, (to, at), (from, offset), len),
         }
     }
 }
@@ -223,12 +236,15 @@ pub(crate) fn subject_of(update: &Update) -> String {
         Update::IndexDelete { key } => format!("deleting index {key}"),
         Update::Put { index, key, .. } => format!("putting key `{}` into index {index}", shortened_bytes(key)),
         Update::Del { index, key } => format!("deleting key `{}` from index {index}", shortened_bytes(key)),
+        Update::Share { to, at, from, offset, len } => {
+            format!("sharing {len} bytes at {offset} of object {from} with object {to}, at {at}")
+        }
     }
 }
 
 fn shortened(text: &str) -> String {
     text.chars().take(80).collect()
 }
-fn shortened_bytes(bytes: &[u8]) -> String {
+pub(crate) fn shortened_bytes(bytes: &[u8]) -> String {
     bytes[..bytes.len().min(40)].escape_ascii().to_string()
 }

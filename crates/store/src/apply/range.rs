@@ -2,7 +2,7 @@
 
 use cenote_model::{KeyCode, OBJECT_BYTES_MAX, ObjectKey};
 
-use super::{NO_OBJECT, RangeStep, Refusal, Step, Txn, refuse};
+use super::{Brought, NO_OBJECT, RangeStep, Refusal, Step, Txn, refuse};
 use crate::map::{Pieces, Splits};
 use crate::state::State;
 
@@ -40,7 +40,7 @@ impl State {
             size_before,
             resized: size.is_some_and(|size| size != size_before),
             epoch_before,
-            written: None,
+            brought: Brought::Nothing,
         }));
     }
 

@@ -1,7 +1,7 @@
 //! Takes back what a transaction did, step by step from the last.
 
 use super::write::unmerge;
-use super::{RangeStep, Step, Txn};
+use super::{Brought, RangeStep, Step, Txn};
 use crate::map::Pieces;
 use crate::objects::Presence;
 use crate::state::State;
@@ -66,18 +66,29 @@ impl State {
     }
 
     fn revert_range(&mut self, txn: &Txn, step: RangeStep) {
-        let RangeStep { slot, from, to, pieces, splits, size_before, epoch_before, written, .. } = step;
+        let RangeStep { slot, from, to, pieces, splits, size_before, epoch_before, brought, .. } = step;
         let object = self.objects.get_mut(slot);
         let (extents, mapped) = (object.map.extents(), object.map.mapped_bytes());
-        if let Some(written) = written {
-            match &written.merged {
-                Some(merged) => unmerge(&mut object.map, merged),
-                None => drop(object.map.remove(from)),
+        match brought {
+            Brought::Nothing => {}
+            Brought::Written(written) => {
+                match &written.merged {
+                    Some(merged) => unmerge(&mut object.map, merged),
+                    None => drop(object.map.remove(from)),
+                }
+                if let Some(session) = self.sessions.open.get_mut(&txn.session) {
+                    session.lease(written.dev, written.run_offset, written.padded);
+                }
+                self.space.get_mut(written.dev).reserved_bytes += written.padded;
             }
-            if let Some(session) = self.sessions.open.get_mut(&txn.session) {
-                session.lease(written.dev, written.run_offset, written.padded);
+            Brought::Shared => {
+                let mut shared = Pieces::None;
+                object.map.cut_out(from, to, &mut self.space.shared, &mut shared);
+                for (_, ext) in shared {
+                    self.space.shared.leave_all(&ext);
+                    self.space.discount_copied(&ext);
+                }
             }
-            self.space.get_mut(written.dev).reserved_bytes += written.padded;
         }
         object.map.put_back(from, to, pieces, splits, &mut self.space.shared);
         object.size = size_before;

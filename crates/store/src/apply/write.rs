@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cenote_model::{Encoding, Extent, KeyCode, OBJECT_BYTES_MAX, ObjectKey, RUN_BYTES_MAX};
 
-use super::{Merged, NO_OBJECT, RangeStep, Refusal, Step, Txn, Written, refuse};
+use super::{Brought, Merged, NO_OBJECT, RangeStep, Refusal, Step, Txn, Written, refuse};
 use crate::map::{Ext, ExtentMap, NO_DEVICE, Pieces, Run, Splits};
 use crate::space::{DeviceSlot, Shared};
 use crate::state::State;
@@ -73,7 +73,7 @@ impl State {
             size_before,
             resized: to > size_before,
             epoch_before,
-            written: Some(written),
+            brought: Brought::Written(written),
         }));
     }
 }

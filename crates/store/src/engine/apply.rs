@@ -1,13 +1,19 @@
 //! `Apply`: updates, checks, exactly once.
 
-use cenote_model::{Check, Durability, Error, ErrorKind, KeyCode, Response, Result, TRANSACTION_UPDATES_MAX, Update};
+use std::ops::Bound;
+
+use cenote_model::{
+    Check, Durability, Error, ErrorKind, IndexKey, KeyCode, Response, Result, TRANSACTION_UPDATES_MAX, Update,
+};
 
 use super::{Engine, failed};
-use crate::apply::{NO_KEY, Step, Txn, refusal_error, subject_of};
+use crate::apply::{Brought, NO_KEY, RangeStep, Step, Txn, refusal_error, shortened_bytes, subject_of};
 use crate::codec::Decoder;
+use crate::index::Index;
 use crate::journal::Kind;
 use crate::journal::record::{begin_apply, decode_update, encode_update, finish_apply};
 use crate::session::{Detail, Recorded};
+use crate::state::State;
 use crate::{Outcome, SessionId};
 
 impl Engine {
@@ -135,6 +141,10 @@ impl Engine {
                     }
                     was.durability
                 }
+                Step::Range(RangeStep { slot, brought: Brought::Shared, .. }) => {
+                    self.rewrites.begin_again(self.state.key_of(*slot).container);
+                    continue;
+                }
                 _ => continue,
             };
             txn.ends_sync |= durability == Durability::Sync;
@@ -172,35 +182,61 @@ impl Engine {
 
     fn check_all(&mut self, checks: &[Check]) -> Result<()> {
         for check in checks {
-            let (now, expected, subject) = match check {
-                Check::Object { key, epoch } => {
-                    let slot = self.state.find_object(*key);
-                    (slot.map_or(0, |slot| self.state.objects.get(slot).epoch), *epoch, format!("object {key}"))
-                }
-                Check::Record { index, key, epoch } => {
-                    let container = self.state.containers.get(index.container);
-                    let record = container.and_then(|c| c.indices.get(&index.index)).and_then(|i| i.get(key));
-                    (record.map_or(0, |record| record.epoch), *epoch, format!("a record of index {index}"))
-                }
-                Check::Value { index, key, value } => {
-                    let container = self.state.containers.get(index.container);
-                    let record = container.and_then(|c| c.indices.get(&index.index)).and_then(|i| i.get(key));
-                    if record.map(|record| record.value) == value.as_deref() {
-                        continue;
-                    }
-                    return Err(Error::new(ErrorKind::Conflict, format!("a record of index {index}"))
-                        .because("it has another value than the transaction had read")
+            match self.state.broken(check) {
+                None => {}
+                Some((subject, why)) => {
+                    return Err(Error::new(ErrorKind::Conflict, subject)
+                        .because(why)
                         .try_next("begin the transaction again"));
                 }
-            };
-            // An object is unchanged after an epoch if its last update is not later; existence must agree too.
-            if now > expected || (now == 0) != (expected == 0) {
-                return Err(Error::new(ErrorKind::Conflict, subject)
-                    .because(format!("it was changed at epoch {now}, the transaction had read epoch {expected}"))
-                    .try_next("begin the transaction again"));
             }
         }
         Ok(())
+    }
+}
+
+impl State {
+    /// What a check is about and why it does not hold; `None` if it does.
+    fn broken(&mut self, check: &Check) -> Option<(String, String)> {
+        let (now, expected, subject) = match check {
+            Check::Object { key, epoch } => {
+                let slot = self.find_object(*key);
+                (slot.map_or(0, |slot| self.objects.get(slot).epoch), *epoch, format!("object {key}"))
+            }
+            Check::Record { index, key, epoch } => {
+                let record = self.index_of(*index).and_then(|records| records.get(key));
+                (record.map_or(0, |record| record.epoch), *epoch, format!("a record of index {index}"))
+            }
+            Check::Value { index, key, value } => {
+                let record = self.index_of(*index).and_then(|records| records.get(key));
+                let holds = record.map(|record| record.value) == value.as_deref();
+                let why = || "it has another value than the transaction had read".to_owned();
+                return (!holds).then(|| (format!("a record of index {index}"), why()));
+            }
+            Check::NoKeys { index, prefix } => {
+                let mut from = self.index_of(*index)?.range(Bound::Included(prefix));
+                let (key, _) = from.next().filter(|(key, _)| key.starts_with(prefix))?;
+                let why = format!("there is a record, `{}`, where none was to be", shortened_bytes(key));
+                return Some((format!("index {index}"), why));
+            }
+            Check::Size { key, size } => {
+                let found = self.find_object(*key).map(|slot| self.objects.get(slot).size);
+                let why = match found {
+                    Some(found) if found == *size => return None,
+                    Some(found) => format!("it has {found} bytes, not {size}"),
+                    None => "it does not exist, or no longer".to_owned(),
+                };
+                return Some((format!("object {key}"), why));
+            }
+        };
+        // An object is unchanged after an epoch if its last update is not later; existence must agree too.
+        let is_changed = now > expected || (now == 0) != (expected == 0);
+        let why = || format!("it was changed at epoch {now}, the transaction had read epoch {expected}");
+        is_changed.then(|| (subject, why()))
+    }
+
+    fn index_of(&self, key: IndexKey) -> Option<&Index> {
+        self.containers.get(key.container)?.indices.get(&key.index)
     }
 }
 

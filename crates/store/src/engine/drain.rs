@@ -120,7 +120,7 @@ impl Engine {
             }
             self.plan_object(dev, found[planned.candidate], &mut left, &mut evictions);
         }
-        if !self.state.containers.has_no_snapshots() {
+        if self.state.space.shared.is_everywhere() {
             let mut seen = std::collections::HashSet::new();
             evictions.retain(|placing| seen.insert(placing.was)); // of twins each takes the other along
         }

@@ -321,30 +321,71 @@ impl Engine {
         }
     }
 
-    /// Writes placings to the journal and does them. Each must be possible, and no two about the same bytes.
+    /// Writes placings to the journal and does them, and what follows from them for other extents that are the same bytes.
+    /// Each must be possible.
     pub(super) fn place_all(&mut self, placings: &[Placing]) -> Result<()> {
+        let groups = self.with_sharers(placings);
+        let all = groups.iter().flat_map(|group| group.iter().enumerate());
         let places: Vec<Placed> =
-            placings.iter().map(|placing| Placed::new(placing, |dev| self.state.space.get(dev).id)).collect();
+            all.map(|(number, placing)| Placed::new(placing, number > 0, |dev| self.state.space.get(dev).id)).collect();
         let mut draft = self.journal.draft(Kind::Place);
         encode_places(&mut draft.bytes, &places);
         self.journal.append(draft, self.state.epoch)?;
         self.note_journal_dirty();
         let tag = self.tag();
-        for placing in placings {
-            self.note_placing(placing);
-            let twins = self.state.twins(placing);
-            self.state.place(placing, &twins, tag);
-            if let Target::Live { key, .. } = placing.target {
-                // These change nothing for readers.
-                if !matches!(placing.action, Action::Copy { .. } | Action::DropCopy | Action::Split { .. }) {
-                    for key in [key].iter().chain(&twins) {
-                        self.seams.control.word_raise(key.word_hash());
+        for group in &groups {
+            self.note_placing(&group[0]);
+            for (number, placing) in group.iter().enumerate() {
+                let twins = self.state.twins(placing);
+                self.state.place(placing, &twins, number > 0, tag);
+                if let Target::Live { key, .. } = placing.target {
+                    // These change nothing for readers.
+                    if !matches!(placing.action, Action::Copy { .. } | Action::DropCopy | Action::Split { .. }) {
+                        for key in [key].iter().chain(&twins) {
+                            self.seams.control.word_raise(key.word_hash());
+                        }
                     }
                 }
             }
+            self.note_group(group);
         }
         self.seams.control.epoch_raise();
         Ok(())
+    }
+
+    /// Each placing with those that follow from it. No two groups are about the same bytes.
+    fn with_sharers(&mut self, placings: &[Placing]) -> Vec<Vec<Placing>> {
+        let mut seen = HashSet::new();
+        let mut groups = Vec::with_capacity(placings.len());
+        for placing in placings {
+            if placings.len() > 1 && !seen.insert(placing.was) {
+                continue;
+            }
+            let mut group = vec![placing.clone()];
+            for other in self.state.sharers(placing) {
+                if self.state.can_place(&other) && !self.is_held(&other) {
+                    group.push(other);
+                }
+            }
+            groups.push(group);
+        }
+        groups
+    }
+
+    /// What moved together is found together at its new place.
+    fn note_group(&mut self, group: &[Placing]) {
+        if group.len() < 2 {
+            return;
+        }
+        let mut targets: Vec<Target> = group.iter().map(|placing| placing.target).collect();
+        if let Action::Split { at } = group[0].action {
+            let second = |placing: &Placing| match placing.target {
+                Target::Live { key, offset } => Some(Target::Live { key, offset: offset + u64::from(at) }),
+                Target::Undo { .. } | Target::Detached { .. } => None,
+            };
+            targets.extend(group.iter().filter_map(second));
+        }
+        self.state.note_moved(&targets);
     }
 
     fn finish_make_log(&mut self, sequence: u64, result: Result<Arc<Log>>) {

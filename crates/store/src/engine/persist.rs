@@ -268,14 +268,16 @@ impl Engine {
         let mut bytes = 0;
         let bytes_max = self.cut_job_bytes();
         let Some(cut) = self.state.cuts.pending.get_mut(&id) else { return sources };
-        let epoch = cut.epoch;
+        let (epoch, members) = (cut.epoch, cut.members.clone());
         let mut queue = std::mem::take(&mut cut.queue);
         let mut looked = 0;
-        let shares = !self.state.containers.has_no_snapshots();
+        let gone = self.gone_before(&members, epoch);
+        let shares = self.state.space.shared.is_everywhere();
         while bytes < bytes_max && sources.len() < PARTS_MAX && looked < 16 * PARTS_MAX {
             let Some(item) = queue.pop_front() else { break };
             looked += 1;
             match item {
+                DrainItem::Fresh(fresh) if gone.contains(&self.state.objects.get(fresh.slot).container) => {}
                 DrainItem::Fresh(mut fresh) => {
                     let room = PARTS_MAX - sources.len();
                     let before = sources.len();
@@ -297,7 +299,7 @@ impl Engine {
             }
         }
         if shares {
-            // The same bytes in a snapshot get the same copy: looked at again when that is there.
+            // The same bytes elsewhere get the same copy: looked at again when that is there.
             let mut seen = self.jobs.copied();
             sources.retain(|source| {
                 let first = seen.insert(identity(&source.ext));

@@ -158,7 +158,7 @@ impl Engine {
             bytes += container.undo.capacity() as u64 * size_of::<crate::undo::Undo>() as u64;
             bytes += container.fresh.capacity() as u64 * size_of::<crate::container::Fresh>() as u64;
         }
-        bytes += self.state.space.shared.len() as u64 * 24;
+        bytes += self.state.space.shared.len() as u64 * 24 + self.state.kin.memory_bytes();
         bytes + objects * TREE_ENTRY + self.state.extents.saturating_sub(objects) * EXTENT
     }
 }

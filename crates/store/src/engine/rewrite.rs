@@ -45,6 +45,13 @@ pub(super) struct Suspect {
     end: u64,
 }
 
+impl Rewrites {
+    /// More of a container may have to be written again: what was found of it is looked for anew.
+    pub fn begin_again(&mut self, container: ContainerId) {
+        self.queues.remove(&container);
+    }
+}
+
 impl Suspect {
     /// `None`: the extent has no place on the device.
     fn of(target: Target, ext: &Ext, dev: u8) -> Option<Self> {

@@ -7,6 +7,7 @@ use crate::SessionId;
 use crate::codec::Encode;
 use crate::container::Container;
 use crate::journal::Kind;
+use crate::undo::{Change, Undo};
 
 /// Most snapshots in one answer.
 const LIMIT_MAX: u32 = 65_536;
@@ -16,6 +17,23 @@ impl Engine {
     pub(super) fn is_out_of_sight(&self, container: &Container) -> bool {
         let deleted = container.snapshot.as_ref().is_some_and(|snapshot| snapshot.deleted);
         deleted && !self.state.sessions.open.values().any(|session| session.pins.contains(&container.id))
+    }
+
+    /// Of these containers the slots of snapshots that were deleted up to an epoch, and that nobody reads. Going back to that
+    /// epoch or a later one does not bring them back, so that no cut there needs copies of what they have; and going back
+    /// further needs none that are not there.
+    pub(super) fn gone_before(&mut self, members: &[ContainerId], epoch: u64) -> Vec<u32> {
+        if self.state.containers.has_no_snapshots() {
+            return Vec::new();
+        }
+        let is_gone = |id: &ContainerId| {
+            let container = self.state.containers.get(*id).filter(|container| self.is_out_of_sight(container))?;
+            let origin = self.state.containers.get(container.snapshot.as_ref()?.of)?;
+            let deletes = |undo: &Undo| matches!(undo.change, Change::SnapshotDeleted { id: gone } if gone == *id);
+            Some(origin.undo.iter().any(|undo| undo.epoch <= epoch && deletes(undo)))
+        };
+        let gone: Vec<ContainerId> = members.iter().copied().filter(|id| is_gone(id) == Some(true)).collect();
+        gone.into_iter().filter_map(|id| self.state.containers.slot_of(id)).collect()
     }
 
     /// A container or a snapshot. The label of a snapshot is that of its container and its name, with an `@` between.

@@ -69,8 +69,11 @@ pub(crate) enum Entry {
 pub(crate) struct Placed {
     pub target: Target,
     pub was: (DeviceId, u64, u32, u32),
-    /// 1 copy, 2 move, 3 evict, 4 split at byte `base`, 5 promote, 6 give up the copy; [`PACKED`] more if it is compressed there.
+    /// 1 copy, 2 move, 3 evict, 4 split at byte `base`, 5 promote, 6 give up the copy; [`PACKED`] more if it is compressed
+    /// there, [`SHARED`] more if `shares`.
     pub action: u8,
+    /// Another extent has the place that it gets.
+    pub shares: bool,
     pub device: DeviceId,
     pub base: u64,
     pub packed: Option<Arc<Packed>>,
@@ -78,9 +81,11 @@ pub(crate) struct Placed {
 
 /// Added to the number of an action whose place is compressed.
 const PACKED: u8 = 16;
+/// Added to the number of an action whose place an extent has that the same record names before.
+const SHARED: u8 = 32;
 
 impl Placed {
-    pub fn new(placing: &Placing, id_of: impl Fn(u8) -> DeviceId) -> Self {
+    pub fn new(placing: &Placing, shares: bool, id_of: impl Fn(u8) -> DeviceId) -> Self {
         let (dev, run_offset, skip, len) = placing.was;
         let (action, device, base) = match placing.action {
             Action::Copy { dev, base, .. } => (1, id_of(dev), base),
@@ -91,7 +96,8 @@ impl Placed {
             Action::DropCopy => (6, DeviceId(0), 0),
         };
         let packed = placing.action.packed().cloned();
-        Self { target: placing.target, was: (id_of(dev), run_offset, skip, len), action, device, base, packed }
+        let shares = shares && is_to_a_place(action);
+        Self { target: placing.target, was: (id_of(dev), run_offset, skip, len), action, shares, device, base, packed }
     }
     pub fn placing(&self, slot_of: impl Fn(DeviceId) -> Option<u8>) -> Option<Placing> {
         let dev = slot_of(self.was.0)?;
@@ -107,6 +113,10 @@ impl Placed {
         };
         Some(Placing { target: self.target, was: (dev, self.was.1, self.was.2, self.was.3), action })
     }
+}
+
+fn is_to_a_place(action: u8) -> bool {
+    matches!(action, 1 | 2 | 5)
 }
 
 /// The fixed part of an `Apply` record; updates follow, then [`finish_apply`].
@@ -223,7 +233,8 @@ pub(crate) fn encode_places(bytes: &mut Vec<u8>, places: &[Placed]) {
         bytes.put_u64(place.was.1);
         bytes.put_u32(place.was.2);
         bytes.put_u32(place.was.3);
-        bytes.put_u8(place.action + if place.packed.is_some() { PACKED } else { 0 });
+        let packed = if place.packed.is_some() { PACKED } else { 0 };
+        bytes.put_u8(place.action + packed + if place.shares { SHARED } else { 0 });
         bytes.put_u16(place.device.0);
         bytes.put_u64(place.base);
         if let Some(packed) = &place.packed {
@@ -241,10 +252,12 @@ fn decode_place(from: &mut Decoder<'_>) -> Decoded<Placed> {
     };
     let was = (DeviceId(from.u16()?), from.u64()?, from.u32()?, from.u32()?);
     let action = from.u8()?;
+    let shares = action & SHARED != 0 && is_to_a_place(action & !(SHARED | PACKED));
+    let action = if shares { action - SHARED } else { action };
     let (device, base) = (DeviceId(from.u16()?), from.u64()?);
-    let is_packed = matches!(action.checked_sub(PACKED), Some(1 | 2 | 5));
+    let is_packed = action.checked_sub(PACKED).is_some_and(is_to_a_place);
     let packed = if is_packed { Some(decode_packed(from)?) } else { None };
-    Ok(Placed { target, was, action: if is_packed { action - PACKED } else { action }, device, base, packed })
+    Ok(Placed { target, was, action: if is_packed { action - PACKED } else { action }, shares, device, base, packed })
 }
 
 /// What is pinned, or no longer.

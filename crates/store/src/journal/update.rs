@@ -163,6 +163,14 @@ pub(crate) fn encode_update(bytes: &mut Vec<u8>, update: &Update) {
             encode_index(bytes, *index);
             bytes.put_bytes(key);
         }
+        Update::Share { to, at, from, offset, len } => {
+            bytes.put_u8(17);
+            encode_object(bytes, *to);
+            bytes.put_u64(*at);
+            encode_object(bytes, *from);
+            bytes.put_u64(*offset);
+            bytes.put_u64(*len);
+        }
     }
 }
 
@@ -199,6 +207,13 @@ pub(crate) fn decode_update(from: &mut Decoder<'_>) -> Decoded<Update> {
         }
         15 => Update::SnapshotDelete { of: ContainerId(from.u64()?), name: from.text()? },
         16 => Update::SnapshotRollback { of: ContainerId(from.u64()?), name: from.text()? },
+        17 => Update::Share {
+            to: decode_object(from)?,
+            at: from.u64()?,
+            from: decode_object(from)?,
+            offset: from.u64()?,
+            len: from.u64()?,
+        },
         _ => return Err(Malformed("an unknown update")),
     })
 }

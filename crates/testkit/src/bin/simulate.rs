@@ -165,4 +165,5 @@ fn add(total: &mut Summary, one: &Summary) {
     total.losses += one.losses;
     total.recoveries += one.recoveries;
     total.packed += one.packed;
+    total.shared += one.shared;
 }

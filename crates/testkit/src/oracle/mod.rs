@@ -9,6 +9,7 @@
 
 mod history;
 mod observed;
+mod share;
 mod state;
 
 pub use history::{Entry, Oracle};

@@ -30,6 +30,7 @@ pub enum Change {
     IndexDelete { key: IndexKey },
     Put { index: IndexKey, key: Vec<u8>, value: Arc<[u8]>, only_new: bool },
     Del { index: IndexKey, key: Vec<u8> },
+    Share { to: ObjectKey, at: u64, from: ObjectKey, offset: u64, len: u64 },
 }
 
 impl Change {
@@ -57,7 +58,8 @@ impl Change {
             | Self::ObjectDelete { key }
             | Self::Write { key, .. }
             | Self::Punch { key, .. }
-            | Self::Truncate { key, .. } => key.container,
+            | Self::Truncate { key, .. }
+            | Self::Share { to: key, .. } => key.container,
             Self::IndexCreate { key } | Self::IndexDelete { key } => key.container,
             Self::Put { index, .. } | Self::Del { index, .. } => index.container,
         }
@@ -220,7 +222,7 @@ impl State {
     fn container_mut(&mut self, id: ContainerId) -> Option<&mut ContainerState> {
         self.containers.get_mut(&id).map(Arc::make_mut)
     }
-    fn object_mut(&mut self, key: ObjectKey) -> Option<&mut ObjectState> {
+    pub(super) fn object_mut(&mut self, key: ObjectKey) -> Option<&mut ObjectState> {
         self.container_mut(key.container)?.objects.get_mut(&key.object)
     }
     fn index_mut(&mut self, key: IndexKey) -> Option<&mut BTreeMap<Vec<u8>, Record>> {
@@ -232,15 +234,22 @@ impl State {
             let found = self.index(*index).and_then(|i| i.get(key)).map(|r| &r.0[..]);
             return found == value.as_deref();
         }
+        if let Check::NoKeys { index, prefix } = check {
+            let Some(records) = self.index(*index) else { return true };
+            return records.range(prefix.clone()..).next().is_none_or(|(key, _)| !key.starts_with(prefix));
+        }
+        if let Check::Size { key, size } = check {
+            return self.object(*key).is_some_and(|object| object.size == *size);
+        }
         let found = match check {
-            Check::Value { .. } => None,
+            Check::Value { .. } | Check::NoKeys { .. } | Check::Size { .. } => None,
             Check::Object { key, .. } => self.object(*key).map(|o| o.epoch),
             Check::Record { index, key, .. } => self.index(*index).and_then(|i| i.get(key)).map(|r| r.1),
         };
         match (check, found) {
             (Check::Object { epoch: 0, .. } | Check::Record { epoch: 0, .. }, found) => found.is_none(),
             (Check::Object { epoch, .. } | Check::Record { epoch, .. }, Some(found)) => found <= *epoch,
-            (_, None) | (Check::Value { .. }, _) => false,
+            _ => false,
         }
     }
     /// Applies a change if it can be; otherwise changes nothing.
@@ -258,6 +267,7 @@ impl State {
             | Change::Write { .. }
             | Change::Punch { .. }
             | Change::Truncate { .. } => self.change_object(change, epoch),
+            Change::Share { to, at, from, offset, len } => self.share((*to, *at), (*from, *offset), *len, epoch),
             Change::IndexCreate { .. } | Change::IndexDelete { .. } | Change::Put { .. } | Change::Del { .. } => {
                 self.change_index(change, epoch)
             }

@@ -97,6 +97,8 @@ impl Sim {
                         return Err(format!("version words {words:?} did not rise"));
                     }
                     self.last_epoch = self.last_epoch.max(epoch);
+                    let shared = effective.iter().filter(|change| matches!(change, Change::Share { .. }));
+                    self.summary.shared += shared.count() as u64;
                     let entry = self.oracle.applied(epoch, effective, atomic);
                     self.summary.updates += 1;
                     return self.judge_applied(
@@ -168,26 +170,37 @@ impl Sim {
     fn draw_checks(&mut self) -> Vec<Relied> {
         let mut checks = Vec::new();
         for _ in 0..self.rng.between(1, 2) {
-            if self.rng.chance(500) {
-                let Some(key) = self.any_object() else { continue };
-                let epoch = self.oracle.current().object(key).map_or(0, |o| o.epoch);
-                checks.push(Relied::Object { key, epoch: self.bend(epoch) });
-            } else {
-                let Some(index) = self.any_index() else { continue };
-                let key = self.draw_key();
-                let found = self.oracle.current().index(index).and_then(|i| i.get(&key)).map_or(0, |r| r.1);
-                checks.push(Relied::Record { index, key, epoch: self.bend(found) });
-            }
+            let check = match self.rng.below(6) {
+                0 | 1 => self.any_object().map(|key| {
+                    let epoch = self.oracle.current().object(key).map_or(0, |o| o.epoch);
+                    Relied::Object { key, epoch: self.bend(epoch) }
+                }),
+                2 | 3 => self.any_index().map(|index| {
+                    let key = self.draw_key();
+                    let found = self.oracle.current().index(index).and_then(|i| i.get(&key)).map_or(0, |r| r.1);
+                    Relied::Record { index, key, epoch: self.bend(found) }
+                }),
+                4 => self.any_index().map(|index| {
+                    let mut prefix = self.draw_key();
+                    prefix.truncate(self.rng.below(4) as usize);
+                    Relied::NoKeys { index, prefix }
+                }),
+                _ => self.any_object().map(|key| {
+                    let size = self.oracle.current().object(key).map_or(0, |o| o.size);
+                    Relied::Size { key, size: self.bend(size) }
+                }),
+            };
+            checks.extend(check);
         }
         checks
     }
-    /// Mostly the true epoch, sometimes one that is too old.
+    /// Mostly the true number, sometimes one that is too small.
     fn bend(&mut self, epoch: u64) -> u64 {
         if self.rng.chance(250) { epoch.saturating_sub(1) } else { epoch }
     }
     /// One random update, as the store and as the oracle see it.
     fn draw(&mut self, at: usize) -> Check<Option<(Update, Change)>> {
-        let kind = self.rng.weighted(&[12, 40, 6, 6, 4, 4, 2, 20, 8]);
+        let kind = self.rng.weighted(&[12, 40, 6, 6, 4, 4, 2, 20, 8, self.profile.shares]);
         Ok(match kind {
             0 => self.new_object().map(|key| {
                 let block_shift = *self.rng.pick(&[6, 9, 12, 12, 16, 24, 5]);
@@ -216,6 +229,7 @@ impl Sim {
                     Change::Put { index, key, value: shared, only_new },
                 )
             }),
+            9 => self.draw_share(),
             _ => self.any_index().map(|index| {
                 let key = self.draw_key();
                 (Update::Del { index, key: key.clone() }, Change::Del { index, key })
@@ -228,7 +242,7 @@ impl Sim {
         WriteId(self.next_write | compressible)
     }
     /// Somewhere in the object or not far behind it, often where something begins or ends.
-    fn draw_offset(&mut self, key: ObjectKey) -> u64 {
+    pub(super) fn draw_offset(&mut self, key: ObjectKey) -> u64 {
         let edges: Vec<u64> = self.oracle.current().object(key).map_or_else(Vec::new, |object| {
             object.map.iter().flat_map(|(at, segment)| [*at, at + segment.len]).collect()
         });

@@ -12,6 +12,7 @@ mod crash;
 mod end;
 mod prepare;
 mod read;
+mod share;
 mod snapshot;
 mod step;
 mod trace;
@@ -51,6 +52,8 @@ struct Profile {
     ids: u64,
     /// Steps about snapshots, as a weight.
     snapshots: u32,
+    /// Updates that share ranges, as a weight.
+    shares: u32,
     /// Steps that move things between tiers and bring weather over devices, as a weight each.
     weather: u32,
     /// Devices so small that they fill up: bytes of each are a multiple of this. 0: they are not.
@@ -70,6 +73,7 @@ impl Profile {
             background: *rng.pick(&[4, 20, 60]),
             ids: rng.between(1, 10),
             snapshots: *rng.pick(&[0, 0, 5, 20, 40]),
+            shares: *rng.pick(&[0, 5, 15, 40]),
             weather: 0,
             full: *rng.pick(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8192, 8192, 81_920]),
             // Small files, so that rotation and checkpoints happen, and opening has little to read.
@@ -116,6 +120,8 @@ pub struct Summary {
     pub ios: u64,
     /// Compressed extents that were found when all was looked at.
     pub packed: u64,
+    /// Ranges that were shared.
+    pub shared: u64,
 }
 
 struct Sim {

@@ -37,7 +37,7 @@ impl Sim {
         match (response, self.oracle.current().object(key).is_some()) {
             (None, _) => Ok(()),
             (Some(Response::Lookup(lookup)), true) => {
-                let end = lookup.covered_to.min(offset + len);
+                let end = lookup.covered_to.min(offset.saturating_add(len));
                 self.check_map(key, &lookup, offset, end)?;
                 if self.rng.chance(300) {
                     let instance = self.instance();
@@ -77,7 +77,7 @@ impl Sim {
             return Err(format!("{key}: a map from {offset} covers to {end}"));
         }
         // Objects are sparse: no more than some of it at once.
-        let end = end.min(offset + (1 << 20));
+        let end = end.min(offset.saturating_add(1 << 20));
         let Some(object) = self.oracle.current().object(key).cloned() else { return Ok(()) };
         let mut expected = vec![0; (end - offset) as usize];
         object.read(offset, &mut expected);

@@ -1,0 +1,92 @@
+//! Ranges of objects that become those of others, without a copy of the bytes where that can be.
+
+use cenote_model::{Error, ErrorKind, Request, Response, Result, Update};
+
+use crate::object::{Object, flush};
+use crate::store::surprise;
+
+/// Bytes in one piece of a copy that cannot be shared.
+const PIECE_BYTES: u64 = 4 << 20;
+
+impl Object {
+    /// Makes `[at, at + len)` of this object what `[offset, offset + len)` of `from` is, holes included, in one update and
+    /// without copying bytes: both name the same ones until either is overwritten. Returns how many bytes that were: fewer
+    /// if `from` ends before.
+    ///
+    /// `InvalidInput` if `from` is neither of the same container nor of a snapshot of it (see [`Object::copy_from`]), or if
+    /// the two ranges overlap. What is shared counts in the container's quota like any other bytes.
+    pub fn share_from(&self, at: u64, from: &Self, offset: u64, len: u64) -> Result<u64> {
+        let session = self.container().store().session()?.clone();
+        session.check_writable()?;
+        loop {
+            let size = from.size()?;
+            let len = len.min(size.saturating_sub(offset));
+            if len == 0 {
+                self.size()?; // if it is not there, that is an error all the same
+                return Ok(0);
+            }
+            let update = Update::Share { to: self.key(), at, from: from.key(), offset, len };
+            match session.request(Request::Apply { checks: Vec::new(), updates: vec![update], atomic: true }) {
+                Ok(Response::Applied { .. }) => {
+                    self.written_through().map_or(Ok(()), |key| flush(&session, key))?;
+                    return Ok(len);
+                }
+                Ok(other) => return Err(surprise("an epoch", &other)),
+                // It became shorter meanwhile.
+                Err(error) if error.kind() == ErrorKind::InvalidInput && from.size()? < size => {}
+                Err(error) => {
+                    return Err(Error::new(error.kind(), self.name())
+                        .because(format!("{len} bytes of {}: {}", from.name(), error.cause()))
+                        .try_next(error.next_step()));
+                }
+            }
+        }
+    }
+    /// The same for any two objects: by [`Object::share_from`] if that can be, else by reading and writing the data between
+    /// the holes, piece by piece, each of which is an update of its own.
+    pub fn copy_from(&self, at: u64, from: &Self, offset: u64, len: u64) -> Result<u64> {
+        match self.share_from(at, from, offset, len) {
+            Err(error) if error.kind() == ErrorKind::InvalidInput && self.container().id() != from.container().id() => {
+                self.copy_bytes(at, from, offset, len)
+            }
+            outcome => outcome,
+        }
+    }
+    fn copy_bytes(&self, at: u64, from: &Self, offset: u64, len: u64) -> Result<u64> {
+        let end = from.size()?.min(offset.saturating_add(len));
+        let Some(len) = end.checked_sub(offset).filter(|len| *len > 0) else { return Ok(0) };
+        self.punch(at, len)?;
+        let mut buffer = vec![0; PIECE_BYTES.min(len) as usize];
+        let mut from_here = offset;
+        while let Some(begin) = from.next_data(from_here)?.filter(|begin| *begin < end) {
+            let until = from.next_hole(begin)?.unwrap_or(begin).min(end).min(begin + PIECE_BYTES);
+            let piece = &mut buffer[..until.saturating_sub(begin) as usize];
+            let found = from.read_at(begin, piece)?;
+            if found == 0 {
+                break; // it became shorter meanwhile
+            }
+            self.write_at(at + (begin - offset), &piece[..found])?;
+            from_here = begin + found as u64;
+        }
+        if self.size()? < at + len {
+            self.grow_to(at + len)?;
+        }
+        Ok(len)
+    }
+    /// Makes the object so long, if it is shorter: what is new is a hole.
+    fn grow_to(&self, size: u64) -> Result<()> {
+        let session = self.container().store().session()?.clone();
+        loop {
+            let found = self.size()?;
+            if found >= size {
+                return Ok(());
+            }
+            let checks = vec![cenote_model::Check::Size { key: self.key(), size: found }];
+            let updates = vec![Update::Truncate { key: self.key(), size }];
+            match session.request(Request::Apply { checks, updates, atomic: true }) {
+                Err(error) if error.kind() == ErrorKind::Conflict => self.cache(&session).forget(),
+                outcome => return outcome.map(drop),
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! A range of an object becomes what a range of another one is, without a copy of the bytes.
+//!
+//! The extents of both name the same bytes, as those of a container and its snapshot do, and by the same means: how many
+//! touch a checksum unit is counted ([`crate::space::Shared`]), so that its space is free when the last one goes. Only
+//! objects of one *family*, a container and its snapshots, share, so that a container can go with all that it has.
+
+use cenote_model::{KeyCode, OBJECT_BYTES_MAX, ObjectKey};
+
+use super::{Brought, NO_OBJECT, RangeStep, Refusal, Step, Txn, refuse};
+use crate::container::Fresh;
+use crate::map::Ext;
+use crate::persist::DeviceSet;
+use crate::state::State;
+
+/// Extents in one range: all of it is done while others wait.
+const EXTENTS_MAX: usize = 1 << 20;
+
+impl State {
+    pub(super) fn share(
+        &mut self,
+        txn: &mut Txn,
+        (to, at): (ObjectKey, u64),
+        (from, offset): (ObjectKey, u64),
+        len: u64,
+    ) -> Result<(), Refusal> {
+        let end_of = |begin: u64| begin.checked_add(len).filter(|end| *end <= OBJECT_BYTES_MAX);
+        let (Some(source_end), Some(target_end)) = (end_of(offset), end_of(at)) else {
+            return Err(refuse(KeyCode::Invalid, "objects end below 2^63 bytes"));
+        };
+        if len == 0 {
+            return Err(refuse(KeyCode::Invalid, "there is nothing to share"));
+        }
+        if from == to && offset < target_end && at < source_end {
+            return Err(refuse(KeyCode::Invalid, "the two ranges overlap"));
+        }
+        let target = self.find_object(to).ok_or(NO_OBJECT)?;
+        let source = self.source(txn, to, from)?;
+        if self.objects.get(source).size < source_end {
+            return Err(refuse(KeyCode::Invalid, "the range reaches past the end of what it is taken from"));
+        }
+        let shared = self.shared_parts(source, (offset, source_end), target, at);
+        if shared.len() > EXTENTS_MAX {
+            return Err(refuse(KeyCode::Limit, "a range of more than 2^20 extents is shared in several parts"));
+        }
+        self.check_quota(target, (at, target_end), shared.iter().map(|(_, ext)| u64::from(ext.len)).sum())?;
+        self.take_over_suspects(target, source);
+        let (pieces, splits) = self.cut(target, at, target_end);
+        self.insert_shared(target, shared);
+        let object = self.objects.get_mut(target);
+        let (size_before, epoch_before) = (object.size, object.epoch);
+        object.size = object.size.max(target_end);
+        object.epoch = txn.epoch;
+        object.touched = self.now_s;
+        txn.steps.push(Step::Range(RangeStep {
+            slot: target,
+            from: at,
+            to: target_end,
+            pieces,
+            splits,
+            size_before,
+            resized: target_end > size_before,
+            epoch_before,
+            brought: Brought::Shared,
+        }));
+        Ok(())
+    }
+
+    /// The slot of the object that is shared from.
+    fn source(&mut self, txn: &Txn, to: ObjectKey, from: ObjectKey) -> Result<u32, Refusal> {
+        if from.container != to.container {
+            let snapshot = self.containers.get(from.container).and_then(|container| container.snapshot.as_deref());
+            let snapshot = snapshot.filter(|snapshot| snapshot.of == to.container).ok_or(refuse(
+                KeyCode::Invalid,
+                "only objects of one container, and of its snapshots, share bytes: copy them",
+            ))?;
+            let reads =
+                |txn: &Txn| self.sessions.open.get(&txn.session).is_some_and(|it| it.pins.contains(&from.container));
+            if snapshot.deleted && !reads(txn) {
+                return Err(NO_OBJECT);
+            }
+        }
+        self.find_object(from).ok_or(NO_OBJECT)
+    }
+
+    /// What the map of the source has in the range, as it will be in that of the target, from `at` on.
+    fn shared_parts(&mut self, source: u32, (offset, end): (u64, u64), target: u32, at: u64) -> Vec<(u64, Ext)> {
+        let born = self.containers.at(self.objects.get(target).container).cuts;
+        let (of, to) = (self.objects.get(source).id(), self.objects.get(target).id());
+        let family = self.containers.at(self.objects.get(target).container).id;
+        let found = self.objects.get(source).map.overlapping(offset, end).take(EXTENTS_MAX + 1);
+        let part = |(begin, ext): (u64, &Ext)| {
+            let (from, to) = (begin.max(offset), (begin + u64::from(ext.len)).min(end));
+            let mut part = ext.part((from - begin) as u32, (to - from) as u32);
+            part.born = born;
+            (at + (from - offset), part)
+        };
+        let parts: Vec<(u64, Ext)> = found.map(part).collect();
+        // Where the same bytes are, for whoever moves them.
+        let begins = self.objects.get(source).map.overlapping(offset, end).map(|(begin, _)| begin);
+        for (begin, (at, part)) in begins.zip(&parts) {
+            let run = (part.dev, part.run_offset);
+            self.kin.note(run, (family, of, begin));
+            self.kin.note(run, (family, to, *at));
+        }
+        self.sweep_kin();
+        parts
+    }
+
+    /// Bytes that are shared count like any others.
+    fn check_quota(&self, target: u32, (from, to): (u64, u64), bytes: u64) -> Result<(), Refusal> {
+        let object = self.objects.get(target);
+        let container = self.containers.at(object.container);
+        let quota = container.spec.quota_bytes;
+        if quota != 0 && container.stored_bytes.saturating_add(bytes) > quota {
+            let replaced = object.map.overlapping(from, to);
+            let replaced: u64 = replaced.map(|(at, ext)| (at + u64::from(ext.len)).min(to) - at.max(from)).sum();
+            if container.stored_bytes + bytes - replaced > quota {
+                return Err(refuse(KeyCode::Limit, "the container's quota is used up"));
+            }
+        }
+        Ok(())
+    }
+
+    /// What may not be on media in a snapshot may not be in the container either.
+    fn take_over_suspects(&mut self, target: u32, source: u32) {
+        let (target, source) = (self.objects.get(target).container, self.objects.get(source).container);
+        if target != source {
+            for dev in self.containers.at(source).suspect.clone() {
+                let suspect = &mut self.containers.at_mut(target).suspect;
+                if !suspect.contains(&dev) {
+                    suspect.push(dev);
+                }
+            }
+        }
+    }
+
+    fn insert_shared(&mut self, target: u32, shared: Vec<(u64, Ext)>) {
+        let object = self.objects.get_mut(target);
+        let (extents, mapped) = (object.map.extents(), object.map.mapped_bytes());
+        for (offset, ext) in shared {
+            self.space.shared.touch_all(&ext);
+            self.space.count_copied(&ext);
+            object.map.insert(offset, ext);
+        }
+        self.extents = self.extents - extents + object.map.extents();
+        let (at, mapped) = (object.container, object.map.mapped_bytes() - mapped);
+        let container = self.containers.at_mut(at);
+        container.stored_bytes += mapped;
+        container.shares = true;
+    }
+
+    /// Lists what of a range that was shared the next cut has to copy or sync.
+    pub(super) fn list_shared(&mut self, slot: u32, (from, to): (u64, u64), epoch: u64) {
+        let object = self.objects.get(slot);
+        let (at, generation) = (object.container, object.generation);
+        if !self.containers.at(at).is_tracked() {
+            return;
+        }
+        let container = self.containers.at_mut(at);
+        for (offset, ext) in object.map.overlapping(from, to) {
+            if self.space.at_risk(ext) {
+                container.add_fresh(Fresh { slot, generation, offset, len: u64::from(ext.len) });
+            } else {
+                container.data_epoch = epoch;
+                container.wrote = DeviceSet::ALL; // wherever it was written when, it may wait for a sync
+            }
+        }
+    }
+}

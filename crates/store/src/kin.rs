@@ -1,0 +1,157 @@
+//! Where the same bytes are in other objects: what shares them goes where they go.
+//!
+//! Shared ranges are found by the run that they are views of. What is noted here is no part of what is kept: the journal
+//! names all that moves, and after an opening the notes are made anew. One that is missing, or does not hold any more,
+//! costs space on the device where something then gets bytes of its own.
+
+use std::collections::BTreeSet;
+
+use cenote_model::{ContainerId, ObjectId, ObjectKey};
+use foldhash::fast::FixedState;
+use hashbrown::hash_map::Entry;
+use hashbrown::{HashMap, HashSet};
+
+use crate::container::Container;
+use crate::map::{Ext, NO_DEVICE};
+use crate::objects::Presence;
+use crate::placing::{Placing, Target, identity};
+use crate::state::State;
+
+/// Device slot of a run, and where it begins there.
+type RunAt = (u8, u64);
+/// The family, and the object and offset in it, in the container or in snapshots of it.
+type Where = (ContainerId, ObjectId, u64);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Kin {
+    by_run: HashMap<RunAt, Vec<Where>, FixedState>,
+    /// Runs that were left when it was last looked which notes hold.
+    left: usize,
+}
+
+impl Kin {
+    /// An extent that is a view of the run begins there, and others share its bytes.
+    pub fn note(&mut self, run: RunAt, place: Where) {
+        let places = self.by_run.entry(run).or_default();
+        if !places.contains(&place) {
+            places.push(place);
+        }
+    }
+    /// Bytes of memory, about.
+    pub fn memory_bytes(&self) -> u64 {
+        self.by_run.len() as u64 * 88
+    }
+}
+
+/// True if two extents are the same bytes at the same places.
+pub(crate) fn is_same(one: &Ext, other: &Ext) -> bool {
+    identity(one) == identity(other) && (one.copy, one.copy_base) == (other.copy, other.copy_base)
+}
+
+impl State {
+    /// A container and its snapshots, if there are any.
+    fn members(&self, family: ContainerId) -> Vec<ContainerId> {
+        [family].into_iter().chain(self.containers.snapshots_of(family).iter().copied()).collect()
+    }
+
+    /// What becomes of others that are the same bytes, if what becomes of one of them becomes of all: one for each object
+    /// and offset, whose own twins in snapshots follow it.
+    pub fn sharers(&mut self, placing: &Placing) -> Vec<Placing> {
+        let mut found = Vec::new();
+        if self.kin.by_run.is_empty() {
+            return found;
+        }
+        let Target::Live { key, offset } = placing.target else { return found };
+        let Some(ext) = self.target_mut(placing.target).cloned() else { return found };
+        let Some(places) = self.kin.by_run.get(&(ext.dev, ext.run_offset)).cloned() else { return found };
+        let Some(family) = self.containers.get(key.container).and_then(Container::family) else { return found };
+        let members = self.members(family);
+        // A run of another family may have been there before.
+        let others =
+            places.into_iter().filter(|(of, object, at)| *of == family && (*object, *at) != (key.object, offset));
+        for (_, object, at) in others {
+            let shares = |container: &ContainerId| {
+                let target = Target::Live { key: ObjectKey { container: *container, object }, offset: at };
+                self.target_mut(target).is_some_and(|other| is_same(&ext, other)).then_some(target)
+            };
+            let target = members.iter().find_map(shares);
+            found.extend(target.map(|target| Placing { target, ..placing.clone() }));
+        }
+        found
+    }
+
+    /// Extents moved together, so that their run is elsewhere.
+    pub fn note_moved(&mut self, targets: &[Target]) {
+        for target in targets {
+            let Target::Live { key, offset } = *target else { continue };
+            let Some(run) = self.target_mut(*target).map(|ext| (ext.dev, ext.run_offset)) else { continue };
+            if let Some(family) = self.containers.get(key.container).and_then(Container::family) {
+                self.kin.note(run, (family, key.object, offset));
+            }
+        }
+        self.sweep_kin();
+    }
+
+    /// Forgets notes that hold no more, when there are twice as many as the last time.
+    pub fn sweep_kin(&mut self) {
+        if self.kin.by_run.len() < 2 * self.kin.left + 1024 {
+            return;
+        }
+        let mut kin = std::mem::take(&mut self.kin);
+        kin.by_run.retain(|run, places| {
+            places.retain(|(family, object, at)| {
+                self.members(*family).iter().any(|container| {
+                    let key = ObjectKey { container: *container, object: *object };
+                    let ext = self.target_mut(Target::Live { key, offset: *at });
+                    ext.is_some_and(|ext| (ext.dev, ext.run_offset) == *run)
+                })
+            });
+            places.len() > 1
+        });
+        kin.left = kin.by_run.len();
+        self.kin = kin;
+    }
+
+    /// Makes all notes anew. `families`: those of which several extents touch one checksum unit.
+    pub fn find_kin(&mut self, families: &BTreeSet<ContainerId>) {
+        self.kin = Kin::default();
+        if families.is_empty() {
+            return;
+        }
+        let mut first: HashMap<RunAt, (ObjectId, u64), FixedState> = HashMap::default();
+        let mut several: HashSet<RunAt, FixedState> = HashSet::default();
+        self.for_each_shared(families, |run, (_, object, at)| match first.entry(run) {
+            Entry::Vacant(entry) => drop(entry.insert((object, at))),
+            Entry::Occupied(entry) if *entry.get() != (object, at) => drop(several.insert(run)),
+            Entry::Occupied(_) => {}
+        });
+        drop(first);
+        let mut kin = Kin::default();
+        self.for_each_shared(families, |run, place| {
+            if several.contains(&run) {
+                kin.note(run, place);
+            }
+        });
+        kin.left = kin.by_run.len();
+        self.kin = kin;
+    }
+
+    fn for_each_shared(&self, families: &BTreeSet<ContainerId>, mut each: impl FnMut(RunAt, Where)) {
+        for slot in 0..self.objects.slots() {
+            let object = self.objects.get(slot);
+            if object.presence != Presence::Live {
+                continue;
+            }
+            let Some(family) = self.containers.at(object.container).family().filter(|it| families.contains(it)) else {
+                continue;
+            };
+            for (at, ext) in object.map.iter() {
+                debug_assert_ne!(ext.dev, NO_DEVICE);
+                if self.space.shared.is_shared(ext.dev, ext.place().unit_at(ext.skip)) {
+                    each((ext.dev, ext.run_offset), (family, object.id(), at));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Directories and files on a store, as POSIX has them.
+//!
+//! One container, one tree of names; `docs/files.md` has the records. This room is all the logic there is of names, rights, times, links and open
+//! files: mount, preload, S3 and Python call it. It knows nothing of FUSE, of file descriptors, of HTTP, and makes no system call about files.
+
+mod attr;
+mod caller;
+mod error;
+mod file;
+mod system;
+
+pub use attr::{Attr, Consistency, Ino, Kind, SetAttr, SetTime, Time};
+pub use caller::Caller;
+pub use error::{FsError, FsResult};
+pub use file::{Allocate, File, OpenFlags};
+pub use system::{DirCursor, DirEntry, FileSystem, Follow, Make, Options, Over, Rename, SetXattr, Space};
