@@ -155,7 +155,7 @@ impl Session {
             fail_all(pending, &error);
             return Err(error);
         }
-        let result = attach::again(self, pending);
+        let result = attach::again(self, pending, failed.is_some());
         self.arrivals.note(); // those who wait look again: at what failed, or for the new attachment
         *failed = result.as_ref().err().map(|error| (Instant::now(), error.clone()));
         self.replace_attachment(seen, result?);
