@@ -7,6 +7,7 @@
 mod answer;
 mod convert;
 mod handles;
+mod known;
 mod mount;
 pub mod mounted;
 mod open;

@@ -57,7 +57,10 @@ impl Filesystem for Serving {
         }
     }
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        contain(|| self.send_entry(reply, self.fs.lookup(&self.caller(request), self.ino(parent), name.as_bytes())));
+        contain(|| self.send_entry(reply, || self.fs.lookup(&self.caller(request), self.ino(parent), name.as_bytes())));
+    }
+    fn forget(&self, _: &Request, number: INodeNo, times: u64) {
+        contain(|| Self::forget(self, number, times));
     }
     fn getattr(&self, _: &Request, number: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
         contain(|| {
@@ -95,21 +98,21 @@ impl Filesystem for Serving {
     }
     fn mknod(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, rdev: u32, reply: ReplyEntry) {
         contain(|| {
-            let result = convert::kind_of_mode(mode).ok_or_else(|| FsError::new(libc::EINVAL)).and_then(|kind| {
+            self.send_entry(reply, || {
+                let kind = convert::kind_of_mode(mode).ok_or_else(|| FsError::new(libc::EINVAL))?;
                 let what = Make { kind, mode: mode & 0o7777, rdev: u64::from(rdev), target: Vec::new() };
                 self.make(request, parent, name, &what)
             });
-            self.send_entry(reply, result);
         });
     }
     fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, reply: ReplyEntry) {
         let what = Make { kind: Kind::Directory, mode: mode & 0o7777, rdev: 0, target: Vec::new() };
-        contain(|| self.send_entry(reply, self.make(request, parent, name, &what)));
+        contain(|| self.send_entry(reply, || self.make(request, parent, name, &what)));
     }
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let target = target.as_os_str().as_bytes().to_vec();
         let what = Make { kind: Kind::Symlink, mode: 0o777, rdev: 0, target };
-        contain(|| self.send_entry(reply, self.make(request, parent, name, &what)));
+        contain(|| self.send_entry(reply, || self.make(request, parent, name, &what)));
     }
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         contain(|| {
@@ -144,7 +147,7 @@ impl Filesystem for Serving {
     fn link(&self, request: &Request, number: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         contain(|| {
             let (ino, parent) = (self.ino(number), self.ino(parent));
-            self.send_entry(reply, self.fs.link(&self.caller(request), ino, parent, name.as_bytes()));
+            self.send_entry(reply, || self.fs.link(&self.caller(request), ino, parent, name.as_bytes()));
         });
     }
     fn open(&self, request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {

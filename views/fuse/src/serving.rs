@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use crate::answer::{answer, errno};
 use crate::convert;
 use crate::handles::Handles;
+use crate::known::Known;
 use crate::open::Reading;
 use crate::privileges;
 use crate::remember::Remember;
@@ -31,6 +32,7 @@ pub struct Serving {
     pub remember: Remember,
     pub files: Handles<File>,
     pub dirs: Handles<Mutex<Reading>>,
+    pub known: Known,
     no_groups: Arc<[u32]>,
     notifier: Arc<OnceLock<Notifier>>,
 }
@@ -38,8 +40,8 @@ pub struct Serving {
 impl Serving {
     pub fn new(fs: FileSystem, remember: Remember, notifier: Arc<OnceLock<Notifier>>) -> Self {
         let root = fs.root();
-        let (files, dirs) = (Handles::default(), Handles::default());
-        Self { fs, root, remember, files, dirs, no_groups: Arc::new([]), notifier }
+        let (files, dirs, known) = (Handles::default(), Handles::default(), Known::default());
+        Self { fs, root, remember, files, dirs, known, no_groups: Arc::new([]), notifier }
     }
     /// The file that the kernel means: its root is number 1 whatever ours is.
     pub fn ino(&self, number: INodeNo) -> Ino {
@@ -52,14 +54,24 @@ impl Serving {
     pub fn caller(&self, request: &Request) -> Caller {
         Caller { uid: request.uid(), gid: request.gid(), groups: self.no_groups.clone(), is_checked: true }
     }
+    /// The kernel forgets what it was told so many times.
+    pub fn forget(&self, number: INodeNo, times: u64) {
+        let ino = self.ino(number);
+        if ino != self.root {
+            self.known.forget(ino, times, || self.fs.forget(ino));
+        }
+    }
     pub fn file(&self, handle: FileHandle) -> FsResult<Arc<File>> {
         self.files.get(handle).ok_or_else(|| FsError::new(libc::EBADF))
     }
     pub fn attr_for_kernel(&self, attr: &Attr) -> fuser::FileAttr {
         convert::file_attr(attr, self.number(attr.ino))
     }
-    pub fn send_entry(&self, reply: ReplyEntry, result: FsResult<Attr>) {
-        answer!(reply, result, |attr| {
+    /// Answers with what `find` finds, which the kernel knows from then on.
+    pub fn send_entry(&self, reply: ReplyEntry, find: impl FnOnce() -> FsResult<Attr>) {
+        let _told = self.known.begin();
+        answer!(reply, find(), |attr| {
+            self.known.tell(attr.ino);
             reply.entry(&self.remember.time(&attr), &self.attr_for_kernel(&attr), GENERATION);
         });
     }
@@ -109,9 +121,13 @@ impl Serving {
     ) -> FsResult<(FileHandle, Attr)> {
         let mut wanted = convert::open_flags(flags | libc::O_CREAT | libc::O_EXCL, self.remember.is_write_back);
         wanted.truncate = false;
+        let _told = self.known.begin();
         let made = self.fs.open_at(&self.caller(request), self.ino(parent), name.as_bytes(), wanted, mode & 0o7777);
         match made {
-            Ok((file, attr, _)) => Ok((self.files.insert(file), attr)),
+            Ok((file, attr, _)) => {
+                self.known.tell(attr.ino);
+                Ok((self.files.insert(file), attr))
+            }
             // Somebody else made it since. It is to be opened with the rights that it has: the kernel looks anew and checks them.
             Err(error) if error.errno == libc::EEXIST && flags & libc::O_EXCL == 0 => Err(FsError::new(libc::ESTALE)),
             Err(error) => Err(error),
@@ -204,15 +220,23 @@ impl Serving {
     ) -> FsResult<()> {
         let dir = self.dirs.get(handle).ok_or_else(|| FsError::new(libc::EBADF))?;
         let caller = self.caller(request);
+        let _told = self.known.begin();
         dir.lock().read(offset, |entry| {
-            let attr = match self.fs.lookup(&caller, ino, &entry.name) {
+            let is_dots = matches!(&entry.name[..], b"." | b"..");
+            // Of the two the kernel takes no more than the numbers.
+            let found = if is_dots { self.fs.attr(ino) } else { self.fs.lookup(&caller, ino, &entry.name) };
+            let attr = match found {
                 // Gone since it was read: as if it had gone before.
                 Err(error) if error.errno == libc::ENOENT => return Ok(true),
                 attr => attr?,
             };
-            let (time, attr, name) =
-                (self.remember.time(&attr), self.attr_for_kernel(&attr), OsStr::from_bytes(&entry.name));
-            Ok(!reply.add(attr.ino, entry.next, name, &time, &attr, GENERATION))
+            let (time, number) = (self.remember.time(&attr), self.number(if is_dots { entry.ino } else { attr.ino }));
+            let (attr_for_kernel, name) = (convert::file_attr(&attr, number), OsStr::from_bytes(&entry.name));
+            let is_full = reply.add(number, entry.next, name, &time, &attr_for_kernel, GENERATION);
+            if !is_full && !is_dots {
+                self.known.tell(attr.ino);
+            }
+            Ok(!is_full)
         })
     }
 }

@@ -62,6 +62,7 @@ fn begin(store: &Store, args: &MountArgs, places: &Places) -> cenote::Result<Mou
             ConsistencyArg::Commit => Consistency::Commit,
         },
         keeps_access_times: !args.read_only,
+        keeps_numbers: true,
         ..cenote_posix::Options::default()
     };
     let fs = FileSystem::new(store, options).map_err(|error| of_trees(&places.store, error))?;
