@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::cmd::advise::AdviseArgs;
 use crate::cmd::arrange::{MoveArgs, MoveToArgs, PinArgs, QUERY_HELP};
+use crate::cmd::mount::{MOUNT_HELP, MountArgs, UnmountArgs};
 use crate::cmd::policy::PolicyCommand;
 use crate::config;
 use cenote::model::size;
@@ -247,6 +248,11 @@ pub enum Command {
     Doctor,
     /// Watch a program's files and memory objects, and say which belong on which tier
     Advise(AdviseArgs),
+    /// Show a store as directories and files that every program can use
+    #[command(after_help = MOUNT_HELP)]
+    Mount(MountArgs),
+    /// End a mount; returns when what was written through it is on media
+    Unmount(UnmountArgs),
 }
 
 const INIT_HELP: &str = "\

@@ -10,6 +10,7 @@ mod index;
 mod init;
 mod interchange;
 mod list;
+pub mod mount;
 mod object;
 pub mod policy;
 mod serve;
@@ -119,5 +120,7 @@ pub fn run(cli: &Cli, out: &mut Out) -> Done {
         Command::Flush { container } => verify::flush(context, container.as_deref()),
         Command::Checkpoint => verify::checkpoint(context),
         Command::Advise(args) => advise::advise(context, args),
+        Command::Mount(args) => mount::mount(context, args),
+        Command::Unmount(args) => mount::unmount(context, args),
     }
 }

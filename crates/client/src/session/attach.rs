@@ -22,6 +22,8 @@ use crate::{Mode, OpenOptions};
 const BUSY_PATIENCE: Duration = Duration::from_secs(10);
 /// How long to try when the daemon is gone, before what is in flight fails.
 const AGAIN_PATIENCE: Duration = Duration::from_secs(30);
+/// The same when that was tried before, in vain: many calls, one after the other, must not each wait so long.
+const STILL_PATIENCE: Duration = Duration::from_secs(1);
 /// From the moment that nobody answers any more until the lock is free.
 const LETTING_GO: Duration = Duration::from_millis(200);
 const PAUSE: Duration = Duration::from_millis(5);
@@ -165,9 +167,9 @@ impl Way<'_> {
 }
 
 /// Finds the engine that took over, or starts a daemon, and sends what had no response. If there is none to be had,
-/// that fails.
-pub(crate) fn again(session: &Session, pending: Vec<Pending>) -> Result<Attachment> {
-    let result = reconnect(session);
+/// that fails. `is_known`: it did so before.
+pub(crate) fn again(session: &Session, pending: Vec<Pending>, is_known: bool) -> Result<Attachment> {
+    let result = reconnect(session, if is_known { STILL_PATIENCE } else { AGAIN_PATIENCE });
     match &result {
         Ok(attachment) => attachment.transport.resend(pending),
         Err(error) => super::fail_all(pending, error),
@@ -175,7 +177,7 @@ pub(crate) fn again(session: &Session, pending: Vec<Pending>) -> Result<Attachme
     result
 }
 
-fn reconnect(session: &Session) -> Result<Attachment> {
+fn reconnect(session: &Session, patience: Duration) -> Result<Attachment> {
     let way = Way {
         dir: &session.dir,
         options: &session.options,
@@ -198,7 +200,7 @@ fn reconnect(session: &Session) -> Result<Attachment> {
             return Err(Error::new(ErrorKind::Disconnected, session.name())
                 .because("it was destroyed, or its directory was moved or deleted"));
         }
-        if !may_pass || begin.elapsed() > AGAIN_PATIENCE || session.check_open().is_err() {
+        if !may_pass || begin.elapsed() > patience || session.check_open().is_err() {
             return Err(Error::new(ErrorKind::Disconnected, session.name())
                 .because(format!("its daemon is gone, and there is no other: {error}"))
                 .try_next("start one with `cenote serve DIR` and see its daemon.log"));

@@ -113,7 +113,7 @@ fn hand_over(session: &Arc<Session>, from: &Arc<Attachment>) {
     {
         tracing::error!(%error, "closing the store to pass it on; its journal has everything that was acknowledged");
     }
-    match attach::again(session, Vec::new()) {
+    match attach::again(session, Vec::new(), false) {
         Ok(attachment) => session.replace_attachment(from, attachment),
         Err(error) => {
             tracing::error!(%error, "passing the store on failed; it stays in this process");

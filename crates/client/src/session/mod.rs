@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use cenote_device::{SegmentFile, fork};
@@ -73,8 +73,8 @@ pub(crate) struct Session {
     /// Number of the next request.
     pub seq: Arc<AtomicU64>,
     attachment: ArcSwap<Attachment>,
-    /// Held while the attachment is replaced.
-    attaching: Mutex<()>,
+    /// Held while the attachment is replaced; when and why that failed last.
+    attaching: Mutex<Option<(Instant, Error)>>,
     pub arrivals: Arc<Arrivals>,
     pub objects: Objects,
     pub tiering: Tiering,
@@ -108,7 +108,7 @@ impl Session {
             nonce,
             seq,
             attachment: ArcSwap::from_pointee(attachment),
-            attaching: Mutex::new(()),
+            attaching: Mutex::default(),
             arrivals,
             objects: Objects::default(),
             tiering: Tiering::default(),
@@ -139,17 +139,25 @@ impl Session {
     /// Attaches to whichever engine serves the store now, after `seen` turned out to be gone. Requests that had no
     /// answer are sent again.
     pub fn attach_again(&self, seen: &Arc<Attachment>) -> Result<()> {
-        let _one = lock(&self.attaching);
+        let begin = Instant::now();
+        let mut failed = lock(&self.attaching);
         if !Arc::ptr_eq(&self.attachment.load(), seen) {
             return Ok(()); // another thread was faster
         }
         let pending = seen.transport.retire();
+        // Another thread has just tried for all of us: many that wait must not wait one after the other.
+        if let Some((_, error)) = failed.as_ref().filter(|(at, _)| *at >= begin) {
+            fail_all(pending, error);
+            self.arrivals.note();
+            return Err(error.clone());
+        }
         if let Err(error) = self.check_open() {
             fail_all(pending, &error);
             return Err(error);
         }
-        let result = attach::again(self, pending);
+        let result = attach::again(self, pending, failed.is_some());
         self.arrivals.note(); // those who wait look again: at what failed, or for the new attachment
+        *failed = result.as_ref().err().map(|error| (Instant::now(), error.clone()));
         self.replace_attachment(seen, result?);
         Ok(())
     }

@@ -1,0 +1,77 @@
+//! A mount in the background: a process of its own session that says when files can be used, or on its standard error why not.
+#![allow(unsafe_code, reason = "no safe interface marks all descriptors at once")]
+
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use cenote::{Error, ErrorKind};
+
+use crate::failure::{Done, Failure};
+
+/// Set in the environment of the process that is to serve in the background.
+const CHILD_VARIABLE: &str = "CENOTE_MOUNT_CHILD";
+const READY: &str = "ready";
+/// Where it says what it would have said on the screen, in the store's directory.
+const LOG_FILE: &str = "mount.log";
+/// The log file before this one.
+const LOG_FILE_BEFORE: &str = "mount.log.1";
+const LOG_BYTES_MAX: u64 = 1 << 20;
+
+/// True in the process that is to serve.
+pub fn is_child() -> bool {
+    std::env::var_os(CHILD_VARIABLE).is_some()
+}
+
+/// Starts this command again in the background, and returns its process when it serves.
+pub fn start() -> Done<u32> {
+    let failed = |error: &std::io::Error| Error::io("a process for the mount", error);
+    let program = std::env::current_exe().map_err(|error| failed(&error))?;
+    let mut command = Command::new(program);
+    command.args(std::env::args_os().skip(1)).env(CHILD_VARIABLE, "1");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
+    keep_descriptors_from_child();
+    let mut child = command.spawn().map_err(|error| failed(&error))?;
+    let mut line = String::new();
+    if let Some(output) = child.stdout.take() {
+        let _ = BufReader::new(output).read_line(&mut line);
+    }
+    if line.trim() == READY {
+        return Ok(child.id());
+    }
+    // It has said why on the standard error that it shares with us.
+    let status = child.wait().map_err(|error| failed(&error))?;
+    match status.code().and_then(|code| u8::try_from(code).ok()) {
+        Some(code) if code != 0 => Err(Failure::Program(code)),
+        _ => Err(Error::new(ErrorKind::Io, "the process for the mount").because(format!("{status}")).into()),
+    }
+}
+
+/// Whatever this process inherited is not for one that stays.
+fn keep_descriptors_from_child() {
+    const FIRST: libc::c_uint = 3;
+    // SAFETY: marks descriptors to be closed by exec; none is closed here. Kernels before 5.11 keep them open, which does no harm but to waiters.
+    unsafe {
+        libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC as libc::c_uint)
+    };
+}
+
+/// In the child: tells whoever started it that files can be used, and leaves that process's session, screen and directory.
+pub fn ready(store: &Path) {
+    let _ = rustix::process::setsid();
+    let _ = std::env::set_current_dir("/");
+    let log = store.join(LOG_FILE);
+    if std::fs::metadata(&log).is_ok_and(|meta| meta.len() > LOG_BYTES_MAX) {
+        let _ = std::fs::rename(&log, store.join(LOG_FILE_BEFORE));
+    }
+    let Ok(null) = OpenOptions::new().read(true).write(true).open("/dev/null") else { return };
+    let log = OpenOptions::new().create(true).append(true).open(log);
+    let _ = rustix::stdio::dup2_stderr(log.as_ref().unwrap_or(&null));
+    let mut output = std::io::stdout();
+    let _ = writeln!(output, "{READY}");
+    let _ = output.flush();
+    // The pipe's other end sees its end only when nobody holds this one.
+    let _ = rustix::stdio::dup2_stdout(&null);
+}

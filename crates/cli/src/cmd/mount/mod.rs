@@ -1,0 +1,123 @@
+//! `mount` and `unmount`: a store as directories and files that every program can use.
+
+mod background;
+mod serve;
+mod signals;
+mod unmount;
+
+pub use unmount::{UnmountArgs, unmount};
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use cenote::{Error, ErrorKind};
+use cenote_fuse::mounted;
+use clap::{Args, ValueEnum};
+
+use super::Context;
+use crate::config;
+use crate::failure::Done;
+
+pub const MOUNT_HELP: &str = "\
+Containers are the directories at the top. The command returns when files can be used, and a process goes on in the background; what it has to say
+is in mount.log in the store's directory. It needs /dev/fuse, and fusermount3 unless it is root (Debian: fuse3).
+
+  cenote mount /data/store /mnt                     all containers
+  cenote mount /data/store /mnt --container runs    the files of one
+  cenote unmount /mnt                               returns when everything is on media
+
+docs/mount.md says what is seen by others when, how long calls take at most when the store is away, and what locks are worth.";
+
+/// Arguments of `mount`.
+#[derive(Args, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "switches of a command line")]
+pub struct MountArgs {
+    /// The store [default: as for every command], and the directory to mount it on
+    #[arg(required = true, num_args = 1..=2, value_names = ["STORE", "DIR"])]
+    places: Vec<PathBuf>,
+    /// Mount the files of this container, which is made if it is not there [default: all containers]
+    #[arg(short, long, value_name = "NAME")]
+    container: Option<String>,
+    /// Nothing can be changed
+    #[arg(short, long)]
+    read_only: bool,
+    /// Other users may use it, each with its own rights (who is not root needs user_allow_other in /etc/fuse.conf)
+    #[arg(short, long)]
+    allow_other: bool,
+    /// Stay in the foreground, until the directory is unmounted or a signal comes
+    #[arg(short, long)]
+    foreground: bool,
+    /// What new containers are: who sees changes when
+    #[arg(long, value_enum, default_value_t = ConsistencyArg::Strict, value_name = "CONSISTENCY")]
+    consistency: ConsistencyArg,
+    /// Names and attributes in strict directories may be this old, in milliseconds, if others change them
+    #[arg(long, default_value_t = 0, value_name = "MS")]
+    remember_ms: u64,
+    /// Nobody else changes files while this is mounted: what is written waits in the kernel until fsync, close or half a minute
+    #[arg(long)]
+    write_back: bool,
+    /// Requests that are carried out at the same time [default: twice the processors, at least 8]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    threads: Option<u16>,
+}
+
+/// When changes are seen.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum ConsistencyArg {
+    /// At once, as POSIX has it
+    Strict,
+    /// At fsync or close
+    Commit,
+}
+
+/// Both places, without anything that depends on the working directory.
+struct Places {
+    store: PathBuf,
+    dir: PathBuf,
+}
+
+impl Places {
+    fn of(context: &Context<'_>, args: &MountArgs) -> cenote::Result<Self> {
+        let (store, dir) = match &args.places[..] {
+            [store, dir] => (config::store_dir(Some(store))?.0, dir),
+            [dir] => (context.dir()?, dir),
+            _ => unreachable!("the command line has one or two places"),
+        };
+        let store = std::path::absolute(&store).map_err(|error| Error::io(store.display().to_string(), &error))?;
+        Ok(Self { store, dir: usable(dir)? })
+    }
+}
+
+fn subject(dir: &Path) -> String {
+    format!("directory {}", dir.display())
+}
+
+/// The directory, if something can be mounted on it.
+fn usable(dir: &Path) -> cenote::Result<PathBuf> {
+    let failed = |error: &io::Error| Error::io(subject(dir), error);
+    if let Some(mount) = mounted::on(dir).map_err(|error| failed(&error))?.first()
+        && mount.kind == mounted::TYPE
+    {
+        return Err(Error::new(ErrorKind::Exists, subject(dir))
+            .because(format!("{} is mounted on it", mount.source))
+            .try_next(format!("`cenote unmount {}`, also if nobody serves it any more", dir.display())));
+    }
+    let found = dir.canonicalize().map_err(|error| failed(&error))?;
+    if !found.is_dir() {
+        return Err(failed(&io::Error::from(io::ErrorKind::NotADirectory)));
+    }
+    Ok(found)
+}
+
+pub fn mount(context: &mut Context<'_>, args: &MountArgs) -> Done {
+    let places = Places::of(context, args)?;
+    if args.foreground || background::is_child() {
+        return serve::serve(context, args, &places);
+    }
+    let pid = background::start()?;
+    if context.out.json {
+        let (store, dir) = (places.store.display().to_string(), places.dir.display().to_string());
+        return context.out.document(&serde_json::json!({ "store": store, "dir": dir, "pid": pid }));
+    }
+    context.out.line(format!("{} is mounted on {} (process {pid})", places.store.display(), places.dir.display()))
+}

@@ -1,0 +1,66 @@
+//! `unmount`: ends a mount, and returns when what was written through it is on media.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cenote::{Error, ErrorKind};
+use cenote_fuse::{How, mounted, pid_of, wait_for_end};
+use clap::Args;
+
+use super::subject;
+use crate::cmd::Context;
+use crate::failure::Done;
+
+/// Arguments of `unmount`.
+#[derive(Args, Debug)]
+pub struct UnmountArgs {
+    /// The directory that a store is mounted on
+    dir: PathBuf,
+    /// Take it out of sight at once; it ends when the last program that uses it is done
+    #[arg(short, long)]
+    lazy: bool,
+    /// How long to wait for what is still to be written, in seconds
+    #[arg(long, default_value_t = 300, value_name = "S")]
+    wait: u64,
+}
+
+pub fn unmount(context: &mut Context<'_>, args: &UnmountArgs) -> Done {
+    let failed = |error: &io::Error| Error::io(subject(&args.dir), error);
+    let dir = mounted::unlinked(&args.dir).map_err(|error| failed(&error))?;
+    let ours = mounted::on(&dir).map_err(|error| failed(&error))?;
+    let Some(mount) = ours.first().filter(|mount| mount.kind == mounted::TYPE) else {
+        return Err(Error::new(ErrorKind::NotFound, subject(&dir))
+            .because("no store is mounted on it")
+            .try_next("`findmnt -t fuse.cenote` lists all of them")
+            .into());
+    };
+    // None: killed. There is nobody to wait for then; what was acknowledged is in the store.
+    let server = pid_of(&dir);
+    let how = if args.lazy { How::Lazy } else { How::Unused };
+    cenote_fuse::unmount(&dir, how).map_err(|error| match error.kind() {
+        io::ErrorKind::ResourceBusy => Error::new(ErrorKind::Busy, subject(&dir))
+            .because("programs have files on it open, or are in it")
+            .try_next(format!("`fuser -vm {}` lists them; --lazy leaves it to them", dir.display())),
+        _ => failed(&error),
+    })?;
+    if let Some(pid) = server.filter(|_| !args.lazy)
+        && !wait_for_end(pid, Duration::from_secs(args.wait)).map_err(|error| failed(&error))?
+    {
+        return Err(Error::new(ErrorKind::Busy, subject(&dir))
+            .because(format!(
+                "it is unmounted, and process {} still writes after {} s",
+                pid.as_raw_nonzero(),
+                args.wait
+            ))
+            .try_next("`cenote status` shows how much; see mount.log in the store's directory")
+            .into());
+    }
+    if context.out.json {
+        let dir = dir.display().to_string();
+        return context
+            .out
+            .document(&serde_json::json!({ "dir": dir, "source": mount.source, "served": server.is_some() }));
+    }
+    Ok(())
+}

@@ -1,0 +1,13 @@
+//! `cenote mount` and `cenote unmount`: files on a store by the kernel's own calls.
+//!
+//! Only root can mount without a helper, and not every container has /dev/fuse: elsewhere each test says so and is skipped.
+
+mod bytes;
+#[path = "../common/mod.rs"]
+mod common;
+mod lives;
+mod locks;
+mod mounted;
+mod names;
+mod together;
+mod users;

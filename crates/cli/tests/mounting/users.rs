@@ -1,0 +1,92 @@
+//! Several users on one mount: each has its own rights, and nobody another's.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+
+use crate::common::Said;
+use crate::mounted::{Mounted, as_user};
+
+const USER: u32 = 65_534;
+const OTHER: u32 = 65_533;
+const GROUP: u32 = 4242;
+
+#[track_caller]
+fn refused(said: &Said, words: &str) {
+    assert!(said.code != 0 && said.err.contains(words), "{said:?}");
+}
+
+#[test]
+fn rights_are_those_of_who_asks() {
+    let Some(mounted) = Mounted::new() else { return };
+    let at = |name: &str| mounted.path(name).display().to_string();
+    fs::set_permissions(mounted.path(""), fs::Permissions::from_mode(0o777)).unwrap();
+    fs::write(mounted.path("roots"), b"secret").unwrap();
+    fs::set_permissions(mounted.path("roots"), fs::Permissions::from_mode(0o600)).unwrap();
+    refused(&as_user(USER, &[], &format!("cat {}", at("roots"))), "Permission denied");
+    refused(&as_user(USER, &[], &format!("echo more >> {}", at("roots"))), "Permission denied");
+    refused(&as_user(USER, &[], &format!("chmod 644 {}", at("roots"))), "not permitted");
+    refused(&as_user(USER, &[], &format!("chown {USER} {}", at("roots"))), "not permitted");
+    refused(&as_user(USER, &[], &format!("touch -c -d 2001-01-01 {}", at("roots"))), "not permitted");
+
+    // What a user makes is its own.
+    let said = as_user(USER, &[GROUP], &format!("umask 027; echo mine > {}; mkdir {}", at("mine"), at("dir")));
+    assert_eq!(said.code, 0, "{said:?}");
+    let (file, dir) = (fs::metadata(mounted.path("mine")).unwrap(), fs::metadata(mounted.path("dir")).unwrap());
+    assert_eq!((file.uid(), file.gid(), file.mode() & 0o7777), (USER, USER, 0o640));
+    assert_eq!((dir.uid(), dir.mode() & 0o7777), (USER, 0o750));
+    refused(&as_user(OTHER, &[], &format!("cat {}", at("mine"))), "Permission denied");
+    refused(&as_user(OTHER, &[], &format!("ls {}", at("dir"))), "Permission denied");
+
+    // A group is enough, one of several too.
+    chown(mounted.path("mine"), None, Some(GROUP)).unwrap();
+    let said = as_user(OTHER, &[7, GROUP], &format!("cat {}", at("mine")));
+    assert_eq!((said.code, said.out.as_str()), (0, "mine\n"), "{said:?}");
+    let said = as_user(USER, &[GROUP], &format!("chgrp {USER} {0}; chgrp {GROUP} {0}", at("mine")));
+    assert_eq!(said.code, 0, "{said:?}");
+    refused(&as_user(USER, &[], &format!("chgrp {OTHER} {}", at("mine"))), "not permitted");
+}
+
+#[test]
+fn sticky_directories_and_set_id_bits() {
+    let Some(mounted) = Mounted::new() else { return };
+    let at = |name: &str| mounted.path(name).display().to_string();
+    fs::create_dir(mounted.path("tmp")).unwrap();
+    fs::set_permissions(mounted.path("tmp"), fs::Permissions::from_mode(0o1777)).unwrap();
+    assert_eq!(as_user(USER, &[], &format!("echo 1 > {}", at("tmp/file"))).code, 0);
+    refused(&as_user(OTHER, &[], &format!("rm -f {}", at("tmp/file"))), "not permitted");
+    refused(&as_user(OTHER, &[], &format!("mv {} {}", at("tmp/file"), at("tmp/other"))), "not permitted");
+    assert_eq!(as_user(USER, &[], &format!("mv {} {}", at("tmp/file"), at("tmp/own"))).code, 0);
+
+    // Bits that run as somebody go when somebody else changes what runs.
+    for change in ["echo more >> FILE", "truncate -s 3 FILE", ": > FILE"] {
+        let file = mounted.path("program");
+        fs::write(&file, b"program").unwrap();
+        chown(&file, Some(USER), Some(USER)).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o6777)).unwrap();
+        let said = as_user(OTHER, &[], &change.replace("FILE", &at("program")));
+        assert_eq!(said.code, 0, "{said:?}");
+        assert_eq!(fs::metadata(&file).unwrap().mode() & 0o7777, 0o777, "{change}");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o6777)).unwrap();
+        fs::write(&file, b"by root").unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().mode() & 0o7777, 0o6777);
+        chown(&file, Some(OTHER), None).unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().mode() & 0o7777, 0o777);
+    }
+    // What is made in a directory of a group belongs to the group.
+    fs::create_dir(mounted.path("shared")).unwrap();
+    chown(mounted.path("shared"), None, Some(GROUP)).unwrap();
+    fs::set_permissions(mounted.path("shared"), fs::Permissions::from_mode(0o2777)).unwrap();
+    assert_eq!(as_user(USER, &[], &format!("mkdir {0}/dir; touch {0}/file", at("shared"))).code, 0);
+    let dir = fs::metadata(mounted.path("shared/dir")).unwrap();
+    assert_eq!((dir.gid(), dir.mode() & 0o2000), (GROUP, 0o2000));
+    assert_eq!(fs::metadata(mounted.path("shared/file")).unwrap().gid(), GROUP);
+}
+
+#[test]
+fn without_allow_other_nobody_else_comes_in() {
+    let Some(mounted) = Mounted::with(&[]) else { return };
+    fs::write(mounted.path("file"), b"mine").unwrap();
+    fs::set_permissions(mounted.path("file"), fs::Permissions::from_mode(0o777)).unwrap();
+    refused(&as_user(USER, &[], &format!("cat {}", mounted.path("file").display())), "Permission denied");
+    refused(&as_user(USER, &[], &format!("ls {}", mounted.dir.display())), "Permission denied");
+}

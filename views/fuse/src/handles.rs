@@ -1,0 +1,71 @@
+//! What the kernel holds open: numbers for it, values for us.
+
+use std::sync::Arc;
+
+use fuser::FileHandle;
+use parking_lot::RwLock;
+
+/// A table of what is open. Numbers are used again once they were taken out.
+pub struct Handles<T> {
+    inner: RwLock<Inner<T>>,
+}
+
+struct Inner<T> {
+    held: Vec<Option<Arc<T>>>,
+    free: Vec<usize>,
+}
+
+impl<T> Default for Handles<T> {
+    fn default() -> Self {
+        Self { inner: RwLock::new(Inner { held: Vec::new(), free: Vec::new() }) }
+    }
+}
+
+impl<T> Handles<T> {
+    /// Puts one in.
+    pub fn insert(&self, value: T) -> FileHandle {
+        let (mut inner, value) = (self.inner.write(), Some(Arc::new(value)));
+        let at = if let Some(at) = inner.free.pop() {
+            inner.held[at] = value;
+            at
+        } else {
+            inner.held.push(value);
+            inner.held.len() - 1
+        };
+        FileHandle(at as u64)
+    }
+    /// The one of that number.
+    pub fn get(&self, handle: FileHandle) -> Option<Arc<T>> {
+        self.inner.read().held.get(handle.0 as usize)?.clone()
+    }
+    /// Takes one out.
+    pub fn remove(&self, handle: FileHandle) -> Option<Arc<T>> {
+        let mut inner = self.inner.write();
+        let value = inner.held.get_mut(handle.0 as usize)?.take()?;
+        inner.free.push(handle.0 as usize);
+        Some(value)
+    }
+    /// Takes out all that are left.
+    pub fn drain(&self) -> Vec<Arc<T>> {
+        let mut inner = self.inner.write();
+        inner.free.clear();
+        inner.held.drain(..).flatten().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_come_back_and_values_do_not() {
+        let table = Handles::default();
+        let (a, b) = (table.insert('a'), table.insert('b'));
+        assert_eq!(table.remove(a).as_deref(), Some(&'a'));
+        assert!(table.remove(a).is_none() && table.get(a).is_none());
+        assert_eq!(table.insert('c'), a);
+        assert_eq!((table.get(a).as_deref(), table.get(b).as_deref()), (Some(&'c'), Some(&'b')));
+        assert_eq!(table.drain().len(), 2);
+        assert_eq!(table.get(b), None);
+    }
+}

@@ -1,0 +1,68 @@
+//! What the kernel knows by number, and how often it was told: until it has forgotten as often, it may ask for a number at any time.
+
+use std::collections::HashMap;
+
+use cenote_posix::Ino;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+
+/// Locks, so that threads seldom meet.
+const PARTS: usize = 16;
+
+/// Counts of what the kernel was told.
+#[derive(Default)]
+pub struct Known {
+    parts: [Mutex<HashMap<u64, u64>>; PARTS],
+    /// Read while something is looked up and told: what is forgotten meanwhile must not be that.
+    telling: RwLock<()>,
+}
+
+impl Known {
+    /// Nothing is forgotten while the guard lives.
+    pub fn begin(&self) -> RwLockReadGuard<'_, ()> {
+        self.telling.read()
+    }
+    fn part(&self, ino: Ino) -> &Mutex<HashMap<u64, u64>> {
+        // Numbers are counted up: their lowest bits are spread already.
+        &self.parts[ino.0 as usize % PARTS]
+    }
+    /// The kernel is told once more.
+    pub fn tell(&self, ino: Ino) {
+        *self.part(ino).lock().entry(ino.0).or_insert(0) += 1;
+    }
+    /// The kernel forgets so many times that it was told; `last` is called if that is as often as it was.
+    pub fn forget(&self, ino: Ino, times: u64, last: impl FnOnce()) {
+        let is_last = |part: &mut HashMap<u64, u64>| {
+            let Some(count) = part.get_mut(&ino.0) else { return false };
+            *count = count.saturating_sub(times);
+            *count == 0
+        };
+        if !is_last(&mut self.part(ino).lock()) {
+            return;
+        }
+        let _nobody_tells = self.telling.write();
+        let mut part = self.part(ino).lock();
+        if part.get(&ino.0) == Some(&0) {
+            part.remove(&ino.0);
+            last();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_told_as_often_as_it_is_forgotten_is_gone() {
+        let (known, mut gone) = (Known::default(), 0);
+        for _ in 0..3 {
+            known.tell(Ino(7));
+        }
+        known.forget(Ino(7), 2, || gone += 1);
+        known.forget(Ino(8), 1, || gone += 1);
+        assert_eq!(gone, 0);
+        known.forget(Ino(7), 1, || gone += 1);
+        known.forget(Ino(7), 1, || gone += 1);
+        assert_eq!(gone, 1);
+    }
+}

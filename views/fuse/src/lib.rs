@@ -1,0 +1,21 @@
+//! A store's trees as a mounted file system: the kernel's FUSE requests become calls of `cenote-posix`, and its answers replies.
+//!
+//! This room translates: numbers, attributes, flags, handles, and how long the kernel may remember what. It must not know what a name, a right or a
+//! record is: whatever needs judgement about files is in `cenote-posix`. It knows no store, no container and no command line; a mount is given its
+//! [`cenote_posix::FileSystem`], and says by [`Mount::serve`] when it is over.
+
+mod answer;
+mod convert;
+mod handles;
+mod known;
+mod mount;
+pub mod mounted;
+mod open;
+mod privileges;
+mod remember;
+mod requests;
+mod serving;
+mod unmount;
+
+pub use mount::{Mount, Options, Stopper};
+pub use unmount::{How, Pid, pid_of, unmount, wait_for_end};
