@@ -10,6 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::cmd::advise::AdviseArgs;
 use crate::cmd::arrange::{MoveArgs, MoveToArgs, PinArgs, QUERY_HELP};
 use crate::cmd::policy::PolicyCommand;
+use crate::cmd::s3::S3Args;
 use crate::config;
 use cenote::model::size;
 
@@ -247,6 +248,9 @@ pub enum Command {
     Doctor,
     /// Watch a program's files and memory objects, and say which belong on which tier
     Advise(AdviseArgs),
+    /// Serve a store to S3 clients, and manage their keys
+    #[command(after_help = crate::cmd::s3::HELP)]
+    S3(S3Args),
 }
 
 const INIT_HELP: &str = "\

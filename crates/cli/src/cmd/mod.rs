@@ -12,6 +12,7 @@ mod interchange;
 mod list;
 mod object;
 pub mod policy;
+pub mod s3;
 mod serve;
 mod snapshot;
 mod status;
@@ -119,5 +120,6 @@ pub fn run(cli: &Cli, out: &mut Out) -> Done {
         Command::Flush { container } => verify::flush(context, container.as_deref()),
         Command::Checkpoint => verify::checkpoint(context),
         Command::Advise(args) => advise::advise(context, args),
+        Command::S3(args) => s3::s3(context, args),
     }
 }
