@@ -1,6 +1,6 @@
 //! Objects: putting a file in its place, finding it, deleting it; with old versions where they are kept.
 
-use cenote_posix::{Attr, File, Ino, OpenFlags, Over, Rename, SetAttr, SetTime, SetXattr};
+use cenote_posix::{Attr, File, Ino, OpenFlags, Over, Rename, SetXattr};
 use s3s::dto::ETag;
 use s3s::{S3Error, S3Result, s3_error};
 
@@ -10,7 +10,7 @@ use crate::condition::Conditions;
 use crate::failure::{collision, failed, is_missing};
 use crate::gateway::{Found, Gateway, is_race, no_key, vanished};
 use crate::keys::User;
-use crate::meta::{ACL, MARKER, META, Meta, PARTS, TAGS, encode, etag, now};
+use crate::meta::{ACL, MARKER, META, Meta, PARTS, TAGS, encode, etag};
 use crate::name::KeyPath;
 use crate::versions::{NULL, Old, id_of, is_id, kept_name, new_id};
 
@@ -102,11 +102,6 @@ impl Gateway {
         let versioning = bucket.record.versioning;
         let _one_at_a_time = self.lock(bucket, key);
         putting.meta.version = (versioning == Versioning::Enabled).then(new_id);
-        let time = SetTime::To(now());
-        putting
-            .file
-            .set_attr(&self.me, &SetAttr { modified: Some(time), uid: Some(caller.uid), gid: Some(caller.gid), ..SetAttr::default() })
-            .map_err(|error| failed(&error, key))?;
         let attr = putting.file.attr().map_err(|error| failed(&error, key))?;
         putting.meta.size_bytes = attr.size_bytes;
         putting.meta.modified = (attr.modified.s, attr.modified.ns);

@@ -11,6 +11,7 @@ use crate::bucket::Bucket;
 use crate::checksum::{Algorithm, combined, composite};
 use crate::failure::{failed, is_missing};
 use crate::gateway::Gateway;
+use crate::keys::User;
 use crate::meta::{META, Meta, encode, hex, now};
 use crate::name::KeyPath;
 
@@ -18,6 +19,8 @@ use crate::name::KeyPath;
 pub const PARTS_MAX: i32 = 10_000;
 /// All parts but the last have so many bytes at least.
 const PART_BYTES_MIN: u64 = 5 << 20;
+/// Permissions of objects' files: rights through S3 are S3's own.
+const FILE_MODE: u32 = 0o644;
 const UPLOADS: &str = "uploads";
 /// Entries fetched at a time.
 const PAGE: usize = 1000;
@@ -122,10 +125,12 @@ impl Gateway {
         all.sort_by(|a, b| (&a.meta.key, &a.id).cmp(&(&b.meta.key, &b.id)));
         Ok(all)
     }
-    /// A file for a part.
-    pub fn part_file(&self, bucket: &Bucket) -> S3Result<File> {
+    /// A file for a body: it goes if it is not placed.
+    pub fn new_file(&self, bucket: &Bucket, user: Option<&User>) -> S3Result<File> {
         let flags = OpenFlags { read: true, write: true, ..OpenFlags::default() };
-        self.fs.open_unnamed(&self.me, bucket.root, flags, 0o600).map_err(|error| failed(&error, &bucket.name))
+        self.fs
+            .open_unnamed(&self.caller(user), bucket.root, flags, FILE_MODE)
+            .map_err(|error| failed(&error, &bucket.name))
     }
     /// Makes a file a part of an upload; one of the same number goes.
     pub fn put_part(&self, upload: &Upload, number: i32, file: &File, meta: &Meta) -> S3Result<()> {
@@ -164,9 +169,15 @@ impl Gateway {
         }
     }
     /// What the parts that the client names make together.
-    pub fn assemble(&self, bucket: &Bucket, upload: &Upload, named: &[CompletedPart]) -> S3Result<Whole> {
+    pub fn assemble(
+        &self,
+        bucket: &Bucket,
+        user: Option<&User>,
+        upload: &Upload,
+        named: &[CompletedPart],
+    ) -> S3Result<Whole> {
         let chosen = self.chosen(upload, named)?;
-        let file = self.part_file(bucket)?;
+        let file = self.new_file(bucket, user)?;
         let mut meta = Meta { key: String::new(), began: None, waiting: None, ..upload.meta.clone() };
         let mut sums = md5::Md5::new();
         let mut offset = 0;

@@ -4,7 +4,6 @@ use cenote_posix::File;
 use s3s::dto::*;
 use s3s::{S3Request, S3Result, s3_error};
 
-use super::objects::file_mode;
 use super::{Service, object_grants, refuse_unmet, said};
 use crate::body::PUT_BYTES_MAX;
 use crate::condition::Conditions;
@@ -71,7 +70,7 @@ impl Service {
         } else {
             Meta { owner, version: None, ..object.meta.clone().unwrap_or_default() }
         };
-        let file = gateway.part_file(&bucket)?;
+        let file = gateway.new_file(&bucket, user.as_ref())?;
         if let Some(from) = from.filter(|_| size > 0) {
             copy(&from, &file, 0, size, &source.key)?;
         }
@@ -85,20 +84,17 @@ impl Service {
             crate::objects::EMPTY_MD5.clone_into(&mut meta.etag);
         }
         let sums = meta.checksums.clone();
-        let put = self.place(
-            Putting {
-                bucket: &bucket,
-                key: &input.key,
-                user: user.as_ref(),
-                file: &file,
-                meta,
-                tags,
-                acl,
-                parts: None,
-                conditions: Conditions::default(),
-            },
-            file_mode(),
-        )?;
+        let put = gateway.put(Putting {
+            bucket: &bucket,
+            key: &input.key,
+            user: user.as_ref(),
+            file: &file,
+            meta,
+            tags,
+            acl,
+            parts: None,
+            conditions: Conditions::default(),
+        })?;
         let sum = |word: &str| sums.get(word).cloned();
         Ok(CopyObjectOutput {
             copy_object_result: Some(CopyObjectResult {
@@ -119,6 +115,7 @@ impl Service {
 
     pub(super) fn upload_part_copy(&self, request: S3Request<UploadPartCopyInput>) -> S3Result<UploadPartCopyOutput> {
         let gateway = &self.0;
+        let user = gateway.user(&request);
         let input = &request.input;
         let bucket = gateway.bucket(&input.bucket)?;
         let number = super::uploads::part_number(input.part_number)?;
@@ -139,7 +136,7 @@ impl Service {
         if len > PUT_BYTES_MAX {
             return Err(s3_error!(InvalidRequest, "one part takes {PUT_BYTES_MAX} bytes at most"));
         }
-        let file = gateway.part_file(&bucket)?;
+        let file = gateway.new_file(&bucket, user.as_ref())?;
         if let Some(from) = from.filter(|_| len > 0) {
             copy(&from, &file, offset, len, &source.key)?;
         }

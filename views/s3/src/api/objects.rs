@@ -70,7 +70,7 @@ impl Service {
             let there = gateway.object(&bucket, &input.key, None).ok().map(|object| object.etag());
             conditions.check_write(there.as_ref(), &input.key)?; // before the body comes in; what counts is asked again later
         }
-        let file = gateway.part_file(&bucket)?;
+        let file = gateway.new_file(&bucket, user.as_ref())?;
         let received = receive(body, &file, &claims, announced, trailers).await?;
         meta.etag = received.sums.etag();
         meta.checksums = received.sums.checksums;
@@ -78,10 +78,7 @@ impl Service {
             meta.checksum_type = Some(ChecksumType::FULL_OBJECT.into());
         }
         let sums = meta.checksums.clone();
-        let put = self.place(
-            Putting { bucket: &bucket, key: &input.key, user: user.as_ref(), file: &file, meta, tags, acl, parts: None, conditions },
-            file_mode(),
-        )?;
+        let put = gateway.put(Putting { bucket: &bucket, key: &input.key, user: user.as_ref(), file: &file, meta, tags, acl, parts: None, conditions })?;
         let sum = |word: &str| sums.get(word).cloned();
         Ok(PutObjectOutput {
             e_tag: Some(put.etag),
@@ -94,12 +91,6 @@ impl Service {
             checksum_type: (!sums.is_empty()).then(|| ChecksumType::from_static(ChecksumType::FULL_OBJECT)),
             ..Default::default()
         })
-    }
-    /// Places a file with the permissions that files have.
-    pub(super) fn place(&self, putting: Putting<'_>, mode: u32) -> S3Result<Put> {
-        let set = cenote_posix::SetAttr { mode: Some(mode), ..cenote_posix::SetAttr::default() };
-        putting.file.set_attr(&self.0.me, &set).map_err(|error| crate::failure::failed(&error, putting.key))?;
-        self.0.put(putting)
     }
 
     pub(super) async fn post_object(&self, mut request: S3Request<PostObjectInput>) -> S3Result<PostObjectOutput> {
@@ -123,15 +114,12 @@ impl Service {
         ] {
             claims.sums.extend(sum.map(|sum| (algorithm, sum)));
         }
-        let file = gateway.part_file(&bucket)?;
+        let file = gateway.new_file(&bucket, user.as_ref())?;
         let received = receive(input.body.take(), &file, &claims, None, None).await?;
         meta.etag = received.sums.etag();
         meta.checksums = received.sums.checksums;
         let conditions = Conditions::default();
-        let put = self.place(
-            Putting { bucket: &bucket, key: &input.key, user: user.as_ref(), file: &file, meta, tags, acl, parts: None, conditions },
-            file_mode(),
-        )?;
+        let put = gateway.put(Putting { bucket: &bucket, key: &input.key, user: user.as_ref(), file: &file, meta, tags, acl, parts: None, conditions })?;
         Ok(PostObjectOutput { e_tag: Some(put.etag), version_id: put.version, ..Default::default() })
     }
 
@@ -311,11 +299,6 @@ impl Service {
         }
         Ok(DeleteObjectsOutput { deleted: Some(gone), errors: Some(errors), ..Default::default() })
     }
-}
-
-/// Permissions of objects' files: rights through S3 are S3's own.
-pub(super) fn file_mode() -> u32 {
-    0o644
 }
 
 fn may_delete(object: &Object, input: &DeleteObjectInput) -> S3Result<()> {

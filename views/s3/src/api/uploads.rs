@@ -3,7 +3,6 @@
 use s3s::dto::*;
 use s3s::{S3Request, S3Result, s3_error};
 
-use super::objects::file_mode;
 use super::{Service, object_grants, refuse_unmet, said};
 use crate::acl::owner;
 use crate::body::{announced, receive};
@@ -71,6 +70,7 @@ impl Service {
 
     pub(super) async fn upload_part(&self, mut request: S3Request<UploadPartInput>) -> S3Result<UploadPartOutput> {
         let gateway = &self.0;
+        let user = gateway.user(&request);
         let bucket = gateway.bucket(&request.input.bucket)?;
         let number = part_number(request.input.part_number)?;
         let upload = gateway.upload(&bucket, &request.input.key, &request.input.upload_id)?;
@@ -78,7 +78,7 @@ impl Service {
         claims.algorithm = upload.meta.checksum_algorithm.as_deref().and_then(Algorithm::parse).or(claims.algorithm);
         let announced = announced(&request)?;
         let trailers = request.trailing_headers.take();
-        let file = gateway.part_file(&bucket)?;
+        let file = gateway.new_file(&bucket, user.as_ref())?;
         let received = receive(request.input.body.take(), &file, &claims, announced, trailers).await?;
         let meta = Meta {
             etag: received.sums.etag(),
@@ -109,7 +109,7 @@ impl Service {
         let bucket = gateway.bucket(&input.bucket)?;
         let upload = gateway.upload(&bucket, &input.key, &input.upload_id)?;
         let named = input.multipart_upload.and_then(|upload| upload.parts).unwrap_or_default();
-        let whole = gateway.assemble(&bucket, &upload, &named)?;
+        let whole = gateway.assemble(&bucket, user.as_ref(), &upload, &named)?;
         let size = whole.file.attr().map_err(|error| crate::failure::failed(&error, &input.key))?.size_bytes;
         if input.mpu_object_size.is_some_and(|announced| announced as u64 != size) {
             return Err(s3_error!(InvalidRequest, "the parts have {size} bytes, which is not what was announced"));
@@ -132,20 +132,17 @@ impl Service {
         let (sums, kind) = (whole.meta.checksums.clone(), whole.meta.checksum_type.clone());
         let conditions =
             Conditions { matches: input.if_match.as_ref(), none_matches: input.if_none_match.as_ref(), ..Conditions::default() };
-        let put = self.place(
-            Putting {
-                bucket: &bucket,
-                key: &input.key,
-                user: user.as_ref(),
-                file: &whole.file,
-                meta: whole.meta,
-                tags: waiting.tags,
-                acl: waiting.acl,
-                parts: whole.parts,
-                conditions,
-            },
-            file_mode(),
-        )?;
+        let put = gateway.put(Putting {
+            bucket: &bucket,
+            key: &input.key,
+            user: user.as_ref(),
+            file: &whole.file,
+            meta: whole.meta,
+            tags: waiting.tags,
+            acl: waiting.acl,
+            parts: whole.parts,
+            conditions,
+        })?;
         gateway.drop_upload(&bucket, &upload)?;
         let sum = |word: &str| sums.get(word).cloned();
         Ok(CompleteMultipartUploadOutput {
