@@ -75,6 +75,13 @@ pub struct GrantHeaders<'a> {
     pub full: Option<&'a str>,
 }
 
+impl GrantHeaders<'_> {
+    /// Whether they grant nothing.
+    pub fn is_empty(&self) -> bool {
+        [self.read, self.write, self.read_acp, self.write_acp, self.full].iter().all(Option::is_none)
+    }
+}
+
 impl Acl {
     /// Only the owner may do anything.
     pub fn private(owner: &str) -> Self {

@@ -64,6 +64,10 @@ pub struct Object {
 }
 
 impl Object {
+    /// An old version or a deletion.
+    fn of(old: Old) -> Self {
+        Self { attr: old.attr, meta: Some(old.meta), version: None, is_directory: false }
+    }
     /// Its ETag.
     pub fn etag(&self) -> ETag {
         if self.is_directory { ETag::Strong(EMPTY_MD5.to_owned()) } else { etag(self.meta.as_ref(), &self.attr) }
@@ -316,16 +320,23 @@ impl Gateway {
         let there = match there {
             Some((parent, attr)) => {
                 let meta = self.meta(attr.ino)?;
-                let object = Object { version: None, attr, meta, is_directory: false };
-                if version.is_none() {
-                    may(&object)?;
-                }
-                Some((parent, object))
+                Some((parent, Object { version: None, attr, meta, is_directory: false }))
             }
             None => None,
         };
+        match (version, &there) {
+            (None, Some((_, object))) => may(object)?,
+            (None, None) if versioning != Versioning::Never => {
+                let directory = self.versions_of(bucket, path, false)?;
+                let newest = directory.map(|directory| self.newest_in(directory)).transpose()?.flatten();
+                if let Some(newest) = newest.filter(|newest| newest.meta.is_delete_marker) {
+                    may(&Object::of(newest))?;
+                }
+            }
+            _ => {}
+        }
         match (version, versioning) {
-            (Some(version), _) => self.delete_version(bucket, path, key, version, there),
+            (Some(version), _) => self.delete_version(bucket, (path, key), version, there, may),
             (None, Versioning::Never) => {
                 if let Some((parent, _)) = there {
                     self.drop_version(parent, path.last())?;
@@ -387,10 +398,10 @@ impl Gateway {
     fn delete_version(
         &self,
         bucket: &Bucket,
-        path: KeyPath<'_>,
-        key: &str,
+        (path, key): (KeyPath<'_>, &str),
         version: &str,
         there: Option<(Ino, Object)>,
+        may: &dyn Fn(&Object) -> S3Result<()>,
     ) -> S3Result<Deleted> {
         if !is_id(version) {
             return Err(s3_error!(InvalidArgument, "Invalid version id specified"));
@@ -400,6 +411,7 @@ impl Gateway {
         if let Some((parent, object)) = &there {
             let id = object.meta.as_ref().and_then(|meta| meta.version.as_deref()).unwrap_or(NULL);
             if id == version {
+                may(object)?;
                 let newest = directory.map(|directory| self.newest_in(directory)).transpose()?.flatten();
                 let to = (*parent, path.last().as_bytes());
                 match (directory, newest) {
@@ -419,9 +431,11 @@ impl Gateway {
         let Some(directory) = directory else { return Ok(deleted) };
         let Some(old) = self.version_in(directory, version)? else { return Ok(deleted) };
         deleted.is_marker = old.meta.is_delete_marker;
-        let was_newest = self.newest_in(directory)?.is_some_and(|newest| newest.name == old.name);
-        self.drop_version(directory, &old.name)?;
-        if was_newest && old.meta.is_delete_marker && there.is_none() {
+        let name = old.name.clone();
+        may(&Object::of(old))?;
+        let was_newest = self.newest_in(directory)?.is_some_and(|newest| newest.name == name);
+        self.drop_version(directory, &name)?;
+        if was_newest && deleted.is_marker && there.is_none() {
             self.promote(bucket, path, key, directory)?;
         }
         self.prune_versions(bucket, path)?;

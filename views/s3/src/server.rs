@@ -271,12 +271,31 @@ async fn answer(request: http::Request<Incoming>, peer: Peer, shared: &Shared) -
         }
         response
     };
+    let number = format!("{number:016x}");
+    tell_number(&mut response, &number);
     let headers = response.headers_mut();
     headers.insert(http::header::SERVER, HeaderValue::from_static("Cenote"));
-    if let Ok(number) = HeaderValue::from_str(&format!("{number:016x}")) {
+    if let Ok(number) = HeaderValue::from_str(&number) {
         headers.insert(HeaderName::from_static("x-amz-request-id"), number);
     }
     Ok(response)
+}
+
+/// Says in the body of an error which request it was; what is only not modified has no body.
+fn tell_number(response: &mut HttpResponse, number: &str) {
+    const END: &[u8] = b"</Error>";
+    if response.status() == http::StatusCode::NOT_MODIFIED {
+        *response.body_mut() = Body::empty();
+        response.headers_mut().remove(http::header::CONTENT_TYPE);
+        return;
+    }
+    let is_error = response.status().is_client_error() || response.status().is_server_error();
+    let Some(body) = response.body().bytes().filter(|body| is_error && body.ends_with(END)) else { return };
+    let mut told = body[..body.len() - END.len()].to_vec();
+    told.extend_from_slice(format!("<RequestId>{number}</RequestId>").as_bytes());
+    told.extend_from_slice(END);
+    response.headers_mut().remove(http::header::CONTENT_LENGTH);
+    *response.body_mut() = Body::from(bytes::Bytes::from(told));
 }
 
 /// The CORS rules of the bucket that a request is about.

@@ -133,7 +133,16 @@ impl Service {
                     is_own || self.acl_of(bucket, &object)?.allows(name, right, ignores)
                 }
                 // Whether a key is there is only for those who may list.
-                Err(_) => bucket.acl().allows(name, Right::Read, ignores),
+                Err(_) => {
+                    let value = |wanted: &str| match wanted {
+                        "s3:prefix" => Some(key.to_owned()),
+                        _ => self.value(bucket, None, user, wanted, request),
+                    };
+                    let question =
+                        Question { user: name, action: "s3:ListBucket", resource: &bucket.name, value: &value };
+                    let verdict = bucket.policy.as_ref().map(|policy| policy.ask(&question));
+                    verdict == Some(Verdict::Allow) || bucket.acl().allows(name, Right::Read, ignores)
+                }
             },
             _ => false,
         };

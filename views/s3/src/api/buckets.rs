@@ -12,6 +12,9 @@ use crate::gateway::no_key;
 use crate::meta::{PARTS, timestamp};
 use crate::name::may_be_made;
 
+/// The region that is told by silence.
+const FIRST_REGION: &str = "us-east-1";
+
 impl Service {
     pub(super) fn create_bucket(&self, request: S3Request<CreateBucketInput>) -> S3Result<CreateBucketOutput> {
         let gateway = &self.0;
@@ -40,12 +43,19 @@ impl Service {
         match gateway.fs.make(&gateway.caller(Some(&user)), Ino::TOP, input.bucket.as_bytes(), &what) {
             Ok(_) => {}
             Err(error) if error.errno == libc::EEXIST => {
-                let is_own = gateway.bucket(&input.bucket).is_ok_and(|bucket| bucket.is_owned_by(&user));
-                return Err(if is_own {
-                    s3_error!(BucketAlreadyOwnedByYou, "`{}` is there already, and yours", input.bucket)
-                } else {
-                    s3_error!(BucketAlreadyExists, "`{}` is there already", input.bucket)
-                });
+                let own = gateway.bucket(&input.bucket).ok().filter(|bucket| bucket.is_owned_by(&user));
+                return match own {
+                    // The first region of all lets owners make what is there; the others do not.
+                    Some(own) if gateway.region == FIRST_REGION => {
+                        let wanted = acl.unwrap_or_else(|| Acl::private(&user.name));
+                        let is_same = own.acl() == wanted;
+                        let told = CreateBucketOutput { location: Some(format!("/{}", input.bucket)) };
+                        let other = || s3_error!(BucketAlreadyExists, "`{}` is there already, with other rights", input.bucket);
+                        if is_same { Ok(told) } else { Err(other()) }
+                    }
+                    Some(_) => Err(s3_error!(BucketAlreadyOwnedByYou, "`{}` is there already, and yours", input.bucket)),
+                    None => Err(s3_error!(BucketAlreadyExists, "`{}` is there already", input.bucket)),
+                };
             }
             Err(error) => return Err(failed(&error, &input.bucket)),
         }
@@ -69,10 +79,10 @@ impl Service {
         if !is_empty(bucket.root)? {
             return Err(not_empty("files or directories"));
         }
-        if let Some(versions) = gateway.versions_root(&bucket)? {
-            if !is_empty(versions)? {
-                return Err(not_empty("old versions or deletions"));
-            }
+        if let Some(versions) = gateway.versions_root(&bucket)?
+            && !is_empty(versions)?
+        {
+            return Err(not_empty("old versions or deletions"));
         }
         for upload in gateway.uploads(&bucket)? {
             gateway.drop_upload(&bucket, &upload)?;
@@ -90,8 +100,7 @@ impl Service {
     }
     pub(super) fn get_bucket_location(&self, request: S3Request<GetBucketLocationInput>) -> S3Result<GetBucketLocationOutput> {
         self.0.bucket(&request.input.bucket)?;
-        // The first region of all is told by silence.
-        let told = (self.0.region != "us-east-1").then(|| BucketLocationConstraint::from(self.0.region.clone()));
+        let told = (self.0.region != FIRST_REGION).then(|| BucketLocationConstraint::from(self.0.region.clone()));
         Ok(GetBucketLocationOutput { location_constraint: told })
     }
     pub(super) fn get_bucket_versioning(

@@ -61,9 +61,8 @@ impl Service {
                 "This copy request is illegal because it is trying to copy an object to itself without changing the object's metadata."
             ));
         }
-        let acl = self.asked_acl(&bucket, user.as_ref(), input.acl.as_ref().map(ObjectCannedACL::as_str), &object_grants!(input))?;
+        let (owner, acl) = self.asked_acl(&bucket, user.as_ref(), input.acl.as_ref().map(ObjectCannedACL::as_str), &object_grants!(input))?;
         let tags = if retags { super::tags::of_header(input.tagging.as_deref())? } else { self.tags_of(&object)? };
-        let owner = user.as_ref().map_or_else(|| bucket.owner(), |user| user.name.clone());
         let fresh = object.fresh().cloned();
         let mut meta = if replaces {
             said!(input).meta(&owner)?

@@ -33,7 +33,7 @@ impl Said {
         let encoding = self.content_encoding.map(|encoding| {
             let kept: Vec<&str> =
                 encoding.split(',').map(str::trim).filter(|one| !one.is_empty() && *one != "aws-chunked").collect();
-            kept.join(",")
+            kept.join(", ")
         });
         let expires = self.expires.and_then(|time| {
             let mut text = Vec::new();

@@ -31,22 +31,31 @@ struct Slice {
 }
 
 impl Service {
-    /// The rights that a request asks for.
+    /// The owner of a new object, and the rights that a request asks for if they are not just the owner's.
     pub(super) fn asked_acl(
         &self,
         bucket: &Bucket,
         user: Option<&User>,
         word: Option<&str>,
         headers: &GrantHeaders<'_>,
-    ) -> S3Result<Option<Acl>> {
+    ) -> S3Result<(String, Option<Acl>)> {
         let bucket_owner = bucket.owner();
+        let gives_all = word == Some(ObjectCannedACL::BUCKET_OWNER_FULL_CONTROL);
+        match bucket.record.ownership.as_deref() {
+            Some(ObjectOwnership::BUCKET_OWNER_ENFORCED) if headers.is_empty() && (word.is_none() || gives_all) => {
+                return Ok((bucket_owner, None));
+            }
+            Some(ObjectOwnership::BUCKET_OWNER_ENFORCED) => return Err(no_acls()),
+            Some(ObjectOwnership::BUCKET_OWNER_PREFERRED) if gives_all => return Ok((bucket_owner, None)),
+            _ => {}
+        }
         let owner = user.map_or(bucket_owner.as_str(), |user| user.name.as_str());
         let acl = Acl::asked(word, headers, (owner, &bucket_owner), |name| self.0.is_user(name))?;
         let is_blocked = bucket.record.block.as_ref().and_then(|block| block.block_public_acls).unwrap_or_default();
         if is_blocked && acl.as_ref().is_some_and(Acl::is_public) {
             return Err(s3_error!(AccessDenied, "public ACLs are blocked on this bucket"));
         }
-        Ok(acl.filter(|acl| *acl != Acl::private(owner)))
+        Ok((owner.to_owned(), acl.filter(|acl| *acl != Acl::private(owner))))
     }
 
     pub(super) async fn put_object(&self, mut request: S3Request<PutObjectInput>) -> S3Result<PutObjectOutput> {
@@ -59,9 +68,8 @@ impl Service {
         let announced = announced(&request)?;
         let trailers = request.trailing_headers.take();
         let input = &mut request.input;
-        let acl = self.asked_acl(&bucket, user.as_ref(), input.acl.as_ref().map(ObjectCannedACL::as_str), &object_grants!(input))?;
+        let (owner, acl) = self.asked_acl(&bucket, user.as_ref(), input.acl.as_ref().map(ObjectCannedACL::as_str), &object_grants!(input))?;
         let tags = super::tags::of_header(input.tagging.as_deref())?;
-        let owner = user.as_ref().map_or_else(|| bucket.owner(), |user| user.name.clone());
         let mut meta = said!(input).meta(&owner)?;
         let body = input.body.take();
         let conditions =
@@ -100,9 +108,8 @@ impl Service {
         let bucket = gateway.bucket(&request.input.bucket)?;
         let input = &mut request.input;
         KeyPath::parse(&input.key)?;
-        let acl = self.asked_acl(&bucket, user.as_ref(), input.acl.as_ref().map(ObjectCannedACL::as_str), &object_grants!(input))?;
+        let (owner, acl) = self.asked_acl(&bucket, user.as_ref(), input.acl.as_ref().map(ObjectCannedACL::as_str), &object_grants!(input))?;
         let tags = super::tags::of_form(input.tagging.as_deref())?;
-        let owner = user.as_ref().map_or_else(|| bucket.owner(), |user| user.name.clone());
         let mut meta = said!(input).meta(&owner)?;
         let mut claims = Claims::default();
         for (algorithm, sum) in [
@@ -243,10 +250,6 @@ impl Service {
         let input = &request.input;
         let bucket = self.0.bucket(&input.bucket)?;
         let user = self.0.user(&request);
-        let has_condition = input.if_match.is_some() || input.if_match_size.is_some() || input.if_match_last_modified_time.is_some();
-        if has_condition {
-            self.0.object(&bucket, &input.key, input.version_id.as_deref())?;
-        }
         let may = |object: &Object| may_delete(object, input);
         let deleted = self.0.delete(&bucket, &input.key, input.version_id.as_deref(), user.as_ref(), &may)?;
         Ok(DeleteObjectOutput {
@@ -299,6 +302,13 @@ impl Service {
         }
         Ok(DeleteObjectsOutput { deleted: Some(gone), errors: Some(errors), ..Default::default() })
     }
+}
+
+/// Nobody but the bucket's owner owns objects in it, so there are no lists.
+pub(super) fn no_acls() -> s3s::S3Error {
+    let mut error = crate::failure::custom("AccessControlListNotSupported", 400);
+    error.set_message("The bucket does not allow ACLs");
+    error
 }
 
 fn may_delete(object: &Object, input: &DeleteObjectInput) -> S3Result<()> {

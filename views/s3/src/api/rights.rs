@@ -3,6 +3,7 @@
 use s3s::dto::*;
 use s3s::{S3Request, S3Result, s3_error};
 
+use super::objects::no_acls;
 use super::{Service, object_grants};
 use crate::acl::{Acl, GrantHeaders};
 use crate::bucket::Bucket;
@@ -13,6 +14,9 @@ use crate::policy::Policy;
 impl Service {
     /// Who may do what with an object.
     pub(super) fn acl_of(&self, bucket: &Bucket, object: &Object) -> S3Result<Acl> {
+        if bucket.record.ownership.as_deref() == Some(ObjectOwnership::BUCKET_OWNER_ENFORCED) {
+            return Ok(Acl::private(&bucket.owner()));
+        }
         let kept = self.0.xattr(object.attr.ino, ACL)?.and_then(|value| serde_json::from_slice(&value).ok());
         let owner = object.meta.as_ref().map(|meta| meta.owner.clone()).filter(|owner| !owner.is_empty());
         Ok(kept.unwrap_or_else(|| Acl::private(&owner.unwrap_or_else(|| bucket.owner()))))
@@ -23,6 +27,9 @@ impl Service {
         owner: &str,
         (word, headers, body): (Option<&str>, &GrantHeaders<'_>, Option<AccessControlPolicy>),
     ) -> S3Result<Acl> {
+        if bucket.record.ownership.as_deref() == Some(ObjectOwnership::BUCKET_OWNER_ENFORCED) {
+            return Err(no_acls());
+        }
         let is_user = |name: &str| self.0.is_user(name);
         let asked = Acl::asked(word, headers, (owner, &bucket.owner()), is_user)?;
         let acl = match (asked, body) {
@@ -160,6 +167,12 @@ impl Service {
         let rule = input.ownership_controls.rules.into_iter().next();
         let word = rule.map(|rule| rule.object_ownership.as_str().to_owned());
         let word = word.ok_or_else(|| s3_error!(MalformedXML, "ownership controls have a rule"))?;
+        let acl = self.0.bucket(&input.bucket)?.acl();
+        if word == ObjectOwnership::BUCKET_OWNER_ENFORCED && acl != Acl::private(&acl.owner) {
+            let mut error = crate::failure::custom("InvalidBucketAclWithObjectOwnership", 400);
+            error.set_message("Bucket cannot have ACLs set with ObjectOwnership's BucketOwnerEnforced setting");
+            return Err(error);
+        }
         self.0.buckets.change(&input.bucket, |record| record.ownership = Some(word))?;
         Ok(PutBucketOwnershipControlsOutput {})
     }

@@ -38,9 +38,8 @@ impl Service {
         if KeyPath::parse(&input.key)?.is_directory {
             return Err(s3_error!(InvalidArgument, "keys are paths of files here; one with a slash at its end can have no bytes"));
         }
-        let acl = self.asked_acl(&bucket, user.as_ref(), input.acl.as_ref().map(ObjectCannedACL::as_str), &object_grants!(input))?;
+        let (owner, acl) = self.asked_acl(&bucket, user.as_ref(), input.acl.as_ref().map(ObjectCannedACL::as_str), &object_grants!(input))?;
         let tags = super::tags::of_header(input.tagging.as_deref())?;
-        let owner = user.as_ref().map_or_else(|| bucket.owner(), |user| user.name.clone());
         let algorithm = input.checksum_algorithm.as_ref().map(|word| {
             Algorithm::parse(word.as_str()).ok_or_else(|| s3_error!(InvalidRequest, "Checksum algorithm provided is unsupported"))
         });
