@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use cenote_posix::{Attr, Caller, FileSystem, Ino, Kind, SetXattr, Time};
@@ -103,13 +104,15 @@ pub struct Buckets {
     fs: FileSystem,
     me: Caller,
     remembered: Mutex<HashMap<String, (Instant, Arc<Bucket>)>>,
+    /// Raised with each change here, so that what was read before is not remembered after it.
+    changes: AtomicU64,
     /// Held while a record is changed.
     changing: Mutex<()>,
 }
 
 impl Buckets {
     pub fn new(fs: FileSystem, me: Caller) -> Self {
-        Self { fs, me, remembered: Mutex::default(), changing: Mutex::default() }
+        Self { fs, me, remembered: Mutex::default(), changes: AtomicU64::new(0), changing: Mutex::default() }
     }
     /// A bucket by name.
     pub fn get(&self, name: &str) -> S3Result<Arc<Bucket>> {
@@ -119,8 +122,12 @@ impl Buckets {
             return Ok(bucket.clone());
         }
         let since = Instant::now();
+        let before = self.changes.load(Ordering::SeqCst);
         let bucket = Arc::new(self.read(name)?);
         let mut remembered = self.remembered.lock();
+        if self.changes.load(Ordering::SeqCst) != before {
+            return Ok(bucket);
+        }
         if remembered.len() >= REMEMBERED_MAX {
             remembered.clear();
         }
@@ -136,7 +143,9 @@ impl Buckets {
     }
     /// Forgets what is remembered of it.
     pub fn forget(&self, name: &str) {
-        self.remembered.lock().remove(name);
+        let mut remembered = self.remembered.lock();
+        self.changes.fetch_add(1, Ordering::SeqCst);
+        remembered.remove(name);
     }
     /// Changes what is kept about it.
     pub fn change(&self, name: &str, change: impl FnOnce(&mut Record)) -> S3Result<()> {

@@ -136,6 +136,7 @@ impl Statement {
         let (resources, not_resources) = either("Resource")?;
         let (principals, not_principals) = match (value.get("Principal"), value.get("NotPrincipal")) {
             (Some(given), None) => (principals(given)?, false),
+            (None, Some(_)) if allows => return Err("Allow with NotPrincipal is not allowed".into()),
             (None, Some(given)) => (principals(given)?, true),
             _ => return Err("Missing required field Principal".into()),
         };

@@ -261,7 +261,8 @@ async fn answer(request: http::Request<Incoming>, peer: Peer, shared: &Shared) -
     let mut response = if request.method() == http::Method::OPTIONS {
         preflight(&request, origin.as_deref(), shared_rules.as_deref())
     } else {
-        let method = request.method().as_str().to_owned();
+        let wanted = request.headers().get(http::header::ACCESS_CONTROL_REQUEST_METHOD);
+        let method = wanted.and_then(|method| method.to_str().ok()).unwrap_or(request.method().as_str()).to_owned();
         let mut request = request.map(Body::from);
         request.extensions_mut().insert(peer);
         let mut response = shared.service.call(request).await?;
