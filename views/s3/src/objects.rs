@@ -106,11 +106,6 @@ impl Gateway {
         let versioning = bucket.record.versioning;
         let _one_at_a_time = self.lock(bucket, key);
         putting.meta.version = (versioning == Versioning::Enabled).then(new_id);
-        let attr = putting.file.attr().map_err(|error| failed(&error, key))?;
-        putting.meta.size_bytes = attr.size_bytes;
-        putting.meta.modified = (attr.modified.s, attr.modified.ns);
-        let values = values(&putting);
-        let xattrs: Vec<(&[u8], &[u8])> = values.iter().map(|(name, value)| (*name, value.as_slice())).collect();
         for _ in 0..ATTEMPTS {
             let parent = match self.make_parent(&caller, bucket, path, key) {
                 Err(error) if error.code().as_str() == "OperationAborted" => continue,
@@ -134,6 +129,12 @@ impl Gateway {
                 _ => Over::Any,
             };
             let keep = kept.as_ref().map(|(directory, name)| (*directory, name.as_bytes()));
+            // What the file is right now is what its sums are of.
+            let attr = putting.file.attr().map_err(|error| failed(&error, key))?;
+            putting.meta.size_bytes = attr.size_bytes;
+            putting.meta.modified = (attr.modified.s, attr.modified.ns);
+            let values = values(&putting);
+            let xattrs: Vec<(&[u8], &[u8])> = values.iter().map(|(name, value)| (*name, value.as_slice())).collect();
             let placed =
                 self.fs.place(&self.me, putting.file, (parent, path.last().as_bytes()), &xattrs, over, keep);
             let attr = match placed {
