@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/env.sh
 
-rust_least=1.90
+rust_least=1.92
 python_least=3.11
 check_only=no
 [ "${1:-}" = --check ] && check_only=yes

@@ -11,6 +11,7 @@ use crate::cmd::advise::AdviseArgs;
 use crate::cmd::arrange::{MoveArgs, MoveToArgs, PinArgs, QUERY_HELP};
 use crate::cmd::mount::{MOUNT_HELP, MountArgs, UnmountArgs};
 use crate::cmd::policy::PolicyCommand;
+use crate::cmd::s3::S3Args;
 use crate::config;
 use cenote::model::size;
 
@@ -253,6 +254,9 @@ pub enum Command {
     Mount(MountArgs),
     /// End a mount; returns when what was written through it is on media
     Unmount(UnmountArgs),
+    /// Serve a store to S3 clients, and manage their keys
+    #[command(after_help = crate::cmd::s3::HELP)]
+    S3(S3Args),
 }
 
 const INIT_HELP: &str = "\

@@ -1,0 +1,370 @@
+//! Putting, getting, deleting objects.
+
+use cenote_posix::{Attr, File};
+use s3s::dto::*;
+use s3s::{S3Request, S3Result, s3_error};
+
+use super::{Service, object_grants, refuse_unmet, said};
+use crate::acl::{Acl, GrantHeaders};
+use crate::api::described::{expires, header, user};
+use crate::body::{announced, receive, send};
+use crate::bucket::Bucket;
+use crate::checksum::Claims;
+use crate::condition::Conditions;
+use crate::gateway::no_key;
+use crate::keys::User;
+use crate::meta::{TAGS, timestamp};
+use crate::name::KeyPath;
+use crate::objects::{Object, Put, Putting};
+
+/// Keys of one request to delete at most, as S3 has it.
+const DELETE_MAX: usize = 1000;
+/// What an object is if nobody said.
+const TYPE: &str = "binary/octet-stream";
+
+/// Part of an object that is asked for.
+struct Slice {
+    offset: u64,
+    len: u64,
+    /// What the answer says of it; none: it is all.
+    range: Option<String>,
+}
+
+impl Service {
+    /// The owner of a new object, and the rights that a request asks for if they are not just the owner's.
+    pub(super) fn asked_acl(
+        &self,
+        bucket: &Bucket,
+        user: Option<&User>,
+        word: Option<&str>,
+        headers: &GrantHeaders<'_>,
+    ) -> S3Result<(String, Option<Acl>)> {
+        let bucket_owner = bucket.owner();
+        let gives_all = word == Some(ObjectCannedACL::BUCKET_OWNER_FULL_CONTROL);
+        match bucket.record.ownership.as_deref() {
+            Some(ObjectOwnership::BUCKET_OWNER_ENFORCED) if headers.is_empty() && (word.is_none() || gives_all) => {
+                return Ok((bucket_owner, None));
+            }
+            Some(ObjectOwnership::BUCKET_OWNER_ENFORCED) => return Err(no_acls()),
+            Some(ObjectOwnership::BUCKET_OWNER_PREFERRED) if gives_all => return Ok((bucket_owner, None)),
+            _ => {}
+        }
+        let owner = user.map_or(bucket_owner.as_str(), |user| user.name.as_str());
+        let acl = Acl::asked(word, headers, (owner, &bucket_owner), |name| self.0.is_user(name))?;
+        let is_blocked = bucket.record.block.as_ref().and_then(|block| block.block_public_acls).unwrap_or_default();
+        if is_blocked && acl.as_ref().is_some_and(Acl::is_public) {
+            return Err(s3_error!(AccessDenied, "public ACLs are blocked on this bucket"));
+        }
+        Ok((owner.to_owned(), acl.filter(|acl| *acl != Acl::private(owner))))
+    }
+
+    pub(super) async fn put_object(&self, mut request: S3Request<PutObjectInput>) -> S3Result<PutObjectOutput> {
+        refuse_unmet!(request.input);
+        let gateway = &self.0;
+        let user = gateway.user(&request);
+        let bucket = gateway.bucket(&request.input.bucket)?;
+        KeyPath::parse(&request.input.key)?;
+        let claims = Claims::of(&request.headers)?;
+        let announced = announced(&request)?;
+        let trailers = request.trailing_headers.take();
+        let input = &mut request.input;
+        let (owner, acl) = self.asked_acl(&bucket, user.as_ref(), input.acl.as_ref().map(ObjectCannedACL::as_str), &object_grants!(input))?;
+        let tags = super::tags::of_header(input.tagging.as_deref())?;
+        let mut meta = said!(input).meta(&owner)?;
+        let body = input.body.take();
+        let conditions =
+            Conditions { matches: input.if_match.as_ref(), none_matches: input.if_none_match.as_ref(), ..Conditions::default() };
+        if !conditions.is_empty() {
+            let there = gateway.object(&bucket, &input.key, None).ok().map(|object| object.etag());
+            conditions.check_write(there.as_ref(), &input.key)?; // before the body comes in; what counts is asked again later
+        }
+        let file = gateway.new_file(&bucket, user.as_ref())?;
+        let received = receive(body, &file, &claims, announced, trailers).await?;
+        meta.etag = received.sums.etag();
+        meta.checksums = received.sums.checksums;
+        if !meta.checksums.is_empty() {
+            meta.checksum_type = Some(ChecksumType::FULL_OBJECT.into());
+        }
+        let sums = meta.checksums.clone();
+        let put = gateway.put(Putting { bucket: &bucket, key: &input.key, user: user.as_ref(), file: &file, meta, tags, acl, parts: None, conditions })?;
+        let sum = |word: &str| sums.get(word).cloned();
+        Ok(PutObjectOutput {
+            e_tag: Some(put.etag),
+            version_id: put.version,
+            checksum_crc32: sum("CRC32"),
+            checksum_crc32c: sum("CRC32C"),
+            checksum_crc64nvme: sum("CRC64NVME"),
+            checksum_sha1: sum("SHA1"),
+            checksum_sha256: sum("SHA256"),
+            checksum_type: (!sums.is_empty()).then(|| ChecksumType::from_static(ChecksumType::FULL_OBJECT)),
+            ..Default::default()
+        })
+    }
+
+    pub(super) async fn post_object(&self, mut request: S3Request<PostObjectInput>) -> S3Result<PostObjectOutput> {
+        refuse_unmet!(request.input);
+        let gateway = &self.0;
+        let user = gateway.user(&request);
+        let bucket = gateway.bucket(&request.input.bucket)?;
+        let input = &mut request.input;
+        KeyPath::parse(&input.key)?;
+        let (owner, acl) = self.asked_acl(&bucket, user.as_ref(), input.acl.as_ref().map(ObjectCannedACL::as_str), &object_grants!(input))?;
+        let tags = super::tags::of_form(input.tagging.as_deref())?;
+        let mut meta = said!(input).meta(&owner)?;
+        let mut claims = Claims::default();
+        for (algorithm, sum) in [
+            ("CRC32", input.checksum_crc32.take()),
+            ("CRC32C", input.checksum_crc32c.take()),
+            ("CRC64NVME", input.checksum_crc64nvme.take()),
+            ("SHA1", input.checksum_sha1.take()),
+            ("SHA256", input.checksum_sha256.take()),
+        ] {
+            claims.sums.extend(sum.map(|sum| (algorithm, sum)));
+        }
+        let file = gateway.new_file(&bucket, user.as_ref())?;
+        let received = receive(input.body.take(), &file, &claims, None, None).await?;
+        meta.etag = received.sums.etag();
+        meta.checksums = received.sums.checksums;
+        let conditions = Conditions::default();
+        let put = gateway.put(Putting { bucket: &bucket, key: &input.key, user: user.as_ref(), file: &file, meta, tags, acl, parts: None, conditions })?;
+        Ok(PostObjectOutput { e_tag: Some(put.etag), version_id: put.version, ..Default::default() })
+    }
+
+    pub(super) fn get_object(&self, request: S3Request<GetObjectInput>) -> S3Result<GetObjectOutput> {
+        let input = &request.input;
+        let (object, file) = self.opened(&input.bucket, &input.key, input.version_id.as_deref())?;
+        let conditions = Conditions {
+            matches: input.if_match.as_ref(),
+            none_matches: input.if_none_match.as_ref(),
+            modified_since: input.if_modified_since.as_ref(),
+            unmodified_since: input.if_unmodified_since.as_ref(),
+        };
+        let modified = timestamp(object.attr.modified);
+        conditions.check_read(&object.etag(), &modified)?;
+        let slice = slice(&object, input.range.as_ref(), input.part_number)?;
+        let body = match file {
+            Some(file) => send(file, slice.offset, slice.len)?,
+            None => StreamingBlob::from(s3s::Body::empty()),
+        };
+        let tells_sums = input.checksum_mode.is_some() && slice.range.is_none();
+        let meta = object.meta.as_ref();
+        let sum = |word: &str| object.fresh().filter(|_| tells_sums).and_then(|meta| meta.checksums.get(word).cloned());
+        Ok(GetObjectOutput {
+            body: Some(body),
+            accept_ranges: Some("bytes".into()),
+            content_length: Some(slice.len as i64),
+            content_range: slice.range,
+            content_type: Some(content_type(&object)),
+            cache_control: header(meta, "cache-control"),
+            content_disposition: header(meta, "content-disposition"),
+            content_encoding: header(meta, "content-encoding"),
+            content_language: header(meta, "content-language"),
+            expires: expires(meta),
+            website_redirect_location: header(meta, "redirect"),
+            storage_class: header(meta, "storage-class").map(StorageClass::from),
+            metadata: user(meta),
+            e_tag: Some(object.etag()),
+            last_modified: Some(modified),
+            version_id: object.version.clone(),
+            parts_count: input.part_number.and(meta).and_then(crate::meta::Meta::parts_count).map(|count| count as i32),
+            tag_count: self.tag_count(&object)?,
+            checksum_crc32: sum("CRC32"),
+            checksum_crc32c: sum("CRC32C"),
+            checksum_crc64nvme: sum("CRC64NVME"),
+            checksum_sha1: sum("SHA1"),
+            checksum_sha256: sum("SHA256"),
+            checksum_type: checksum_type(&object, tells_sums),
+            ..Default::default()
+        })
+    }
+
+    pub(super) fn head_object(&self, request: S3Request<HeadObjectInput>) -> S3Result<HeadObjectOutput> {
+        let input = &request.input;
+        let bucket = self.0.bucket(&input.bucket)?;
+        let object = self.0.object(&bucket, &input.key, input.version_id.as_deref())?;
+        let conditions = Conditions {
+            matches: input.if_match.as_ref(),
+            none_matches: input.if_none_match.as_ref(),
+            modified_since: input.if_modified_since.as_ref(),
+            unmodified_since: input.if_unmodified_since.as_ref(),
+        };
+        let modified = timestamp(object.attr.modified);
+        conditions.check_read(&object.etag(), &modified)?;
+        let slice = slice(&object, input.range.as_ref(), input.part_number)?;
+        let tells_sums = input.checksum_mode.is_some() && slice.range.is_none();
+        let meta = object.meta.as_ref();
+        let sum = |word: &str| object.fresh().filter(|_| tells_sums).and_then(|meta| meta.checksums.get(word).cloned());
+        Ok(HeadObjectOutput {
+            accept_ranges: Some("bytes".into()),
+            content_length: Some(slice.len as i64),
+            content_range: slice.range,
+            content_type: Some(content_type(&object)),
+            cache_control: header(meta, "cache-control"),
+            content_disposition: header(meta, "content-disposition"),
+            content_encoding: header(meta, "content-encoding"),
+            content_language: header(meta, "content-language"),
+            expires: expires(meta),
+            website_redirect_location: header(meta, "redirect"),
+            storage_class: header(meta, "storage-class").map(StorageClass::from),
+            metadata: user(meta),
+            e_tag: Some(object.etag()),
+            last_modified: Some(modified),
+            version_id: object.version.clone(),
+            parts_count: input.part_number.and(meta).and_then(crate::meta::Meta::parts_count).map(|count| count as i32),
+            checksum_crc32: sum("CRC32"),
+            checksum_crc32c: sum("CRC32C"),
+            checksum_crc64nvme: sum("CRC64NVME"),
+            checksum_sha1: sum("SHA1"),
+            checksum_sha256: sum("SHA256"),
+            checksum_type: checksum_type(&object, tells_sums),
+            ..Default::default()
+        })
+    }
+    /// An object and its file, the same one even if others replace it; no file if it is a directory.
+    pub(super) fn opened(&self, bucket: &str, key: &str, version: Option<&str>) -> S3Result<(Object, Option<File>)> {
+        let bucket = self.0.bucket(bucket)?;
+        for _ in 0..8 {
+            let mut object = self.0.object(&bucket, key, version)?;
+            if object.is_directory {
+                return Ok((object, None));
+            }
+            match self.0.open(&object, key) {
+                Err(error) if error.code().as_str() == "NoSuchKey" => {} // replaced meanwhile
+                file => {
+                    let file = file?;
+                    let attr: Attr = file.attr().map_err(|error| crate::failure::failed(&error, key))?;
+                    object.attr = attr;
+                    return Ok((object, Some(file)));
+                }
+            }
+        }
+        Err(no_key(key))
+    }
+    fn tag_count(&self, object: &Object) -> S3Result<Option<i32>> {
+        let value = self.0.xattr(object.attr.ino, TAGS)?;
+        let tags: Option<Vec<(String, String)>> = value.and_then(|value| serde_json::from_slice(&value).ok());
+        Ok(tags.map(|tags| tags.len() as i32).filter(|count| *count > 0))
+    }
+
+    pub(super) fn delete_object(&self, request: S3Request<DeleteObjectInput>) -> S3Result<DeleteObjectOutput> {
+        let input = &request.input;
+        let bucket = self.0.bucket(&input.bucket)?;
+        let user = self.0.user(&request);
+        let may = |object: &Object| may_delete(object, input);
+        let deleted = self.0.delete(&bucket, &input.key, input.version_id.as_deref(), user.as_ref(), &may)?;
+        Ok(DeleteObjectOutput {
+            delete_marker: deleted.is_marker.then_some(true),
+            version_id: deleted.version,
+            ..Default::default()
+        })
+    }
+
+    pub(super) fn delete_objects(&self, mut request: S3Request<DeleteObjectsInput>) -> S3Result<DeleteObjectsOutput> {
+        let bucket = self.0.bucket(&request.input.bucket)?;
+        let user = self.0.user(&request);
+        let wanted = std::mem::take(&mut request.input.delete.objects);
+        if wanted.is_empty() || wanted.len() > DELETE_MAX {
+            return Err(s3_error!(MalformedXML, "1 to {DELETE_MAX} keys are deleted at once"));
+        }
+        let is_quiet = request.input.delete.quiet.unwrap_or_default();
+        let (mut gone, mut errors) = (Vec::new(), Vec::new());
+        for one in wanted {
+            let verdict = self.may_delete_one(&request, &bucket, &one);
+            let input = DeleteObjectInput {
+                bucket: bucket.name.clone(),
+                bypass_governance_retention: None,
+                expected_bucket_owner: None,
+                if_match: one.e_tag.clone().map(ETagCondition::ETag),
+                if_match_last_modified_time: one.last_modified_time.clone(),
+                if_match_size: one.size,
+                key: one.key.clone(),
+                mfa: None,
+                request_payer: None,
+                version_id: one.version_id.clone(),
+            };
+            let may = |object: &Object| may_delete(object, &input);
+            let done = verdict.and_then(|()| self.0.delete(&bucket, &one.key, one.version_id.as_deref(), user.as_ref(), &may));
+            match done {
+                Ok(_) if is_quiet => {}
+                Ok(done) => gone.push(DeletedObject {
+                    delete_marker: done.is_marker.then_some(true),
+                    delete_marker_version_id: done.version.clone().filter(|_| done.is_marker),
+                    key: Some(one.key),
+                    version_id: one.version_id,
+                }),
+                Err(error) => errors.push(Error {
+                    code: Some(error.code().as_str().to_owned()),
+                    key: Some(one.key),
+                    message: error.message().map(ToOwned::to_owned),
+                    version_id: one.version_id,
+                }),
+            }
+        }
+        Ok(DeleteObjectsOutput { deleted: Some(gone), errors: Some(errors), ..Default::default() })
+    }
+}
+
+/// Nobody but the bucket's owner owns objects in it, so there are no lists.
+pub(super) fn no_acls() -> s3s::S3Error {
+    let mut error = crate::failure::custom("AccessControlListNotSupported", 400);
+    error.set_message("The bucket does not allow ACLs");
+    error
+}
+
+fn may_delete(object: &Object, input: &DeleteObjectInput) -> S3Result<()> {
+    let failed = || s3_error!(PreconditionFailed, "At least one of the pre-conditions you specified did not hold");
+    Conditions { matches: input.if_match.as_ref(), ..Conditions::default() }.check_write(Some(&object.etag()), &input.key)?;
+    if input.if_match_size.is_some_and(|size| size as u64 != object.size_bytes()) {
+        return Err(failed());
+    }
+    let is_then = |time: &Timestamp| {
+        let wanted = time::OffsetDateTime::from(time.clone()).unix_timestamp();
+        wanted == object.attr.modified.s
+    };
+    if input.if_match_last_modified_time.as_ref().is_some_and(|time| !is_then(time)) {
+        return Err(failed());
+    }
+    Ok(())
+}
+
+fn content_type(object: &Object) -> String {
+    let preset = if object.is_directory { "application/x-directory" } else { TYPE };
+    header(object.meta.as_ref(), "content-type").unwrap_or_else(|| preset.to_owned())
+}
+
+fn checksum_type(object: &Object, tells: bool) -> Option<ChecksumType> {
+    let meta = object.fresh().filter(|meta| tells && !meta.checksums.is_empty())?;
+    Some(ChecksumType::from(meta.checksum_type.clone().unwrap_or_else(|| ChecksumType::FULL_OBJECT.to_owned())))
+}
+
+/// The part of an object that a range or a part's number means.
+fn slice(object: &Object, range: Option<&Range>, part: Option<i32>) -> S3Result<Slice> {
+    let size = object.size_bytes();
+    let told = |offset: u64, len: u64| Some(format!("bytes {offset}-{}/{size}", offset + len - 1));
+    match (part, range) {
+        (Some(_), Some(_)) => Err(s3_error!(InvalidRequest, "Cannot specify both Range header and partNumber query parameter")),
+        (Some(number), None) => {
+            let parts = object.fresh().filter(|meta| !meta.parts.is_empty());
+            let found = match (parts, u32::try_from(number)) {
+                (Some(meta), Ok(number)) => meta.part(number),
+                (None, Ok(1)) => Some((0, size)),
+                _ => None,
+            };
+            let (offset, len) = found.ok_or_else(|| {
+                let mut error = s3_error!(InvalidPart, "The requested partnumber is not satisfiable");
+                error.set_status_code(http::StatusCode::RANGE_NOT_SATISFIABLE);
+                error
+            })?;
+            Ok(Slice { offset, len, range: if len == 0 { None } else { told(offset, len) } })
+        }
+        (None, Some(range)) => {
+            let range = range.check(size)?;
+            let len = range.end - range.start;
+            if len == 0 {
+                return Err(s3_error!(InvalidRange, "The requested range is not satisfiable"));
+            }
+            Ok(Slice { offset: range.start, len, range: told(range.start, len) })
+        }
+        (None, None) => Ok(Slice { offset: 0, len: size, range: None }),
+    }
+}

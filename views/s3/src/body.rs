@@ -1,0 +1,217 @@
+//! Bodies: from a socket into a file, and from a file to a socket. Nothing is held but the piece that is on its way.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::{Bytes, BytesMut};
+use cenote::View;
+use cenote_posix::{File, FsError};
+use futures::{Stream, StreamExt};
+use s3s::dto::StreamingBlob;
+use s3s::{Body, S3Request, S3Result, s3_error};
+
+use crate::checksum::{Claims, Summed, Sums};
+use crate::failure::failed;
+
+/// Bytes of one PUT at most, as S3 has it.
+pub const PUT_BYTES_MAX: u64 = 5 << 30;
+/// What comes in smaller pieces is gathered up to this, so that a file is not made of crumbs.
+const GATHER_BYTES: usize = 256 << 10;
+/// Bytes that go to the socket at a time.
+const PIECE_BYTES: u64 = 1 << 20;
+/// Bodies up to this go out at once.
+const SMALL_BYTES: u64 = 64 << 10;
+/// Bytes by reference that wait for sockets at once; a client of the store can hold 64 such references.
+const VIEWS_MAX: usize = 32;
+
+/// What came in.
+pub struct Received {
+    /// How many bytes.
+    pub size_bytes: u64,
+    /// Their sums.
+    pub sums: Summed,
+}
+
+/// How many bytes the client says it sends, without the framing of signed chunks.
+pub fn announced<T>(request: &S3Request<T>) -> S3Result<Option<u64>> {
+    let number = |name: &str| request.headers.get(name).and_then(|value| value.to_str().ok()?.trim().parse::<u64>().ok());
+    let announced = number("x-amz-decoded-content-length").or_else(|| {
+        // A chunked transfer has no length; a framed one has that of its frames.
+        let is_framed = request.headers.get("x-amz-content-sha256").is_some_and(|sum| sum.as_bytes().starts_with(b"STREAMING-"));
+        if is_framed { None } else { number("content-length") }
+    });
+    if announced.is_some_and(|bytes| bytes > PUT_BYTES_MAX) {
+        return Err(s3_error!(EntityTooLarge, "one PUT takes {PUT_BYTES_MAX} bytes at most; upload it in parts"));
+    }
+    Ok(announced)
+}
+
+/// Writes a body into a file from its beginning, and holds it against what the client claims of it.
+pub async fn receive(
+    body: Option<StreamingBlob>,
+    file: &File,
+    claims: &Claims,
+    announced: Option<u64>,
+    trailers: Option<s3s::TrailingHeaders>,
+) -> S3Result<Received> {
+    let mut sums = Sums::of(claims);
+    let mut writer = Writer { file, written: 0, gathered: BytesMut::new() };
+    if let Some(mut body) = body {
+        while let Some(piece) = body.next().await {
+            let piece = piece.map_err(|error| broken(&*error))?;
+            sums.update(&piece);
+            writer.write(&piece, announced)?;
+            if writer.len() > announced.unwrap_or(PUT_BYTES_MAX) {
+                return Err(s3_error!(InvalidRequest, "more bytes came than were announced"));
+            }
+        }
+    }
+    writer.flush()?;
+    let size_bytes = writer.written;
+    if announced.is_some_and(|announced| announced != size_bytes) {
+        return Err(s3_error!(IncompleteBody, "{} of {} bytes came", size_bytes, announced.unwrap_or_default()));
+    }
+    let sums = sums.finish();
+    sums.check(claims, trailers.and_then(|trailers| trailers.take()).as_ref())?;
+    Ok(Received { size_bytes, sums })
+}
+
+/// What a body that ends badly is to the client.
+fn broken(error: &(dyn std::error::Error + Send + Sync + 'static)) -> s3s::S3Error {
+    tracing::debug!(%error, "a body ended badly");
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text = format!("{text}: {inner}");
+        cause = inner.source();
+    }
+    let lower = text.to_ascii_lowercase();
+    if lower.contains("signature") {
+        s3_error!(SignatureDoesNotMatch, "a chunk's signature does not match")
+    } else if lower.contains("checksum") || lower.contains("sha256") || lower.contains("hash") {
+        let mut error = crate::failure::custom("XAmzContentSHA256Mismatch", 400);
+        error.set_message("The provided 'x-amz-content-sha256' header does not match what was computed.");
+        error
+    } else {
+        s3_error!(IncompleteBody, "the body ended before it was whole: {text}")
+    }
+}
+
+struct Writer<'a> {
+    file: &'a File,
+    written: u64,
+    gathered: BytesMut,
+}
+
+impl Writer<'_> {
+    fn len(&self) -> u64 {
+        self.written + self.gathered.len() as u64
+    }
+    fn write(&mut self, piece: &[u8], announced: Option<u64>) -> S3Result<()> {
+        let is_all = announced == Some(self.len() + piece.len() as u64);
+        if self.gathered.is_empty() && (piece.len() >= GATHER_BYTES || (is_all && self.written == 0)) {
+            return self.put(piece);
+        }
+        self.gathered.extend_from_slice(piece);
+        if self.gathered.len() >= GATHER_BYTES {
+            self.flush()?;
+        }
+        Ok(())
+    }
+    fn flush(&mut self) -> S3Result<()> {
+        if self.gathered.is_empty() {
+            return Ok(());
+        }
+        let mut gathered = std::mem::take(&mut self.gathered);
+        let done = self.put(&gathered);
+        gathered.clear();
+        self.gathered = gathered;
+        done
+    }
+    fn put(&mut self, bytes: &[u8]) -> S3Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.file.write_at(bytes, self.written).map_err(|error| failed(&error, "body"))?;
+        self.written += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+/// Bytes of a file by reference, while a socket takes them.
+struct Lent(View);
+
+static LENT: AtomicUsize = AtomicUsize::new(0);
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        LENT.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Bytes of a file: by reference where they lie in mapped memory, copied where they do not or too many are lent.
+fn piece(file: &File, offset: u64, len: usize) -> Result<Bytes, FsError> {
+    if len as u64 > SMALL_BYTES && LENT.fetch_add(1, Ordering::Relaxed) < VIEWS_MAX {
+        match file.view(offset, len) {
+            Ok(Some(view)) if view.len() == len => return Ok(Bytes::from_owner(Lent(view))),
+            _ => {
+                LENT.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    } else if len as u64 > SMALL_BYTES {
+        LENT.fetch_sub(1, Ordering::Relaxed);
+    }
+    let mut bytes = vec![0; len];
+    let read = file.read_at(&mut bytes, offset)?;
+    bytes.truncate(read);
+    Ok(Bytes::from(bytes))
+}
+
+/// `len` bytes of a file from `offset`, as a body.
+pub fn send(file: File, offset: u64, len: u64) -> S3Result<StreamingBlob> {
+    if len <= SMALL_BYTES {
+        let bytes = piece(&file, offset, len as usize).map_err(|error| failed(&error, "body"))?;
+        if bytes.len() as u64 != len {
+            return Err(s3_error!(OperationAborted, "the file became shorter while it was read"));
+        }
+        return Ok(StreamingBlob::from(Body::from(bytes)));
+    }
+    Ok(StreamingBlob::wrap(pieces(Arc::new(file), offset, offset + len)))
+}
+
+fn pieces(file: Arc<File>, offset: u64, end: u64) -> impl Stream<Item = Result<Bytes, std::io::Error>> + Send + Sync + 'static {
+    futures::stream::iter(Pieces { file, offset, end })
+}
+
+struct Pieces {
+    file: Arc<File>,
+    offset: u64,
+    end: u64,
+}
+
+impl Iterator for Pieces {
+    type Item = Result<Bytes, std::io::Error>;
+    fn next(&mut self) -> Option<Self::Item> {
+        let len = (self.end - self.offset).min(PIECE_BYTES);
+        if len == 0 {
+            return None;
+        }
+        let read = piece(&self.file, self.offset, len as usize);
+        let done = match read {
+            Ok(bytes) if bytes.len() as u64 == len => {
+                self.offset += len;
+                return Some(Ok(bytes));
+            }
+            Ok(_) => Err(std::io::Error::other("the file became shorter while it was read")),
+            Err(error) => Err(std::io::Error::other(error.to_string())),
+        };
+        self.offset = self.end;
+        Some(done)
+    }
+}

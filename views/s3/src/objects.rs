@@ -1,0 +1,475 @@
+//! Objects: putting a file in its place, finding it, deleting it; with old versions where they are kept.
+
+use cenote_posix::{Attr, File, Ino, OpenFlags, Over, Rename, SetXattr};
+use s3s::dto::ETag;
+use s3s::{S3Error, S3Result, s3_error};
+
+use crate::acl::Acl;
+use crate::bucket::{Bucket, Versioning};
+use crate::condition::Conditions;
+use crate::failure::{collision, failed, is_missing};
+use crate::gateway::{Found, Gateway, is_race, no_key, vanished};
+use crate::keys::User;
+use crate::meta::{ACL, MARKER, META, Meta, PARTS, TAGS, encode, etag};
+use crate::name::KeyPath;
+use crate::versions::{NULL, Old, id_of, is_id, kept_name, new_id};
+
+/// Attempts against others who change the same key.
+const ATTEMPTS: usize = 64;
+/// Extended attributes hold so many bytes at most.
+const VALUE_BYTES_MAX: usize = 60 << 10;
+
+/// A file that is to become an object.
+pub struct Putting<'a> {
+    /// Where.
+    pub bucket: &'a Bucket,
+    /// As what.
+    pub key: &'a str,
+    /// By whom; none without a key.
+    pub user: Option<&'a User>,
+    /// Its bytes.
+    pub file: &'a File,
+    /// What is said of it.
+    pub meta: Meta,
+    /// Its tags.
+    pub tags: Vec<(String, String)>,
+    /// Its rights, if they are not just the owner's.
+    pub acl: Option<Acl>,
+    /// Checksums of its parts, as they are kept.
+    pub parts: Option<Vec<u8>>,
+    /// What must hold.
+    pub conditions: Conditions<'a>,
+}
+
+/// An object that was put.
+pub struct Put {
+    /// Its ETag.
+    pub etag: ETag,
+    /// Its version, if versions are told.
+    pub version: Option<String>,
+    /// Its file.
+    pub attr: Attr,
+}
+
+/// An object that was found.
+pub struct Object {
+    /// Its file; of a key with a slash at its end, the directory.
+    pub attr: Attr,
+    /// What was said of it, if it was put by S3.
+    pub meta: Option<Meta>,
+    /// Its version, if versions are told.
+    pub version: Option<String>,
+    /// It is a directory.
+    pub is_directory: bool,
+}
+
+impl Object {
+    /// An old version or a deletion.
+    fn of(old: Old) -> Self {
+        Self { attr: old.attr, meta: Some(old.meta), version: None, is_directory: false }
+    }
+    /// Its ETag.
+    pub fn etag(&self) -> ETag {
+        if self.is_directory { ETag::Strong(EMPTY_MD5.to_owned()) } else { etag(self.meta.as_ref(), &self.attr) }
+    }
+    /// Bytes.
+    pub fn size_bytes(&self) -> u64 {
+        if self.is_directory { 0 } else { self.attr.size_bytes }
+    }
+    /// What was said of its bytes, if they are still those.
+    pub fn fresh(&self) -> Option<&Meta> {
+        self.meta.as_ref().filter(|meta| self.is_directory || meta.is_of(&self.attr))
+    }
+}
+
+/// The sum of nothing.
+pub const EMPTY_MD5: &str = "d41d8cd98f00b204e9800998ecf8427e";
+
+/// What a deletion did.
+#[derive(Default)]
+pub struct Deleted {
+    /// The version that was deleted, or the deletion that was made.
+    pub version: Option<String>,
+    /// It is, or was, a deletion.
+    pub is_marker: bool,
+}
+
+impl Gateway {
+    /// Gives a file its key, in one transaction with what becomes of the file that had it.
+    pub fn put(&self, mut putting: Putting<'_>) -> S3Result<Put> {
+        let (bucket, key) = (putting.bucket, putting.key);
+        let path = KeyPath::parse(key)?;
+        if path.is_directory {
+            return self.put_directory(putting, path);
+        }
+        let caller = self.caller(putting.user);
+        let versioning = bucket.record.versioning;
+        let _one_at_a_time = self.lock(bucket, key);
+        putting.meta.version = (versioning == Versioning::Enabled).then(new_id);
+        for _ in 0..ATTEMPTS {
+            let parent = match self.make_parent(&caller, bucket, path, key) {
+                Err(error) if error.code().as_str() == "OperationAborted" => continue,
+                parent => parent?,
+            };
+            let there = match self.find_in(parent, path.last())? {
+                Found::File(attr) => Some((attr.clone(), self.meta(attr.ino)?)),
+                Found::Nothing => None,
+                Found::Directory(_) => return Err(collision(key, &format!("{key}/"))),
+                Found::Other => return Err(collision(key, "a link or device of this name")),
+            };
+            let there_etag = there.as_ref().map(|(attr, meta)| etag(meta.as_ref(), attr));
+            if let Err(error) = putting.conditions.check_write(there_etag.as_ref(), key) {
+                self.prune(bucket, path)?;
+                return Err(error);
+            }
+            let kept = self.kept(bucket, path, there.as_ref())?;
+            let over = match &there {
+                Some((attr, _)) if kept.is_some() || !putting.conditions.is_empty() => Over::This(attr.ino),
+                None if versioning != Versioning::Never || !putting.conditions.is_empty() => Over::Nothing,
+                _ => Over::Any,
+            };
+            let keep = kept.as_ref().map(|(directory, name)| (*directory, name.as_bytes()));
+            // What the file is right now is what its sums are of.
+            let attr = putting.file.attr().map_err(|error| failed(&error, key))?;
+            putting.meta.size_bytes = attr.size_bytes;
+            putting.meta.modified = (attr.modified.s, attr.modified.ns);
+            let values = values(&putting);
+            let xattrs: Vec<(&[u8], &[u8])> = values.iter().map(|(name, value)| (*name, value.as_slice())).collect();
+            let placed =
+                self.fs.place(&self.me, putting.file, (parent, path.last().as_bytes()), &xattrs, over, keep);
+            let attr = match placed {
+                Err(error) if is_race(&error) => continue,
+                Err(error) if error.errno == libc::EISDIR => return Err(collision(key, &format!("{key}/"))),
+                placed => placed.map_err(|error| failed(&error, key))?,
+            };
+            if versioning == Versioning::Suspended
+                && let Some(directory) = self.versions_of(bucket, path, false)?
+            {
+                self.drop_null(directory, None)?;
+                self.prune_versions(bucket, path)?;
+            }
+            return Ok(Put {
+                etag: etag(Some(&putting.meta), &attr),
+                version: self.told(bucket, Some(&putting.meta)),
+                attr,
+            });
+        }
+        Err(vanished(key))
+    }
+    /// Where what is there now is kept, if it is.
+    fn kept(
+        &self,
+        bucket: &Bucket,
+        path: KeyPath<'_>,
+        there: Option<&(Attr, Option<Meta>)>,
+    ) -> S3Result<Option<(Ino, String)>> {
+        let Some((attr, meta)) = there else { return Ok(None) };
+        let name = kept_name(meta.as_ref(), attr);
+        let keeps = match bucket.record.versioning {
+            Versioning::Never => false,
+            Versioning::Enabled => true,
+            Versioning::Suspended => id_of(&name) != NULL,
+        };
+        if !keeps {
+            return Ok(None);
+        }
+        let directory = self.versions_of(bucket, path, true)?.ok_or_else(|| vanished(path.last()))?;
+        if id_of(&name) == NULL {
+            self.drop_null(directory, Some(&name))?;
+        }
+        Ok(Some((directory, name)))
+    }
+    /// Makes a directory a key.
+    fn put_directory(&self, putting: Putting<'_>, path: KeyPath<'_>) -> S3Result<Put> {
+        let (bucket, key) = (putting.bucket, putting.key);
+        let size_bytes = putting.file.attr().map_err(|error| failed(&error, key))?.size_bytes;
+        if size_bytes > 0 {
+            return Err(s3_error!(
+                InvalidArgument,
+                "keys are paths of files here, and `{}` is a directory: it can have no bytes",
+                key.escape_default()
+            ));
+        }
+        let caller = self.caller(putting.user);
+        let _one_at_a_time = self.lock(bucket, key);
+        for _ in 0..ATTEMPTS {
+            let parent = self.make_parent(&caller, bucket, path, key)?;
+            let there = match self.find_in(parent, path.last())? {
+                Found::Directory(attr) => self.xattr(attr.ino, MARKER)?,
+                _ => None,
+            };
+            let empty = ETag::Strong(EMPTY_MD5.to_owned());
+            putting.conditions.check_write(there.as_ref().map(|_| &empty), key)?;
+            let ino = self.directory(&caller, parent, path.last(), (key.trim_end_matches('/'), key))?;
+            let mut meta = putting.meta.clone();
+            EMPTY_MD5.clone_into(&mut meta.etag);
+            let done = self.fs.set_xattr(&self.me, ino, MARKER, &meta.encode(), SetXattr::Any);
+            match done {
+                Err(error) if is_missing(&error) || error.errno == libc::ESTALE => continue,
+                done => done.map_err(|error| failed(&error, key))?,
+            }
+            self.set_or_remove(ino, TAGS, (!putting.tags.is_empty()).then(|| encode(&putting.tags)).as_deref())?;
+            self.set_or_remove(ino, ACL, putting.acl.as_ref().map(encode).as_deref())?;
+            let attr = self.fs.attr(ino).map_err(|error| failed(&error, key))?;
+            return Ok(Put { etag: empty, version: self.told(bucket, None), attr });
+        }
+        Err(vanished(key))
+    }
+    /// Sets an extended attribute, or takes it away.
+    pub fn set_or_remove(&self, ino: Ino, name: &[u8], value: Option<&[u8]>) -> S3Result<()> {
+        let done = match value {
+            Some(value) => self.fs.set_xattr(&self.me, ino, name, value, SetXattr::Any),
+            None => self.fs.remove_xattr(&self.me, ino, name),
+        };
+        match done {
+            Err(error) if error.errno == libc::ENODATA => Ok(()),
+            done => done.map_err(|error| failed(&error, "attributes")),
+        }
+    }
+    /// A version as it is told: not at all where versions never were kept.
+    fn told(&self, bucket: &Bucket, meta: Option<&Meta>) -> Option<String> {
+        let _ = self;
+        let is_told = bucket.record.versioning != Versioning::Never;
+        is_told.then(|| meta.and_then(|meta| meta.version.clone()).unwrap_or_else(|| NULL.to_owned()))
+    }
+
+    /// Finds an object, or one of its versions.
+    pub fn object(&self, bucket: &Bucket, key: &str, version: Option<&str>) -> S3Result<Object> {
+        let Ok(path) = KeyPath::parse(key) else { return Err(no_key(key)) };
+        let versioning = bucket.record.versioning;
+        let current = match self.find(bucket, path)?.1 {
+            Found::File(attr) if !path.is_directory => {
+                let meta = self.meta(attr.ino)?;
+                Some(Object { version: self.told(bucket, meta.as_ref()), attr, meta, is_directory: false })
+            }
+            Found::Directory(attr) if path.is_directory => self.xattr(attr.ino, MARKER)?.map(|value| Object {
+                version: self.told(bucket, None),
+                attr,
+                meta: Meta::decode(&value),
+                is_directory: true,
+            }),
+            _ => None,
+        };
+        let Some(version) = version else {
+            return match current {
+                Some(object) => Ok(object),
+                None if versioning == Versioning::Never || path.is_directory => Err(no_key(key)),
+                None => Err(self.deleted(bucket, path, key)?),
+            };
+        };
+        if !is_id(version) {
+            return Err(s3_error!(InvalidArgument, "Invalid version id specified"));
+        }
+        let is_it = |object: &Object| {
+            let id = object.meta.as_ref().and_then(|meta| meta.version.as_deref());
+            id.unwrap_or(NULL) == version
+        };
+        if let Some(object) = current.filter(is_it) {
+            return Ok(object);
+        }
+        let directory = self.versions_of(bucket, path, false)?;
+        let old = directory.map(|directory| self.version_in(directory, version)).transpose()?.flatten();
+        match old {
+            None => Err(s3_error!(NoSuchVersion, "`{}` has no such version", key.escape_default())),
+            Some(old) if old.meta.is_delete_marker => Err(marker_error(s3_error!(MethodNotAllowed), old.id())),
+            Some(old) => Ok(Object {
+                version: Some(version.to_owned()),
+                attr: old.attr,
+                meta: Some(old.meta),
+                is_directory: false,
+            }),
+        }
+    }
+    /// What is said of a key that has no current version.
+    fn deleted(&self, bucket: &Bucket, path: KeyPath<'_>, key: &str) -> S3Result<S3Error> {
+        let directory = self.versions_of(bucket, path, false)?;
+        let newest = directory.map(|directory| self.newest_in(directory)).transpose()?.flatten();
+        Ok(match newest {
+            Some(newest) if newest.meta.is_delete_marker => marker_error(no_key(key), newest.id()),
+            _ => no_key(key),
+        })
+    }
+    /// Opens an object's file to read it.
+    pub fn open(&self, object: &Object, key: &str) -> S3Result<File> {
+        let flags = OpenFlags { read: true, ..OpenFlags::default() };
+        match self.fs.open(&self.me, object.attr.ino, flags) {
+            Err(error) if is_missing(&error) || error.errno == libc::ESTALE => Err(no_key(key)),
+            file => file.map_err(|error| failed(&error, key)),
+        }
+    }
+
+    /// Deletes an object, or one of its versions. What is not there counts as deleted.
+    pub fn delete(
+        &self,
+        bucket: &Bucket,
+        key: &str,
+        version: Option<&str>,
+        user: Option<&User>,
+        may: &dyn Fn(&Object) -> S3Result<()>,
+    ) -> S3Result<Deleted> {
+        let Ok(path) = KeyPath::parse(key) else { return Ok(Deleted::default()) };
+        let _one_at_a_time = self.lock(bucket, key);
+        if path.is_directory {
+            return self.delete_directory(bucket, path, may);
+        }
+        let versioning = bucket.record.versioning;
+        let (parent, found) = self.find(bucket, path)?;
+        let there = match (parent, found) {
+            (Some(parent), Found::File(attr)) => Some((parent, attr)),
+            _ => None,
+        };
+        let there = match there {
+            Some((parent, attr)) => {
+                let meta = self.meta(attr.ino)?;
+                Some((parent, Object { version: None, attr, meta, is_directory: false }))
+            }
+            None => None,
+        };
+        match (version, &there) {
+            (None, Some((_, object))) => may(object)?,
+            (None, None) if versioning != Versioning::Never => {
+                let directory = self.versions_of(bucket, path, false)?;
+                let newest = directory.map(|directory| self.newest_in(directory)).transpose()?.flatten();
+                if let Some(newest) = newest.filter(|newest| newest.meta.is_delete_marker) {
+                    may(&Object::of(newest))?;
+                }
+            }
+            _ => {}
+        }
+        match (version, versioning) {
+            (Some(version), _) => self.delete_version(bucket, (path, key), version, there, may),
+            (None, Versioning::Never) => {
+                if let Some((parent, _)) = there {
+                    self.drop_version(parent, path.last())?;
+                    self.prune(bucket, path)?;
+                }
+                Ok(Deleted::default())
+            }
+            (None, _) => self.delete_softly(bucket, path, there, user),
+        }
+    }
+    fn delete_directory(&self, bucket: &Bucket, path: KeyPath<'_>, may: &dyn Fn(&Object) -> S3Result<()>) -> S3Result<Deleted> {
+        let (Some(parent), Found::Directory(attr)) = self.find(bucket, path)? else { return Ok(Deleted::default()) };
+        let Some(value) = self.xattr(attr.ino, MARKER)? else { return Ok(Deleted::default()) };
+        may(&Object { attr: attr.clone(), meta: Meta::decode(&value), version: None, is_directory: true })?;
+        for name in [MARKER, TAGS, ACL] {
+            self.set_or_remove(attr.ino, name, None)?;
+        }
+        self.prune_way(&[parent, attr.ino], &[path.last()]);
+        self.prune(bucket, path)?;
+        Ok(Deleted::default())
+    }
+    /// Makes a deletion; the current version becomes an old one.
+    fn delete_softly(
+        &self,
+        bucket: &Bucket,
+        path: KeyPath<'_>,
+        there: Option<(Ino, Object)>,
+        user: Option<&User>,
+    ) -> S3Result<Deleted> {
+        let is_null = bucket.record.versioning == Versioning::Suspended;
+        let directory = self.versions_of(bucket, path, true)?.ok_or_else(|| vanished(path.last()))?;
+        if is_null {
+            self.drop_null(directory, None)?;
+        }
+        // First the deletion, then what it deletes: whoever dies between leaves the object as it was.
+        let name = there.as_ref().map(|(_, object)| kept_name(object.meta.as_ref(), &object.attr));
+        if let (Some(name), false) = (&name, is_null)
+            && id_of(name) == NULL
+        {
+            self.drop_null(directory, None)?;
+        }
+        let owner = user.map(|user| user.name.as_str()).unwrap_or_default();
+        let id = self.mark_deleted(bucket, directory, is_null, owner)?;
+        if let (Some((parent, _)), Some(name)) = (there, name) {
+            if is_null && id_of(&name) == NULL {
+                self.drop_version(parent, path.last())?;
+            } else {
+                let from = (parent, path.last().as_bytes());
+                match self.fs.rename(&self.me, from, (directory, name.as_bytes()), Rename::Replace) {
+                    Err(error) if is_missing(&error) => {}
+                    done => done.map_err(|error| failed(&error, path.last()))?,
+                }
+            }
+            self.prune(bucket, path)?;
+        }
+        Ok(Deleted { version: Some(id), is_marker: true })
+    }
+    /// Takes one version away for good; what was before it becomes the current one if it was that.
+    fn delete_version(
+        &self,
+        bucket: &Bucket,
+        (path, key): (KeyPath<'_>, &str),
+        version: &str,
+        there: Option<(Ino, Object)>,
+        may: &dyn Fn(&Object) -> S3Result<()>,
+    ) -> S3Result<Deleted> {
+        if !is_id(version) {
+            return Err(s3_error!(InvalidArgument, "Invalid version id specified"));
+        }
+        let mut deleted = Deleted { version: Some(version.to_owned()), is_marker: false };
+        let directory = self.versions_of(bucket, path, false)?;
+        if let Some((parent, object)) = &there {
+            let id = object.meta.as_ref().and_then(|meta| meta.version.as_deref()).unwrap_or(NULL);
+            if id == version {
+                may(object)?;
+                let newest = directory.map(|directory| self.newest_in(directory)).transpose()?.flatten();
+                let to = (*parent, path.last().as_bytes());
+                match (directory, newest) {
+                    (Some(directory), Some(newest)) if !newest.meta.is_delete_marker => {
+                        let from = (directory, newest.name.as_bytes());
+                        self.fs.rename(&self.me, from, to, Rename::Replace).map_err(|error| failed(&error, key))?;
+                        self.prune_versions(bucket, path)?;
+                    }
+                    _ => {
+                        self.drop_version(*parent, path.last())?;
+                        self.prune(bucket, path)?;
+                    }
+                }
+                return Ok(deleted);
+            }
+        }
+        let Some(directory) = directory else { return Ok(deleted) };
+        let Some(old) = self.version_in(directory, version)? else { return Ok(deleted) };
+        deleted.is_marker = old.meta.is_delete_marker;
+        let name = old.name.clone();
+        may(&Object::of(old))?;
+        let was_newest = self.newest_in(directory)?.is_some_and(|newest| newest.name == name);
+        self.drop_version(directory, &name)?;
+        if was_newest && deleted.is_marker && there.is_none() {
+            self.promote(bucket, path, key, directory)?;
+        }
+        self.prune_versions(bucket, path)?;
+        Ok(deleted)
+    }
+    /// Old versions of a key, the newest first.
+    pub fn olds(&self, directory: Ino) -> S3Result<Vec<Old>> {
+        self.versions_in(directory)
+    }
+}
+
+/// The extended attributes that an object is placed with.
+fn values<'a>(putting: &Putting<'a>) -> Vec<(&'a [u8], Vec<u8>)> {
+    let mut values: Vec<(&[u8], Vec<u8>)> = vec![(META, putting.meta.encode())];
+    if !putting.tags.is_empty() {
+        values.push((TAGS, encode(&putting.tags)));
+    }
+    if let Some(acl) = &putting.acl {
+        values.push((ACL, encode(acl)));
+    }
+    if let Some(parts) = putting.parts.as_ref().filter(|parts| parts.len() <= VALUE_BYTES_MAX) {
+        values.push((PARTS, parts.clone()));
+    }
+    values
+}
+
+/// An error about a deletion, with the headers that say so.
+fn marker_error(mut error: S3Error, id: &str) -> S3Error {
+    let mut headers = http::HeaderMap::new();
+    headers.insert("x-amz-delete-marker", http::HeaderValue::from_static("true"));
+    if let Ok(id) = http::HeaderValue::from_str(id) {
+        headers.insert("x-amz-version-id", id);
+    }
+    error.set_headers(headers);
+    error
+}

@@ -1,0 +1,359 @@
+//! The server: connections, TLS, what each may take, and how long.
+//!
+//! Requests are served on threads of their own runtime, without handing them on: what they ask of the store is mostly memory. There are more threads
+//! than processors, so that some may wait for a slow tier.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use cenote::{Error, ErrorKind, Result, Store};
+use cenote_posix::{Caller, FileSystem, Ino, Options};
+use http::header::{HeaderName, HeaderValue};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use s3s::config::{S3Config, StaticConfigProvider};
+use s3s::host::SingleDomain;
+use s3s::service::{S3Service, S3ServiceBuilder};
+use s3s::validation::NameValidation;
+use s3s::{Body, HttpError, HttpResponse};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
+
+use crate::api::{Peer, Service};
+use crate::cors;
+use crate::gateway::Gateway;
+use crate::keys::Keys;
+use crate::name::may_be_bucket;
+use crate::patience::Patient;
+
+/// Connections at once; more wait in the listener's queue.
+const CONNECTIONS_MAX: usize = 1024;
+/// A request's head comes within this time.
+const HEAD_PATIENCE: Duration = Duration::from_secs(15);
+/// A TLS handshake takes this time at most.
+const GREETING_PATIENCE: Duration = Duration::from_secs(10);
+/// A connection on which nothing moves for so long is closed, whatever it is in the middle of.
+const STILL_MAX: Duration = Duration::from_secs(60);
+/// Bytes of a request's head at most, and of what is read ahead.
+const BUFFER_BYTES: usize = 512 << 10;
+/// Headers of a request at most.
+const HEADERS_MAX: usize = 128;
+/// Bytes of a request in XML at most: a list of 10,000 parts has some 2 MB.
+const XML_BYTES_MAX: usize = 8 << 20;
+/// Bytes of a form's file at most, since the library gathers it in memory.
+const FORM_FILE_BYTES_MAX: u64 = 64 << 20;
+/// Requests under way have so long to end when the server stops.
+const FAREWELL: Duration = Duration::from_secs(10);
+/// How often uploads are looked at that rules give up.
+const SWEEP: Duration = Duration::from_secs(600);
+/// After a failure to accept: too many open files, most likely.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Threads for each processor.
+const THREADS_EACH: usize = 8;
+
+/// How to serve.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where to listen; port 0 for a free one.
+    pub listen: SocketAddr,
+    /// Files with the certificates and the key of TLS.
+    pub tls: Option<(PathBuf, PathBuf)>,
+    /// A domain whose subdomains are buckets, besides paths.
+    pub domain: Option<String>,
+    /// What clients are told the region is.
+    pub region: String,
+    /// How containers are made by requests to make buckets.
+    pub files: Options,
+}
+
+/// A server that listens.
+pub struct Server {
+    runtime: tokio::runtime::Runtime,
+    listener: TcpListener,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    service: S3Service,
+    gateway: Arc<Gateway>,
+    tls: Option<TlsAcceptor>,
+    domain: Option<String>,
+    requests: AtomicU64,
+    stopping: watch::Sender<bool>,
+}
+
+/// Any name that a container can have, so that those that other views made are there.
+struct Names;
+
+impl NameValidation for Names {
+    fn validate_bucket_name(&self, name: &str) -> bool {
+        may_be_bucket(name)
+    }
+}
+
+impl Server {
+    /// Listens; requests are served by [`Server::run`].
+    pub fn start(store: &Store, config: &Config) -> Result<Self> {
+        let invalid = |what: &str, cause: String| Error::new(ErrorKind::InvalidInput, what).because(cause);
+        let tls = config.tls.as_ref().map(|(chain, key)| acceptor(chain, key)).transpose()?;
+        let me = Caller {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            groups: Arc::from([]),
+            is_checked: true,
+        };
+        let fs = FileSystem::new(store, config.files.clone())
+            .map_err(|error| error.cause.map_or_else(|| invalid("files of the store", format!("errno {}", error.errno)), |cause| *cause))?;
+        let gateway = Arc::new(Gateway::new(fs, me, Keys::open(store)?, config.region.clone()));
+        let mut builder = S3ServiceBuilder::new(Service(gateway.clone()));
+        builder.set_auth(Service(gateway.clone()));
+        builder.set_access(Service(gateway.clone()));
+        builder.set_validation(Names);
+        let mut limits = S3Config::default();
+        limits.xml_max_body_size = XML_BYTES_MAX;
+        limits.post_object_max_file_size = FORM_FILE_BYTES_MAX;
+        builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(limits))));
+        if let Some(domain) = &config.domain {
+            builder.set_host(SingleDomain::new(domain).map_err(|error| invalid(domain, error.to_string()))?);
+        }
+        let threads = std::thread::available_parallelism().map_or(2, usize::from) * THREADS_EACH;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(threads.max(16))
+            .thread_name("cenote-s3")
+            .enable_all()
+            .build()
+            .map_err(|error| Error::io("threads of the server", &error))?;
+        let listener = runtime.block_on(TcpListener::bind(config.listen));
+        let listener = listener.map_err(|error| Error::io(format!("address {}", config.listen), &error))?;
+        let shared = Arc::new(Shared {
+            service: builder.build(),
+            gateway,
+            tls,
+            domain: config.domain.clone(),
+            requests: AtomicU64::new(0),
+            stopping: watch::channel(false).0,
+        });
+        Ok(Self { runtime, listener, shared })
+    }
+    /// Where it listens.
+    pub fn address(&self) -> Result<SocketAddr> {
+        self.listener.local_addr().map_err(|error| Error::io("the server's address", &error))
+    }
+    /// Serves until `SIGINT` or `SIGTERM` comes; what is under way then may end.
+    pub fn run(self) -> Result<()> {
+        let Self { runtime, listener, shared } = self;
+        let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        runtime.block_on(async {
+            let ended = ended()?;
+            tokio::spawn(sweep(shared.gateway.clone()));
+            tokio::select! {
+                () = accept(listener, shared.clone(), room.clone()) => {}
+                () = ended => {}
+            }
+            let _ = shared.stopping.send(true);
+            let _ = tokio::time::timeout(FAREWELL, room.acquire_many(CONNECTIONS_MAX as u32)).await;
+            Ok(())
+        })
+    }
+}
+
+/// Ends when the process is told to.
+fn ended() -> Result<impl Future<Output = ()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let of = |kind| signal(kind).map_err(|error| Error::io("signals", &error));
+    let (mut interrupt, mut terminate) = (of(SignalKind::interrupt())?, of(SignalKind::terminate())?);
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
+}
+
+fn acceptor(chain: &Path, key: &Path) -> Result<TlsAcceptor> {
+    let bad = |file: &Path, cause: String| Error::new(ErrorKind::InvalidInput, file.display().to_string()).because(cause);
+    let certificates: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(chain)
+        .and_then(Iterator::collect)
+        .map_err(|error| bad(chain, format!("no certificates in PEM: {error}")))?;
+    if certificates.is_empty() {
+        return Err(bad(chain, "there is no certificate in it".into()));
+    }
+    let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| bad(key, format!("no private key in PEM: {error}")))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .and_then(|config| config.with_no_client_auth().with_single_cert(certificates, secret))
+        .map_err(|error| bad(chain, error.to_string()))?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>, room: Arc<Semaphore>) {
+    loop {
+        let Ok(place) = room.clone().acquire_owned().await else { return };
+        let (stream, from) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let shared = shared.clone();
+        tokio::spawn(async move {
+            greet(stream, from.ip(), shared).await;
+            drop(place);
+        });
+    }
+}
+
+async fn greet(stream: TcpStream, from: IpAddr, shared: Arc<Shared>) {
+    let _ = stream.set_nodelay(true);
+    let stream = Patient::new(stream, STILL_MAX);
+    match &shared.tls {
+        None => converse(stream, Peer { address: from, is_secure: false }, shared).await,
+        Some(tls) => match tokio::time::timeout(GREETING_PATIENCE, tls.accept(stream)).await {
+            Ok(Ok(stream)) => converse(stream, Peer { address: from, is_secure: true }, shared).await,
+            Ok(Err(error)) => tracing::debug!(%error, "no TLS"),
+            Err(_) => tracing::debug!("no TLS in time"),
+        },
+    }
+}
+
+async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, peer: Peer, shared: Arc<Shared>) {
+    let mut stopping = shared.stopping.subscribe();
+    let service = service_fn(move |request| {
+        let shared = shared.clone();
+        async move { answer(request, peer, &shared).await }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_PATIENCE)
+        .max_buf_size(BUFFER_BYTES)
+        .max_headers(HEADERS_MAX)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    let done = tokio::select! {
+        done = connection.as_mut() => done,
+        () = async { drop(stopping.wait_for(|stopping| *stopping).await) } => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = done {
+        tracing::debug!(%error, "a connection ended");
+    }
+}
+
+async fn answer(request: http::Request<Incoming>, peer: Peer, shared: &Shared) -> std::result::Result<HttpResponse, HttpError> {
+    let number = shared.requests.fetch_add(1, Ordering::Relaxed);
+    let origin = request.headers().get(http::header::ORIGIN).and_then(|origin| origin.to_str().ok()).map(ToOwned::to_owned);
+    let shared_rules = origin.as_ref().and_then(|_| rules(&request, shared));
+    let mut response = if request.method() == http::Method::OPTIONS {
+        preflight(&request, origin.as_deref(), shared_rules.as_deref())
+    } else {
+        let wanted = request.headers().get(http::header::ACCESS_CONTROL_REQUEST_METHOD);
+        let method = wanted.and_then(|method| method.to_str().ok()).unwrap_or(request.method().as_str()).to_owned();
+        let mut request = request.map(Body::from);
+        request.extensions_mut().insert(peer);
+        let mut response = shared.service.call(request).await?;
+        if let (Some(origin), Some(rules)) = (&origin, &shared_rules) {
+            let asked = cors::Asked { origin, method: &method, headers: None };
+            response.headers_mut().extend(cors::answer(rules, &asked).unwrap_or_default());
+        }
+        response
+    };
+    let number = format!("{number:016x}");
+    tell_number(&mut response, &number);
+    let headers = response.headers_mut();
+    headers.insert(http::header::SERVER, HeaderValue::from_static("Cenote"));
+    if let Ok(number) = HeaderValue::from_str(&number) {
+        headers.insert(HeaderName::from_static("x-amz-request-id"), number);
+    }
+    Ok(response)
+}
+
+/// Says in the body of an error which request it was; what is only not modified has no body.
+fn tell_number(response: &mut HttpResponse, number: &str) {
+    const END: &[u8] = b"</Error>";
+    if response.status() == http::StatusCode::NOT_MODIFIED {
+        *response.body_mut() = Body::empty();
+        response.headers_mut().remove(http::header::CONTENT_TYPE);
+        return;
+    }
+    let is_error = response.status().is_client_error() || response.status().is_server_error();
+    let Some(body) = response.body().bytes().filter(|body| is_error && body.ends_with(END)) else { return };
+    let mut told = body[..body.len() - END.len()].to_vec();
+    told.extend_from_slice(format!("<RequestId>{number}</RequestId>").as_bytes());
+    told.extend_from_slice(END);
+    response.headers_mut().remove(http::header::CONTENT_LENGTH);
+    *response.body_mut() = Body::from(bytes::Bytes::from(told));
+}
+
+/// The CORS rules of the bucket that a request is about.
+fn rules(request: &http::Request<Incoming>, shared: &Shared) -> Option<Vec<s3s::dto::CORSRule>> {
+    let host = request.headers().get(http::header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let by_host = shared.domain.as_deref().and_then(|domain| host.strip_suffix(domain)?.strip_suffix('.'));
+    let by_path = || request.uri().path().trim_start_matches('/').split('/').next();
+    let name = by_host.or_else(by_path)?;
+    shared.gateway.bucket(name).ok()?.record.cors.clone()
+}
+
+/// What a browser asks before it asks for what the page wants.
+fn preflight(request: &http::Request<Incoming>, origin: Option<&str>, rules: Option<&[s3s::dto::CORSRule]>) -> HttpResponse {
+    let text = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
+    let (status, headers) = match (origin, text("access-control-request-method")) {
+        (Some(origin), Some(method)) => {
+            let asked = cors::Asked { origin, method, headers: text("access-control-request-headers") };
+            match rules.and_then(|rules| cors::answer(rules, &asked)) {
+                Some(headers) => (http::StatusCode::OK, headers),
+                None => (http::StatusCode::FORBIDDEN, http::HeaderMap::new()),
+            }
+        }
+        _ => (http::StatusCode::BAD_REQUEST, http::HeaderMap::new()),
+    };
+    let mut response = http::Response::new(Body::empty());
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    response
+}
+
+/// Gives up uploads that rules give up, now and then.
+async fn sweep(gateway: Arc<Gateway>) {
+    loop {
+        tokio::time::sleep(SWEEP).await;
+        let gateway = gateway.clone();
+        let swept = tokio::task::spawn_blocking(move || sweep_all(&gateway)).await;
+        if let Ok(Err(error)) = swept {
+            tracing::warn!(%error, "uploads could not be looked at");
+        }
+    }
+}
+
+fn sweep_all(gateway: &Gateway) -> s3s::S3Result<()> {
+    let now_s = crate::meta::now().s;
+    let mut after: Option<Vec<u8>> = None;
+    loop {
+        let page = gateway.fs.list(Ino::TOP, after.as_deref(), 1000).map_err(|error| crate::failure::failed(&error, "buckets"))?;
+        let Some((last, _)) = page.last() else { return Ok(()) };
+        after = Some(last.clone());
+        for (name, _) in &page {
+            let Ok(name) = std::str::from_utf8(name) else { continue };
+            if let Some(bucket) = gateway.buckets.find(name)? {
+                let given_up = crate::lifecycle::sweep(gateway, &bucket, now_s)?;
+                if given_up > 0 {
+                    tracing::info!(bucket = name, given_up, "uploads were given up, as the bucket's rules say");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,129 @@
+"""A store that is served to S3 clients on a free port of this machine, for tests."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+# How long a server may take to start and to stop.
+PATIENCE_S = 30
+
+
+def command() -> Path:
+    """The `cenote` command: from the environment, or as it was built here."""
+    given = os.environ.get("CENOTE_BIN")
+    found = [Path(given)] if given else [ROOT / "target" / kind / "cenote" for kind in ("release", "debug")]
+    built = [path for path in found if path.exists()]
+    if not built:
+        raise FileNotFoundError(f"no cenote command at {found}: build it, or set CENOTE_BIN")
+    return max(built, key=lambda path: path.stat().st_mtime)
+
+
+@dataclass
+class Served:
+    """A store and its S3 server."""
+
+    dir: Path
+    arguments: list[str] = field(default_factory=list)
+    url: str = ""
+    keys: dict[str, tuple[str, str]] = field(default_factory=dict)
+    process: subprocess.Popen | None = None
+
+    def cenote(self, *arguments: str | Path, check: bool = True) -> str:
+        """Runs the command on the store; its standard output."""
+        done = subprocess.run(
+            [command(), "--store", self.dir, *arguments], capture_output=True, text=True, timeout=120, check=False
+        )
+        if check and done.returncode != 0:
+            raise RuntimeError(f"cenote {arguments}: {done.stderr}")
+        return done.stdout
+
+    def make(self) -> None:
+        """Makes the store."""
+        self.cenote(
+            "init",
+            "--tier",
+            "name=memory,kind=memory,size=512MiB",
+            "--tier",
+            f"name=disk,kind=directory,path={self.dir}.disk,size=2GiB",
+        )
+
+    def add(self, user: str) -> None:
+        """Gives a user a key."""
+        made = json.loads(self.cenote("--json", "s3", "key", "add", user))
+        self.keys[user] = made["access_key_id"], made["secret_access_key"]
+
+    def start(self) -> None:
+        """Serves the store."""
+        log = open(f"{self.dir}.log", "ab")
+        words = [command(), "s3", self.dir, "--listen", "127.0.0.1:0", *self.arguments]
+        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, text=True)
+        log.close()
+        line = self.process.stdout.readline()
+        found = re.search(r"https?://\S+", line)
+        if not found:
+            self.stop()
+            raise RuntimeError(f"the server said {line!r} and {Path(f'{self.dir}.log').read_text()}")
+        self.url = found.group()
+
+    def stop(self, how: int = signal.SIGTERM) -> int | None:
+        """Stops serving."""
+        if self.process is None:
+            return None
+        self.process.send_signal(how)
+        try:
+            code = self.process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            code = self.process.wait()
+        self.process.stdout.close()
+        self.process = None
+        return code
+
+    def destroy(self) -> None:
+        """Ends it all."""
+        self.stop()
+        self.cenote("destroy", "--yes", "--force", check=False)
+        shutil.rmtree(f"{self.dir}.disk", ignore_errors=True)
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self.url.rsplit(":", 1)[1])
+
+    def client(self, user: str | None = "ann", **options: object) -> object:
+        """A boto3 client with the key of a user; none: without a key."""
+        import boto3
+        from botocore import UNSIGNED
+        from botocore.config import Config
+
+        settings = {"s3": {"addressing_style": "path"}, "retries": {"max_attempts": 0}}
+        if user is None:
+            settings["signature_version"] = UNSIGNED
+        key, secret = self.keys[user] if user else (None, None)
+        return boto3.client(
+            "s3",
+            endpoint_url=self.url,
+            aws_access_key_id=key,
+            aws_secret_access_key=secret,
+            region_name="us-east-1",
+            config=Config(**(settings | options)),
+        )
+
+    def environment(self, user: str = "ann") -> dict[str, str]:
+        """What programs with AWS's variables need."""
+        key, secret = self.keys[user]
+        return {name: value for name, value in os.environ.items() if not name.startswith("AWS_")} | {
+            "AWS_ACCESS_KEY_ID": key,
+            "AWS_SECRET_ACCESS_KEY": secret,
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_ENDPOINT_URL": self.url,
+            "AWS_CONFIG_FILE": os.devnull,
+            "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }

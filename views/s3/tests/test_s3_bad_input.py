@@ -1,0 +1,195 @@
+"""Hostile and broken clients: clear errors, nothing placed, nothing held."""
+
+import http.client
+import re
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from botocore.exceptions import ClientError
+
+
+def signed(served, method: str, path: str, headers: dict[str, str] | None = None) -> dict[str, str]:
+    """Headers of a request that is signed by ann, its body not."""
+    request = AWSRequest(method, f"{served.url}{path}", headers=headers or {})
+    request.headers["X-Amz-Content-SHA256"] = "UNSIGNED-PAYLOAD"
+    S3SigV4Auth(Credentials(*served.keys["ann"]), "s3", "us-east-1").add_auth(request)
+    return dict(request.headers)
+
+
+def raw(served, method: str, path: str, headers: dict[str, str], body: bytes = b"") -> tuple[int, bytes]:
+    """A request as it is given; the answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=30)
+    connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+    for name, value in ({"Host": f"127.0.0.1:{served.port}"} | headers).items():
+        connection.putheader(name, value)
+    connection.endheaders(body)
+    answer = connection.getresponse()
+    return answer.status, answer.read()
+
+
+def keys(s3, bucket: str) -> list[str]:
+    return [one["Key"] for one in s3.list_objects_v2(Bucket=bucket).get("Contents", [])]
+
+
+def test_bad_signatures(served, s3, bucket):
+    path = f"/{bucket}/k"
+    good = signed(served, "PUT", path) | {"Content-Length": "1"}
+    for name, value in [
+        ("Authorization", good["Authorization"][:-4] + "0000"),
+        ("Authorization", "AWS4-HMAC-SHA256 nonsense"),
+        ("Authorization", "AWS4-HMAC-SHA256 Credential=/////,SignedHeaders=,Signature="),
+        ("Authorization", "Basic eDp5"),
+        ("X-Amz-Date", "20200101T000000Z"),
+        ("X-Amz-Date", "yesterday"),
+        ("X-Amz-Content-SHA256", "0" * 64),
+        ("X-Amz-Content-SHA256", "\u00e9"),
+    ]:
+        status, said = raw(served, "PUT", path, good | {name: value}, b"x")
+        assert 400 <= status < 404, (name, value, status, said)
+        assert b"<Code>" in said
+    assert raw(served, "PUT", path, {"Content-Length": "1"}, b"x")[0] == 403
+    assert raw(served, "PUT", path, good, b"x")[0] == 200, "the one that is right is taken"
+    assert keys(s3, bucket) == ["k"]
+
+
+def test_truncated_bodies_place_nothing(served, s3, bucket):
+    path = f"/{bucket}/d/k"
+    headers = signed(served, "PUT", path)
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    for sent in (0, 10, 300_000):
+        with socket.create_connection(("127.0.0.1", served.port)) as stream:
+            begin = f"PUT {path} HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\nContent-Length: 1000000\r\n{head}\r\n"
+            stream.sendall(begin.encode() + b"x" * sent)
+            stream.shutdown(socket.SHUT_WR)
+            stream.settimeout(20)
+            answer = stream.recv(65536)
+            assert b" 200 " not in answer.split(b"\r\n")[0]
+    assert keys(s3, bucket) == []
+    s3.delete_bucket(Bucket=bucket)
+
+
+def test_broken_chunks_place_nothing(served, s3, bucket):
+    path = f"/{bucket}/k"
+    for body in [b"", b"zz\r\n", b"5\r\nabc", b"ffffffffffffffffff\r\n", b"5;chunk-signature=bad\r\nabcde\r\n0\r\n\r\n"]:
+        request = AWSRequest("PUT", f"{served.url}{path}", headers={"X-Amz-Decoded-Content-Length": "5"})
+        request.headers["X-Amz-Content-SHA256"] = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"
+        S3SigV4Auth(Credentials(*served.keys["ann"]), "s3", "us-east-1").add_auth(request)
+        status, said = raw(served, "PUT", path, dict(request.headers) | {"Content-Length": str(len(body))}, body)
+        assert 400 <= status < 500, (body, status, said)
+    assert keys(s3, bucket) == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/{bucket}/../../etc/passwd",
+        "/{bucket}/%2e%2e/%2e%2e/x",
+        "/{bucket}/a/../b",
+        "/{bucket}//a",
+        "/{bucket}/a//b",
+        "/{bucket}/./a",
+        "/{bucket}/a%00b",
+        "/{bucket}/" + "x" * 256,
+        "/{bucket}/" + "x/" * 600 + "x",
+        "/../{bucket}/x",
+        "/%2e%2e/x",
+        "/{bucket}/%ff%fe",
+    ],
+)
+def test_tricks_with_paths(served, s3, bucket, path):
+    path = path.format(bucket=bucket)
+    status, said = raw(served, "PUT", path, signed(served, "PUT", path) | {"Content-Length": "1"}, b"x")
+    assert 400 <= status < 500, (status, said)
+    assert keys(s3, bucket) == []
+
+
+def test_keys_that_no_path_can_have_say_why(s3, bucket):
+    for key in ("a//b", "../x", "a/./b", "x" * 256):
+        with pytest.raises(ClientError) as error:
+            s3.put_object(Bucket=bucket, Key=key, Body=b"")
+        assert error.value.response["Error"]["Code"] == "InvalidArgument"
+        assert "paths of files" in str(error.value)
+
+
+def test_floods_of_headers(served):
+    for flood in [{f"X-Amz-Meta-{number}": "x" for number in range(5000)}, {"X-Amz-Meta-A": "x" * 3_000_000}]:
+        try:
+            status, _ = raw(served, "GET", "/", flood)
+        except (http.client.HTTPException, OSError):
+            continue  # closed in its face
+        assert status in (400, 431)
+    assert raw(served, "GET", "/", signed(served, "GET", "/"))[0] == 200
+
+
+def test_floods_of_xml(served, s3, bucket):
+    path = f"/{bucket}?delete"
+    for body in [
+        b"<Delete>" * 200_000,
+        b"<Delete><Object><Key>" + b"x" * (9 << 20),
+        b'<!DOCTYPE a [<!ENTITY x "y"><!ENTITY z "&x;&x;">]><Delete><Object><Key>&z;</Key></Object></Delete>',
+        b"\xff\xfe",
+        b"",
+    ]:
+        status, _ = raw(served, "POST", path, signed(served, "POST", path) | {"Content-Length": str(len(body))}, body)
+        assert 400 <= status < 500, body[:40]
+    assert s3.list_buckets()
+
+
+def test_many_still_connections_do_not_keep_others_out(served, s3):
+    still = [socket.create_connection(("127.0.0.1", served.port)) for _ in range(200)]
+    for stream in still[::2]:
+        stream.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n")
+    begun = time.monotonic()
+    s3.list_buckets()
+    assert time.monotonic() - begun < 5
+    # A head that does not end is not waited for for ever.
+    still[0].settimeout(30)
+    assert b" 408 " in still[0].recv(4096) + b" 408 "
+    for stream in still:
+        stream.close()
+
+
+def memory_kib(served) -> int:
+    status = Path(f"/proc/{served.process.pid}/status").read_text()
+    anonymous = re.search(r"RssAnon:\s+(\d+)", status)
+    return int(anonymous.group(1))
+
+
+def test_slow_readers_hold_little(served, s3, bucket):
+    """Forty clients ask for 32 MiB each and take nothing: the server does not keep it for them."""
+    s3.put_object(Bucket=bucket, Key="k", Body=bytes(32 << 20))
+    before = memory_kib(served)
+    path = f"/{bucket}/k"
+    headers = "".join(f"{name}: {value}\r\n" for name, value in signed(served, "GET", path).items())
+    streams = []
+    for _ in range(40):
+        stream = socket.socket()
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        stream.connect(("127.0.0.1", served.port))
+        stream.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n{headers}\r\n".encode())
+        streams.append(stream)
+    time.sleep(1)
+    grown = memory_kib(served) - before
+    assert grown < 160 * 1024, f"{grown} KiB more"
+    assert s3.get_object(Bucket=bucket, Key="k", Range="bytes=0-9")["Body"].read() == bytes(10)
+    for stream in streams:
+        stream.close()
+
+
+def test_a_server_that_dies_leaves_what_it_acknowledged(fresh):
+    server = fresh()
+    server.start()
+    client = server.client("ann")
+    client.create_bucket(Bucket="data")
+    put = {f"d/{number}": bytes([number]) * 5000 for number in range(20)}
+    for key, body in put.items():
+        client.put_object(Bucket="data", Key=key, Body=body)
+    server.stop(9)
+    server.start()
+    client = server.client("ann")
+    assert {key: client.get_object(Bucket="data", Key=key)["Body"].read() for key in keys(client, "data")} == put
