@@ -190,6 +190,10 @@ impl Ahead {
         }
         Ok(())
     }
+    /// Nothing is launched: each change is there for all when its call returns.
+    pub fn awaits_changes(&self) {
+        self.is_shared.store(true, Ordering::Relaxed);
+    }
     /// The tables of parallel programs.
     fn tables(&self) -> Vec<Arc<Pending>> {
         if !self.is_parallel.load(Ordering::Acquire) {
