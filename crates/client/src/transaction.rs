@@ -361,6 +361,10 @@ impl Transaction {
             other => Err(surprise("an epoch", &other)),
         }
     }
+    /// True if it changes nothing so far.
+    pub fn is_empty(&self) -> bool {
+        self.updates.is_empty()
+    }
     /// Bytes that it writes to objects and indices, about.
     pub fn bytes(&self) -> u64 {
         let bytes = |update: &Update| match update {

@@ -5,12 +5,28 @@
 
 mod attr;
 mod caller;
+mod clock;
+mod dir;
 mod error;
 mod file;
+mod inner;
+mod names;
+mod records;
+mod resolve;
+mod rights;
+mod space;
+mod stat;
 mod system;
+mod top;
+mod tree;
+mod unnamed;
+mod xattr;
 
 pub use attr::{Attr, Consistency, Ino, Kind, SetAttr, SetTime, Time};
 pub use caller::Caller;
+pub use clock::{Clock, SystemClock};
+pub use dir::DirCursor;
+pub(crate) use error::fail;
 pub use error::{FsError, FsResult};
 pub use file::{Allocate, File, OpenFlags};
-pub use system::{DirCursor, DirEntry, FileSystem, Follow, Make, Options, Over, Rename, SetXattr, Space};
+pub use system::{DirEntry, FileSystem, Follow, Make, Options, Over, Rename, SetXattr, Space};

@@ -1,8 +1,16 @@
 //! The file system: names, attributes, directories.
 
+use std::sync::Arc;
+
 use cenote::{ContainerSpec, Store};
 
-use crate::{Attr, Caller, Consistency, File, FsResult, Ino, Kind, OpenFlags, SetAttr};
+use crate::clock::{Clock, SystemClock};
+use crate::inner::Inner;
+use crate::rights::{self, READ, WRITE};
+use crate::{
+    Attr, Caller, Consistency, DirCursor, File, FsResult, Ino, Kind, OpenFlags, SetAttr, dir, fail, names, resolve,
+    space, stat, top, unnamed, xattr,
+};
 
 /// How a file system is opened.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +25,9 @@ pub struct Options {
     pub consistency: Consistency,
     /// Access times are kept: never, or as `relatime` does.
     pub keeps_access_times: bool,
+    /// Numbers that were told stay usable until [`FileSystem::forget`] names them, as a kernel needs it; else the last half million of
+    /// files do, and all that are open.
+    pub keeps_numbers: bool,
 }
 
 /// What to make.
@@ -77,22 +88,6 @@ pub struct DirEntry {
     pub next: u64,
 }
 
-/// Reading of a directory; `.` and `..` come first. What was there all the time comes exactly once; what comes or goes meanwhile at most once.
-#[derive(Debug)]
-pub struct DirCursor {}
-
-#[allow(unused_variables, clippy::unused_self, reason = "the interface that the views agreed on; bodies come next")]
-impl DirCursor {
-    /// The next entry; none at the end.
-    pub fn next(&mut self) -> FsResult<Option<DirEntry>> {
-        todo!()
-    }
-    /// Goes on at `position` (0: from the beginning, reading anew), as `seekdir` and `rewinddir` do.
-    pub fn seek(&mut self, position: u64) {
-        todo!()
-    }
-}
-
 /// What may stand where [`FileSystem::place`] puts a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Over {
@@ -119,50 +114,82 @@ pub struct Space {
 
 /// The trees of a store. Clones share everything; calls may come from any thread.
 #[derive(Clone, Debug)]
-pub struct FileSystem {}
+pub struct FileSystem(Arc<Inner>);
 
-#[allow(unused_variables, clippy::unused_self, reason = "the interface that the views agreed on; bodies come next")]
 impl FileSystem {
     /// The trees of `store`.
     pub fn new(store: &Store, options: Options) -> FsResult<Self> {
-        todo!()
+        Self::with_clock(store, options, Arc::new(SystemClock))
+    }
+    /// The same, with times from `clock`.
+    pub fn with_clock(store: &Store, options: Options, clock: Arc<dyn Clock>) -> FsResult<Self> {
+        Ok(Self(Arc::new(Inner::new(store, options, clock)?)))
+    }
+    /// Nobody will ask for this number any more (where [`Options::keeps_numbers`] is set).
+    pub fn forget(&self, ino: Ino) {
+        self.0.forget(ino);
     }
     /// The root: [`Ino::TOP`], or that of the one container's tree.
     pub fn root(&self) -> Ino {
-        todo!()
+        self.0.root()
     }
     /// What `name` in `parent` leads to; not through symbolic links. `.` and `..` work.
     pub fn lookup(&self, caller: &Caller, parent: Ino, name: &[u8]) -> FsResult<Attr> {
-        todo!()
+        let found = self.0.find_in(caller, parent, name)?;
+        self.0.attr_of(&found)
     }
     /// What a path leads to, from `base` if it is relative, with rights checked on the way: `ELOOP` behind 40 symbolic links, `ENAMETOOLONG`, `ENOTDIR`.
     /// A symbolic link with an absolute target is taken as absolute in this file system.
     pub fn resolve(&self, caller: &Caller, base: Ino, path: &[u8], follow: Follow) -> FsResult<Attr> {
-        todo!()
+        resolve::resolve(&self.0, caller, base, path, follow)
     }
     /// The directory in which the path's last component is, or would be made, and that component (trailing slashes kept off).
     pub fn resolve_parent<'a>(&self, caller: &Caller, base: Ino, path: &'a [u8]) -> FsResult<(Ino, &'a [u8])> {
-        todo!()
+        resolve::resolve_parent(&self.0, caller, base, path)
     }
     /// What `stat` tells.
     pub fn attr(&self, ino: Ino) -> FsResult<Attr> {
-        todo!()
+        self.0.attr(ino)
     }
     /// Changes mode, owner, size, times.
     pub fn set_attr(&self, caller: &Caller, ino: Ino, set: &SetAttr) -> FsResult<Attr> {
-        todo!()
+        self.0.check_writable()?;
+        let (tree, number) = self.0.in_tree(ino, libc::EPERM)?;
+        stat::set_attr(&tree, caller, number, set, false)?;
+        stat::attr(&tree, &tree.find(number)?)
     }
     /// Whether `caller` may do what `mask` says (`R_OK`, `W_OK`, `X_OK`).
     pub fn access(&self, caller: &Caller, ino: Ino, mask: i32) -> FsResult<()> {
-        todo!()
+        let mask = mask as u32 & 7;
+        if mask & WRITE != 0 && self.0.common.options.is_read_only {
+            return fail(libc::EROFS);
+        }
+        let Some((tree, number)) = self.0.split(ino)? else { return Ok(()) };
+        let found = tree.find(number)?;
+        if mask & WRITE != 0 && matches!(found.node.kind, Kind::File | Kind::Directory) {
+            tree.check_changes(&found)?;
+        }
+        rights::check(caller, &found.node, mask)
     }
     /// Makes a directory, symbolic link, device, pipe, socket, or empty file.
     pub fn make(&self, caller: &Caller, parent: Ino, name: &[u8], what: &Make) -> FsResult<Attr> {
-        todo!()
+        self.0.check_writable()?;
+        let (tree, found) = match self.0.split(parent)? {
+            None => top::make(&self.0, caller, name, what)?,
+            Some((tree, dir)) => {
+                let found = names::make(&tree, caller, dir, name, what)?;
+                (tree, found)
+            }
+        };
+        stat::attr(&tree, &found)
     }
     /// Opens a file.
     pub fn open(&self, caller: &Caller, ino: Ino, flags: OpenFlags) -> FsResult<File> {
-        todo!()
+        if flags.write || flags.truncate {
+            self.0.check_writable()?;
+        }
+        let (tree, number) = self.0.in_tree(ino, libc::EISDIR)?;
+        names::open(&tree, caller, number, flags)
     }
     /// Opens the file `name` in `parent`, and makes it first, with `mode`, if `flags` say so and it is not there. True: it was made.
     pub fn open_at(
@@ -173,11 +200,30 @@ impl FileSystem {
         flags: OpenFlags,
         mode: u32,
     ) -> FsResult<(File, Attr, bool)> {
-        todo!()
+        if flags.write || flags.truncate {
+            self.0.check_writable()?;
+        }
+        let Some((tree, dir)) = self.0.split(parent)? else {
+            return match top::find(&self.0, name) {
+                Ok(_) => fail(libc::EISDIR),
+                Err(error) if error.errno == libc::ENOENT && flags.create => {
+                    let what = Make { kind: Kind::File, mode, rdev: 0, target: Vec::new() };
+                    Err(top::make(&self.0, caller, name, &what).err().unwrap_or(error))
+                }
+                Err(error) => Err(error),
+            };
+        };
+        let flags = OpenFlags { create: flags.create && !self.0.common.options.is_read_only, ..flags };
+        let (file, found, is_made) = names::open_at(&tree, caller, dir, name, flags, mode)?;
+        // A file that was emptied is not what was found.
+        let attr = if flags.truncate { file.attr()? } else { stat::attr(&tree, &found)? };
+        Ok((file, attr, is_made))
     }
     /// Makes a file without a name in the tree that `dir` is in (`O_TMPFILE`, uploads): it goes when it is closed, unless it was placed.
     pub fn open_unnamed(&self, caller: &Caller, dir: Ino, flags: OpenFlags, mode: u32) -> FsResult<File> {
-        todo!()
+        self.0.check_writable()?;
+        let (tree, number) = self.0.in_tree(dir, libc::EOPNOTSUPP)?;
+        unnamed::open(&tree, caller, number, flags, mode)
     }
     /// Gives an unnamed file a name and extended attributes, in one transaction with what becomes of a file that has that name: it goes, or gets the
     /// name `keep` in the same tree.
@@ -190,63 +236,115 @@ impl FileSystem {
         over: Over,
         keep: Option<(Ino, &[u8])>,
     ) -> FsResult<Attr> {
-        todo!()
+        self.0.check_writable()?;
+        let (tree, dir) = self.0.in_tree(parent, libc::EXDEV)?;
+        let keep = keep.map(|(dir, name)| FsResult::Ok((self.0.in_tree_of(&tree, dir)?, name))).transpose()?;
+        if tree.number != file.live.tree.number {
+            return fail(libc::EXDEV);
+        }
+        let found = unnamed::place(&tree, caller, &file.live, (dir, name), xattrs, over, keep)?;
+        stat::attr(&tree, &found)
     }
     /// A directory of the tree that `ino` is in, beside its root: for what views keep for themselves (uploads, old versions). No path leads to it.
     pub fn backstage(&self, ino: Ino) -> FsResult<Ino> {
-        todo!()
+        let (tree, _) = self.0.in_tree(ino, libc::EINVAL)?;
+        Ok(tree.whole(unnamed::backstage(&tree)?))
     }
     /// Gives a file another name.
     pub fn link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Attr> {
-        todo!()
+        self.0.check_writable()?;
+        let (tree, dir) = self.0.in_tree(parent, libc::EXDEV)?;
+        let number = self.0.in_tree_of(&tree, ino)?;
+        let found = names::link(&tree, caller, number, dir, name)?;
+        stat::attr(&tree, &found)
     }
     /// Takes a name away from what is not a directory.
     pub fn unlink(&self, caller: &Caller, parent: Ino, name: &[u8]) -> FsResult<()> {
-        todo!()
+        self.0.check_writable()?;
+        match self.0.split(parent)? {
+            None => top::find(&self.0, name).and_then(|_| fail(libc::EISDIR)),
+            Some((tree, dir)) => names::unlink(&tree, caller, dir, name),
+        }
     }
     /// Takes an empty directory away.
     pub fn rmdir(&self, caller: &Caller, parent: Ino, name: &[u8]) -> FsResult<()> {
-        todo!()
+        self.0.check_writable()?;
+        match self.0.split(parent)? {
+            None => top::remove(&self.0, caller, name),
+            Some((tree, dir)) => names::rmdir(&tree, caller, dir, name),
+        }
     }
     /// Renames atomically.
     pub fn rename(&self, caller: &Caller, from: (Ino, &[u8]), to: (Ino, &[u8]), how: Rename) -> FsResult<()> {
-        todo!()
+        self.0.check_writable()?;
+        match (self.0.split(from.0)?, self.0.split(to.0)?) {
+            (None, None) => top::rename(&self.0, caller, from.1, to.1, how),
+            (Some((tree, from_dir)), Some((other, to_dir))) if tree.number == other.number => {
+                names::rename(&tree, caller, (from_dir, from.1), (to_dir, to.1), how)
+            }
+            _ => {
+                self.0.find_in(caller, from.0, from.1)?;
+                fail(libc::EXDEV)
+            }
+        }
     }
     /// A symbolic link's target.
     pub fn read_link(&self, ino: Ino) -> FsResult<Vec<u8>> {
-        todo!()
+        let (tree, number) = self.0.in_tree(ino, libc::EINVAL)?;
+        let node = tree.find(number)?.node;
+        if node.kind == Kind::Symlink { Ok(node.target) } else { fail(libc::EINVAL) }
     }
     /// Begins to read a directory.
     pub fn read_dir(&self, caller: &Caller, ino: Ino) -> FsResult<DirCursor> {
-        todo!()
+        let mut parent = self.0.root();
+        if let Some((tree, number)) = self.0.split(ino)? {
+            let found = tree.directory(number)?;
+            rights::need(caller, &found.node, READ)?;
+            parent = self.0.parent_of(&tree, &found);
+        }
+        Ok(DirCursor::new(&self.0, ino, parent))
     }
     /// Entries of a directory in the order of names, after `after`, at most `limit`: with attributes, for listings. Empty: the end.
     pub fn list(&self, ino: Ino, after: Option<&[u8]>, limit: usize) -> FsResult<Vec<(Vec<u8>, Attr)>> {
-        todo!()
+        dir::list(&self.0, ino, after, limit)
     }
     /// An extended attribute; `ENODATA` if there is none.
     pub fn xattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
-        todo!()
+        let (tree, number) = self.0.in_tree(ino, libc::ENODATA)?;
+        xattr::get(&tree, caller, &tree.find(number)?, name)
     }
     /// Sets an extended attribute: `user.*`, `trusted.*` (root), `security.*` (root). Others are `EOPNOTSUPP`, but for `cenote.*`, which belongs to
     /// views (callers with `is_checked`) and is not listed to others.
     pub fn set_xattr(&self, caller: &Caller, ino: Ino, name: &[u8], value: &[u8], how: SetXattr) -> FsResult<()> {
-        todo!()
+        self.0.check_writable()?;
+        let (tree, number) = self.0.in_tree(ino, libc::EOPNOTSUPP)?;
+        xattr::set(&tree, caller, number, name, value, how)
     }
     /// Names of all extended attributes.
     pub fn xattrs(&self, caller: &Caller, ino: Ino) -> FsResult<Vec<Vec<u8>>> {
-        todo!()
+        let Some((tree, number)) = self.0.split(ino)? else { return Ok(Vec::new()) };
+        xattr::list(&tree, caller, &tree.find(number)?)
     }
     /// Removes an extended attribute.
     pub fn remove_xattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> FsResult<()> {
-        todo!()
+        self.0.check_writable()?;
+        let (tree, number) = self.0.in_tree(ino, libc::ENODATA)?;
+        xattr::remove(&tree, caller, number, name)
     }
     /// Names of a directory are on media.
     pub fn sync_dir(&self, ino: Ino) -> FsResult<()> {
-        todo!()
+        match self.0.split(ino)? {
+            Some((tree, _)) => tree.container.flush()?,
+            None => self.0.store.flush()?,
+        }
+        Ok(())
     }
     /// What `statfs` tells.
     pub fn space(&self, ino: Ino) -> FsResult<Space> {
-        todo!()
+        let container = match self.0.split(ino)? {
+            Some((tree, _)) => Some(tree.container.info()?),
+            None => None,
+        };
+        space::space(&self.0.store, container.as_ref())
     }
 }

@@ -1,0 +1,156 @@
+//! Reading of directories.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use cenote::{ErrorKind, NextFrom};
+
+use crate::inner::Inner;
+use crate::records::{Entry, keys};
+use crate::tree::{Slot, Tree};
+use crate::{Attr, DirEntry, FsResult, Ino, Kind, stat, top};
+
+/// Entries asked for at a time.
+const PAGE: u32 = 512;
+/// Positions before that behind the first name: of the beginning, behind `.`, behind `..`.
+const DOTS: u64 = 2;
+
+/// Reading of a directory; `.` and `..` come first. What was there all the time comes exactly once; what comes or goes meanwhile at most once.
+///
+/// A position stands for the name that was read before it, so it stays valid for as long as the cursor.
+#[derive(Debug)]
+pub struct DirCursor {
+    fs: Arc<Inner>,
+    ino: Ino,
+    parent: Ino,
+    /// Entries that were asked for, and not given yet.
+    page: VecDeque<Read>,
+    /// All was asked for.
+    is_read: bool,
+    position: u64,
+    names: Names,
+}
+
+/// A name, the number that it leads to, and the kind of that.
+type Read = (Vec<u8>, Ino, Kind);
+
+/// Names that were given, in the order of positions.
+#[derive(Debug, Default)]
+struct Names {
+    bytes: Vec<u8>,
+    ends: Vec<u32>,
+    /// Where the next name most likely is already.
+    next: usize,
+}
+
+impl Names {
+    fn get(&self, at: usize) -> Option<&[u8]> {
+        let end = *self.ends.get(at)? as usize;
+        let begin = if at == 0 { 0 } else { self.ends[at - 1] as usize };
+        Some(&self.bytes[begin..end])
+    }
+    /// The place of a name that comes after the one before.
+    fn place(&mut self, name: &[u8]) -> usize {
+        if self.get(self.next) != Some(name) {
+            self.next = self.ends.len();
+            self.bytes.extend_from_slice(name);
+            self.ends.push(self.bytes.len() as u32);
+        }
+        self.next += 1;
+        self.next - 1
+    }
+}
+
+impl DirCursor {
+    pub(crate) fn new(fs: &Arc<Inner>, ino: Ino, parent: Ino) -> Self {
+        let (page, names) = (VecDeque::new(), Names::default());
+        Self { fs: fs.clone(), ino, parent, page, is_read: false, position: 0, names }
+    }
+    /// The next entry; none at the end.
+    #[allow(clippy::should_implement_trait, reason = "it can fail, and it can be set back")]
+    pub fn next(&mut self) -> FsResult<Option<DirEntry>> {
+        if self.position < DOTS {
+            self.position += 1;
+            let (name, ino) = if self.position == 1 { (&b"."[..], self.ino) } else { (&b".."[..], self.parent) };
+            return Ok(Some(DirEntry { name: name.to_vec(), ino, kind: Kind::Directory, next: self.position }));
+        }
+        if self.page.is_empty() && !self.is_read {
+            self.ask()?;
+        }
+        let Some((name, ino, kind)) = self.page.pop_front() else { return Ok(None) };
+        self.position = self.names.place(&name) as u64 + DOTS + 1;
+        Ok(Some(DirEntry { name, ino, kind, next: self.position }))
+    }
+    /// Goes on at `position` (0: from the beginning, reading anew), as `seekdir` and `rewinddir` do.
+    pub fn seek(&mut self, position: u64) {
+        if position == self.position && position != 0 {
+            return;
+        }
+        self.position = position.min(DOTS + self.names.ends.len() as u64);
+        self.names.next = self.position.saturating_sub(DOTS) as usize;
+        self.page.clear();
+        self.is_read = false;
+    }
+    fn ask(&mut self) -> FsResult<()> {
+        let last = (self.position - DOTS).checked_sub(1).and_then(|at| self.names.get(at as usize));
+        let Some((tree, ino)) = self.fs.split(self.ino)? else {
+            let all = top::containers(&self.fs)?.into_iter();
+            let later = all.filter(|info| last.is_none_or(|last| info.label.as_bytes() > last));
+            for info in later {
+                let tree = self.fs.tree_in_label(&info.label)?;
+                self.page.push_back((info.label.into_bytes(), tree.whole(crate::records::ROOT), Kind::Directory));
+            }
+            self.is_read = true;
+            return Ok(());
+        };
+        let read = page(&tree, ino, last, PAGE)?;
+        self.is_read = read.len() < PAGE as usize;
+        for (name, slot) in read {
+            self.page.push_back((name, tree.whole(slot.entry.ino), slot.entry.kind));
+        }
+        Ok(())
+    }
+}
+
+/// Entries behind a name.
+fn page(tree: &Tree, dir: u64, after: Option<&[u8]>, limit: u32) -> FsResult<Vec<(Vec<u8>, Slot)>> {
+    let from = after.map_or(NextFrom::Start, |name| NextFrom::After(keys::entry(name)));
+    let records = match tree.dir(dir).next_with_prefix(&keys::entries(), from, limit) {
+        Ok(records) => records,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()), // the directory went
+        Err(error) => return Err(error.into()),
+    };
+    let slot = |raw: &[u8]| FsResult::Ok(Slot { entry: Entry::decode(raw)?, raw: raw.to_vec() });
+    records.iter().map(|(key, raw)| Ok((keys::entry_name(key).to_vec(), slot(raw)?))).collect()
+}
+
+/// Entries with attributes, in the order of names.
+pub fn list(fs: &Inner, ino: Ino, after: Option<&[u8]>, limit: usize) -> FsResult<Vec<(Vec<u8>, Attr)>> {
+    let mut all = Vec::new();
+    let Some((tree, dir)) = fs.split(ino)? else {
+        let later = top::containers(fs)?.into_iter();
+        for info in later.filter(|info| after.is_none_or(|after| info.label.as_bytes() > after)).take(limit) {
+            let tree = fs.tree_in_label(&info.label)?;
+            let attr = stat::attr(&tree, &tree.directory(crate::records::ROOT)?)?;
+            all.push((info.label.into_bytes(), attr));
+        }
+        return Ok(all);
+    };
+    tree.directory(dir)?;
+    let mut last = after.map(<[u8]>::to_vec);
+    while all.len() < limit {
+        let want = (limit - all.len()).min(PAGE as usize);
+        let read = page(&tree, dir, last.as_deref(), want as u32)?;
+        let is_end = read.len() < want;
+        last = read.last().map(|(name, _)| name.clone());
+        for (name, slot) in read {
+            if let Some(found) = tree.found_at(dir, &name, slot)? {
+                all.push((name, stat::attr(&tree, &found)?));
+            }
+        }
+        if is_end {
+            break;
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,292 @@
+//! What a process has open of one file, whatever the number of descriptors: its object, and times not yet sent.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cenote::{ErrorKind, Object, fork_generation};
+use parking_lot::Mutex;
+
+use crate::records::Node;
+use crate::tree::{Change, Found, Place, Tree};
+use crate::{FsError, FsResult, Time, fail, rights};
+
+/// Files end below this offset: that of `off_t`.
+pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
+
+/// A file that this process has open.
+#[derive(Debug)]
+pub struct Live {
+    pub tree: Arc<Tree>,
+    pub ino: u64,
+    object: Object,
+    has_object: AtomicBool,
+    /// It has set-id bits that go with the first write.
+    set_ids: AtomicBool,
+    dirty: Mutex<Dirty>,
+    /// Appends of this process come one after the other, so that they need not try again for each other.
+    appending: Mutex<()>,
+    /// Fork generation of the process that opened it.
+    generation: u64,
+}
+
+/// What the records do not know yet.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Dirty {
+    /// Bytes were changed then.
+    pub modified: Option<Time>,
+    /// Bytes were read then.
+    pub accessed: Option<Time>,
+}
+
+impl Live {
+    /// What this process has open of `found`.
+    pub fn of(tree: &Arc<Tree>, found: &Found) -> Arc<Self> {
+        let mut all = tree.live.lock();
+        if let Some(live) = all.get(&found.ino).and_then(std::sync::Weak::upgrade) {
+            live.learn(&found.node);
+            return live;
+        }
+        let live = Arc::new(Self {
+            tree: tree.clone(),
+            ino: found.ino,
+            object: tree.object(found.ino),
+            has_object: AtomicBool::new(found.node.has_object),
+            set_ids: AtomicBool::new(false),
+            dirty: Mutex::default(),
+            appending: Mutex::default(),
+            generation: fork_generation(),
+        });
+        live.learn(&found.node);
+        all.insert(found.ino, Arc::downgrade(&live));
+        live
+    }
+    fn learn(&self, node: &Node) {
+        if node.has_object {
+            self.has_object.store(true, Ordering::Release);
+        }
+        self.set_ids.store(rights::without_set_ids(node.kind, node.mode) != node.mode, Ordering::Relaxed);
+    }
+    /// The bytes, if there are any.
+    pub fn object(&self) -> FsResult<Option<&Object>> {
+        if !self.has_object.load(Ordering::Acquire) && !self.find()?.node.has_object {
+            return Ok(None);
+        }
+        self.has_object.store(true, Ordering::Release);
+        Ok(Some(&self.object))
+    }
+    /// Its records as they are now.
+    pub fn find(&self) -> FsResult<Found> {
+        self.tree.find(self.ino)
+    }
+    /// What the records do not know yet.
+    pub fn dirty(&self) -> Dirty {
+        *self.dirty.lock()
+    }
+    /// The same, which the caller makes known.
+    pub fn take_dirty(&self) -> Dirty {
+        std::mem::take(&mut *self.dirty.lock())
+    }
+    /// Bytes were changed.
+    fn note(&self) {
+        let now = self.tree.common.clock.now();
+        self.dirty.lock().modified = Some(now);
+    }
+    /// Bytes were read; `relatime`: only what tells something new is kept.
+    pub fn note_read(&self) -> FsResult<()> {
+        if !self.tree.common.options.keeps_access_times || self.tree.common.options.is_read_only {
+            return Ok(());
+        }
+        let dirty = self.dirty();
+        if dirty.accessed.is_some_and(|accessed| dirty.modified.is_none_or(|modified| modified <= accessed)) {
+            return Ok(());
+        }
+        let (node, now) = (self.find()?.node, self.tree.common.clock.now());
+        let modified = dirty.modified.unwrap_or(node.modified);
+        if node.accessed <= modified || node.accessed <= node.changed || now.s - node.accessed.s >= 24 * 3600 {
+            self.dirty.lock().accessed = Some(now);
+        }
+        Ok(())
+    }
+    /// The size in bytes.
+    pub fn size(&self) -> FsResult<u64> {
+        self.object()?.map_or(Ok(0), |object| Ok(object.stat()?.size))
+    }
+    /// Writes at an offset. `keeps_set_ids`: for root.
+    pub fn write(&self, bytes: &[u8], offset: u64, keeps_set_ids: bool) -> FsResult<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        check_end(offset, bytes.len() as u64)?;
+        self.drop_set_ids(keeps_set_ids)?;
+        match self.object()? {
+            Some(object) => object.write_at(offset, bytes)?,
+            None => self.with_object(|change, object| Ok(change.txn.write(object, offset, bytes)?))?,
+        }
+        self.note();
+        Ok(())
+    }
+    fn drop_set_ids(&self, keeps: bool) -> FsResult<()> {
+        if keeps || !self.set_ids.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.tree.change(|change| {
+            let found = self.find()?;
+            let mode = rights::without_set_ids(found.node.kind, found.node.mode);
+            if mode != found.node.mode {
+                change.put_node(&found, &Node { mode, changed: change.now, ..found.node.clone() })?;
+            }
+            Ok(())
+        })?;
+        self.set_ids.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+    /// A transaction on the bytes and the node's times, in which the object is made if it is not there.
+    pub fn with_object<T>(&self, mut make: impl FnMut(&mut Change<'_>, &Object) -> FsResult<T>) -> FsResult<T> {
+        let made = self.tree.change(|change| {
+            let found = self.find()?;
+            let mut node = found.node.clone();
+            (node.modified, node.changed) = (change.now, change.now);
+            if !node.has_object {
+                change.txn.create_object(&self.tree.container, Some(self.object.key().object), None)?;
+                node.has_object = true;
+            }
+            change.put_node(&found, &node)?;
+            make(change, &self.object)
+        })?;
+        self.has_object.store(true, Ordering::Release);
+        self.dirty.lock().modified = None;
+        Ok(made)
+    }
+    /// Writes at the end, wherever that is when this is applied. Returns where.
+    pub fn append(&self, bytes: &[u8], keeps_set_ids: bool) -> FsResult<u64> {
+        if bytes.is_empty() {
+            return self.size();
+        }
+        self.drop_set_ids(keeps_set_ids)?;
+        let _mine = self.appending.lock();
+        if self.object()?.is_none() {
+            let mut first = true;
+            let done = self.with_object(|change, object| {
+                first = !self.find()?.node.has_object;
+                if first {
+                    change.txn.write(object, 0, bytes)?;
+                }
+                Ok(())
+            });
+            done?;
+            if first {
+                return Ok(0);
+            }
+        }
+        let at = self.tree.change(|change| {
+            let size = sized(change, &self.object)?;
+            check_end(size, bytes.len() as u64)?;
+            change.txn.write(&self.object, size, bytes)?;
+            Ok(size)
+        })?;
+        self.note();
+        Ok(at)
+    }
+    /// Sets the size.
+    pub fn truncate(&self, size: u64) -> FsResult<()> {
+        if size > FILE_BYTES_MAX {
+            return fail(libc::EFBIG);
+        }
+        self.tree.change(|change| {
+            let found = self.find()?;
+            let node = truncated(change, &found, size)?;
+            change.put_node(&found, &node)
+        })?;
+        self.dirty.lock().modified = None;
+        Ok(())
+    }
+    /// Times that only this process knows go to the records.
+    pub fn settle(&self) -> FsResult<()> {
+        let dirty = self.take_dirty();
+        if dirty.modified.is_none() && dirty.accessed.is_none() {
+            return Ok(());
+        }
+        let done = self.tree.change(|change| {
+            let found = self.find()?;
+            let node = settled(&found.node, dirty);
+            change.put_node(&found, &node)
+        });
+        match done {
+            // Nobody will ask for the times of what is not there.
+            Err(error) if error.errno == libc::ESTALE => Ok(()),
+            Err(error) => {
+                let mut now = self.dirty.lock();
+                now.modified = now.modified.or(dirty.modified);
+                now.accessed = now.accessed.or(dirty.accessed);
+                Err(error)
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+    /// True if it has no name any more.
+    pub fn is_orphan(&self) -> FsResult<bool> {
+        Ok(self.find()?.place == Place::Orphan)
+    }
+}
+
+impl Drop for Live {
+    /// The last descriptor of this process was closed.
+    fn drop(&mut self) {
+        {
+            let mut all = self.tree.live.lock();
+            if all.get(&self.ino).is_some_and(|live| live.strong_count() == 0) {
+                all.remove(&self.ino);
+            }
+        }
+        if self.generation == fork_generation() {
+            // Who wants to know what goes wrong here has called `close`.
+            let _ = self.settle();
+            let _ = self.tree.let_go(self.ino);
+        }
+    }
+}
+
+/// `EFBIG` if a file cannot reach so far.
+pub fn check_end(offset: u64, len: u64) -> FsResult<()> {
+    let fits = offset.checked_add(len).is_some_and(|end| end <= FILE_BYTES_MAX);
+    if fits { Ok(()) } else { fail(libc::EFBIG) }
+}
+
+/// A node with times that were not known to it.
+pub fn settled(node: &Node, dirty: Dirty) -> Node {
+    let mut node = node.clone();
+    if let Some(modified) = dirty.modified {
+        node.modified = modified;
+        node.changed = node.changed.max(modified);
+    }
+    node.accessed = dirty.accessed.unwrap_or(node.accessed);
+    node
+}
+
+/// The size of an object, which must be as it is when the change is committed.
+pub fn sized(change: &mut Change<'_>, object: &Object) -> FsResult<u64> {
+    change.txn.detect_conflicts(true);
+    let noted = change.txn.read(object, 0, &mut []);
+    change.txn.detect_conflicts(false);
+    noted?;
+    match object.stat() {
+        Ok(stat) => Ok(stat.size),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(0),
+        Err(error) => Err(FsError::from(error)),
+    }
+}
+
+/// Sets the size of what was found; returns the node as it is then, which the caller puts.
+pub fn truncated(change: &mut Change<'_>, found: &Found, size: u64) -> FsResult<Node> {
+    let (tree, mut node) = (change.tree, found.node.clone());
+    (node.modified, node.changed) = (change.now, change.now);
+    let object = tree.object(found.ino);
+    if node.has_object {
+        change.txn.truncate(&object, size)?;
+    } else if size > 0 {
+        let object = change.txn.create_object(&tree.container, Some(object.key().object), None)?;
+        change.txn.truncate(&object, size)?;
+        node.has_object = true;
+    }
+    Ok(node)
+}

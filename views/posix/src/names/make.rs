@@ -1,0 +1,86 @@
+//! Making what has a name.
+
+use cenote::ErrorKind;
+
+use crate::records::{Entry, Node, keys};
+use crate::rights::{self, SEARCH, WRITE};
+use crate::tree::{Found, Place, Tree};
+use crate::{Caller, FsError, FsResult, Kind, Make, fail};
+
+use super::{LINKS_MAX, PATH_BYTES_MAX};
+
+/// Makes `name` in `dir`.
+pub fn make(tree: &Tree, caller: &Caller, dir: u64, name: &[u8], what: &Make) -> FsResult<Found> {
+    check(what)?;
+    may_make(tree, caller, dir, name)?;
+    tree.make(None, 0o755)?;
+    let ino = tree.draw()?;
+    let made = tree.change(|change| {
+        let parent = tree.directory(dir)?;
+        let (mode, gid) = rights::of_new(caller, &parent.node, what.kind, what.mode);
+        let mut node = Node::new(what.kind, mode, (caller.uid, gid), change.now);
+        node.target.clone_from(&what.target);
+        node.rdev = what.rdev;
+        if what.kind == Kind::Directory {
+            node.consistency = parent.node.consistency;
+            node.parent = dir;
+            let above = change.dir_mut(dir)?;
+            if above.links >= LINKS_MAX {
+                return fail(libc::EMLINK);
+            }
+            above.links += 1;
+            change.txn.create_index(&tree.container, Some(keys::dir_index(ino)))?;
+            let raw = node.encode();
+            change.txn.put_new(tree.nodes(), &keys::node(ino), &raw)?;
+            change.add(dir, name, &Entry::to(Kind::Directory, ino))?;
+            return Ok(Found { ino, node, place: Place::Own, dir, raw });
+        }
+        let entry = Entry { kind: what.kind, ino, node: Some(node.clone()) };
+        change.add(dir, name, &entry)?;
+        let place = Place::Entry { dir, name: name.to_vec() };
+        Ok(Found { ino, node, place, dir, raw: entry.encode() })
+    });
+    let found = made.map_err(of_names)?;
+    if what.kind != Kind::Directory {
+        tree.seen(found.ino, dir, name);
+    }
+    Ok(found)
+}
+
+/// What a commit's failure means to a name: what is not there any more is its directory.
+pub fn of_names(error: FsError) -> FsError {
+    if error.kind() == Some(ErrorKind::NotFound) { error.as_errno(libc::ENOENT) } else { error }
+}
+
+fn check(what: &Make) -> FsResult<()> {
+    if what.kind == Kind::Symlink {
+        if what.target.is_empty() {
+            return fail(libc::ENOENT);
+        }
+        if what.target.len() >= PATH_BYTES_MAX {
+            return fail(libc::ENAMETOOLONG);
+        }
+        if what.target.contains(&0) {
+            return fail(libc::EINVAL);
+        }
+    }
+    Ok(())
+}
+
+/// An error unless `caller` may make a name in `dir`: that it is taken already goes before that it may not be made.
+pub fn may_make(tree: &Tree, caller: &Caller, dir: u64, name: &[u8]) -> FsResult<()> {
+    super::check(name)?;
+    if super::is_dots(name) {
+        return fail(libc::EEXIST);
+    }
+    let parent = tree.directory(dir)?;
+    rights::need(caller, &parent.node, SEARCH)?;
+    let refusal = match tree.check_changes(&parent) {
+        Ok(()) => rights::need(caller, &parent.node, WRITE),
+        refused => refused,
+    };
+    if refusal.is_err() && tree.slot(dir, name)?.is_some() {
+        return fail(libc::EEXIST);
+    }
+    refusal
+}

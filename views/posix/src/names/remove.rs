@@ -1,0 +1,117 @@
+//! Taking names away.
+
+use crate::records::keys;
+use crate::rights::{self, SEARCH, WRITE};
+use crate::tree::{Change, Found, Place, Tree};
+use crate::{Caller, FsResult, Kind, fail};
+
+use super::make::of_names;
+
+/// What became of a file that lost a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Loss {
+    /// It has other names.
+    Lives,
+    /// It has none, and somebody may have it open.
+    Orphaned,
+    /// It is gone.
+    Gone,
+}
+
+/// What a name in `dir` leads to, if `caller` may take it away.
+pub fn to_remove(tree: &Tree, caller: &Caller, dir: u64, name: &[u8]) -> FsResult<Found> {
+    let parent = tree.directory(dir)?;
+    rights::need(caller, &parent.node, SEARCH)?;
+    let found = tree.find_in(dir, name)?;
+    tree.check_changes(&parent)?;
+    rights::need(caller, &parent.node, WRITE)?;
+    rights::need_unstuck(caller, &parent.node, &found.node)?;
+    Ok(found)
+}
+
+/// `unlink`.
+pub fn unlink(tree: &Tree, caller: &Caller, dir: u64, name: &[u8]) -> FsResult<()> {
+    super::check(name)?;
+    if super::is_dots(name) {
+        return fail(libc::EISDIR);
+    }
+    let done = tree.change(|change| {
+        let found = to_remove(tree, caller, dir, name)?;
+        if found.node.kind == Kind::Directory {
+            return fail(libc::EISDIR);
+        }
+        take_entry(change, dir, name)?;
+        lose(change, &found)
+    });
+    done.map(drop).map_err(of_names)
+}
+
+/// Takes away an entry, as it is now.
+pub fn take_entry(change: &mut Change<'_>, dir: u64, name: &[u8]) -> FsResult<()> {
+    let Some(slot) = change.tree.slot(dir, name)? else { return fail(libc::ENOENT) };
+    change.remove(dir, name, &slot.raw)
+}
+
+/// A file loses one of its names, whose entry is taken away or replaced by the same change.
+pub fn lose(change: &mut Change<'_>, found: &Found) -> FsResult<Loss> {
+    let tree = change.tree;
+    let mut node = found.node.clone();
+    node.links = node.links.saturating_sub(1);
+    node.changed = change.now;
+    if found.place == Place::Own {
+        change.rely_on(found)?;
+        if node.links > 0 {
+            change.txn.put(tree.nodes(), &keys::node(found.ino), &node.encode())?;
+            return Ok(Loss::Lives);
+        }
+        change.txn.del(tree.nodes(), &keys::node(found.ino))?;
+    }
+    if tree.may_be_open(change, found)? {
+        change.txn.put(tree.nodes(), &keys::orphan(found.ino), &node.encode())?;
+        return Ok(Loss::Orphaned);
+    }
+    bury(change, found.ino, &node)?;
+    Ok(Loss::Gone)
+}
+
+/// What a file without a name had goes, too.
+pub fn bury(change: &mut Change<'_>, ino: u64, node: &crate::records::Node) -> FsResult<()> {
+    if node.has_object {
+        change.txn.delete_object(&change.tree.object(ino))?;
+    }
+    if node.has_xattrs {
+        change.drop_xattrs(ino)?;
+    }
+    Ok(())
+}
+
+/// `rmdir`.
+pub fn rmdir(tree: &Tree, caller: &Caller, dir: u64, name: &[u8]) -> FsResult<()> {
+    super::check(name)?;
+    match name {
+        b"." => return fail(libc::EINVAL),
+        b".." => return fail(libc::ENOTEMPTY),
+        _ => {}
+    }
+    let done = tree.change(|change| {
+        let found = to_remove(tree, caller, dir, name)?.directory()?;
+        take_entry(change, dir, name)?;
+        lose_directory(change, &found, dir)
+    });
+    done.map_err(of_names)
+}
+
+/// A directory loses its name in `dir`; `ENOTEMPTY`.
+pub fn lose_directory(change: &mut Change<'_>, found: &Found, dir: u64) -> FsResult<()> {
+    let tree = change.tree;
+    change.stays_empty(found.ino)?;
+    change.rely_on(found)?;
+    change.txn.del(tree.nodes(), &keys::node(found.ino))?;
+    change.txn.delete_index(&tree.dir(found.ino))?;
+    if found.node.has_xattrs {
+        change.drop_xattrs(found.ino)?;
+    }
+    let above = change.dir_mut(dir)?;
+    above.links = above.links.saturating_sub(1);
+    Ok(())
+}

@@ -1,0 +1,115 @@
+//! Names of a tree's indices and objects, and keys of its records.
+
+use cenote::{IndexId, ObjectId};
+
+/// Above the number in the ids of everything that belongs to a tree.
+const TREE: u128 = u128::from_be_bytes(*b"cenotetree\0\0\0\0\0\0");
+/// Indices that are not a directory's.
+const SPECIAL: u128 = 1 << super::INO_BITS;
+
+const TAG_SUPER: u8 = 0;
+const TAG_NODE: u8 = 1;
+const TAG_ENTRY: u8 = 2;
+const TAG_TIMES: u8 = 3;
+const TAG_XATTR: u8 = 4;
+const TAG_ORPHAN: u8 = 5;
+
+/// The index of nodes: directories, files with several names or none, extended attributes.
+pub fn nodes_index() -> IndexId {
+    IndexId(TREE | SPECIAL)
+}
+/// The index that numbers are drawn from.
+pub fn numbers_index() -> IndexId {
+    IndexId(TREE | SPECIAL | 1)
+}
+/// The index of who may have what open.
+pub fn opens_index() -> IndexId {
+    IndexId(TREE | SPECIAL | 2)
+}
+/// The index of a directory's entries.
+pub fn dir_index(dir: u64) -> IndexId {
+    IndexId(TREE | u128::from(dir))
+}
+/// The object of a file's bytes.
+pub fn object(ino: u64) -> ObjectId {
+    ObjectId(TREE | u128::from(ino))
+}
+/// The number of the file whose bytes an object has, if it is a tree's.
+pub fn ino_of_object(id: ObjectId) -> Option<u64> {
+    (id.0 >> super::INO_BITS == TREE >> super::INO_BITS).then_some(id.0 as u64 & ((1 << super::INO_BITS) - 1))
+}
+
+fn ino(tag: u8, ino: u64) -> [u8; 6] {
+    let b = ino.to_be_bytes();
+    [tag, b[3], b[4], b[5], b[6], b[7]]
+}
+
+/// What a key of the index of nodes ends in.
+pub fn ino_in(key: &[u8]) -> Option<u64> {
+    let b = key.get(1..6)?;
+    Some(u64::from_be_bytes([0, 0, 0, b[0], b[1], b[2], b[3], b[4]]))
+}
+
+/// The superblock (index of nodes), and the counter (index of numbers).
+pub fn superblock() -> [u8; 1] {
+    [TAG_SUPER]
+}
+/// A node.
+pub fn node(number: u64) -> [u8; 6] {
+    ino(TAG_NODE, number)
+}
+/// Before all nodes.
+pub fn nodes() -> [u8; 1] {
+    [TAG_NODE]
+}
+/// A node without a name.
+pub fn orphan(number: u64) -> [u8; 6] {
+    ino(TAG_ORPHAN, number)
+}
+/// Before all nodes without a name.
+pub fn orphans() -> [u8; 1] {
+    [TAG_ORPHAN]
+}
+/// An extended attribute.
+pub fn xattr(number: u64, name: &[u8]) -> Vec<u8> {
+    [&ino(TAG_XATTR, number), name].concat()
+}
+/// Before all extended attributes of a node.
+pub fn xattrs(number: u64) -> [u8; 6] {
+    ino(TAG_XATTR, number)
+}
+/// The name in the key of an extended attribute.
+pub fn xattr_name(key: &[u8]) -> &[u8] {
+    key.get(6..).unwrap_or_default()
+}
+/// An entry, in its directory's index.
+pub fn entry(name: &[u8]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(name.len() + 1);
+    key.push(TAG_ENTRY);
+    key.extend_from_slice(name);
+    key
+}
+/// Before all entries.
+pub fn entries() -> [u8; 1] {
+    [TAG_ENTRY]
+}
+/// The name in the key of an entry.
+pub fn entry_name(key: &[u8]) -> &[u8] {
+    key.get(1..).unwrap_or_default()
+}
+/// Times of a directory, in its own index.
+pub fn times() -> [u8; 1] {
+    [TAG_TIMES]
+}
+/// Who may have files of a directory open (0: of any directory), in the index of opens.
+pub fn claims(dir: u64) -> [u8; 6] {
+    ino(TAG_NODE, dir)
+}
+/// Who may still have a file open that has no name, in the index of opens.
+pub fn holders(number: u64) -> [u8; 6] {
+    ino(TAG_ORPHAN, number)
+}
+/// Before all of these.
+pub fn all_holders() -> [u8; 1] {
+    [TAG_ORPHAN]
+}

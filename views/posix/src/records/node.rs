@@ -1,0 +1,151 @@
+//! A node: what there is to know of a file or directory, but for its size, which its object has.
+
+use crate::{Consistency, FsResult, Kind, Time};
+
+use super::{Reader, VERSION, Writer};
+
+/// What is known of a file or directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Node {
+    /// What it is.
+    pub kind: Kind,
+    /// Permissions: `0o7777` at most.
+    pub mode: u32,
+    /// Names that lead to it.
+    pub links: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number.
+    pub rdev: u64,
+    /// Last access.
+    pub accessed: Time,
+    /// Last change of its bytes; of a directory only until [`super::Times`] are there.
+    pub modified: Time,
+    /// Last change of anything.
+    pub changed: Time,
+    /// When it was made.
+    pub born: Time,
+    /// Of a directory.
+    pub consistency: Consistency,
+    /// Its object was made.
+    pub has_object: bool,
+    /// There are extended attributes.
+    pub has_xattrs: bool,
+    /// The directory that a directory is in; its own number if none.
+    pub parent: u64,
+    /// Of a symbolic link.
+    pub target: Vec<u8>,
+}
+
+const HAS_OBJECT: u8 = 1;
+const HAS_XATTRS: u8 = 2;
+/// The time is not the same as that of birth, and follows.
+const ACCESSED: u8 = 4;
+const MODIFIED: u8 = 8;
+const CHANGED: u8 = 16;
+
+/// The kind of that number.
+pub fn kind(number: u8) -> Option<Kind> {
+    use Kind as K;
+    [K::File, K::Directory, K::Symlink, K::Fifo, K::Socket, K::CharDevice, K::BlockDevice]
+        .into_iter()
+        .find(|kind| *kind as u8 == number)
+}
+
+/// The consistency of that number.
+pub fn consistency(number: u8) -> Option<Consistency> {
+    use Consistency as C;
+    [C::Strict, C::Commit, C::Laminated].into_iter().find(|one| *one as u8 == number)
+}
+
+impl Node {
+    /// A new one.
+    pub fn new(kind: Kind, mode: u32, (uid, gid): (u32, u32), now: Time) -> Self {
+        Self {
+            kind,
+            mode: mode & 0o7777,
+            links: if kind == Kind::Directory { 2 } else { 1 },
+            uid,
+            gid,
+            rdev: 0,
+            accessed: now,
+            modified: now,
+            changed: now,
+            born: now,
+            consistency: Consistency::Strict,
+            has_object: false,
+            has_xattrs: false,
+            parent: 0,
+            target: Vec::new(),
+        }
+    }
+    /// As a record of its own.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer(Vec::with_capacity(48));
+        self.write(&mut w);
+        w.0
+    }
+    pub(super) fn write(&self, w: &mut Writer) {
+        let flag = |is: bool, flag: u8| if is { flag } else { 0 };
+        w.u8(VERSION);
+        w.u8(self.kind as u8);
+        w.u8(flag(self.has_object, HAS_OBJECT)
+            | flag(self.has_xattrs, HAS_XATTRS)
+            | flag(self.accessed != self.born, ACCESSED)
+            | flag(self.modified != self.born, MODIFIED)
+            | flag(self.changed != self.born, CHANGED));
+        w.u16(self.mode as u16);
+        w.u32(self.links);
+        w.u32(self.uid);
+        w.u32(self.gid);
+        w.time(self.born);
+        for time in [self.accessed, self.modified, self.changed] {
+            if time != self.born {
+                w.time(time);
+            }
+        }
+        match self.kind {
+            Kind::Directory => {
+                w.u8(self.consistency as u8);
+                w.ino(self.parent);
+            }
+            Kind::Symlink => w.0.extend_from_slice(&self.target),
+            Kind::CharDevice | Kind::BlockDevice => w.u64(self.rdev),
+            Kind::File | Kind::Fifo | Kind::Socket => {}
+        }
+    }
+    /// From a record.
+    pub fn decode(record: &[u8]) -> FsResult<Self> {
+        let mut r = Reader::new("node of a file", record)?;
+        let kind = kind(r.u8()?).ok_or_else(|| r.corrupt("a kind that there is none of"))?;
+        let flags = r.u8()?;
+        let mode = u32::from(r.u16()?) & 0o7777;
+        let (links, uid, gid, born) = (r.u32()?, r.u32()?, r.u32()?, r.time()?);
+        let mut time = |flag: u8| if flags & flag == 0 { Ok(born) } else { r.time() };
+        let (accessed, modified, changed) = (time(ACCESSED)?, time(MODIFIED)?, time(CHANGED)?);
+        let mut node = Self {
+            links,
+            accessed,
+            modified,
+            changed,
+            has_object: flags & HAS_OBJECT != 0,
+            has_xattrs: flags & HAS_XATTRS != 0,
+            ..Self::new(kind, mode, (uid, gid), born)
+        };
+        match kind {
+            Kind::Directory => {
+                let number = r.u8()?;
+                node.consistency =
+                    consistency(number).ok_or_else(|| r.corrupt("a consistency that there is none of"))?;
+                node.parent = r.ino()?;
+            }
+            Kind::Symlink => node.target = r.rest().to_vec(),
+            Kind::CharDevice | Kind::BlockDevice => node.rdev = r.u64()?,
+            Kind::File | Kind::Fifo | Kind::Socket => {}
+        }
+        r.end()?;
+        Ok(node)
+    }
+}

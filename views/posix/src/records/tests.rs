@@ -1,0 +1,74 @@
+use super::*;
+use crate::{Consistency, Kind, Time};
+
+fn nodes() -> Vec<Node> {
+    let now = Time { s: 1_700_000_000, ns: 5 };
+    let mut all = Vec::new();
+    for kind in
+        [Kind::File, Kind::Directory, Kind::Symlink, Kind::Fifo, Kind::Socket, Kind::CharDevice, Kind::BlockDevice]
+    {
+        let mut node = Node::new(kind, 0o6754, (7, u32::MAX), now);
+        all.push(node.clone());
+        node.accessed = Time { s: -1, ns: 999_999_999 };
+        node.has_object = kind == Kind::File;
+        match kind {
+            Kind::Directory => (node.parent, node.consistency) = ((1 << INO_BITS) - 1, Consistency::Laminated),
+            Kind::Symlink => node.target = b"../a/\xff".to_vec(),
+            Kind::CharDevice | Kind::BlockDevice => node.rdev = u64::MAX,
+            _ => node.has_xattrs = true,
+        }
+        all.push(node.clone());
+        (node.modified, node.changed) = (Time { s: 3, ns: 0 }, Time { s: i64::MAX, ns: 1 });
+        all.push(node);
+    }
+    all
+}
+
+#[test]
+fn records_come_back_as_they_were() {
+    for node in nodes() {
+        assert_eq!(Node::decode(&node.encode()).unwrap(), node);
+        let entry = Entry { kind: node.kind, ino: 0xfe_dcba_9876, node: Some(node) };
+        assert_eq!(Entry::decode(&entry.encode()).unwrap(), entry);
+        let entry = Entry::to(entry.kind, entry.ino);
+        assert_eq!(Entry::decode(&entry.encode()).unwrap(), entry);
+    }
+    let times = Times { modified: Time { s: -5, ns: 6 }, changed: Time { s: 7, ns: 8 } };
+    assert_eq!(Times::decode(&times.encode()).unwrap(), times);
+}
+
+#[test]
+fn what_is_cut_short_or_of_another_version_is_an_error_and_no_panic() {
+    for node in nodes() {
+        let whole = Entry { kind: node.kind, ino: 9, node: Some(node.clone()) }.encode();
+        for len in 0..whole.len() {
+            // What is left may be whole: an entry without its node, a link with a shorter target.
+            let is_whole = len == 7 || (node.kind == Kind::Symlink && whole.len() - len <= node.target.len());
+            assert_eq!(Entry::decode(&whole[..len]).is_ok(), is_whole, "{node:?} {len}");
+        }
+        for at in 0..whole.len() {
+            for bit in 0..8 {
+                let mut bent = whole.clone();
+                bent[at] ^= 1 << bit;
+                if let Ok(entry) = Entry::decode(&bent) {
+                    assert!(Entry::decode(&entry.encode()).is_ok());
+                }
+            }
+        }
+        let mut newer = whole;
+        newer[0] = 2;
+        assert_eq!(Entry::decode(&newer).unwrap_err().errno, libc::EIO);
+    }
+}
+
+#[test]
+fn keys_lead_back() {
+    let ino = 0x12_3456_789a;
+    assert_eq!(keys::ino_in(&keys::node(ino)), Some(ino));
+    assert_eq!(keys::ino_of_object(keys::object(ino)), Some(ino));
+    assert_eq!(keys::ino_of_object(cenote::ObjectId(7)), None);
+    assert_eq!(keys::entry_name(&keys::entry(b"a")), b"a");
+    assert_eq!(keys::xattr_name(&keys::xattr(ino, b"user.a")), b"user.a");
+    assert_ne!(keys::dir_index(1), keys::nodes_index());
+    assert!(keys::node(255) < keys::node(256), "in the order of numbers");
+}

@@ -1,0 +1,33 @@
+//! What there is room for.
+
+use cenote::{ContainerInfo, DeviceInfo, Store};
+
+use crate::records::INO_BITS;
+use crate::{FsResult, Space};
+
+/// Of the whole store, or of a container with a quota.
+pub fn space(store: &Store, container: Option<&ContainerInfo>) -> FsResult<Space> {
+    let devices = store.devices()?;
+    let persistent: Vec<&DeviceInfo> = devices.iter().filter(|device| device.spec.kind.is_persistent()).collect();
+    let counted = if persistent.is_empty() { devices.iter().collect() } else { persistent };
+    let total: u64 = counted.iter().map(|device| device.spec.capacity_bytes).sum();
+    let used: u64 = counted.iter().map(|device| device.used_bytes).sum();
+    let mut space = Space { total_bytes: total, free_bytes: total.saturating_sub(used), files: 0, files_free: 0 };
+    match container {
+        Some(info) => {
+            if info.spec.quota_bytes != 0 {
+                let left = info.spec.quota_bytes.saturating_sub(info.stored_bytes);
+                space.free_bytes = space.free_bytes.min(left);
+                space.total_bytes = info.spec.quota_bytes;
+            }
+            // Directories have an index each; a file with bytes has an object, and one without nearly no use of this number.
+            space.files = info.objects + info.indices;
+        }
+        None => {
+            let stats = store.stats()?;
+            space.files = stats.objects + stats.indices;
+        }
+    }
+    space.files_free = (1u64 << INO_BITS).saturating_sub(space.files);
+    Ok(space)
+}

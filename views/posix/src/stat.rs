@@ -1,0 +1,138 @@
+//! From records to what `stat` tells, and back for what may be set.
+
+use cenote::ErrorKind;
+
+use crate::file::live::{FILE_BYTES_MAX, settled, truncated};
+use crate::records::{Node, Times, keys};
+use crate::rights::{self, WRITE};
+use crate::tree::{Found, Tree};
+use crate::{Attr, Caller, FsResult, Kind, SetAttr, SetTime, Time, fail};
+
+/// What a directory says its size is.
+const DIRECTORY_BYTES: u64 = 4096;
+/// Bytes of a block, as `stat` counts.
+const BLOCK: u64 = 512;
+
+/// What `stat` tells of what was found.
+pub fn attr(tree: &Tree, found: &Found) -> FsResult<Attr> {
+    let live = if found.node.kind == Kind::File { tree.live(found.ino) } else { None };
+    let node = live.map_or_else(|| found.node.clone(), |live| settled(&found.node, live.dirty()));
+    let (size_bytes, used) = match node.kind {
+        Kind::File if node.has_object => match tree.object(found.ino).stat() {
+            Ok(stat) => (stat.size, stat.mapped_bytes),
+            Err(error) if error.kind() == ErrorKind::NotFound => (0, 0), // it goes just now
+            Err(error) => return Err(error.into()),
+        },
+        Kind::Symlink => (node.target.len() as u64, 0),
+        Kind::Directory => (DIRECTORY_BYTES, DIRECTORY_BYTES),
+        _ => (0, 0),
+    };
+    let times = match node.kind {
+        Kind::Directory => tree.times(found)?,
+        _ => Times { modified: node.modified, changed: node.changed },
+    };
+    Ok(Attr {
+        ino: tree.whole(found.ino),
+        kind: node.kind,
+        mode: node.mode,
+        links: node.links,
+        uid: node.uid,
+        gid: node.gid,
+        rdev: node.rdev,
+        size_bytes,
+        blocks: used.div_ceil(BLOCK),
+        accessed: node.accessed,
+        modified: times.modified,
+        changed: times.changed,
+        born: node.born,
+        consistency: tree.consistency(found)?,
+    })
+}
+
+/// Changes what `set` says. `by_descriptor`: who opened it for writing may set the size.
+pub fn set_attr(tree: &Tree, caller: &Caller, ino: u64, set: &SetAttr, by_descriptor: bool) -> FsResult<()> {
+    if *set == SetAttr::default() {
+        return Ok(());
+    }
+    if set.size_bytes.is_some_and(|size| size > FILE_BYTES_MAX) {
+        return fail(libc::EFBIG);
+    }
+    tree.make(None, 0o755)?;
+    let live = tree.live(ino);
+    let dirty = live.as_ref().map(|live| live.take_dirty()).unwrap_or_default();
+    tree.change(|change| {
+        let found = tree.find(ino)?;
+        tree.check_changes(&found)?;
+        check(caller, &found.node, set, by_descriptor)?;
+        let is_dir = found.node.kind == Kind::Directory;
+        let mut node = match set.size_bytes {
+            Some(_) if is_dir => return fail(libc::EISDIR),
+            Some(_) if found.node.kind != Kind::File => return fail(libc::EINVAL),
+            Some(size) => truncated(change, &found, size)?,
+            None => settled(&found.node, dirty),
+        };
+        apply(&mut node, caller, set, change.now);
+        if is_dir {
+            if set.modified.is_some() {
+                let times = Times { modified: node.modified, changed: change.now };
+                change.txn.put(&tree.dir(ino), &keys::times(), &times.encode())?;
+            }
+            *change.dir_mut(ino)? = node;
+            return Ok(());
+        }
+        change.put_node(&found, &node)
+    })
+}
+
+fn check(caller: &Caller, node: &Node, set: &SetAttr, by_descriptor: bool) -> FsResult<()> {
+    if set.mode.is_some() && !caller.owns(node) {
+        return fail(libc::EPERM);
+    }
+    if let Some(uid) = set.uid
+        && !caller.is_above()
+        && (uid != node.uid || caller.uid != node.uid)
+    {
+        return fail(libc::EPERM);
+    }
+    if let Some(gid) = set.gid
+        && !caller.is_above()
+        && (caller.uid != node.uid || (gid != node.gid && !caller.is_in(gid)))
+    {
+        return fail(libc::EPERM);
+    }
+    if set.size_bytes.is_some() && !by_descriptor {
+        rights::need(caller, node, WRITE)?;
+    }
+    let times = [set.accessed, set.modified];
+    if times.iter().any(|time| matches!(time, Some(SetTime::To(_)))) && !caller.owns(node) {
+        return fail(libc::EPERM);
+    }
+    if times.contains(&Some(SetTime::Now)) && !caller.owns(node) {
+        rights::need(caller, node, WRITE)?;
+    }
+    Ok(())
+}
+
+fn apply(node: &mut Node, caller: &Caller, set: &SetAttr, now: Time) {
+    if set.size_bytes.is_some() && !caller.is_above() {
+        node.mode = rights::without_set_ids(node.kind, node.mode);
+    }
+    if set.uid.is_some() || set.gid.is_some() {
+        node.uid = set.uid.unwrap_or(node.uid);
+        node.gid = set.gid.unwrap_or(node.gid);
+        node.mode = rights::without_set_ids(node.kind, node.mode);
+    }
+    if let Some(mode) = set.mode {
+        node.mode = mode & 0o7777;
+        if node.kind != Kind::Directory && !caller.is_above() && !caller.is_in(node.gid) {
+            node.mode &= !rights::SETGID;
+        }
+    }
+    let time = |set: SetTime| match set {
+        SetTime::Now => now,
+        SetTime::To(time) => time,
+    };
+    node.accessed = set.accessed.map_or(node.accessed, time);
+    node.modified = set.modified.map_or(node.modified, time);
+    node.changed = now;
+}

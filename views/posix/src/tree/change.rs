@@ -1,0 +1,150 @@
+//! A change of a tree: one transaction, tried again when others changed what it relies on.
+
+use std::time::{Duration, Instant};
+
+use cenote::{ErrorKind, Transaction};
+
+use crate::records::{Entry, Node, Times, keys};
+use crate::{FsResult, Time};
+
+use super::{Found, Place, Tree};
+
+/// How long a change is tried again before it is given up as `EBUSY`.
+const TRIED_FOR: Duration = Duration::from_secs(30);
+
+/// A change in the making.
+pub struct Change<'a> {
+    /// Of this tree.
+    pub tree: &'a Tree,
+    /// Its transaction.
+    pub txn: Transaction,
+    /// The time that it happens at.
+    pub now: Time,
+    /// Directories whose nodes it changes, with what they were and what they become.
+    dirs: Vec<(Found, Node)>,
+    touched: Vec<u64>,
+}
+
+impl Tree {
+    /// Makes a change and commits it; `make` is called again when others came between.
+    pub fn change<T>(&self, mut make: impl FnMut(&mut Change<'_>) -> FsResult<T>) -> FsResult<T> {
+        let mut begun = None;
+        loop {
+            let txn = self.container.store().begin();
+            let now = self.common.clock.now();
+            let mut change = Change { tree: self, txn, now, dirs: Vec::new(), touched: Vec::new() };
+            let made = make(&mut change)?;
+            match change.commit() {
+                Ok(()) => return Ok(made),
+                Err(error) if error.kind() == Some(ErrorKind::Conflict) => {
+                    let begun = *begun.get_or_insert_with(Instant::now);
+                    if begun.elapsed() > TRIED_FOR {
+                        return Err(error);
+                    }
+                    std::thread::yield_now();
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Change<'_> {
+    fn commit(mut self) -> FsResult<()> {
+        for (found, node) in std::mem::take(&mut self.dirs) {
+            if found.node != node {
+                self.put_node(&found, &node)?;
+            }
+        }
+        if self.txn.is_empty() {
+            return Ok(()); // nothing to do, nothing relied on that was not true a moment ago
+        }
+        self.txn.commit()?;
+        Ok(())
+    }
+    /// A directory's node, to be changed.
+    pub fn dir_mut(&mut self, ino: u64) -> FsResult<&mut Node> {
+        let at = match self.dirs.iter().position(|(found, _)| found.ino == ino) {
+            Some(at) => at,
+            None => {
+                let found = self.tree.directory(ino)?;
+                let node = found.node.clone();
+                self.dirs.push((found, node));
+                self.dirs.len() - 1
+            }
+        };
+        Ok(&mut self.dirs[at].1)
+    }
+    /// The directory must be as it was found when this is committed.
+    pub fn rely_on(&mut self, found: &Found) -> FsResult<()> {
+        match &found.place {
+            Place::Entry { dir, name } => {
+                self.txn.expect(&self.tree.dir(*dir), &keys::entry(name), Some(&found.raw))?
+            }
+            Place::Own => self.txn.expect(self.tree.nodes(), &keys::node(found.ino), Some(&found.raw))?,
+            Place::Orphan => self.txn.expect(self.tree.nodes(), &keys::orphan(found.ino), Some(&found.raw))?,
+        }
+        Ok(())
+    }
+    /// Sets a node where it was found, if it is still as it was found.
+    pub fn put_node(&mut self, found: &Found, node: &Node) -> FsResult<()> {
+        self.rely_on(found)?;
+        match &found.place {
+            Place::Entry { dir, name } => {
+                let entry = Entry { kind: node.kind, ino: found.ino, node: Some(node.clone()) };
+                self.txn.put(&self.tree.dir(*dir), &keys::entry(name), &entry.encode())?;
+            }
+            Place::Own => self.txn.put(self.tree.nodes(), &keys::node(found.ino), &node.encode())?,
+            Place::Orphan => self.txn.put(self.tree.nodes(), &keys::orphan(found.ino), &node.encode())?,
+        }
+        Ok(())
+    }
+    /// Makes an entry; `EEXIST` at the commit if there is one of that name.
+    pub fn add(&mut self, dir: u64, name: &[u8], entry: &Entry) -> FsResult<()> {
+        self.txn.put_new(&self.tree.dir(dir), &keys::entry(name), &entry.encode())?;
+        self.touch(dir)
+    }
+    /// Sets an entry that was `raw`.
+    pub fn set(&mut self, dir: u64, name: &[u8], raw: &[u8], entry: &Entry) -> FsResult<()> {
+        self.set_quietly(dir, name, raw, entry)?;
+        self.touch(dir)
+    }
+    /// Sets how an entry is kept, which leads where it led.
+    pub fn set_quietly(&mut self, dir: u64, name: &[u8], raw: &[u8], entry: &Entry) -> FsResult<()> {
+        let index = self.tree.dir(dir);
+        self.txn.expect(&index, &keys::entry(name), Some(raw))?;
+        self.txn.put(&index, &keys::entry(name), &entry.encode())?;
+        Ok(())
+    }
+    /// Takes an entry away that was `raw`.
+    pub fn remove(&mut self, dir: u64, name: &[u8], raw: &[u8]) -> FsResult<()> {
+        let index = self.tree.dir(dir);
+        self.txn.expect(&index, &keys::entry(name), Some(raw))?;
+        self.txn.del(&index, &keys::entry(name))?;
+        self.touch(dir)
+    }
+    /// A directory's entries change now.
+    pub fn touch(&mut self, dir: u64) -> FsResult<()> {
+        if !self.touched.contains(&dir) {
+            self.touched.push(dir);
+            self.txn.put(&self.tree.dir(dir), &keys::times(), &Times::at(self.now).encode())?;
+        }
+        Ok(())
+    }
+    /// The directory `dir` has no entries when this is committed.
+    pub fn stays_empty(&mut self, dir: u64) -> FsResult<()> {
+        // Whoever makes an entry sets the times: they are read first.
+        let index = self.tree.dir(dir);
+        let times = index.get_one(&keys::times())?;
+        self.tree.check_empty(dir)?;
+        self.txn.expect(&index, &keys::times(), times.as_deref())?;
+        Ok(())
+    }
+    /// Takes all extended attributes of a number away.
+    pub fn drop_xattrs(&mut self, ino: u64) -> FsResult<()> {
+        for record in self.tree.nodes().iter(&keys::xattrs(ino)) {
+            self.txn.del(self.tree.nodes(), &record?.0)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,174 @@
+//! Finding nodes: by name, by number.
+
+use cenote::{ErrorKind, Index};
+
+use crate::records::{Entry, Node, ROOT, Times, keys};
+use crate::{Consistency, FsResult, Kind, fail};
+
+use super::Tree;
+
+/// Where a node's record is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// In the entry of its only name.
+    Entry {
+        /// The directory.
+        dir: u64,
+        /// The name.
+        name: Vec<u8>,
+    },
+    /// In the index of nodes.
+    Own,
+    /// In the index of nodes, without a name.
+    Orphan,
+}
+
+/// A node that was found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Its number in the tree.
+    pub ino: u64,
+    /// What is known of it.
+    pub node: Node,
+    /// Where.
+    pub place: Place,
+    /// The directory that it was seen in last; 0: none.
+    pub dir: u64,
+    /// The record as it was: what a change relies on.
+    pub raw: Vec<u8>,
+}
+
+/// An entry that was found, and its record.
+#[derive(Clone, Debug)]
+pub struct Slot {
+    /// The entry.
+    pub entry: Entry,
+    /// The record as it was.
+    pub raw: Vec<u8>,
+}
+
+impl Found {
+    /// An error if it is no directory.
+    pub fn directory(self) -> FsResult<Self> {
+        if self.node.kind == Kind::Directory { Ok(self) } else { fail(libc::ENOTDIR) }
+    }
+}
+
+/// The value of a key; none also if the index is not there.
+fn get(index: &Index, key: &[u8]) -> FsResult<Option<Vec<u8>>> {
+    match index.get_one(key) {
+        Ok(value) => Ok(value),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+impl Tree {
+    /// A directory by its number; `ENOTDIR` if it is something else, `ESTALE` if it is not there.
+    pub fn directory(&self, ino: u64) -> FsResult<Found> {
+        if let Some(raw) = get(self.nodes(), &keys::node(ino))? {
+            let found = Found { ino, node: Node::decode(&raw)?, place: Place::Own, dir: 0, raw };
+            return found.directory();
+        }
+        if ino == ROOT && !self.is_there()? {
+            let node = self.unmade_root(None, 0o755)?;
+            return Ok(Found { ino, node, place: Place::Own, dir: 0, raw: Vec::new() });
+        }
+        match self.places.get(ino) {
+            Some(_) => fail(libc::ENOTDIR),
+            None => fail(libc::ESTALE),
+        }
+    }
+    /// An entry of a directory.
+    pub fn slot(&self, dir: u64, name: &[u8]) -> FsResult<Option<Slot>> {
+        let Some(raw) = get(&self.dir(dir), &keys::entry(name))? else { return Ok(None) };
+        Ok(Some(Slot { entry: Entry::decode(&raw)?, raw }))
+    }
+    /// What a name leads to; `ENOENT`.
+    pub fn find_in(&self, dir: u64, name: &[u8]) -> FsResult<Found> {
+        for _ in 0..100 {
+            let Some(slot) = self.slot(dir, name)? else { return fail(libc::ENOENT) };
+            if let Some(found) = self.found_at(dir, name, slot)? {
+                return Ok(found);
+            }
+            // Its name or its node went between the two looks.
+        }
+        fail(libc::ESTALE)
+    }
+    /// What an entry leads to; none if its node is not there.
+    pub fn found_at(&self, dir: u64, name: &[u8], slot: Slot) -> FsResult<Option<Found>> {
+        let Slot { entry, raw } = slot;
+        if entry.kind != Kind::Directory {
+            self.places.set(entry.ino, dir, name);
+        }
+        if let Some(node) = entry.node {
+            return Ok(Some(Found {
+                ino: entry.ino,
+                node,
+                place: Place::Entry { dir, name: name.to_vec() },
+                dir,
+                raw,
+            }));
+        }
+        let Some(raw) = get(self.nodes(), &keys::node(entry.ino))? else { return Ok(None) };
+        Ok(Some(Found { ino: entry.ino, node: Node::decode(&raw)?, place: Place::Own, dir, raw }))
+    }
+    /// A node by its number; `ESTALE` if it is not there.
+    pub fn find(&self, ino: u64) -> FsResult<Found> {
+        let hint = self.places.get(ino);
+        if let Some((dir, name)) = &hint
+            && let Some(slot) = self.slot(*dir, name)?
+            && slot.entry.ino == ino
+            && let Some(found) = self.found_at(*dir, name, slot)?
+        {
+            return Ok(found);
+        }
+        let dir = hint.map_or(0, |(dir, _)| dir);
+        if let Some(raw) = get(self.nodes(), &keys::node(ino))? {
+            let node = Node::decode(&raw)?;
+            let dir = if node.kind == Kind::Directory { 0 } else { dir };
+            return Ok(Found { ino, node, place: Place::Own, dir, raw });
+        }
+        if let Some(raw) = get(self.nodes(), &keys::orphan(ino))? {
+            return Ok(Found { ino, node: Node::decode(&raw)?, place: Place::Orphan, dir: 0, raw });
+        }
+        if ino == ROOT { self.directory(ino) } else { fail(libc::ESTALE) }
+    }
+    /// This process saw a file there.
+    pub fn seen(&self, ino: u64, dir: u64, name: &[u8]) {
+        self.places.set(ino, dir, name);
+    }
+    /// Times of a directory.
+    pub fn times(&self, found: &Found) -> FsResult<Times> {
+        let own = Times { modified: found.node.modified, changed: found.node.changed };
+        let Some(raw) = get(&self.dir(found.ino), &keys::times())? else { return Ok(own) };
+        let times = Times::decode(&raw)?;
+        Ok(Times { changed: times.changed.max(own.changed), ..times })
+    }
+    /// The consistency that counts for what was found: a directory's own, else that of the directory it is in.
+    pub fn consistency(&self, found: &Found) -> FsResult<Consistency> {
+        if found.node.kind == Kind::Directory {
+            return Ok(found.node.consistency);
+        }
+        match found.dir {
+            0 => Ok(Consistency::Strict),
+            dir => Ok(self.directory(dir).map_or(Consistency::Strict, |dir| dir.node.consistency)),
+        }
+    }
+    /// `EROFS` if what was found must not be changed.
+    pub fn check_changes(&self, found: &Found) -> FsResult<()> {
+        if self.common.options.is_read_only || self.consistency(found)? == Consistency::Laminated {
+            return fail(libc::EROFS);
+        }
+        Ok(())
+    }
+    /// `ENOTEMPTY` if a directory has entries.
+    pub fn check_empty(&self, dir: u64) -> FsResult<()> {
+        match self.dir(dir).next_with_prefix(&keys::entries(), cenote::NextFrom::Start, 1) {
+            Ok(records) if records.is_empty() => Ok(()),
+            Ok(_) => fail(libc::ENOTEMPTY),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Making a tree in a container that has none.
+
+use std::sync::atomic::Ordering;
+
+use cenote::ErrorKind;
+
+use crate::records::{BACKSTAGE, Node, ROOT, VERSION, keys};
+use crate::{FsResult, Kind, fail};
+
+use super::{Tree, numbers};
+
+impl Tree {
+    /// The root of a tree that was not made yet.
+    pub fn unmade_root(&self, owner: Option<(u32, u32)>, mode: u32) -> FsResult<Node> {
+        let owner = match owner {
+            Some(owner) => owner,
+            None => (self.container.info()?.spec.owner_uid.unwrap_or(0), 0),
+        };
+        let mut node = Node::new(Kind::Directory, mode, owner, self.common.clock.now());
+        node.consistency = self.common.options.consistency;
+        node.parent = ROOT;
+        Ok(node)
+    }
+    /// True if its indices are there.
+    pub fn is_there(&self) -> FsResult<bool> {
+        if self.is_made.load(Ordering::Acquire) {
+            return Ok(true);
+        }
+        match self.nodes().get_one(&keys::superblock()) {
+            Ok(found) => {
+                self.is_made.store(found.is_some(), Ordering::Release);
+                Ok(found.is_some())
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.container.info()?; // or it is the container that is not there
+                Ok(false)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+    /// Makes it if it is not there.
+    pub fn make(&self, owner: Option<(u32, u32)>, mode: u32) -> FsResult<()> {
+        if self.is_there()? {
+            return Ok(());
+        }
+        if self.common.options.is_read_only {
+            return fail(libc::EROFS);
+        }
+        let root = self.unmade_root(owner, mode)?;
+        let store = self.container.store();
+        let mut txn = store.begin();
+        let nodes = txn.create_index(&self.container, Some(keys::nodes_index()))?;
+        let numbers = txn.create_index(&self.container, Some(keys::numbers_index()))?;
+        txn.create_index(&self.container, Some(keys::opens_index()))?;
+        txn.create_index(&self.container, Some(keys::dir_index(ROOT)))?;
+        txn.create_index(&self.container, Some(keys::dir_index(BACKSTAGE)))?;
+        txn.put(&nodes, &keys::superblock(), &[VERSION])?;
+        txn.put(&nodes, &keys::node(ROOT), &root.encode())?;
+        let backstage = Node { mode: 0o700, parent: BACKSTAGE, ..root };
+        txn.put(&nodes, &keys::node(BACKSTAGE), &backstage.encode())?;
+        txn.put(&numbers, &keys::superblock(), &numbers::first())?;
+        match txn.commit() {
+            Err(error) if error.kind() != ErrorKind::Exists => return Err(error.into()),
+            _ => {} // another was faster
+        }
+        self.is_made.store(true, Ordering::Release);
+        Ok(())
+    }
+    /// A number for something new.
+    pub fn draw(&self) -> FsResult<u64> {
+        self.numbers.draw()
+    }
+}

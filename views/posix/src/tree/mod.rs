@@ -1,0 +1,124 @@
+//! The tree of one container: its indices, what is found in them, and changes as transactions.
+//!
+//! Each directory has an index of its own, so that its version word tells of its entries alone: what a process knows of a
+//! directory holds, without asking, until somebody changes that very directory. What is looked up by number (directories,
+//! files with several names or none) is in the index of nodes.
+
+mod change;
+mod claims;
+mod find;
+mod made;
+mod numbers;
+mod places;
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Weak};
+
+use cenote::{Container, Index, Object};
+use parking_lot::Mutex;
+
+use crate::clock::Clock;
+use crate::file::Live;
+use crate::records::{INO_BITS, keys};
+use crate::{FsResult, Ino, Options, fail};
+
+pub use change::Change;
+pub use find::{Found, Place, Slot};
+use numbers::Numbers;
+use places::Places;
+
+/// Handles of directories that are kept, with what is known of their entries.
+const DIRS_MAX: usize = 4096;
+
+/// A hash map of numbers.
+pub type NumberMap<T> = HashMap<u64, T, foldhash::fast::RandomState>;
+
+/// What all trees of a file system share.
+#[derive(Debug)]
+pub struct Common {
+    /// How it was opened.
+    pub options: Options,
+    /// Where times come from.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// The tree of one container.
+#[derive(Debug)]
+pub struct Tree {
+    /// The container's number.
+    pub number: u64,
+    /// Where it is.
+    pub container: Container,
+    /// What all trees share.
+    pub common: Arc<Common>,
+    nodes: Index,
+    /// Who may have what open.
+    pub opens: Index,
+    dirs: Mutex<NumberMap<Index>>,
+    numbers: Numbers,
+    places: Places,
+    /// Its indices were seen.
+    is_made: AtomicBool,
+    /// What this process has open.
+    pub live: Mutex<NumberMap<Weak<Live>>>,
+}
+
+impl Tree {
+    /// The tree of `container`, which need not have been made yet.
+    pub fn new(container: Container, common: &Arc<Common>) -> FsResult<Arc<Self>> {
+        let number = container.id().0;
+        if number == 0 || number >> (64 - INO_BITS) != 0 {
+            return fail(libc::EOVERFLOW);
+        }
+        Ok(Arc::new(Self {
+            number,
+            nodes: container.index(keys::nodes_index()).remembering(),
+            opens: container.index(keys::opens_index()).remembering(),
+            dirs: Mutex::default(),
+            numbers: Numbers::new(&container),
+            places: Places::new(common.options.keeps_numbers),
+            is_made: AtomicBool::new(false),
+            live: Mutex::default(),
+            container,
+            common: common.clone(),
+        }))
+    }
+    /// A number of this tree, as programs see it.
+    pub fn whole(&self, ino: u64) -> Ino {
+        Ino(self.number << INO_BITS | ino)
+    }
+    /// The entries of a directory.
+    pub fn dir(&self, ino: u64) -> Index {
+        let mut dirs = self.dirs.lock();
+        if let Some(index) = dirs.get(&ino) {
+            return index.clone();
+        }
+        if dirs.len() >= DIRS_MAX {
+            let mut keep = false;
+            dirs.retain(|_, _| {
+                keep = !keep;
+                keep
+            });
+        }
+        let index = self.container.index(keys::dir_index(ino)).remembering();
+        dirs.insert(ino, index.clone());
+        index
+    }
+    /// The bytes of a file.
+    pub fn object(&self, ino: u64) -> Object {
+        self.container.object(keys::object(ino))
+    }
+    /// The index of nodes.
+    pub fn nodes(&self) -> &Index {
+        &self.nodes
+    }
+    /// What this process has open of that number.
+    pub fn live(&self, ino: u64) -> Option<Arc<Live>> {
+        self.live.lock().get(&ino).and_then(Weak::upgrade)
+    }
+    /// Nobody will ask for this number any more.
+    pub fn forget(&self, ino: u64) {
+        self.places.forget(ino);
+    }
+}

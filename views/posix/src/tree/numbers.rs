@@ -1,0 +1,85 @@
+//! Numbers of new files, which no two files of a tree ever share: a counter in an index of its own, from which a process
+//! takes some at a time (twice as many each time, so that short programs waste few and long ones ask seldom).
+
+use std::ops::Range;
+
+use cenote::{Container, ErrorKind, Index, fork_generation};
+use parking_lot::Mutex;
+
+use crate::records::{FIRST, INO_BITS, Reader, VERSION, Writer, keys};
+use crate::{FsError, FsResult};
+
+/// Numbers of the first draw, and of the largest.
+const DRAW: Range<u64> = 64..1 << 16;
+
+#[derive(Debug)]
+pub struct Numbers {
+    container: Container,
+    counter: Index,
+    drawn: Mutex<Drawn>,
+}
+
+#[derive(Debug, Default)]
+struct Drawn {
+    rest: Range<u64>,
+    /// How many were drawn last.
+    size: u64,
+    /// Fork generation that drew: a child must not use its parent's.
+    generation: u64,
+}
+
+/// The counter's first value.
+pub fn first() -> Vec<u8> {
+    encode(FIRST)
+}
+
+fn encode(next: u64) -> Vec<u8> {
+    let mut w = Writer::default();
+    w.u8(VERSION);
+    w.ino(next);
+    w.0
+}
+
+impl Numbers {
+    pub fn new(container: &Container) -> Self {
+        let counter = container.index(keys::numbers_index());
+        Self { container: container.clone(), counter, drawn: Mutex::default() }
+    }
+    /// A number that nothing else has or had.
+    pub fn draw(&self) -> FsResult<u64> {
+        let mut drawn = self.drawn.lock();
+        if drawn.generation != fork_generation() {
+            *drawn = Drawn { generation: fork_generation(), ..Drawn::default() };
+        }
+        if drawn.rest.is_empty() {
+            drawn.size = (drawn.size * 2).clamp(DRAW.start, DRAW.end);
+            drawn.rest = self.reserve(drawn.size)?;
+        }
+        let number = drawn.rest.start;
+        drawn.rest.start += 1;
+        Ok(number)
+    }
+    fn reserve(&self, size: u64) -> FsResult<Range<u64>> {
+        loop {
+            let key = keys::superblock();
+            let before = self.counter.get_one(&key)?;
+            let mut next = FIRST;
+            if let Some(before) = &before {
+                let mut r = Reader::new("counter of numbers", before)?;
+                next = r.ino()?;
+            }
+            if next + size >= 1 << INO_BITS {
+                let words = "2^40 files and directories were made in this container";
+                return Err(FsError::because(libc::ENOSPC, ErrorKind::LimitExceeded, "numbers of files", words));
+            }
+            let mut txn = self.container.store().begin();
+            txn.expect(&self.counter, &key, before.as_deref())?;
+            txn.put(&self.counter, &key, &encode(next + size))?;
+            match txn.commit() {
+                Ok(_) => return Ok(next..next + size),
+                Err(error) if error.kind() == ErrorKind::Conflict => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}

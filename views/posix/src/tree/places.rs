@@ -1,0 +1,81 @@
+//! Where this process saw files last: the name that leads to a number. A hint, checked at every use; a file that has
+//! several names, or was renamed, is found by its number, so a hint that is wrong is one that others made wrong.
+
+use std::mem;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::NumberMap;
+
+/// Hints of one generation. Two are kept.
+const GENERATION: usize = 1 << 18;
+
+/// A directory, and a name in it.
+pub type Hint = (u64, Arc<[u8]>);
+
+#[derive(Debug)]
+pub struct Places {
+    state: Mutex<State>,
+    /// Nothing is dropped but what is forgotten by name.
+    keeps_all: bool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    young: NumberMap<Hint>,
+    old: NumberMap<Hint>,
+}
+
+impl Places {
+    pub fn new(keeps_all: bool) -> Self {
+        Self { state: Mutex::default(), keeps_all }
+    }
+    /// Where it was seen last.
+    pub fn get(&self, ino: u64) -> Option<Hint> {
+        let mut state = self.state.lock();
+        if let Some(hint) = state.young.get(&ino) {
+            return Some(hint.clone());
+        }
+        let hint = state.old.remove(&ino)?;
+        state.young.insert(ino, hint.clone());
+        Some(hint)
+    }
+    /// It was seen there.
+    pub fn set(&self, ino: u64, dir: u64, name: &[u8]) {
+        let mut state = self.state.lock();
+        if state.young.get(&ino).is_some_and(|(d, n)| *d == dir && **n == *name) {
+            return;
+        }
+        if state.young.len() >= GENERATION && !self.keeps_all {
+            state.old = mem::take(&mut state.young);
+        }
+        state.young.insert(ino, (dir, name.into()));
+    }
+    /// Nobody will ask for it any more.
+    pub fn forget(&self, ino: u64) {
+        let mut state = self.state.lock();
+        state.young.remove(&ino);
+        state.old.remove(&ino);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_used_stays_and_the_rest_goes() {
+        let places = Places::new(false);
+        places.set(1, 7, b"a");
+        for ino in 2..3 * GENERATION as u64 {
+            places.set(ino, 7, b"b");
+            if ino % 1000 == 0 {
+                assert!(places.get(1).is_some());
+            }
+        }
+        assert!(places.get(2).is_none());
+        places.forget(1);
+        assert!(places.get(1).is_none());
+    }
+}

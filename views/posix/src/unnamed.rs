@@ -1,0 +1,121 @@
+//! Files without a name, and how they get one.
+
+use std::sync::Arc;
+
+use crate::file::{File, Live};
+use crate::names::{self, lose};
+use crate::records::{BACKSTAGE, Entry, Node, keys};
+use crate::rights::{self, SEARCH, WRITE};
+use crate::tree::{Change, Found, Place, Tree};
+use crate::{Caller, FsResult, Kind, OpenFlags, Over, fail};
+
+/// Makes a file that no name leads to.
+pub fn open(tree: &Arc<Tree>, caller: &Caller, dir: u64, flags: OpenFlags, mode: u32) -> FsResult<File> {
+    tree.make(None, 0o755)?;
+    let parent = tree.directory(dir)?;
+    rights::need(caller, &parent.node, WRITE | SEARCH)?;
+    tree.check_changes(&parent)?;
+    tree.claim(0)?;
+    let ino = tree.draw()?;
+    let found = tree.change(|change| {
+        let (mode, gid) = rights::of_new(caller, &parent.node, Kind::File, mode);
+        let mut node = Node::new(Kind::File, mode, (caller.uid, gid), change.now);
+        node.links = 0;
+        let raw = node.encode();
+        change.txn.put_new(tree.nodes(), &keys::orphan(ino), &raw)?;
+        tree.hold(change, ino)?;
+        Ok(Found { ino, node, place: Place::Orphan, dir: 0, raw })
+    })?;
+    Ok(File::new(Live::of(tree, &found), flags, caller))
+}
+
+/// Gives an unnamed file a name, with all that is to happen together with it.
+pub fn place(
+    tree: &Tree,
+    caller: &Caller,
+    live: &Live,
+    (dir, name): (u64, &[u8]),
+    xattrs: &[(&[u8], &[u8])],
+    over: Over,
+    keep: Option<(u64, &[u8])>,
+) -> FsResult<Found> {
+    names::check(name)?;
+    if names::is_dots(name) {
+        return fail(libc::EEXIST);
+    }
+    let dirty = live.take_dirty();
+    let done = tree.change(|change| {
+        let parent = tree.directory(dir)?;
+        rights::need(caller, &parent.node, WRITE | SEARCH)?;
+        tree.check_changes(&parent)?;
+        let found = live.find()?;
+        if found.place != Place::Orphan {
+            return fail(libc::EINVAL); // it has a name already
+        }
+        let before = make_room(change, caller, &parent, name, over, keep)?;
+        let mut node = crate::file::live::settled(&found.node, dirty);
+        node.links = 1;
+        node.changed = change.now;
+        for (key, value) in xattrs {
+            change.txn.put(tree.nodes(), &keys::xattr(found.ino, key), value)?;
+            node.has_xattrs = true;
+        }
+        change.rely_on(&found)?;
+        change.txn.del(tree.nodes(), &keys::orphan(found.ino))?;
+        tree.hold_no_more(change, found.ino)?;
+        let entry = Entry { kind: Kind::File, ino: found.ino, node: Some(node.clone()) };
+        match before {
+            Some(raw) => change.set(dir, name, &raw, &entry)?,
+            None => change.add(dir, name, &entry)?,
+        }
+        let place = Place::Entry { dir, name: name.to_vec() };
+        Ok(Found { ino: found.ino, node, place, dir, raw: entry.encode() })
+    });
+    let found = done.map_err(names::of_names)?;
+    tree.seen(found.ino, dir, name);
+    Ok(found)
+}
+
+/// What has the name already goes, or gets the name `keep`. Returns its entry.
+fn make_room(
+    change: &mut Change<'_>,
+    caller: &Caller,
+    parent: &Found,
+    name: &[u8],
+    over: Over,
+    keep: Option<(u64, &[u8])>,
+) -> FsResult<Option<Vec<u8>>> {
+    let tree = change.tree;
+    let Some(slot) = tree.slot(parent.ino, name)? else {
+        return match over {
+            Over::This(_) => fail(libc::EBUSY),
+            Over::Any | Over::Nothing => Ok(None),
+        };
+    };
+    let Some(there) = tree.found_at(parent.ino, name, slot.clone())? else { return fail(libc::EBUSY) };
+    match over {
+        Over::Nothing => return fail(libc::EEXIST),
+        Over::This(ino) if ino != tree.whole(there.ino) => return fail(libc::EBUSY),
+        Over::This(_) | Over::Any => {}
+    }
+    if there.node.kind == Kind::Directory {
+        return fail(libc::EISDIR);
+    }
+    rights::need_unstuck(caller, &parent.node, &there.node)?;
+    match keep {
+        None => drop(lose(change, &there)?),
+        Some((dir, name)) => {
+            names::check(name)?;
+            let node = Node { changed: change.now, ..there.node.clone() };
+            names::set_apart(change, &there, &node)?;
+            change.add(dir, name, &Entry::to(node.kind, there.ino))?;
+        }
+    }
+    Ok(Some(slot.raw))
+}
+
+/// The directory beside a tree's root.
+pub fn backstage(tree: &Tree) -> FsResult<u64> {
+    tree.make(None, 0o755)?;
+    Ok(BACKSTAGE)
+}

@@ -1,0 +1,99 @@
+//! Directories and files as programs see them, in one process and in several, with processes that die.
+//!
+//! This program plays all the parts: run with `serve DIR` it is a daemon, with `child ROLE …` another client, and
+//! otherwise the tests, one after the other. `CENOTE_SEED` replays a run, a name as argument runs the tests that have it.
+
+mod basics;
+mod place;
+
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use cenote_server::daemon::{self, DaemonOptions};
+
+/// Set in the process that runs the tests, and inherited by all that it starts.
+const BASE_VARIABLE: &str = "CENOTE_TEST_BASE";
+
+type Test = (&'static str, fn());
+
+const TESTS: &[Test] = &[
+    ("names_and_bytes", basics::names_and_bytes),
+    ("errors_have_the_numbers_of_posix", basics::errors),
+    ("the_top_is_the_directory_of_containers", basics::top),
+    ("unlinked_while_open", basics::unlinked_while_open),
+    ("cursors_are_stable", basics::cursors),
+    ("unnamed_files_are_placed", basics::unnamed),
+    ("times_are_those_of_the_clock", basics::times),
+    ("attributes", basics::xattrs),
+    ("ranges", basics::ranges),
+];
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.first().map(String::as_str) {
+        Some("serve") => serve(&args[1..]),
+        _ if std::env::var_os(BASE_VARIABLE).is_some() => run_tests(&args),
+        _ => with_a_place(&args),
+    }
+}
+
+fn serve(args: &[String]) -> ExitCode {
+    let mut options = DaemonOptions::default();
+    let mut rest = args[1..].iter();
+    while let Some(arg) = rest.next() {
+        match arg.as_str() {
+            "--background" => options.background = true,
+            "--create" => options.create = true,
+            _ => options.idle_exit = rest.next().and_then(|text| text.parse().ok()).map(Duration::from_secs),
+        }
+    }
+    match daemon::run(args[0].as_ref(), &options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("daemon: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs this program again with directories of its own, and clears up after it.
+fn with_a_place(args: &[String]) -> ExitCode {
+    if args.iter().any(|arg| arg == "--list") {
+        for (name, _) in TESTS {
+            println!("{name}: test");
+        }
+        return ExitCode::SUCCESS;
+    }
+    let me = std::env::current_exe().unwrap();
+    let base = std::env::temp_dir().join(format!("cenote-files-{}", std::process::id()));
+    let shm = std::path::Path::new("/dev/shm").join(base.file_name().unwrap());
+    std::fs::create_dir_all(&base).unwrap();
+    std::fs::create_dir_all(&shm).unwrap();
+    let status = Command::new(&me)
+        .args(args)
+        .env(BASE_VARIABLE, &base)
+        .env("CENOTE_SHM_DIR", &shm)
+        .env("CENOTE_BIN", &me)
+        .env("CENOTE_IDLE_EXIT", "2")
+        .status()
+        .unwrap();
+    let _ = std::fs::remove_dir_all(&base);
+    let _ = std::fs::remove_dir_all(&shm);
+    if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn run_tests(args: &[String]) -> ExitCode {
+    let wanted: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
+    let mut failed = 0;
+    for (name, test) in TESTS {
+        if !wanted.is_empty() && !wanted.iter().any(|part| name.contains(part.as_str())) {
+            continue;
+        }
+        let begin = Instant::now();
+        let outcome = std::panic::catch_unwind(test);
+        failed += usize::from(outcome.is_err());
+        let word = if outcome.is_ok() { "ok" } else { "FAILED" };
+        println!("test {name} ... {word} ({:.1} s)", begin.elapsed().as_secs_f64());
+    }
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
