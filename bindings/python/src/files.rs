@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use cenote_posix::{
-    Attr, Caller, Consistency, FileSystem, Follow, FsError, Ino, Kind, Make, OpenFlags, Options, Over, Rename, SetAttr, SetTime,
-    SetXattr, Time,
+    Attr, Caller, Consistency, FileSystem, Follow, FsError, Ino, Kind, Make, OpenFlags, Options, Over, Rename, SetAttr,
+    SetTime, SetXattr, Time,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};

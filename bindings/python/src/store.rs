@@ -133,7 +133,8 @@ impl Store {
     /// The directories and files of this store, by path: `/container/directory/file`.
     #[getter]
     fn files(&self, py: Python<'_>) -> PyResult<Py<Files>> {
-        let files = self.1.get_or_try_init(py, || Py::new(py, Files::new(py, self, cenote_posix::Options::default())?))?;
+        let files =
+            self.1.get_or_try_init(py, || Py::new(py, Files::new(py, self, cenote_posix::Options::default())?))?;
         Ok(files.clone_ref(py))
     }
     /// Directories and files with other settings than `files` has. container: the paths are those below this container's root,

@@ -19,12 +19,26 @@ use crate::{attrs, doc, invalid, refused};
 
 /// HDF5's number for UTF-8 names.
 const UTF8: u8 = 1;
-/// Attributes of one object that HDF5 keeps in one record at most, in bytes.
+/// Times that others may be faster at making the same things.
+const RACES_MAX: usize = 100;
+const OTHER_KIND: &str = "an HDF5 object of the other kind has that name";
+/// Names of dimensions, as `H5DSset_label` keeps them.
 const DIMENSION_LABELS: &[u8] = b"DIMENSION_LABELS";
 
 /// Makes what the document describes of the node at `path`; makes the node, and groups above it, if they are not there.
 pub fn apply(core: &Arc<Core>, path: &[&str], doc: &Doc) -> Result<()> {
     core.need_writable("writing Zarr metadata")?;
+    for _ in 0..RACES_MAX {
+        match apply_once(core, path, doc) {
+            // Somebody else made it, or a group above it, meanwhile: now it is there.
+            Err(error) if error.kind() == ErrorKind::Exists && error.cause() != OTHER_KIND => {}
+            done => return done,
+        }
+    }
+    apply_once(core, path, doc)
+}
+
+fn apply_once(core: &Arc<Core>, path: &[&str], doc: &Doc) -> Result<()> {
     match (walk(core, path)?, doc) {
         (At::Group(oid), Doc::Group(attributes)) => {
             attributes.as_ref().map_or(Ok(()), |attributes| set_attributes(core, oid, attributes, None))
@@ -33,7 +47,7 @@ pub fn apply(core: &Arc<Core>, path: &[&str], doc: &Doc) -> Result<()> {
         (At::Nothing(group, rest), doc) => create(core, group, rest, doc),
         (At::Group(_) | At::Dataset(_, []), _) => {
             Err(Error::new(ErrorKind::Exists, format!("`{}` in file {}", path.join("/"), core.path))
-                .because("an HDF5 object of the other kind has that name")
+                .because(OTHER_KIND)
                 .try_next("delete it first, or use another name"))
         }
         (At::Dataset(..), _) => {
