@@ -16,6 +16,7 @@ mod records;
 mod session;
 mod snapshot;
 mod staged;
+mod stitched;
 mod store;
 mod sync;
 mod transaction;
