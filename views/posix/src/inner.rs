@@ -8,10 +8,11 @@ use cenote::{Container, Store};
 use parking_lot::Mutex;
 
 use crate::clock::Clock;
+use crate::keeper::Keeper;
 use crate::names::{self};
 use crate::records::{INO_BITS, ROOT};
 use crate::rights::{self, SEARCH};
-use crate::tree::{Common, Found, NumberMap, Tree};
+use crate::tree::{Common, Found, NumberMap, Tree, Who};
 use crate::{Attr, Caller, FsError, FsResult, Ino, Kind, Options, Time, fail, stat, top};
 
 /// See [`crate::FileSystem`].
@@ -26,6 +27,7 @@ pub struct Inner {
     trees: Mutex<NumberMap<Arc<Tree>>>,
     /// The only tree, if the top is its root.
     single: Option<Arc<Tree>>,
+    pub keeper: Keeper,
 }
 
 /// What a name leads to.
@@ -63,7 +65,7 @@ impl Where {
 impl Inner {
     pub fn new(store: &Store, options: Options, clock: Arc<dyn Clock>) -> FsResult<Self> {
         let begun = clock.now();
-        let common = Arc::new(Common { options, clock });
+        let common = Arc::new(Common { options, clock, who: Who::new() });
         let mut inner = Self {
             store: store.clone(),
             common: common.clone(),
@@ -71,6 +73,7 @@ impl Inner {
             labels: Mutex::default(),
             trees: Mutex::default(),
             single: None,
+            keeper: Keeper::default(),
         };
         if let Some(label) = &common.options.container {
             let options = &common.options;
@@ -96,6 +99,10 @@ impl Inner {
     /// The tree of that number, if it was met.
     pub fn known_tree(&self, number: u64) -> Option<Arc<Tree>> {
         self.trees.lock().get(&number).cloned()
+    }
+    /// All trees that were met.
+    pub fn known_trees(&self) -> Vec<Arc<Tree>> {
+        self.trees.lock().values().cloned().collect()
     }
     /// The tree in a container.
     pub fn tree_in(&self, container: Container) -> FsResult<Arc<Tree>> {

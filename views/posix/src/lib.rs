@@ -5,11 +5,13 @@
 
 mod attr;
 mod caller;
+mod check;
 mod clock;
 mod dir;
 mod error;
 mod file;
 mod inner;
+mod keeper;
 mod names;
 mod records;
 mod resolve;

@@ -8,8 +8,8 @@ use crate::clock::{Clock, SystemClock};
 use crate::inner::Inner;
 use crate::rights::{self, READ, WRITE};
 use crate::{
-    Attr, Caller, Consistency, DirCursor, File, FsResult, Ino, Kind, OpenFlags, SetAttr, dir, fail, names, resolve,
-    space, stat, top, unnamed, xattr,
+    Attr, Caller, Consistency, DirCursor, File, FsResult, Ino, Kind, OpenFlags, SetAttr, check, dir, fail, names,
+    resolve, space, stat, top, unnamed, xattr,
 };
 
 /// How a file system is opened.
@@ -189,6 +189,7 @@ impl FileSystem {
             self.0.check_writable()?;
         }
         let (tree, number) = self.0.in_tree(ino, libc::EISDIR)?;
+        self.0.keeper.start(&self.0);
         names::open(&tree, caller, number, flags)
     }
     /// Opens the file `name` in `parent`, and makes it first, with `mode`, if `flags` say so and it is not there. True: it was made.
@@ -213,6 +214,7 @@ impl FileSystem {
                 Err(error) => Err(error),
             };
         };
+        self.0.keeper.start(&self.0);
         let flags = OpenFlags { create: flags.create && !self.0.common.options.is_read_only, ..flags };
         let (file, found, is_made) = names::open_at(&tree, caller, dir, name, flags, mode)?;
         // A file that was emptied is not what was found.
@@ -223,6 +225,7 @@ impl FileSystem {
     pub fn open_unnamed(&self, caller: &Caller, dir: Ino, flags: OpenFlags, mode: u32) -> FsResult<File> {
         self.0.check_writable()?;
         let (tree, number) = self.0.in_tree(dir, libc::EOPNOTSUPP)?;
+        self.0.keeper.start(&self.0);
         unnamed::open(&tree, caller, number, flags, mode)
     }
     /// Gives an unnamed file a name and extended attributes, in one transaction with what becomes of a file that has that name: it goes, or gets the
@@ -338,6 +341,16 @@ impl FileSystem {
             None => self.0.store.flush()?,
         }
         Ok(())
+    }
+    /// What is wrong with the records of the tree that `ino` is in, which nobody changes meanwhile; empty if they agree.
+    pub fn check(&self, ino: Ino) -> FsResult<Vec<String>> {
+        let (tree, _) = self.0.in_tree(ino, libc::EINVAL)?;
+        check::check(&tree)
+    }
+    /// Files of the tree that `ino` is in that have no name and are kept because somebody may have them open.
+    pub fn orphans(&self, ino: Ino) -> FsResult<usize> {
+        let (tree, _) = self.0.in_tree(ino, libc::EINVAL)?;
+        tree.orphans()
     }
     /// What `statfs` tells.
     pub fn space(&self, ino: Ino) -> FsResult<Space> {

@@ -23,10 +23,12 @@ pub fn open(tree: &Arc<Tree>, caller: &Caller, dir: u64, flags: OpenFlags, mode:
         node.links = 0;
         let raw = node.encode();
         change.txn.put_new(tree.nodes(), &keys::orphan(ino), &raw)?;
-        tree.hold(change, ino)?;
+        tree.hold(change, ino, &[tree.common.who.me()])?;
         Ok(Found { ino, node, place: Place::Orphan, dir: 0, raw })
     })?;
-    Ok(File::new(Live::of(tree, &found), flags, caller))
+    let live = Live::of(tree, &found);
+    live.note_orphaned();
+    Ok(File::new(live, flags, caller))
 }
 
 /// Gives an unnamed file a name, with all that is to happen together with it.

@@ -1,13 +1,13 @@
 //! What a process has open of one file, whatever the number of descriptors: its object, and times not yet sent.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cenote::{ErrorKind, Object, fork_generation};
 use parking_lot::Mutex;
 
 use crate::records::Node;
-use crate::tree::{Change, Found, Place, Tree};
+use crate::tree::{Change, Found, Tree};
 use crate::{FsError, FsResult, Time, fail, rights};
 
 /// Files end below this offset: that of `off_t`.
@@ -25,8 +25,10 @@ pub struct Live {
     dirty: Mutex<Dirty>,
     /// Appends of this process come one after the other, so that they need not try again for each other.
     appending: Mutex<()>,
-    /// Fork generation of the process that opened it.
-    generation: u64,
+    /// It has no name any more, as far as this process knows.
+    is_orphaned: AtomicBool,
+    /// Fork generation of the process that has it open.
+    generation: AtomicU64,
 }
 
 /// What the records do not know yet.
@@ -54,7 +56,8 @@ impl Live {
             set_ids: AtomicBool::new(false),
             dirty: Mutex::default(),
             appending: Mutex::default(),
-            generation: fork_generation(),
+            is_orphaned: AtomicBool::new(false),
+            generation: AtomicU64::new(fork_generation()),
         });
         live.learn(&found.node);
         all.insert(found.ino, Arc::downgrade(&live));
@@ -66,8 +69,23 @@ impl Live {
         }
         self.set_ids.store(rights::without_set_ids(node.kind, node.mode) != node.mode, Ordering::Relaxed);
     }
+    /// It has no name any more.
+    pub fn note_orphaned(&self) {
+        self.is_orphaned.store(true, Ordering::Release);
+    }
+    /// In a forked child it was the parent that opened it.
+    #[inline]
+    fn check_fork(&self) -> FsResult<()> {
+        if self.generation.load(Ordering::Relaxed) == fork_generation() { Ok(()) } else { self.inherit() }
+    }
+    #[cold]
+    fn inherit(&self) -> FsResult<()> {
+        self.generation.store(fork_generation(), Ordering::Relaxed);
+        self.tree.inherit()
+    }
     /// The bytes, if there are any.
     pub fn object(&self) -> FsResult<Option<&Object>> {
+        self.check_fork()?;
         if !self.has_object.load(Ordering::Acquire) && !self.find()?.node.has_object {
             return Ok(None);
         }
@@ -223,10 +241,6 @@ impl Live {
             Ok(()) => Ok(()),
         }
     }
-    /// True if it has no name any more.
-    pub fn is_orphan(&self) -> FsResult<bool> {
-        Ok(self.find()?.place == Place::Orphan)
-    }
 }
 
 impl Drop for Live {
@@ -238,10 +252,12 @@ impl Drop for Live {
                 all.remove(&self.ino);
             }
         }
-        if self.generation == fork_generation() {
+        if self.generation.load(Ordering::Relaxed) == fork_generation() {
             // Who wants to know what goes wrong here has called `close`.
             let _ = self.settle();
-            let _ = self.tree.let_go(self.ino);
+            if self.is_orphaned.load(Ordering::Acquire) {
+                let _ = self.tree.let_go(self.ino);
+            }
         }
     }
 }

@@ -32,7 +32,11 @@ pub fn link(tree: &Tree, caller: &Caller, ino: u64, dir: u64, name: &[u8]) -> Fs
         change.add(dir, name, &Entry::to(node.kind, ino))?;
         Ok(Found { ino, node, place: Place::Own, dir, raw })
     });
-    done.map_err(of_names)
+    match done {
+        // That the name is taken goes before all that is wrong with the file.
+        Err(_) if tree.slot(dir, name)?.is_some() => fail(libc::EEXIST),
+        other => other.map_err(of_names),
+    }
 }
 
 /// Makes the node of a file a record of its own, so that it is found by its number whatever its name. Its entry is the

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::file::{File, Live};
 use crate::rights::{self, READ, SEARCH, WRITE};
-use crate::tree::{Found, Tree};
+use crate::tree::{Found, Place, Tree};
 use crate::{Caller, FsResult, Kind, Make, OpenFlags, fail};
 
 use super::make::make;
@@ -12,11 +12,39 @@ use super::make::make;
 /// Opens a file by its number.
 pub fn open(tree: &Arc<Tree>, caller: &Caller, ino: u64, flags: OpenFlags) -> FsResult<File> {
     tree.claim_of(ino)?;
-    let found = tree.find(ino)?;
-    open_found(tree, caller, &found, flags)
+    let (live, _) = enter(tree, caller, flags, || tree.find(ino))?;
+    opened(live, caller, flags)
 }
 
-fn open_found(tree: &Arc<Tree>, caller: &Caller, found: &Found, flags: OpenFlags) -> FsResult<File> {
+/// Registers what `find` finds as open, so that no other thread, nor process, takes it away from here on.
+fn enter(
+    tree: &Arc<Tree>,
+    caller: &Caller,
+    flags: OpenFlags,
+    find: impl Fn() -> FsResult<Found>,
+) -> FsResult<(Arc<Live>, Found)> {
+    loop {
+        let first = find()?;
+        check(tree, caller, &first, flags)?;
+        if !matches!(first.place, Place::Entry { .. }) {
+            tree.claim(0)?;
+        }
+        let gate = tree.gates.of(&first.place).read();
+        let found = find()?;
+        if found.ino == first.ino && found.place == first.place {
+            let live = Live::of(tree, &found);
+            drop(gate);
+            if found.place == Place::Orphan {
+                live.note_orphaned();
+                tree.hold_too(&found)?;
+            }
+            return Ok((live, found));
+        }
+    }
+}
+
+/// An error unless `caller` may open what was found so.
+fn check(tree: &Tree, caller: &Caller, found: &Found, flags: OpenFlags) -> FsResult<()> {
     match found.node.kind {
         Kind::File => {}
         Kind::Directory => return fail(libc::EISDIR),
@@ -26,10 +54,11 @@ fn open_found(tree: &Arc<Tree>, caller: &Caller, found: &Found, flags: OpenFlags
     let changes = flags.write || flags.truncate;
     let mask = if flags.read { READ } else { 0 } | if changes { WRITE } else { 0 };
     rights::need(caller, &found.node, mask)?;
-    if changes {
-        tree.check_changes(found)?;
-    }
-    let file = File::new(Live::of(tree, found), flags, caller);
+    if changes { tree.check_changes(found) } else { Ok(()) }
+}
+
+fn opened(live: Arc<Live>, caller: &Caller, flags: OpenFlags) -> FsResult<File> {
+    let file = File::new(live, flags, caller);
     if flags.truncate {
         file.truncate(0)?;
     }
@@ -49,27 +78,26 @@ pub fn open_at(
     if super::is_dots(name) {
         return fail(libc::EISDIR);
     }
+    if flags.create {
+        tree.make(None, 0o755)?;
+    }
     tree.claim(dir)?;
     loop {
         if !(flags.create && flags.exclusive) {
             rights::need(caller, &tree.directory(dir)?.node, SEARCH)?;
-            match tree.find_in(dir, name) {
-                Ok(found) => {
-                    if found.node.links > 1 || found.place == crate::tree::Place::Own {
-                        tree.claim(0)?;
-                    }
-                    let file = open_found(tree, caller, &found, flags)?;
-                    return Ok((file, found, false));
-                }
+            match enter(tree, caller, flags, || tree.find_in(dir, name)) {
+                Ok((live, found)) => return Ok((opened(live, caller, flags)?, found, false)),
                 Err(error) if error.errno == libc::ENOENT && flags.create => {}
                 Err(error) => return Err(error),
             }
         }
         let what = Make { kind: Kind::File, mode, rdev: 0, target: Vec::new() };
+        let gate = tree.gates.of_dir(dir).read();
         match make(tree, caller, dir, name, &what) {
             Ok(found) => {
-                let file = File::new(Live::of(tree, &found), flags, caller);
-                return Ok((file, found, true));
+                let live = Live::of(tree, &found);
+                drop(gate);
+                return Ok((File::new(live, flags, caller), found, true));
             }
             Err(error) if error.errno == libc::EEXIST && !flags.exclusive => {} // another was faster
             Err(error) => return Err(error),

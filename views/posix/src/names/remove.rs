@@ -66,7 +66,10 @@ pub fn lose(change: &mut Change<'_>, found: &Found) -> FsResult<Loss> {
         }
         change.txn.del(tree.nodes(), &keys::node(found.ino))?;
     }
-    if tree.may_be_open(change, found)? {
+    change.close_gate(&found.place);
+    let holders = tree.holders(change, found)?;
+    if !holders.is_empty() {
+        tree.hold(change, found.ino, &holders)?;
         change.txn.put(tree.nodes(), &keys::orphan(found.ino), &node.encode())?;
         return Ok(Loss::Orphaned);
     }
@@ -110,6 +113,9 @@ pub fn lose_directory(change: &mut Change<'_>, found: &Found, dir: u64) -> FsRes
     change.txn.delete_index(&tree.dir(found.ino))?;
     if found.node.has_xattrs {
         change.drop_xattrs(found.ino)?;
+    }
+    if tree.opens.get_one(&keys::claims(found.ino))?.is_some() {
+        change.txn.del(&tree.opens, &keys::claims(found.ino))?;
     }
     let above = change.dir_mut(dir)?;
     above.links = above.links.saturating_sub(1);

@@ -104,12 +104,16 @@ impl<'a> Reader<'a> {
             Err(self.corrupt("a time with more than a second of nanoseconds"))
         }
     }
+    /// True if nothing is left.
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
     /// All that is left.
     pub fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
     }
     /// An error if something is left.
     pub fn end(&self) -> FsResult<()> {
-        if self.rest.is_empty() { Ok(()) } else { Err(self.corrupt("the record is longer than it should be")) }
+        if self.is_empty() { Ok(()) } else { Err(self.corrupt("the record is longer than it should be")) }
     }
 }

@@ -39,6 +39,11 @@ pub fn ino_of_object(id: ObjectId) -> Option<u64> {
     (id.0 >> super::INO_BITS == TREE >> super::INO_BITS).then_some(id.0 as u64 & ((1 << super::INO_BITS) - 1))
 }
 
+/// The directory whose entries an index has.
+pub fn dir_of_index(id: IndexId) -> Option<u64> {
+    ino_of_object(ObjectId(id.0))
+}
+
 fn ino(tag: u8, ino: u64) -> [u8; 6] {
     let b = ino.to_be_bytes();
     [tag, b[3], b[4], b[5], b[6], b[7]]
@@ -57,10 +62,6 @@ pub fn superblock() -> [u8; 1] {
 /// A node.
 pub fn node(number: u64) -> [u8; 6] {
     ino(TAG_NODE, number)
-}
-/// Before all nodes.
-pub fn nodes() -> [u8; 1] {
-    [TAG_NODE]
 }
 /// A node without a name.
 pub fn orphan(number: u64) -> [u8; 6] {

@@ -2,12 +2,14 @@
 //! writes them, nor what they are for.
 
 mod bytes;
+pub mod claimant;
 mod entry;
 pub mod keys;
 mod node;
 mod times;
 
 pub use bytes::{Reader, Writer};
+pub use claimant::Claimant;
 pub use entry::Entry;
 pub use node::Node;
 pub use times::Times;

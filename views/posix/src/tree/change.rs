@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use cenote::{ErrorKind, Transaction};
+use parking_lot::RwLockWriteGuard;
 
 use crate::records::{Entry, Node, Times, keys};
 use crate::{FsResult, Time};
@@ -23,6 +24,8 @@ pub struct Change<'a> {
     /// Directories whose nodes it changes, with what they were and what they become.
     dirs: Vec<(Found, Node)>,
     touched: Vec<u64>,
+    /// Held until the end, so that no thread opens what loses its last name.
+    gate: Option<RwLockWriteGuard<'a, ()>>,
 }
 
 impl Tree {
@@ -32,7 +35,7 @@ impl Tree {
         loop {
             let txn = self.container.store().begin();
             let now = self.common.clock.now();
-            let mut change = Change { tree: self, txn, now, dirs: Vec::new(), touched: Vec::new() };
+            let mut change = Change { tree: self, txn, now, dirs: Vec::new(), touched: Vec::new(), gate: None };
             let made = make(&mut change)?;
             match change.commit() {
                 Ok(()) => return Ok(made),
@@ -60,6 +63,7 @@ impl Change<'_> {
             return Ok(()); // nothing to do, nothing relied on that was not true a moment ago
         }
         self.txn.commit()?;
+        drop(self.gate);
         Ok(())
     }
     /// A directory's node, to be changed.
@@ -139,6 +143,12 @@ impl Change<'_> {
         self.tree.check_empty(dir)?;
         self.txn.expect(&index, &keys::times(), times.as_deref())?;
         Ok(())
+    }
+    /// Nobody in this process opens files found in such a place until this is over. A change takes away one file at most.
+    pub fn close_gate(&mut self, place: &Place) {
+        debug_assert!(self.gate.is_none(), "one file at most");
+        self.gate = None;
+        self.gate = Some(self.tree.gates.of(place).write());
     }
     /// Takes all extended attributes of a number away.
     pub fn drop_xattrs(&mut self, ino: u64) -> FsResult<()> {

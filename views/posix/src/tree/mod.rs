@@ -10,6 +10,7 @@ mod find;
 mod made;
 mod numbers;
 mod places;
+mod who;
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
@@ -24,9 +25,11 @@ use crate::records::{INO_BITS, keys};
 use crate::{FsResult, Ino, Options, fail};
 
 pub use change::Change;
+use claims::{Claimed, Gates};
 pub use find::{Found, Place, Slot};
 use numbers::Numbers;
 use places::Places;
+pub use who::Who;
 
 /// Handles of directories that are kept, with what is known of their entries.
 const DIRS_MAX: usize = 4096;
@@ -41,6 +44,8 @@ pub struct Common {
     pub options: Options,
     /// Where times come from.
     pub clock: Arc<dyn Clock>,
+    /// Who this is to other processes.
+    pub who: Who,
 }
 
 /// The tree of one container.
@@ -60,6 +65,9 @@ pub struct Tree {
     places: Places,
     /// Its indices were seen.
     is_made: AtomicBool,
+    claimed: Mutex<Claimed>,
+    /// Held for reading while a file is opened, for writing while one loses its last name.
+    pub gates: Gates,
     /// What this process has open.
     pub live: Mutex<NumberMap<Weak<Live>>>,
 }
@@ -79,6 +87,8 @@ impl Tree {
             numbers: Numbers::new(&container),
             places: Places::new(common.options.keeps_numbers),
             is_made: AtomicBool::new(false),
+            claimed: Mutex::default(),
+            gates: Gates::default(),
             live: Mutex::default(),
             container,
             common: common.clone(),

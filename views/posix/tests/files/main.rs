@@ -4,7 +4,9 @@
 //! otherwise the tests, one after the other. `CENOTE_SEED` replays a run, a name as argument runs the tests that have it.
 
 mod basics;
+mod model;
 mod place;
+mod rng;
 
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -26,6 +28,7 @@ const TESTS: &[Test] = &[
     ("times_are_those_of_the_clock", basics::times),
     ("attributes", basics::xattrs),
     ("ranges", basics::ranges),
+    ("two_sessions_are_as_the_model", model::strict),
 ];
 
 fn main() -> ExitCode {

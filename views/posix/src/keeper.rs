@@ -1,0 +1,47 @@
+//! A thread that does what nobody waits for: letting go of files that others took the last name of.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use cenote::fork_generation;
+
+use crate::inner::Inner;
+
+/// Time between rounds.
+const ROUND: Duration = Duration::from_millis(50);
+/// Rounds between looks for processes that died.
+const ROUNDS_PER_DEATH: u32 = 20;
+
+/// The thread, started when something is opened for the first time, and again in a forked child.
+#[derive(Debug, Default)]
+pub struct Keeper {
+    /// Fork generation, plus one, of the process that it runs in.
+    started: AtomicU64,
+}
+
+impl Keeper {
+    /// Starts it if it does not run.
+    pub fn start(&self, fs: &Arc<Inner>) {
+        let me = fork_generation() + 1;
+        if self.started.swap(me, Ordering::AcqRel) == me || fs.common.options.is_read_only {
+            return;
+        }
+        let fs = Arc::downgrade(fs);
+        // Without it files stay that nobody has open, until another process comes: no reason to fail.
+        let _ = std::thread::Builder::new().name("cenote-files".into()).spawn(move || run(&fs));
+    }
+}
+
+fn run(fs: &Weak<Inner>) {
+    let mut round = 0u32;
+    loop {
+        std::thread::sleep(ROUND);
+        let Some(fs) = fs.upgrade() else { return };
+        round = round.wrapping_add(1);
+        for tree in fs.known_trees() {
+            // The store may be closed, or its daemon be away: there is a next round.
+            let _ = tree.sweep(round.is_multiple_of(ROUNDS_PER_DEATH));
+        }
+    }
+}
