@@ -8,7 +8,8 @@ use pyo3::types::{PyBytes, PyString};
 
 use crate::buffer::Bytes;
 use crate::errors::{invalid, raise_os};
-use crate::files::{FileStat, FsPath};
+use crate::file_info::FileStat;
+use crate::files::FsPath;
 use crate::view::{Held, View};
 
 /// An open file of a store: reads and writes at offsets, without buffering. `Store.files.open` makes a Python file of it.

@@ -10,6 +10,7 @@ mod container;
 mod convert;
 mod errors;
 mod file;
+mod file_info;
 mod files;
 mod index;
 mod info;
@@ -31,7 +32,9 @@ mod _native {
     #[pymodule_export]
     use crate::file::RawFile;
     #[pymodule_export]
-    use crate::files::{FileSpace, FileStat, Files};
+    use crate::file_info::{FileSpace, FileStat};
+    #[pymodule_export]
+    use crate::files::Files;
     #[pymodule_export]
     use crate::index::{Index, Records};
     #[pymodule_export]

@@ -1,6 +1,7 @@
 //! Attributes: HDF5's values as JSON, and JSON as attributes that any HDF5 program reads.
 //!
-//! What has no HDF5 type of its own (null, objects, mixed or nested lists) is kept as text: `json:` and the JSON.
+//! What has no HDF5 type of its own (null, objects, mixed or nested lists) is kept as text: `json:` and the JSON. So are lists of
+//! none and of one: HDF5 has arrays of one element where netCDF means a single value.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -56,8 +57,9 @@ pub fn to_json(attr: &Attr) -> Option<Value> {
     for element in stored.elements.chunks_exact(bytes) {
         values.push(element_json(&dtype, element, &stored.heap)?);
     }
+    // A list of one is what netCDF makes of a single value.
     let value = match &attr.extent {
-        Extent::Simple { dims, .. } => nested(&mut values.into_iter(), dims),
+        Extent::Simple { dims, .. } if dims.len() != 1 || count != 1 => nested(&mut values.into_iter(), dims),
         _ => values.pop()?,
     };
     Some(match value.as_str().and_then(|text| text.strip_prefix(AS_TEXT)) {
@@ -132,15 +134,16 @@ pub fn references(attr: &Attr) -> Option<Vec<Option<u64>>> {
 
 /// A new attribute with this value: datatype, extent, elements.
 pub fn of_json(value: &Value) -> Attr {
+    let is_row = |list: &[Value]| list.len() > 1;
     let (dtype, extent, stored) = match value {
         Value::Bool(_) => (Type::boolean(), Extent::Scalar, plain(&Elem::Bool, std::slice::from_ref(value))),
         Value::String(text) if !text.starts_with(AS_TEXT) => (Type::var_text(), Extent::Scalar, strings(&[text])),
         Value::Number(_) => numbers(std::slice::from_ref(value), Extent::Scalar),
-        Value::Array(list) if !list.is_empty() && list.iter().all(Value::is_number) => numbers(list, row(list.len())),
-        Value::Array(list) if !list.is_empty() && list.iter().all(Value::is_boolean) => {
+        Value::Array(list) if is_row(list) && list.iter().all(Value::is_number) => numbers(list, row(list.len())),
+        Value::Array(list) if is_row(list) && list.iter().all(Value::is_boolean) => {
             (Type::boolean(), row(list.len()), plain(&Elem::Bool, list))
         }
-        Value::Array(list) if !list.is_empty() && list.iter().all(Value::is_string) => {
+        Value::Array(list) if is_row(list) && list.iter().all(Value::is_string) => {
             (Type::var_text(), row(list.len()), strings(&list.iter().filter_map(Value::as_str).collect::<Vec<_>>()))
         }
         other => (Type::var_text(), Extent::Scalar, strings(&[&format!("{AS_TEXT}{other}")])),
@@ -204,7 +207,7 @@ mod tests {
     #[test]
     fn json_comes_back_whatever_it_is() {
         let cases = json!([
-            1, -7, 18_446_744_073_709_551_615u64, 1.5, true, false, "metres", "", "json:x", null, [], {}, [1, 2, 3], [1.5, 2],
+            1, -7, 18_446_744_073_709_551_615u64, 1.5, true, false, "metres", "", "json:x", null, [], {}, [7], ["a"], [1, 2, 3], [1.5, 2],
             ["a", "b"], [true, false], [1, "a"], [[1, 2], [3, 4]], {"a": [1, null], "b": "c"}
         ]);
         for case in cases.as_array().unwrap() {

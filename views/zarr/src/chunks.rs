@@ -41,17 +41,14 @@ impl Array {
     /// A piece of a run, whole: past the end it is fill.
     fn piece(&self, coords: &[u64]) -> Result<Option<Vec<u8>>> {
         let Some((first, count, whole)) = grid::run(&self.dims, &self.chunk, coords) else { return Ok(None) };
-        if !self.data.run_was_written()? {
-            return Ok(None);
-        }
         let (size, used) = (self.dtype.bytes(), (count * self.dtype.bytes()) as usize);
         let mut bytes = vec![0; (whole * size) as usize];
         self.data.read_run(first * size, &mut bytes[..used])?;
-        if count < whole {
-            let blank = self.data.blank(bytes.len() - used);
-            bytes[used..].copy_from_slice(&blank);
-        }
-        Ok(Some(bytes))
+        let blank = self.data.blank(bytes.len());
+        bytes[used..].copy_from_slice(&blank[used..]);
+        // Whether anything was ever written has to be asked for.
+        let is_there = bytes != blank || self.data.run_was_written()?;
+        Ok(is_there.then_some(bytes))
     }
     /// Elements in stored form as Zarr has them: strings are gathered.
     fn told(&self, elements: Vec<u8>) -> Result<Vec<u8>> {
@@ -151,7 +148,7 @@ impl Array {
     /// What is stored of a chunk: what is outside of the extent must be fill, as HDF5's growing relies on it.
     fn stored(&self, own: &[u64], dims: &[u64], bytes: &[u8]) -> Result<Vec<u8>> {
         let is_shared = matches!(self.sharing, Sharing::Shared(_));
-        let is_whole = own.iter().zip(&self.chunk).zip(dims).all(|((x, c), dim)| (x + 1) * c <= *dim);
+        let is_whole = own.iter().zip(&self.chunk).zip(dims).all(|((x, c), dim)| (x + 1).saturating_mul(*c) <= *dim);
         if is_shared && (is_whole || !self.data.pipeline.is_ours()) {
             // Chunks that HDF5 alone can decode are taken as they are.
             return Ok(bytes.to_vec());

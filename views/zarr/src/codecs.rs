@@ -126,7 +126,7 @@ pub fn filter_of(codec: &Value, element_bytes: u64, chunk_bytes: u64) -> Result<
             Ok(filter)
         }
         "zstd" if config["checksum"] != json!(true) => made(ZSTD, "zstd", vec![zstd_level(config)]),
-        "bz2" => made(BZIP2, "bzip2", vec![number("level", 1)]),
+        "bz2" => made(BZIP2, "bzip2", vec![number("level", 1).clamp(1, 9)]),
         "blosc" => {
             let name = config["cname"].as_str().unwrap_or("lz4");
             let cname = BLOSC_NAMES.iter().position(|known| *known == name).filter(|_| !name.is_empty());
@@ -134,7 +134,7 @@ pub fn filter_of(codec: &Value, element_bytes: u64, chunk_bytes: u64) -> Result<
                 Value::Number(n) => n.as_i64().map(|n| if n < 0 { usize::from(element_bytes > 1) } else { n as usize }),
                 other => BLOSC_SHUFFLES.iter().position(|known| json!(known) == *other),
             };
-            let (Some(cname), Some(shuffle)) = (cname, shuffle) else {
+            let (Some(cname), Some(shuffle @ 0..=2)) = (cname, shuffle) else {
                 return Err(refused("codec blosc", format!("HDF5 does not know {name} or its shuffle"), ""));
             };
             let params =

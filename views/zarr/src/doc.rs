@@ -35,16 +35,9 @@ pub fn attributes(core: &Core, oid: u64) -> Result<Map<String, Value>> {
 pub fn array_attributes(array: &Array, is_v3: bool) -> Result<Map<String, Value>> {
     let mut out = attributes(&array.core, array.oid)?;
     if let (true, Elem::Float(..), Some(value)) = (is_v3, &array.dtype.elem, out.get_mut(FILL_VALUE)) {
-        // A list of one is what netCDF writes.
-        let one = value.as_array().and_then(|list| list.first()).unwrap_or(value);
-        let bytes = Elem::Float(8, false).of_json(one);
-        if let Some(bytes) = bytes {
+        if let Some(bytes) = Elem::Float(8, false).of_json(value) {
             *value = json!(BASE64.encode(bytes));
         }
-    } else if let Some(value) = out.get_mut(FILL_VALUE)
-        && let Some([one]) = value.as_array().map(Vec::as_slice)
-    {
-        *value = one.clone();
     }
     Ok(out)
 }
@@ -119,7 +112,8 @@ pub fn array_v2(array: &Array) -> Value {
         "chunks": array.chunk_shape(),
         "dtype": array.dtype.elem.v2(),
         "compressor": compressor,
-        "fill_value": fill(array),
+        // xarray takes what is here for missing values.
+        "fill_value": if array.data.is_fill_set { fill(array) } else { Value::Null },
         "order": "C",
         "filters": if filters.is_empty() { Value::Null } else { json!(filters) },
         "dimension_separator": ".",

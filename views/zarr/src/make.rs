@@ -19,6 +19,8 @@ use crate::{attrs, doc, invalid, refused};
 
 /// HDF5's number for UTF-8 names.
 const UTF8: u8 = 1;
+/// Bytes of an attribute's name with the NUL behind it, in HDF5.
+const NAME_BYTES_MAX: usize = 65_535;
 /// Times that others may be faster at making the same things.
 const RACES_MAX: usize = 100;
 const OTHER_KIND: &str = "an HDF5 object of the other kind has that name";
@@ -98,8 +100,7 @@ fn attributes_in(
         let is_same = match (new, &known) {
             (Some((name, value)), Some(known)) => {
                 let plain = elem.and_then(|elem| doc::plain_fill_value(name, value, elem));
-                let one = known.as_array().filter(|list| list.len() == 1).map_or(known, |list| &list[0]);
-                value == known || plain.as_ref().is_some_and(|plain| plain == one)
+                value == known || plain.as_ref() == Some(known)
             }
             _ => false,
         };
@@ -108,6 +109,12 @@ fn attributes_in(
         }
     }
     for (name, value) in wanted {
+        if name.is_empty() || name.len() >= NAME_BYTES_MAX || name.contains('\0') {
+            return Err(invalid(
+                "a Zarr attribute",
+                "HDF5 has no attribute of that name: empty, too long, or with NUL",
+            ));
+        }
         if attrs::is_hidden(name.as_bytes()) {
             return Err(refused(format!("attribute `{name}`"), "HDF5's dimension scales use that name", "rename it"));
         }

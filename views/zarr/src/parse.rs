@@ -7,6 +7,8 @@ use serde_json::{Map, Value, json};
 use crate::dtype::{Dtype, Elem};
 use crate::{codecs, invalid, refused};
 
+/// Most dimensions of an HDF5 dataset, and most filters.
+const RANK_MAX: usize = 32;
 /// Fields of `zarr.json` of an array that this version understands.
 const V3_FIELDS: [&str; 11] = [
     "zarr_format",
@@ -140,6 +142,14 @@ fn spec(
     if shape.len() != chunk.len() || chunk.contains(&0) {
         return Err(invalid("Zarr metadata", format!("chunks of {chunk:?} do not fit a shape of {shape:?}")));
     }
+    let elements = shape.iter().try_fold(1u64, |all, n| all.checked_mul(*n));
+    if shape.len() > RANK_MAX || codecs.len() > RANK_MAX || elements.is_none_or(|n| n > i64::MAX as u64) {
+        return Err(refused(
+            format!("an array of {} dimensions and shape {shape:?}", shape.len()),
+            "HDF5 has 32 dimensions and filters at most, and datasets of less than 2^63 elements here",
+            "",
+        ));
+    }
     let bytes = chunk.iter().try_fold(elem.bytes(), |all, n| all.checked_mul(*n)).filter(|bytes| *bytes < 1 << 32);
     let Some(chunk_bytes) = bytes else {
         return Err(refused(format!("chunks of {chunk:?}"), "those of HDF5 have less than 4 GiB", "use smaller ones"));
@@ -209,7 +219,12 @@ fn record(fields: &[Value], of: impl Fn(&Value) -> Result<Elem>) -> Option<Elem>
         let elem = of(&field[1]).ok().filter(|elem| !elem.is_big() && !matches!(elem, Elem::Record(_)))?;
         Some((field[0].as_str()?.to_owned(), elem)).filter(|_| field.as_array().is_some_and(|parts| parts.len() == 2))
     };
-    fields.iter().map(field).collect::<Option<_>>().map(Elem::Record)
+    let fields: Vec<(String, Elem)> = fields.iter().map(field).collect::<Option<_>>()?;
+    let mut names: Vec<&str> = fields.iter().map(|(name, _)| name.as_str()).collect();
+    names.sort_unstable();
+    let is_unique = names.windows(2).all(|two| two[0] != two[1]);
+    let are_names = names.iter().all(|name| !name.is_empty() && !name.contains('\0'));
+    (is_unique && are_names && fields.len() <= usize::from(u16::MAX)).then_some(Elem::Record(fields))
 }
 
 fn elem_v2(name: &Value) -> Result<Elem> {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cenote::{ErrorKind, Result, Store};
+use cenote::{ErrorKind, IndexVersion, Result, Store};
 use cenote_hdf5::file::{Core, plain};
 use cenote_hdf5::meta::header::Body;
 use cenote_hdf5::meta::keys::ROOT;
@@ -20,6 +20,8 @@ const ZARR_JSON: &str = "zarr.json";
 const ZARRAY: &str = ".zarray";
 const ZGROUP: &str = ".zgroup";
 const ZATTRS: &str = ".zattrs";
+/// Arrays that a tree remembers.
+const ARRAYS_MAX: usize = 4096;
 /// Soft links on the way to a child.
 const LINKS_MAX: u32 = 16;
 
@@ -57,6 +59,8 @@ pub struct Note {
 pub struct Tree {
     core: Arc<Core>,
     format: Format,
+    /// Arrays as they are while the file's metadata have this version.
+    arrays: Mutex<HashMap<u64, (IndexVersion, Arc<Array>)>>,
     /// Attributes of format 2 that came before what they belong to.
     early: Mutex<HashMap<String, Map<String, Value>>>,
 }
@@ -79,13 +83,29 @@ impl Tree {
         Ok(Self::of(plain::create(store, path)?, format))
     }
     fn of(core: Arc<Core>, format: Format) -> Self {
-        Self { core, format, early: Mutex::default() }
+        Self { core, format, arrays: Mutex::default(), early: Mutex::default() }
     }
     /// Opened for writing.
     pub fn is_writable(&self) -> bool {
         self.core.writable
     }
 
+    /// The dataset with this number as an array.
+    fn array(&self, oid: u64) -> Result<Arc<Array>> {
+        // Before anything is read: what is kept is never older than this says.
+        let now = self.core.meta.index().version()?;
+        let known = self.arrays.lock().unwrap_or_else(PoisonError::into_inner).get(&oid).cloned();
+        if let Some((_, array)) = known.filter(|(version, _)| *version == now) {
+            return Ok(array);
+        }
+        let array = Arc::new(Array::open(&self.core, oid)?);
+        let mut arrays = self.arrays.lock().unwrap_or_else(PoisonError::into_inner);
+        if arrays.len() >= ARRAYS_MAX {
+            arrays.clear();
+        }
+        arrays.insert(oid, (now, array.clone()));
+        Ok(array)
+    }
     /// The value of a key.
     pub fn get(&self, key: &str) -> Result<Option<Vec<u8>>> {
         let parts = parts(key);
@@ -110,7 +130,7 @@ impl Tree {
                 _ => None,
             }),
             At::Dataset(oid, []) => {
-                let array = Array::open(&self.core, oid)?;
+                let array = self.array(oid)?;
                 let names =
                     || dims::names(&self.core, oid, array.dims.len(), &self.groups(path)?, path[path.len() - 1]);
                 Ok(match name {
@@ -134,12 +154,12 @@ impl Tree {
         Ok(out)
     }
     /// The array and the coordinates of the chunk that a key is about; none if it is about none.
-    fn chunk_at(&self, parts: &[&str]) -> Result<Option<(Array, Vec<u64>)>> {
+    fn chunk_at(&self, parts: &[&str]) -> Result<Option<(Arc<Array>, Vec<u64>)>> {
         let At::Dataset(oid, rest) = walk(&self.core, parts)? else { return Ok(None) };
         if rest.is_empty() {
             return Ok(None);
         }
-        let array = Array::open(&self.core, oid)?;
+        let array = self.array(oid)?;
         let rank = array.shape().len();
         let coords: Option<Vec<u64>> = match (self.format, rest) {
             (Format::V3, ["c", coords @ ..]) => coords.iter().map(|part| coordinate(part)).collect(),
@@ -191,7 +211,7 @@ impl Tree {
                     docs(&mut out, [ZARRAY, ZATTRS]);
                 }
                 let below: Vec<&str> = rest.to_vec();
-                for key in self.chunk_keys(&Array::open(&self.core, oid)?)? {
+                for key in self.chunk_keys(&self.array(oid)?)? {
                     let names: Vec<&str> = key.split('/').collect();
                     if names.len() > below.len() && names[..below.len()] == below[..] {
                         out.insert(names[below.len()].to_owned(), names.len() > below.len() + 1);
@@ -218,7 +238,7 @@ impl Tree {
         let parts = parts(key);
         let mut out = Vec::new();
         match walk(&self.core, &parts)? {
-            At::Group(oid) => self.list_group(&parts.join("/"), oid, &mut BTreeSet::new(), &mut out)?,
+            At::Group(oid) => self.list_group(parts.join("/"), oid, &mut out)?,
             At::Dataset(oid, rest) if is_array(&self.core, oid)? => {
                 let path = &parts[..parts.len() - rest.len()];
                 self.list_array(&path.join("/"), oid, &mut out)?;
@@ -230,26 +250,34 @@ impl Tree {
         }
         Ok(out)
     }
-    fn list_group(&self, path: &str, oid: u64, above: &mut BTreeSet<u64>, out: &mut Vec<String>) -> Result<()> {
-        // A group may be in itself.
-        if !above.insert(oid) {
-            return Ok(());
-        }
-        self.list_docs(path, [ZGROUP, ZATTRS], out);
-        for (name, (oid, is_group)) in children(&self.core, oid)? {
-            let path = join(path, &name);
-            if is_group {
-                self.list_group(&path, oid, above, out)?;
-            } else {
-                self.list_array(&path, oid, out)?;
+    fn list_group(&self, path: String, oid: u64, out: &mut Vec<String>) -> Result<()> {
+        // A work list: groups may be deeper in each other than the stack. False: all in the group were told.
+        let (mut todo, mut above) = (vec![(path, oid, true)], BTreeSet::new());
+        while let Some((path, oid, begins)) = todo.pop() {
+            if !begins {
+                above.remove(&oid);
+                continue;
+            }
+            // A group may be in itself.
+            if !above.insert(oid) {
+                continue;
+            }
+            self.list_docs(&path, [ZGROUP, ZATTRS], out);
+            todo.push((String::new(), oid, false));
+            for (name, (child, is_group)) in children(&self.core, oid)? {
+                let path = join(&path, &name);
+                if is_group {
+                    todo.push((path, child, true));
+                } else {
+                    self.list_array(&path, child, out)?;
+                }
             }
         }
-        above.remove(&oid);
         Ok(())
     }
     fn list_array(&self, path: &str, oid: u64, out: &mut Vec<String>) -> Result<()> {
         self.list_docs(path, [ZARRAY, ZATTRS], out);
-        let keys = self.chunk_keys(&Array::open(&self.core, oid)?)?;
+        let keys = self.chunk_keys(&self.array(oid)?)?;
         out.extend(keys.into_iter().map(|key| join(path, &key)));
         Ok(())
     }
@@ -394,6 +422,7 @@ fn usable(name: &[u8]) -> std::result::Result<&str, String> {
     match std::str::from_utf8(name) {
         Err(_) => Err("its name is not UTF-8".into()),
         Ok(name) if is_doc(name) => Err(format!("`{name}` is the name of a Zarr document")),
+        Ok(name) if name.contains('\0') => Err("its name has a NUL".into()),
         Ok(".." | ".") => Err("its name is not one of a key".into()),
         Ok(name) => Ok(name),
     }

@@ -24,7 +24,7 @@ def default_directory() -> str:
 
 
 def session(store: "str | os.PathLike[str] | _native.Store | None") -> _native.Store:
-    """The store in a directory: the one given, or this process's session with it, which stays open. None: the default."""
+    """The store in a directory: the one given, or this process's session with it, which stays open. None: default."""
     if isinstance(store, _native.Store):
         with _lock:
             _open.setdefault(directory(store), store)

@@ -4,14 +4,15 @@
     fsspec.filesystem("cenote", store="/scratch/store").find("results")
     xarray.open_zarr("cenote:///scratch/store//hdf5:/data/run.h5")
 
-A URL is `cenote://`, the store's directory, `//`, and the path: a container and what is in it. Where the store is given as
-`storage_options={"store": ...}`, or is the default one (`CENOTE_STORE`), the URL is `cenote://container/...`. Below `hdf5:` are the
-HDF5 files of the store by their paths, each a directory of Zarr's keys (`docs/zarr.md`).
+A URL is `cenote://`, the store's directory, `//`, and the path: a container and what is in it. Where the store is given
+as `storage_options={"store": ...}`, or is the default one (`CENOTE_STORE`), the URL is `cenote://container/...`. Below
+`hdf5:` are the HDF5 files of the store by their paths, each a directory of Zarr's keys (`docs/zarr.md`).
 
-Directories above a file that is written are made. A file that is written by `pipe`, `put`, `cp`, or in a transaction is there
-whole or not at all; one that is open for writing grows as it is written.
+Directories above a file that is written are made. A file that is written by `pipe`, `put`, `cp`, or in a transaction is
+there whole or not at all; one that is open for writing grows as it is written.
 """
 
+import contextlib
 import datetime
 import errno
 import io
@@ -99,7 +100,7 @@ def _missing(path: str) -> FileNotFoundError:
 
 
 class CenoteFileSystem(AbstractFileSystem):
-    """Files of a store. store: its directory; without it the default one. zarr_format: of what HDF5 files are seen as."""
+    """Files of a store. store: its directory, else the default one. zarr_format: of what HDF5 files are seen as."""
 
     protocol = "cenote"
     root_marker = ""
@@ -227,10 +228,9 @@ class CenoteFileSystem(AbstractFileSystem):
     def _details(self, path: str, found: _native.FileStat) -> dict[str, Any]:
         is_link = found.is_symlink()
         if is_link:
-            try:
+            # What it leads to, if it leads to anything.
+            with contextlib.suppress(OSError):
                 found = self.files.stat("/" + path)
-            except OSError:
-                pass
         kind = "directory" if found.is_dir() else "file" if found.is_file() else "link" if is_link else "other"
         return {
             "name": path,
@@ -351,16 +351,14 @@ class CenoteFileSystem(AbstractFileSystem):
                 Path(lpath).mkdir(parents=True, exist_ok=True)
                 return
             Path(lpath).parent.mkdir(parents=True, exist_ok=True)
-        with self.open(rpath, "rb") as source:
-            out = outfile or (lpath if hasattr(lpath, "write") else open(lpath, "wb"))
-            try:
-                callback.set_size(self.info(rpath)["size"])
-                while piece := source.read(_COPY_BYTES):
-                    out.write(piece)
-                    callback.relative_update(len(piece))
-            finally:
-                if out is not outfile and out is not lpath:
-                    out.close()
+        with contextlib.ExitStack() as opened:
+            source = opened.enter_context(self.open(rpath, "rb"))
+            given = outfile or (lpath if hasattr(lpath, "write") else None)
+            out = given if given is not None else opened.enter_context(open(lpath, "wb"))
+            callback.set_size(self.info(rpath)["size"])
+            while piece := source.read(_COPY_BYTES):
+                out.write(piece)
+                callback.relative_update(len(piece))
 
     # Writing.
 

@@ -5,8 +5,8 @@
     group = zarr.open_group(cenote.zarr.Hdf5Store("/data/run.h5"))      # an HDF5 file of a store, as it is
     array = zarr.create_array(cenote.zarr.FileStore("results/run.zarr", store="/scratch/store"), shape=10, dtype="f8")
 
-`Hdf5Store` shows every dataset of an HDF5 file as an array, with its groups and attributes, and writes what Zarr writes into
-the same file; `docs/zarr.md` says what has a counterpart. `FileStore` keeps Zarr's own keys as files.
+`Hdf5Store` shows every dataset of an HDF5 file as an array, with its groups and attributes, and writes what Zarr writes
+into the same file; `docs/zarr.md` says what has a counterpart. `FileStore` keeps Zarr's own keys as files.
 """
 
 import asyncio
@@ -260,10 +260,11 @@ class Hdf5Store(_KeyStore):
         )
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Hdf5Store)
-            and (self.path, self.store_dir, self.zarr_format, self.read_only)
-            == (other.path, other.store_dir, other.zarr_format, other.read_only)
+        return isinstance(other, Hdf5Store) and (self.path, self.store_dir, self.zarr_format, self.read_only) == (
+            other.path,
+            other.store_dir,
+            other.zarr_format,
+            other.read_only,
         )
 
     def __hash__(self) -> int:
@@ -338,9 +339,10 @@ class FileStore(_KeyStore):
         return type(self)(self.path, self._given or self.store_dir, read_only=read_only)
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, FileStore)
-            and (self.path, self.store_dir, self.read_only) == (other.path, other.store_dir, other.read_only)
+        return isinstance(other, FileStore) and (self.path, self.store_dir, self.read_only) == (
+            other.path,
+            other.store_dir,
+            other.read_only,
         )
 
     def __hash__(self) -> int:

@@ -379,6 +379,9 @@ pub(crate) fn is_in_memory(session: &Session, object: &ObjectCache, offset: u64,
         && !parts.iter().any(|part| matches!(part.place, Place::File { .. } | Place::Elsewhere))
 }
 
+/// Addresses and lengths.
+pub(crate) type Runs = SmallVec<[(usize, usize); 4]>;
+
 /// Where a whole range is in mapped memory: addresses and lengths, those right behind each other joined. The caller holds a
 /// reader slot of `attachment`. `None` if some of it is not; `len` must not be 0.
 pub(crate) fn runs_of(
@@ -387,7 +390,7 @@ pub(crate) fn runs_of(
     object: &ObjectCache,
     offset: u64,
     len: usize,
-) -> Result<Option<SmallVec<[(usize, usize); 4]>>> {
+) -> Result<Option<Runs>> {
     let mut parts = Parts::new();
     let version = attachment.version(object.hash);
     let enough = |planned: Planned| planned.bytes >= wanted(planned.size, offset, len);
@@ -396,7 +399,7 @@ pub(crate) fn runs_of(
         look_up(session, object, offset, len, 0, version, &mut parts)?;
     }
     // What is written in one go is many extents, mostly right behind each other on the device.
-    let mut runs: SmallVec<[(usize, usize); 4]> = SmallVec::new();
+    let mut runs = Runs::new();
     for part in &parts {
         let Place::Memory(address, _) = part.place else { return Ok(None) };
         match runs.last_mut() {

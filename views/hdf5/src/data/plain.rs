@@ -37,6 +37,8 @@ pub struct PlainData {
     pub pipeline: Pipeline,
     /// What an element that was never written reads as; none for zeros.
     pub fill: Option<Vec<u8>>,
+    /// The program that made it gave it a fill value, be it zeros.
+    pub is_fill_set: bool,
     /// Dimensions of a chunk; none of a run.
     pub chunk: Option<Vec<u64>>,
     /// Greatest dimensions.
@@ -62,6 +64,7 @@ impl PlainData {
             element_bytes,
             pipeline: pipeline_of(props, element_bytes as usize),
             fill: fill_of(core, oid, props)?,
+            is_fill_set: props.fill_status == H5D_FILL_VALUE_USER_DEFINED,
             chunk,
             max_dims: extent.max_dims().to_vec(),
             at_creation: extent.clone(),

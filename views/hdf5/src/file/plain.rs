@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use cenote::{Container, ContainerSpec, Error, ErrorKind, Store};
 
@@ -66,7 +67,7 @@ fn assemble(store: &Store, container: Container, sup: Super, path: &Path, writab
     if writable {
         shared.may_write(true);
         shared.writer_opened();
-        shared.ahead().awaits_changes();
+        shared.ahead().is_shared.store(true, Ordering::Relaxed);
     }
     let core = Arc::new(Core {
         store: store.clone(),
