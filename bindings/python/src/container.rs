@@ -28,7 +28,7 @@ impl Container {
     /// The store that it is in.
     #[getter]
     fn store(&self) -> Store {
-        Store(self.0.store().clone())
+        self.0.store().clone().into()
     }
     /// As it stands.
     fn info(&self, py: Python<'_>) -> PyResult<ContainerInfo> {

@@ -2,8 +2,12 @@
 //! `KeyError`, `OSError` or `PermissionError`, which only Python code can say.
 
 use cenote::{Error, ErrorKind};
+use cenote_posix::FsError;
+use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+
+use crate::files::FsPath;
 
 static MAKE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
@@ -30,4 +34,22 @@ pub fn raise(error: Error) -> PyErr {
 /// The exception for an argument that makes no sense.
 pub fn invalid(subject: impl Into<String>, cause: impl Into<String>) -> PyErr {
     raise(Error::new(ErrorKind::InvalidInput, subject).because(cause))
+}
+
+/// The exception for a failure of files: the built-in one for its number (`FileNotFoundError`, …), with the store's own
+/// error as its cause.
+pub fn raise_os(error: FsError, path: Option<&FsPath>) -> PyErr {
+    Python::attach(|py| {
+        let text = std::io::Error::from_raw_os_error(error.errno).to_string();
+        let text = text.split(" (os error").next().unwrap_or_default().to_owned();
+        let made = match path.map(|path| path.text(py)) {
+            Some(Ok(path)) => PyOSError::new_err((error.errno, text, path)),
+            _ => PyOSError::new_err((error.errno, text)),
+        };
+        // Only calling the class picks the subclass for the number.
+        let made = made.value(py).clone();
+        let exception = PyErr::from_value(made.into_any());
+        exception.set_cause(py, error.cause.map(|cause| raise(*cause)));
+        exception
+    })
 }

@@ -9,6 +9,9 @@ mod buffer;
 mod container;
 mod convert;
 mod errors;
+mod file;
+mod file_info;
+mod files;
 mod index;
 mod info;
 mod object;
@@ -17,6 +20,7 @@ mod staged;
 mod store;
 mod transaction;
 mod view;
+mod zarr;
 
 use pyo3::prelude::*;
 
@@ -25,6 +29,12 @@ use pyo3::prelude::*;
 mod _native {
     #[pymodule_export]
     use crate::container::Container;
+    #[pymodule_export]
+    use crate::file::RawFile;
+    #[pymodule_export]
+    use crate::file_info::{FileSpace, FileStat};
+    #[pymodule_export]
+    use crate::files::Files;
     #[pymodule_export]
     use crate::index::{Index, Records};
     #[pymodule_export]
@@ -44,6 +54,8 @@ mod _native {
     use crate::transaction::Transaction;
     #[pymodule_export]
     use crate::view::View;
+    #[pymodule_export]
+    use crate::zarr::{ZarrTree, store_of_hdf5};
 
     use pyo3::prelude::*;
 

@@ -4,10 +4,12 @@ use std::path::PathBuf;
 
 use cenote::{Mode, OpenOptions, StoreConfig};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 
 use crate::container::Container;
 use crate::convert::{container_spec, tier, tiers};
 use crate::errors::{invalid, raise};
+use crate::files::Files;
 use crate::info::{ContainerInfo, Explanation, StoreStats, TierInfo, VerifyReport};
 use crate::object::Object;
 use crate::transaction::Transaction;
@@ -42,7 +44,7 @@ pub fn open(
     // Reading needs a store that is there.
     let create = create && !read_only;
     let options = OpenOptions { mode, create, create_new, read_only, config, ..OpenOptions::default() };
-    py.detach(|| cenote::Store::open_with(&dir, &options)).map(Store).map_err(raise)
+    py.detach(|| cenote::Store::open_with(&dir, &options)).map(Store::from).map_err(raise)
 }
 
 /// Ask the daemon that serves the store in `dir` to finish what it does and leave. False if none serves it.
@@ -73,7 +75,13 @@ pub fn format_size(bytes: u64) -> String {
 
 /// A store. Use it as a context manager, or call `close`. Safe to use after fork: the child gets its own session.
 #[pyclass(frozen, module = "cenote")]
-pub struct Store(pub cenote::Store);
+pub struct Store(pub cenote::Store, PyOnceLock<Py<Files>>);
+
+impl From<cenote::Store> for Store {
+    fn from(store: cenote::Store) -> Self {
+        Self(store, PyOnceLock::new())
+    }
+}
 
 #[pymethods]
 impl Store {
@@ -121,6 +129,25 @@ impl Store {
     /// Delete a container with everything in it, atomically.
     fn delete_container(&self, py: Python<'_>, label: &str) -> PyResult<()> {
         py.detach(|| self.0.delete_container(label)).map_err(raise)
+    }
+    /// The directories and files of this store, by path: `/container/directory/file`.
+    #[getter]
+    fn files(&self, py: Python<'_>) -> PyResult<Py<Files>> {
+        let files =
+            self.1.get_or_try_init(py, || Py::new(py, Files::new(py, self, cenote_posix::Options::default())?))?;
+        Ok(files.clone_ref(py))
+    }
+    /// Directories and files with other settings than `files` has. container: the paths are those below this container's root,
+    /// which is made if it is not there; else paths begin with a container's label. consistency: of new containers.
+    #[pyo3(signature = (container = None, read_only = false, consistency = "strict"))]
+    fn open_files(
+        &self,
+        py: Python<'_>,
+        container: Option<String>,
+        read_only: bool,
+        consistency: &str,
+    ) -> PyResult<Files> {
+        Files::new(py, self, crate::files::options(container, read_only, consistency)?)
     }
     /// Begin a transaction: a context manager that commits at its end, and leaves nothing if an exception ends it.
     ///
@@ -190,6 +217,11 @@ impl Store {
     #[getter]
     fn mode(&self) -> &'static str {
         if self.0.reached() == Mode::Daemon { "daemon" } else { "in-process" }
+    }
+    /// True once it was closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.0.is_closed()
     }
     /// End the session; containers, objects and indices of this store cannot be used any more.
     fn close(&self, py: Python<'_>) -> PyResult<()> {

@@ -17,6 +17,7 @@ mod session;
 mod share;
 mod snapshot;
 mod staged;
+mod stitched;
 mod store;
 mod sync;
 mod transaction;

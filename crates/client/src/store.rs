@@ -346,6 +346,10 @@ impl Store {
         }
         session.close()
     }
+    /// True once it, or a clone of it, was closed.
+    pub fn is_closed(&self) -> bool {
+        self.inner.session.load().check_open().is_err()
+    }
     /// Applies one update; `subject` names what it is about.
     pub(crate) fn change(&self, update: Update, subject: impl FnOnce() -> String) -> Result<()> {
         let session = self.session()?;

@@ -9,12 +9,18 @@ use crate::data::cache::ObjectCache;
 use crate::data::read;
 use crate::session::Session;
 use crate::session::readers::{Held, Readers};
+use crate::stitched::Stitched;
+
+/// Shorter ranges are quicker copied than mapped side by side.
+const STITCHED_BYTES_MIN: usize = 1 << 20;
 
 /// Bytes of an object by reference. They stay as they were when it was made, whatever is written meanwhile: the space
 /// is not used again while the view lives.
 pub struct View {
     address: usize,
     len: usize,
+    /// The range's pieces side by side, if they are not so where they are.
+    _stitched: Option<Stitched>,
     /// Ends the announcement; before the session, which keeps the mapping.
     _held: Option<Held>,
     _session: Arc<Session>,
@@ -34,7 +40,7 @@ impl View {
         len: usize,
     ) -> Result<Option<Self>> {
         if len == 0 {
-            return Ok(Some(Self { address: 0, len: 0, _held: None, _session: session.clone() }));
+            return Ok(Some(Self { address: 0, len: 0, _stitched: None, _held: None, _session: session.clone() }));
         }
         read::settle_own_writes(session, object);
         loop {
@@ -45,12 +51,22 @@ impl View {
                 session.attach_again(&attachment)?;
                 continue;
             }
-            let address = read::address_of(session, &attachment, object, offset, len)?;
+            let runs = read::runs_of(session, &attachment, object, offset, len)?;
             if !attachment.is_current() {
                 continue;
             }
-            let view = address.map(|address| Self { address, len, _held: Some(held), _session: session.clone() });
-            return Ok(view);
+            let made = |address, stitched| Self {
+                address,
+                len,
+                _stitched: stitched,
+                _held: Some(held),
+                _session: session.clone(),
+            };
+            return Ok(match runs.as_deref() {
+                Some([(address, _)]) => Some(made(*address, None)),
+                Some(runs) if len >= STITCHED_BYTES_MIN => Stitched::of(runs).map(|s| made(s.first, Some(s))),
+                _ => None,
+            });
         }
     }
 }
@@ -62,8 +78,8 @@ impl std::ops::Deref for View {
         if self.len == 0 {
             return &[];
         }
-        // SAFETY: `address_of` found the range inside a mapped segment, which the session keeps mapped; extents are
-        // written once, before they are in any map, and the held announcement keeps the space from being used again.
+        // SAFETY: `runs_of` found the range inside mapped segments, which the session keeps mapped (or `Stitched` has it
+        // mapped once more); extents are written once, before they are in any map, and the held announcement keeps the space from being used again.
         unsafe { std::slice::from_raw_parts(self.address as *const u8, self.len) }
     }
 }

@@ -26,6 +26,7 @@ pub mod foreign;
 pub mod fuzz;
 pub mod interchange;
 pub mod mapping;
+pub mod message;
 pub mod meta;
 pub mod object;
 pub mod props;

@@ -10,7 +10,8 @@ use crate::Result;
 use crate::error::{h5_check, h5_id, unsupported};
 use crate::ffi::entry::SLOTS_MAX;
 use crate::ffi::types::{
-    H5D_CHUNKED, H5D_COMPACT, H5D_CONTIGUOUS, H5D_FILL_VALUE_UNDEFINED, H5D_FILL_VALUE_USER_DEFINED, H5D_VIRTUAL, hid_t,
+    H5D_ALLOC_TIME_INCR, H5D_ALLOC_TIME_LATE, H5D_CHUNKED, H5D_COMPACT, H5D_CONTIGUOUS, H5D_FILL_TIME_IFSET,
+    H5D_FILL_VALUE_DEFAULT, H5D_FILL_VALUE_UNDEFINED, H5D_FILL_VALUE_USER_DEFINED, H5D_VIRTUAL, hid_t,
 };
 use crate::ffi::{Api, Hid};
 use crate::file::File;
@@ -118,6 +119,10 @@ pub struct DatasetProps {
 }
 
 impl ObjectProps {
+    /// Those that HDF5 presets.
+    pub fn preset() -> Self {
+        Self { track_times: false, attr_order: 0, attr_phase: (8, 6) }
+    }
     /// Reads them from a property list.
     pub fn of(h5: &'static Api, plist: hid_t) -> Result<Self> {
         let (mut track_times, mut attr_order, mut phase) = (true, 0, (8, 6));
@@ -169,6 +174,16 @@ fn new_plist(h5: &'static Api, class: hid_t) -> Result<Hid> {
 }
 
 impl GroupProps {
+    /// Those that HDF5 presets.
+    pub fn preset() -> Self {
+        Self {
+            object: ObjectProps::preset(),
+            link_order: 0,
+            link_phase: (8, 6),
+            est_link_info: (4, 8),
+            heap_size_hint: 0,
+        }
+    }
     /// Reads them from a group or file creation property list.
     pub fn of(h5: &'static Api, plist: hid_t) -> Result<Self> {
         static PRESET: [OnceLock<GroupProps>; SLOTS_MAX] = [const { OnceLock::new() }; SLOTS_MAX];
@@ -259,6 +274,22 @@ pub fn file_props(h5: &'static Api, fcpl: hid_t) -> Result<(GroupProps, u64)> {
 }
 
 impl DatasetProps {
+    /// Those that HDF5 presets, for a layout, with filters and a fill value (an element in stored form without
+    /// variable-length parts).
+    pub fn preset(layout: Layout, filters: Vec<Filter>, fill: Option<Vec<u8>>) -> Self {
+        let alloc_time = if matches!(layout, Layout::Chunked(_)) { H5D_ALLOC_TIME_INCR } else { H5D_ALLOC_TIME_LATE };
+        Self {
+            object: ObjectProps::preset(),
+            layout,
+            chunk_opts: 0,
+            filters,
+            fill_status: if fill.is_some() { H5D_FILL_VALUE_USER_DEFINED } else { H5D_FILL_VALUE_DEFAULT },
+            fill: fill.map(|elements| Stored { elements, heap: Vec::new() }),
+            fill_time: H5D_FILL_TIME_IFSET,
+            alloc_time,
+            alloc_chosen: false,
+        }
+    }
     /// Reads them from a dataset creation property list, for a dataset of type `dtype`.
     pub fn of(file: &Arc<File>, plist: hid_t, dtype: hid_t) -> Result<Self> {
         // Of each property HDF5 looks the name up; the preset ones, which hold no fill value, are asked for once.

@@ -9,6 +9,7 @@ with cenote.open("/tmp/store") as store:
     back = numpy.frombuffer(obj.view(0, 8000))              # by reference where it is in mapped memory
     index = runs.index(1)
     index[b"temperature"] = obj.id.encode()                 # ordered records, like a dict of bytes
+    store.files.put("/results/a.txt", b"a file")             # directories and files, as S3, mount and preload have them
     with store.transaction() as tx:                         # all of it, or nothing
         tx.write(obj, 8000, b"more")
         tx.put(index, b"steps", b"2")
@@ -40,12 +41,16 @@ from ._native import (
     ContainerInfo,
     ExplainedRange,
     Explanation,
+    Files,
+    FileSpace,
+    FileStat,
     Finding,
     Index,
     Object,
     Objects,
     ObjectStat,
     Op,
+    RawFile,
     ReadOp,
     Records,
     SnapshotInfo,
@@ -56,12 +61,14 @@ from ._native import (
     Transaction,
     VerifyReport,
     View,
+    ZarrTree,
     __version__,
     destroy,
     format_size,
     open,
     parse_size,
     stop,
+    store_of_hdf5,
 )
 from ._tier import Tier
 
@@ -76,6 +83,9 @@ __all__ = [
     "Exists",
     "ExplainedRange",
     "Explanation",
+    "FileSpace",
+    "FileStat",
+    "Files",
     "Finding",
     "Full",
     "Index",
@@ -89,6 +99,7 @@ __all__ = [
     "Objects",
     "Op",
     "PermissionDenied",
+    "RawFile",
     "ReadOp",
     "Records",
     "SnapshotInfo",
@@ -102,6 +113,7 @@ __all__ = [
     "VerifyReport",
     "VersionMismatch",
     "View",
+    "ZarrTree",
     "__version__",
     "destroy",
     "format_size",
@@ -109,6 +121,7 @@ __all__ = [
     "open",
     "parse_size",
     "stop",
+    "store_of_hdf5",
 ]
 
 # The native module starts a daemon where one is needed; this is how it finds the program that came with this module.

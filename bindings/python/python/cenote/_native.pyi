@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Literal, Self, TypeVar, final, overload
+from typing import IO, Any, Literal, Self, TypeVar, final, overload
 
 from typing_extensions import Buffer
 
@@ -41,6 +41,9 @@ def destroy(dir: str | os.PathLike[str], *, force: bool = False) -> None:
     files are in it. Raises `Busy` while others use it, unless `force`.
     """
 
+def store_of_hdf5(path: str | os.PathLike[str]) -> os.PathLike[str] | None:
+    """The directory of the store that the HDF5 file at `path` is in, as its stub says; None if no stub is there."""
+
 def parse_size(text: str) -> int:
     """The bytes that a text such as "64KiB" or "1.5GiB" means."""
 
@@ -60,6 +63,22 @@ class Store:
     @property
     def mode(self) -> Literal["in-process", "daemon"]:
         """How the engine is reached now."""
+    @property
+    def closed(self) -> bool:
+        """True once it was closed."""
+    @property
+    def files(self) -> Files:
+        """The directories and files of this store, by path: `/container/directory/file`."""
+    def open_files(
+        self,
+        container: str | None = None,
+        read_only: bool = False,
+        consistency: Literal["strict", "commit"] = "strict",
+    ) -> Files:
+        """Directories and files with other settings than `files` has. container: the paths are those below this
+        container's root, which is made if it is not there; else paths begin with a container's label. consistency: of
+        new containers.
+        """
     def container(
         self,
         label: str,
@@ -485,3 +504,197 @@ class Explanation:
     stat: ObjectStat
     ranges: list[ExplainedRange]
     notes: list[str]
+
+_Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+
+@final
+class Files:
+    """The directories and files of a store, by path: `/container/directory/file`. Like `os`, with paths as str or
+    bytes. Failures are the built-in exceptions (`FileNotFoundError`, ...), with `errno`.
+    """
+
+    def stat(self, path: _Path, *, follow_symlinks: bool = True) -> FileStat:
+        """What is known of a path."""
+    def listdir(self, path: _Path) -> list[str]:
+        """Names in a directory, in order."""
+    def scandir(self, path: _Path) -> list[tuple[str, FileStat]]:
+        """Names in a directory, in order, each with what `stat` tells of it (of symbolic links themselves)."""
+    def mkdir(self, path: _Path, mode: int = 0o777) -> None:
+        """Make a directory."""
+    def makedirs(self, path: _Path, mode: int = 0o777, exist_ok: bool = False) -> None:
+        """Make a directory, and those above it that are missing."""
+    def symlink(self, target: _Path, path: _Path) -> None:
+        """Make a symbolic link at `path` that says `target`."""
+    def readlink(self, path: _Path) -> str:
+        """What a symbolic link says."""
+    def link(self, path: _Path, new: _Path) -> None:
+        """Give a file another name."""
+    def remove(self, path: _Path) -> None:
+        """Take the name of a file away."""
+    def rmdir(self, path: _Path) -> None:
+        """Remove an empty directory."""
+    def remove_all(self, path: _Path) -> None:
+        """Remove a file, or a directory with all below it; no error if nothing is there."""
+    def rename(self, old: _Path, new: _Path, *, replace: bool = True) -> None:
+        """Rename atomically; what has the new name is replaced, unless `replace` is False: then it is an error."""
+    def chmod(self, path: _Path, mode: int) -> None:
+        """Change permissions."""
+    def chown(self, path: _Path, uid: int, gid: int) -> None:
+        """Change owner and group; -1 leaves one as it is."""
+    def utime(self, path: _Path, ns: tuple[int, int] | None = None) -> None:
+        """Set the times of last access and change, in nanoseconds since 1970; now, if None."""
+    def truncate(self, path: _Path, size: int) -> None:
+        """Set a file's size, in bytes."""
+    def access(self, path: _Path, mode: int) -> bool:
+        """True if this user may read (4), write (2), execute or enter (1): the sum says what is meant; 0: if it is
+        there.
+        """
+    def getxattr(self, path: _Path, name: str | bytes) -> bytes:
+        """The value of an extended attribute."""
+    def setxattr(self, path: _Path, name: str | bytes, value: Buffer) -> None:
+        """Set an extended attribute (`user.NAME`)."""
+    def listxattr(self, path: _Path) -> list[str]:
+        """Names of all extended attributes."""
+    def removexattr(self, path: _Path, name: str | bytes) -> None:
+        """Remove an extended attribute."""
+    def space(self, path: _Path | None = None) -> FileSpace:
+        """Bytes and files that there is room for."""
+    def sync_dir(self, path: _Path) -> None:
+        """Return when the names in a directory survive power loss."""
+    def put(self, path: _Path, value: Buffer, *, replace: bool = True, perm: int = 0o666) -> None:
+        """Put a whole file in its place at once: others see what was there before, or all of this. Directories above
+        that are missing are made. With replace=False: raises FileExistsError if there is something.
+        """
+    def open_raw(self, path: _Path, mode: str = "rb", perm: int = 0o666) -> RawFile:
+        """Open a file without buffering. mode: as that of the built-in `open`, with or without "b"."""
+    def open(
+        self,
+        path: _Path,
+        mode: str = "r",
+        buffering: int = -1,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+    ) -> IO[Any]:
+        """Open a file as the built-in `open` does: buffered, as text unless the mode has "b"."""
+
+@final
+class RawFile:
+    """An open file of a store: reads and writes at offsets, without buffering. `Store.files.open` makes a Python file
+    of it.
+    """
+
+    @property
+    def name(self) -> str:
+        """The path that it was opened by."""
+    @property
+    def closed(self) -> bool:
+        """True once it is closed."""
+    @property
+    def readable(self) -> bool:
+        """True if it was opened for reading."""
+    @property
+    def writable(self) -> bool:
+        """True if it was opened for writing."""
+    @property
+    def appends(self) -> bool:
+        """True if every write goes to the end."""
+    def stat(self) -> FileStat:
+        """What `stat` tells of it now."""
+    def size(self) -> int:
+        """Bytes in it now."""
+    def pread(self, size: int, offset: int) -> bytes:
+        """Up to `size` bytes from `offset`: fewer only at the end."""
+    def preadinto(self, buffer: Buffer, offset: int) -> int:
+        """Fill a writable buffer with the bytes from `offset` on; says how many there were."""
+    def pwrite(self, buffer: Buffer, offset: int) -> int:
+        """Write a buffer at `offset`, in one update."""
+    def append(self, buffer: Buffer) -> int:
+        """Write a buffer at the end, whoever else does so; says where."""
+    def view(self, offset: int = 0, size: int | None = None) -> View:
+        """The bytes where they are, by reference if they lie in one piece of mapped memory, else a copy. They stay as
+        they are while the view lives. size: to the end if None.
+        """
+    def truncate(self, size: int) -> None:
+        """Set its size, in bytes."""
+    def next_data(self, offset: int) -> int:
+        """Where the next data begin, at or after `offset`; raises OSError (ENXIO) behind the last."""
+    def next_hole(self, offset: int) -> int:
+        """Where the next hole begins, at or after `offset`; the end counts as one."""
+    def punch(self, offset: int, size: int) -> None:
+        """Make a hole of `size` bytes at `offset`; the file's size stays."""
+    def copy_from(self, source: RawFile, source_offset: int, offset: int, size: int) -> int:
+        """Copy bytes of another open file of the store here, without moving them where the store can; says how many."""
+    def sync(self) -> None:
+        """Return when what was written survives power loss."""
+    def flush(self) -> None:
+        """In a directory of consistency "commit": others see what was written."""
+    def close(self) -> None:
+        """Close it. Raises what went wrong with what was written, if anything did."""
+
+@final
+class FileStat:
+    """What `stat` tells of a file or directory."""
+
+    st_mode: int
+    st_ino: int
+    st_nlink: int
+    st_uid: int
+    st_gid: int
+    st_size: int
+    st_blocks: int
+    st_atime_ns: int
+    st_mtime_ns: int
+    st_ctime_ns: int
+    st_birthtime_ns: int
+    st_rdev: int
+    consistency: Literal["strict", "commit", "laminated"]
+    st_mtime: float
+    def is_dir(self) -> bool:
+        """True for a directory."""
+    def is_file(self) -> bool:
+        """True for a file."""
+    def is_symlink(self) -> bool:
+        """True for a symbolic link."""
+
+@final
+class FileSpace:
+    """Bytes that a store, or a container with a quota, has room for."""
+
+    total_bytes: int
+    free_bytes: int
+    files: int
+
+@final
+class ZarrTree:
+    """An HDF5 file of a store as the keys and values that Zarr has for it. `cenote.zarr` makes a store for zarr-python
+    of it.
+    """
+
+    @staticmethod
+    def open(
+        store: Store, path: str | os.PathLike[str], writable: bool = False, zarr_format: Literal[2, 3] = 3
+    ) -> ZarrTree:
+        """Open the HDF5 file whose stub is at `path`."""
+    @staticmethod
+    def create(store: Store, path: str | os.PathLike[str], zarr_format: Literal[2, 3] = 3) -> ZarrTree:
+        """Make a new, empty HDF5 file at `path`, where nothing may be."""
+    @property
+    def writable(self) -> bool:
+        """True if it was opened for writing."""
+    def get(self, key: str) -> bytes | None:
+        """The value of a key; None if it is not there."""
+    def set(self, key: str, value: Buffer) -> None:
+        """Set a key: a metadata document, or a chunk of an array that is there."""
+    def delete(self, key: str) -> bool:
+        """Delete a key; False if it was not there."""
+    def delete_dir(self, key: str) -> None:
+        """Delete everything at or below a key."""
+    def size(self, key: str) -> int | None:
+        """The bytes of a key's value; -1 if there are keys below it; None if it is not there."""
+    def list_dir(self, key: str) -> list[tuple[str, bool]]:
+        """Names right below a key, in order, each with True if it has keys below."""
+    def list(self, key: str) -> list[str]:
+        """All keys at or below a key."""
+    def notes(self) -> list[tuple[str, bool, str]]:
+        """What Zarr does not see (False) or sees converted (True), with the path and the reason."""

@@ -460,15 +460,18 @@ pub(crate) fn is_in_memory(session: &Session, object: &ObjectCache, offset: u64,
         && !parts.iter().any(|part| matches!(part.place, Place::File { .. } | Place::Elsewhere))
 }
 
-/// The address of a whole range, if one mapped extent holds it. The caller holds a reader slot of `attachment`.
-/// `None` if it does not; `len` must not be 0.
-pub(crate) fn address_of(
+/// Addresses and lengths.
+pub(crate) type Runs = SmallVec<[(usize, usize); 4]>;
+
+/// Where a whole range is in mapped memory: addresses and lengths, those right behind each other joined. The caller holds a
+/// reader slot of `attachment`. `None` if some of it is not; `len` must not be 0.
+pub(crate) fn runs_of(
     session: &Session,
     attachment: &Attachment,
     object: &ObjectCache,
     offset: u64,
     len: usize,
-) -> Result<Option<usize>> {
+) -> Result<Option<Runs>> {
     let mut parts = Parts::new();
     let version = attachment.version(object.hash);
     let enough = |planned: Planned| planned.bytes >= wanted(planned.size, offset, len);
@@ -476,8 +479,14 @@ pub(crate) fn address_of(
         parts.clear();
         look_up(session, object, offset, len, 0, version, &mut parts)?;
     }
-    Ok(match parts.as_slice() {
-        [Part { len: found, place: Place::Memory(address, _), .. }] if *found == len => Some(*address),
-        _ => None,
-    })
+    // What is written in one go is many extents, mostly right behind each other on the device.
+    let mut runs = Runs::new();
+    for part in &parts {
+        let Place::Memory(address, _) = part.place else { return Ok(None) };
+        match runs.last_mut() {
+            Some((begin, run)) if *begin + *run == address => *run += part.len,
+            _ => runs.push((address, part.len)),
+        }
+    }
+    Ok(Some(runs).filter(|runs| runs.iter().map(|(_, run)| run).sum::<usize>() == len))
 }

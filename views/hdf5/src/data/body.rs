@@ -20,11 +20,11 @@ use crate::Result;
 use crate::ffi::types::{H5D_FILL_TIME_NEVER, H5D_FILL_VALUE_USER_DEFINED};
 use crate::foreign::data::NativeData;
 use crate::object::DatasetHeader;
-use crate::props::Layout;
+use crate::props::{DatasetProps, Layout};
 use crate::space::Extent;
 
 /// Bytes of the chunks in which a contiguous dataset with a fill value is kept.
-const BLOCK_BYTES: u64 = 4 << 20;
+pub(super) const BLOCK_BYTES: u64 = 4 << 20;
 
 /// What this room keeps for an open dataset.
 pub struct State {
@@ -250,8 +250,13 @@ pub fn chunk_bytes(place: &Place, chunk: &[u64], element_bytes: usize) -> Result
 
 /// The filters as this room applies them: shuffle is told the size of an element.
 pub fn pipeline(header: &DatasetHeader, element_bytes: usize) -> Pipeline {
+    pipeline_of(&header.props, element_bytes)
+}
+
+/// The same, by its creation properties.
+pub(super) fn pipeline_of(props: &DatasetProps, element_bytes: usize) -> Pipeline {
     let mut is_told = false;
-    let filters = header.props.filters.iter().map(|f| {
+    let filters = props.filters.iter().map(|f| {
         let mut params = f.params.clone();
         // HDF5 tells the first one only: a second one fails, and as it is optional, is left out.
         if f.id as u32 == SHUFFLE && params.is_empty() && !std::mem::replace(&mut is_told, true) {

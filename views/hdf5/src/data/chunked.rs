@@ -22,6 +22,7 @@ use super::memory::Memory;
 use super::native::NativeChunk;
 use super::place::{ChunkRecord, Place};
 use super::runs::Pair;
+use super::slots::Slots;
 use super::transfer::{self, Part};
 
 /// What never changes about the chunks of a dataset.
@@ -99,22 +100,18 @@ impl Chunked {
         Ok(Self { object: place.object(), place, facts, state: Mutex::new(state), dirty: Mutex::default() })
     }
 
-    /// Bytes of a slot: the chunk, or room for what filters may make of it.
+    fn slots(&self) -> Slots<'_> {
+        let Facts { chunk, max_dims, chunk_bytes, pipeline, .. } = &self.facts;
+        Slots { chunk, max_dims, chunk_bytes: *chunk_bytes, is_filtered: !pipeline.is_empty() }
+    }
+    /// Bytes of a slot.
     pub(super) fn slot_bytes(&self) -> u64 {
-        if self.facts.pipeline.is_empty() {
-            self.facts.chunk_bytes
-        } else {
-            (self.facts.chunk_bytes * 2 + (64 << 10)).next_multiple_of(4096)
-        }
+        self.slots().bytes()
     }
 
     /// Where slot `slot` begins in the object.
     pub(super) fn slot_offset(&self, slot: u64) -> Result<u64> {
-        slot.checked_mul(self.slot_bytes()).filter(|at| *at <= (1 << 63) - self.slot_bytes()).ok_or_else(|| {
-            Error::new(ErrorKind::LimitExceeded, self.place.name())
-                .because("a chunk would lie past 2^63 bytes")
-                .try_next("use larger chunks or smaller greatest dimensions")
-        })
+        self.slots().offset(slot).ok_or_else(|| past_room(self.place.name()))
     }
 
     /// The extent as it is now; other processes may have changed it.
@@ -340,7 +337,7 @@ impl Chunked {
 
     /// A slot for a chunk that does not exist yet: computed if the greatest dimensions allow, else leased.
     pub(super) fn new_slot(&self, geometry: &Geometry, number: u64) -> Result<u64> {
-        if let Some(slot) = self.fixed_slot(&geometry.coords(number)) {
+        if let Some(slot) = self.slots().fixed(&geometry.coords(number)) {
             return Ok(slot);
         }
         {
@@ -355,26 +352,6 @@ impl Chunked {
         state.lease_count = (count * 4).min(LEASE_MAX);
         state.lease = first + 1..first + count;
         Ok(first)
-    }
-
-    /// The row-major number in the grid of the greatest extent, if only the slowest dimension is unlimited and the
-    /// object has room.
-    fn fixed_slot(&self, coords: &[u64]) -> Option<u64> {
-        let mut slot = 0u64;
-        for (i, (x, chunk)) in coords.iter().zip(&self.facts.chunk).enumerate() {
-            let max = self.facts.max_dims[i];
-            if i > 0 && max == u64::MAX {
-                return None;
-            }
-            slot = if i == 0 { *x } else { slot.checked_mul(max.div_ceil(*chunk))?.checked_add(*x)? };
-        }
-        // Decided for the whole grid where it is bounded, so that fixed and leased slots never mix.
-        let all = self.facts.max_dims.iter().zip(&self.facts.chunk).enumerate().try_fold(1u64, |all, (i, (max, c))| {
-            let grid = if *max == u64::MAX { 1 << 20 } else { max.div_ceil(*c) };
-            if i == 0 && *max == u64::MAX { Some(grid) } else { all.checked_mul(grid) }
-        });
-        let room = ((1u64 << 63) - 1) / self.slot_bytes();
-        (all? <= room).then_some(slot)
     }
 
     /// Makes chunks that are all zeros; where another process was first, its slots.
@@ -430,6 +407,13 @@ impl Chunked {
             to.copy_from_slice(&image[at..at + to.len()]);
         }
     }
+}
+
+/// The error for a chunk that no object has room for.
+pub(super) fn past_room(dataset: String) -> Error {
+    Error::new(ErrorKind::LimitExceeded, dataset)
+        .because("a chunk would lie past 2^63 bytes")
+        .try_next("use larger chunks or smaller greatest dimensions")
 }
 
 /// Fills `bytes` with copies of an element, or with zeros.

@@ -8,11 +8,11 @@ use cenote::{Error, ErrorKind, Object, Transaction};
 use super::body::{Body, State, chunk_bytes, pipeline};
 use super::heap::Session;
 use super::native::NativeChunk;
-use super::place::Place;
+use super::place::{self, Place};
 use super::transfer;
 use crate::error::{h5_check, unsupported};
 use crate::ffi::types::{H5P_DEFAULT, H5T_FLOAT, H5T_INTEGER, hid_t};
-use crate::file::File;
+use crate::file::{Core, File};
 use crate::object::{Dataset, DatasetHeader};
 use crate::props::Layout;
 use crate::value;
@@ -145,19 +145,19 @@ pub fn open(file: &Arc<File>, oid: u64, header: &DatasetHeader) -> Result<State>
 }
 
 /// See [`super::delete`].
-pub fn delete(tx: &mut Transaction, file: &Arc<File>, oid: u64) -> Result<()> {
-    let place = Place { file: file.clone(), oid };
+pub fn delete(tx: &mut Transaction, file: &Core, oid: u64) -> Result<()> {
+    let heap = place::heap_key(oid);
     // A write that arrived later would find nothing to write to.
-    place.wait_for_all_others()?;
-    tx.delete_object(&place.object())?;
-    if place.index().get_one(&place.heap_key())?.is_some() {
-        tx.delete_object(&place.heap())?;
+    file.shared.ahead().wait_for_all_others()?;
+    tx.delete_object(&file.object(oid))?;
+    if file.meta.get_one(&heap)?.is_some() {
+        tx.delete_object(&file.object(oid | place::HEAP_BIT))?;
     }
-    for key in [place.generation_key(), place.slot_key(), place.heap_key(), place.fill_key(), place.had_key()] {
-        tx.del(place.index(), &key)?;
+    for key in [place::generation_key(oid), place::slot_key(oid), heap, place::fill_key(oid), place::had_key(oid)] {
+        tx.del(&file.meta, &key)?;
     }
-    for record in place.index().iter(&place.chunk_prefix()) {
-        tx.del(place.index(), &record?.0)?;
+    for record in file.meta.iter(&place::chunk_prefix(oid)) {
+        tx.del(&file.meta, &record?.0)?;
     }
     Ok(())
 }

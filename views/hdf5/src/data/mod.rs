@@ -24,11 +24,13 @@ mod memory;
 mod native;
 mod parts;
 mod place;
+pub mod plain;
 mod queries;
 pub mod references;
 mod resize;
 pub mod runs;
 mod select;
+mod slots;
 mod transfer;
 mod transform;
 mod virt;
@@ -42,7 +44,7 @@ use crate::Result;
 use crate::error;
 use crate::ffi::Hid;
 use crate::ffi::types::hid_t;
-use crate::file::File;
+use crate::file::{Core, File};
 use crate::object::{Dataset, DatasetHeader};
 use crate::props::DatasetProps;
 use crate::space::Extent;
@@ -170,7 +172,7 @@ pub fn optional(dataset: &Dataset, op: c_int, args: *mut c_void, dxpl: hid_t) ->
     queries::optional(dataset, op, args, dxpl)
 }
 /// Deletes all raw data of a dataset, in the transaction that deletes its header.
-pub fn delete(tx: &mut Transaction, file: &Arc<File>, oid: u64) -> Result<()> {
+pub fn delete(tx: &mut Transaction, file: &Core, oid: u64) -> Result<()> {
     life::delete(tx, file, oid)
 }
 /// Copies all raw data to a new dataset with an equal header, possibly in another file or store; called before the

@@ -25,9 +25,44 @@ const TAG_FILL: u8 = keys::TAG_DATA + 4;
 /// Chunks existed that were dropped.
 const TAG_HAD: u8 = keys::TAG_DATA + 5;
 /// Numbers of datasets have this bit clear; their heaps have it set.
-const HEAP_BIT: u64 = 1 << 63;
+pub const HEAP_BIT: u64 = 1 << 63;
 /// Tries of a transaction before a conflict is reported: each failure means that another writer got on.
 const TRIES_MAX: u32 = 10_000;
+
+/// Key of the count of how often chunks of a dataset were dropped.
+pub fn generation_key(oid: u64) -> Vec<u8> {
+    keys::of(TAG_GENERATION, oid)
+}
+/// Key of the counter of slots.
+pub fn slot_key(oid: u64) -> Vec<u8> {
+    keys::of(TAG_SLOT, oid)
+}
+/// Key of the counter of heap bytes.
+pub fn heap_key(oid: u64) -> Vec<u8> {
+    keys::of(TAG_HEAP, oid)
+}
+/// Key of a fill value with variable-length parts.
+pub fn fill_key(oid: u64) -> Vec<u8> {
+    keys::of(TAG_FILL, oid)
+}
+/// Key of the record that says that chunks existed which were dropped.
+pub fn had_key(oid: u64) -> Vec<u8> {
+    keys::of(TAG_HAD, oid)
+}
+/// What the keys of all chunk records begin with.
+pub fn chunk_prefix(oid: u64) -> Vec<u8> {
+    keys::of(TAG_CHUNK, oid)
+}
+/// Key of the record of the chunk at these grid coordinates; keys sort as chunks do, row-major.
+pub fn chunk_key(oid: u64, coords: &[u64]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(9 + coords.len() * 8);
+    key.push(TAG_CHUNK);
+    key.extend_from_slice(&oid.to_be_bytes());
+    for c in coords {
+        key.extend_from_slice(&c.to_be_bytes());
+    }
+    key
+}
 
 /// The place of one dataset.
 #[derive(Clone)]
@@ -91,37 +126,31 @@ impl Place {
     }
     /// Key of the count of how often chunks were dropped.
     pub fn generation_key(&self) -> Vec<u8> {
-        keys::of(TAG_GENERATION, self.oid)
+        generation_key(self.oid)
     }
     /// Key of the counter of slots.
     pub fn slot_key(&self) -> Vec<u8> {
-        keys::of(TAG_SLOT, self.oid)
+        slot_key(self.oid)
     }
     /// Key of the counter of heap bytes.
     pub fn heap_key(&self) -> Vec<u8> {
-        keys::of(TAG_HEAP, self.oid)
+        heap_key(self.oid)
     }
     /// Key of a fill value with variable-length parts.
     pub fn fill_key(&self) -> Vec<u8> {
-        keys::of(TAG_FILL, self.oid)
+        fill_key(self.oid)
     }
     /// Key of the record that says that chunks existed which were dropped.
     pub fn had_key(&self) -> Vec<u8> {
-        keys::of(TAG_HAD, self.oid)
+        had_key(self.oid)
     }
     /// What the keys of all chunk records begin with.
     pub fn chunk_prefix(&self) -> Vec<u8> {
-        keys::of(TAG_CHUNK, self.oid)
+        chunk_prefix(self.oid)
     }
     /// Key of the record of the chunk at these grid coordinates; keys sort as chunks do, row-major.
     pub fn chunk_key(&self, coords: &[u64]) -> Vec<u8> {
-        let mut key = Vec::with_capacity(9 + coords.len() * 8);
-        key.push(TAG_CHUNK);
-        key.extend_from_slice(&self.oid.to_be_bytes());
-        for c in coords {
-            key.extend_from_slice(&c.to_be_bytes());
-        }
-        key
+        chunk_key(self.oid, coords)
     }
     /// Grid coordinates from the key of a chunk record.
     pub fn chunk_coords(&self, key: &[u8], rank: usize) -> Result<Vec<u64>> {

@@ -118,19 +118,7 @@ impl Chunked {
 
     /// Sets everything of a chunk but its first `keep` elements along each dimension to fill.
     fn erase(&self, image: &mut [u8], keep: &[u64]) {
-        let chunk = &self.facts.chunk;
-        let size = self.facts.element_bytes;
-        let row = chunk[chunk.len() - 1] as usize * size;
-        for (number, bytes) in image.chunks_exact_mut(row).enumerate() {
-            let mut rest = number as u64;
-            let inside = (0..chunk.len() - 1).rev().all(|i| {
-                let x = rest % chunk[i];
-                rest /= chunk[i];
-                x < keep[i]
-            });
-            let from = if inside { keep[chunk.len() - 1] as usize * size } else { 0 };
-            fill_bytes(&mut bytes[from..], self.facts.fill.as_deref());
-        }
+        erase(image, &self.facts.chunk, keep, self.facts.element_bytes, self.facts.fill.as_deref());
     }
 
     /// Copies every chunk, stored bytes and record, to another dataset with an equal header.
@@ -149,5 +137,20 @@ impl Chunked {
             tx.commit()?;
         }
         Ok(())
+    }
+}
+
+/// See [`Chunked::erase`].
+pub(super) fn erase(image: &mut [u8], chunk: &[u64], keep: &[u64], size: usize, fill: Option<&[u8]>) {
+    let row = chunk[chunk.len() - 1] as usize * size;
+    for (number, bytes) in image.chunks_exact_mut(row).enumerate() {
+        let mut rest = number as u64;
+        let inside = (0..chunk.len() - 1).rev().all(|i| {
+            let x = rest % chunk[i];
+            rest /= chunk[i];
+            x < keep[i]
+        });
+        let from = if inside { keep[chunk.len() - 1] as usize * size } else { 0 };
+        fill_bytes(&mut bytes[from..], fill);
     }
 }

@@ -120,8 +120,8 @@ pub struct Ahead {
     /// The metadata.
     meta: Index,
     state: Mutex<State>,
-    /// Changes are awaited in any case.
-    is_shared: AtomicBool,
+    /// Changes are awaited in any case, so that each is there for all when its call returns.
+    pub(super) is_shared: AtomicBool,
     /// Writes of raw data too.
     awaits_all: bool,
     /// The file is, or was, open by a parallel program.

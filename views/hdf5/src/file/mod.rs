@@ -4,6 +4,7 @@ pub mod ahead;
 mod at_path;
 pub mod beside;
 mod checkpoint;
+mod core;
 pub mod creation;
 pub mod given;
 pub mod incoming;
@@ -15,6 +16,7 @@ pub mod open;
 pub mod opening;
 mod parallel;
 pub mod path;
+pub mod plain;
 mod process;
 pub mod search;
 pub mod shared;
@@ -24,24 +26,23 @@ mod stub;
 mod superblock;
 
 use std::ffi::c_int;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
-use cenote::{Container, Error, ErrorKind, Object, ObjectId, Store};
+use cenote::{Error, Object, Store};
 use parking_lot::Mutex;
 
 use crate::Result;
 use crate::ffi::types::{H5F_CLOSE_DEFAULT, H5F_CLOSE_WEAK};
 use crate::ffi::{Api, Hid};
 use crate::foreign::Native;
-use crate::meta::records::Meta;
 use crate::object::{Body, Handle};
 use crate::regions::Regions;
 use crate::team::wire::Wire;
 use crate::team::{Call, Team};
 use at_path::AtPath;
 use checkpoint::Writing;
-use shared::Shared;
 
 /// True if the stub of a file of a store is at `path`.
 pub fn is_stub(path: &std::path::Path) -> bool {
@@ -53,38 +54,25 @@ pub fn staged_object(store: &Store, path: &std::path::Path) -> Result<Object> {
     open::staged(store, path)
 }
 
+pub use core::Core;
 pub use stores::{STORE_ENV, store_for, store_path_default};
 
 /// An HDF5 file that this process has open: one for each open call. Every handle of anything in it holds an `Arc` of this.
 pub struct File {
     /// The libhdf5 that opened it.
     pub h5: &'static Api,
-    /// The store.
-    pub store: Store,
-    /// The file's container.
-    pub container: Container,
-    /// All metadata of the file; see [`crate::meta`] for the keys. Key tags from 0x40 on belong to [`crate::data`].
-    pub meta: Meta,
+    /// What of it needs no libhdf5.
+    pub core: Core,
     /// The native file that this is, if it is one; then the records are made from it and the container is none.
     pub native: Option<Arc<Native>>,
-    /// Which incarnation of the file this is: creating a file over an old one begins a new generation.
-    pub generation: u64,
-    /// Identifies the file for its whole life, also under another name.
-    pub uuid: u128,
-    /// Absolute, normalised path.
-    pub path: String,
     /// The name as the program gave it.
     pub name: Vec<u8>,
     /// What stands at the path.
     pub at_path: AtPath,
     /// `H5Fset_dset_no_attrs_hint`: kept for the program's eyes.
     pub no_attrs_hint: AtomicBool,
-    /// Opened for writing.
-    pub writable: bool,
     /// `H5F_ACC_*` as `H5Fget_intent` tells them.
     pub intent: AtomicU32,
-    /// What this process shares about the file, however often it has it open.
-    pub shared: Arc<Shared>,
     /// Access properties.
     pub fapl: Hid,
     /// Creation properties as the program gave them, if this open made the file.
@@ -151,11 +139,6 @@ impl File {
             }),
         }
     }
-    /// The id of the raw-data object number `id`: the generation is its upper half, so that the objects of an
-    /// incarnation are one range, which truncation deletes.
-    pub fn object_id(&self, id: u64) -> ObjectId {
-        ObjectId(u128::from(self.generation) << 64 | u128::from(id))
-    }
     /// Bytes that the file takes.
     pub fn stored_bytes(&self) -> Result<u64> {
         if self.native.is_some() {
@@ -164,23 +147,6 @@ impl File {
             return Ok(seen.len());
         }
         Ok(self.container.info()?.stored_bytes)
-    }
-    /// The raw-data object number `id` (a dataset's own id is that of its main object).
-    pub fn object(&self, id: u64) -> Object {
-        self.container.object(self.object_id(id))
-    }
-    /// A fresh number for an HDF5 object and its raw-data object.
-    pub fn new_id(&self) -> Result<u64> {
-        self.shared.new_number()
-    }
-    /// Refuses what needs write access if the file was opened read-only.
-    pub fn need_writable(&self, what: &str) -> Result<()> {
-        if self.writable {
-            return Ok(());
-        }
-        Err(Error::new(ErrorKind::PermissionDenied, format!("{what} in file {}", self.path))
-            .because("no write intent on file: it is open read-only")
-            .try_next("open it with H5F_ACC_RDWR (mode 'r+' or 'a')"))
     }
     /// A number for `H5O_info2_t::fileno`: equal for equal files.
     pub fn fileno(&self) -> u64 {
@@ -214,9 +180,10 @@ impl File {
     }
 }
 
-impl Drop for File {
-    fn drop(&mut self) {
-        self.shared.file_closed(self.writable);
+impl Deref for File {
+    type Target = Core;
+    fn deref(&self) -> &Core {
+        &self.core
     }
 }
 

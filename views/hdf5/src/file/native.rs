@@ -14,7 +14,7 @@ use super::at_path::AtPath;
 use super::open::staged_id;
 use super::shared::Shared;
 use super::superblock::Super;
-use super::{File, path, stub};
+use super::{Core, File, path, stub};
 use crate::Result;
 use crate::error::h5_id;
 use crate::ffi::Api;
@@ -96,19 +96,21 @@ fn assemble(
     let shared = Shared::join(PathBuf::from(path), &container, generation, (index.clone(), ahead));
     Ok(Arc::new_cyclic(|file| File {
         h5,
-        store: store.clone(),
-        container,
-        meta: Meta::made(index, Box::new(NativeRecords::new(native.clone(), file.clone()))),
+        core: Core {
+            store: store.clone(),
+            container,
+            meta: Meta::made(index, Box::new(NativeRecords::new(native.clone(), file.clone()))),
+            generation,
+            uuid,
+            path: path::label(path),
+            writable: false,
+            shared,
+        },
         native: Some(native),
-        generation,
-        uuid,
-        path: path::label(path),
         name: name.to_vec(),
         at_path: AtPath::default(),
         no_attrs_hint: AtomicBool::default(),
-        writable: false,
         intent: AtomicU32::new(intent),
-        shared,
         fapl,
         fcpl: None,
         connector,

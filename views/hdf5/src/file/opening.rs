@@ -20,7 +20,7 @@ use super::checkpoint::Writing;
 use super::creation;
 use super::shared::Shared;
 use super::superblock::{SUPER_INDEX, Super};
-use super::{File, path};
+use super::{Core, File, path};
 
 /// A file that was found or made, before it counts as open.
 pub(super) struct Opening<'a> {
@@ -91,19 +91,21 @@ pub(super) fn finish(h5: &'static Api, o: Opening<'_>) -> Result<Arc<File>> {
     let intent = if writable { o.intent | H5F_ACC_RDWR } else { o.intent };
     let file = Arc::new(File {
         h5,
-        store: o.store,
-        container: o.container,
-        meta,
+        core: Core {
+            store: o.store,
+            container: o.container,
+            meta,
+            generation: o.sup.generation,
+            uuid: o.sup.uuid,
+            path: path::label(&o.path),
+            writable,
+            shared,
+        },
         native: None,
-        generation: o.sup.generation,
-        uuid: o.sup.uuid,
-        path: path::label(&o.path),
         name: o.name.to_vec(),
         at_path: AtPath::new(o.user_block),
         no_attrs_hint: AtomicBool::default(),
-        writable,
         intent: AtomicU32::new(intent),
-        shared,
         fapl,
         fcpl,
         connector,

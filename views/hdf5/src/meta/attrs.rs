@@ -3,7 +3,7 @@
 use cenote::{Error, ErrorKind, NextFrom, Transaction};
 
 use crate::Result;
-use crate::file::{File, random_u64};
+use crate::file::{Core, random_u64};
 use crate::space::Extent;
 use crate::value::Stored;
 
@@ -83,7 +83,7 @@ pub(crate) fn fuzz(record: &[u8]) {
 }
 
 /// The error for an attribute that is not there.
-pub fn missing(file: &File, oid: u64, name: &[u8]) -> Error {
+pub fn missing(file: &Core, oid: u64, name: &[u8]) -> Error {
     Error::new(
         ErrorKind::NotFound,
         format!("attribute `{}` of object {oid:016x} of file {}", String::from_utf8_lossy(name), file.path),
@@ -92,22 +92,22 @@ pub fn missing(file: &File, oid: u64, name: &[u8]) -> Error {
 }
 
 /// An attribute by name.
-pub fn find(file: &File, oid: u64, name: &[u8]) -> Result<Option<Attr>> {
+pub fn find(file: &Core, oid: u64, name: &[u8]) -> Result<Option<Attr>> {
     file.meta.get_one(&keys::named(keys::TAG_ATTR, oid, name))?.map(|r| Attr::decode(&r)).transpose()
 }
 
 /// An attribute by name; an error if it is not there.
-pub fn get(file: &File, oid: u64, name: &[u8]) -> Result<Attr> {
+pub fn get(file: &Core, oid: u64, name: &[u8]) -> Result<Attr> {
     find(file, oid, name)?.ok_or_else(|| missing(file, oid, name))
 }
 
 /// True if there is an attribute of that name.
-pub fn has(file: &File, oid: u64, name: &[u8]) -> Result<bool> {
+pub fn has(file: &Core, oid: u64, name: &[u8]) -> Result<bool> {
     Ok(file.meta.get_one(&keys::named(keys::TAG_ATTR, oid, name))?.is_some())
 }
 
 /// All attributes in creation order.
-pub fn list(file: &File, oid: u64) -> Result<Vec<(Vec<u8>, Attr)>> {
+pub fn list(file: &Core, oid: u64) -> Result<Vec<(Vec<u8>, Attr)>> {
     let prefix = keys::of(keys::TAG_ATTR, oid);
     file.meta
         .iter(&prefix)
@@ -116,7 +116,7 @@ pub fn list(file: &File, oid: u64) -> Result<Vec<(Vec<u8>, Attr)>> {
 }
 
 /// All attributes in the order that `index` and `order` ask for.
-pub fn list_in(file: &File, oid: u64, index: i32, order: i32) -> Result<Vec<(Vec<u8>, Attr)>> {
+pub fn list_in(file: &Core, oid: u64, index: i32, order: i32) -> Result<Vec<(Vec<u8>, Attr)>> {
     use crate::ffi::types::{H5_INDEX_CRT_ORDER, H5_ITER_DEC};
     let mut all = list(file, oid)?;
     if index == H5_INDEX_CRT_ORDER {
@@ -129,7 +129,7 @@ pub fn list_in(file: &File, oid: u64, index: i32, order: i32) -> Result<Vec<(Vec
 }
 
 /// The attribute at position `n` of the order that `index` and `order` ask for.
-pub fn nth(file: &File, oid: u64, index: i32, order: i32, n: u64) -> Result<(Vec<u8>, Attr)> {
+pub fn nth(file: &Core, oid: u64, index: i32, order: i32, n: u64) -> Result<(Vec<u8>, Attr)> {
     let all = list_in(file, oid, index, order)?;
     all.into_iter().nth(usize::try_from(n).unwrap_or(usize::MAX)).ok_or_else(|| {
         Error::new(ErrorKind::NotFound, format!("attribute number {n} of object {oid:016x} of file {}", file.path))
@@ -138,12 +138,12 @@ pub fn nth(file: &File, oid: u64, index: i32, order: i32, n: u64) -> Result<(Vec
 }
 
 /// Number of attributes.
-pub fn count(file: &File, oid: u64) -> Result<u64> {
+pub fn count(file: &Core, oid: u64) -> Result<u64> {
     super::count(file, &keys::of(keys::TAG_ATTR, oid))
 }
 
 /// An error if an attribute of that name cannot be added now.
-pub fn check_new(file: &File, oid: u64, name: &[u8]) -> Result<()> {
+pub fn check_new(file: &Core, oid: u64, name: &[u8]) -> Result<()> {
     check_length(name)?;
     let keys = [keys::named(keys::TAG_ATTR, oid, name), keys::of(keys::TAG_HEADER, oid)];
     match &file.meta.get(&[&keys[0], &keys[1]])?[..] {
@@ -170,7 +170,7 @@ fn taken(name: &[u8]) -> Error {
 }
 
 /// Adds an attribute; its creation order is set here, and its uid unless it has one.
-pub fn create(tx: &mut Transaction, file: &File, oid: u64, name: &[u8], attr: &mut Attr) -> Result<()> {
+pub fn create(tx: &mut Transaction, file: &Core, oid: u64, name: &[u8], attr: &mut Attr) -> Result<()> {
     let key = keys::named(keys::TAG_ATTR, oid, name);
     if tx.get(&file.meta, &key)?.is_some() {
         return Err(taken(name));
@@ -190,7 +190,7 @@ pub fn create(tx: &mut Transaction, file: &File, oid: u64, name: &[u8], attr: &m
 /// Changes an attribute (found by name, or by uid if it was renamed) with `change`.
 pub fn update(
     tx: &mut Transaction,
-    file: &File,
+    file: &Core,
     oid: u64,
     name: &[u8],
     uid: u64,
@@ -209,12 +209,12 @@ pub fn update(
 }
 
 /// An attribute by its uid: its present name and record.
-pub fn by_uid(file: &File, oid: u64, uid: u64) -> Result<Option<(Vec<u8>, Attr)>> {
+pub fn by_uid(file: &Core, oid: u64, uid: u64) -> Result<Option<(Vec<u8>, Attr)>> {
     Ok(list(file, oid)?.into_iter().find(|(_, attr)| attr.uid == uid))
 }
 
 /// An open attribute's present name and record; its last ones if this process has deleted it meanwhile.
-pub fn current(file: &File, oid: u64, name: &[u8], uid: u64) -> Result<(Vec<u8>, Attr)> {
+pub fn current(file: &Core, oid: u64, name: &[u8], uid: u64) -> Result<(Vec<u8>, Attr)> {
     if let Some(attr) = find(file, oid, name)?.filter(|a| a.uid == uid) {
         return Ok((name.to_vec(), attr));
     }
@@ -225,7 +225,7 @@ pub fn current(file: &File, oid: u64, name: &[u8], uid: u64) -> Result<(Vec<u8>,
 }
 
 /// Begins creation order anew if `name`, which this transaction takes away, is the only attribute of the object.
-pub fn restart_order_if_last(tx: &mut Transaction, file: &File, oid: u64, name: &[u8]) -> Result<()> {
+pub fn restart_order_if_last(tx: &mut Transaction, file: &Core, oid: u64, name: &[u8]) -> Result<()> {
     let counter = keys::of(keys::TAG_ATTR_NEXT, oid);
     // Read first: whoever adds an attribute from now on makes this transaction fail.
     if tx.get(&file.meta, &counter)?.is_none() {
@@ -236,7 +236,7 @@ pub fn restart_order_if_last(tx: &mut Transaction, file: &File, oid: u64, name: 
 }
 
 /// Takes an attribute away; its datatype, if a committed one, is the caller's business.
-pub fn remove(tx: &mut Transaction, file: &File, oid: u64, name: &[u8]) -> Result<Attr> {
+pub fn remove(tx: &mut Transaction, file: &Core, oid: u64, name: &[u8]) -> Result<Attr> {
     let key = keys::named(keys::TAG_ATTR, oid, name);
     let record = tx.get(&file.meta, &key)?.ok_or_else(|| missing(file, oid, name))?;
     let attr = Attr::decode(&record)?;
@@ -247,7 +247,7 @@ pub fn remove(tx: &mut Transaction, file: &File, oid: u64, name: &[u8]) -> Resul
 }
 
 /// Gives an attribute another name; an attribute that had it is an error.
-pub fn rename(tx: &mut Transaction, file: &File, oid: u64, old: &[u8], new: &[u8]) -> Result<()> {
+pub fn rename(tx: &mut Transaction, file: &Core, oid: u64, old: &[u8], new: &[u8]) -> Result<()> {
     if old == new {
         return Ok(());
     }

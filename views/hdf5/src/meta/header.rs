@@ -1,7 +1,7 @@
 //! Object headers: what an object is, and what was fixed when it was made.
 
 use crate::Result;
-use crate::file::File;
+use crate::file::Core;
 use crate::props::{DatasetProps, GroupProps, ObjectProps};
 use crate::space::Extent;
 
@@ -120,11 +120,11 @@ impl Header {
 }
 
 /// An object's header, if the object exists.
-pub fn find(file: &File, oid: u64) -> Result<Option<Header>> {
+pub fn find(file: &Core, oid: u64) -> Result<Option<Header>> {
     file.meta.get_one(&keys::of(keys::TAG_HEADER, oid))?.map(|r| Header::decode(&r)).transpose()
 }
 
 /// An object's header.
-pub fn get(file: &File, oid: u64) -> Result<Header> {
+pub fn get(file: &Core, oid: u64) -> Result<Header> {
     find(file, oid)?.ok_or_else(|| gone(file, oid))
 }

@@ -3,7 +3,7 @@
 use cenote::{Error, ErrorKind, NextFrom, Transaction};
 
 use crate::Result;
-use crate::file::File;
+use crate::file::Core;
 
 use super::bytes::{Reader, Writer};
 use super::header::{self, Body};
@@ -80,17 +80,17 @@ pub(crate) fn fuzz(record: &[u8]) {
 }
 
 /// A link by name.
-pub fn get(file: &File, group: u64, name: &[u8]) -> Result<Option<Link>> {
+pub fn get(file: &Core, group: u64, name: &[u8]) -> Result<Option<Link>> {
     file.meta.get_one(&keys::named(keys::TAG_LINK, group, name))?.map(|r| Link::decode(&r)).transpose()
 }
 
 /// A link by name, as a transaction sees it.
-pub fn get_in(tx: &mut Transaction, file: &File, group: u64, name: &[u8]) -> Result<Option<Link>> {
+pub fn get_in(tx: &mut Transaction, file: &Core, group: u64, name: &[u8]) -> Result<Option<Link>> {
     tx.get(&file.meta, &keys::named(keys::TAG_LINK, group, name))?.map(|r| Link::decode(&r)).transpose()
 }
 
 /// True if the group keeps its links in creation order.
-pub fn is_ordered(file: &File, group: u64) -> Result<bool> {
+pub fn is_ordered(file: &Core, group: u64) -> Result<bool> {
     match header::get(file, group)?.body {
         Body::Group(props) => Ok(props.link_order & 1 != 0),
         _ => Err(not_a_group(file, group)),
@@ -98,12 +98,12 @@ pub fn is_ordered(file: &File, group: u64) -> Result<bool> {
 }
 
 /// The error for names looked up in something that has none.
-pub fn not_a_group(file: &File, oid: u64) -> Error {
+pub fn not_a_group(file: &Core, oid: u64) -> Error {
     Error::new(ErrorKind::InvalidInput, format!("object {oid:016x} of file {}", file.path)).because("it is not a group")
 }
 
 /// Adds a link; its creation order is set here. The commit fails with `Exists` if the name is taken.
-pub fn insert(tx: &mut Transaction, file: &File, group: u64, name: &[u8], mut link: Link) -> Result<()> {
+pub fn insert(tx: &mut Transaction, file: &Core, group: u64, name: &[u8], mut link: Link) -> Result<()> {
     if name.is_empty() {
         return Err(Error::new(ErrorKind::InvalidInput, "link").because("its name is empty"));
     }
@@ -134,7 +134,7 @@ pub fn exists(name: &[u8]) -> Error {
 }
 
 /// Takes a link away; the object that it led to is the caller's business.
-pub fn remove(tx: &mut Transaction, file: &File, group: u64, name: &[u8], link: &Link) -> Result<()> {
+pub fn remove(tx: &mut Transaction, file: &Core, group: u64, name: &[u8], link: &Link) -> Result<()> {
     if let Some(order) = link.order {
         tx.del(&file.meta, &keys::ordered(keys::TAG_LINK_ORDER, group, order))?;
     }
@@ -142,7 +142,7 @@ pub fn remove(tx: &mut Transaction, file: &File, group: u64, name: &[u8], link: 
 }
 
 /// Begins creation order anew if `name`, which this transaction takes away, is the only link of the group.
-pub fn restart_order_if_last(tx: &mut Transaction, file: &File, group: u64, name: &[u8]) -> Result<()> {
+pub fn restart_order_if_last(tx: &mut Transaction, file: &Core, group: u64, name: &[u8]) -> Result<()> {
     let counter = keys::of(keys::TAG_LINK_NEXT, group);
     // Read first: whoever adds a link from now on makes this transaction fail.
     let next = tx.get(&file.meta, &counter)?;
@@ -155,7 +155,7 @@ pub fn restart_order_if_last(tx: &mut Transaction, file: &File, group: u64, name
 }
 
 /// All links in the order of their names (bytewise).
-pub fn list(file: &File, group: u64) -> Result<Vec<(Vec<u8>, Link)>> {
+pub fn list(file: &Core, group: u64) -> Result<Vec<(Vec<u8>, Link)>> {
     let prefix = keys::of(keys::TAG_LINK, group);
     file.meta
         .iter(&prefix)
@@ -164,7 +164,7 @@ pub fn list(file: &File, group: u64) -> Result<Vec<(Vec<u8>, Link)>> {
 }
 
 /// All links in the order that `index` (`H5_INDEX_*`) and `order` (`H5_ITER_*`) ask for.
-pub fn list_in(file: &File, group: u64, index: i32, order: i32) -> Result<Vec<(Vec<u8>, Link)>> {
+pub fn list_in(file: &Core, group: u64, index: i32, order: i32) -> Result<Vec<(Vec<u8>, Link)>> {
     use crate::ffi::types::{H5_INDEX_CRT_ORDER, H5_ITER_DEC};
     let ordered = is_ordered(file, group)?; // refuses what is no group
     let mut all = list(file, group)?;
@@ -183,7 +183,7 @@ pub fn list_in(file: &File, group: u64, index: i32, order: i32) -> Result<Vec<(V
 }
 
 /// The link at position `n` of the order that `index` and `order` ask for.
-pub fn nth(file: &File, group: u64, index: i32, order: i32, n: u64) -> Result<(Vec<u8>, Link)> {
+pub fn nth(file: &Core, group: u64, index: i32, order: i32, n: u64) -> Result<(Vec<u8>, Link)> {
     use crate::ffi::types::{H5_INDEX_NAME, H5_ITER_DEC};
     let found = if index == H5_INDEX_NAME && order != H5_ITER_DEC {
         nth_by_name(file, group, n)?
@@ -196,7 +196,7 @@ pub fn nth(file: &File, group: u64, index: i32, order: i32, n: u64) -> Result<(V
     })
 }
 
-fn nth_by_name(file: &File, group: u64, n: u64) -> Result<Option<(Vec<u8>, Link)>> {
+fn nth_by_name(file: &Core, group: u64, n: u64) -> Result<Option<(Vec<u8>, Link)>> {
     let prefix = keys::of(keys::TAG_LINK, group);
     let (mut from, mut skip) = (NextFrom::Start, n);
     loop {

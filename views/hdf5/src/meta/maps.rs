@@ -6,7 +6,7 @@
 use cenote::{Error, ErrorKind, NextFrom, Transaction};
 
 use crate::Result;
-use crate::file::File;
+use crate::file::Core;
 use crate::value::Stored;
 
 use super::bytes::{Reader, Writer};
@@ -50,12 +50,12 @@ fn record_key(map: u64, key: &Stored) -> Vec<u8> {
 }
 
 /// What a key leads to.
-pub fn get(file: &File, map: u64, key: &Stored) -> Result<Option<Pair>> {
+pub fn get(file: &Core, map: u64, key: &Stored) -> Result<Option<Pair>> {
     file.meta.get_one(&record_key(map, key))?.map(|record| Pair::decode(&record)).transpose()
 }
 
 /// Sets a pair; what the key led to before is gone.
-pub fn put(tx: &mut Transaction, file: &File, map: u64, pair: &Pair) -> Result<()> {
+pub fn put(tx: &mut Transaction, file: &Core, map: u64, pair: &Pair) -> Result<()> {
     // Read through the transaction: if the map is deleted meanwhile, this must not go through.
     if tx.get(&file.meta, &keys::of(keys::TAG_HEADER, map))?.is_none() {
         return Err(gone(file, map));
@@ -64,7 +64,7 @@ pub fn put(tx: &mut Transaction, file: &File, map: u64, pair: &Pair) -> Result<(
 }
 
 /// Takes a pair away.
-pub fn remove(tx: &mut Transaction, file: &File, map: u64, key: &Stored) -> Result<()> {
+pub fn remove(tx: &mut Transaction, file: &Core, map: u64, key: &Stored) -> Result<()> {
     let record = record_key(map, key);
     if tx.get(&file.meta, &record)?.is_none() {
         return Err(missing(file, map));
@@ -73,24 +73,24 @@ pub fn remove(tx: &mut Transaction, file: &File, map: u64, key: &Stored) -> Resu
 }
 
 /// The error for a key that leads to nothing.
-pub fn missing(file: &File, map: u64) -> Error {
+pub fn missing(file: &Core, map: u64) -> Error {
     Error::new(ErrorKind::NotFound, format!("a key of map {map:016x} of file {}", file.path))
         .because("the map has no such key")
 }
 
 /// Number of pairs.
-pub fn count(file: &File, map: u64) -> Result<u64> {
+pub fn count(file: &Core, map: u64) -> Result<u64> {
     super::count(file, &keys::of(keys::TAG_MAP, map))
 }
 
 /// All pairs, in the order of their stored keys.
-pub fn list(file: &File, map: u64) -> Result<Vec<Pair>> {
+pub fn list(file: &Core, map: u64) -> Result<Vec<Pair>> {
     let prefix = keys::of(keys::TAG_MAP, map);
     file.meta.iter(&prefix).map(|record| record.and_then(|(_, value)| Pair::decode(&value))).collect()
 }
 
 /// Takes all pairs away, in the transaction that deletes the map.
-pub fn clear(tx: &mut Transaction, file: &File, map: u64) -> Result<()> {
+pub fn clear(tx: &mut Transaction, file: &Core, map: u64) -> Result<()> {
     for record in file.meta.iter(&keys::of(keys::TAG_MAP, map)) {
         tx.del(&file.meta, &record?.0)?;
     }
@@ -98,7 +98,7 @@ pub fn clear(tx: &mut Transaction, file: &File, map: u64) -> Result<()> {
 }
 
 /// Copies all pairs to another map, of the same types, possibly in another file.
-pub fn copy(from: &File, from_map: u64, to: &File, to_map: u64) -> Result<()> {
+pub fn copy(from: &Core, from_map: u64, to: &Core, to_map: u64) -> Result<()> {
     let (prefix, mut at) = (keys::of(keys::TAG_MAP, from_map), NextFrom::Start);
     loop {
         let page = from.meta.next_with_prefix(&prefix, at, PAGE)?;

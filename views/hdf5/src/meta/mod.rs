@@ -19,7 +19,7 @@ use std::time::Duration;
 use cenote::{Error, ErrorKind, Transaction};
 
 use crate::Result;
-use crate::file::File;
+use crate::file::Core;
 use crate::space::Extent;
 
 /// Tries at a transaction before giving up on others who keep changing the same records.
@@ -27,7 +27,7 @@ const CONFLICT_TRIES: u32 = 2_000;
 
 /// Runs `f` in a transaction: launched while this process is the file's only writer ([`crate::file::ahead`]); else one that
 /// fails if what it read has changed meanwhile, again and again until it does not.
-pub fn transact<T>(file: &File, mut f: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
+pub fn transact<T>(file: &Core, mut f: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
     let ahead = file.shared.ahead();
     ahead.with(|premise| match premise {
         Some(premise) => {
@@ -39,7 +39,7 @@ pub fn transact<T>(file: &File, mut f: impl FnMut(&mut Transaction) -> Result<T>
     })
 }
 
-fn transact_awaited<T>(file: &File, f: &mut impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
+fn transact_awaited<T>(file: &Core, f: &mut impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
     let mut tries = 0;
     loop {
         let mut tx = file.store.begin();
@@ -58,7 +58,7 @@ fn transact_awaited<T>(file: &File, f: &mut impl FnMut(&mut Transaction) -> Resu
 }
 
 /// The current extent of a dataset. Of one that cannot be resized it is in the header alone.
-pub fn extent_get(file: &File, oid: u64) -> Result<Extent> {
+pub fn extent_get(file: &Core, oid: u64) -> Result<Extent> {
     if let Some(record) = file.meta.get_one(&keys::extent(oid))? {
         return decode_extent(&record);
     }
@@ -70,13 +70,13 @@ pub fn extent_get(file: &File, oid: u64) -> Result<Extent> {
 
 /// The current extent of a dataset that can be resized, as a transaction sees it (and relies on it, if conflicts are
 /// detected).
-pub fn extent_get_in(tx: &mut Transaction, file: &File, oid: u64) -> Result<Extent> {
+pub fn extent_get_in(tx: &mut Transaction, file: &Core, oid: u64) -> Result<Extent> {
     let record = tx.get(&file.meta, &keys::extent(oid))?;
     decode_extent(&record.ok_or_else(|| gone(file, oid))?)
 }
 
 /// Sets the current extent of a dataset.
-pub fn extent_put_in(tx: &mut Transaction, file: &File, oid: u64, extent: &Extent) -> Result<()> {
+pub fn extent_put_in(tx: &mut Transaction, file: &Core, oid: u64, extent: &Extent) -> Result<()> {
     let mut w = bytes::Writer::default();
     extent.encode(&mut w);
     tx.put(&file.meta, &keys::extent(oid), &w.0)
@@ -87,14 +87,14 @@ fn decode_extent(record: &[u8]) -> Result<Extent> {
 }
 
 /// The error for an object whose records are not there any more.
-pub fn gone(file: &File, oid: u64) -> Error {
+pub fn gone(file: &Core, oid: u64) -> Error {
     Error::new(ErrorKind::NotFound, format!("object {oid:016x} of file {}", file.path))
         .because("it does not exist: it was deleted, or the file was created anew, by another process")
         .try_next("open the file again")
 }
 
 /// Next value of a counter record, as a transaction sees it; the counter is raised.
-fn count_up(tx: &mut Transaction, file: &File, key: &[u8]) -> Result<u64> {
+pub fn count_up(tx: &mut Transaction, file: &Core, key: &[u8]) -> Result<u64> {
     let now = match tx.get(&file.meta, key)? {
         Some(bytes) => bytes::Reader::new("counter record", &bytes).u64()?,
         None => 0,
@@ -104,7 +104,7 @@ fn count_up(tx: &mut Transaction, file: &File, key: &[u8]) -> Result<u64> {
 }
 
 /// Value of a counter record.
-pub fn counter(file: &File, key: &[u8]) -> Result<u64> {
+pub fn counter(file: &Core, key: &[u8]) -> Result<u64> {
     match file.meta.get_one(key)? {
         Some(bytes) => bytes::Reader::new("counter record", &bytes).u64(),
         None => Ok(0),
@@ -112,7 +112,7 @@ pub fn counter(file: &File, key: &[u8]) -> Result<u64> {
 }
 
 /// Number of records whose keys begin with `prefix`.
-pub fn count(file: &File, prefix: &[u8]) -> Result<u64> {
+pub fn count(file: &Core, prefix: &[u8]) -> Result<u64> {
     let mut n = 0;
     for record in file.meta.iter(prefix) {
         record?;

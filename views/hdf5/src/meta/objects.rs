@@ -8,7 +8,7 @@ use cenote::{Error, ErrorKind, IndexVersion, Transaction};
 
 use crate::Result;
 use crate::data;
-use crate::file::File;
+use crate::file::{Core, File};
 
 use super::bytes::Reader;
 use super::header::{Body, Header};
@@ -24,7 +24,7 @@ pub fn born(track_times: bool) -> i64 {
 }
 
 /// Writes the header of a new object, and its extent if that can change. The caller makes the one link to it.
-pub fn create_linked(tx: &mut Transaction, file: &File, oid: u64, header: &Header) -> Result<()> {
+pub fn create_linked(tx: &mut Transaction, file: &Core, oid: u64, header: &Header) -> Result<()> {
     tx.put_new(&file.meta, &keys::of(keys::TAG_HEADER, oid), &header.encode())?;
     if let Body::Dataset { committed, props, extent, .. } = &header.body {
         use_type(tx, file, *committed)?;
@@ -36,7 +36,7 @@ pub fn create_linked(tx: &mut Transaction, file: &File, oid: u64, header: &Heade
 }
 
 /// The same for an object without a link.
-pub fn create(tx: &mut Transaction, file: &File, oid: u64, header: &Header) -> Result<()> {
+pub fn create(tx: &mut Transaction, file: &Core, oid: u64, header: &Header) -> Result<()> {
     create_linked(tx, file, oid, header)?;
     tx.put_new(&file.meta, &keys::of(keys::TAG_REFCOUNT, oid), &0u32.to_le_bytes())
 }
@@ -61,7 +61,7 @@ pub fn canonical(file: &File, oid: u64) -> Result<u64> {
 const ONE_LINK: u32 = 1;
 
 /// Number of hard links to an object.
-pub fn link_count(file: &File, oid: u64) -> Result<u32> {
+pub fn link_count(file: &Core, oid: u64) -> Result<u32> {
     let record = file.meta.get_one(&keys::of(keys::TAG_REFCOUNT, oid))?;
     if record.is_none() && file.meta.get_one(&keys::of(keys::TAG_HEADER, oid))?.is_none() {
         return Err(gone(file, oid));
@@ -70,7 +70,7 @@ pub fn link_count(file: &File, oid: u64) -> Result<u32> {
 }
 
 /// The same of an object that exists.
-pub fn link_count_or_one(file: &File, oid: u64) -> Result<u32> {
+pub fn link_count_or_one(file: &Core, oid: u64) -> Result<u32> {
     decode_count(file.meta.get_one(&keys::of(keys::TAG_REFCOUNT, oid))?)
 }
 
@@ -111,7 +111,7 @@ fn decode_count(record: Option<Vec<u8>>) -> Result<u32> {
     record.map_or(Ok(ONE_LINK), |bytes| Reader::new("link count record", &bytes).u32())
 }
 
-fn link_count_in(tx: &mut Transaction, file: &File, oid: u64) -> Result<u32> {
+fn link_count_in(tx: &mut Transaction, file: &Core, oid: u64) -> Result<u32> {
     let record = tx.get(&file.meta, &keys::of(keys::TAG_REFCOUNT, oid))?;
     if record.is_none() && tx.get(&file.meta, &keys::of(keys::TAG_HEADER, oid))?.is_none() {
         return Err(gone(file, oid));
@@ -121,16 +121,16 @@ fn link_count_in(tx: &mut Transaction, file: &File, oid: u64) -> Result<u32> {
 
 /// Number of datasets and attributes that were made with a committed datatype: it stays while there are any, also
 /// without a link.
-pub fn users(file: &File, oid: u64) -> Result<u32> {
+pub fn users(file: &Core, oid: u64) -> Result<u32> {
     file.meta.get_one(&keys::of(keys::TAG_USERS, oid))?.map_or(Ok(0), |bytes| Reader::new("user count", &bytes).u32())
 }
 
-fn users_in(tx: &mut Transaction, file: &File, oid: u64) -> Result<u32> {
+fn users_in(tx: &mut Transaction, file: &Core, oid: u64) -> Result<u32> {
     tx.get(&file.meta, &keys::of(keys::TAG_USERS, oid))?.map_or(Ok(0), |bytes| Reader::new("user count", &bytes).u32())
 }
 
 /// A dataset or attribute more is made with a committed datatype (none if 0).
-pub fn use_type(tx: &mut Transaction, file: &File, committed: u64) -> Result<()> {
+pub fn use_type(tx: &mut Transaction, file: &Core, committed: u64) -> Result<()> {
     if committed == 0 {
         return Ok(());
     }
@@ -139,7 +139,7 @@ pub fn use_type(tx: &mut Transaction, file: &File, committed: u64) -> Result<()>
 }
 
 /// One less. True if nothing leads to the type any more: it is the caller's to delete.
-fn leave_type(tx: &mut Transaction, file: &Arc<File>, committed: u64) -> Result<bool> {
+fn leave_type(tx: &mut Transaction, file: &Core, committed: u64) -> Result<bool> {
     // Who made it may not have counted (before counts were kept): then there is nothing to take back.
     if committed == 0 || users_in(tx, file, committed)? == 0 {
         return Ok(false);
@@ -158,7 +158,7 @@ fn leave_type(tx: &mut Transaction, file: &Arc<File>, committed: u64) -> Result<
 }
 
 /// Takes an attribute away from an object.
-pub fn remove_attr(tx: &mut Transaction, file: &Arc<File>, oid: u64, name: &[u8]) -> Result<()> {
+pub fn remove_attr(tx: &mut Transaction, file: &Core, oid: u64, name: &[u8]) -> Result<()> {
     let attr = attrs::remove(tx, file, oid, name)?;
     attrs::restart_order_if_last(tx, file, oid, name)?;
     if leave_type(tx, file, attr.committed)? { delete(tx, file, attr.committed) } else { Ok(()) }
@@ -166,7 +166,7 @@ pub fn remove_attr(tx: &mut Transaction, file: &Arc<File>, oid: u64, name: &[u8]
 
 /// Changes the number of hard links to an object by `delta`. At zero the object is deleted, or, if this process has it
 /// open, when it is closed.
-pub fn link_count_add(tx: &mut Transaction, file: &Arc<File>, oid: u64, delta: i64) -> Result<()> {
+pub fn link_count_add(tx: &mut Transaction, file: &Core, oid: u64, delta: i64) -> Result<()> {
     let now = i64::from(link_count_in(tx, file, oid)?) + delta;
     let now = u32::try_from(now).map_err(|_| {
         Error::new(ErrorKind::InvalidInput, format!("object {oid:016x} of file {}", file.path))
@@ -180,7 +180,7 @@ pub fn link_count_add(tx: &mut Transaction, file: &Arc<File>, oid: u64, delta: i
 }
 
 /// Deletes all records and raw data of an object, and whatever only it led to.
-pub fn delete(tx: &mut Transaction, file: &Arc<File>, oid: u64) -> Result<()> {
+pub fn delete(tx: &mut Transaction, file: &Core, oid: u64) -> Result<()> {
     // A work list, not recursion: a chain of groups may be deeper than the stack.
     let mut todo = vec![oid];
     while let Some(oid) = todo.pop() {
@@ -223,7 +223,7 @@ pub fn delete(tx: &mut Transaction, file: &Arc<File>, oid: u64) -> Result<()> {
 }
 
 /// Deletes an object that was unlinked while it was open and is now closed.
-pub fn delete_if_unlinked(file: &Arc<File>, oid: u64) -> Result<()> {
+pub fn delete_if_unlinked(file: &Core, oid: u64) -> Result<()> {
     super::transact(file, |tx| match tx.get(&file.meta, &keys::of(keys::TAG_REFCOUNT, oid))? {
         Some(bytes) if Reader::new("link count record", &bytes).u32()? == 0 && users_in(tx, file, oid)? == 0 => {
             delete(tx, file, oid)
@@ -233,13 +233,13 @@ pub fn delete_if_unlinked(file: &Arc<File>, oid: u64) -> Result<()> {
 }
 
 /// Adds a hard link to an existing object.
-pub fn link_hard(tx: &mut Transaction, file: &Arc<File>, group: u64, name: &[u8], oid: u64, cset: u8) -> Result<()> {
+pub fn link_hard(tx: &mut Transaction, file: &Core, group: u64, name: &[u8], oid: u64, cset: u8) -> Result<()> {
     link_count_add(tx, file, oid, 1)?;
     links::insert(tx, file, group, name, Link::hard(oid, cset))
 }
 
 /// Takes a link away and lowers the count of the object that it led to.
-pub fn unlink(tx: &mut Transaction, file: &Arc<File>, group: u64, name: &[u8]) -> Result<()> {
+pub fn unlink(tx: &mut Transaction, file: &Core, group: u64, name: &[u8]) -> Result<()> {
     let link = links::get_in(tx, file, group, name)?.ok_or_else(|| {
         Error::new(ErrorKind::NotFound, format!("link `{}`", String::from_utf8_lossy(name)))
             .because("name doesn't exist")

@@ -1,0 +1,405 @@
+//! Directories and files of a store, by path.
+
+use std::sync::Arc;
+
+use cenote_posix::{
+    Attr, Caller, Consistency, FileSystem, Follow, FsError, Ino, Kind, Make, OpenFlags, Options, Over, Rename, SetAttr,
+    SetTime, SetXattr, Time,
+};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString};
+
+use crate::buffer::Bytes;
+use crate::errors::{invalid, raise_os};
+use crate::file::{RawFile, open_flags};
+use crate::file_info::{FileSpace, FileStat};
+use crate::store::Store;
+
+/// The directories and files of a store, by path: `/container/directory/file`. Like `os`, with paths as str or bytes.
+#[pyclass(frozen, module = "cenote")]
+pub struct Files {
+    fs: FileSystem,
+    caller: Caller,
+    umask: u32,
+}
+
+/// A path as Python gives one.
+pub struct FsPath(pub Vec<u8>);
+
+impl<'py> FromPyObject<'_, 'py> for FsPath {
+    type Error = PyErr;
+    fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let value = value.py().import("os")?.call_method1("fspath", (value,))?;
+        if let Ok(text) = value.cast::<PyString>() {
+            let bytes = text.call_method1("encode", ("utf-8", "surrogateescape"))?;
+            return Ok(Self(bytes.cast::<PyBytes>()?.as_bytes().to_vec()));
+        }
+        Ok(Self(value.cast::<PyBytes>()?.as_bytes().to_vec()))
+    }
+}
+
+impl FsPath {
+    /// For errors and names that are given back.
+    pub fn text(&self, py: Python<'_>) -> PyResult<Py<PyString>> {
+        name_of(py, &self.0)
+    }
+}
+
+/// A name as Python has names: what is not UTF-8 by surrogates.
+fn name_of(py: Python<'_>, bytes: &[u8]) -> PyResult<Py<PyString>> {
+    let text = PyBytes::new(py, bytes).call_method1("decode", ("utf-8", "surrogateescape"))?;
+    Ok(text.cast_into::<PyString>()?.unbind())
+}
+
+// Numbers of the failures that are handled here.
+const ENOENT: i32 = rustix::io::Errno::NOENT.raw_os_error();
+const ENOTDIR: i32 = rustix::io::Errno::NOTDIR.raw_os_error();
+const EEXIST: i32 = rustix::io::Errno::EXIST.raw_os_error();
+
+fn open_for_writing() -> OpenFlags {
+    OpenFlags { write: true, ..OpenFlags::default() }
+}
+
+/// The mask that new files and directories are made with: that of this process.
+fn umask() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    mask.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o022)
+}
+
+fn time_of(ns: i128) -> SetTime {
+    SetTime::To(Time { s: ns.div_euclid(1_000_000_000) as i64, ns: ns.rem_euclid(1_000_000_000) as u32 })
+}
+
+impl Files {
+    /// Those of a store.
+    pub fn new(py: Python<'_>, store: &Store, options: Options) -> PyResult<Self> {
+        use rustix::process::{getegid, geteuid, getgroups};
+        let fs = py.detach(|| FileSystem::new(&store.0, options)).map_err(|error| raise_os(error, None))?;
+        let groups: Vec<u32> = getgroups().unwrap_or_default().into_iter().map(rustix::process::Gid::as_raw).collect();
+        let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
+        Ok(Self { fs, caller: Caller { uid, gid, groups: Arc::from(groups), is_checked: false }, umask: umask() })
+    }
+    /// Runs `work`, without the GIL; its error names the path.
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        path: &FsPath,
+        work: impl FnOnce(&FileSystem, &Caller, &[u8]) -> Result<T, FsError> + Send,
+    ) -> PyResult<T> {
+        py.detach(|| work(&self.fs, &self.caller, &path.0)).map_err(|error| raise_os(error, Some(path)))
+    }
+    fn at(fs: &FileSystem, caller: &Caller, path: &[u8], follow: bool) -> Result<Attr, FsError> {
+        fs.resolve(caller, fs.root(), path, if follow { Follow::Yes } else { Follow::No })
+    }
+    fn parent<'a>(fs: &FileSystem, caller: &Caller, path: &'a [u8]) -> Result<(Ino, &'a [u8]), FsError> {
+        fs.resolve_parent(caller, fs.root(), path)
+    }
+    /// Makes a directory and what is missing above it. False if it was there.
+    fn make_dirs(fs: &FileSystem, caller: &Caller, path: &[u8], mode: u32) -> Result<bool, FsError> {
+        let what = Make { kind: Kind::Directory, mode, rdev: 0, target: Vec::new() };
+        let mut made = false;
+        let ends = (0..=path.len()).filter(|i| path.get(*i).is_none_or(|byte| *byte == b'/') && *i > 0);
+        for end in ends.filter(|end| path[end - 1] != b'/') {
+            let (parent, name) = Self::parent(fs, caller, &path[..end])?;
+            made = match fs.make(caller, parent, name, &what) {
+                Ok(_) => true,
+                Err(error) if error.errno == EEXIST => {
+                    if Self::at(fs, caller, &path[..end], true)?.kind != Kind::Directory {
+                        return Err(FsError::new(ENOTDIR));
+                    }
+                    false
+                }
+                Err(error) => return Err(error),
+            };
+        }
+        Ok(made)
+    }
+    /// Removes all that is in a directory.
+    fn clear(fs: &FileSystem, caller: &Caller, dir: Ino) -> Result<(), FsError> {
+        let mut cursor = fs.read_dir(caller, dir)?;
+        let mut entries = Vec::new();
+        while let Some(entry) = cursor.next()? {
+            if entry.name != b"." && entry.name != b".." {
+                entries.push(entry);
+            }
+        }
+        for entry in entries {
+            let removed = if entry.kind == Kind::Directory {
+                Self::clear(fs, caller, entry.ino)?;
+                fs.rmdir(caller, dir, &entry.name)
+            } else {
+                fs.unlink(caller, dir, &entry.name)
+            };
+            // Somebody else may be removing too.
+            removed.or_else(|error| if error.errno == ENOENT { Ok(()) } else { Err(error) })?;
+        }
+        Ok(())
+    }
+    fn make(&self, py: Python<'_>, path: &FsPath, kind: Kind, mode: u32, target: Vec<u8>) -> PyResult<FileStat> {
+        let what = Make { kind, mode: mode & !self.umask, rdev: 0, target };
+        self.with(py, path, |fs, caller, path| {
+            let (parent, name) = Self::parent(fs, caller, path)?;
+            fs.make(caller, parent, name, &what).map(FileStat::from)
+        })
+    }
+    fn set(&self, py: Python<'_>, path: &FsPath, set: &SetAttr) -> PyResult<()> {
+        self.with(py, path, |fs, caller, path| {
+            let ino = Self::at(fs, caller, path, true)?.ino;
+            fs.set_attr(caller, ino, set).map(drop)
+        })
+    }
+}
+
+#[pymethods]
+impl Files {
+    /// What is known of a path.
+    #[pyo3(signature = (path, *, follow_symlinks = true))]
+    fn stat(&self, py: Python<'_>, path: FsPath, follow_symlinks: bool) -> PyResult<FileStat> {
+        self.with(py, &path, |fs, caller, path| Self::at(fs, caller, path, follow_symlinks).map(FileStat::from))
+    }
+    /// Names in a directory, in order.
+    fn listdir(&self, py: Python<'_>, path: FsPath) -> PyResult<Vec<Py<PyString>>> {
+        let names = self.with(py, &path, |fs, caller, path| {
+            let ino = Self::at(fs, caller, path, true)?.ino;
+            let mut cursor = fs.read_dir(caller, ino)?;
+            let mut names = Vec::new();
+            while let Some(entry) = cursor.next()? {
+                if entry.name != b"." && entry.name != b".." {
+                    names.push(entry.name);
+                }
+            }
+            names.sort_unstable();
+            Ok(names)
+        })?;
+        names.iter().map(|name| name_of(py, name)).collect()
+    }
+    /// Names in a directory, in order, each with what `stat` tells of it (of symbolic links themselves).
+    fn scandir(&self, py: Python<'_>, path: FsPath) -> PyResult<Vec<(Py<PyString>, FileStat)>> {
+        let found = self.with(py, &path, |fs, caller, path| {
+            const PAGE: usize = 1024;
+            let ino = Self::at(fs, caller, path, true)?.ino;
+            fs.access(caller, ino, 4)?;
+            let mut found: Vec<(Vec<u8>, Attr)> = Vec::new();
+            loop {
+                let page = fs.list(ino, found.last().map(|(name, _)| &name[..]), PAGE)?;
+                if page.is_empty() {
+                    return Ok(found);
+                }
+                found.extend(page);
+            }
+        })?;
+        found.into_iter().map(|(name, attr)| Ok((name_of(py, &name)?, FileStat::from(attr)))).collect()
+    }
+    /// Make a directory.
+    #[pyo3(signature = (path, mode = 0o777))]
+    fn mkdir(&self, py: Python<'_>, path: FsPath, mode: u32) -> PyResult<()> {
+        self.make(py, &path, Kind::Directory, mode, Vec::new()).map(drop)
+    }
+    /// Make a symbolic link at `path` that says `target`.
+    fn symlink(&self, py: Python<'_>, target: FsPath, path: FsPath) -> PyResult<()> {
+        self.make(py, &path, Kind::Symlink, 0o777, target.0).map(drop)
+    }
+    /// What a symbolic link says.
+    fn readlink(&self, py: Python<'_>, path: FsPath) -> PyResult<Py<PyString>> {
+        let target = self.with(py, &path, |fs, caller, path| {
+            let ino = Self::at(fs, caller, path, false)?.ino;
+            fs.read_link(ino)
+        })?;
+        name_of(py, &target)
+    }
+    /// Give a file another name.
+    fn link(&self, py: Python<'_>, path: FsPath, new: FsPath) -> PyResult<()> {
+        self.with(py, &path, |fs, caller, path| {
+            let ino = Self::at(fs, caller, path, false)?.ino;
+            let (parent, name) = Self::parent(fs, caller, &new.0)?;
+            fs.link(caller, ino, parent, name).map(drop)
+        })
+    }
+    /// Take the name of a file away.
+    fn remove(&self, py: Python<'_>, path: FsPath) -> PyResult<()> {
+        self.with(py, &path, |fs, caller, path| {
+            let (parent, name) = Self::parent(fs, caller, path)?;
+            fs.unlink(caller, parent, name)
+        })
+    }
+    /// Remove an empty directory.
+    fn rmdir(&self, py: Python<'_>, path: FsPath) -> PyResult<()> {
+        self.with(py, &path, |fs, caller, path| {
+            let (parent, name) = Self::parent(fs, caller, path)?;
+            fs.rmdir(caller, parent, name)
+        })
+    }
+    /// Rename atomically; what has the new name is replaced, unless `replace` is False: then it is an error.
+    #[pyo3(signature = (old, new, *, replace = true))]
+    fn rename(&self, py: Python<'_>, old: FsPath, new: FsPath, replace: bool) -> PyResult<()> {
+        let how = if replace { Rename::Replace } else { Rename::Keep };
+        self.with(py, &old, |fs, caller, path| {
+            let from = Self::parent(fs, caller, path)?;
+            fs.rename(caller, from, Self::parent(fs, caller, &new.0)?, how)
+        })
+    }
+    /// Make a directory, and those above it that are missing.
+    #[pyo3(signature = (path, mode = 0o777, exist_ok = false))]
+    fn makedirs(&self, py: Python<'_>, path: FsPath, mode: u32, exist_ok: bool) -> PyResult<()> {
+        let mode = mode & !self.umask;
+        self.with(py, &path, |fs, caller, path| {
+            if Self::make_dirs(fs, caller, path, mode)? || exist_ok { Ok(()) } else { Err(FsError::new(EEXIST)) }
+        })
+    }
+    /// Remove a file, or a directory with all below it; no error if nothing is there.
+    fn remove_all(&self, py: Python<'_>, path: FsPath) -> PyResult<()> {
+        self.with(py, &path, |fs, caller, path| match Self::at(fs, caller, path, false) {
+            Err(error) if matches!(error.errno, ENOENT | ENOTDIR) => Ok(()),
+            Err(error) => Err(error),
+            Ok(attr) if attr.ino == fs.root() => Self::clear(fs, caller, attr.ino),
+            Ok(attr) => {
+                let (parent, name) = Self::parent(fs, caller, path)?;
+                if attr.kind != Kind::Directory {
+                    return fs.unlink(caller, parent, name);
+                }
+                Self::clear(fs, caller, attr.ino)?;
+                fs.rmdir(caller, parent, name)
+            }
+        })
+    }
+    /// Put a whole file in its place at once: others see what was there before, or all of this. Directories above that are
+    /// missing are made. With replace=False: raises FileExistsError if there is something.
+    #[pyo3(signature = (path, value, *, replace = true, perm = 0o666))]
+    fn put(&self, py: Python<'_>, path: FsPath, value: Bound<'_, PyAny>, replace: bool, perm: u32) -> PyResult<()> {
+        let bytes = Bytes::of(&value)?;
+        let (perm, dir_perm) = (perm & !self.umask, 0o777 & !self.umask);
+        self.with(py, &path, |fs, caller, path| {
+            let place = match Self::parent(fs, caller, path) {
+                Err(error) if error.errno == ENOENT => {
+                    let above = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+                    Self::make_dirs(fs, caller, &path[..above], dir_perm)?;
+                    Self::parent(fs, caller, path)?
+                }
+                place => place?,
+            };
+            let file = fs.open_unnamed(caller, place.0, open_for_writing(), perm)?;
+            if !bytes.as_slice().is_empty() {
+                file.write_at(bytes.as_slice(), 0)?;
+            }
+            let over = if replace { Over::Any } else { Over::Nothing };
+            fs.place(caller, &file, place, &[], over, None)?;
+            file.close()
+        })
+    }
+    /// Open a file as the built-in `open` does: buffered, as text unless the mode has "b".
+    #[pyo3(signature = (path, mode = "r", buffering = -1, encoding = None, errors = None, newline = None))]
+    #[allow(clippy::too_many_arguments, reason = "those of the built-in function")]
+    fn open(
+        slf: Bound<'_, Self>,
+        path: FsPath,
+        mode: &str,
+        buffering: i64,
+        encoding: Option<&str>,
+        errors: Option<&str>,
+        newline: Option<&str>,
+    ) -> PyResult<Py<PyAny>> {
+        let py = slf.py();
+        let raw = slf.get().open_raw(py, path, &mode.replace('t', ""), 0o666)?;
+        let open = py.import("cenote._files")?.getattr("buffered")?;
+        Ok(open.call1((raw, mode, buffering, encoding, errors, newline))?.unbind())
+    }
+    /// Change permissions.
+    fn chmod(&self, py: Python<'_>, path: FsPath, mode: u32) -> PyResult<()> {
+        self.set(py, &path, &SetAttr { mode: Some(mode), ..SetAttr::default() })
+    }
+    /// Change owner and group; -1 leaves one as it is.
+    fn chown(&self, py: Python<'_>, path: FsPath, uid: i64, gid: i64) -> PyResult<()> {
+        let id = |id: i64| u32::try_from(id).ok();
+        self.set(py, &path, &SetAttr { uid: id(uid), gid: id(gid), ..SetAttr::default() })
+    }
+    /// Set the times of last access and change, in nanoseconds since 1970; now, if None.
+    #[pyo3(signature = (path, ns = None))]
+    fn utime(&self, py: Python<'_>, path: FsPath, ns: Option<(i128, i128)>) -> PyResult<()> {
+        let (accessed, modified) =
+            ns.map_or((SetTime::Now, SetTime::Now), |(accessed, modified)| (time_of(accessed), time_of(modified)));
+        self.set(py, &path, &SetAttr { accessed: Some(accessed), modified: Some(modified), ..SetAttr::default() })
+    }
+    /// Set a file's size, in bytes.
+    fn truncate(&self, py: Python<'_>, path: FsPath, size: u64) -> PyResult<()> {
+        self.set(py, &path, &SetAttr { size_bytes: Some(size), ..SetAttr::default() })
+    }
+    /// True if this user may read (4), write (2), execute or enter (1): the sum says what is meant; 0: if it is there.
+    fn access(&self, py: Python<'_>, path: FsPath, mode: i32) -> bool {
+        let may = self.with(py, &path, |fs, caller, path| {
+            let ino = Self::at(fs, caller, path, true)?.ino;
+            fs.access(caller, ino, mode)
+        });
+        may.is_ok()
+    }
+    /// The value of an extended attribute.
+    fn getxattr<'py>(&self, py: Python<'py>, path: FsPath, name: FsPath) -> PyResult<Bound<'py, PyBytes>> {
+        let value = self.with(py, &path, |fs, caller, path| {
+            let ino = Self::at(fs, caller, path, true)?.ino;
+            fs.xattr(caller, ino, &name.0)
+        })?;
+        Ok(PyBytes::new(py, &value))
+    }
+    /// Set an extended attribute (`user.NAME`).
+    fn setxattr(&self, py: Python<'_>, path: FsPath, name: FsPath, value: Bound<'_, PyAny>) -> PyResult<()> {
+        let value = Bytes::of(&value)?;
+        self.with(py, &path, |fs, caller, path| {
+            let ino = Self::at(fs, caller, path, true)?.ino;
+            fs.set_xattr(caller, ino, &name.0, value.as_slice(), SetXattr::Any)
+        })
+    }
+    /// Names of all extended attributes.
+    fn listxattr(&self, py: Python<'_>, path: FsPath) -> PyResult<Vec<Py<PyString>>> {
+        let names = self.with(py, &path, |fs, caller, path| {
+            let ino = Self::at(fs, caller, path, true)?.ino;
+            fs.xattrs(caller, ino)
+        })?;
+        names.iter().map(|name| name_of(py, name)).collect()
+    }
+    /// Remove an extended attribute.
+    fn removexattr(&self, py: Python<'_>, path: FsPath, name: FsPath) -> PyResult<()> {
+        self.with(py, &path, |fs, caller, path| {
+            let ino = Self::at(fs, caller, path, true)?.ino;
+            fs.remove_xattr(caller, ino, &name.0)
+        })
+    }
+    /// Bytes and files that there is room for.
+    #[pyo3(signature = (path = None))]
+    fn space(&self, py: Python<'_>, path: Option<FsPath>) -> PyResult<FileSpace> {
+        let path = path.unwrap_or(FsPath(b"/".to_vec()));
+        let space = self.with(py, &path, |fs, caller, path| fs.space(Self::at(fs, caller, path, true)?.ino))?;
+        Ok(space.into())
+    }
+    /// Return when the names in a directory survive power loss.
+    fn sync_dir(&self, py: Python<'_>, path: FsPath) -> PyResult<()> {
+        self.with(py, &path, |fs, caller, path| fs.sync_dir(Self::at(fs, caller, path, true)?.ino))
+    }
+    /// Open a file without buffering. mode: as that of the built-in `open`, with or without "b".
+    #[pyo3(signature = (path, mode = "rb", perm = 0o666))]
+    fn open_raw(&self, py: Python<'_>, path: FsPath, mode: &str, perm: u32) -> PyResult<RawFile> {
+        let flags = open_flags(mode)?;
+        let perm = perm & !self.umask;
+        let file = self.with(py, &path, |fs, caller, path| {
+            if flags.create {
+                let (parent, name) = Self::parent(fs, caller, path)?;
+                // Over a symbolic link, the file that it leads to is meant.
+                let last = fs.lookup(caller, parent, name);
+                if !last.is_ok_and(|attr| attr.kind == Kind::Symlink) {
+                    return fs.open_at(caller, parent, name, flags, perm).map(|(file, ..)| file);
+                }
+            }
+            fs.open(caller, Self::at(fs, caller, path, true)?.ino, flags)
+        })?;
+        Ok(RawFile::new(file, path, self.caller.clone()))
+    }
+}
+
+/// What `Store.open_files` was asked for.
+pub fn options(container: Option<String>, read_only: bool, consistency: &str) -> PyResult<Options> {
+    let consistency = match consistency {
+        "strict" => Consistency::Strict,
+        "commit" => Consistency::Commit,
+        other => return Err(invalid(format!("consistency {other:?}"), "it is neither strict nor commit")),
+    };
+    Ok(Options { is_read_only: read_only, container, consistency, ..Options::default() })
+}

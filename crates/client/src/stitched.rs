@@ -1,0 +1,93 @@
+//! Pieces of mapped memory side by side: the same pages mapped once more, where one range of addresses shows them.
+#![allow(unsafe_code, reason = "mappings are made and undone by address")]
+
+use std::ffi::c_void;
+
+use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap_anonymous, mremap_fixed, munmap};
+
+const PAGE: usize = 4096;
+
+/// See the module. Undone when dropped.
+pub struct Stitched {
+    base: *mut c_void,
+    len: usize,
+    /// Address of the first byte.
+    pub first: usize,
+}
+
+// SAFETY: it is a range of addresses that this alone undoes; what is in it is plain shared memory.
+unsafe impl Send for Stitched {}
+// SAFETY: as above.
+unsafe impl Sync for Stitched {}
+
+impl Stitched {
+    /// Of these pieces (address, length) of shared mappings that stay meanwhile. None if pages cannot show them so: all pieces
+    /// but the first must begin, and all but the last end, where a page does.
+    pub fn of(pieces: &[(usize, usize)]) -> Option<Self> {
+        let inside = pieces.first()?.0 % PAGE;
+        let (mut at, mut moves) = (inside, Vec::with_capacity(pieces.len()));
+        for (i, (address, len)) in pieces.iter().enumerate() {
+            let is_aligned = (i == 0 || address % PAGE == 0) && (i + 1 == pieces.len() || (at + len) % PAGE == 0);
+            if !is_aligned {
+                return None;
+            }
+            let from = address / PAGE * PAGE;
+            moves.push((from, (address + len).next_multiple_of(PAGE) - from, at / PAGE * PAGE));
+            at += len;
+        }
+        let len = at.next_multiple_of(PAGE);
+        // SAFETY: new addresses of the kernel's choice.
+        let base = unsafe {
+            mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)
+        }
+        .ok()?;
+        let made = Self { base, len, first: base as usize + inside };
+        for (from, bytes, to) in moves {
+            // An old length of 0 leaves a shared mapping where it is, and maps its pages again.
+            // SAFETY: the target is inside of what was just reserved; the source is a shared mapping, by the caller's word.
+            let moved = unsafe { mremap_fixed(from as *mut c_void, 0, bytes, MremapFlags::MAYMOVE, base.byte_add(to)) };
+            moved.ok()?;
+        }
+        Some(made)
+    }
+}
+
+impl Drop for Stitched {
+    fn drop(&mut self) {
+        // SAFETY: these addresses are ours, and whoever used them held this. A failure leaves them taken.
+        let _ = unsafe { munmap(self.base, self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_seen_side_by_side_and_as_they_change() {
+        let bytes = 16 * PAGE;
+        // SAFETY: new addresses of the kernel's choice.
+        let shared = unsafe {
+            mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED)
+        };
+        let base = shared.unwrap() as usize;
+        // SAFETY: all of it was just mapped, and is used by this test alone.
+        let memory = unsafe { std::slice::from_raw_parts_mut(base as *mut u8, bytes) };
+        for (i, byte) in memory.iter_mut().enumerate() {
+            *byte = (i / PAGE) as u8;
+        }
+        let pieces = [(base + 5 * PAGE + 100, PAGE - 100), (base + 9 * PAGE, 2 * PAGE), (base + PAGE, 7)];
+        let stitched = Stitched::of(&pieces).unwrap();
+        let len: usize = pieces.iter().map(|(_, len)| len).sum();
+        // SAFETY: it shows so many bytes.
+        let seen = unsafe { std::slice::from_raw_parts(stitched.first as *const u8, len) };
+        assert_eq!((seen[0], seen[PAGE - 101], seen[PAGE - 100], seen[2 * PAGE], seen[len - 1]), (5, 5, 9, 10, 1));
+        memory[9 * PAGE] = 77;
+        assert_eq!(seen[PAGE - 100], 77);
+        assert!(Stitched::of(&[(base, 100), (base + PAGE, 100)]).is_none());
+        assert!(Stitched::of(&[(base, PAGE), (base + 8, 100)]).is_none());
+        drop(stitched);
+        // SAFETY: mapped above, and not used any more.
+        unsafe { munmap(base as *mut c_void, bytes) }.unwrap();
+    }
+}
