@@ -168,6 +168,11 @@
 #define CENOTE_KEY_LIMIT 4
 
 /**
+ * What stands for "there is none" where an offset would be.
+ */
+#define CENOTE_NOWHERE UINT64_MAX
+
+/**
  * A file in `/dev/shm`, mapped by clients. Volatile.
  */
 #define CENOTE_TIER_MEMORY 0
@@ -1223,6 +1228,79 @@ int32_t cenote_transaction_del(cenote_transaction_t *transaction,
                                const cenote_index_t *index,
                                cenote_slice_t key,
                                cenote_error_t **error);
+
+/**
+ * Writes `len` bytes at the end, wherever that is by then; `*at` (may be null) is where it was. Of processes that append at
+ * once each one's bytes are there whole, in some order, once.
+ */
+int32_t cenote_append(const cenote_object_t *object,
+                      const void *data,
+                      size_t len,
+                      uint64_t *at,
+                      cenote_error_t **error);
+
+/**
+ * The recorded size in bytes: without a message if what this process knows of it still holds.
+ */
+int32_t cenote_object_size(const cenote_object_t *object, uint64_t *size, cenote_error_t **error);
+
+/**
+ * The first offset from `offset` on that has data; `CENOTE_NOWHERE` if there is none before the end.
+ */
+int32_t cenote_next_data(const cenote_object_t *object,
+                         uint64_t offset,
+                         uint64_t *found,
+                         cenote_error_t **error);
+
+/**
+ * The first offset from `offset` on that is in a hole, or the size if there is none before it; `CENOTE_NOWHERE` from the end on.
+ */
+int32_t cenote_next_hole(const cenote_object_t *object,
+                         uint64_t offset,
+                         uint64_t *found,
+                         cenote_error_t **error);
+
+/**
+ * Makes `[at, at + len)` of `object` what `[offset, offset + len)` of `from` is, without copying bytes if both are of one
+ * container, or `from` of a snapshot of it: one update then; else by copying, piece by piece. `*done` (may be null) is how
+ * many bytes that were: fewer if `from` ends before.
+ */
+int32_t cenote_copy(const cenote_object_t *object,
+                    uint64_t at,
+                    const cenote_object_t *from,
+                    uint64_t offset,
+                    uint64_t len,
+                    uint64_t *done,
+                    cenote_error_t **error);
+
+/**
+ * In a transaction: makes `[at, at + len)` of `object` what `[offset, offset + len)` of `from` is by then, without copying
+ * bytes. Both must be of one container, or `from` of a snapshot of it.
+ */
+int32_t cenote_transaction_share(cenote_transaction_t *transaction,
+                                 const cenote_object_t *object,
+                                 uint64_t at,
+                                 const cenote_object_t *from,
+                                 uint64_t offset,
+                                 uint64_t len,
+                                 cenote_error_t **error);
+
+/**
+ * Makes the commit fail with `CENOTE_CONFLICT` if a record's key begins with this prefix then, before the transaction's own
+ * changes.
+ */
+int32_t cenote_transaction_expect_none(cenote_transaction_t *transaction,
+                                       const cenote_index_t *index,
+                                       cenote_slice_t prefix,
+                                       cenote_error_t **error);
+
+/**
+ * Makes the commit fail with `CENOTE_CONFLICT` unless the object has this size in bytes then.
+ */
+int32_t cenote_transaction_expect_size(cenote_transaction_t *transaction,
+                                       const cenote_object_t *object,
+                                       uint64_t size,
+                                       cenote_error_t **error);
 
 /**
  * Calls `each` for every tier, fastest first.

@@ -14,6 +14,7 @@ mod index;
 mod inspect;
 mod object;
 mod op;
+pub mod range;
 mod store;
 mod transaction;
 pub mod types;

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 /// In the order in which a reader of the header wants them.
-const SOURCES: [&str; 10] =
-    ["version", "error", "types", "store", "container", "object", "op", "index", "transaction", "inspect"];
+const SOURCES: [&str; 11] =
+    ["version", "error", "types", "store", "container", "object", "op", "index", "transaction", "range", "inspect"];
 
 fn generated(root: &Path) -> String {
     let config = cbindgen::Config::from_file(root.join("cbindgen.toml")).expect("cbindgen.toml");

@@ -30,7 +30,7 @@ impl Object {
         match size {
             Some(size) if size <= TRUSTED_BYTES => Ok(size),
             _ => {
-                let there = self.0.stat()?.size.saturating_sub(offset);
+                let there = self.0.size()?.saturating_sub(offset);
                 let wanted = size.map_or(there, |size| there.min(size as u64));
                 // More than fits in memory: Python says so when it cannot allocate.
                 Ok(usize::try_from(wanted).unwrap_or(usize::MAX))
@@ -49,7 +49,7 @@ impl Object {
     /// Its recorded size in bytes.
     #[getter]
     fn size(&self, py: Python<'_>) -> PyResult<u64> {
-        py.detach(|| self.0.stat()).map(|stat| stat.size).map_err(raise)
+        py.detach(|| self.0.size()).map_err(raise)
     }
     /// Size, block size, use.
     fn stat(&self, py: Python<'_>) -> PyResult<ObjectStat> {
@@ -157,6 +157,26 @@ impl Object {
     /// Turn a range into a hole.
     fn punch(&self, py: Python<'_>, offset: u64, size: u64) -> PyResult<()> {
         py.detach(|| self.0.punch(offset, size)).map_err(raise)
+    }
+    /// Write at the end, wherever that is by then; returns where it was. Of processes that append at once each one's bytes are
+    /// there whole, in some order, once.
+    fn append(&self, py: Python<'_>, buffer: Bound<'_, PyAny>) -> PyResult<u64> {
+        let bytes = Bytes::of(&buffer)?;
+        py.detach(|| self.0.append(bytes.as_slice())).map_err(raise)
+    }
+    /// The first offset from `offset` on that has data; None if there is none before the end.
+    fn next_data(&self, py: Python<'_>, offset: u64) -> PyResult<Option<u64>> {
+        py.detach(|| self.0.next_data(offset)).map_err(raise)
+    }
+    /// The first offset from `offset` on that is in a hole, or the size if there is none before it; None from the end on.
+    fn next_hole(&self, py: Python<'_>, offset: u64) -> PyResult<Option<u64>> {
+        py.detach(|| self.0.next_hole(offset)).map_err(raise)
+    }
+    /// Make `size` bytes at `at` what those at `offset` of `source` are; returns how many: fewer if `source` ends before. No bytes
+    /// are copied if both are of one container, or `source` of a snapshot of it.
+    #[pyo3(signature = (at, source, offset=0, size=None))]
+    fn copy_from(&self, py: Python<'_>, at: u64, source: &Self, offset: u64, size: Option<u64>) -> PyResult<u64> {
+        py.detach(|| self.0.copy_from(at, &source.0, offset, size.unwrap_or(1 << 62))).map_err(raise)
     }
     /// Return when what was acknowledged so far survives power loss.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {

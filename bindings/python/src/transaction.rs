@@ -118,6 +118,19 @@ impl Transaction {
         let key = Bytes::of(&key)?;
         self.with(py, |inner| inner.del(&index.0, key.as_slice()))
     }
+    /// Make `size` bytes at `at` of `object` what those at `offset` of `source` are by then, without copying bytes.
+    fn share(&self, py: Python<'_>, object: &Object, at: u64, source: &Object, offset: u64, size: u64) -> PyResult<()> {
+        self.with(py, |inner| inner.share(&object.0, at, &source.0, offset, size))
+    }
+    /// The commit raises Conflict if a record's key begins with `prefix` then, before the transaction's own changes.
+    fn expect_none(&self, py: Python<'_>, index: &Index, prefix: Bound<'_, PyAny>) -> PyResult<()> {
+        let prefix = Bytes::of(&prefix)?;
+        self.with(py, |inner| inner.expect_none(&index.0, prefix.as_slice()))
+    }
+    /// The commit raises Conflict unless the object has this size then.
+    fn expect_size(&self, py: Python<'_>, object: &Object, size: u64) -> PyResult<()> {
+        self.with(py, |inner| inner.expect_size(&object.0, size))
+    }
     /// Apply everything, or nothing. Returns the epoch.
     fn commit(&self, py: Python<'_>) -> PyResult<u64> {
         let inner = self.take(py).ok_or_else(ended)?;

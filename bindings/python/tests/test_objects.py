@@ -195,3 +195,23 @@ def test_single_writes_choose_how_they_are_buffered(store: cenote.Store, runs: c
     for mode in ("scratch", "quickly"):
         with pytest.raises(cenote.InvalidInput, match=mode):
             back.buffered(mode)
+
+
+def test_append_holes_and_shared_ranges(runs: cenote.Container) -> None:
+    obj, other = runs.create_object(), runs.create_object()
+    assert [obj.append(b"one"), obj.append(b"two"), obj.size] == [0, 3, 6]
+    obj.write(100, b"three")
+    assert [obj.next_data(0), obj.next_hole(0), obj.next_data(6), obj.next_hole(105), obj.next_data(105)] == [
+        0,
+        6,
+        100,
+        None,
+        None,
+    ]
+    assert other.copy_from(0, obj) == 105
+    obj.write(0, b"ONE")
+    assert other.read() == b"onetwo" + bytes(94) + b"three"
+    assert other.copy_from(3, obj, size=3) == 3
+    assert other.read(0, 6) == b"oneONE"
+    with pytest.raises(cenote.InvalidInput):
+        other.copy_from(1, other, 0, 3)

@@ -64,3 +64,16 @@ def test_epochs_rise(store: cenote.Store, runs: cenote.Container) -> None:
         tx.put(index, b"k", b"%d" % number)
         epochs.append(tx.commit())
     assert epochs == sorted(set(epochs))
+
+
+def test_premises_about_prefixes_and_sizes(store: cenote.Store, runs: cenote.Container) -> None:
+    index, obj = runs.create_index(), runs.create_object()
+    index[b"d/a"] = b"1"
+    for expect in (lambda tx: tx.expect_none(index, b"d/"), lambda tx: tx.expect_size(obj, 1)):
+        with pytest.raises(cenote.Conflict), store.transaction() as tx:
+            expect(tx)
+            tx.put(index, b"x", b"")
+    with store.transaction() as tx:
+        tx.expect_none(index, b"e/")
+        tx.expect_size(obj, 0)
+        tx.put(index, b"x", b"")

@@ -10,6 +10,7 @@ use cenote_model::{
 };
 
 use crate::container::Container;
+use crate::data::cache::Version;
 use crate::data::pieces::{Pieces, Place};
 use crate::data::queue::Subject;
 use crate::data::{read, write};
@@ -354,16 +355,8 @@ impl Transaction {
         self.changing(index.store())?;
         check_key(key)?;
         let was = self.records(index)?.changed.insert(key.to_vec(), None);
-        match was {
-            Some(None) => return Ok(()), // deleted here already
-            Some(Some(_)) => {}
-            // A deletion of nothing would fail the whole: so there is something to delete.
-            None => self.updates.push(Update::Put {
-                index: index.key(),
-                key: key.to_vec(),
-                value: Vec::new(),
-                only_new: false,
-            }),
+        if was == Some(None) {
+            return Ok(()); // deleted here already
         }
         self.updates.push(Update::Del { index: index.key(), key: key.to_vec() });
         Ok(())
@@ -376,13 +369,19 @@ impl Transaction {
         }
         let updates = std::mem::take(&mut self.updates);
         let checks = std::mem::take(&mut self.checks);
+        let (changed, instance) = (changed_objects(&updates), session.attachment().instance);
         let stamp =
             |index: &IndexKey, records: &Records| records.cache.as_ref().map(|cache| cache.stamp(&session, *index));
         let before: Vec<_> = self.indices.iter().map(|(index, records)| stamp(index, records)).collect();
         // On failure dropping `self` gives the space back.
         match session.request(Request::Apply { checks, updates, atomic: true })? {
-            Response::Applied { epoch, .. } => {
+            Response::Applied { epoch, words, .. } => {
                 self.runs.clear();
+                if changed.len() == words.len() && session.attachment().instance == instance {
+                    for (key, (before, after)) in changed.iter().zip(&words) {
+                        self.learn(&session, *key, Version { instance, word: *before }, *after);
+                    }
+                }
                 for ((index, records), before) in self.indices.iter_mut().zip(before) {
                     // A deleted index has another word now, so nothing is known of it any more.
                     if let (Some(cache), Some(before), false) = (&records.cache, before, records.deleted) {
@@ -399,6 +398,18 @@ impl Transaction {
     /// True if it changes nothing so far.
     pub fn is_empty(&self) -> bool {
         self.updates.is_empty()
+    }
+    /// What it did to an object is known without asking, if nobody else changed it meanwhile.
+    fn learn(&self, session: &Session, key: ObjectKey, before: Version, after: u64) {
+        let Some(overlay) = self.objects.get(&key).filter(|it| !it.deleted && it.shared.is_empty()) else { return };
+        let cache = session.objects.get(key, session.queue.settled());
+        let pieces: Vec<(u64, u64, Place)> = overlay.pieces.iter().collect();
+        if overlay.fresh {
+            let pieces = pieces.into_iter().filter(|(_, _, place)| !matches!(place, Place::Hole)).collect();
+            cache.learn(Version { word: after, ..before }, overlay.size, 0, u64::MAX, pieces);
+        } else if !overlay.truncated && !pieces.iter().any(|(_, _, place)| matches!(place, Place::Hole)) {
+            cache.apply(before.word, after, pieces.iter().cloned());
+        }
     }
     /// Bytes that it writes to objects and indices, about.
     pub fn bytes(&self) -> u64 {
@@ -463,6 +474,24 @@ impl Drop for Transaction {
             session.keep();
         }
     }
+}
+
+/// The objects whose version words these updates raise, in the order in which the engine tells of them. Creations raise none.
+fn changed_objects(updates: &[Update]) -> Vec<ObjectKey> {
+    let mut changed: Vec<ObjectKey> = Vec::new();
+    for update in updates {
+        if let Update::Write { key, .. }
+        | Update::Punch { key, .. }
+        | Update::Truncate { key, .. }
+        | Update::ObjectDelete { key }
+        | Update::Share { to: key, .. } = update
+            && changed.last() != Some(key)
+            && !changed.contains(key)
+        {
+            changed.push(*key);
+        }
+    }
+    changed
 }
 
 #[cold]

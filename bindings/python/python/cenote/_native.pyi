@@ -247,6 +247,14 @@ class Object:
         """Set the recorded size; what lies beyond is dropped."""
     def punch(self, offset: int, size: int) -> None:
         """Turn a range into a hole."""
+    def append(self, buffer: Buffer) -> int:
+        """Write at the end, wherever that is by then; returns where it was."""
+    def next_data(self, offset: int) -> int | None:
+        """The first offset from `offset` on that has data; None if there is none before the end."""
+    def next_hole(self, offset: int) -> int | None:
+        """The first offset from `offset` on that is in a hole, or the size; None from the end on."""
+    def copy_from(self, at: int, source: Object, offset: int = 0, size: int | None = None) -> int:
+        """Make `size` bytes at `at` what those at `offset` of `source` are, shared if it can; returns how many."""
     def flush(self) -> None:
         """Return when what was acknowledged so far survives power loss."""
 
@@ -372,6 +380,12 @@ class Transaction:
         """The value of a key, its own puts included; None if there is none."""
     def delete(self, index: Index, key: Buffer) -> None:
         """Delete a record; no error if it is not there."""
+    def share(self, object: Object, at: int, source: Object, offset: int, size: int) -> None:
+        """Make `size` bytes at `at` of `object` what those at `offset` of `source` are by then, without a copy."""
+    def expect_none(self, index: Index, prefix: Buffer) -> None:
+        """The commit raises Conflict if a record's key begins with `prefix`, before the transaction's changes."""
+    def expect_size(self, object: Object, size: int) -> None:
+        """The commit raises Conflict unless the object has this size then."""
     def commit(self) -> int:
         """Apply everything, or nothing. Returns the epoch."""
     def abort(self) -> None:

@@ -70,6 +70,10 @@ impl Pieces {
     pub fn clear(&mut self) {
         self.0.clear();
     }
+    /// All that is known: offset, length, place.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u64, Place)> {
+        self.0.from_floor(0).map(|(at, piece)| (at, piece.len, piece.place.clone()))
+    }
     pub fn len(&self) -> usize {
         self.0.len()
     }

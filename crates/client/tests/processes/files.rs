@@ -219,3 +219,55 @@ pub fn sharing() {
         assert_eq!(made.size().unwrap(), 1008);
     });
 }
+
+/// A small file is an object, its bytes and its record: one message each, and what was written is read without another.
+pub fn small_files() {
+    in_both_modes(|store, container| {
+        const FILES: u64 = 200;
+        let index = container.create_index(Some(IndexId(1))).unwrap();
+        let warm = container.create_object(None, None).unwrap();
+        warm.write_at(0, &[1; 4096]).unwrap();
+        let mut random = Random::new(31);
+        let mut files = Vec::new();
+        let count = messages(store, || {
+            for number in 0..FILES {
+                let content = random.bytes(4096);
+                let mut tx = store.begin();
+                let object = tx.create_object(container, None, None).unwrap();
+                tx.write(&object, 0, &content).unwrap();
+                tx.put_new(&index, &number.to_be_bytes(), &object.key().object.0.to_be_bytes()).unwrap();
+                tx.commit().unwrap();
+                assert!(object.size().unwrap() == 4096 && all_of(&object) == content);
+                files.push((object, content));
+            }
+        });
+        // And now and then one for space.
+        assert!((FILES..FILES + 4).contains(&count), "{count} messages");
+        let count = messages(store, || {
+            for (object, content) in &mut files {
+                let mut tx = store.begin();
+                tx.write(object, 100, b"changed").unwrap();
+                tx.write(object, 5000, b"longer").unwrap();
+                tx.commit().unwrap();
+                content.resize(5006, 0);
+                content[100..107].copy_from_slice(b"changed");
+                content[5000..].copy_from_slice(b"longer");
+                assert_eq!(all_of(object), *content);
+            }
+        });
+        assert!((FILES..FILES + 4).contains(&count), "{count} messages");
+        // What is not simply known is asked for.
+        for (object, content) in &mut files {
+            let mut tx = store.begin();
+            tx.punch(object, 0, 200).unwrap();
+            tx.truncate(object, 4000).unwrap();
+            tx.write(object, 4500, b"end").unwrap();
+            tx.commit().unwrap();
+            content.truncate(4000);
+            content[..200].fill(0);
+            content.resize(4500, 0);
+            content.extend_from_slice(b"end");
+            assert_eq!(all_of(object), *content);
+        }
+    });
+}

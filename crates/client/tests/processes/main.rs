@@ -68,6 +68,7 @@ const TESTS: &[Test] = &[
     ("appending_together_while_the_daemon_dies", files::appending_together),
     ("empty_directories", files::empty_directories),
     ("sharing_ranges", files::sharing),
+    ("small_files_cost_a_message", files::small_files),
 ];
 
 fn main() -> ExitCode {

@@ -1,0 +1,162 @@
+//! Objects as files are used: appending, where data and holes are, ranges of others.
+
+use std::ffi::c_void;
+
+use crate::abi::{guard, put, required, slice};
+use crate::error::cenote_error_t;
+use crate::handle;
+use crate::index::cenote_index_t;
+use crate::object::cenote_object_t;
+use crate::transaction::cenote_transaction_t;
+use crate::types::cenote_slice_t;
+
+/// What stands for "there is none" where an offset would be.
+pub const CENOTE_NOWHERE: u64 = u64::MAX;
+
+/// Writes `len` bytes at the end, wherever that is by then; `*at` (may be null) is where it was. Of processes that append at
+/// once each one's bytes are there whole, in some order, once.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_append(
+    object: *const cenote_object_t,
+    data: *const c_void,
+    len: usize,
+    at: *mut u64,
+    error: *mut *mut cenote_error_t,
+) -> i32 {
+    guard(error, || {
+        // SAFETY: the caller keeps the rules in the header's introduction.
+        let (object, data) = unsafe { (handle::get(object)?, slice(data.cast::<u8>(), len, "data")?) };
+        let found = object.append(data)?;
+        // SAFETY: as above.
+        unsafe { put(at, found) };
+        Ok(())
+    })
+}
+
+/// The recorded size in bytes: without a message if what this process knows of it still holds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_object_size(
+    object: *const cenote_object_t,
+    size: *mut u64,
+    error: *mut *mut cenote_error_t,
+) -> i32 {
+    guard(error, || {
+        let to = required(size, "size")?;
+        // SAFETY: the caller keeps the rules in the header's introduction.
+        let found = unsafe { handle::get(object) }?.size()?;
+        // SAFETY: as above.
+        unsafe { put(to, found) };
+        Ok(())
+    })
+}
+
+/// The first offset from `offset` on that has data; `CENOTE_NOWHERE` if there is none before the end.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_next_data(
+    object: *const cenote_object_t,
+    offset: u64,
+    found: *mut u64,
+    error: *mut *mut cenote_error_t,
+) -> i32 {
+    guard(error, || {
+        let to = required(found, "found")?;
+        // SAFETY: the caller keeps the rules in the header's introduction.
+        let at = unsafe { handle::get(object) }?.next_data(offset)?;
+        // SAFETY: as above.
+        unsafe { put(to, at.unwrap_or(CENOTE_NOWHERE)) };
+        Ok(())
+    })
+}
+
+/// The first offset from `offset` on that is in a hole, or the size if there is none before it; `CENOTE_NOWHERE` from the end on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_next_hole(
+    object: *const cenote_object_t,
+    offset: u64,
+    found: *mut u64,
+    error: *mut *mut cenote_error_t,
+) -> i32 {
+    guard(error, || {
+        let to = required(found, "found")?;
+        // SAFETY: the caller keeps the rules in the header's introduction.
+        let at = unsafe { handle::get(object) }?.next_hole(offset)?;
+        // SAFETY: as above.
+        unsafe { put(to, at.unwrap_or(CENOTE_NOWHERE)) };
+        Ok(())
+    })
+}
+
+/// Makes `[at, at + len)` of `object` what `[offset, offset + len)` of `from` is, without copying bytes if both are of one
+/// container, or `from` of a snapshot of it: one update then; else by copying, piece by piece. `*done` (may be null) is how
+/// many bytes that were: fewer if `from` ends before.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_copy(
+    object: *const cenote_object_t,
+    at: u64,
+    from: *const cenote_object_t,
+    offset: u64,
+    len: u64,
+    done: *mut u64,
+    error: *mut *mut cenote_error_t,
+) -> i32 {
+    guard(error, || {
+        // SAFETY: the caller keeps the rules in the header's introduction.
+        let (object, from) = unsafe { (handle::get(object)?, handle::get(from)?) };
+        let copied = object.copy_from(at, from, offset, len)?;
+        // SAFETY: as above.
+        unsafe { put(done, copied) };
+        Ok(())
+    })
+}
+
+/// In a transaction: makes `[at, at + len)` of `object` what `[offset, offset + len)` of `from` is by then, without copying
+/// bytes. Both must be of one container, or `from` of a snapshot of it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_transaction_share(
+    transaction: *mut cenote_transaction_t,
+    object: *const cenote_object_t,
+    at: u64,
+    from: *const cenote_object_t,
+    offset: u64,
+    len: u64,
+    error: *mut *mut cenote_error_t,
+) -> i32 {
+    guard(error, || {
+        // SAFETY: the caller keeps the rules in the header's introduction.
+        let (transaction, object, from) =
+            unsafe { (handle::get_mut(transaction)?, handle::get(object)?, handle::get(from)?) };
+        transaction.share(object, at, from, offset, len)
+    })
+}
+
+/// Makes the commit fail with `CENOTE_CONFLICT` if a record's key begins with this prefix then, before the transaction's own
+/// changes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_transaction_expect_none(
+    transaction: *mut cenote_transaction_t,
+    index: *const cenote_index_t,
+    prefix: cenote_slice_t,
+    error: *mut *mut cenote_error_t,
+) -> i32 {
+    guard(error, || {
+        // SAFETY: the caller keeps the rules in the header's introduction.
+        let (transaction, index) = unsafe { (handle::get_mut(transaction)?, handle::get(index)?) };
+        // SAFETY: as above.
+        transaction.expect_none(index, unsafe { slice(prefix.data, prefix.len, "prefix") }?)
+    })
+}
+
+/// Makes the commit fail with `CENOTE_CONFLICT` unless the object has this size in bytes then.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cenote_transaction_expect_size(
+    transaction: *mut cenote_transaction_t,
+    object: *const cenote_object_t,
+    size: u64,
+    error: *mut *mut cenote_error_t,
+) -> i32 {
+    guard(error, || {
+        // SAFETY: the caller keeps the rules in the header's introduction.
+        let (transaction, object) = unsafe { (handle::get_mut(transaction)?, handle::get(object)?) };
+        transaction.expect_size(object, size)
+    })
+}
