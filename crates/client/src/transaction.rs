@@ -197,6 +197,18 @@ impl Transaction {
         read::copy_parts(&session, &cache, offset, &overlay.pieces.overlaps(offset, len), buf)?;
         Ok(len)
     }
+    /// An object's size in bytes, this transaction's own changes left out; 0 if it is not there. Makes `commit` fail with `Conflict` if
+    /// others change the object until then.
+    pub fn rely_on_size(&mut self, object: &Object) -> Result<u64> {
+        self.session()?;
+        let (epoch, size) = match object.stat() {
+            Ok(stat) => (stat.epoch, stat.size),
+            Err(error) if error.kind() == ErrorKind::NotFound => (0, 0),
+            Err(error) => return Err(error),
+        };
+        self.checks.push(Check::Object { key: object.key(), epoch });
+        Ok(size)
+    }
     /// Notes the object's state before it is read for the first time.
     fn check_object(&mut self, object: &Object) -> Result<()> {
         let key = object.key();
@@ -348,6 +360,14 @@ impl Transaction {
     pub fn expect_size(&mut self, object: &Object, size: u64) -> Result<()> {
         self.session()?;
         self.checks.push(Check::Size { key: object.key(), size });
+        Ok(())
+    }
+    /// Deletes a record that is there, as [`Transaction::expect`] makes sure: `commit` fails with `NotFound` if not.
+    pub fn del_expected(&mut self, index: &Index, key: &[u8]) -> Result<()> {
+        self.changing(index.store())?;
+        check_key(key)?;
+        self.records(index)?.changed.insert(key.to_vec(), None);
+        self.updates.push(Update::Del { index: index.key(), key: key.to_vec() });
         Ok(())
     }
     /// Deletes a record; no error if it is not there.

@@ -1,13 +1,13 @@
 //! Reading of directories.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use cenote::{ErrorKind, NextFrom};
 
 use crate::inner::Inner;
 use crate::records::{Entry, keys};
-use crate::tree::{Slot, Tree};
+use crate::tree::{Fate, Slot, Tree};
 use crate::{Attr, DirEntry, FsResult, Ino, Kind, stat, top};
 
 /// Entries asked for at a time.
@@ -103,8 +103,8 @@ impl DirCursor {
             self.is_read = true;
             return Ok(());
         };
-        let read = page(&tree, ino, last, PAGE)?;
-        self.is_read = read.len() < PAGE as usize;
+        let (read, is_end) = page(&tree, ino, last, PAGE)?;
+        self.is_read = is_end;
         for (name, slot) in read {
             self.page.push_back((name, tree.whole(slot.entry.ino), slot.entry.kind));
         }
@@ -112,16 +112,42 @@ impl DirCursor {
     }
 }
 
-/// Entries behind a name.
-fn page(tree: &Tree, dir: u64, after: Option<&[u8]>, limit: u32) -> FsResult<Vec<(Vec<u8>, Slot)>> {
+/// Entries of a directory, and whether they are the last.
+type Page = (Vec<(Vec<u8>, Slot)>, bool);
+
+/// Entries behind a name, as this process sees them.
+fn page(tree: &Tree, dir: u64, after: Option<&[u8]>, limit: u32) -> FsResult<Page> {
     let from = after.map_or(NextFrom::Start, |name| NextFrom::After(keys::entry(name)));
+    // Before the look at what is there: what is published in between is seen twice, and not missed.
+    let gathered = tree.gathered.names(dir, after);
     let records = match tree.dir(dir).next_with_prefix(&keys::entries(), from, limit) {
         Ok(records) => records,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()), // the directory went
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok((Vec::new(), true)), // the directory went
         Err(error) => return Err(error.into()),
     };
     let slot = |raw: &[u8]| FsResult::Ok(Slot { entry: Entry::decode(raw)?, raw: raw.to_vec() });
-    records.iter().map(|(key, raw)| Ok((keys::entry_name(key).to_vec(), slot(raw)?))).collect()
+    let there = records.iter().map(|(key, raw)| Ok((keys::entry_name(key).to_vec(), slot(raw)?)));
+    let there: Vec<(Vec<u8>, Slot)> = there.collect::<FsResult<_>>()?;
+    if gathered.is_empty() {
+        return Ok((there, records.len() < limit as usize));
+    }
+    // What lies behind the last that is there comes with a later page.
+    let is_end = there.len() < limit as usize;
+    let last = there.last().map(|(name, _)| name.clone());
+    let mut all: BTreeMap<Vec<u8>, Slot> = there.into_iter().collect();
+    for (name, fate) in gathered {
+        if !is_end && last.as_ref().is_some_and(|last| name > *last) {
+            break;
+        }
+        match fate {
+            Fate::Made(slot) => drop(all.insert(name, slot)),
+            Fate::Gone(_) => drop(all.remove(&name)),
+        }
+    }
+    if all.is_empty() && !is_end {
+        return page(tree, dir, last.as_deref(), limit);
+    }
+    Ok((all.into_iter().collect(), is_end))
 }
 
 /// Entries with attributes, in the order of names.
@@ -140,10 +166,12 @@ pub fn list(fs: &Inner, ino: Ino, after: Option<&[u8]>, limit: usize) -> FsResul
     let mut last = after.map(<[u8]>::to_vec);
     while all.len() < limit {
         let want = (limit - all.len()).min(PAGE as usize);
-        let read = page(&tree, dir, last.as_deref(), want as u32)?;
-        let is_end = read.len() < want;
+        let (read, is_end) = page(&tree, dir, last.as_deref(), want as u32)?;
         last = read.last().map(|(name, _)| name.clone());
         for (name, slot) in read {
+            if all.len() == limit {
+                break;
+            }
             if let Some(found) = tree.found_at(dir, &name, slot)? {
                 all.push((name, stat::attr(&tree, &found)?));
             }

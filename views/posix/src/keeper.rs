@@ -1,4 +1,5 @@
-//! A thread that does what nobody waits for: letting go of files that others took the last name of.
+//! A thread that does what nobody waits for: names that were gathered
+//! become known to all, and files go that others took the last name of.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -40,6 +41,7 @@ fn run(fs: &Weak<Inner>) {
         let Some(fs) = fs.upgrade() else { return };
         round = round.wrapping_add(1);
         for tree in fs.known_trees() {
+            tree.publish();
             // The store may be closed, or its daemon be away: there is a next round.
             let _ = tree.sweep(round.is_multiple_of(ROUNDS_PER_DEATH));
         }

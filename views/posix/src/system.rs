@@ -129,6 +129,10 @@ impl FileSystem {
     pub fn forget(&self, ino: Ino) {
         self.0.forget(ino);
     }
+    /// To be called before this process forks: what it gathered in `commit` directories becomes known to all, the child among them.
+    pub fn before_fork(&self) {
+        self.0.known_trees().iter().for_each(|tree| tree.publish());
+    }
     /// The root: [`Ino::TOP`], or that of the one container's tree.
     pub fn root(&self) -> Ino {
         self.0.root()
@@ -242,10 +246,10 @@ impl FileSystem {
         self.0.check_writable()?;
         let (tree, dir) = self.0.in_tree(parent, libc::EXDEV)?;
         let keep = keep.map(|(dir, name)| FsResult::Ok((self.0.in_tree_of(&tree, dir)?, name))).transpose()?;
-        if tree.number != file.live.tree.number {
+        if tree.number != file.live().tree.number {
             return fail(libc::EXDEV);
         }
-        let found = unnamed::place(&tree, caller, &file.live, (dir, name), xattrs, over, keep)?;
+        let found = unnamed::place(&tree, caller, file.live(), (dir, name), xattrs, over, keep)?;
         stat::attr(&tree, &found)
     }
     /// A directory of the tree that `ino` is in, beside its root: for what views keep for themselves (uploads, old versions). No path leads to it.
@@ -266,7 +270,10 @@ impl FileSystem {
         self.0.check_writable()?;
         match self.0.split(parent)? {
             None => top::find(&self.0, name).and_then(|_| fail(libc::EISDIR)),
-            Some((tree, dir)) => names::unlink(&tree, caller, dir, name),
+            Some((tree, dir)) => {
+                self.0.keeper.start(&self.0);
+                names::unlink(&tree, caller, dir, name)
+            }
         }
     }
     /// Takes an empty directory away.
@@ -337,8 +344,15 @@ impl FileSystem {
     /// Names of a directory are on media.
     pub fn sync_dir(&self, ino: Ino) -> FsResult<()> {
         match self.0.split(ino)? {
-            Some((tree, _)) => tree.container.flush()?,
-            None => self.0.store.flush()?,
+            Some((tree, _)) => {
+                tree.publish();
+                tree.take_lost()?;
+                tree.container.flush()?;
+            }
+            None => {
+                self.0.known_trees().iter().for_each(|tree| tree.publish());
+                self.0.store.flush()?;
+            }
         }
         Ok(())
     }

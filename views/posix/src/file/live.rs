@@ -1,14 +1,14 @@
 //! What a process has open of one file, whatever the number of descriptors: its object, and times not yet sent.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use cenote::{ErrorKind, Object, fork_generation};
+use cenote::{Object, fork_generation};
 use parking_lot::Mutex;
 
 use crate::records::Node;
 use crate::tree::{Change, Found, Tree};
-use crate::{FsError, FsResult, Time, fail, rights};
+use crate::{FsResult, Time, fail, rights};
 
 /// Files end below this offset: that of `off_t`.
 pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
@@ -27,6 +27,8 @@ pub struct Live {
     appending: Mutex<()>,
     /// It has no name any more, as far as this process knows.
     is_orphaned: AtomicBool,
+    /// The file that this one turned out to be: another process made it first.
+    other: OnceLock<Arc<Live>>,
     /// Fork generation of the process that has it open.
     generation: AtomicU64,
 }
@@ -38,6 +40,12 @@ pub struct Dirty {
     pub modified: Option<Time>,
     /// Bytes were read then.
     pub accessed: Option<Time>,
+}
+
+impl Dirty {
+    fn is_none(self) -> bool {
+        self.modified.is_none() && self.accessed.is_none()
+    }
 }
 
 impl Live {
@@ -57,6 +65,7 @@ impl Live {
             dirty: Mutex::default(),
             appending: Mutex::default(),
             is_orphaned: AtomicBool::new(false),
+            other: OnceLock::new(),
             generation: AtomicU64::new(fork_generation()),
         });
         live.learn(&found.node);
@@ -68,6 +77,14 @@ impl Live {
             self.has_object.store(true, Ordering::Release);
         }
         self.set_ids.store(rights::without_set_ids(node.kind, node.mode) != node.mode, Ordering::Relaxed);
+    }
+    /// Another process made the file first, and published it: all that comes is about that one.
+    pub fn become_other(&self, found: &Found) {
+        let _ = self.other.set(Self::of(&self.tree, found));
+    }
+    /// The file that this one turned out to be, if it is not itself.
+    pub fn other(&self) -> Option<&Arc<Self>> {
+        self.other.get()
     }
     /// It has no name any more.
     pub fn note_orphaned(&self) {
@@ -111,16 +128,19 @@ impl Live {
     }
     /// Bytes were read; `relatime`: only what tells something new is kept.
     pub fn note_read(&self) -> FsResult<()> {
+        const DAY_S: i64 = 24 * 3600;
         if !self.tree.common.options.keeps_access_times || self.tree.common.options.is_read_only {
             return Ok(());
         }
-        let dirty = self.dirty();
-        if dirty.accessed.is_some_and(|accessed| dirty.modified.is_none_or(|modified| modified <= accessed)) {
+        let (dirty, now) = (self.dirty(), self.tree.common.clock.now());
+        if let Some(accessed) = dirty.accessed
+            && dirty.modified.is_none_or(|modified| modified <= accessed)
+            && now.s - accessed.s < DAY_S
+        {
             return Ok(());
         }
-        let (node, now) = (self.find()?.node, self.tree.common.clock.now());
-        let modified = dirty.modified.unwrap_or(node.modified);
-        if node.accessed <= modified || node.accessed <= node.changed || now.s - node.accessed.s >= 24 * 3600 {
+        let node = settled(&self.find()?.node, dirty);
+        if node.accessed <= node.modified || node.accessed <= node.changed || now.s - node.accessed.s >= DAY_S {
             self.dirty.lock().accessed = Some(now);
         }
         Ok(())
@@ -197,7 +217,7 @@ impl Live {
             }
         }
         let at = self.tree.change(|change| {
-            let size = sized(change, &self.object)?;
+            let size = change.txn.rely_on_size(&self.object)?;
             check_end(size, bytes.len() as u64)?;
             change.txn.write(&self.object, size, bytes)?;
             Ok(size)
@@ -220,12 +240,23 @@ impl Live {
     }
     /// Times that only this process knows go to the records.
     pub fn settle(&self) -> FsResult<()> {
-        let dirty = self.take_dirty();
-        if dirty.modified.is_none() && dirty.accessed.is_none() {
+        if self.dirty().is_none() {
             return Ok(());
         }
-        let done = self.tree.change(|change| {
+        self.tree.publish();
+        self.settle_alone()
+    }
+    /// The same, whatever is gathered.
+    fn settle_alone(&self) -> FsResult<()> {
+        let dirty = self.take_dirty();
+        if dirty.is_none() {
+            return Ok(());
+        }
+        let done = self.tree.change_alone(|change| {
             let found = self.find()?;
+            if self.tree.is_gathered(&found) {
+                return Ok(()); // nothing but a look at it, which tells nobody anything
+            }
             let node = settled(&found.node, dirty);
             change.put_node(&found, &node)
         });
@@ -254,7 +285,7 @@ impl Drop for Live {
         }
         if self.generation.load(Ordering::Relaxed) == fork_generation() {
             // Who wants to know what goes wrong here has called `close`.
-            let _ = self.settle();
+            let _ = self.settle_alone();
             if self.is_orphaned.load(Ordering::Acquire) {
                 let _ = self.tree.let_go(self.ino);
             }
@@ -277,19 +308,6 @@ pub fn settled(node: &Node, dirty: Dirty) -> Node {
     }
     node.accessed = dirty.accessed.unwrap_or(node.accessed);
     node
-}
-
-/// The size of an object, which must be as it is when the change is committed.
-pub fn sized(change: &mut Change<'_>, object: &Object) -> FsResult<u64> {
-    change.txn.detect_conflicts(true);
-    let noted = change.txn.read(object, 0, &mut []);
-    change.txn.detect_conflicts(false);
-    noted?;
-    match object.stat() {
-        Ok(stat) => Ok(stat.size),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(0),
-        Err(error) => Err(FsError::from(error)),
-    }
 }
 
 /// Sets the size of what was found; returns the node as it is then, which the caller puts.

@@ -3,7 +3,7 @@
 use crate::tree::Change;
 use crate::{Allocate, FsResult, fail};
 
-use super::live::{FILE_BYTES_MAX, Live, check_end, sized};
+use super::live::{FILE_BYTES_MAX, Live, check_end};
 
 /// Bytes that are copied at a time.
 const COPY_BYTES: usize = 4 << 20;
@@ -88,7 +88,7 @@ pub fn allocate(live: &Live, what: Allocate, offset: u64, len: u64) -> FsResult<
 
 /// The size; none is asked of an object that this change makes.
 fn sized_here(change: &mut Change<'_>, live: &Live) -> FsResult<u64> {
-    if live.find()?.node.has_object { sized(change, &live.tree.object(live.ino)) } else { Ok(0) }
+    if live.find()?.node.has_object { Ok(change.txn.rely_on_size(&live.tree.object(live.ino))?) } else { Ok(0) }
 }
 
 /// Bytes of a file's block, which collapsing and inserting keep to, as other file systems do.

@@ -5,17 +5,23 @@ use cenote::ErrorKind;
 use crate::records::{Entry, Node, keys};
 use crate::rights::{self, SEARCH, WRITE};
 use crate::tree::{Found, Place, Tree};
-use crate::{Caller, FsError, FsResult, Kind, Make, fail};
+use crate::{Caller, Consistency, FsError, FsResult, Kind, Make, fail};
 
 use super::{LINKS_MAX, PATH_BYTES_MAX};
 
 /// Makes `name` in `dir`.
 pub fn make(tree: &Tree, caller: &Caller, dir: u64, name: &[u8], what: &Make) -> FsResult<Found> {
+    tree.publish();
+    make_alone(tree, caller, dir, name, what)
+}
+
+/// The same, whatever is gathered.
+pub fn make_alone(tree: &Tree, caller: &Caller, dir: u64, name: &[u8], what: &Make) -> FsResult<Found> {
     check(what)?;
     may_make(tree, caller, dir, name)?;
     tree.make(None, 0o755)?;
     let ino = tree.draw()?;
-    let made = tree.change(|change| {
+    let made = tree.change_alone(|change| {
         let parent = tree.directory(dir)?;
         let (mode, gid) = rights::of_new(caller, &parent.node, what.kind, what.mode);
         let mut node = Node::new(what.kind, mode, (caller.uid, gid), change.now);
@@ -30,6 +36,8 @@ pub fn make(tree: &Tree, caller: &Caller, dir: u64, name: &[u8], what: &Make) ->
             }
             above.links += 1;
             change.txn.create_index(&tree.container, Some(keys::dir_index(ino)))?;
+            // With its first record this process knows all of it: that nothing else is there.
+            change.touch(ino)?;
             let raw = node.encode();
             change.txn.put_new(tree.nodes(), &keys::node(ino), &raw)?;
             change.add(dir, name, &Entry::to(Kind::Directory, ino))?;
@@ -45,6 +53,24 @@ pub fn make(tree: &Tree, caller: &Caller, dir: u64, name: &[u8], what: &Make) ->
         tree.seen(found.ino, dir, name);
     }
     Ok(found)
+}
+
+/// Makes a new file in a `commit` directory, which others learn of later. None: it is better made otherwise.
+pub fn gather(tree: &Tree, caller: &Caller, dir: u64, name: &[u8], mode: u32) -> FsResult<Option<Found>> {
+    let parent = tree.directory(dir)?;
+    if parent.node.consistency != Consistency::Commit {
+        return Ok(None);
+    }
+    may_make(tree, caller, dir, name)?;
+    let (mode, gid) = rights::of_new(caller, &parent.node, Kind::File, mode);
+    let node = Node::new(Kind::File, mode, (caller.uid, gid), tree.common.clock.now());
+    let entry = Entry { kind: Kind::File, ino: tree.draw()?, node: Some(node.clone()) };
+    let (ino, raw) = (entry.ino, entry.encode());
+    if !tree.gather_made(dir, name, entry) {
+        return Ok(None);
+    }
+    let place = Place::Entry { dir, name: name.to_vec() };
+    Ok(Some(Found { ino, node, place, dir, raw }))
 }
 
 /// What a commit's failure means to a name: what is not there any more is its directory.

@@ -1,13 +1,14 @@
 //! Opening files, by number or by name.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::file::{File, Live};
 use crate::rights::{self, READ, SEARCH, WRITE};
 use crate::tree::{Found, Place, Tree};
-use crate::{Caller, FsResult, Kind, Make, OpenFlags, fail};
+use crate::{Caller, Consistency, FsResult, Kind, Make, OpenFlags, fail};
 
-use super::make::make;
+use super::make::{gather, make_alone};
 
 /// Opens a file by its number.
 pub fn open(tree: &Arc<Tree>, caller: &Caller, ino: u64, flags: OpenFlags) -> FsResult<File> {
@@ -83,8 +84,12 @@ pub fn open_at(
     }
     tree.claim(dir)?;
     loop {
-        if !(flags.create && flags.exclusive) {
-            rights::need(caller, &tree.directory(dir)?.node, SEARCH)?;
+        let parent = tree.directory(dir)?.node;
+        // Where others make files as well, a look is a message: whoever made a new file last most likely makes one again.
+        // In a `commit` directory it would not be noticed at once if there is one.
+        let is_likely_new = parent.consistency == Consistency::Strict && tree.makes_new.load(Ordering::Relaxed);
+        if !flags.create || !(flags.exclusive || is_likely_new) {
+            rights::need(caller, &parent, SEARCH)?;
             match enter(tree, caller, flags, || tree.find_in(dir, name)) {
                 Ok((live, found)) => return Ok((opened(live, caller, flags)?, found, false)),
                 Err(error) if error.errno == libc::ENOENT && flags.create => {}
@@ -92,15 +97,36 @@ pub fn open_at(
             }
         }
         let what = Make { kind: Kind::File, mode, rdev: 0, target: Vec::new() };
-        let gate = tree.gates.of_dir(dir).read();
-        match make(tree, caller, dir, name, &what) {
-            Ok(found) => {
-                let live = Live::of(tree, &found);
-                drop(gate);
+        match made(tree, caller, (dir, name), &what, flags.exclusive) {
+            Ok((live, found)) => {
+                tree.makes_new.store(true, Ordering::Relaxed);
+                tree.publish_if_full();
                 return Ok((File::new(live, flags, caller), found, true));
             }
-            Err(error) if error.errno == libc::EEXIST && !flags.exclusive => {} // another was faster
+            Err(error) if error.errno == libc::EEXIST && !flags.exclusive => {
+                tree.makes_new.store(false, Ordering::Relaxed);
+            }
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Makes a file and registers it as open, so that no other thread takes it away in between.
+fn made(
+    tree: &Arc<Tree>,
+    caller: &Caller,
+    (dir, name): (u64, &[u8]),
+    what: &Make,
+    exclusive: bool,
+) -> FsResult<(Arc<Live>, Found)> {
+    if !exclusive {
+        let _gate = tree.gates.of_dir(dir).read();
+        if let Some(found) = gather(tree, caller, dir, name, what.mode)? {
+            return Ok((Live::of(tree, &found), found));
+        }
+    }
+    tree.publish(); // whoever publishes may need the gate
+    let _gate = tree.gates.of_dir(dir).read();
+    let found = make_alone(tree, caller, dir, name, what)?;
+    Ok((Live::of(tree, &found), found))
 }

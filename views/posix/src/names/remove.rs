@@ -3,7 +3,7 @@
 use crate::records::keys;
 use crate::rights::{self, SEARCH, WRITE};
 use crate::tree::{Change, Found, Place, Tree};
-use crate::{Caller, FsResult, Kind, fail};
+use crate::{Caller, Consistency, FsResult, Kind, fail};
 
 use super::make::of_names;
 
@@ -18,15 +18,15 @@ pub enum Loss {
     Gone,
 }
 
-/// What a name in `dir` leads to, if `caller` may take it away.
-pub fn to_remove(tree: &Tree, caller: &Caller, dir: u64, name: &[u8]) -> FsResult<Found> {
+/// What a name in `dir` leads to, with its entry, if `caller` may take it away.
+fn to_remove(tree: &Tree, caller: &Caller, dir: u64, name: &[u8]) -> FsResult<(Found, Vec<u8>)> {
     let parent = tree.directory(dir)?;
     rights::need(caller, &parent.node, SEARCH)?;
-    let found = tree.find_in(dir, name)?;
+    let (found, raw) = tree.find_with_entry(dir, name)?;
     tree.check_changes(&parent)?;
     rights::need(caller, &parent.node, WRITE)?;
     rights::need_unstuck(caller, &parent.node, &found.node)?;
-    Ok(found)
+    Ok((found, raw))
 }
 
 /// `unlink`.
@@ -35,21 +35,28 @@ pub fn unlink(tree: &Tree, caller: &Caller, dir: u64, name: &[u8]) -> FsResult<(
     if super::is_dots(name) {
         return fail(libc::EISDIR);
     }
+    if tree.directory(dir)?.node.consistency == Consistency::Commit && gather(tree, caller, dir, name)? {
+        tree.publish_if_full();
+        return Ok(());
+    }
     let done = tree.change(|change| {
-        let found = to_remove(tree, caller, dir, name)?;
+        let (found, raw) = to_remove(tree, caller, dir, name)?;
         if found.node.kind == Kind::Directory {
             return fail(libc::EISDIR);
         }
-        take_entry(change, dir, name)?;
+        change.remove(dir, name, &raw)?;
         lose(change, &found)
     });
     done.map(drop).map_err(of_names)
 }
 
-/// Takes away an entry, as it is now.
-pub fn take_entry(change: &mut Change<'_>, dir: u64, name: &[u8]) -> FsResult<()> {
-    let Some(slot) = change.tree.slot(dir, name)? else { return fail(libc::ENOENT) };
-    change.remove(dir, name, &slot.raw)
+/// Takes a name in a `commit` directory away, which others learn of later. False: that is better done otherwise.
+fn gather(tree: &Tree, caller: &Caller, dir: u64, name: &[u8]) -> FsResult<bool> {
+    // No thread opens it between the look and the removal.
+    let _gate = tree.gates.of_dir(dir).write();
+    let (found, _) = to_remove(tree, caller, dir, name)?;
+    let is_simple = found.node.kind == Kind::File && matches!(found.place, Place::Entry { .. });
+    Ok(is_simple && tree.live(found.ino).is_none() && tree.gather_gone(&found, dir, name))
 }
 
 /// A file loses one of its names, whose entry is taken away or replaced by the same change.
@@ -64,7 +71,7 @@ pub fn lose(change: &mut Change<'_>, found: &Found) -> FsResult<Loss> {
             change.txn.put(tree.nodes(), &keys::node(found.ino), &node.encode())?;
             return Ok(Loss::Lives);
         }
-        change.txn.del(tree.nodes(), &keys::node(found.ino))?;
+        change.txn.del_expected(tree.nodes(), &keys::node(found.ino))?;
     }
     change.close_gate(&found.place);
     let holders = tree.holders(change, found)?;
@@ -97,8 +104,9 @@ pub fn rmdir(tree: &Tree, caller: &Caller, dir: u64, name: &[u8]) -> FsResult<()
         _ => {}
     }
     let done = tree.change(|change| {
-        let found = to_remove(tree, caller, dir, name)?.directory()?;
-        take_entry(change, dir, name)?;
+        let (found, raw) = to_remove(tree, caller, dir, name)?;
+        let found = found.directory()?;
+        change.remove(dir, name, &raw)?;
         lose_directory(change, &found, dir)
     });
     done.map_err(of_names)
@@ -109,7 +117,7 @@ pub fn lose_directory(change: &mut Change<'_>, found: &Found, dir: u64) -> FsRes
     let tree = change.tree;
     change.stays_empty(found.ino)?;
     change.rely_on(found)?;
-    change.txn.del(tree.nodes(), &keys::node(found.ino))?;
+    change.txn.del_expected(tree.nodes(), &keys::node(found.ino))?;
     change.txn.delete_index(&tree.dir(found.ino))?;
     if found.node.has_xattrs {
         change.drop_xattrs(found.ino)?;

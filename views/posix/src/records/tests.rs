@@ -33,6 +33,13 @@ fn records_come_back_as_they_were() {
         let entry = Entry::to(entry.kind, entry.ino);
         assert_eq!(Entry::decode(&entry.encode()).unwrap(), entry);
     }
+    let two = [
+        claimant::Claimant { pid: 1, started: 2, nonce: u64::MAX },
+        claimant::Claimant { pid: u32::MAX, started: 0, nonce: 3 },
+    ];
+    assert_eq!(claimant::decode(Some(&claimant::encode(&two))).unwrap(), two);
+    assert!(claimant::decode(Some(&claimant::encode(&two)[..30])).is_err());
+    assert_eq!(claimant::decode(None).unwrap(), []);
     let times = Times { modified: Time { s: -5, ns: 6 }, changed: Time { s: 7, ns: 8 } };
     assert_eq!(Times::decode(&times.encode()).unwrap(), times);
 }

@@ -24,18 +24,28 @@ pub struct Change<'a> {
     /// Directories whose nodes it changes, with what they were and what they become.
     dirs: Vec<(Found, Node)>,
     touched: Vec<u64>,
+    /// Directories whose claims it relies on.
+    claims: Vec<u64>,
     /// Held until the end, so that no thread opens what loses its last name.
     gate: Option<RwLockWriteGuard<'a, ()>>,
 }
 
 impl Tree {
-    /// Makes a change and commits it; `make` is called again when others came between.
-    pub fn change<T>(&self, mut make: impl FnMut(&mut Change<'_>) -> FsResult<T>) -> FsResult<T> {
+    /// Makes a change, behind what was gathered, and commits it; `make` is called again when others came between.
+    pub fn change<T>(&self, make: impl FnMut(&mut Change<'_>) -> FsResult<T>) -> FsResult<T> {
+        self.attempt(true, make)
+    }
+    /// The same, whatever is gathered.
+    pub fn change_alone<T>(&self, make: impl FnMut(&mut Change<'_>) -> FsResult<T>) -> FsResult<T> {
+        self.attempt(false, make)
+    }
+    fn attempt<T>(&self, behind: bool, mut make: impl FnMut(&mut Change<'_>) -> FsResult<T>) -> FsResult<T> {
         let mut begun = None;
         loop {
-            let txn = self.container.store().begin();
-            let now = self.common.clock.now();
-            let mut change = Change { tree: self, txn, now, dirs: Vec::new(), touched: Vec::new(), gate: None };
+            if behind {
+                self.publish();
+            }
+            let mut change = Change::new(self, self.container.store().begin());
             let made = make(&mut change)?;
             match change.commit() {
                 Ok(()) => return Ok(made),
@@ -52,8 +62,14 @@ impl Tree {
     }
 }
 
-impl Change<'_> {
-    fn commit(mut self) -> FsResult<()> {
+impl<'a> Change<'a> {
+    /// One of nothing so far.
+    pub fn new(tree: &'a Tree, txn: Transaction) -> Self {
+        let now = tree.common.clock.now();
+        Self { tree, txn, now, dirs: Vec::new(), touched: Vec::new(), claims: Vec::new(), gate: None }
+    }
+    /// Applies it, or nothing of it.
+    pub fn commit(mut self) -> FsResult<()> {
         for (found, node) in std::mem::take(&mut self.dirs) {
             if found.node != node {
                 self.put_node(&found, &node)?;
@@ -124,7 +140,7 @@ impl Change<'_> {
     pub fn remove(&mut self, dir: u64, name: &[u8], raw: &[u8]) -> FsResult<()> {
         let index = self.tree.dir(dir);
         self.txn.expect(&index, &keys::entry(name), Some(raw))?;
-        self.txn.del(&index, &keys::entry(name))?;
+        self.txn.del_expected(&index, &keys::entry(name))?;
         self.touch(dir)
     }
     /// A directory's entries change now.
@@ -143,6 +159,14 @@ impl Change<'_> {
         self.tree.check_empty(dir)?;
         self.txn.expect(&index, &keys::times(), times.as_deref())?;
         Ok(())
+    }
+    /// From now on it relies on the claims of a directory. False: it did already.
+    pub fn relies_on_claims(&mut self, dir: u64) -> bool {
+        let is_new = !self.claims.contains(&dir);
+        if is_new {
+            self.claims.push(dir);
+        }
+        is_new
     }
     /// Nobody in this process opens files found in such a place until this is over. A change takes away one file at most.
     pub fn close_gate(&mut self, place: &Place) {

@@ -112,7 +112,9 @@ impl Tree {
         let (key, me) = (keys::claims(dir), self.common.who.me());
         let raw = self.opens.get_one(&key)?;
         let mut all = claimant::decode(raw.as_deref())?;
-        change.txn.expect(&self.opens, &key, raw.as_deref())?;
+        if change.relies_on_claims(dir) {
+            change.txn.expect(&self.opens, &key, raw.as_deref())?;
+        }
         all.retain(|other| *other != me && self.common.who.lives(other));
         if let Some(live) = self.live(found.ino) {
             live.note_orphaned();
@@ -147,7 +149,7 @@ impl Tree {
     }
     /// This process has a file without a name open no longer; those that died have not, either.
     pub fn let_go(&self, ino: u64) -> FsResult<()> {
-        self.change(|change| {
+        self.change_alone(|change| {
             let (key, me) = (keys::holders(ino), self.common.who.me());
             let Some(raw) = self.opens.get_one(&key)? else { return Ok(()) };
             let before = claimant::decode(Some(&raw))?;
@@ -161,11 +163,11 @@ impl Tree {
             if !all.is_empty() {
                 return self.hold(change, ino, &all);
             }
-            change.txn.del(&self.opens, &key)?;
+            change.txn.del_expected(&self.opens, &key)?;
             let key = keys::orphan(ino);
             let Some(raw) = self.nodes().get_one(&key)? else { return Ok(()) };
             change.txn.expect(self.nodes(), &key, Some(&raw))?;
-            change.txn.del(self.nodes(), &key)?;
+            change.txn.del_expected(self.nodes(), &key)?;
             bury(change, ino, &Node::decode(&raw)?)
         })
     }
@@ -252,6 +254,7 @@ impl Tree {
 
 impl Drop for Tree {
     fn drop(&mut self) {
+        self.publish();
         // If this fails, others find that the process died.
         let _ = self.unclaim();
     }

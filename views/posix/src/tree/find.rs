@@ -5,7 +5,7 @@ use cenote::{ErrorKind, Index};
 use crate::records::{Entry, Node, ROOT, Times, keys};
 use crate::{Consistency, FsResult, Kind, fail};
 
-use super::Tree;
+use super::{Fate, Tree};
 
 /// Where a node's record is.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -79,17 +79,30 @@ impl Tree {
             None => fail(libc::ESTALE),
         }
     }
-    /// An entry of a directory.
+    /// An entry of a directory, as this process sees it.
     pub fn slot(&self, dir: u64, name: &[u8]) -> FsResult<Option<Slot>> {
+        match self.gathered.fate(dir, name) {
+            Some(Fate::Made(slot)) => Ok(Some(slot)),
+            Some(Fate::Gone(_)) => Ok(None),
+            None => self.slot_there(dir, name),
+        }
+    }
+    /// An entry of a directory, as all see it.
+    pub fn slot_there(&self, dir: u64, name: &[u8]) -> FsResult<Option<Slot>> {
         let Some(raw) = get(&self.dir(dir), &keys::entry(name))? else { return Ok(None) };
         Ok(Some(Slot { entry: Entry::decode(&raw)?, raw }))
     }
     /// What a name leads to; `ENOENT`.
     pub fn find_in(&self, dir: u64, name: &[u8]) -> FsResult<Found> {
+        self.find_with_entry(dir, name).map(|(found, _)| found)
+    }
+    /// The same, and the record of the entry that led there: both of one look, for who takes the name away.
+    pub fn find_with_entry(&self, dir: u64, name: &[u8]) -> FsResult<(Found, Vec<u8>)> {
         for _ in 0..100 {
             let Some(slot) = self.slot(dir, name)? else { return fail(libc::ENOENT) };
+            let raw = slot.raw.clone();
             if let Some(found) = self.found_at(dir, name, slot)? {
-                return Ok(found);
+                return Ok((found, raw));
             }
             // Its name or its node went between the two looks.
         }
@@ -134,6 +147,13 @@ impl Tree {
         }
         if ino == ROOT { self.directory(ino) } else { fail(libc::ESTALE) }
     }
+    /// True if others do not know of what was found, or of its end.
+    pub fn is_gathered(&self, found: &Found) -> bool {
+        match &found.place {
+            Place::Entry { dir, name } => self.gathered.fate(*dir, name).is_some(),
+            Place::Own | Place::Orphan => false,
+        }
+    }
     /// This process saw a file there.
     pub fn seen(&self, ino: u64, dir: u64, name: &[u8]) {
         self.places.set(ino, dir, name);
@@ -141,6 +161,9 @@ impl Tree {
     /// Times of a directory.
     pub fn times(&self, found: &Found) -> FsResult<Times> {
         let own = Times { modified: found.node.modified, changed: found.node.changed };
+        if let Some(now) = self.gathered.changed(found.ino) {
+            return Ok(Times::at(now));
+        }
         let Some(raw) = get(&self.dir(found.ino), &keys::times())? else { return Ok(own) };
         let times = Times::decode(&raw)?;
         Ok(Times { changed: times.changed.max(own.changed), ..times })

@@ -7,6 +7,7 @@
 mod change;
 mod claims;
 mod find;
+mod gather;
 mod made;
 mod numbers;
 mod places;
@@ -27,6 +28,8 @@ use crate::{FsResult, Ino, Options, fail};
 pub use change::Change;
 use claims::{Claimed, Gates};
 pub use find::{Found, Place, Slot};
+pub use gather::Fate;
+use gather::Gathered;
 use numbers::Numbers;
 use places::Places;
 pub use who::Who;
@@ -65,7 +68,11 @@ pub struct Tree {
     places: Places,
     /// Its indices were seen.
     is_made: AtomicBool,
+    /// The last `open` that could make a file made one.
+    pub makes_new: AtomicBool,
     claimed: Mutex<Claimed>,
+    /// Names that others do not know yet.
+    pub gathered: Gathered,
     /// Held for reading while a file is opened, for writing while one loses its last name.
     pub gates: Gates,
     /// What this process has open.
@@ -87,7 +94,9 @@ impl Tree {
             numbers: Numbers::new(&container),
             places: Places::new(common.options.keeps_numbers),
             is_made: AtomicBool::new(false),
+            makes_new: AtomicBool::new(false),
             claimed: Mutex::default(),
+            gathered: Gathered::default(),
             gates: Gates::default(),
             live: Mutex::default(),
             container,

@@ -242,7 +242,7 @@ pub fn unnamed() {
 
 pub fn times() {
     let place = Place::new();
-    let (_store, fs, clock) = place.tree();
+    let (store, fs, clock) = place.tree();
     let (me, root) = (root_user(), fs.root());
     clock.set(100);
     let (file, attr, _) = fs.open_at(&me, root, b"a", CREATE, 0o600).unwrap();
@@ -267,6 +267,19 @@ pub fn times() {
     clock.set(700);
     fs.unlink(&me, root, b"a").unwrap();
     assert_eq!((fs.attr(root).unwrap().modified.s, fs.attr(root).unwrap().changed.s), (700, 700));
+    // Times of access as `relatime` has them: the first read after a change, and then once a day.
+    let keeps = Options { keeps_access_times: true, ..one_tree() };
+    let fs = FileSystem::with_clock(&store, keeps, clock.clone()).unwrap();
+    let (file, _, _) = fs.open_at(&me, root, b"b", CREATE, 0o600).unwrap();
+    clock.set(800);
+    file.write_at(b"x", 0).unwrap();
+    for (now, wanted) in [(900, 900), (1000, 900), (900 + 24 * 3600, 900 + 24 * 3600)] {
+        clock.set(now);
+        file.read_at(&mut [0], 0).unwrap();
+        assert_eq!(file.attr().unwrap().accessed.s, wanted);
+    }
+    file.close().unwrap();
+    assert_eq!(fs.lookup(&me, root, b"b").unwrap().accessed.s, 900 + 24 * 3600);
 }
 
 pub fn xattrs() {

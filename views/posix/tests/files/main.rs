@@ -4,6 +4,9 @@
 //! otherwise the tests, one after the other. `CENOTE_SEED` replays a run, a name as argument runs the tests that have it.
 
 mod basics;
+mod budget;
+mod churn;
+mod commit;
 mod model;
 mod place;
 mod rng;
@@ -29,12 +32,24 @@ const TESTS: &[Test] = &[
     ("attributes", basics::xattrs),
     ("ranges", basics::ranges),
     ("two_sessions_are_as_the_model", model::strict),
+    ("a_commit_directory_is_seen_when_it_is_published", commit::seen_when_published),
+    ("one_file_made_twice_is_one", commit::one_file_made_twice),
+    ("two_sessions_that_commit_are_as_the_model", model::commit),
+    ("threads_at_random", churn::threads),
+    ("a_forked_child_has_open_what_its_parent_had", churn::forked),
+    ("messages_of_each_call", budget::messages),
+    ("killed_in_the_middle_strict", churn::strict),
+    ("killed_in_the_middle_commit", churn::commit),
 ];
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.first().map(String::as_str) {
         Some("serve") => serve(&args[1..]),
+        Some("child") => {
+            churn::child(&args[2..]);
+            ExitCode::SUCCESS
+        }
         _ if std::env::var_os(BASE_VARIABLE).is_some() => run_tests(&args),
         _ => with_a_place(&args),
     }

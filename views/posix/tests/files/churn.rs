@@ -1,0 +1,238 @@
+//! Several processes change one tree at random at the same time, and some of them are killed in the middle. Then the records
+//! are walked: no entry leads nowhere, every count of names is right, and nothing is kept that nobody can reach.
+
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use cenote::{Mode, OpenOptions, Store};
+use cenote_posix::{File, FileSystem, FsError, Ino, Kind, Make, Rename, SetAttr, SetXattr};
+
+use crate::place::{CREATE, Place, one_tree, root_user, what};
+use crate::rng::{Rng, seed};
+
+/// What may well happen when others come between; anything else is a failure.
+const EXPECTED: &[i32] = &[
+    libc::ENOENT,
+    libc::EEXIST,
+    libc::ENOTEMPTY,
+    libc::EISDIR,
+    libc::ENOTDIR,
+    libc::EINVAL,
+    libc::ESTALE,
+    libc::ELOOP,
+    libc::ENXIO,
+];
+const NAMES: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
+
+fn open(dir: &std::path::Path) -> FileSystem {
+    let store = Store::open_with(dir, &OpenOptions { mode: Mode::Daemon, ..OpenOptions::default() }).unwrap();
+    FileSystem::new(&store, one_tree()).unwrap()
+}
+
+/// The part of a child: `DIR SEED`.
+pub fn child(args: &[String]) {
+    let fs = open(args[0].as_ref());
+    let mut rng = Rng::new(args[1].parse().unwrap());
+    let begun = Instant::now();
+    let mut files: Vec<File> = Vec::new();
+    while begun.elapsed() < Duration::from_secs(20) {
+        if let Err(error) = step(&fs, &mut rng, &mut files)
+            && !EXPECTED.contains(&error.errno)
+        {
+            eprintln!("child with seed {}: {error}", args[1]);
+            std::process::exit(3);
+        }
+    }
+}
+
+/// A directory that a random way leads to.
+fn walk(fs: &FileSystem, rng: &mut Rng) -> Ino {
+    let mut at = fs.root();
+    for _ in 0..rng.below(4) {
+        match fs.lookup(&root_user(), at, NAMES[rng.below(4)]) {
+            Ok(attr) if attr.kind == Kind::Directory => at = attr.ino,
+            _ => {}
+        }
+    }
+    at
+}
+
+fn step(fs: &FileSystem, rng: &mut Rng, files: &mut Vec<File>) -> Result<(), FsError> {
+    let me = root_user();
+    let (dir, other) = (walk(fs, rng), walk(fs, rng));
+    let (name, other_name) = (NAMES[rng.below(4)], NAMES[rng.below(4)]);
+    match rng.below(12) {
+        0 | 1 => fs.make(&me, dir, name, &what(Kind::Directory, 0o755)).map(drop),
+        2 => fs.make(&me, dir, name, &Make { target: b"a/b".into(), ..what(Kind::Symlink, 0o755) }).map(drop),
+        3 | 4 => {
+            let (file, _, _) = fs.open_at(&me, dir, name, CREATE, 0o644)?;
+            if rng.below(2) == 0 {
+                file.write_at(&[7; 3000], rng.below(5000) as u64)?;
+            }
+            files.push(file);
+            Ok(())
+        }
+        5 => {
+            if files.len() > 3 {
+                files.swap_remove(rng.below(files.len())).close()?;
+            }
+            Ok(())
+        }
+        6 => {
+            let Some(file) = files.last() else { return Ok(()) };
+            file.append(b"more")?;
+            file.set_attr(&me, &SetAttr { size_bytes: Some(rng.below(9000) as u64), ..SetAttr::default() }).map(drop)
+        }
+        7 => fs.unlink(&me, dir, name),
+        8 => fs.rmdir(&me, dir, name),
+        9 => {
+            let how = [Rename::Replace, Rename::Keep, Rename::Exchange][rng.below(3)];
+            fs.rename(&me, (dir, name), (other, other_name), how)
+        }
+        10 => {
+            let found = fs.lookup(&me, dir, name)?;
+            if found.kind == Kind::File {
+                fs.set_xattr(&me, found.ino, b"user.x", b"y", SetXattr::Any)?;
+                fs.link(&me, found.ino, other, other_name)?;
+            }
+            Ok(())
+        }
+        _ => {
+            let mut cursor = fs.read_dir(&me, dir)?;
+            while cursor.next()?.is_some() {}
+            Ok(())
+        }
+    }
+}
+
+fn start(place: &Place, seed: u64) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.arg("child").arg("churn").arg(place.dir()).arg(seed.to_string()).spawn().unwrap()
+}
+
+pub fn strict() {
+    run("strict", 1);
+}
+
+pub fn commit() {
+    run("commit", 1);
+}
+
+fn run(consistency: &str, rounds: usize) {
+    let seed = seed(consistency);
+    let mut rng = Rng::new(seed);
+    for _ in 0..rounds {
+        let place = Place::new();
+        drop(place.make(Mode::InProcess));
+        let fs = open(&place.dir());
+        let me = root_user();
+        fs.set_xattr(&me, fs.root(), b"user.cenote.consistency", consistency.as_bytes(), SetXattr::Any).unwrap();
+        let mut children: Vec<Child> = (0..3).map(|_| start(&place, rng.next())).collect();
+        for _ in 0..8 {
+            std::thread::sleep(Duration::from_millis(150 + rng.below(200) as u64));
+            let at = rng.below(children.len());
+            children[at].kill().unwrap();
+            let status = children[at].wait().unwrap();
+            assert!(status.code().is_none(), "a child failed on its own: {status}");
+            children[at] = start(&place, rng.next());
+        }
+        for mut child in children {
+            child.kill().unwrap();
+            let status = child.wait().unwrap();
+            assert!(status.code().is_none(), "a child failed on its own: {status}");
+        }
+        settles(&fs);
+    }
+}
+
+/// Threads of one process, half of them in another session: nothing waits for ever, and the records agree.
+pub fn threads() {
+    let seed = seed("threads");
+    for consistency in ["strict", "commit"] {
+        let place = Place::new();
+        drop(place.make(Mode::InProcess));
+        let both = [open(&place.dir()), open(&place.dir())];
+        let root = both[0].root();
+        both[0]
+            .set_xattr(&root_user(), root, b"user.cenote.consistency", consistency.as_bytes(), SetXattr::Any)
+            .unwrap();
+        let threads: Vec<_> = (0..4)
+            .map(|n| {
+                let fs = both[n % 2].clone();
+                std::thread::spawn(move || {
+                    let (mut rng, mut files) = (Rng::new(seed + n as u64), Vec::new());
+                    for _ in 0..1500 {
+                        if let Err(error) = step(&fs, &mut rng, &mut files) {
+                            assert!(EXPECTED.contains(&error.errno), "{error}");
+                        }
+                    }
+                })
+            })
+            .collect();
+        let begun = Instant::now();
+        while threads.iter().any(|thread| !thread.is_finished()) {
+            assert!(begun.elapsed() < Duration::from_secs(60), "threads wait for each other");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        both[1].sync_dir(root).unwrap();
+        settles(&both[0]);
+    }
+}
+
+/// A forked child has open what its parent had, also when the parent has it open no longer and its name is gone.
+#[allow(unsafe_code, reason = "fork")]
+pub fn forked() {
+    let place = Place::new();
+    drop(place.make(Mode::InProcess));
+    let fs = open(&place.dir());
+    let (me, root) = (root_user(), fs.root());
+    let file = fs.open_at(&me, root, b"f", CREATE, 0o600).unwrap().0;
+    file.write_at(b"bytes", 0).unwrap();
+    fs.before_fork();
+    let go = place.dir().join("../go");
+    // SAFETY: the child uses what works in children (the store's sessions are made anew there) and leaves by `_exit`.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let mut buf = [0; 8];
+        let first = file.read_at(&mut buf, 0).is_ok_and(|read| read == 5);
+        std::fs::write(go.with_extension("child"), b"").unwrap();
+        while !go.exists() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let second = file.append(b"!").is_ok_and(|at| at == 5) && file.read_at(&mut buf, 0).is_ok_and(|read| read == 6);
+        let gone = fs.lookup(&me, root, b"f").is_err_and(|error| error.errno == libc::ENOENT);
+        let code =
+            i32::from(!first) + 2 * i32::from(!second) + 4 * i32::from(!gone) + 8 * i32::from(file.close().is_err());
+        // SAFETY: ends this process, and nothing else.
+        unsafe { libc::_exit(code) };
+    }
+    while !go.with_extension("child").exists() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    fs.unlink(&me, root, b"f").unwrap();
+    file.close().unwrap();
+    std::thread::sleep(Duration::from_millis(150)); // some rounds of the keeper
+    std::fs::write(&go, b"").unwrap();
+    let mut status = 0;
+    // SAFETY: waits for the child made above.
+    unsafe { libc::waitpid(pid, &raw mut status, 0) };
+    assert_eq!(status, 0);
+    settles(&fs);
+}
+
+/// The records agree, and what nobody has open is gone, within some seconds.
+pub fn settles(fs: &FileSystem) {
+    fs.sync_dir(fs.root()).unwrap();
+    let _keeper = fs.open_unnamed(&root_user(), fs.root(), CREATE, 0o600).unwrap();
+    let begun = Instant::now();
+    loop {
+        let wrong = fs.check(fs.root()).unwrap();
+        let orphans = fs.orphans(fs.root()).unwrap() - 1; // but for the one that is open here
+        if wrong.is_empty() && orphans == 0 {
+            return;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(10), "{orphans} files without a name; {wrong:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}

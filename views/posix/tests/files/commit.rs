@@ -1,0 +1,67 @@
+//! `commit` directories: what others see, and when.
+
+use cenote::{Mode, OpenOptions, Store};
+use cenote_posix::{FileSystem, SetXattr};
+
+use crate::place::{CREATE, Place, READ_WRITE, errno, names, one_tree, root_user};
+
+fn two(place: &Place) -> [FileSystem; 2] {
+    drop(place.make(Mode::InProcess));
+    let open = || {
+        let options = OpenOptions { mode: Mode::Daemon, ..OpenOptions::default() };
+        FileSystem::new(&Store::open_with(place.dir(), &options).unwrap(), one_tree()).unwrap()
+    };
+    let both = [open(), open()];
+    let root = both[0].root();
+    both[0].set_xattr(&root_user(), root, b"user.cenote.consistency", b"commit", SetXattr::Any).unwrap();
+    both
+}
+
+pub fn seen_when_published() {
+    let place = Place::new();
+    let [a, b] = two(&place);
+    let (me, root) = (root_user(), a.root());
+    let (file, attr, _) = a.open_at(&me, root, b"f", CREATE, 0o600).unwrap();
+    assert_eq!((names(&a, root), a.attr(attr.ino).unwrap().ino), (vec!["f".to_owned()], attr.ino));
+    file.write_at(b"x", 0).unwrap(); // the first byte publishes the name
+    assert_eq!(b.lookup(&me, root, b"f").unwrap().size_bytes, 1);
+    a.open_at(&me, root, b"g", CREATE, 0o600).unwrap().0.close().unwrap();
+    a.sync_dir(root).unwrap();
+    assert_eq!(names(&b, root), ["f", "g"]);
+    a.unlink(&me, root, b"g").unwrap();
+    assert_eq!(names(&a, root), ["f"]);
+    assert_eq!(errno(a.lookup(&me, root, b"g")), libc::ENOENT);
+    a.sync_dir(root).unwrap();
+    assert_eq!(names(&b, root), ["f"]);
+    // Nobody says anything: some rounds of the keeper later it is known all the same.
+    a.open_at(&me, root, b"h", CREATE, 0o600).unwrap();
+    let begun = std::time::Instant::now();
+    while b.lookup(&me, root, b"h").is_err() {
+        assert!(begun.elapsed().as_secs() < 5);
+    }
+    assert_eq!(a.check(root).unwrap(), [""; 0]);
+}
+
+pub fn one_file_made_twice() {
+    let place = Place::new();
+    let [a, b] = two(&place);
+    let (me, root) = (root_user(), a.root());
+    for round in 0..20 {
+        let name = format!("shared{round}");
+        let one = a.open_at(&me, root, name.as_bytes(), CREATE, 0o600).unwrap().0;
+        let other = b.open_at(&me, root, name.as_bytes(), CREATE, 0o600).unwrap().0;
+        let write = |first: bool| if first { one.write_at(b"1", 0) } else { other.write_at(b"2", 1) };
+        write(round % 2 == 0).unwrap();
+        write(round % 2 == 1).unwrap();
+        let found = a.lookup(&me, root, name.as_bytes()).unwrap();
+        assert_eq!((one.ino(), other.ino(), found.size_bytes), (found.ino, found.ino, 2));
+        one.close().unwrap();
+        other.close().unwrap();
+        let mut buf = [0; 3];
+        let file = b.open(&me, found.ino, READ_WRITE).unwrap();
+        assert_eq!((file.read_at(&mut buf, 0).unwrap(), &buf[..2]), (2, &b"12"[..]));
+    }
+    a.sync_dir(root).unwrap();
+    b.sync_dir(root).unwrap();
+    assert_eq!(a.check(root).unwrap(), [""; 0]);
+}
