@@ -121,7 +121,11 @@ impl File {
     pub fn view(&self, offset: u64, len: usize) -> FsResult<Option<View>> {
         self.need_read()?;
         let Some(object) = self.live.object()? else { return Ok(None) };
-        Ok(object.view(offset, len)?)
+        let view = object.view(offset, len)?;
+        if view.is_some() {
+            self.live.note_read()?;
+        }
+        Ok(view)
     }
     /// The next data at or after `offset` (`SEEK_DATA`); `ENXIO` behind the last.
     pub fn next_data(&self, offset: u64) -> FsResult<u64> {
