@@ -9,7 +9,7 @@ use cenote_device::{FsMetaDir, LOCK_FILE, SharedControl, StoreLock, SystemClock,
 use cenote_model::{DeviceKind, Error, ErrorKind, Result, StoreId};
 use cenote_store::{Engine, Seams};
 
-use crate::daemon::{LOG_FILE, LOG_FILE_BEFORE, SOCKET, WEB_ADDRESS_FILE};
+use crate::daemon::{LOG_FILE, LOG_FILE_BEFORE, MOUNT_LOG_FILE, MOUNT_LOG_FILE_BEFORE, SOCKET, WEB_ADDRESS_FILE};
 use crate::plugin::PLUGIN_FILE;
 
 /// What was destroyed, and what was left.
@@ -56,7 +56,8 @@ pub fn destroy(dir: &Path, force: bool) -> Result<Option<Destroyed>> {
     for device in summary.devices.iter().filter(|device| device.kind == DeviceKind::Directory) {
         let _ = std::fs::remove_dir(&device.path); // only if it is empty now
     }
-    for name in [SOCKET, WEB_ADDRESS_FILE, PLUGIN_FILE, LOG_FILE, LOG_FILE_BEFORE, LOCK_FILE] {
+    let logs = [LOG_FILE, LOG_FILE_BEFORE, MOUNT_LOG_FILE, MOUNT_LOG_FILE_BEFORE];
+    for name in [SOCKET, WEB_ADDRESS_FILE, PLUGIN_FILE].into_iter().chain(logs).chain([LOCK_FILE]) {
         let _ = std::fs::remove_file(dir.join(name));
     }
     let foreign = match std::fs::remove_dir(dir) {

@@ -1,5 +1,6 @@
 //! What the kernel's requests come to: calls of the file system, with the numbers that the kernel knows things by.
 
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, OnceLock};
@@ -24,6 +25,11 @@ use crate::unmount::PID_XATTR;
 pub const OWN_XATTRS: &[u8] = b"cenote.";
 /// Numbers are never used again, so generations are not needed.
 pub const GENERATION: Generation = Generation(0);
+
+thread_local! {
+    /// What is read by a copy; as long as the longest request that the thread has seen.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 /// What answers the kernel.
 pub struct Serving {
@@ -161,8 +167,12 @@ impl Serving {
         if let Ok(Some(view)) = file.view(offset, len) {
             return reply.data(&view);
         }
-        let mut bytes = vec![0; len];
-        answer!(reply, file.read_at(&mut bytes, offset), |got| reply.data(&bytes[..got]));
+        BUFFER.with_borrow_mut(|buffer| {
+            if buffer.len() < len {
+                buffer.resize(len, 0);
+            }
+            answer!(reply, file.read_at(&mut buffer[..len], offset), |got| reply.data(&buffer[..got]));
+        });
     }
     pub fn xattr(&self, request: &Request, ino: Ino, name: &OsStr) -> FsResult<Vec<u8>> {
         if name.as_bytes() == PID_XATTR.as_bytes() && ino == self.root {

@@ -1,4 +1,4 @@
-//! `serve` and `stop`: the daemon's beginning and end. The only file of this room that names the daemon.
+//! `serve` and `stop`: the daemon's beginning and end. Beside the names of files in a store's directory, the only one here that names the daemon.
 
 use std::time::Duration;
 

@@ -191,4 +191,8 @@ fn nothing_hangs_when_no_daemon_comes_back() {
     mounted.place.ok(["serve", "--background", "--idle-exit", "60"]);
     assert!(fs::read(mounted.path("file")).unwrap() == pattern(3, 1 << 20));
     fs::write(mounted.path("after"), b"works again").unwrap();
+    mounted.unmount();
+    // The mount's own files go with the store.
+    mounted.place.ok(["destroy", "--yes"]);
+    assert!(!mounted.place.store().exists());
 }

@@ -33,6 +33,10 @@ pub use background::{LOG_FILE, LOG_FILE_BEFORE, REPORT_VARIABLE, read_report};
 pub const SOCKET: &str = "socket";
 /// Name of the file there in which whoever serves a page of the store with the daemon notes where.
 pub const WEB_ADDRESS_FILE: &str = "web-address";
+/// Where processes that serve mounts in the background say what they notice; in the store's directory, beside [`LOG_FILE`].
+pub const MOUNT_LOG_FILE: &str = "mount.log";
+/// The file before that one.
+pub const MOUNT_LOG_FILE_BEFORE: &str = "mount.log.1";
 /// Bytes of each of a client's two rings.
 const RING_BYTES: u64 = 256 << 10;
 /// How often dead processes are looked for.

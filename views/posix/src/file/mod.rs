@@ -130,8 +130,12 @@ impl File {
     /// The bytes where they are, without a copy, if they lie in one piece of mapped memory.
     pub fn view(&self, offset: u64, len: usize) -> FsResult<Option<View>> {
         self.need_read()?;
-        let Some(object) = self.live().object()? else { return Ok(None) };
-        Ok(object.view(offset, len)?)
+        let Some(object) = self.live.object()? else { return Ok(None) };
+        let view = object.view(offset, len)?;
+        if view.is_some() {
+            self.live.note_read()?;
+        }
+        Ok(view)
     }
     /// The next data at or after `offset` (`SEEK_DATA`); `ENXIO` behind the last.
     pub fn next_data(&self, offset: u64) -> FsResult<u64> {

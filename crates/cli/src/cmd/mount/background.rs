@@ -8,16 +8,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use cenote::{Error, ErrorKind};
+use cenote_server::daemon::{MOUNT_LOG_FILE, MOUNT_LOG_FILE_BEFORE};
 
 use crate::failure::{Done, Failure};
 
 /// Set in the environment of the process that is to serve in the background.
 const CHILD_VARIABLE: &str = "CENOTE_MOUNT_CHILD";
 const READY: &str = "ready";
-/// Where it says what it would have said on the screen, in the store's directory.
-const LOG_FILE: &str = "mount.log";
-/// The log file before this one.
-const LOG_FILE_BEFORE: &str = "mount.log.1";
 const LOG_BYTES_MAX: u64 = 1 << 20;
 
 /// True in the process that is to serve.
@@ -62,9 +59,9 @@ fn keep_descriptors_from_child() {
 pub fn ready(store: &Path) {
     let _ = rustix::process::setsid();
     let _ = std::env::set_current_dir("/");
-    let log = store.join(LOG_FILE);
+    let log = store.join(MOUNT_LOG_FILE);
     if std::fs::metadata(&log).is_ok_and(|meta| meta.len() > LOG_BYTES_MAX) {
-        let _ = std::fs::rename(&log, store.join(LOG_FILE_BEFORE));
+        let _ = std::fs::rename(&log, store.join(MOUNT_LOG_FILE_BEFORE));
     }
     let Ok(null) = OpenOptions::new().read(true).write(true).open("/dev/null") else { return };
     let log = OpenOptions::new().create(true).append(true).open(log);
