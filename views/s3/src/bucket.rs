@@ -174,8 +174,9 @@ impl Buckets {
     }
     fn of(&self, name: &str, attr: &Attr) -> S3Result<Bucket> {
         let record: Record = match self.fs.xattr(&self.me, attr.ino, BUCKET) {
-            Ok(value) => serde_json::from_slice(&value)
-                .map_err(|error| s3_error!(error, InternalError, "what is kept about bucket `{name}` cannot be read"))?,
+            Ok(value) => serde_json::from_slice(&value).map_err(|error| {
+                s3_error!(error, InternalError, "what is kept about bucket `{name}` cannot be read")
+            })?,
             Err(error) if error.errno == libc::ENODATA => Record::default(),
             Err(error) => return Err(failure::failed(&error, name)),
         };

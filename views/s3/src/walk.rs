@@ -113,7 +113,8 @@ impl<'a, T: Tree> Walk<'a, T> {
             };
             // Names between `name` and `name/` come before `from`; what is after `name/` comes once what is below is done.
             level.after = Some(Some(format!("{name}/").into_bytes()));
-            let below = if name.is_empty() { None } else { self.tree.node(&directory, name)?.and_then(|node| node.below) };
+            let below =
+                if name.is_empty() { None } else { self.tree.node(&directory, name)?.and_then(|node| node.below) };
             self.levels.push(level);
             let Some(below) = below else { return Ok(()) };
             self.prefix.push_str(name);
@@ -263,10 +264,20 @@ mod tests {
     impl Tree for Paths {
         type Directory = String;
         type Item = ();
-        fn page(&self, of: &String, after: Option<&[u8]>, limit: usize) -> S3Result<(Vec<Node<String, ()>>, Option<Vec<u8>>)> {
+        fn page(
+            &self,
+            of: &String,
+            after: Option<&[u8]>,
+            limit: usize,
+        ) -> S3Result<(Vec<Node<String, ()>>, Option<Vec<u8>>)> {
             let after = after.unwrap_or_default();
             let names = self.names(of);
-            let page: Vec<_> = names.iter().filter(|(name, _)| name.as_bytes() > after).take(limit).map(|one| Self::make(of, one)).collect();
+            let page: Vec<_> = names
+                .iter()
+                .filter(|(name, _)| name.as_bytes() > after)
+                .take(limit)
+                .map(|one| Self::make(of, one))
+                .collect();
             self.asked.set(self.asked.get() + page.len() + 1);
             let end = (page.len() == limit).then(|| page[limit - 1].name.clone().into_bytes());
             Ok((page, end))
@@ -322,9 +333,16 @@ mod tests {
             };
             for _ in 0..random(&mut state) % 24 {
                 let key = draw(&mut state);
-                let above = |key: &str| tree.files.iter().any(|file| key.starts_with(&format!("{file}/")) || file.starts_with(&format!("{key}/")));
+                let above = |key: &str| {
+                    tree.files
+                        .iter()
+                        .any(|file| key.starts_with(&format!("{file}/")) || file.starts_with(&format!("{key}/")))
+                };
                 let collides = above(&key) || tree.marked.iter().any(|marked| marked.starts_with(&format!("{key}/")));
-                if random(&mut state) % 5 == 0 && !tree.files.contains(&key) && !tree.files.iter().any(|file| key.starts_with(&format!("{file}/"))) {
+                if random(&mut state) % 5 == 0
+                    && !tree.files.contains(&key)
+                    && !tree.files.iter().any(|file| key.starts_with(&format!("{file}/")))
+                {
                     tree.marked.insert(format!("{key}/"));
                 } else if !collides {
                     tree.files.insert(key);
@@ -332,7 +350,9 @@ mod tests {
             }
             let all: BTreeSet<String> = tree.files.union(&tree.marked).cloned().collect();
             let mut froms: Vec<String> = (0..12).map(|_| draw(&mut state)).collect();
-            froms.extend(all.iter().flat_map(|key| [key.clone(), format!("{key}/"), format!("{key}\u{1}"), key[..key.len() - 1].to_owned()]));
+            froms.extend(all.iter().flat_map(|key| {
+                [key.clone(), format!("{key}/"), format!("{key}\u{1}"), key[..key.len() - 1].to_owned()]
+            }));
             for from in froms {
                 for page in [2, 3, 100] {
                     let mut walk = Walk::new(&tree, String::new(), &from, page).unwrap();

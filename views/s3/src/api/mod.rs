@@ -33,6 +33,10 @@ macro_rules! operations {
             $(async fn $name(&self, request: S3Request<$input>) -> S3Result<S3Response<$output>> {
                 Service::$name(self, request).map(S3Response::new)
             })*
+            async fn head_object(&self, request: S3Request<HeadObjectInput>) -> S3Result<S3Response<HeadObjectOutput>> {
+                let (output, headers) = Service::head_object(self, &request)?;
+                Ok(S3Response::with_headers(output, headers))
+            }
             async fn delete_bucket(&self, request: S3Request<DeleteBucketInput>) -> S3Result<S3Response<DeleteBucketOutput>> {
                 Service::drop_bucket(self, &request.input.bucket).map(S3Response::new)
             }
@@ -48,7 +52,6 @@ operations! {
     }
     at_once {
         get_object(GetObjectInput) -> GetObjectOutput,
-        head_object(HeadObjectInput) -> HeadObjectOutput,
         delete_object(DeleteObjectInput) -> DeleteObjectOutput,
         delete_objects(DeleteObjectsInput) -> DeleteObjectsOutput,
         copy_object(CopyObjectInput) -> CopyObjectOutput,
@@ -127,13 +130,19 @@ macro_rules! refuse_unmet {
             || $input.sse_customer_key.is_some()
             || $input.ssekms_key_id.is_some()
         {
-            return Err(s3s::s3_error!(NotImplemented, "objects are not encrypted here; put them without asking for it"));
+            return Err(s3s::s3_error!(
+                NotImplemented,
+                "objects are not encrypted here; put them without asking for it"
+            ));
         }
         if $input.object_lock_mode.is_some()
             || $input.object_lock_legal_hold_status.is_some()
             || $input.object_lock_retain_until_date.is_some()
         {
-            return Err(s3s::s3_error!(InvalidRequest, "Bucket is missing Object Lock Configuration: objects are not locked here"));
+            return Err(s3s::s3_error!(
+                InvalidRequest,
+                "Bucket is missing Object Lock Configuration: objects are not locked here"
+            ));
         }
     };
 }
