@@ -1,4 +1,5 @@
 //! Access control lists: the few words S3 has for who may do what, kept with a bucket or an object.
+#![allow(clippy::match_same_arms, reason = "each word by itself")]
 
 use s3s::dto::{AccessControlPolicy, Grant, Grantee, Owner, Permission, Type};
 use s3s::{S3Result, s3_error};

@@ -21,7 +21,7 @@ use crate::policy::Policy;
 /// Where it is kept: an extended attribute of the root.
 const BUCKET: &[u8] = b"cenote.s3.bucket";
 /// How old what is remembered may be: what another server or a command changed is seen then.
-const MEMORY: Duration = Duration::from_millis(1000);
+const MEMORY: Duration = Duration::from_secs(1);
 /// Buckets remembered at once.
 const REMEMBERED_MAX: usize = 4096;
 

@@ -1,4 +1,9 @@
 //! Objects: putting a file in its place, finding it, deleting it; with old versions where they are kept.
+#![allow(
+    clippy::needless_pass_by_value,
+    clippy::type_complexity,
+    reason = "what is put or deleted is handed over, with what must hold"
+)]
 
 use cenote_posix::{Attr, File, Ino, OpenFlags, Over, Rename, SetXattr};
 use s3s::dto::ETag;

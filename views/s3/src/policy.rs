@@ -44,6 +44,7 @@ pub struct Question<'a> {
 }
 
 #[derive(Clone, PartialEq, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each of three fields has its negation")]
 struct Statement {
     allows: bool,
     principals: Vec<String>,

@@ -42,7 +42,7 @@ const HEAD_PATIENCE: Duration = Duration::from_secs(15);
 /// A TLS handshake takes this time at most.
 const GREETING_PATIENCE: Duration = Duration::from_secs(10);
 /// A connection on which nothing moves for so long is closed, whatever it is in the middle of.
-const STILL_MAX: Duration = Duration::from_secs(60);
+const STILL_MAX: Duration = Duration::from_mins(1);
 /// Bytes of a request's head at most, and of what is read ahead.
 const BUFFER_BYTES: usize = 512 << 10;
 /// Headers of a request at most.
@@ -54,7 +54,7 @@ const FORM_FILE_BYTES_MAX: u64 = 64 << 20;
 /// Requests under way have so long to end when the server stops.
 const FAREWELL: Duration = Duration::from_secs(10);
 /// How often uploads are looked at that rules give up.
-const SWEEP: Duration = Duration::from_secs(600);
+const SWEEP: Duration = Duration::from_mins(10);
 /// After a failure to accept: too many open files, most likely.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Threads for each processor.

@@ -3,6 +3,7 @@
 //! In a tree, names are in order within their directory; among keys, a directory `a` counts as `a/`, so that `a-b` comes before `a/x`. A directory is
 //! therefore put off until no name before its `a/` is left: those are the names that begin with `a`, so what is put off is a stack.
 //! To begin at a place is to go down the directories on the way to it, and to ask for the few names that could be put off there.
+#![allow(clippy::option_option, reason = "no next page, the first page, or the one after a name")]
 
 use s3s::S3Result;
 
@@ -124,7 +125,6 @@ impl<'a, T: Tree> Walk<'a, T> {
         }
     }
     /// The next key.
-    #[expect(clippy::should_implement_trait, reason = "it can fail, and `seek` is between")]
     pub fn next(&mut self) -> S3Result<Option<(String, T::Item)>> {
         loop {
             if let Some(ready) = self.ready.take() {
@@ -171,12 +171,11 @@ impl<'a, T: Tree> Walk<'a, T> {
     /// Leaves out what is left of the keys that begin with `prefix`, of which one just came.
     pub fn skip(&mut self, prefix: &str) -> S3Result<()> {
         if !prefix.ends_with('/') {
-            return match successor(prefix) {
-                Some(next) => self.seek(&next),
-                None => {
-                    self.levels.clear();
-                    Ok(())
-                }
+            return if let Some(next) = successor(prefix) {
+                self.seek(&next)
+            } else {
+                self.levels.clear();
+                Ok(())
             };
         }
         // All of them are in one directory.
@@ -339,7 +338,7 @@ mod tests {
                         .any(|file| key.starts_with(&format!("{file}/")) || file.starts_with(&format!("{key}/")))
                 };
                 let collides = above(&key) || tree.marked.iter().any(|marked| marked.starts_with(&format!("{key}/")));
-                if random(&mut state) % 5 == 0
+                if random(&mut state).is_multiple_of(5)
                     && !tree.files.contains(&key)
                     && !tree.files.iter().any(|file| key.starts_with(&format!("{file}/")))
                 {

@@ -1,4 +1,5 @@
 //! Who may do what: signatures are checked by the library with the secrets from here, rights are decided here.
+#![allow(clippy::single_match_else, reason = "rights in one table")]
 
 use std::net::IpAddr;
 

@@ -1,7 +1,19 @@
 //! Buckets: making, deleting, and what is set about them.
 
 use cenote_posix::{Ino, Kind, Make};
-use s3s::dto::*;
+use s3s::dto::{
+    BucketCannedACL, BucketLocationConstraint, BucketVersioningStatus, Checksum, ChecksumType, CreateBucketInput,
+    CreateBucketOutput, DeleteBucketCorsInput, DeleteBucketCorsOutput, DeleteBucketLifecycleInput,
+    DeleteBucketLifecycleOutput, DeleteBucketOutput, GetBucketCorsInput, GetBucketCorsOutput, GetBucketEncryptionInput,
+    GetBucketEncryptionOutput, GetBucketLifecycleConfigurationInput, GetBucketLifecycleConfigurationOutput,
+    GetBucketLocationInput, GetBucketLocationOutput, GetBucketReplicationInput, GetBucketReplicationOutput,
+    GetBucketRequestPaymentInput, GetBucketRequestPaymentOutput, GetBucketVersioningInput, GetBucketVersioningOutput,
+    GetBucketWebsiteInput, GetBucketWebsiteOutput, GetObjectAttributesInput, GetObjectAttributesOutput,
+    GetObjectAttributesParts, GetObjectLockConfigurationInput, GetObjectLockConfigurationOutput, HeadBucketInput,
+    HeadBucketOutput, MFADelete, ObjectPart, Payer, PutBucketCorsInput, PutBucketCorsOutput,
+    PutBucketLifecycleConfigurationInput, PutBucketLifecycleConfigurationOutput, PutBucketVersioningInput,
+    PutBucketVersioningOutput, StorageClass,
+};
 use s3s::{S3Request, S3Result, s3_error};
 
 use super::Service;

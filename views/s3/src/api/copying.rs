@@ -1,7 +1,10 @@
 //! Copies: of objects, and into parts of uploads. The store shares the bytes where it can; nothing goes through this server.
 
 use cenote_posix::File;
-use s3s::dto::*;
+use s3s::dto::{
+    CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopyPartResult, CopySource, ETag, MetadataDirective,
+    ObjectCannedACL, TaggingDirective, UploadPartCopyInput, UploadPartCopyOutput,
+};
 use s3s::{S3Request, S3Result, s3_error};
 
 use super::{Service, object_grants, refuse_unmet, said};

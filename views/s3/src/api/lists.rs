@@ -1,7 +1,11 @@
 //! Lists of buckets, keys and versions.
 
 use cenote_posix::{Ino, Kind};
-use s3s::dto::*;
+use s3s::dto::{
+    ChecksumAlgorithm, ChecksumType, CommonPrefix, DeleteMarkerEntry, ETag, EncodingType, ListBucketsInput,
+    ListBucketsOutput, ListObjectVersionsInput, ListObjectVersionsOutput, ListObjectsInput, ListObjectsOutput,
+    ListObjectsV2Input, ListObjectsV2Output, Object, ObjectStorageClass, ObjectVersion, ObjectVersionStorageClass,
+};
 use s3s::{S3Request, S3Result, s3_error};
 
 use super::Service;
@@ -96,7 +100,6 @@ impl Service {
             ..Default::default()
         })
     }
-    #[expect(clippy::type_complexity, reason = "the two lists of an answer")]
     fn contents(
         &self,
         bucket: &Bucket,

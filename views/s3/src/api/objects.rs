@@ -1,9 +1,15 @@
 //! Putting, getting, deleting objects.
+#![allow(clippy::type_complexity, reason = "what must hold for a deletion is a closure")]
 
 use std::collections::BTreeMap;
 
 use cenote_posix::{Attr, File};
-use s3s::dto::*;
+use s3s::dto::{
+    ChecksumType, DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject,
+    ETagCondition, Error, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, ObjectCannedACL,
+    ObjectOwnership, PostObjectInput, PostObjectOutput, PutObjectInput, PutObjectOutput, Range, StorageClass,
+    StreamingBlob, Timestamp,
+};
 use s3s::{S3Request, S3Result, s3_error};
 
 use super::{Service, object_grants, refuse_unmet, said};

@@ -1,6 +1,15 @@
 //! Access control lists of buckets and objects, policies, and what blocks public access.
 
-use s3s::dto::*;
+use s3s::dto::{
+    AccessControlPolicy, BucketCannedACL, DeleteBucketOwnershipControlsInput, DeleteBucketOwnershipControlsOutput,
+    DeleteBucketPolicyInput, DeleteBucketPolicyOutput, DeletePublicAccessBlockInput, DeletePublicAccessBlockOutput,
+    GetBucketAclInput, GetBucketAclOutput, GetBucketOwnershipControlsInput, GetBucketOwnershipControlsOutput,
+    GetBucketPolicyInput, GetBucketPolicyOutput, GetBucketPolicyStatusInput, GetBucketPolicyStatusOutput,
+    GetObjectAclInput, GetObjectAclOutput, GetPublicAccessBlockInput, GetPublicAccessBlockOutput, ObjectCannedACL,
+    ObjectOwnership, OwnershipControls, OwnershipControlsRule, PolicyStatus, PutBucketAclInput, PutBucketAclOutput,
+    PutBucketOwnershipControlsInput, PutBucketOwnershipControlsOutput, PutBucketPolicyInput, PutBucketPolicyOutput,
+    PutObjectAclInput, PutObjectAclOutput, PutPublicAccessBlockInput, PutPublicAccessBlockOutput,
+};
 use s3s::{S3Request, S3Result, s3_error};
 
 use super::objects::no_acls;
