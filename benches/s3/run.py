@@ -47,7 +47,9 @@ def answer(stream: socket.socket) -> int:
 def request(method: str, url: str, body: bytes = b"") -> bytes:
     """A request as it goes over the socket."""
     parts = urlsplit(url)
-    head = f"{method} {parts.path}?{parts.query} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = (
+        f"{method} {parts.path}?{parts.query} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
     return head.encode() + body
 
 

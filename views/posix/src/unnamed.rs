@@ -17,6 +17,8 @@ pub fn open(tree: &Arc<Tree>, caller: &Caller, dir: u64, flags: OpenFlags, mode:
     tree.check_changes(&parent)?;
     tree.claim(0)?;
     let ino = tree.draw()?;
+    // Known as open here before the record is there: the keeper would bury it in between.
+    let mut opened = None;
     let found = tree.change(|change| {
         let (mode, gid) = rights::of_new(caller, &parent.node, Kind::File, mode);
         let mut node = Node::new(Kind::File, mode, (caller.uid, gid), change.now);
@@ -24,9 +26,11 @@ pub fn open(tree: &Arc<Tree>, caller: &Caller, dir: u64, flags: OpenFlags, mode:
         let raw = node.encode();
         change.txn.put_new(tree.nodes(), &keys::orphan(ino), &raw)?;
         tree.hold(change, ino, &[tree.common.who.me()])?;
-        Ok(Found { ino, node, place: Place::Orphan, dir: 0, raw })
+        let found = Found { ino, node, place: Place::Orphan, dir: 0, raw };
+        opened = Some(Live::of(tree, &found));
+        Ok(found)
     })?;
-    let live = Live::of(tree, &found);
+    let live = opened.unwrap_or_else(|| Live::of(tree, &found));
     live.note_orphaned();
     Ok(File::new(live, flags, caller))
 }

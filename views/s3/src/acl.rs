@@ -1,4 +1,5 @@
 //! Access control lists: the few words S3 has for who may do what, kept with a bucket or an object.
+#![allow(clippy::match_same_arms, reason = "each word by itself")]
 
 use s3s::dto::{AccessControlPolicy, Grant, Grantee, Owner, Permission, Type};
 use s3s::{S3Result, s3_error};
@@ -126,9 +127,7 @@ impl Acl {
             }
         }
         match (word, grants.is_empty()) {
-            (Some(_), false) => {
-                Err(s3_error!(InvalidRequest, "give a canned ACL or grants, not both"))
-            }
+            (Some(_), false) => Err(s3_error!(InvalidRequest, "give a canned ACL or grants, not both")),
             (Some(word), true) => Self::canned(word, owner, bucket_owner).map(Some),
             (None, false) => Ok(Some(Self { owner: owner.to_owned(), grants })),
             (None, true) => Ok(None),
@@ -151,7 +150,9 @@ impl Acl {
             };
             let who = match (grantee.id, grantee.email_address, grantee.uri) {
                 (Some(id), ..) => user(&id, &is_user)?,
-                (None, Some(_), _) => return Err(s3_error!(UnresolvableGrantByEmailAddress, "users have no addresses here")),
+                (None, Some(_), _) => {
+                    return Err(s3_error!(UnresolvableGrantByEmailAddress, "users have no addresses here"));
+                }
                 (None, None, Some(uri)) => group(&uri)?,
                 (None, None, None) => return Err(s3_error!(MalformedACLError, "a grantee has an id or a URI")),
             };
@@ -176,7 +177,10 @@ impl Acl {
     }
     /// The list as S3 tells it.
     pub fn told(&self) -> (Owner, Vec<Grant>) {
-        let grants = self.grants.iter().map(|(who, right)| {
+        // Groups first, as others tell them.
+        let mut ordered: Vec<&(Who, Right)> = self.grants.iter().collect();
+        ordered.sort_by_key(|(who, _)| matches!(who, Who::User(_)));
+        let grants = ordered.into_iter().map(|(who, right)| {
             let grantee = match who {
                 Who::User(name) => Grantee {
                     display_name: Some(name.clone()),
@@ -216,7 +220,9 @@ fn of_header(text: &str, is_user: &impl Fn(&str) -> bool) -> S3Result<Who> {
         "id" => user(value, is_user),
         "uri" => group(value),
         "emailaddress" => Err(s3_error!(UnresolvableGrantByEmailAddress, "users have no addresses here")),
-        _ => Err(s3_error!(InvalidArgument, "a grant is `id=\"...\"` or `uri=\"...\"`, not `{}`", text.escape_default())),
+        _ => {
+            Err(s3_error!(InvalidArgument, "a grant is `id=\"...\"` or `uri=\"...\"`, not `{}`", text.escape_default()))
+        }
     }
 }
 
@@ -255,7 +261,10 @@ mod tests {
     #[test]
     fn headers_name_users_that_are_there() {
         let is_user = |name: &str| name == "bob";
-        let headers = GrantHeaders { read: Some("id=\"bob\", uri=\"http://acs.amazonaws.com/groups/global/AllUsers\""), ..GrantHeaders::default() };
+        let headers = GrantHeaders {
+            read: Some("id=\"bob\", uri=\"http://acs.amazonaws.com/groups/global/AllUsers\""),
+            ..GrantHeaders::default()
+        };
         let acl = Acl::asked(None, &headers, ("ann", "ann"), is_user).unwrap().unwrap();
         assert_eq!(acl.grants, [(Who::User("bob".into()), Right::Read), (Who::All, Right::Read)]);
         let headers = GrantHeaders { write: Some("id=carl"), ..GrantHeaders::default() };

@@ -34,10 +34,12 @@ pub struct Received {
 
 /// How many bytes the client says it sends, without the framing of signed chunks.
 pub fn announced<T>(request: &S3Request<T>) -> S3Result<Option<u64>> {
-    let number = |name: &str| request.headers.get(name).and_then(|value| value.to_str().ok()?.trim().parse::<u64>().ok());
+    let number =
+        |name: &str| request.headers.get(name).and_then(|value| value.to_str().ok()?.trim().parse::<u64>().ok());
     let announced = number("x-amz-decoded-content-length").or_else(|| {
         // A chunked transfer has no length; a framed one has that of its frames.
-        let is_framed = request.headers.get("x-amz-content-sha256").is_some_and(|sum| sum.as_bytes().starts_with(b"STREAMING-"));
+        let is_framed =
+            request.headers.get("x-amz-content-sha256").is_some_and(|sum| sum.as_bytes().starts_with(b"STREAMING-"));
         if is_framed { None } else { number("content-length") }
     });
     if announced.is_some_and(|bytes| bytes > PUT_BYTES_MAX) {
@@ -185,7 +187,11 @@ pub fn send(file: File, offset: u64, len: u64) -> S3Result<StreamingBlob> {
     Ok(StreamingBlob::wrap(pieces(Arc::new(file), offset, offset + len)))
 }
 
-fn pieces(file: Arc<File>, offset: u64, end: u64) -> impl Stream<Item = Result<Bytes, std::io::Error>> + Send + Sync + 'static {
+fn pieces(
+    file: Arc<File>,
+    offset: u64,
+    end: u64,
+) -> impl Stream<Item = Result<Bytes, std::io::Error>> + Send + Sync + 'static {
     futures::stream::iter(Pieces { file, offset, end })
 }
 

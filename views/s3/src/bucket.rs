@@ -21,7 +21,7 @@ use crate::policy::Policy;
 /// Where it is kept: an extended attribute of the root.
 const BUCKET: &[u8] = b"cenote.s3.bucket";
 /// How old what is remembered may be: what another server or a command changed is seen then.
-const MEMORY: Duration = Duration::from_millis(1000);
+const MEMORY: Duration = Duration::from_secs(1);
 /// Buckets remembered at once.
 const REMEMBERED_MAX: usize = 4096;
 
@@ -174,8 +174,9 @@ impl Buckets {
     }
     fn of(&self, name: &str, attr: &Attr) -> S3Result<Bucket> {
         let record: Record = match self.fs.xattr(&self.me, attr.ino, BUCKET) {
-            Ok(value) => serde_json::from_slice(&value)
-                .map_err(|error| s3_error!(error, InternalError, "what is kept about bucket `{name}` cannot be read"))?,
+            Ok(value) => serde_json::from_slice(&value).map_err(|error| {
+                s3_error!(error, InternalError, "what is kept about bucket `{name}` cannot be read")
+            })?,
             Err(error) if error.errno == libc::ENODATA => Record::default(),
             Err(error) => return Err(failure::failed(&error, name)),
         };

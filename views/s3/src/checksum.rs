@@ -93,7 +93,7 @@ impl Claims {
         for algorithm in Algorithm::ALL {
             if let Some(sum) = text(algorithm.header()) {
                 if decode(sum).is_none_or(|bytes| bytes.len() != algorithm.len()) {
-                    return Err(s3_error!(InvalidRequest, "Value for {} header is invalid.", algorithm.header()));
+                    return Err(s3_error!(BadDigest, "Value for {} header is invalid.", algorithm.header()));
                 }
                 claims.sums.insert(algorithm.word(), sum.to_owned());
             }
@@ -180,7 +180,8 @@ impl Summed {
             claims.sums.iter().filter_map(|(word, sum)| Some((Algorithm::parse(word)?, sum.clone()))).collect();
         if let Some(algorithm) = claims.trails {
             let sum = trailers.and_then(|trailers| trailers.get(algorithm.header())).and_then(|sum| sum.to_str().ok());
-            let sum = sum.ok_or_else(|| s3_error!(InvalidRequest, "the trailer {} did not come", algorithm.header()))?;
+            let sum =
+                sum.ok_or_else(|| s3_error!(InvalidRequest, "the trailer {} did not come", algorithm.header()))?;
             wanted.push((algorithm, sum.trim().to_owned()));
         }
         for (algorithm, sum) in wanted {

@@ -105,13 +105,33 @@ mod tests {
     fn tags_go_before_times() {
         let etag = ETag::Strong("a".into());
         let (same, other) = (ETagCondition::ETag(etag.clone()), ETagCondition::ETag(ETag::Strong("b".into())));
-        let check = |conditions: Conditions<'_>| conditions.check_read(&etag, &at(100)).map_err(|e| e.code().as_str().to_owned());
-        assert!(check(Conditions { matches: Some(&same), unmodified_since: Some(&at(50)), ..Conditions::default() }).is_ok());
-        assert_eq!(check(Conditions { matches: Some(&other), ..Conditions::default() }).unwrap_err(), "PreconditionFailed");
-        assert_eq!(check(Conditions { none_matches: Some(&same), ..Conditions::default() }).unwrap_err(), "NotModified");
-        assert!(check(Conditions { none_matches: Some(&other), modified_since: Some(&at(200)), ..Conditions::default() }).is_ok());
-        assert_eq!(check(Conditions { modified_since: Some(&at(100)), ..Conditions::default() }).unwrap_err(), "NotModified");
-        assert_eq!(check(Conditions { unmodified_since: Some(&at(99)), ..Conditions::default() }).unwrap_err(), "PreconditionFailed");
+        let check = |conditions: Conditions<'_>| {
+            conditions.check_read(&etag, &at(100)).map_err(|e| e.code().as_str().to_owned())
+        };
+        assert!(
+            check(Conditions { matches: Some(&same), unmodified_since: Some(&at(50)), ..Conditions::default() })
+                .is_ok()
+        );
+        assert_eq!(
+            check(Conditions { matches: Some(&other), ..Conditions::default() }).unwrap_err(),
+            "PreconditionFailed"
+        );
+        assert_eq!(
+            check(Conditions { none_matches: Some(&same), ..Conditions::default() }).unwrap_err(),
+            "NotModified"
+        );
+        assert!(
+            check(Conditions { none_matches: Some(&other), modified_since: Some(&at(200)), ..Conditions::default() })
+                .is_ok()
+        );
+        assert_eq!(
+            check(Conditions { modified_since: Some(&at(100)), ..Conditions::default() }).unwrap_err(),
+            "NotModified"
+        );
+        assert_eq!(
+            check(Conditions { unmodified_since: Some(&at(99)), ..Conditions::default() }).unwrap_err(),
+            "PreconditionFailed"
+        );
         let none = Conditions { none_matches: Some(&ETagCondition::Any), ..Conditions::default() };
         assert!(none.check_write(None, "k").is_ok() && none.check_write(Some(&etag), "k").is_err());
         let this = Conditions { matches: Some(&ETagCondition::Any), ..Conditions::default() };

@@ -88,9 +88,7 @@ pub fn answer(rules: &[CORSRule], asked: &Asked<'_>) -> Option<HeaderMap> {
 fn fits(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,
-        Some((begin, end)) => {
-            text.len() >= begin.len() + end.len() && text.starts_with(begin) && text.ends_with(end)
-        }
+        Some((begin, end)) => text.len() >= begin.len() + end.len() && text.starts_with(begin) && text.ends_with(end),
     }
 }
 

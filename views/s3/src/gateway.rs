@@ -182,6 +182,7 @@ impl Gateway {
         Ok(self.xattr(ino, META)?.and_then(|value| Meta::decode(&value)))
     }
     /// The user of a request.
+    #[expect(clippy::unused_self, reason = "asked of the gateway, like all that is known of a request")]
     pub fn user<T>(&self, request: &S3Request<T>) -> Option<User> {
         request.extensions.get::<User>().cloned()
     }

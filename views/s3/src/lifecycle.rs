@@ -56,9 +56,8 @@ fn is_due(rules: &[LifecycleRule], key: &str, began_s: i64, now_s: i64) -> bool 
 /// Gives up what is due in a bucket; how many uploads that were.
 pub fn sweep(gateway: &Gateway, bucket: &Bucket, now_s: i64) -> S3Result<usize> {
     let Some(rules) = &bucket.record.lifecycle else { return Ok(0) };
-    let due = |upload: &Upload| {
-        upload.meta.began.is_some_and(|(began_s, _)| is_due(rules, &upload.meta.key, began_s, now_s))
-    };
+    let due =
+        |upload: &Upload| upload.meta.began.is_some_and(|(began_s, _)| is_due(rules, &upload.meta.key, began_s, now_s));
     let mut dropped = 0;
     for upload in gateway.uploads(bucket)?.iter().filter(|upload| due(upload)) {
         gateway.drop_upload(bucket, upload)?;
@@ -75,7 +74,9 @@ mod tests {
 
     fn rule(prefix: &str, days: i32) -> LifecycleRule {
         LifecycleRule {
-            abort_incomplete_multipart_upload: Some(AbortIncompleteMultipartUpload { days_after_initiation: Some(days) }),
+            abort_incomplete_multipart_upload: Some(AbortIncompleteMultipartUpload {
+                days_after_initiation: Some(days),
+            }),
             expiration: None,
             filter: None,
             id: None,

@@ -39,9 +39,9 @@ impl Wanted {
     pub fn limit(asked: Option<i32>) -> S3Result<usize> {
         match asked {
             None => Ok(KEYS_MAX),
-            Some(asked) => usize::try_from(asked)
-                .map(|asked| asked.min(KEYS_MAX))
-                .map_err(|_| s3_error!(InvalidArgument, "Argument maxKeys must be an integer between 0 and 2147483647")),
+            Some(asked) => usize::try_from(asked).map(|asked| asked.min(KEYS_MAX)).map_err(|_| {
+                s3_error!(InvalidArgument, "Argument maxKeys must be an integer between 0 and 2147483647")
+            }),
         }
     }
     /// The common prefix of a key, if it has one.

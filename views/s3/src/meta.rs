@@ -70,6 +70,9 @@ pub struct Meta {
     /// Of an upload: its key.
     #[serde(rename = "k", skip_serializing_if = "String::is_empty")]
     pub key: String,
+    /// The upload that it was made by.
+    #[serde(rename = "up", skip_serializing_if = "Option::is_none")]
+    pub upload: Option<String>,
     /// When a delete marker was made, or an upload begun.
     #[serde(rename = "b", skip_serializing_if = "Option::is_none")]
     pub began: Option<(i64, u32)>,
@@ -179,7 +182,10 @@ mod tests {
         }
         assert_eq!(meta.parts, [(3, 5), (1, 7), (1, 2)]);
         assert_eq!(meta.parts_count(), Some(5));
-        assert_eq!([1, 2, 3, 4, 5].map(|number| meta.part(number).unwrap()), [(0, 5), (5, 5), (10, 5), (15, 7), (22, 2)]);
+        assert_eq!(
+            [1, 2, 3, 4, 5].map(|number| meta.part(number).unwrap()),
+            [(0, 5), (5, 5), (10, 5), (15, 7), (22, 2)]
+        );
         assert_eq!((meta.part(0), meta.part(6)), (None, None));
     }
 

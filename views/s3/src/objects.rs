@@ -1,4 +1,9 @@
 //! Objects: putting a file in its place, finding it, deleting it; with old versions where they are kept.
+#![allow(
+    clippy::needless_pass_by_value,
+    clippy::type_complexity,
+    reason = "what is put or deleted is handed over, with what must hold"
+)]
 
 use cenote_posix::{Attr, File, Ino, OpenFlags, Over, Rename, SetXattr};
 use s3s::dto::ETag;
@@ -135,8 +140,7 @@ impl Gateway {
             putting.meta.modified = (attr.modified.s, attr.modified.ns);
             let values = values(&putting);
             let xattrs: Vec<(&[u8], &[u8])> = values.iter().map(|(name, value)| (*name, value.as_slice())).collect();
-            let placed =
-                self.fs.place(&self.me, putting.file, (parent, path.last().as_bytes()), &xattrs, over, keep);
+            let placed = self.fs.place(&self.me, putting.file, (parent, path.last().as_bytes()), &xattrs, over, keep);
             let attr = match placed {
                 Err(error) if is_race(&error) => continue,
                 Err(error) if error.errno == libc::EISDIR => return Err(collision(key, &format!("{key}/"))),
@@ -148,11 +152,7 @@ impl Gateway {
                 self.drop_null(directory, None)?;
                 self.prune_versions(bucket, path)?;
             }
-            return Ok(Put {
-                etag: etag(Some(&putting.meta), &attr),
-                version: self.told(bucket, Some(&putting.meta)),
-                attr,
-            });
+            return Ok(Put { etag: etag(Some(&putting.meta), &attr), version: putting.meta.version.clone(), attr });
         }
         Err(vanished(key))
     }
@@ -211,7 +211,7 @@ impl Gateway {
             self.set_or_remove(ino, TAGS, (!putting.tags.is_empty()).then(|| encode(&putting.tags)).as_deref())?;
             self.set_or_remove(ino, ACL, putting.acl.as_ref().map(encode).as_deref())?;
             let attr = self.fs.attr(ino).map_err(|error| failed(&error, key))?;
-            return Ok(Put { etag: empty, version: self.told(bucket, None), attr });
+            return Ok(Put { etag: empty, version: None, attr });
         }
         Err(vanished(key))
     }
@@ -305,7 +305,7 @@ impl Gateway {
         key: &str,
         version: Option<&str>,
         user: Option<&User>,
-        may: &dyn Fn(&Object) -> S3Result<()>,
+        (may, is_conditional): (&dyn Fn(&Object) -> S3Result<()>, bool),
     ) -> S3Result<Deleted> {
         let Ok(path) = KeyPath::parse(key) else { return Ok(Deleted::default()) };
         let _one_at_a_time = self.lock(bucket, key);
@@ -330,8 +330,10 @@ impl Gateway {
             (None, None) if versioning != Versioning::Never => {
                 let directory = self.versions_of(bucket, path, false)?;
                 let newest = directory.map(|directory| self.newest_in(directory)).transpose()?.flatten();
-                if let Some(newest) = newest.filter(|newest| newest.meta.is_delete_marker) {
-                    may(&Object::of(newest))?;
+                match newest.filter(|newest| newest.meta.is_delete_marker) {
+                    Some(newest) => may(&Object::of(newest))?,
+                    None if is_conditional => return Ok(Deleted::default()),
+                    None => {}
                 }
             }
             _ => {}
@@ -348,7 +350,12 @@ impl Gateway {
             (None, _) => self.delete_softly(bucket, path, there, user),
         }
     }
-    fn delete_directory(&self, bucket: &Bucket, path: KeyPath<'_>, may: &dyn Fn(&Object) -> S3Result<()>) -> S3Result<Deleted> {
+    fn delete_directory(
+        &self,
+        bucket: &Bucket,
+        path: KeyPath<'_>,
+        may: &dyn Fn(&Object) -> S3Result<()>,
+    ) -> S3Result<Deleted> {
         let (Some(parent), Found::Directory(attr)) = self.find(bucket, path)? else { return Ok(Deleted::default()) };
         let Some(value) = self.xattr(attr.ino, MARKER)? else { return Ok(Deleted::default()) };
         may(&Object { attr: attr.clone(), meta: Meta::decode(&value), version: None, is_directory: true })?;

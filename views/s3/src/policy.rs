@@ -44,6 +44,7 @@ pub struct Question<'a> {
 }
 
 #[derive(Clone, PartialEq, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each of three fields has its negation")]
 struct Statement {
     allows: bool,
     principals: Vec<String>,
@@ -65,12 +66,23 @@ struct Condition {
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Operator {
-    Equals { not: bool, ignores_case: bool },
-    Like { not: bool },
+    Equals {
+        not: bool,
+        ignores_case: bool,
+    },
+    Like {
+        not: bool,
+    },
     /// Which orders hold, and whether the opposite is meant.
-    Number { less: bool, equal: bool, greater: bool },
+    Number {
+        less: bool,
+        equal: bool,
+        greater: bool,
+    },
     Bool,
-    Address { not: bool },
+    Address {
+        not: bool,
+    },
     Null,
 }
 
@@ -110,8 +122,10 @@ impl Policy {
             statement.allows
                 && (statement.not_principals || statement.principals.iter().any(|principal| principal == "*"))
                 && !statement.conditions.iter().any(|condition| {
-                    matches!(condition.key.as_str(), "aws:sourceip" | "aws:username" | "aws:userid" | "aws:principalarn")
-                        && !condition.values.iter().any(|value| value == "*" || value == "0.0.0.0/0" || value == "::/0")
+                    matches!(
+                        condition.key.as_str(),
+                        "aws:sourceip" | "aws:username" | "aws:userid" | "aws:principalarn"
+                    ) && !condition.values.iter().any(|value| value == "*" || value == "0.0.0.0/0" || value == "::/0")
                 })
         })
     }
@@ -147,7 +161,11 @@ impl Statement {
             let rest = resource.strip_prefix(RESOURCE).ok_or_else(|| "Policy has invalid resource".to_owned())?;
             let of = rest.split('/').next().unwrap_or_default();
             let fits = is_like(of, bucket) || of.contains('*');
-            if fits { Ok(rest.to_owned()) } else { Err("Policy has invalid resource: it names another bucket".to_owned()) }
+            if fits {
+                Ok(rest.to_owned())
+            } else {
+                Err("Policy has invalid resource: it names another bucket".to_owned())
+            }
         });
         Ok(Self {
             allows,
@@ -263,7 +281,8 @@ fn conditions(value: &Value) -> Result<Vec<Condition>, String> {
     for (word, keys) in value.as_object().ok_or("Condition is an object")? {
         let bare = word.strip_prefix("ForAnyValue:").or(word.strip_prefix("ForAllValues:")).unwrap_or(word);
         let (bare, if_exists) = bare.strip_suffix("IfExists").map_or((bare, false), |bare| (bare, true));
-        let operator = Operator::parse(bare).ok_or_else(|| format!("the condition operator {word} is not known here"))?;
+        let operator =
+            Operator::parse(bare).ok_or_else(|| format!("the condition operator {word} is not known here"))?;
         for (key, values) in keys.as_object().ok_or("a condition is an object")? {
             let key = key.to_ascii_lowercase();
             if !is_known(&key) {
@@ -390,7 +409,9 @@ mod tests {
     #[test]
     fn conditions_hold_or_do_not() {
         let with = |condition: &str| {
-            format!(r#"{{"Statement":{{"Effect":"Allow","Principal":"*","Action":"s3:ListBucket","Resource":"arn:aws:s3:::data","Condition":{condition}}}}}"#)
+            format!(
+                r#"{{"Statement":{{"Effect":"Allow","Principal":"*","Action":"s3:ListBucket","Resource":"arn:aws:s3:::data","Condition":{condition}}}}}"#
+            )
         };
         for (condition, verdict) in [
             (r#"{"StringEquals":{"s3:prefix":["a","pub/"]}}"#, Verdict::Allow),

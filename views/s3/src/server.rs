@@ -42,7 +42,7 @@ const HEAD_PATIENCE: Duration = Duration::from_secs(15);
 /// A TLS handshake takes this time at most.
 const GREETING_PATIENCE: Duration = Duration::from_secs(10);
 /// A connection on which nothing moves for so long is closed, whatever it is in the middle of.
-const STILL_MAX: Duration = Duration::from_secs(60);
+const STILL_MAX: Duration = Duration::from_mins(1);
 /// Bytes of a request's head at most, and of what is read ahead.
 const BUFFER_BYTES: usize = 512 << 10;
 /// Headers of a request at most.
@@ -54,7 +54,7 @@ const FORM_FILE_BYTES_MAX: u64 = 64 << 20;
 /// Requests under way have so long to end when the server stops.
 const FAREWELL: Duration = Duration::from_secs(10);
 /// How often uploads are looked at that rules give up.
-const SWEEP: Duration = Duration::from_secs(600);
+const SWEEP: Duration = Duration::from_mins(10);
 /// After a failure to accept: too many open files, most likely.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Threads for each processor.
@@ -111,8 +111,9 @@ impl Server {
             groups: Arc::from([]),
             is_checked: true,
         };
-        let fs = FileSystem::new(store, config.files.clone())
-            .map_err(|error| error.cause.map_or_else(|| invalid("files of the store", format!("errno {}", error.errno)), |cause| *cause))?;
+        let fs = FileSystem::new(store, config.files.clone()).map_err(|error| {
+            error.cause.map_or_else(|| invalid("files of the store", format!("errno {}", error.errno)), |cause| *cause)
+        })?;
         let gateway = Arc::new(Gateway::new(fs, me, Keys::open(store)?, config.region.clone()));
         let mut builder = S3ServiceBuilder::new(Service(gateway.clone()));
         builder.set_auth(Service(gateway.clone()));
@@ -180,14 +181,17 @@ fn ended() -> Result<impl Future<Output = ()>> {
 }
 
 fn acceptor(chain: &Path, key: &Path) -> Result<TlsAcceptor> {
-    let bad = |file: &Path, cause: String| Error::new(ErrorKind::InvalidInput, file.display().to_string()).because(cause);
-    let certificates: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(chain)
-        .and_then(Iterator::collect)
-        .map_err(|error| bad(chain, format!("no certificates in PEM: {error}")))?;
+    let bad =
+        |file: &Path, cause: String| Error::new(ErrorKind::InvalidInput, file.display().to_string()).because(cause);
+    let certificates: Vec<CertificateDer<'static>> =
+        CertificateDer::pem_file_iter(chain)
+            .and_then(Iterator::collect)
+            .map_err(|error| bad(chain, format!("no certificates in PEM: {error}")))?;
     if certificates.is_empty() {
         return Err(bad(chain, "there is no certificate in it".into()));
     }
-    let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| bad(key, format!("no private key in PEM: {error}")))?;
+    let secret =
+        PrivateKeyDer::from_pem_file(key).map_err(|error| bad(key, format!("no private key in PEM: {error}")))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -254,9 +258,14 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S,
     }
 }
 
-async fn answer(request: http::Request<Incoming>, peer: Peer, shared: &Shared) -> std::result::Result<HttpResponse, HttpError> {
+async fn answer(
+    request: http::Request<Incoming>,
+    peer: Peer,
+    shared: &Shared,
+) -> std::result::Result<HttpResponse, HttpError> {
     let number = shared.requests.fetch_add(1, Ordering::Relaxed);
-    let origin = request.headers().get(http::header::ORIGIN).and_then(|origin| origin.to_str().ok()).map(ToOwned::to_owned);
+    let origin =
+        request.headers().get(http::header::ORIGIN).and_then(|origin| origin.to_str().ok()).map(ToOwned::to_owned);
     let shared_rules = origin.as_ref().and_then(|_| rules(&request, shared));
     let mut response = if request.method() == http::Method::OPTIONS {
         preflight(&request, origin.as_deref(), shared_rules.as_deref())
@@ -309,7 +318,11 @@ fn rules(request: &http::Request<Incoming>, shared: &Shared) -> Option<Vec<s3s::
 }
 
 /// What a browser asks before it asks for what the page wants.
-fn preflight(request: &http::Request<Incoming>, origin: Option<&str>, rules: Option<&[s3s::dto::CORSRule]>) -> HttpResponse {
+fn preflight(
+    request: &http::Request<Incoming>,
+    origin: Option<&str>,
+    rules: Option<&[s3s::dto::CORSRule]>,
+) -> HttpResponse {
     let text = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
     let (status, headers) = match (origin, text("access-control-request-method")) {
         (Some(origin), Some(method)) => {
@@ -343,7 +356,10 @@ fn sweep_all(gateway: &Gateway) -> s3s::S3Result<()> {
     let now_s = crate::meta::now().s;
     let mut after: Option<Vec<u8>> = None;
     loop {
-        let page = gateway.fs.list(Ino::TOP, after.as_deref(), 1000).map_err(|error| crate::failure::failed(&error, "buckets"))?;
+        let page = gateway
+            .fs
+            .list(Ino::TOP, after.as_deref(), 1000)
+            .map_err(|error| crate::failure::failed(&error, "buckets"))?;
         let Some((last, _)) = page.last() else { return Ok(()) };
         after = Some(last.clone());
         for (name, _) in &page {

@@ -178,7 +178,13 @@ impl Gateway {
     ) -> S3Result<Whole> {
         let chosen = self.chosen(upload, named)?;
         let file = self.new_file(bucket, user)?;
-        let mut meta = Meta { key: String::new(), began: None, waiting: None, ..upload.meta.clone() };
+        let mut meta = Meta {
+            key: String::new(),
+            began: None,
+            waiting: None,
+            upload: Some(upload.id.clone()),
+            ..upload.meta.clone()
+        };
         let mut sums = md5::Md5::new();
         let mut offset = 0;
         let flags = OpenFlags { read: true, ..OpenFlags::default() };
@@ -207,17 +213,17 @@ impl Gateway {
         if named.len() > PARTS_MAX as usize {
             return Err(s3_error!(InvalidArgument, "{} parts; {PARTS_MAX} are the most", named.len()));
         }
+        if !named.is_sorted_by(|before, part| before.part_number < part.part_number) {
+            return Err(s3_error!(
+                InvalidPartOrder,
+                "The list of parts was not in ascending order. Parts must be ordered by part number."
+            ));
+        }
         let (there, _) = self.parts(upload, 0, PARTS_MAX as usize)?;
         let mut there: BTreeMap<i32, Part> = there.into_iter().map(|part| (part.number, part)).collect();
         let mut chosen: Vec<Part> = Vec::with_capacity(named.len());
         for (place, wanted) in named.iter().enumerate() {
             let number = wanted.part_number.unwrap_or_default();
-            if chosen.last().is_some_and(|before| before.number >= number) {
-                return Err(s3_error!(
-                    InvalidPartOrder,
-                    "The list of parts was not in ascending order. Parts must be ordered by part number."
-                ));
-            }
             let invalid = || {
                 s3_error!(
                     InvalidPart,
@@ -279,7 +285,8 @@ impl Gateway {
 /// The checksum of the whole, as was asked for when the upload began; and those of the parts, as they are kept.
 fn sum_up(meta: &mut Meta, parts: &[Part]) -> Option<Vec<u8>> {
     let algorithm = meta.checksum_algorithm.as_deref().and_then(Algorithm::parse)?;
-    let sums: Option<Vec<String>> = parts.iter().map(|part| part.meta.checksums.get(algorithm.word()).cloned()).collect();
+    let sums: Option<Vec<String>> =
+        parts.iter().map(|part| part.meta.checksums.get(algorithm.word()).cloned()).collect();
     let sums = sums?;
     let is_full = meta.checksum_type.as_deref() == Some("FULL_OBJECT");
     let sizes = parts.iter().map(|part| part.meta.size_bytes);
@@ -309,6 +316,7 @@ pub fn sum_of_file(algorithm: Algorithm, file: &File) -> S3Result<Option<String>
 }
 
 fn unhex(text: &str) -> Vec<u8> {
-    let digits: Vec<u8> = text.bytes().filter_map(|byte| char::from(byte).to_digit(16).map(|digit| digit as u8)).collect();
+    let digits: Vec<u8> =
+        text.bytes().filter_map(|byte| char::from(byte).to_digit(16).map(|digit| digit as u8)).collect();
     digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }

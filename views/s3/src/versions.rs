@@ -75,7 +75,8 @@ pub fn kept_name(meta: Option<&Meta>, attr: &Attr) -> String {
 
 /// Whether a text can be the id of a version: nothing else is ever looked up.
 pub fn is_id(text: &str) -> bool {
-    text == NULL || (text.len() == 24 && text.bytes().all(|byte| byte.is_ascii_hexdigit() && !byte.is_ascii_uppercase()))
+    text == NULL
+        || (text.len() == 24 && text.bytes().all(|byte| byte.is_ascii_hexdigit() && !byte.is_ascii_uppercase()))
 }
 
 impl Gateway {

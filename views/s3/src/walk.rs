@@ -3,6 +3,7 @@
 //! In a tree, names are in order within their directory; among keys, a directory `a` counts as `a/`, so that `a-b` comes before `a/x`. A directory is
 //! therefore put off until no name before its `a/` is left: those are the names that begin with `a`, so what is put off is a stack.
 //! To begin at a place is to go down the directories on the way to it, and to ask for the few names that could be put off there.
+#![allow(clippy::option_option, reason = "no next page, the first page, or the one after a name")]
 
 use s3s::S3Result;
 
@@ -113,7 +114,8 @@ impl<'a, T: Tree> Walk<'a, T> {
             };
             // Names between `name` and `name/` come before `from`; what is after `name/` comes once what is below is done.
             level.after = Some(Some(format!("{name}/").into_bytes()));
-            let below = if name.is_empty() { None } else { self.tree.node(&directory, name)?.and_then(|node| node.below) };
+            let below =
+                if name.is_empty() { None } else { self.tree.node(&directory, name)?.and_then(|node| node.below) };
             self.levels.push(level);
             let Some(below) = below else { return Ok(()) };
             self.prefix.push_str(name);
@@ -123,7 +125,6 @@ impl<'a, T: Tree> Walk<'a, T> {
         }
     }
     /// The next key.
-    #[expect(clippy::should_implement_trait, reason = "it can fail, and `seek` is between")]
     pub fn next(&mut self) -> S3Result<Option<(String, T::Item)>> {
         loop {
             if let Some(ready) = self.ready.take() {
@@ -170,12 +171,11 @@ impl<'a, T: Tree> Walk<'a, T> {
     /// Leaves out what is left of the keys that begin with `prefix`, of which one just came.
     pub fn skip(&mut self, prefix: &str) -> S3Result<()> {
         if !prefix.ends_with('/') {
-            return match successor(prefix) {
-                Some(next) => self.seek(&next),
-                None => {
-                    self.levels.clear();
-                    Ok(())
-                }
+            return if let Some(next) = successor(prefix) {
+                self.seek(&next)
+            } else {
+                self.levels.clear();
+                Ok(())
             };
         }
         // All of them are in one directory.
@@ -263,10 +263,20 @@ mod tests {
     impl Tree for Paths {
         type Directory = String;
         type Item = ();
-        fn page(&self, of: &String, after: Option<&[u8]>, limit: usize) -> S3Result<(Vec<Node<String, ()>>, Option<Vec<u8>>)> {
+        fn page(
+            &self,
+            of: &String,
+            after: Option<&[u8]>,
+            limit: usize,
+        ) -> S3Result<(Vec<Node<String, ()>>, Option<Vec<u8>>)> {
             let after = after.unwrap_or_default();
             let names = self.names(of);
-            let page: Vec<_> = names.iter().filter(|(name, _)| name.as_bytes() > after).take(limit).map(|one| Self::make(of, one)).collect();
+            let page: Vec<_> = names
+                .iter()
+                .filter(|(name, _)| name.as_bytes() > after)
+                .take(limit)
+                .map(|one| Self::make(of, one))
+                .collect();
             self.asked.set(self.asked.get() + page.len() + 1);
             let end = (page.len() == limit).then(|| page[limit - 1].name.clone().into_bytes());
             Ok((page, end))
@@ -322,9 +332,16 @@ mod tests {
             };
             for _ in 0..random(&mut state) % 24 {
                 let key = draw(&mut state);
-                let above = |key: &str| tree.files.iter().any(|file| key.starts_with(&format!("{file}/")) || file.starts_with(&format!("{key}/")));
+                let above = |key: &str| {
+                    tree.files
+                        .iter()
+                        .any(|file| key.starts_with(&format!("{file}/")) || file.starts_with(&format!("{key}/")))
+                };
                 let collides = above(&key) || tree.marked.iter().any(|marked| marked.starts_with(&format!("{key}/")));
-                if random(&mut state) % 5 == 0 && !tree.files.contains(&key) && !tree.files.iter().any(|file| key.starts_with(&format!("{file}/"))) {
+                if random(&mut state).is_multiple_of(5)
+                    && !tree.files.contains(&key)
+                    && !tree.files.iter().any(|file| key.starts_with(&format!("{file}/")))
+                {
                     tree.marked.insert(format!("{key}/"));
                 } else if !collides {
                     tree.files.insert(key);
@@ -332,7 +349,9 @@ mod tests {
             }
             let all: BTreeSet<String> = tree.files.union(&tree.marked).cloned().collect();
             let mut froms: Vec<String> = (0..12).map(|_| draw(&mut state)).collect();
-            froms.extend(all.iter().flat_map(|key| [key.clone(), format!("{key}/"), format!("{key}\u{1}"), key[..key.len() - 1].to_owned()]));
+            froms.extend(all.iter().flat_map(|key| {
+                [key.clone(), format!("{key}/"), format!("{key}\u{1}"), key[..key.len() - 1].to_owned()]
+            }));
             for from in froms {
                 for page in [2, 3, 100] {
                     let mut walk = Walk::new(&tree, String::new(), &from, page).unwrap();

@@ -118,7 +118,10 @@ def test_fsspec(served, bucket, rng):
     s3fs = pytest.importorskip("s3fs", reason="s3fs is not installed")
     key, secret = served.keys["ann"]
     fs = s3fs.S3FileSystem(
-        key=key, secret=secret, client_kwargs={"endpoint_url": served.url, "region_name": "us-east-1"}, use_listings_cache=False
+        key=key,
+        secret=secret,
+        client_kwargs={"endpoint_url": served.url, "region_name": "us-east-1"},
+        use_listings_cache=False,
     )
     body = rng.randbytes(12 << 20)
     with fs.open(f"{bucket}/d/big", "wb", block_size=5 << 20) as file:

@@ -121,9 +121,7 @@ def test_copies(s3, bucket, rng):
     assert got["Body"].read() == body
     assert (got["ETag"], got["Metadata"], got["ContentType"]) == (put["ETag"], {"m": "1"}, "x/y")
     assert s3.get_object_tagging(Bucket=bucket, Key="d/b")["TagSet"] == [{"Key": "t", "Value": "1"}]
-    s3.copy_object(
-        Bucket=bucket, Key="c", CopySource=f"{bucket}/a", MetadataDirective="REPLACE", Metadata={"n": "2"}
-    )
+    s3.copy_object(Bucket=bucket, Key="c", CopySource=f"{bucket}/a", MetadataDirective="REPLACE", Metadata={"n": "2"})
     assert s3.head_object(Bucket=bucket, Key="c")["Metadata"] == {"n": "2"}
     with pytest.raises(ClientError) as error:
         s3.copy_object(Bucket=bucket, Key="a", CopySource=f"{bucket}/a")

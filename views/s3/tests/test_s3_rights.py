@@ -146,7 +146,11 @@ def test_tls(fresh, tmp_path):
 
 
 def test_lifecycle_of_uploads(s3, bucket):
-    rule = {"Status": "Enabled", "Filter": {"Prefix": "tmp/"}, "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 3}}
+    rule = {
+        "Status": "Enabled",
+        "Filter": {"Prefix": "tmp/"},
+        "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 3},
+    }
     s3.put_bucket_lifecycle_configuration(Bucket=bucket, LifecycleConfiguration={"Rules": [rule]})
     (kept,) = s3.get_bucket_lifecycle_configuration(Bucket=bucket)["Rules"]
     assert kept["AbortIncompleteMultipartUpload"] == {"DaysAfterInitiation": 3}

@@ -38,6 +38,9 @@ def test_parts_make_the_object(s3, bucket, rng):
     second = s3.get_object(Bucket=bucket, Key="d/k", PartNumber=2)
     assert (second["Body"].read(), second["PartsCount"]) == (bodies[7], 3)
     assert "Uploads" not in s3.list_multipart_uploads(Bucket=bucket)
+    # Whoever did not hear the answer asks again.
+    assert complete(s3, bucket, "d/k", begun, parts)["ETag"] == done["ETag"]
+    s3.put_object(Bucket=bucket, Key="d/k", Body=b"")
     with pytest.raises(ClientError) as error:
         complete(s3, bucket, "d/k", begun, parts)
     assert error.value.response["Error"]["Code"] == "NoSuchUpload"

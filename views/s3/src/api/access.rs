@@ -1,4 +1,5 @@
 //! Who may do what: signatures are checked by the library with the secrets from here, rights are decided here.
+#![allow(clippy::single_match_else, reason = "rights in one table")]
 
 use std::net::IpAddr;
 
@@ -15,6 +16,9 @@ use crate::failure::of_store;
 use crate::keys::User;
 use crate::meta::TAGS;
 use crate::policy::{Policy, Question, Verdict};
+
+/// Seconds that a signed address lives at most, as S3 has it.
+const SIGNED_S_MAX: u64 = 7 * 24 * 3600;
 
 /// Where a request comes from.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +55,11 @@ impl S3Access for Service {
             None => None,
         };
         let operation = cx.s3_op().name().to_owned();
+        let asked = Asked { uri: cx.uri(), headers: cx.headers(), peer: None };
+        let lives_s = asked.query("X-Amz-Expires").and_then(|seconds| seconds.parse::<u64>().ok());
+        if lives_s.is_some_and(|seconds| seconds > SIGNED_S_MAX) {
+            return Err(s3_error!(AccessDenied, "a signed address lives {SIGNED_S_MAX} s at most"));
+        }
         let path = match cx.s3_path() {
             S3Path::Root => None,
             S3Path::Bucket { bucket } => Some((bucket.to_string(), None)),
@@ -127,23 +136,25 @@ impl Service {
         let ignores = bucket.ignores_public();
         let is_granted = match (need, key) {
             (Need::OfBucket(right), _) => bucket.acl().allows(name, right, ignores),
-            (Need::OfObject(right), Some(key)) => match self.0.object(bucket, key, request.query("versionId").as_deref()) {
-                Ok(object) => {
-                    let is_own = object.meta.as_ref().is_some_and(|meta| name == Some(meta.owner.as_str()));
-                    is_own || self.acl_of(bucket, &object)?.allows(name, right, ignores)
+            (Need::OfObject(right), Some(key)) => {
+                match self.0.object(bucket, key, request.query("versionId").as_deref()) {
+                    Ok(object) => {
+                        let is_own = object.meta.as_ref().is_some_and(|meta| name == Some(meta.owner.as_str()));
+                        is_own || self.acl_of(bucket, &object)?.allows(name, right, ignores)
+                    }
+                    // Whether a key is there is only for those who may list.
+                    Err(_) => {
+                        let value = |wanted: &str| match wanted {
+                            "s3:prefix" => Some(key.to_owned()),
+                            _ => self.value(bucket, None, user, wanted, request),
+                        };
+                        let question =
+                            Question { user: name, action: "s3:ListBucket", resource: &bucket.name, value: &value };
+                        let verdict = bucket.policy.as_ref().map(|policy| policy.ask(&question));
+                        verdict == Some(Verdict::Allow) || bucket.acl().allows(name, Right::Read, ignores)
+                    }
                 }
-                // Whether a key is there is only for those who may list.
-                Err(_) => {
-                    let value = |wanted: &str| match wanted {
-                        "s3:prefix" => Some(key.to_owned()),
-                        _ => self.value(bucket, None, user, wanted, request),
-                    };
-                    let question =
-                        Question { user: name, action: "s3:ListBucket", resource: &bucket.name, value: &value };
-                    let verdict = bucket.policy.as_ref().map(|policy| policy.ask(&question));
-                    verdict == Some(Verdict::Allow) || bucket.acl().allows(name, Right::Read, ignores)
-                }
-            },
+            }
             _ => false,
         };
         if is_granted { Ok(()) } else { Err(denied()) }
@@ -205,7 +216,10 @@ impl Service {
                     let tags = super::tags::of_header(request.header("x-amz-tagging").as_deref()).ok()?;
                     return tags.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(tag)).map(|(_, value)| value);
                 }
-                wanted.strip_prefix("s3:").filter(|name| name.starts_with("x-amz-")).and_then(|name| request.header(name))
+                wanted
+                    .strip_prefix("s3:")
+                    .filter(|name| name.starts_with("x-amz-"))
+                    .and_then(|name| request.header(name))
             }
         }
     }
@@ -234,9 +248,10 @@ impl Asked<'_> {
     }
     fn query(&self, wanted: &str) -> Option<String> {
         let pairs = self.uri.query()?.split('&');
-        pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).find(|(name, _)| *name == wanted).map(|(_, value)| {
-            super::tags::url_decoded(value)
-        })
+        pairs
+            .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+            .find(|(name, _)| *name == wanted)
+            .map(|(_, value)| super::tags::url_decoded(value))
     }
 }
 
@@ -255,7 +270,12 @@ fn needs(operation: &str, of_version: bool) -> (String, Need) {
         "PutObjectAcl" if of_version => ("PutObjectVersionAcl", OfObject(Right::WriteAcp)),
         "GetObjectAcl" => ("GetObjectAcl", OfObject(Right::ReadAcp)),
         "PutObjectAcl" => ("PutObjectAcl", OfObject(Right::WriteAcp)),
-        "PutObject" | "PostObject" | "CopyObject" | "CreateMultipartUpload" | "UploadPart" | "UploadPartCopy"
+        "PutObject"
+        | "PostObject"
+        | "CopyObject"
+        | "CreateMultipartUpload"
+        | "UploadPart"
+        | "UploadPartCopy"
         | "CompleteMultipartUpload" => ("PutObject", OfBucket(Right::Write)),
         "AbortMultipartUpload" => ("AbortMultipartUpload", OfBucket(Right::Write)),
         "ListParts" => ("ListMultipartUploadParts", OfBucket(Right::Write)),

@@ -1,7 +1,19 @@
 //! Buckets: making, deleting, and what is set about them.
 
 use cenote_posix::{Ino, Kind, Make};
-use s3s::dto::*;
+use s3s::dto::{
+    BucketCannedACL, BucketLocationConstraint, BucketVersioningStatus, Checksum, ChecksumType, CreateBucketInput,
+    CreateBucketOutput, DeleteBucketCorsInput, DeleteBucketCorsOutput, DeleteBucketLifecycleInput,
+    DeleteBucketLifecycleOutput, DeleteBucketOutput, GetBucketCorsInput, GetBucketCorsOutput, GetBucketEncryptionInput,
+    GetBucketEncryptionOutput, GetBucketLifecycleConfigurationInput, GetBucketLifecycleConfigurationOutput,
+    GetBucketLocationInput, GetBucketLocationOutput, GetBucketReplicationInput, GetBucketReplicationOutput,
+    GetBucketRequestPaymentInput, GetBucketRequestPaymentOutput, GetBucketVersioningInput, GetBucketVersioningOutput,
+    GetBucketWebsiteInput, GetBucketWebsiteOutput, GetObjectAttributesInput, GetObjectAttributesOutput,
+    GetObjectAttributesParts, GetObjectLockConfigurationInput, GetObjectLockConfigurationOutput, HeadBucketInput,
+    HeadBucketOutput, MFADelete, ObjectPart, Payer, PutBucketCorsInput, PutBucketCorsOutput,
+    PutBucketLifecycleConfigurationInput, PutBucketLifecycleConfigurationOutput, PutBucketVersioningInput,
+    PutBucketVersioningOutput, StorageClass,
+};
 use s3s::{S3Request, S3Result, s3_error};
 
 use super::Service;
@@ -50,10 +62,13 @@ impl Service {
                         let wanted = acl.unwrap_or_else(|| Acl::private(&user.name));
                         let is_same = own.acl() == wanted;
                         let told = CreateBucketOutput { location: Some(format!("/{}", input.bucket)) };
-                        let other = || s3_error!(BucketAlreadyExists, "`{}` is there already, with other rights", input.bucket);
+                        let other =
+                            || s3_error!(BucketAlreadyExists, "`{}` is there already, with other rights", input.bucket);
                         if is_same { Ok(told) } else { Err(other()) }
                     }
-                    Some(_) => Err(s3_error!(BucketAlreadyOwnedByYou, "`{}` is there already, and yours", input.bucket)),
+                    Some(_) => {
+                        Err(s3_error!(BucketAlreadyOwnedByYou, "`{}` is there already, and yours", input.bucket))
+                    }
                     None => Err(s3_error!(BucketAlreadyExists, "`{}` is there already", input.bucket)),
                 };
             }
@@ -71,7 +86,8 @@ impl Service {
     pub(super) fn drop_bucket(&self, name: &str) -> S3Result<DeleteBucketOutput> {
         let gateway = &self.0;
         let bucket = gateway.bucket(name)?;
-        let not_empty = |what: &str| s3_error!(BucketNotEmpty, "The bucket you tried to delete is not empty: it has {what}");
+        let not_empty =
+            |what: &str| s3_error!(BucketNotEmpty, "The bucket you tried to delete is not empty: it has {what}");
         let is_empty = |ino| match gateway.fs.list(ino, None, 1) {
             Err(error) if is_missing(&error) => Ok(true),
             entries => entries.map(|entries| entries.is_empty()).map_err(|error| failed(&error, name)),
@@ -98,7 +114,10 @@ impl Service {
         self.0.bucket(&request.input.bucket)?;
         Ok(HeadBucketOutput { bucket_region: Some(self.0.region.clone()), ..Default::default() })
     }
-    pub(super) fn get_bucket_location(&self, request: S3Request<GetBucketLocationInput>) -> S3Result<GetBucketLocationOutput> {
+    pub(super) fn get_bucket_location(
+        &self,
+        request: S3Request<GetBucketLocationInput>,
+    ) -> S3Result<GetBucketLocationOutput> {
         self.0.bucket(&request.input.bucket)?;
         let told = (self.0.region != FIRST_REGION).then(|| BucketLocationConstraint::from(self.0.region.clone()));
         Ok(GetBucketLocationOutput { location_constraint: told })
@@ -142,7 +161,10 @@ impl Service {
         self.0.buckets.change(&request.input.bucket, |record| record.cors = Some(rules))?;
         Ok(PutBucketCorsOutput {})
     }
-    pub(super) fn delete_bucket_cors(&self, request: S3Request<DeleteBucketCorsInput>) -> S3Result<DeleteBucketCorsOutput> {
+    pub(super) fn delete_bucket_cors(
+        &self,
+        request: S3Request<DeleteBucketCorsInput>,
+    ) -> S3Result<DeleteBucketCorsOutput> {
         self.0.buckets.change(&request.input.bucket, |record| record.cors = None)?;
         Ok(DeleteBucketCorsOutput {})
     }
@@ -173,9 +195,15 @@ impl Service {
         self.0.buckets.change(&request.input.bucket, |record| record.lifecycle = None)?;
         Ok(DeleteBucketLifecycleOutput {})
     }
-    pub(super) fn get_bucket_encryption(&self, request: S3Request<GetBucketEncryptionInput>) -> S3Result<GetBucketEncryptionOutput> {
+    pub(super) fn get_bucket_encryption(
+        &self,
+        request: S3Request<GetBucketEncryptionInput>,
+    ) -> S3Result<GetBucketEncryptionOutput> {
         self.0.bucket(&request.input.bucket)?;
-        Err(s3_error!(ServerSideEncryptionConfigurationNotFoundError, "The server side encryption configuration was not found"))
+        Err(s3_error!(
+            ServerSideEncryptionConfigurationNotFoundError,
+            "The server side encryption configuration was not found"
+        ))
     }
     pub(super) fn get_bucket_request_payment(
         &self,
@@ -184,7 +212,10 @@ impl Service {
         self.0.bucket(&request.input.bucket)?;
         Ok(GetBucketRequestPaymentOutput { payer: Some(Payer::from_static(Payer::BUCKET_OWNER)) })
     }
-    pub(super) fn get_bucket_website(&self, request: S3Request<GetBucketWebsiteInput>) -> S3Result<GetBucketWebsiteOutput> {
+    pub(super) fn get_bucket_website(
+        &self,
+        request: S3Request<GetBucketWebsiteInput>,
+    ) -> S3Result<GetBucketWebsiteOutput> {
         self.0.bucket(&request.input.bucket)?;
         Err(s3_error!(NoSuchWebsiteConfiguration, "The specified bucket does not have a website configuration"))
     }
@@ -210,7 +241,10 @@ impl Service {
         let input = request.input;
         let bucket = self.0.bucket(&input.bucket)?;
         let object = self.0.object(&bucket, &input.key, input.version_id.as_deref())?;
-        let wants = |word: &str| input.object_attributes.iter().any(|attribute| attribute.as_str() == word);
+        let wants = |word: &str| {
+            let mut words = input.object_attributes.iter().flat_map(|attribute| attribute.as_str().split(','));
+            words.any(|wanted| wanted.trim() == word)
+        };
         let fresh = object.fresh();
         let sum = |word: &str| fresh.and_then(|meta| meta.checksums.get(word).cloned());
         let has_sums = fresh.is_some_and(|meta| !meta.checksums.is_empty());

@@ -1,7 +1,10 @@
 //! Copies: of objects, and into parts of uploads. The store shares the bytes where it can; nothing goes through this server.
 
 use cenote_posix::File;
-use s3s::dto::*;
+use s3s::dto::{
+    CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopyPartResult, CopySource, ETag, MetadataDirective,
+    ObjectCannedACL, TaggingDirective, UploadPartCopyInput, UploadPartCopyOutput,
+};
 use s3s::{S3Request, S3Result, s3_error};
 
 use super::{Service, object_grants, refuse_unmet, said};
@@ -26,8 +29,11 @@ impl Service {
         let CopySource::Bucket { bucket, key, version_id } = source else {
             return Err(s3_error!(NotImplemented, "copies come from buckets"));
         };
-        let source =
-            Source { bucket: bucket.to_string(), key: key.to_string(), version: version_id.as_ref().map(ToString::to_string) };
+        let source = Source {
+            bucket: bucket.to_string(),
+            key: key.to_string(),
+            version: version_id.as_ref().map(ToString::to_string),
+        };
         self.may_read(request, &source.bucket, &source.key)?;
         let (object, file) = self.opened(&source.bucket, &source.key, source.version.as_deref())?;
         Ok((source, object, file))
@@ -52,7 +58,8 @@ impl Service {
         if size > PUT_BYTES_MAX {
             return Err(s3_error!(InvalidRequest, "one copy takes {PUT_BYTES_MAX} bytes at most; copy it in parts"));
         }
-        let replaces = input.metadata_directive.as_ref().is_some_and(|word| word.as_str() == MetadataDirective::REPLACE);
+        let replaces =
+            input.metadata_directive.as_ref().is_some_and(|word| word.as_str() == MetadataDirective::REPLACE);
         let retags = input.tagging_directive.as_ref().is_some_and(|word| word.as_str() == TaggingDirective::REPLACE);
         let is_itself = source.bucket == input.bucket && source.key == input.key && source.version.is_none();
         if is_itself && !replaces && !retags && input.storage_class.is_none() {
@@ -61,13 +68,18 @@ impl Service {
                 "This copy request is illegal because it is trying to copy an object to itself without changing the object's metadata."
             ));
         }
-        let (owner, acl) = self.asked_acl(&bucket, user.as_ref(), input.acl.as_ref().map(ObjectCannedACL::as_str), &object_grants!(input))?;
+        let (owner, acl) = self.asked_acl(
+            &bucket,
+            user.as_ref(),
+            input.acl.as_ref().map(ObjectCannedACL::as_str),
+            &object_grants!(input),
+        )?;
         let tags = if retags { super::tags::of_header(input.tagging.as_deref())? } else { self.tags_of(&object)? };
         let fresh = object.fresh().cloned();
         let mut meta = if replaces {
             said!(input).meta(&owner)?
         } else {
-            Meta { owner, version: None, ..object.meta.clone().unwrap_or_default() }
+            Meta { owner, version: None, upload: None, ..object.meta.clone().unwrap_or_default() }
         };
         let file = gateway.new_file(&bucket, user.as_ref())?;
         if let Some(from) = from.filter(|_| size > 0) {
@@ -170,14 +182,19 @@ impl Service {
 
 fn copy(from: &File, to: &File, offset: u64, len: u64, key: &str) -> S3Result<()> {
     let copied = to.copy_from(from, offset, 0, len).map_err(|error| failed(&error, key))?;
-    if copied == len { Ok(()) } else { Err(s3_error!(OperationAborted, "the source became shorter while it was copied")) }
+    if copied == len {
+        Ok(())
+    } else {
+        Err(s3_error!(OperationAborted, "the source became shorter while it was copied"))
+    }
 }
 
 /// `bytes=a-b`, both ends within the object.
 fn range_of(text: &str, size: u64) -> S3Result<(u64, u64)> {
     let ends = text.strip_prefix("bytes=").and_then(|ends| ends.split_once('-'));
     let number = |text: &str| text.parse::<u64>().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
-    let (Some(first), Some(last)) = (ends.and_then(|(first, _)| number(first)), ends.and_then(|(_, last)| number(last)))
+    let (Some(first), Some(last)) =
+        (ends.and_then(|(first, _)| number(first)), ends.and_then(|(_, last)| number(last)))
     else {
         return Err(s3_error!(
             InvalidArgument,

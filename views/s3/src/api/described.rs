@@ -54,7 +54,8 @@ impl Said {
         .filter_map(|(name, value)| Some((name.to_owned(), value.filter(|value| !value.is_empty())?)))
         .collect();
         let user: BTreeMap<String, String> = self.metadata.unwrap_or_default().into_iter().collect();
-        let bytes = |map: &BTreeMap<String, String>| map.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
+        let bytes =
+            |map: &BTreeMap<String, String>| map.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
         if bytes(&user) > USER_BYTES_MAX || bytes(&headers) > HEADER_BYTES_MAX {
             return Err(s3_error!(MetadataTooLarge, "Your metadata headers exceed the maximum allowed metadata size."));
         }

@@ -1,7 +1,11 @@
 //! Lists of buckets, keys and versions.
 
 use cenote_posix::{Ino, Kind};
-use s3s::dto::*;
+use s3s::dto::{
+    ChecksumAlgorithm, ChecksumType, CommonPrefix, DeleteMarkerEntry, ETag, EncodingType, ListBucketsInput,
+    ListBucketsOutput, ListObjectVersionsInput, ListObjectVersionsOutput, ListObjectsInput, ListObjectsOutput,
+    ListObjectsV2Input, ListObjectsV2Output, Object, ObjectStorageClass, ObjectVersion, ObjectVersionStorageClass,
+};
 use s3s::{S3Request, S3Result, s3_error};
 
 use super::Service;
@@ -82,7 +86,8 @@ impl Service {
             None => meta::etag(meta.as_ref(), &item.attr),
         };
         let class = described.and_then(|meta| meta.headers.get("storage-class").cloned());
-        let algorithms = meta.as_ref().map(|meta| meta.checksums.keys().cloned().map(ChecksumAlgorithm::from).collect::<Vec<_>>());
+        let algorithms =
+            meta.as_ref().map(|meta| meta.checksums.keys().cloned().map(ChecksumAlgorithm::from).collect::<Vec<_>>());
         Ok(Object {
             e_tag: Some(etag),
             key: Some(key),
@@ -95,7 +100,6 @@ impl Service {
             ..Default::default()
         })
     }
-    #[expect(clippy::type_complexity, reason = "the two lists of an answer")]
     fn contents(
         &self,
         bucket: &Bucket,
@@ -140,10 +144,8 @@ impl Service {
     pub(super) fn list_objects_v2(&self, request: S3Request<ListObjectsV2Input>) -> S3Result<ListObjectsV2Output> {
         let input = request.input;
         let bucket = self.0.bucket(&input.bucket)?;
-        let continued = match input.continuation_token.as_deref() {
-            Some("") => return Err(s3_error!(InvalidArgument, "The continuation token provided is incorrect")),
-            token => token.map(untoken).transpose()?,
-        };
+        let given = input.continuation_token.as_deref().filter(|given| !given.is_empty());
+        let continued = given.map(untoken).transpose()?;
         let wanted = Wanted {
             prefix: input.prefix.clone().unwrap_or_default(),
             delimiter: input.delimiter.clone().unwrap_or_default(),
@@ -215,7 +217,9 @@ impl Service {
                         files.skip(&common)?;
                         file = files.next()?;
                     }
-                    if let (Some(olds), true) = (&mut olds, old.as_ref().is_some_and(|(key, _)| key.starts_with(&common))) {
+                    if let (Some(olds), true) =
+                        (&mut olds, old.as_ref().is_some_and(|(key, _)| key.starts_with(&common)))
+                    {
                         olds.skip(&common)?;
                         old = olds.next()?;
                     }
@@ -227,7 +231,9 @@ impl Service {
                 let directory = old.take_if(|(name, _)| *name == key).map(|(_, directory)| directory);
                 let all = self.lines(&key, current.as_ref(), directory)?;
                 let skipped = match &within {
-                    Some(id) if marker.as_deref() == Some(&key) => all.iter().position(|line| line.id == *id).map_or(0, |at| at + 1),
+                    Some(id) if marker.as_deref() == Some(&key) => {
+                        all.iter().position(|line| line.id == *id).map_or(0, |at| at + 1)
+                    }
                     _ => 0,
                 };
                 for line in all.into_iter().skip(skipped) {
@@ -255,7 +261,9 @@ impl Service {
             name: Some(input.bucket),
             versions: Some(versions),
             delete_markers: Some(markers),
-            common_prefixes: Some(prefixes.into_iter().map(|prefix| CommonPrefix { prefix: Some(encode(prefix)) }).collect()),
+            common_prefixes: Some(
+                prefixes.into_iter().map(|prefix| CommonPrefix { prefix: Some(encode(prefix)) }).collect(),
+            ),
             is_truncated: Some(is_truncated),
             key_marker: Some(encode(input.key_marker.unwrap_or_default())),
             version_id_marker: Some(input.version_id_marker.unwrap_or_default()),
@@ -288,12 +296,23 @@ impl Service {
             for (place, old) in self.0.olds(directory)?.into_iter().enumerate() {
                 // Without a current one, the newest is the latest if it is the deletion.
                 let is_latest = current.is_none() && place == 0 && old.meta.is_delete_marker;
-                lines.push(Line { key: key.to_owned(), id: old.id().to_owned(), attr: old.attr, meta: Some(old.meta), is_latest });
+                lines.push(Line {
+                    key: key.to_owned(),
+                    id: old.id().to_owned(),
+                    attr: old.attr,
+                    meta: Some(old.meta),
+                    is_latest,
+                });
             }
         }
         Ok(lines)
     }
-    fn sorted(&self, bucket: &Bucket, lines: Vec<Line>, encode: &dyn Fn(String) -> String) -> (Vec<ObjectVersion>, Vec<DeleteMarkerEntry>) {
+    fn sorted(
+        &self,
+        bucket: &Bucket,
+        lines: Vec<Line>,
+        encode: &dyn Fn(String) -> String,
+    ) -> (Vec<ObjectVersion>, Vec<DeleteMarkerEntry>) {
         let _ = self;
         let (mut versions, mut markers) = (Vec::new(), Vec::new());
         for line in lines {

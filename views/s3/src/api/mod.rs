@@ -1,4 +1,5 @@
 //! The operations of S3, in the library's types: each reads a request, has the gateway do it, and writes the answer.
+#![allow(clippy::needless_pass_by_value, reason = "the library hands requests over, and all operations have one shape")]
 
 mod access;
 mod buckets;
@@ -13,7 +14,34 @@ mod uploads;
 use std::sync::Arc;
 
 pub use access::Peer;
-use s3s::dto::*;
+use s3s::dto::{
+    AbortMultipartUploadInput, AbortMultipartUploadOutput, CompleteMultipartUploadInput, CompleteMultipartUploadOutput,
+    CopyObjectInput, CopyObjectOutput, CreateBucketInput, CreateBucketOutput, CreateMultipartUploadInput,
+    CreateMultipartUploadOutput, DeleteBucketCorsInput, DeleteBucketCorsOutput, DeleteBucketInput,
+    DeleteBucketLifecycleInput, DeleteBucketLifecycleOutput, DeleteBucketOutput, DeleteBucketOwnershipControlsInput,
+    DeleteBucketOwnershipControlsOutput, DeleteBucketPolicyInput, DeleteBucketPolicyOutput, DeleteBucketTaggingInput,
+    DeleteBucketTaggingOutput, DeleteObjectInput, DeleteObjectOutput, DeleteObjectTaggingInput,
+    DeleteObjectTaggingOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletePublicAccessBlockInput,
+    DeletePublicAccessBlockOutput, GetBucketAclInput, GetBucketAclOutput, GetBucketCorsInput, GetBucketCorsOutput,
+    GetBucketEncryptionInput, GetBucketEncryptionOutput, GetBucketLifecycleConfigurationInput,
+    GetBucketLifecycleConfigurationOutput, GetBucketLocationInput, GetBucketLocationOutput,
+    GetBucketOwnershipControlsInput, GetBucketOwnershipControlsOutput, GetBucketPolicyInput, GetBucketPolicyOutput,
+    GetBucketPolicyStatusInput, GetBucketPolicyStatusOutput, GetBucketReplicationInput, GetBucketReplicationOutput,
+    GetBucketRequestPaymentInput, GetBucketRequestPaymentOutput, GetBucketTaggingInput, GetBucketTaggingOutput,
+    GetBucketVersioningInput, GetBucketVersioningOutput, GetBucketWebsiteInput, GetBucketWebsiteOutput,
+    GetObjectAclInput, GetObjectAclOutput, GetObjectAttributesInput, GetObjectAttributesOutput, GetObjectInput,
+    GetObjectLockConfigurationInput, GetObjectLockConfigurationOutput, GetObjectOutput, GetObjectTaggingInput,
+    GetObjectTaggingOutput, GetPublicAccessBlockInput, GetPublicAccessBlockOutput, HeadBucketInput, HeadBucketOutput,
+    HeadObjectInput, HeadObjectOutput, ListBucketsInput, ListBucketsOutput, ListMultipartUploadsInput,
+    ListMultipartUploadsOutput, ListObjectVersionsInput, ListObjectVersionsOutput, ListObjectsInput, ListObjectsOutput,
+    ListObjectsV2Input, ListObjectsV2Output, ListPartsInput, ListPartsOutput, PostObjectInput, PostObjectOutput,
+    PutBucketAclInput, PutBucketAclOutput, PutBucketCorsInput, PutBucketCorsOutput,
+    PutBucketLifecycleConfigurationInput, PutBucketLifecycleConfigurationOutput, PutBucketOwnershipControlsInput,
+    PutBucketOwnershipControlsOutput, PutBucketPolicyInput, PutBucketPolicyOutput, PutBucketTaggingInput,
+    PutBucketTaggingOutput, PutBucketVersioningInput, PutBucketVersioningOutput, PutObjectAclInput, PutObjectAclOutput,
+    PutObjectInput, PutObjectOutput, PutObjectTaggingInput, PutObjectTaggingOutput, PutPublicAccessBlockInput,
+    PutPublicAccessBlockOutput, UploadPartCopyInput, UploadPartCopyOutput, UploadPartInput, UploadPartOutput,
+};
 use s3s::{S3, S3Request, S3Response, S3Result};
 
 use crate::gateway::Gateway;
@@ -33,6 +61,10 @@ macro_rules! operations {
             $(async fn $name(&self, request: S3Request<$input>) -> S3Result<S3Response<$output>> {
                 Service::$name(self, request).map(S3Response::new)
             })*
+            async fn head_object(&self, request: S3Request<HeadObjectInput>) -> S3Result<S3Response<HeadObjectOutput>> {
+                let (output, headers) = Service::head_object(self, &request)?;
+                Ok(S3Response::with_headers(output, headers))
+            }
             async fn delete_bucket(&self, request: S3Request<DeleteBucketInput>) -> S3Result<S3Response<DeleteBucketOutput>> {
                 Service::drop_bucket(self, &request.input.bucket).map(S3Response::new)
             }
@@ -48,7 +80,6 @@ operations! {
     }
     at_once {
         get_object(GetObjectInput) -> GetObjectOutput,
-        head_object(HeadObjectInput) -> HeadObjectOutput,
         delete_object(DeleteObjectInput) -> DeleteObjectOutput,
         delete_objects(DeleteObjectsInput) -> DeleteObjectsOutput,
         copy_object(CopyObjectInput) -> CopyObjectOutput,
@@ -127,13 +158,19 @@ macro_rules! refuse_unmet {
             || $input.sse_customer_key.is_some()
             || $input.ssekms_key_id.is_some()
         {
-            return Err(s3s::s3_error!(NotImplemented, "objects are not encrypted here; put them without asking for it"));
+            return Err(s3s::s3_error!(
+                NotImplemented,
+                "objects are not encrypted here; put them without asking for it"
+            ));
         }
         if $input.object_lock_mode.is_some()
             || $input.object_lock_legal_hold_status.is_some()
             || $input.object_lock_retain_until_date.is_some()
         {
-            return Err(s3s::s3_error!(InvalidRequest, "Bucket is missing Object Lock Configuration: objects are not locked here"));
+            return Err(s3s::s3_error!(
+                InvalidRequest,
+                "Bucket is missing Object Lock Configuration: objects are not locked here"
+            ));
         }
     };
 }

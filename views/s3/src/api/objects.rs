@@ -1,7 +1,15 @@
 //! Putting, getting, deleting objects.
+#![allow(clippy::type_complexity, reason = "what must hold for a deletion is a closure")]
+
+use std::collections::BTreeMap;
 
 use cenote_posix::{Attr, File};
-use s3s::dto::*;
+use s3s::dto::{
+    ChecksumType, DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject,
+    ETagCondition, Error, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, ObjectCannedACL,
+    ObjectOwnership, PostObjectInput, PostObjectOutput, PutObjectInput, PutObjectOutput, Range, StorageClass,
+    StreamingBlob, Timestamp,
+};
 use s3s::{S3Request, S3Result, s3_error};
 
 use super::{Service, object_grants, refuse_unmet, said};
@@ -13,9 +21,9 @@ use crate::checksum::Claims;
 use crate::condition::Conditions;
 use crate::gateway::no_key;
 use crate::keys::User;
-use crate::meta::{TAGS, timestamp};
+use crate::meta::{PARTS, TAGS, timestamp};
 use crate::name::KeyPath;
-use crate::objects::{Object, Put, Putting};
+use crate::objects::{Object, Putting};
 
 /// Keys of one request to delete at most, as S3 has it.
 const DELETE_MAX: usize = 1000;
@@ -68,12 +76,20 @@ impl Service {
         let announced = announced(&request)?;
         let trailers = request.trailing_headers.take();
         let input = &mut request.input;
-        let (owner, acl) = self.asked_acl(&bucket, user.as_ref(), input.acl.as_ref().map(ObjectCannedACL::as_str), &object_grants!(input))?;
+        let (owner, acl) = self.asked_acl(
+            &bucket,
+            user.as_ref(),
+            input.acl.as_ref().map(ObjectCannedACL::as_str),
+            &object_grants!(input),
+        )?;
         let tags = super::tags::of_header(input.tagging.as_deref())?;
         let mut meta = said!(input).meta(&owner)?;
         let body = input.body.take();
-        let conditions =
-            Conditions { matches: input.if_match.as_ref(), none_matches: input.if_none_match.as_ref(), ..Conditions::default() };
+        let conditions = Conditions {
+            matches: input.if_match.as_ref(),
+            none_matches: input.if_none_match.as_ref(),
+            ..Conditions::default()
+        };
         if !conditions.is_empty() {
             let there = gateway.object(&bucket, &input.key, None).ok().map(|object| object.etag());
             conditions.check_write(there.as_ref(), &input.key)?; // before the body comes in; what counts is asked again later
@@ -86,7 +102,17 @@ impl Service {
             meta.checksum_type = Some(ChecksumType::FULL_OBJECT.into());
         }
         let sums = meta.checksums.clone();
-        let put = gateway.put(Putting { bucket: &bucket, key: &input.key, user: user.as_ref(), file: &file, meta, tags, acl, parts: None, conditions })?;
+        let put = gateway.put(Putting {
+            bucket: &bucket,
+            key: &input.key,
+            user: user.as_ref(),
+            file: &file,
+            meta,
+            tags,
+            acl,
+            parts: None,
+            conditions,
+        })?;
         let sum = |word: &str| sums.get(word).cloned();
         Ok(PutObjectOutput {
             e_tag: Some(put.etag),
@@ -108,7 +134,12 @@ impl Service {
         let bucket = gateway.bucket(&request.input.bucket)?;
         let input = &mut request.input;
         KeyPath::parse(&input.key)?;
-        let (owner, acl) = self.asked_acl(&bucket, user.as_ref(), input.acl.as_ref().map(ObjectCannedACL::as_str), &object_grants!(input))?;
+        let (owner, acl) = self.asked_acl(
+            &bucket,
+            user.as_ref(),
+            input.acl.as_ref().map(ObjectCannedACL::as_str),
+            &object_grants!(input),
+        )?;
         let tags = super::tags::of_form(input.tagging.as_deref())?;
         let mut meta = said!(input).meta(&owner)?;
         let mut claims = Claims::default();
@@ -126,7 +157,17 @@ impl Service {
         meta.etag = received.sums.etag();
         meta.checksums = received.sums.checksums;
         let conditions = Conditions::default();
-        let put = gateway.put(Putting { bucket: &bucket, key: &input.key, user: user.as_ref(), file: &file, meta, tags, acl, parts: None, conditions })?;
+        let put = gateway.put(Putting {
+            bucket: &bucket,
+            key: &input.key,
+            user: user.as_ref(),
+            file: &file,
+            meta,
+            tags,
+            acl,
+            parts: None,
+            conditions,
+        })?;
         Ok(PostObjectOutput { e_tag: Some(put.etag), version_id: put.version, ..Default::default() })
     }
 
@@ -146,9 +187,10 @@ impl Service {
             Some(file) => send(file, slice.offset, slice.len)?,
             None => StreamingBlob::from(s3s::Body::empty()),
         };
-        let tells_sums = input.checksum_mode.is_some() && slice.range.is_none();
+        let tells_sums = input.checksum_mode.is_some() && (slice.range.is_none() || input.part_number.is_some());
         let meta = object.meta.as_ref();
-        let sum = |word: &str| object.fresh().filter(|_| tells_sums).and_then(|meta| meta.checksums.get(word).cloned());
+        let sums = if tells_sums { self.sums(&object, input.part_number)? } else { BTreeMap::new() };
+        let sum = |word: &str| sums.get(word).cloned();
         Ok(GetObjectOutput {
             body: Some(body),
             accept_ranges: Some("bytes".into()),
@@ -178,7 +220,10 @@ impl Service {
         })
     }
 
-    pub(super) fn head_object(&self, request: S3Request<HeadObjectInput>) -> S3Result<HeadObjectOutput> {
+    pub(super) fn head_object(
+        &self,
+        request: &S3Request<HeadObjectInput>,
+    ) -> S3Result<(HeadObjectOutput, http::HeaderMap)> {
         let input = &request.input;
         let bucket = self.0.bucket(&input.bucket)?;
         let object = self.0.object(&bucket, &input.key, input.version_id.as_deref())?;
@@ -191,10 +236,15 @@ impl Service {
         let modified = timestamp(object.attr.modified);
         conditions.check_read(&object.etag(), &modified)?;
         let slice = slice(&object, input.range.as_ref(), input.part_number)?;
-        let tells_sums = input.checksum_mode.is_some() && slice.range.is_none();
+        let tells_sums = input.checksum_mode.is_some() && (slice.range.is_none() || input.part_number.is_some());
         let meta = object.meta.as_ref();
-        let sum = |word: &str| object.fresh().filter(|_| tells_sums).and_then(|meta| meta.checksums.get(word).cloned());
-        Ok(HeadObjectOutput {
+        let sums = if tells_sums { self.sums(&object, input.part_number)? } else { BTreeMap::new() };
+        let sum = |word: &str| sums.get(word).cloned();
+        let mut headers = http::HeaderMap::new();
+        if let Some(count) = self.tag_count(&object)? {
+            headers.insert("x-amz-tagging-count", count.into());
+        }
+        let output = HeadObjectOutput {
             accept_ranges: Some("bytes".into()),
             content_length: Some(slice.len as i64),
             content_range: slice.range,
@@ -218,7 +268,8 @@ impl Service {
             checksum_sha256: sum("SHA256"),
             checksum_type: checksum_type(&object, tells_sums),
             ..Default::default()
-        })
+        };
+        Ok((output, headers))
     }
     /// An object and its file, the same one even if others replace it; no file if it is a directory.
     pub(super) fn opened(&self, bucket: &str, key: &str, version: Option<&str>) -> S3Result<(Object, Option<File>)> {
@@ -240,7 +291,16 @@ impl Service {
         }
         Err(no_key(key))
     }
-    fn tag_count(&self, object: &Object) -> S3Result<Option<i32>> {
+    /// The checksums of an object, or of one of its parts.
+    fn sums(&self, object: &Object, part: Option<i32>) -> S3Result<BTreeMap<String, String>> {
+        let Some(meta) = object.fresh() else { return Ok(BTreeMap::new()) };
+        let (Some(part), Some(_)) = (part, meta.parts_count()) else { return Ok(meta.checksums.clone()) };
+        let kept = self.0.xattr(object.attr.ino, PARTS)?;
+        let kept: Option<(String, Vec<String>)> = kept.and_then(|value| serde_json::from_slice(&value).ok());
+        let found = kept.and_then(|(word, sums)| Some((word, sums.into_iter().nth(part as usize - 1)?)));
+        Ok(found.into_iter().collect())
+    }
+    pub(super) fn tag_count(&self, object: &Object) -> S3Result<Option<i32>> {
         let value = self.0.xattr(object.attr.ino, TAGS)?;
         let tags: Option<Vec<(String, String)>> = value.and_then(|value| serde_json::from_slice(&value).ok());
         Ok(tags.map(|tags| tags.len() as i32).filter(|count| *count > 0))
@@ -251,7 +311,13 @@ impl Service {
         let bucket = self.0.bucket(&input.bucket)?;
         let user = self.0.user(&request);
         let may = |object: &Object| may_delete(object, input);
-        let deleted = self.0.delete(&bucket, &input.key, input.version_id.as_deref(), user.as_ref(), &may)?;
+        let deleted = self.0.delete(
+            &bucket,
+            &input.key,
+            input.version_id.as_deref(),
+            user.as_ref(),
+            (&may, is_conditional(input)),
+        )?;
         Ok(DeleteObjectOutput {
             delete_marker: deleted.is_marker.then_some(true),
             version_id: deleted.version,
@@ -283,7 +349,9 @@ impl Service {
                 version_id: one.version_id.clone(),
             };
             let may = |object: &Object| may_delete(object, &input);
-            let done = verdict.and_then(|()| self.0.delete(&bucket, &one.key, one.version_id.as_deref(), user.as_ref(), &may));
+            let may: (&dyn Fn(&Object) -> S3Result<()>, bool) = (&may, is_conditional(&input));
+            let done =
+                verdict.and_then(|()| self.0.delete(&bucket, &one.key, one.version_id.as_deref(), user.as_ref(), may));
             match done {
                 Ok(_) if is_quiet => {}
                 Ok(done) => gone.push(DeletedObject {
@@ -311,9 +379,14 @@ pub(super) fn no_acls() -> s3s::S3Error {
     error
 }
 
+fn is_conditional(input: &DeleteObjectInput) -> bool {
+    input.if_match.is_some() || input.if_match_size.is_some() || input.if_match_last_modified_time.is_some()
+}
+
 fn may_delete(object: &Object, input: &DeleteObjectInput) -> S3Result<()> {
     let failed = || s3_error!(PreconditionFailed, "At least one of the pre-conditions you specified did not hold");
-    Conditions { matches: input.if_match.as_ref(), ..Conditions::default() }.check_write(Some(&object.etag()), &input.key)?;
+    Conditions { matches: input.if_match.as_ref(), ..Conditions::default() }
+        .check_write(Some(&object.etag()), &input.key)?;
     if input.if_match_size.is_some_and(|size| size as u64 != object.size_bytes()) {
         return Err(failed());
     }
@@ -342,7 +415,9 @@ fn slice(object: &Object, range: Option<&Range>, part: Option<i32>) -> S3Result<
     let size = object.size_bytes();
     let told = |offset: u64, len: u64| Some(format!("bytes {offset}-{}/{size}", offset + len - 1));
     match (part, range) {
-        (Some(_), Some(_)) => Err(s3_error!(InvalidRequest, "Cannot specify both Range header and partNumber query parameter")),
+        (Some(_), Some(_)) => {
+            Err(s3_error!(InvalidRequest, "Cannot specify both Range header and partNumber query parameter"))
+        }
         (Some(number), None) => {
             let parts = object.fresh().filter(|meta| !meta.parts.is_empty());
             let found = match (parts, u32::try_from(number)) {
@@ -350,11 +425,8 @@ fn slice(object: &Object, range: Option<&Range>, part: Option<i32>) -> S3Result<
                 (None, Ok(1)) => Some((0, size)),
                 _ => None,
             };
-            let (offset, len) = found.ok_or_else(|| {
-                let mut error = s3_error!(InvalidPart, "The requested partnumber is not satisfiable");
-                error.set_status_code(http::StatusCode::RANGE_NOT_SATISFIABLE);
-                error
-            })?;
+            let (offset, len) =
+                found.ok_or_else(|| s3_error!(InvalidPart, "The requested partnumber is not satisfiable"))?;
             Ok(Slice { offset, len, range: if len == 0 { None } else { told(offset, len) } })
         }
         (None, Some(range)) => {

@@ -1,6 +1,15 @@
 //! Access control lists of buckets and objects, policies, and what blocks public access.
 
-use s3s::dto::*;
+use s3s::dto::{
+    AccessControlPolicy, BucketCannedACL, DeleteBucketOwnershipControlsInput, DeleteBucketOwnershipControlsOutput,
+    DeleteBucketPolicyInput, DeleteBucketPolicyOutput, DeletePublicAccessBlockInput, DeletePublicAccessBlockOutput,
+    GetBucketAclInput, GetBucketAclOutput, GetBucketOwnershipControlsInput, GetBucketOwnershipControlsOutput,
+    GetBucketPolicyInput, GetBucketPolicyOutput, GetBucketPolicyStatusInput, GetBucketPolicyStatusOutput,
+    GetObjectAclInput, GetObjectAclOutput, GetPublicAccessBlockInput, GetPublicAccessBlockOutput, ObjectCannedACL,
+    ObjectOwnership, OwnershipControls, OwnershipControlsRule, PolicyStatus, PutBucketAclInput, PutBucketAclOutput,
+    PutBucketOwnershipControlsInput, PutBucketOwnershipControlsOutput, PutBucketPolicyInput, PutBucketPolicyOutput,
+    PutObjectAclInput, PutObjectAclOutput, PutPublicAccessBlockInput, PutPublicAccessBlockOutput,
+};
 use s3s::{S3Request, S3Result, s3_error};
 
 use super::objects::no_acls;
@@ -35,7 +44,9 @@ impl Service {
         let acl = match (asked, body) {
             (Some(acl), None) => acl,
             (None, Some(body)) => Acl::of_body(body, owner, is_user)?,
-            (Some(_), Some(_)) => return Err(s3_error!(UnexpectedContent, "give a canned ACL, grants or a body, one of them")),
+            (Some(_), Some(_)) => {
+                return Err(s3_error!(UnexpectedContent, "give a canned ACL, grants or a body, one of them"));
+            }
             (None, None) => return Err(s3_error!(MissingSecurityHeader, "give a canned ACL, grants or a body")),
         };
         let is_blocked = bucket.record.block.as_ref().and_then(|block| block.block_public_acls).unwrap_or_default();
@@ -81,13 +92,19 @@ impl Service {
         Ok(PutObjectAclOutput::default())
     }
 
-    pub(super) fn get_bucket_policy(&self, request: S3Request<GetBucketPolicyInput>) -> S3Result<GetBucketPolicyOutput> {
+    pub(super) fn get_bucket_policy(
+        &self,
+        request: S3Request<GetBucketPolicyInput>,
+    ) -> S3Result<GetBucketPolicyOutput> {
         let bucket = self.0.bucket(&request.input.bucket)?;
         let policy = bucket.record.policy.clone();
         let policy = policy.ok_or_else(|| s3_error!(NoSuchBucketPolicy, "The bucket policy does not exist"))?;
         Ok(GetBucketPolicyOutput { policy: Some(policy) })
     }
-    pub(super) fn put_bucket_policy(&self, request: S3Request<PutBucketPolicyInput>) -> S3Result<PutBucketPolicyOutput> {
+    pub(super) fn put_bucket_policy(
+        &self,
+        request: S3Request<PutBucketPolicyInput>,
+    ) -> S3Result<PutBucketPolicyOutput> {
         let input = request.input;
         let bucket = self.0.bucket(&input.bucket)?;
         let policy = Policy::parse(&input.policy, &input.bucket)?;
@@ -98,7 +115,10 @@ impl Service {
         self.0.buckets.change(&input.bucket, |record| record.policy = Some(input.policy))?;
         Ok(PutBucketPolicyOutput {})
     }
-    pub(super) fn delete_bucket_policy(&self, request: S3Request<DeleteBucketPolicyInput>) -> S3Result<DeleteBucketPolicyOutput> {
+    pub(super) fn delete_bucket_policy(
+        &self,
+        request: S3Request<DeleteBucketPolicyInput>,
+    ) -> S3Result<DeleteBucketPolicyOutput> {
         self.0.buckets.change(&request.input.bucket, |record| record.policy = None)?;
         Ok(DeleteBucketPolicyOutput {})
     }

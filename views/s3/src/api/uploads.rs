@@ -1,11 +1,18 @@
 //! Uploads in parts.
 
-use s3s::dto::*;
+use s3s::dto::{
+    AbortMultipartUploadInput, AbortMultipartUploadOutput, ChecksumAlgorithm, ChecksumType, CommonPrefix,
+    CompleteMultipartUploadInput, CompleteMultipartUploadOutput, CreateMultipartUploadInput,
+    CreateMultipartUploadOutput, ETag, Initiator, ListMultipartUploadsInput, ListMultipartUploadsOutput,
+    ListPartsInput, ListPartsOutput, MultipartUpload, ObjectCannedACL, Part, StorageClass, Timestamp, UploadPartInput,
+    UploadPartOutput,
+};
 use s3s::{S3Request, S3Result, s3_error};
 
 use super::{Service, object_grants, refuse_unmet, said};
 use crate::acl::owner;
 use crate::body::{announced, receive};
+use crate::bucket::Bucket;
 use crate::checksum::{Algorithm, Claims};
 use crate::condition::Conditions;
 use crate::listing::{KEYS_MAX, Wanted, url_encoded};
@@ -36,17 +43,29 @@ impl Service {
         let bucket = self.0.bucket(&request.input.bucket)?;
         let input = &mut request.input;
         if KeyPath::parse(&input.key)?.is_directory {
-            return Err(s3_error!(InvalidArgument, "keys are paths of files here; one with a slash at its end can have no bytes"));
+            return Err(s3_error!(
+                InvalidArgument,
+                "keys are paths of files here; one with a slash at its end can have no bytes"
+            ));
         }
-        let (owner, acl) = self.asked_acl(&bucket, user.as_ref(), input.acl.as_ref().map(ObjectCannedACL::as_str), &object_grants!(input))?;
+        let (owner, acl) = self.asked_acl(
+            &bucket,
+            user.as_ref(),
+            input.acl.as_ref().map(ObjectCannedACL::as_str),
+            &object_grants!(input),
+        )?;
         let tags = super::tags::of_header(input.tagging.as_deref())?;
         let algorithm = input.checksum_algorithm.as_ref().map(|word| {
-            Algorithm::parse(word.as_str()).ok_or_else(|| s3_error!(InvalidRequest, "Checksum algorithm provided is unsupported"))
+            Algorithm::parse(word.as_str())
+                .ok_or_else(|| s3_error!(InvalidRequest, "Checksum algorithm provided is unsupported"))
         });
         let algorithm = algorithm.transpose()?;
         let kind = input.checksum_type.as_ref().map(|kind| kind.as_str().to_owned());
         if kind.as_deref() == Some(ChecksumType::FULL_OBJECT) && !algorithm.is_none_or(Algorithm::combines) {
-            return Err(s3_error!(InvalidRequest, "The FULL_OBJECT checksum type cannot be used with the sha checksum algorithms."));
+            return Err(s3_error!(
+                InvalidRequest,
+                "The FULL_OBJECT checksum type cannot be used with the sha checksum algorithms."
+            ));
         }
         let kind = kind.or_else(|| {
             let is_full = algorithm == Some(Algorithm::Crc64Nvme);
@@ -106,8 +125,15 @@ impl Service {
         let user = gateway.user(&request);
         let input = request.input;
         let bucket = gateway.bucket(&input.bucket)?;
-        let upload = gateway.upload(&bucket, &input.key, &input.upload_id)?;
-        let named = input.multipart_upload.and_then(|upload| upload.parts).unwrap_or_default();
+        let upload = match gateway.upload(&bucket, &input.key, &input.upload_id) {
+            Err(error) => return self.completed(&bucket, &input.key, &input.upload_id).ok_or(error),
+            upload => upload?,
+        };
+        let mut named = input.multipart_upload.and_then(|upload| upload.parts).unwrap_or_default();
+        // Of a number that comes twice, the later one counts.
+        named.reverse();
+        named.dedup_by_key(|part| part.part_number);
+        named.reverse();
         let whole = gateway.assemble(&bucket, user.as_ref(), &upload, &named)?;
         let size = whole.file.attr().map_err(|error| crate::failure::failed(&error, &input.key))?.size_bytes;
         if input.mpu_object_size.is_some_and(|announced| announced as u64 != size) {
@@ -129,8 +155,11 @@ impl Service {
         }
         let waiting = upload.meta.waiting.clone().unwrap_or_default();
         let (sums, kind) = (whole.meta.checksums.clone(), whole.meta.checksum_type.clone());
-        let conditions =
-            Conditions { matches: input.if_match.as_ref(), none_matches: input.if_none_match.as_ref(), ..Conditions::default() };
+        let conditions = Conditions {
+            matches: input.if_match.as_ref(),
+            none_matches: input.if_none_match.as_ref(),
+            ..Conditions::default()
+        };
         let put = gateway.put(Putting {
             bucket: &bucket,
             key: &input.key,
@@ -156,6 +185,27 @@ impl Service {
             checksum_sha1: sum("SHA1"),
             checksum_sha256: sum("SHA256"),
             checksum_type: kind.filter(|_| !sums.is_empty()).map(ChecksumType::from),
+            ..Default::default()
+        })
+    }
+
+    /// The answer of a completion that was done already: the client did not hear it, and asks again.
+    fn completed(&self, bucket: &Bucket, key: &str, id: &str) -> Option<CompleteMultipartUploadOutput> {
+        let object = self.0.object(bucket, key, None).ok()?;
+        let meta = object.meta.as_ref().filter(|meta| meta.upload.as_deref() == Some(id))?;
+        let sum = |word: &str| meta.checksums.get(word).cloned();
+        Some(CompleteMultipartUploadOutput {
+            bucket: Some(bucket.name.clone()),
+            location: Some(format!("/{}/{}", bucket.name, url_encoded(key))),
+            key: Some(key.to_owned()),
+            e_tag: Some(object.etag()),
+            version_id: meta.version.clone(),
+            checksum_crc32: sum("CRC32"),
+            checksum_crc32c: sum("CRC32C"),
+            checksum_crc64nvme: sum("CRC64NVME"),
+            checksum_sha1: sum("SHA1"),
+            checksum_sha256: sum("SHA256"),
+            checksum_type: meta.checksum_type.clone().map(ChecksumType::from),
             ..Default::default()
         })
     }
@@ -270,7 +320,9 @@ impl Service {
         Ok(ListMultipartUploadsOutput {
             bucket: Some(input.bucket),
             uploads: Some(uploads),
-            common_prefixes: Some(prefixes.into_iter().map(|prefix| CommonPrefix { prefix: Some(encode(prefix)) }).collect()),
+            common_prefixes: Some(
+                prefixes.into_iter().map(|prefix| CommonPrefix { prefix: Some(encode(prefix)) }).collect(),
+            ),
             is_truncated: Some(is_truncated),
             max_uploads: Some(limit as i32),
             next_key_marker: next_key.map(&encode),
