@@ -56,6 +56,10 @@ const ENOENT: i32 = rustix::io::Errno::NOENT.raw_os_error();
 const ENOTDIR: i32 = rustix::io::Errno::NOTDIR.raw_os_error();
 const EEXIST: i32 = rustix::io::Errno::EXIST.raw_os_error();
 
+/// Tries at making directories: others may be making the same ones, or removing them, and a container is there a moment
+/// before its tree is.
+const TRIES: u32 = 100;
+
 fn open_for_writing() -> OpenFlags {
     OpenFlags { write: true, ..OpenFlags::default() }
 }
@@ -97,6 +101,15 @@ impl Files {
     }
     /// Makes a directory and what is missing above it. False if it was there.
     fn make_dirs(fs: &FileSystem, caller: &Caller, path: &[u8], mode: u32) -> Result<bool, FsError> {
+        for _ in 0..TRIES {
+            match Self::make_dirs_once(fs, caller, path, mode) {
+                Err(error) if error.errno == ENOENT => std::thread::sleep(std::time::Duration::from_millis(1)),
+                done => return done,
+            }
+        }
+        Self::make_dirs_once(fs, caller, path, mode)
+    }
+    fn make_dirs_once(fs: &FileSystem, caller: &Caller, path: &[u8], mode: u32) -> Result<bool, FsError> {
         let what = Make { kind: Kind::Directory, mode, rdev: 0, target: Vec::new() };
         let mut made = false;
         let ends = (0..=path.len()).filter(|i| path.get(*i).is_none_or(|byte| *byte == b'/') && *i > 0);
@@ -114,6 +127,24 @@ impl Files {
             };
         }
         Ok(made)
+    }
+    /// The directory that a path's last component belongs in, made with all above it if it is not there. `path`: with the
+    /// length of what is above the last component.
+    fn parent_or_made<'a>(
+        fs: &FileSystem,
+        caller: &Caller,
+        (path, above): (&'a [u8], usize),
+        mode: u32,
+    ) -> Result<(Ino, &'a [u8]), FsError> {
+        for _ in 0..TRIES {
+            match Self::parent(fs, caller, path) {
+                Err(error) if error.errno == ENOENT => {
+                    Self::make_dirs(fs, caller, &path[..above], mode)?;
+                }
+                done => return done,
+            }
+        }
+        Self::parent(fs, caller, path)
     }
     /// Removes all that is in a directory.
     fn clear(fs: &FileSystem, caller: &Caller, dir: Ino) -> Result<(), FsError> {
@@ -270,14 +301,8 @@ impl Files {
         let bytes = Bytes::of(&value)?;
         let (perm, dir_perm) = (perm & !self.umask, 0o777 & !self.umask);
         self.with(py, &path, |fs, caller, path| {
-            let place = match Self::parent(fs, caller, path) {
-                Err(error) if error.errno == ENOENT => {
-                    let above = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
-                    Self::make_dirs(fs, caller, &path[..above], dir_perm)?;
-                    Self::parent(fs, caller, path)?
-                }
-                place => place?,
-            };
+            let above = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+            let place = Self::parent_or_made(fs, caller, (path, above), dir_perm)?;
             let file = fs.open_unnamed(caller, place.0, open_for_writing(), perm)?;
             if !bytes.as_slice().is_empty() {
                 file.write_at(bytes.as_slice(), 0)?;

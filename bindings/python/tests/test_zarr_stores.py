@@ -1,5 +1,6 @@
 """zarr-python's own tests of stores: on files of a store by `FileStore`, and over fsspec."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ def store_dir(folder: Path) -> Iterator[str]:
 
 
 @pytest.mark.asyncio(loop_scope="function")
+@pytest.mark.filterwarnings("ignore:.*is marked with '@pytest.mark.asyncio'")
 class TestFileStore(StoreTests[FileStore, cpu.Buffer]):
     store_cls = FileStore
     buffer_cls = cpu.Buffer
@@ -38,6 +40,15 @@ class TestFileStore(StoreTests[FileStore, cpu.Buffer]):
     @pytest.fixture
     def store_kwargs(self, store_dir: str) -> dict[str, Any]:  # type: ignore[override]
         return {"path": "container/run.zarr", "store": store_dir}
+
+    # Those of zarr are asynchronous fixtures, which need a setting for all tests of a run.
+    @pytest.fixture
+    def store(self, open_kwargs: dict[str, Any]) -> FileStore:  # type: ignore[override]
+        return asyncio.run(self.store_cls.open(**open_kwargs))
+
+    @pytest.fixture
+    def store_not_open(self, store_kwargs: dict[str, Any]) -> FileStore:  # type: ignore[override]
+        return self.store_cls(**store_kwargs)
 
     def test_store_repr(self, store: FileStore) -> None:
         assert repr(store) == f"FileStore('cenote://{store.store_dir}//container/run.zarr')"

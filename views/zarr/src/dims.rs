@@ -21,6 +21,11 @@ fn is_scale(core: &Core, oid: u64) -> Result<bool> {
     Ok(value(core, oid, "CLASS")?.is_some_and(|class| class == "DIMENSION_SCALE"))
 }
 
+/// True for a dataset whose dimensions have scales, or that is one.
+pub fn has_scales(core: &Core, oid: u64) -> Result<bool> {
+    Ok(attrs::find(core, oid, b"DIMENSION_LIST")?.is_some() || is_scale(core, oid)?)
+}
+
 /// True for a dataset that netCDF has only to name a dimension: it is no array.
 pub fn is_only_a_name(core: &Core, oid: u64) -> Result<bool> {
     Ok(is_scale(core, oid)?

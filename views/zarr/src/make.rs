@@ -13,9 +13,9 @@ use cenote_hdf5::space::Extent;
 use serde_json::{Map, Value};
 
 use crate::dtype::Elem;
-use crate::node::{Array, At, walk};
+use crate::node::{Array, At, groups, walk};
 use crate::parse::{Doc, Spec};
-use crate::{attrs, doc, invalid, refused};
+use crate::{attrs, dims, doc, invalid, refused};
 
 /// HDF5's number for UTF-8 names.
 const UTF8: u8 = 1;
@@ -45,7 +45,7 @@ fn apply_once(core: &Arc<Core>, path: &[&str], doc: &Doc) -> Result<()> {
         (At::Group(oid), Doc::Group(attributes)) => {
             attributes.as_ref().map_or(Ok(()), |attributes| set_attributes(core, oid, attributes, None))
         }
-        (At::Dataset(oid, []), Doc::Array(spec)) => update(&Array::open(core, oid)?, spec),
+        (At::Dataset(oid, []), Doc::Array(spec)) => update(&Array::open(core, oid)?, path, spec),
         (At::Nothing(group, rest), doc) => create(core, group, rest, doc),
         (At::Group(_) | At::Dataset(_, []), _) => {
             Err(Error::new(ErrorKind::Exists, format!("`{}` in file {}", path.join("/"), core.path))
@@ -148,8 +148,8 @@ fn names_in(tx: &mut Transaction, core: &Arc<Core>, oid: u64, names: &[Option<St
     records::create(tx, core, oid, DIMENSION_LABELS, &mut attrs::of_strings(&texts))
 }
 
-/// An existing array: its shape and attributes can change.
-fn update(array: &Array, spec: &Spec) -> Result<()> {
+/// An existing array: its shape, attributes and names of dimensions can change.
+fn update(array: &Array, path: &[&str], spec: &Spec) -> Result<()> {
     let own = array.dims.len();
     let inner = &array.dtype.inner;
     let fixed_is_same = spec.dtype.elem == array.dtype.elem
@@ -170,7 +170,19 @@ fn update(array: &Array, spec: &Spec) -> Result<()> {
     if let Some(attributes) = &spec.attributes {
         set_attributes(core, oid, attributes, Some(&array.dtype.elem))?;
     }
-    Ok(())
+    let Some(names) = spec.names.as_ref().map(|names| &names[..own.min(names.len())]) else { return Ok(()) };
+    let known = dims::names(core, oid, own, &groups(core, path)?, path.last().copied().unwrap_or_default())?;
+    if known.is_some_and(|known| known == names) || names.iter().all(Option::is_none) {
+        return Ok(());
+    }
+    if dims::has_scales(core, oid)? {
+        return Err(refused(
+            format!("other dimension names for {}", array.name()),
+            "they are those of its dimension scales",
+            "rename the scales, by HDF5",
+        ));
+    }
+    set_names(core, oid, names)
 }
 
 fn create(core: &Arc<Core>, group: u64, path: &[&str], doc: &Doc) -> Result<()> {

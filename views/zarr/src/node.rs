@@ -41,6 +41,17 @@ pub fn walk<'a>(core: &Core, path: &'a [&'a str]) -> Result<At<'a>> {
     Ok(At::Group(group))
 }
 
+/// Numbers of the groups on a path to something in them, the root first.
+pub fn groups(core: &Core, path: &[&str]) -> Result<Vec<u64>> {
+    let mut out = vec![ROOT];
+    for len in 1..path.len() {
+        if let At::Group(oid) = walk(core, &path[..len])? {
+            out.push(oid);
+        }
+    }
+    Ok(out)
+}
+
 /// The object that a name in a group leads to, over soft links too; none if it is not there, or in another file.
 pub fn follow(core: &Core, group: u64, name: &[u8], links_left: u32) -> Result<Option<(u64, Body)>> {
     match links::get(core, group, name)?.map(|link| link.target) {

@@ -12,7 +12,7 @@ use cenote_hdf5::meta::links::{self, Target};
 use serde_json::{Map, Value, json};
 
 use crate::codecs::Sharing;
-use crate::node::{Array, At, follow, walk};
+use crate::node::{Array, At, follow, groups, walk};
 use crate::parse::{self, Doc};
 use crate::{dims, doc, invalid, make};
 
@@ -132,7 +132,7 @@ impl Tree {
             At::Dataset(oid, []) => {
                 let array = self.array(oid)?;
                 let names =
-                    || dims::names(&self.core, oid, array.dims.len(), &self.groups(path)?, path[path.len() - 1]);
+                    || dims::names(&self.core, oid, array.dims.len(), &groups(&self.core, path)?, path[path.len() - 1]);
                 Ok(match name {
                     ZARR_JSON => Some(doc::array_v3(&array, &doc::array_attributes(&array, true)?, names()?)),
                     ZARRAY => Some(doc::array_v2(&array)),
@@ -142,16 +142,6 @@ impl Tree {
             }
             _ => Ok(None),
         }
-    }
-    /// Numbers of the groups on a path to something in them.
-    fn groups(&self, path: &[&str]) -> Result<Vec<u64>> {
-        let mut out = vec![ROOT];
-        for len in 1..path.len() {
-            if let At::Group(oid) = walk(&self.core, &path[..len])? {
-                out.push(oid);
-            }
-        }
-        Ok(out)
     }
     /// The array and the coordinates of the chunk that a key is about; none if it is about none.
     fn chunk_at(&self, parts: &[&str]) -> Result<Option<(Arc<Array>, Vec<u64>)>> {
@@ -211,7 +201,8 @@ impl Tree {
                     docs(&mut out, [ZARRAY, ZATTRS]);
                 }
                 let below: Vec<&str> = rest.to_vec();
-                for key in self.chunk_keys(&self.array(oid)?)? {
+                let array = self.array(oid)?;
+                for key in self.chunk_keys(&array)? {
                     let names: Vec<&str> = key.split('/').collect();
                     if names.len() > below.len() && names[..below.len()] == below[..] {
                         out.insert(names[below.len()].to_owned(), names.len() > below.len() + 1);
@@ -277,7 +268,8 @@ impl Tree {
     }
     fn list_array(&self, path: &str, oid: u64, out: &mut Vec<String>) -> Result<()> {
         self.list_docs(path, [ZARRAY, ZATTRS], out);
-        let keys = self.chunk_keys(&self.array(oid)?)?;
+        let array = self.array(oid)?;
+        let keys = self.chunk_keys(&array)?;
         out.extend(keys.into_iter().map(|key| join(path, &key)));
         Ok(())
     }

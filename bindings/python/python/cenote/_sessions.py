@@ -33,5 +33,6 @@ def session(store: "str | os.PathLike[str] | _native.Store | None") -> _native.S
     with _lock:
         found = _open.get(where)
         if found is None or found.closed:
-            found = _open[where] = _native.open(where, mode="daemon")
+            # A directory that was misspelt is an error; the default store is made when it is first needed.
+            found = _open[where] = _native.open(where, mode="daemon", create=where == default_directory())
         return found
