@@ -54,11 +54,16 @@ fn name_of(py: Python<'_>, bytes: &[u8]) -> PyResult<Py<PyString>> {
 // Numbers of the failures that are handled here.
 const ENOENT: i32 = rustix::io::Errno::NOENT.raw_os_error();
 const ENOTDIR: i32 = rustix::io::Errno::NOTDIR.raw_os_error();
+const ESTALE: i32 = rustix::io::Errno::STALE.raw_os_error();
 const EEXIST: i32 = rustix::io::Errno::EXIST.raw_os_error();
 
 /// Tries at making directories: others may be making the same ones, or removing them, and a container is there a moment
 /// before its tree is.
 const TRIES: u32 = 100;
+
+fn wait_a_little() {
+    std::thread::sleep(std::time::Duration::from_millis(1));
+}
 
 fn open_for_writing() -> OpenFlags {
     OpenFlags { write: true, ..OpenFlags::default() }
@@ -103,7 +108,7 @@ impl Files {
     fn make_dirs(fs: &FileSystem, caller: &Caller, path: &[u8], mode: u32) -> Result<bool, FsError> {
         for _ in 0..TRIES {
             match Self::make_dirs_once(fs, caller, path, mode) {
-                Err(error) if error.errno == ENOENT => std::thread::sleep(std::time::Duration::from_millis(1)),
+                Err(error) if matches!(error.errno, ENOENT | ESTALE) => wait_a_little(),
                 done => return done,
             }
         }
@@ -145,6 +150,21 @@ impl Files {
             }
         }
         Self::parent(fs, caller, path)
+    }
+    fn put_once(
+        fs: &FileSystem,
+        caller: &Caller,
+        path: &[u8],
+        (bytes, perm, dir_perm, over): (&[u8], u32, u32, Over),
+    ) -> Result<(), FsError> {
+        let above = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+        let place = Self::parent_or_made(fs, caller, (path, above), dir_perm)?;
+        let file = fs.open_unnamed(caller, place.0, open_for_writing(), perm)?;
+        if !bytes.is_empty() {
+            file.write_at(bytes, 0)?;
+        }
+        fs.place(caller, &file, place, &[], over, None)?;
+        file.close()
     }
     /// Removes all that is in a directory.
     fn clear(fs: &FileSystem, caller: &Caller, dir: Ino) -> Result<(), FsError> {
@@ -301,15 +321,17 @@ impl Files {
         let bytes = Bytes::of(&value)?;
         let (perm, dir_perm) = (perm & !self.umask, 0o777 & !self.umask);
         self.with(py, &path, |fs, caller, path| {
-            let above = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
-            let place = Self::parent_or_made(fs, caller, (path, above), dir_perm)?;
-            let file = fs.open_unnamed(caller, place.0, open_for_writing(), perm)?;
-            if !bytes.as_slice().is_empty() {
-                file.write_at(bytes.as_slice(), 0)?;
-            }
             let over = if replace { Over::Any } else { Over::Nothing };
-            fs.place(caller, &file, place, &[], over, None)?;
-            file.close()
+            let mut tries = 0;
+            loop {
+                match Self::put_once(fs, caller, path, (bytes.as_slice(), perm, dir_perm, over)) {
+                    Err(error) if matches!(error.errno, ENOENT | ESTALE) && tries < TRIES => {
+                        tries += 1;
+                        wait_a_little();
+                    }
+                    done => return done,
+                }
+            }
         })
     }
     /// Open a file as the built-in `open` does: buffered, as text unless the mode has "b".

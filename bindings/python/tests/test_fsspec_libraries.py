@@ -116,6 +116,28 @@ data.to_netcdf("run.nc", encoding={"t": {"zlib": True, "shuffle": True, "chunksi
     np.testing.assert_array_equal(named["t"], np.arange(12.0).reshape(3, 4))
 
 
+def test_xarray_writes_hdf5_through_zarr(url: str, folder: Path) -> None:
+    xr = pytest.importorskip("xarray", reason="xarray is not installed")
+    pytest.importorskip("zarr", reason="zarr is not installed")
+    from cenote.zarr import Hdf5Store
+
+    data = xr.Dataset(
+        {"t": (("time", "x"), np.arange(12.0).reshape(3, 4), {"units": "K"})}, {"time": [1, 2, 3], "x": np.arange(4.0)}
+    )
+    plain = {"compressors": None}
+    store = Hdf5Store(folder / "made.h5", folder / "store", create=True)
+    # A new HDF5 file has its root group already.
+    data.to_zarr(store, mode="a", consolidated=False, encoding={name: plain for name in ("t", "time", "x")})
+    again = Hdf5Store(folder / "made.h5", read_only=True)
+    xr.testing.assert_identical(xr.open_zarr(again, consolidated=False).load(), data)
+    said = run(
+        folder / "store",
+        folder,
+        'f = h5py.File("made.h5"); t = f["t"]; print(t[1].tolist(), t.attrs["units"], [d.label for d in t.dims])',
+    )
+    assert said == "[4.0, 5.0, 6.0, 7.0] K ['time', 'x']\n"
+
+
 def test_torch(url: str) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     import fsspec

@@ -55,7 +55,12 @@ pub fn names(core: &Core, oid: u64, rank: usize, groups: &[u64], name: &str) -> 
             }
         }
     }
-    if let Some(Value::Array(labels)) = value(core, oid, "DIMENSION_LABELS")? {
+    // An array of one is told as its element.
+    let labels = match value(core, oid, "DIMENSION_LABELS")? {
+        Some(Value::Array(labels)) => labels,
+        one => one.into_iter().collect(),
+    };
+    if !labels.is_empty() {
         for (out, label) in out.iter_mut().zip(labels).filter(|(out, _)| out.is_none()) {
             *out = label.as_str().filter(|label| !label.is_empty()).map(str::to_owned);
         }
