@@ -185,6 +185,8 @@ impl Engine {
             return busy("readers may still look at it".to_owned(), "try again in a moment");
         }
         let (id, spec) = (slot.id, slot.spec.clone());
+        // What says that all has left it must survive what takes it away.
+        self.sync_log_now()?;
         self.state.space.get_mut(dev).removed = true;
         if let Err((error, taken_back)) =
             self.change_superblock(|engine| engine.state.space.get_mut(dev).removed = false)

@@ -105,6 +105,22 @@ impl Engine {
         self.fail_waiters(&error, |what| matches!(what, super::flush::Wait::Durable { .. }));
     }
 
+    /// Syncs the journal here and now, before something that a lost record would make senseless.
+    pub(super) fn sync_log_now(&mut self) -> Result<()> {
+        if self.journal.synced() >= self.journal.position() {
+            return Ok(());
+        }
+        let error = || Error::new(ErrorKind::Io, "the journal").because("a sync failed");
+        let failed = if self.journal.is_tainted() { Some(error()) } else { self.journal.sync().err() };
+        let Some(failed) = failed else { return Ok(()) };
+        self.mend_journal(&failed);
+        if self.journal.is_tainted() {
+            Err(failed.try_next("look after the file system of the store directory"))
+        } else {
+            Ok(())
+        }
+    }
+
     /// Tries again to get rid of a journal file that cannot be synced.
     pub(super) fn mend_journal_if_due(&mut self) {
         if self.journal.is_tainted() && self.journal_retry_ns <= self.state.now_ns {
