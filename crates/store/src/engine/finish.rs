@@ -10,6 +10,7 @@ use super::jobs::{CopyPart, What};
 use crate::copying::{Copied, CopyFailure};
 use crate::journal::record::{Placed, encode_places};
 use crate::journal::{Kind, file_name};
+use crate::map::NO_DEVICE;
 use crate::persist::{DrainItem, Stage};
 use crate::placing::{Action, Placing, Target};
 use crate::syncs::Log;
@@ -190,6 +191,10 @@ impl Engine {
                     self.give_back(&part);
                     self.again(cut, &part);
                 }
+                Ok(_) if cut.is_some() && self.is_safe_by_now(&part) => {
+                    self.give_back(&part);
+                    self.again(cut, &part);
+                }
                 Ok(_) if self.is_same_object(&part) && self.state.can_place(&part.placing) => {
                     targets.insert(part.placing.target);
                     good.push(part);
@@ -239,6 +244,12 @@ impl Engine {
             (Some(_), Purpose::Relocate) | (None, _) => {}
         }
         failure
+    }
+
+    /// True if what a cut has copied got a copy elsewhere meanwhile, since somebody wanted it there: that one stays.
+    fn is_safe_by_now(&mut self, part: &CopyPart) -> bool {
+        let ext = self.state.target_mut(part.placing.target).cloned();
+        ext.is_some_and(|ext| ext.copy != NO_DEVICE && !self.state.space.at_risk(&ext))
     }
 
     /// False if another object has taken the place of the one that a cut has to copy from. It may have the very same extent:
