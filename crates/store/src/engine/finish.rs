@@ -111,9 +111,8 @@ impl Engine {
         if self.journal.synced() >= self.journal.position() {
             return Ok(());
         }
-        let error = || Error::new(ErrorKind::Io, "the journal").because("a sync failed");
-        let failed = if self.journal.is_tainted() { Some(error()) } else { self.journal.sync().err() };
-        let Some(failed) = failed else { return Ok(()) };
+        let synced = if self.journal.is_tainted() { Err(log_sync_failed()) } else { self.journal.sync() };
+        let Err(failed) = synced else { return Ok(()) };
         self.mend_journal(&failed);
         if self.journal.is_tainted() {
             Err(failed.try_next("look after the file system of the store directory"))
@@ -125,7 +124,7 @@ impl Engine {
     /// Tries again to get rid of a journal file that cannot be synced.
     pub(super) fn mend_journal_if_due(&mut self) {
         if self.journal.is_tainted() && self.journal_retry_ns <= self.state.now_ns {
-            self.mend_journal(&Error::new(ErrorKind::Io, "the journal").because("a sync failed"));
+            self.mend_journal(&log_sync_failed());
         }
     }
 
@@ -191,11 +190,11 @@ impl Engine {
                     self.give_back(&part);
                     self.again(cut, &part);
                 }
-                Ok(_) if cut.is_some() && self.is_safe_by_now(&part) => {
-                    self.give_back(&part);
-                    self.again(cut, &part);
-                }
-                Ok(_) if self.is_same_object(&part) && self.state.can_place(&part.placing) => {
+                Ok(_)
+                    if self.is_same_object(&part)
+                        && self.state.can_place(&part.placing)
+                        && !(cut.is_some() && self.has_copy_by_now(&part)) =>
+                {
                     targets.insert(part.placing.target);
                     good.push(part);
                 }
@@ -246,10 +245,9 @@ impl Engine {
         failure
     }
 
-    /// True if what a cut has copied got a copy elsewhere meanwhile, since somebody wanted it there: that one stays.
-    fn is_safe_by_now(&mut self, part: &CopyPart) -> bool {
-        let ext = self.state.target_mut(part.placing.target).cloned();
-        ext.is_some_and(|ext| ext.copy != NO_DEVICE && !self.state.space.at_risk(&ext))
+    /// True if what was copied got a copy elsewhere meanwhile, since somebody wanted it there.
+    fn has_copy_by_now(&mut self, part: &CopyPart) -> bool {
+        self.state.target_mut(part.placing.target).is_some_and(|ext| ext.copy != NO_DEVICE)
     }
 
     /// False if another object has taken the place of the one that a cut has to copy from. It may have the very same extent:
@@ -421,4 +419,8 @@ impl Engine {
             let _ = self.seams.meta.remove(&file_name(sequence)); // it has no header, so it does no harm
         }
     }
+}
+
+fn log_sync_failed() -> Error {
+    Error::new(ErrorKind::Io, "the journal").because("a sync failed")
 }

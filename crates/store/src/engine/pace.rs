@@ -26,8 +26,6 @@ pub(super) struct Pace {
     window_ns: u64,
     bytes: u64,
     busy_until_ns: u64,
-    /// No pause yet for copies of what a burst has left.
-    burst_until_ns: u64,
     in_vain: InVain,
 }
 
@@ -59,6 +57,10 @@ impl InVain {
 }
 
 impl Pace {
+    /// Until then there is no pause for copies of what a burst has left.
+    fn burst_until_ns(&self) -> u64 {
+        self.busy_until_ns.saturating_sub(CALM_NS - CALM_EARLY_NS)
+    }
     /// Something was written.
     pub fn note(&mut self, bytes: u64) {
         self.bytes += bytes;
@@ -66,7 +68,6 @@ impl Pace {
     fn look(&mut self, now_ns: u64, settings: &Tuning) {
         if self.bytes >= settings.burst_bytes {
             self.busy_until_ns = now_ns + CALM_NS;
-            self.burst_until_ns = now_ns + CALM_EARLY_NS;
         }
         if self.bytes >= settings.burst_bytes || now_ns.saturating_sub(self.window_ns) >= WINDOW_NS {
             (self.window_ns, self.bytes) = (now_ns, 0);
@@ -88,7 +89,7 @@ impl Engine {
 
     /// True if the last burst is over, though perhaps not for long.
     pub(super) fn is_between_bursts(&self) -> bool {
-        self.state.now_ns >= self.pace.burst_until_ns
+        self.state.now_ns >= self.pace.burst_until_ns()
     }
 
     /// In what time a tick is wanted though nobody asks for anything: what a burst has left in memory is to be copied then. None: it
@@ -99,7 +100,7 @@ impl Engine {
             .filter_map(|id| self.state.containers.get(*id))
             .filter(|container| container.pending_cut.is_none() && container.has_fresh(self.settings.burst_bytes))
             .map(|container| container.dirty_since_ns.saturating_add(self.settings.write_back_early_ns));
-        let due = early.min()?.max(self.pace.burst_until_ns);
+        let due = early.min()?.max(self.pace.burst_until_ns());
         (due > now && !self.pace.in_vain.is_most()).then(|| Duration::from_nanos(due - now))
     }
 
