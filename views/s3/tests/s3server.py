@@ -60,10 +60,9 @@ class Served:
 
     def start(self) -> None:
         """Serves the store."""
-        log = open(f"{self.dir}.log", "ab")
         words = [command(), "s3", self.dir, "--listen", "127.0.0.1:0", *self.arguments]
-        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, text=True)
-        log.close()
+        with Path(f"{self.dir}.log").open("ab") as log:
+            self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, text=True)
         line = self.process.stdout.readline()
         found = re.search(r"https?://\S+", line)
         if not found:
