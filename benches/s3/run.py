@@ -1,7 +1,7 @@
-"""Measures an S3 server over plain sockets with signed addresses: 4 KiB objects put and got by 16 clients, and one of 64 MiB.
+"""Measures an S3 server over plain sockets with signed addresses: 4 KiB objects by 16 clients, and one of 64 MiB.
 
-Clients are processes that send prepared requests and read answers, so that their own cost is small. With `--url`, `--key`
-and `--secret` another server is measured in the same way; without, a store in memory is made and served.
+Clients are processes that send prepared requests and read answers, so that their own cost is small. With `--url`,
+`--key` and `--secret` another server is measured in the same way; without, a store in memory is made and served.
 """
 
 import argparse
