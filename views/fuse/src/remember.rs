@@ -6,7 +6,7 @@ use cenote_posix::{Attr, Consistency};
 use fuser::FopenFlags;
 
 /// Nothing changes any more; long, and still an end to it if somebody makes the directory writable again.
-const LAMINATED: Duration = Duration::from_secs(3600);
+const LAMINATED: Duration = Duration::from_hours(1);
 /// Others see changes of a `commit` directory at `close`. Attributes are asked for anew at each `open`.
 const COMMIT: Duration = Duration::from_secs(1);
 

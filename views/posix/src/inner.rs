@@ -31,6 +31,7 @@ pub struct Inner {
 }
 
 /// What a name leads to.
+#[expect(clippy::large_enum_variant, reason = "nearly all are in a tree, and live for one call")]
 pub enum Where {
     /// The directory of containers.
     Top,
@@ -77,12 +78,13 @@ impl Inner {
         };
         if let Some(label) = &common.options.container {
             let options = &common.options;
-            let container = match options.is_read_only {
-                true => store.container(label).map_err(|error| match error.kind() {
-                    cenote::ErrorKind::NotFound => FsError::from(error).as_errno(libc::ENOENT),
+            let container = if options.is_read_only {
+                store.container(label).map_err(|error| match error.kind() {
+                    cenote::ErrorKind::NotFound => FsError::from(error).with_errno(libc::ENOENT),
                     _ => error.into(),
-                })?,
-                false => store.open_container(label, &options.new_containers)?,
+                })?
+            } else {
+                store.open_container(label, &options.new_containers)?
             };
             inner.single = Some(inner.tree_in(container)?);
         }

@@ -45,7 +45,7 @@ pub fn attr(tree: &Tree, found: &Found) -> FsResult<Attr> {
         modified: times.modified,
         changed: times.changed,
         born: node.born,
-        consistency: tree.consistency(found)?,
+        consistency: tree.consistency(found),
     })
 }
 

@@ -343,16 +343,13 @@ impl FileSystem {
     }
     /// Names of a directory are on media.
     pub fn sync_dir(&self, ino: Ino) -> FsResult<()> {
-        match self.0.split(ino)? {
-            Some((tree, _)) => {
-                tree.publish();
-                tree.take_lost()?;
-                tree.container.flush()?;
-            }
-            None => {
-                self.0.known_trees().iter().for_each(|tree| tree.publish());
-                self.0.store.flush()?;
-            }
+        if let Some((tree, _)) = self.0.split(ino)? {
+            tree.publish();
+            tree.take_lost()?;
+            tree.container.flush()?;
+        } else {
+            self.0.known_trees().iter().for_each(|tree| tree.publish());
+            self.0.store.flush()?;
         }
         Ok(())
     }

@@ -88,7 +88,7 @@ pub fn find(fs: &Inner, name: &[u8]) -> FsResult<(Arc<Tree>, Found)> {
         // It went since its label was seen.
         Err(error) if error.errno == libc::ESTALE => {
             fs.labels.lock().clear();
-            Err(error.as_errno(libc::ENOENT))
+            Err(error.with_errno(libc::ENOENT))
         }
         Err(error) => Err(error),
     }
@@ -128,7 +128,7 @@ pub fn remove(fs: &Inner, caller: &Caller, name: &[u8]) -> FsResult<()> {
     crate::names::check(name)?;
     fs.check_writable()?;
     let tree = tree(fs, name)?;
-    let info = tree.container.info().map_err(|error| FsError::from(error).as_errno(libc::ENOENT))?;
+    let info = tree.container.info().map_err(|error| FsError::from(error).with_errno(libc::ENOENT))?;
     let is_there = tree.is_there()?;
     match tree.directory(ROOT) {
         Ok(root) => {

@@ -147,12 +147,14 @@ fn the_daemon_dies_in_the_middle_of_writes() {
     for _ in 0..KILLS {
         let before = written.load(Ordering::Relaxed);
         until(SOON, || {
-            written.load(Ordering::Relaxed) > before + 20 || writers.iter().any(|writer| writer.is_finished())
+            written.load(Ordering::Relaxed) > before + 20 || writers.iter().any(std::thread::JoinHandle::is_finished)
         });
         mounted.kill_daemon();
     }
     let before = written.load(Ordering::Relaxed);
-    until(SOON, || written.load(Ordering::Relaxed) > before + 20 || writers.iter().any(|writer| writer.is_finished()));
+    until(SOON, || {
+        written.load(Ordering::Relaxed) > before + 20 || writers.iter().any(std::thread::JoinHandle::is_finished)
+    });
     stop.store(true, Ordering::Relaxed);
     let blocks: Vec<u64> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
     mounted.unmount();

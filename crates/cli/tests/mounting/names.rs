@@ -86,7 +86,8 @@ fn renames_replace_keep_and_exchange() {
     fs::write(&a, b"a").unwrap();
     fs::write(&b, b"b").unwrap();
     let rename = |flags| {
-        rustix::fs::renameat_with(rustix::fs::CWD, &a, rustix::fs::CWD, &b, flags).map_err(|error| error.raw_os_error())
+        rustix::fs::renameat_with(rustix::fs::CWD, &a, rustix::fs::CWD, &b, flags)
+            .map_err(rustix::io::Errno::raw_os_error)
     };
     assert_eq!(rename(RenameFlags::NOREPLACE), Err(libc::EEXIST));
     rename(RenameFlags::EXCHANGE).unwrap();

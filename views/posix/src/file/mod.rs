@@ -13,6 +13,7 @@ pub use live::Live;
 
 /// How a file is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "open(2) has that many flags, which do not exclude one another")]
 pub struct OpenFlags {
     /// Bytes will be read.
     pub read: bool,

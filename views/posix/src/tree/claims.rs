@@ -10,6 +10,8 @@
 //! A file that has its node apart (it was renamed, or has several names) may have been opened by another name: for it all
 //! claims in the tree count, those of number 0. A file system that is read-only claims nothing: what it has open can go.
 
+use std::collections::HashSet;
+
 use cenote::{ErrorKind, fork_generation};
 use parking_lot::RwLock;
 
@@ -17,7 +19,7 @@ use crate::FsResult;
 use crate::names::bury;
 use crate::records::{Claimant, Node, claimant, keys};
 
-use super::{Change, Found, NumberMap, Place, Tree};
+use super::{Change, Found, Place, Tree};
 
 /// Directories whose opens and removals wait for each other.
 const GATES: usize = 64;
@@ -25,7 +27,7 @@ const GATES: usize = 64;
 /// What this process claims of a tree.
 #[derive(Debug, Default)]
 pub struct Claimed {
-    dirs: NumberMap<()>,
+    dirs: HashSet<u64>,
     /// Fork generation that claimed.
     generation: u64,
     /// Version of the index of opens when it was looked at last, and whether there were orphans.
@@ -62,7 +64,7 @@ impl Tree {
         let generation = fork_generation();
         {
             let claimed = self.claimed.lock();
-            if claimed.generation == generation && claimed.dirs.contains_key(&dir) {
+            if claimed.generation == generation && claimed.dirs.contains(&dir) {
                 return Ok(());
             }
         }
@@ -82,8 +84,8 @@ impl Tree {
         if claimed.generation != generation {
             *claimed = Claimed { generation, ..Claimed::default() };
         }
-        claimed.dirs.insert(dir, ());
-        claimed.dirs.insert(0, ());
+        claimed.dirs.insert(dir);
+        claimed.dirs.insert(0);
         Ok(())
     }
     fn add_claim(&self, change: &mut Change<'_>, dir: u64) -> FsResult<()> {
@@ -230,7 +232,7 @@ impl Tree {
         }
         self.sweep(true)?;
         let me = self.common.who.me();
-        let dirs: Vec<u64> = claimed.dirs.into_keys().collect();
+        let dirs: Vec<u64> = claimed.dirs.into_iter().collect();
         for dirs in dirs.chunks(256) {
             self.change(|change| {
                 for dir in dirs {

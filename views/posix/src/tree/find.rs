@@ -169,18 +169,18 @@ impl Tree {
         Ok(Times { changed: times.changed.max(own.changed), ..times })
     }
     /// The consistency that counts for what was found: a directory's own, else that of the directory it is in.
-    pub fn consistency(&self, found: &Found) -> FsResult<Consistency> {
+    pub fn consistency(&self, found: &Found) -> Consistency {
         if found.node.kind == Kind::Directory {
-            return Ok(found.node.consistency);
+            return found.node.consistency;
         }
         match found.dir {
-            0 => Ok(Consistency::Strict),
-            dir => Ok(self.directory(dir).map_or(Consistency::Strict, |dir| dir.node.consistency)),
+            0 => Consistency::Strict,
+            dir => self.directory(dir).map_or(Consistency::Strict, |dir| dir.node.consistency),
         }
     }
     /// `EROFS` if what was found must not be changed.
     pub fn check_changes(&self, found: &Found) -> FsResult<()> {
-        if self.common.options.is_read_only || self.consistency(found)? == Consistency::Laminated {
+        if self.common.options.is_read_only || self.consistency(found) == Consistency::Laminated {
             return fail(libc::EROFS);
         }
         Ok(())

@@ -171,10 +171,12 @@ pub fn threads() {
             .collect();
         let begun = Instant::now();
         while threads.iter().any(|thread| !thread.is_finished()) {
-            assert!(begun.elapsed() < Duration::from_secs(60), "threads wait for each other");
+            assert!(begun.elapsed() < Duration::from_mins(1), "threads wait for each other");
             std::thread::sleep(Duration::from_millis(20));
         }
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        for thread in threads {
+            thread.join().unwrap();
+        }
         both[1].sync_dir(root).unwrap();
         settles(&both[0]);
     }
