@@ -10,6 +10,8 @@ mod args;
 mod cmd;
 mod config;
 mod copy;
+#[path = "../../../views/preload/src/elf.rs"]
+mod elf;
 mod failure;
 mod out;
 mod target;

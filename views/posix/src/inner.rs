@@ -175,7 +175,8 @@ impl Inner {
             }
         }
     }
-    fn find(&self, ino: Ino) -> FsResult<Where> {
+    /// What a number stands for.
+    pub fn find(&self, ino: Ino) -> FsResult<Where> {
         let Some((tree, number)) = self.split(ino)? else { return Ok(Where::Top) };
         let found = tree.find(number)?;
         Ok(Where::In(tree, found))

@@ -22,6 +22,7 @@ mod system;
 mod top;
 mod tree;
 mod unnamed;
+mod walk;
 mod xattr;
 
 pub use attr::{Attr, Consistency, Ino, Kind, SetAttr, SetTime, Time};
@@ -32,3 +33,4 @@ pub(crate) use error::fail;
 pub use error::{FsError, FsResult};
 pub use file::{Allocate, File, OpenFlags};
 pub use system::{DirEntry, FileSystem, Follow, Make, Options, Over, Rename, SetXattr, Space};
+pub use walk::{Spot, Start, Walked, within};

@@ -7,7 +7,7 @@ use crate::names::{self, PATH_BYTES_MAX};
 use crate::{Attr, Caller, Follow, FsResult, Ino, Kind, fail};
 
 /// Symbolic links that are followed on one way.
-const LINKS_MAX: u32 = 40;
+pub const LINKS_MAX: u32 = 40;
 
 /// What a path leads to.
 pub fn resolve(fs: &Inner, caller: &Caller, base: Ino, path: &[u8], follow: Follow) -> FsResult<Attr> {

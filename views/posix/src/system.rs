@@ -9,7 +9,7 @@ use crate::inner::Inner;
 use crate::rights::{self, READ, WRITE};
 use crate::{
     Attr, Caller, Consistency, DirCursor, File, FsResult, Ino, Kind, OpenFlags, SetAttr, check, dir, fail, names,
-    resolve, space, stat, top, unnamed, xattr,
+    resolve, space, stat, top, unnamed, walk, xattr,
 };
 
 /// How a file system is opened.
@@ -150,6 +150,28 @@ impl FileSystem {
     /// The directory in which the path's last component is, or would be made, and that component (trailing slashes kept off).
     pub fn resolve_parent<'a>(&self, caller: &Caller, base: Ino, path: &'a [u8]) -> FsResult<(Ino, &'a [u8])> {
         resolve::resolve_parent(&self.0, caller, base, path)
+    }
+    /// What a path leads to for a program that sees the root at `start.at` among other directories. `trail`, the path of `start.base` from that
+    /// program's root, becomes that of what was found, without symbolic links on it.
+    pub fn walk(
+        &self,
+        caller: &Caller,
+        start: &walk::Start<'_>,
+        path: &[u8],
+        follow: Follow,
+        trail: &mut Vec<u8>,
+    ) -> FsResult<walk::Walked<walk::Spot<'_>>> {
+        walk::walk(&self.0, caller, start, path, follow, trail)
+    }
+    /// The directory of the path's last component, and that component, for the same; `trail` becomes the directory's.
+    pub fn walk_parent<'a>(
+        &self,
+        caller: &Caller,
+        start: &walk::Start<'_>,
+        path: &'a [u8],
+        trail: &mut Vec<u8>,
+    ) -> FsResult<walk::Walked<(Ino, &'a [u8])>> {
+        walk::walk_parent(&self.0, caller, start, path, trail)
     }
     /// What `stat` tells.
     pub fn attr(&self, ino: Ino) -> FsResult<Attr> {

@@ -63,11 +63,21 @@ pub struct MountArgs {
 
 /// When changes are seen.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-enum ConsistencyArg {
+pub enum ConsistencyArg {
     /// At once, as POSIX has it
     Strict,
     /// At fsync or close
     Commit,
+}
+
+impl ConsistencyArg {
+    /// As it is written.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Strict => "strict",
+            Self::Commit => "commit",
+        }
+    }
 }
 
 /// Both places, without anything that depends on the working directory.
