@@ -314,6 +314,10 @@ impl Files {
             }
         })
     }
+    /// What does not fit in the records of the container that a path is in; for one that nobody changes meanwhile.
+    fn check(&self, py: Python<'_>, path: FsPath) -> PyResult<Vec<String>> {
+        self.with(py, &path, |fs, caller, path| fs.check(Self::at(fs, caller, path, true)?.ino))
+    }
     /// Put a whole file in its place at once: others see what was there before, or all of this. Directories above that are
     /// missing are made. With replace=False: raises FileExistsError if there is something.
     #[pyo3(signature = (path, value, *, replace = true, perm = 0o666))]
