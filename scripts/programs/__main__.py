@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -29,6 +30,8 @@ def options() -> argparse.Namespace:
 def main() -> int:
     """Runs, and prints a table; 1 if anything differs."""
     args = options()
+    # Whoever stops it has everything taken down.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with contextlib.ExitStack() as stack:
         input_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="programs-input-")))
         store = Store(args.memory, args.disk)

@@ -33,7 +33,7 @@ def repository(at: Path) -> None:
             value = words(rng, rng.randrange(200, 20_000))
             stream.append(f"M {rng.choice(('100644', '100755'))} inline {name}\ndata {len(value)}\n{value.decode()}\n")
         stream.append(f"M 120000 inline link{commit}\ndata {len(names[commit])}\n{names[commit]}\n")
-    text = "\n".join(stream).encode()
+    text = "".join(stream).encode()
     subprocess.run(["git", "-C", at, "fast-import", "--quiet"], input=text, check=True)
 
 
@@ -65,9 +65,9 @@ def tree(at: Path) -> None:
 
 
 def sources(at: Path) -> None:
-    """A C++ program of forty files with a makefile."""
+    """A C++ program of a dozen files with a makefile."""
     at.mkdir()
-    count = 40
+    count = 12
     (at / "all.h").write_text(
         "#include <map>\n#include <string>\n#include <vector>\n"
         + "".join(f"std::map<std::string, int> part{number}(int);\n" for number in range(count))

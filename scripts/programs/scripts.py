@@ -134,9 +134,10 @@ cmp a/r1 a/r2; rm a/r1 a/r2; truncate -s 1234 sparse; fallocate -l 1M full; fall
 split -b 100K full piece-; cat piece-* | cmp - full
 sort -R /etc/services | sort -o sorted; uniq sorted > unique
 for n in $(seq 300); do echo "$n" >> log; done; sed -i s/299/x/ log; seq 1000 | split -l 1 -a 4 - many-
-find . -name 'many-*' | xargs -P 2 -n 50 chmod 600; ls -l --time-style=+ a copy | awk '{print $1, $2, $NF}' > listed
+find . -name 'many-*' | xargs -P 2 -n 50 chmod 600
+ls -l --time-style=+ a copy | grep -v ^total | awk '{print $1, $2, $NF}' > listed
 touch -d '2001-02-03 04:05:06' old; touch -r old ref
- stat -c '%Y' ref > when; test old -ot log; (flock 9; echo locked >> log) 9> lock
+stat -c '%Y' ref > when; test old -ot log; (flock 9; echo locked >> log) 9> lock
 """
 
 PROGRAMS = [

@@ -3,6 +3,7 @@
 import argparse
 import collections
 import random
+import signal
 import sys
 import time
 
@@ -33,6 +34,8 @@ def options() -> argparse.Namespace:
 def main() -> int:
     """Runs, and says what differed; 1 if anything did."""
     args = options()
+    # Whoever stops it has everything taken down.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     seed = args.seed if args.seed is not None else random.SystemRandom().randrange(10**9)
     stage = Stage(args.views.split(",") if args.views else None)
     try:

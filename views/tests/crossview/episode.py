@@ -15,6 +15,8 @@ FILE_VIEWS = ("files", "mount", "fsspec", "s3")
 EXACT = ("files", "mount")
 # Nothing takes longer on a store whose daemon lives (docs/mount.md), on a machine that does something else besides.
 SLOW_S = 45.0
+# How likely all views read what was touched, after an operation.
+READ_AFTER = 0.4
 # After how many operations everything is compared.
 WHOLE_EVERY = 40
 # Times older than this were set by `utime`.
@@ -46,6 +48,8 @@ class Episode:
         self.log: list[str] = []
         self.writer = self.views[0]
         self.left_in_burst = 0
+        # What was touched and not yet read by all.
+        self.due: dict[str, None] = {}
         # The longest that a reader was behind, by writer and reader.
         self.behind: dict[tuple[str, str], float] = {}
         # Before this operation something happens that the oracle does not know, to see whether it is noticed.
@@ -118,20 +122,28 @@ class Episode:
         self.compare_outcome(view, name, arguments, expected, said)
         self.track_held(view, name, arguments, expected)
         self.operations.look()
-        touched = self.touched(arguments)
-        if self.consistency == "commit":
-            self.compare([view], touched)
-            self.left_in_burst -= 1
-            if self.left_in_burst == 0:
-                self.settle()
-                self.compare(self.views, touched)
-        else:
-            self.compare(self.views, touched)
-        if self.operations.held and (name == "write_held" or number % 5 == 0):
-            self.compare_held()
+        self.due.update(dict.fromkeys(self.touched(arguments)))
+        self.read_what_is_due(view)
         if number % WHOLE_EVERY == WHOLE_EVERY - 1:
             self.settle()
             self.whole()
+
+    def read_what_is_due(self, writer: str) -> None:
+        """All views read what was touched; not after each operation, as who has just looked has nothing stale."""
+        if self.consistency == "commit":
+            self.left_in_burst -= 1
+            is_time = self.left_in_burst == 0
+            if is_time:
+                self.settle()
+            else:
+                self.compare([writer], list(self.due))
+        else:
+            is_time = self.rng.random() < READ_AFTER
+        if is_time:
+            self.compare(self.views, list(self.due))
+            self.due.clear()
+            if self.operations.held:
+                self.compare_held()
 
     def choose_writer(self) -> None:
         """Another view each time; in `commit` directories less often, as what is not published is nobody else's."""
@@ -171,7 +183,7 @@ class Episode:
                     found[path] = None
                     if self.rng.random() < 0.4:
                         found[path.rpartition("/")[0] or self.container] = None
-        if self.rng.random() < 0.25:
+        if self.rng.random() < 0.1:
             found[self.rng.choice(self.operations.there)] = None
         return list(found)
 
