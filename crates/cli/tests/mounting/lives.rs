@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -184,6 +185,14 @@ fn nothing_hangs_when_no_daemon_comes_back() {
             std::thread::spawn(move || fs::write(path, b"x").map_err(|error| error.raw_os_error()))
         })
         .collect();
+    // Who is killed does not wait for any of it.
+    let mut killed = Command::new("touch").arg(mounted.path("never")).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    let since = Instant::now();
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(20), "the others were still waiting");
     for caller in callers {
         assert_eq!(caller.join().unwrap(), Err(Some(libc::EIO)));
     }

@@ -51,6 +51,42 @@ fn strict_directories_are_seen_at_once() {
     assert!(got == pattern(199, 5000));
 }
 
+/// A mount that has the store for itself lets the kernel remember; what it remembers counts no more when somebody comes.
+#[test]
+fn what_was_remembered_alone_counts_no_more_in_company() {
+    let Some(mut mounted) = Mounted::new() else { return };
+    fs::create_dir(mounted.path("dir")).unwrap();
+    for number in 0..200 {
+        fs::write(mounted.path(&format!("dir/file-{number}")), b"short").unwrap();
+        assert!(!mounted.path(&format!("dir/none-{number}")).exists());
+        assert_eq!(fs::metadata(mounted.path(&format!("dir/file-{number}"))).unwrap().len(), 5);
+    }
+    let open = File::open(mounted.path("dir/file-0")).unwrap();
+    assert_eq!(open.metadata().unwrap().len(), 5);
+    std::env::set_current_dir(mounted.path("dir")).unwrap();
+    let second = mounted.place.path("second");
+    mounted.mount(&second, &["--allow-other"]);
+    let there = second.join("runs/dir");
+    for number in 0..200 {
+        fs::write(there.join(format!("file-{number}")), b"longer than before").unwrap();
+        fs::write(there.join(format!("none-{number}")), b"here").unwrap();
+    }
+    fs::remove_file(there.join("file-1")).unwrap();
+    fs::rename(there.join("file-2"), there.join("file-3")).unwrap();
+    assert_eq!(open.metadata().unwrap().len(), 18);
+    assert_eq!(std::env::current_dir().unwrap(), mounted.path("dir"));
+    assert_eq!(fs::metadata("file-4").unwrap().len(), 18);
+    std::env::set_current_dir("/").unwrap();
+    for number in 4..200 {
+        assert_eq!(fs::metadata(mounted.path(&format!("dir/file-{number}"))).unwrap().len(), 18);
+        assert_eq!(fs::read(mounted.path(&format!("dir/none-{number}"))).unwrap(), b"here");
+    }
+    for gone in ["dir/file-1", "dir/file-2"] {
+        assert_eq!(errno(fs::metadata(mounted.path(gone))), libc::ENOENT);
+    }
+    assert_eq!(fs::read_dir(mounted.path("dir")).unwrap().count(), 398);
+}
+
 #[test]
 fn only_one_of_many_makes_a_file() {
     let Some((mounted, there)) = two() else { return };

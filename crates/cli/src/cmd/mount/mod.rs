@@ -56,7 +56,7 @@ pub struct MountArgs {
     /// Nobody else changes files while this is mounted: what is written waits in the kernel until fsync, close or half a minute
     #[arg(long)]
     write_back: bool,
-    /// Requests that are carried out at the same time [default: twice the processors, at least 8]
+    /// Requests that are carried out at the same time, at most [default: 64]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: Option<u16>,
 }

@@ -17,6 +17,8 @@ use crate::failure::Done;
 /// After a signal: how long those who use the mount have to finish. A second signal ends it.
 const GRACE: Duration = Duration::from_secs(10);
 const AGAIN_EVERY: Duration = Duration::from_millis(100);
+/// Requests that are carried out at the same time. Threads are made when they are needed.
+const THREADS: usize = 64;
 /// From the moment that the kernel has let go until the last request is answered.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
@@ -66,16 +68,19 @@ fn begin(store: &Store, args: &MountArgs, places: &Places) -> cenote::Result<Mou
         ..cenote_posix::Options::default()
     };
     let fs = FileSystem::new(store, options).map_err(|error| of_trees(&places.store, error))?;
-    let processors = std::thread::available_parallelism().map_or(4, usize::from);
     let options = cenote_fuse::Options {
         source: format!("cenote:{}", places.store.display()),
         is_read_only: args.read_only,
         allows_others: args.allow_other,
         remembers_strict: Duration::from_millis(args.remember_ms),
         is_write_back: args.write_back,
-        threads: args.threads.map_or_else(|| (2 * processors).clamp(8, 64), usize::from),
+        threads: args.threads.map_or(THREADS, usize::from),
     };
-    Mount::start(fs, &places.dir, &options).map_err(|error| refused(&places.dir, &error))
+    let mount = Mount::start(fs, &places.dir, &options).map_err(|error| refused(&places.dir, &error))?;
+    // Nothing was answered yet. Without it the mount is slower, and as exact.
+    let alone = mount.remember_while_alone(|tell| store.is_alone_until(tell).unwrap_or(false));
+    tracing::debug!(?alone, "the kernel remembers while nobody else uses the store");
+    Ok(mount)
 }
 
 fn of_trees(store: &Path, error: FsError) -> Error {
