@@ -7,6 +7,7 @@
 mod alone;
 mod answer;
 mod convert;
+mod gone;
 mod handles;
 mod io;
 mod kernel;

@@ -45,7 +45,7 @@ impl Serving {
             }
             op::SYMLINK | op::MKNOD | op::MKDIR => self.make(request, ino, &mut args),
             op::UNLINK => self.fs.unlink(&self.caller(request), ino, args.name()?).map(|()| Answer::done()),
-            op::RMDIR => self.fs.rmdir(&self.caller(request), ino, args.name()?).map(|()| Answer::done()),
+            op::RMDIR => self.remove_dir(request, ino, args.name()?),
             op::RENAME | op::RENAME2 => self.rename(request, ino, &mut args),
             op::LINK => self.link(request, ino, &mut args),
             op::STATFS => self.space(ino),
@@ -88,7 +88,10 @@ impl Serving {
         args.skip(4)?;
         let handle = args.u64()?;
         let file = if flags & abi::GETATTR_HANDLE == 0 { None } else { self.files.get(handle) };
-        file.map_or_else(|| self.fs.attr(ino), |file| file.attr())
+        match file.map_or_else(|| self.fs.attr(ino), |file| file.attr()) {
+            Err(error) if error.errno == libc::ESTALE => self.gone.find(ino).ok_or(error),
+            attr => attr,
+        }
     }
     fn get_attr(&self, ino: Ino, args: &mut Args<'_>) -> FsResult<Answer> {
         self.attr_of(ino, args).map(|attr| self.attr_answer(&attr))
@@ -154,6 +157,15 @@ impl Serving {
         }
         let what = Make { kind, mode: mode & 0o7777, rdev: u64::from(rdev), target };
         self.entry(|| self.fs.make(&self.caller(request), dir, name, &what))
+    }
+    fn remove_dir(&self, request: &Request<'_>, dir: Ino, name: &[u8]) -> FsResult<Answer> {
+        let caller = self.caller(request);
+        let attr = self.fs.lookup(&caller, dir, name);
+        self.fs.rmdir(&caller, dir, name)?;
+        if let Ok(attr) = attr {
+            self.gone.add(attr);
+        }
+        Ok(Answer::done())
     }
     fn rename(&self, request: &Request<'_>, dir: Ino, args: &mut Args<'_>) -> FsResult<Answer> {
         let to_dir = self.ino(args.u64()?);

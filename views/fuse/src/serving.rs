@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use crate::alone::Alone;
 use crate::answer::errno;
 use crate::convert;
+use crate::gone::Gone;
 use crate::handles::Handles;
 use crate::kernel::abi::ENTRY_BYTES;
 use crate::kernel::crew::Serve;
@@ -31,6 +32,7 @@ pub struct Serving {
     pub dirs: Handles<Mutex<Reading>>,
     pub known: Known,
     pub alone: Alone,
+    pub gone: Gone,
     /// Files that were made without a name, while they are open.
     pub unnamed: Mutex<HashMap<Ino, Weak<File>>>,
     no_groups: Arc<[u32]>,
@@ -139,6 +141,7 @@ impl Serving {
             dirs: Handles::default(),
             known: Known::default(),
             alone: Alone::default(),
+            gone: Gone::default(),
             unnamed: Mutex::default(),
             no_groups: Arc::new([]),
             notifier: OnceLock::new(),
@@ -162,7 +165,10 @@ impl Serving {
     /// The kernel forgets what it was told so many times.
     pub fn forget(&self, ino: Ino, times: u64) {
         if ino != self.root {
-            self.known.forget(ino, times, || self.fs.forget(ino));
+            self.known.forget(ino, times, || {
+                self.gone.forget(ino);
+                self.fs.forget(ino);
+            });
         }
     }
     pub fn file(&self, handle: u64) -> FsResult<Arc<File>> {

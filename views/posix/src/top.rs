@@ -128,6 +128,8 @@ pub fn remove(fs: &Inner, caller: &Caller, name: &[u8]) -> FsResult<()> {
     crate::names::check(name)?;
     fs.check_writable()?;
     let tree = tree(fs, name)?;
+    // What was gathered counts: removals that nobody else knows yet would keep it from being empty.
+    tree.publish();
     let info = tree.container.info().map_err(|error| FsError::from(error).with_errno(libc::ENOENT))?;
     let is_there = tree.is_there()?;
     match tree.directory(ROOT) {
