@@ -49,7 +49,9 @@ fn put(all: &mut Vec<u8>, numbers: &[u64], text: &[u8]) {
 
 /// Writes down what the next program has to know; none if that is nothing.
 pub fn write() -> Result<Option<Handoff>, i32> {
-    let stays = |fd: i32| kernel::simple(libc::SYS_fcntl, &[fd as u64, libc::F_GETFD as u64]) & i64::from(libc::FD_CLOEXEC) == 0;
+    let stays = |fd: i32| {
+        kernel::simple(libc::SYS_fcntl, &[fd as u64, libc::F_GETFD as u64]) & i64::from(libc::FD_CLOEXEC) == 0
+    };
     let open: Vec<(i32, Arc<Description>)> = table::all().into_iter().filter(|(fd, _)| stays(*fd)).collect();
     let cwd = place::cwd();
     if open.is_empty() && cwd.is_none() {

@@ -77,9 +77,12 @@ pub fn way(dir: i32, path: u64) -> Result<Way, i32> {
     if dir == libc::AT_FDCWD {
         return match place::cwd() {
             None => Ok(Way::Kernel),
-            Some(cwd) => {
-                Ok(Way::Ours(Ours { base: cwd.ino, trail: cwd.path.clone(), base_trail: None, path: text(path)?.to_vec() }))
-            }
+            Some(cwd) => Ok(Way::Ours(Ours {
+                base: cwd.ino,
+                trail: cwd.path.clone(),
+                base_trail: None,
+                path: text(path)?.to_vec(),
+            })),
         };
     }
     match table::get(dir) {

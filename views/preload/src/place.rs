@@ -89,8 +89,7 @@ pub fn system() -> Result<&'static FileSystem, i32> {
     let _inside = Inside::enter();
     let _occupied = inside::Occupied::all();
     let place = place();
-    let options =
-        OpenOptions { mode: Mode::Daemon, read_only: place.options.is_read_only, ..OpenOptions::default() };
+    let options = OpenOptions { mode: Mode::Daemon, read_only: place.options.is_read_only, ..OpenOptions::default() };
     let opened = Store::open_with(&place.store, &options).map_err(|error| {
         let errno = if error.kind() == ErrorKind::PermissionDenied { libc::EACCES } else { libc::EIO };
         (errno, error.to_string())

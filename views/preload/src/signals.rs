@@ -59,8 +59,7 @@ pub fn action(number: i32, new: u64, old: u64, size: u64) -> Answer {
             action.flags |= libc::SA_SIGINFO as u64;
         }
         let at = changed.as_ref().map_or(0, |action| std::ptr::from_ref(action) as u64);
-        let done =
-            kernel::simple_or(libc::SYS_rt_sigaction, &[number as u64, at, (&raw mut before) as u64, size])?;
+        let done = kernel::simple_or(libc::SYS_rt_sigaction, &[number as u64, at, (&raw mut before) as u64, size])?;
         if old != 0 {
             if is_own(before.handler) {
                 (before.handler, before.flags) = (known.handler, known.flags);

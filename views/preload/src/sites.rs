@@ -181,7 +181,9 @@ pub unsafe fn patch() -> Result<usize, &'static str> {
                 std::ptr::copy_nonoverlapping(stub.as_ptr(), at as *mut u8, stub.len());
             }
             let executable = libc::PROT_READ | libc::PROT_EXEC;
-            if !protect(stubs, len, executable) || !protect(text.start, text.len, libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC) {
+            if !protect(stubs, len, executable)
+                || !protect(text.start, text.len, libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC)
+            {
                 return Err("the system does not let the C library's code be changed");
             }
             for (index, site) in sites.iter().enumerate() {

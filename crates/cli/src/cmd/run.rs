@@ -77,7 +77,8 @@ fn find(program: &OsString) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Some(PathBuf::from(program));
     }
-    let can_run = |path: &PathBuf| path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);
+    let can_run =
+        |path: &PathBuf| path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);
     std::env::split_paths(&std::env::var_os("PATH")?).map(|dir| dir.join(program)).find(can_run)
 }
 

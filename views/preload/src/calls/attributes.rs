@@ -164,9 +164,7 @@ fn owner(uid: u32, gid: u32) -> SetAttr {
 
 /// `fchownat`.
 pub fn chown(dir: i32, path: u64, (uid, gid): (u32, u32), flags: i32) -> Answer {
-    let other = |path| {
-        kernel::simple(libc::SYS_fchownat, &[HERE, path, u64::from(uid), u64::from(gid), flags as u64])
-    };
+    let other = |path| kernel::simple(libc::SYS_fchownat, &[HERE, path, u64::from(uid), u64::from(gid), flags as u64]);
     answer(on_path_or_descriptor((dir, path, flags), |target| target.set(&owner(uid, gid)), other))
 }
 

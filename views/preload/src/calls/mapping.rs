@@ -23,7 +23,10 @@ fn map(open: &Description, a: &[u64; 6]) -> Maybe {
     let (protection, flags) = (protection as i32, flags as i32);
     let file = open.file_or(libc::ENODEV)?;
     let kind = flags & libc::MAP_TYPE;
-    if len == 0 || offset % PAGE != 0 || !matches!(kind, libc::MAP_PRIVATE | libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE) {
+    if len == 0
+        || offset % PAGE != 0
+        || !matches!(kind, libc::MAP_PRIVATE | libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE)
+    {
         return Err(libc::EINVAL);
     }
     if !file.flags().read {

@@ -236,7 +236,8 @@ pub fn readlink(dir: i32, path: u64, buf: u64, len: i64) -> Answer {
     if let Ok(Way::Descriptor(open)) = paths::way(dir, path) {
         return tell(&open.path).into(); // `/proc/self/fd/N`
     }
-    if !paths::bad(path) && paths::text(path) == Ok(b"/proc/self/cwd")
+    if !paths::bad(path)
+        && paths::text(path) == Ok(b"/proc/self/cwd")
         && let Some(cwd) = place::cwd()
     {
         return tell(&cwd.path).into();

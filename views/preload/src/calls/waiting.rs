@@ -17,7 +17,8 @@ pub fn poll(list: u64, count: u64, other: impl FnOnce() -> i64) -> Answer {
         }
         // SAFETY: the program says that so many are there.
         let all = unsafe { std::slice::from_raw_parts_mut(list as *mut libc::pollfd, count as usize) };
-        let ours: Vec<usize> = (0..all.len()).filter(|at| all[*at].fd >= 0 && table::get(all[*at].fd).is_some()).collect();
+        let ours: Vec<usize> =
+            (0..all.len()).filter(|at| all[*at].fd >= 0 && table::get(all[*at].fd).is_some()).collect();
         if ours.is_empty() {
             return Ok(None);
         }

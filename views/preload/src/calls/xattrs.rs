@@ -86,9 +86,8 @@ pub fn list(of: Of, buf: u64, len: u64) -> Answer {
 
 /// `removexattr` and its like.
 pub fn remove(of: Of, name: u64) -> Answer {
-    let remove = |ino| {
-        place::system()?.remove_xattr(&place::caller(), ino, paths::text(name)?).map_err(errno).map(|()| 0)
-    };
+    let remove =
+        |ino| place::system()?.remove_xattr(&place::caller(), ino, paths::text(name)?).map_err(errno).map(|()| 0);
     let number = number(of, libc::SYS_removexattr, libc::SYS_lremovexattr);
     answer(on(of, remove, |path| kernel::simple(number, &[path, name])))
 }
