@@ -34,7 +34,9 @@ pub struct Options {
     pub remembers_strict: Duration,
     /// The kernel holds back what is written until `fsync`, `close` or half a minute, and believes its own sizes and times.
     pub is_write_back: bool,
-    /// Threads that answer requests; at least 1.
+    /// No program can be started from it.
+    pub starts_no_programs: bool,
+    /// Threads that answer requests, at most; at least 1.
     pub threads: usize,
 }
 
@@ -152,6 +154,9 @@ fn config(options: &Options) -> Config {
     ];
     if options.is_read_only {
         config.mount_options.push(MountOption::RO);
+    }
+    if options.starts_no_programs {
+        config.mount_options.push(MountOption::NoExec);
     }
     config.acl = if options.allows_others { SessionACL::All } else { SessionACL::Owner };
     config

@@ -145,3 +145,36 @@ fn laminated_directories_change_no_more() {
         assert_eq!(fs::metadata(dir.join("result")).unwrap().nlink(), 1);
     }
 }
+
+/// What the kernel holds back is seen elsewhere after `fsync` and `close`, also what was appended, mapped and cut.
+#[test]
+fn what_is_written_back_is_seen_when_files_are_closed() {
+    let Some(mut mounted) = Mounted::with(&["--allow-other", "--write-back"]) else { return };
+    let second = mounted.place.path("second");
+    mounted.mount(&second, &["--allow-other"]);
+    let there = second.join("runs/file");
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(mounted.path("file")).unwrap();
+    for round in 0..20_u64 {
+        let bytes = pattern(round, 70_000 + 1000 * round as usize);
+        for (number, part) in bytes.chunks(777).enumerate() {
+            file.write_all_at(part, number as u64 * 777).unwrap();
+        }
+        file.sync_all().unwrap();
+        assert!(fs::read(&there).unwrap() == bytes, "round {round}");
+        assert_eq!(fs::metadata(&there).unwrap().len(), file.metadata().unwrap().len());
+    }
+    file.set_len(10).unwrap();
+    let mut appending = OpenOptions::new().append(true).open(mounted.path("file")).unwrap();
+    appending.write_all(b"appended").unwrap();
+    appending.write_all(b" twice").unwrap();
+    drop(appending);
+    assert_eq!(fs::read(&there).unwrap()[10..], *b"appended twice");
+    // By programs that know of none of this.
+    let line = format!(
+        "set -e; cd {}; seq 1000 > numbers; mv numbers moved; sort -rn moved > sorted",
+        mounted.path("").display()
+    );
+    assert!(std::process::Command::new("sh").args(["-c", &line]).status().unwrap().success());
+    assert!(fs::read_to_string(second.join("runs/sorted")).unwrap().starts_with("1000\n999\n"));
+    assert_eq!(fs::read(second.join("runs/moved")).unwrap().len(), 3893);
+}

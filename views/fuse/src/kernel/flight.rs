@@ -132,7 +132,7 @@ impl Flights {
 /// True if the thread has a SIGKILL before it: what the kernel makes of every signal that ends a process.
 fn is_being_killed(pid: u32) -> bool {
     const KILL: u64 = 1 << (libc::SIGKILL - 1);
-    let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else { return pid != 0 };
+    let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
     let pending = |line: &str| {
         let set = line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:"))?;
         u64::from_str_radix(set.trim(), 16).ok()

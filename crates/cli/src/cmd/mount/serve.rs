@@ -10,7 +10,7 @@ use cenote_posix::{Consistency, FileSystem, FsError};
 use tracing_subscriber::filter::LevelFilter;
 
 use super::signals::Signals;
-use super::{ConsistencyArg, MountArgs, Places, background, subject};
+use super::{ConsistencyArg, MountArgs, Places, background, guard, subject};
 use crate::cmd::Context;
 use crate::failure::Done;
 
@@ -28,6 +28,8 @@ pub fn serve(context: &mut Context<'_>, args: &MountArgs, places: &Places) -> Do
     log();
     let options = OpenOptions { mode: context.mode(), read_only: args.read_only, ..OpenOptions::default() };
     let store = Store::open_with(&places.store, &options)?;
+    let _guarded = guard::start(&places.dir)
+        .inspect_err(|error| tracing::warn!(%error, "if this process is killed, nobody unmounts in its place"));
     let mount = begin(&store, args, places)?;
     let stopper = mount.stopper();
     let (told, ending) = (store.clone(), !args.read_only);
@@ -63,7 +65,7 @@ fn begin(store: &Store, args: &MountArgs, places: &Places) -> cenote::Result<Mou
             ConsistencyArg::Strict => Consistency::Strict,
             ConsistencyArg::Commit => Consistency::Commit,
         },
-        keeps_access_times: !args.read_only,
+        keeps_access_times: !args.read_only && !args.no_access_times,
         keeps_numbers: true,
         ..cenote_posix::Options::default()
     };
@@ -74,6 +76,7 @@ fn begin(store: &Store, args: &MountArgs, places: &Places) -> cenote::Result<Mou
         allows_others: args.allow_other,
         remembers_strict: Duration::from_millis(args.remember_ms),
         is_write_back: args.write_back,
+        starts_no_programs: args.no_exec,
         threads: args.threads.map_or(THREADS, usize::from),
     };
     let mount = Mount::start(fs, &places.dir, &options).map_err(|error| refused(&places.dir, &error))?;
