@@ -6,7 +6,7 @@ use std::sync::Arc;
 use posix::{FileSystem, Follow, Ino, Spot, Start, Walked, within};
 
 use crate::description::{Description, errno};
-use crate::{place, table};
+use crate::{kernel, place, table};
 
 /// What a path in a call is.
 pub enum Way {
@@ -76,7 +76,7 @@ pub fn way(dir: i32, path: u64) -> Result<Way, i32> {
     }
     if dir == libc::AT_FDCWD {
         return match place::cwd() {
-            None => Ok(Way::Kernel),
+            None => from_outside(dir, text(path)?),
             Some(cwd) => Ok(Way::Ours(Ours {
                 base: cwd.ino,
                 trail: cwd.path.clone(),
@@ -86,12 +86,48 @@ pub fn way(dir: i32, path: u64) -> Result<Way, i32> {
         };
     }
     match table::get(dir) {
-        None => Ok(Way::Kernel),
+        None => from_outside(dir, text(path)?),
         Some(held) => {
             let path = text(path)?.to_vec();
             Ok(Way::Ours(Ours { base: held.ino(), trail: held.path.clone(), base_trail: None, path }))
         }
     }
+}
+
+/// A path that begins in a directory of the kernel's: it leads in if it names the last component of where the root is seen, and the directory is the right one.
+fn from_outside(dir: i32, path: &[u8]) -> Result<Way, i32> {
+    let at = &place::place().at;
+    let last = at.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    if path.len() < last.len() || !path.split(|byte| *byte == b'/').any(|name| name == last) {
+        return Ok(Way::Kernel);
+    }
+    let mut all = directory(dir);
+    for name in path.split(|byte| *byte == b'/') {
+        match name {
+            b"" | b"." => {}
+            b".." => all.truncate(all.iter().rposition(|byte| *byte == b'/').unwrap_or(0)),
+            name => {
+                all.push(b'/');
+                all.extend_from_slice(name);
+            }
+        }
+        if let Some(rest) = within(at, &all) {
+            // From here on links are looked at, so nothing is left out any more.
+            let skipped = name.as_ptr() as usize - path.as_ptr() as usize + name.len();
+            return Ok(Way::Ours(at_root(&[rest, &path[skipped..]].concat())?));
+        }
+    }
+    Ok(Way::Kernel)
+}
+
+/// The path of a directory of the kernel's.
+fn directory(dir: i32) -> Vec<u8> {
+    let name = if dir == libc::AT_FDCWD { "/proc/self/cwd\0".to_owned() } else { format!("/proc/self/fd/{dir}\0") };
+    let mut buf = [0_u8; libc::PATH_MAX as usize];
+    let arguments = [libc::AT_FDCWD as u64, name.as_ptr() as u64, buf.as_mut_ptr() as u64, buf.len() as u64];
+    let len = kernel::simple(libc::SYS_readlinkat, &arguments).max(0) as usize;
+    let path = &buf[..len];
+    if path == b"/" { Vec::new() } else { path.to_vec() }
 }
 
 /// An absolute path.

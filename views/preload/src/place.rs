@@ -38,6 +38,14 @@ pub const VARIABLES: [&str; 8] = [
 /// Where the root is seen if nothing else was said.
 const AT: &[u8] = b"/cenote";
 
+/// What variables children get, in the form `NAME=value`, as they were at the beginning: programs may clear their environment.
+static GIVEN: OnceLock<Vec<(&'static str, Vec<u8>)>> = OnceLock::new();
+
+/// See [`VARIABLES`].
+pub fn given() -> &'static [(&'static str, Vec<u8>)] {
+    GIVEN.get().map_or(&[], |given| given)
+}
+
 fn variable(name: &str) -> Option<Vec<u8>> {
     std::env::var_os(name).map(OsStringExt::into_vec).filter(|value| !value.is_empty())
 }
@@ -62,6 +70,10 @@ pub fn begin() -> bool {
     let is_read_only = variable("CENOTE_READ_ONLY").is_some_and(|value| value != b"0");
     let options = Options { is_read_only, container, consistency, ..Options::default() };
     let store = std::path::absolute(&store).unwrap_or(store);
+    let given = VARIABLES
+        .iter()
+        .filter_map(|name| variable(name).map(|value| (*name, [name.as_bytes(), b"=", &value[..]].concat())));
+    let _ = GIVEN.set(given.collect());
     PLACE.set(Place { at, store, options }).is_ok()
 }
 

@@ -72,14 +72,12 @@ fn comparison(code: &[u8]) -> Option<usize> {
     }
 }
 
-/// True if a jump nearby leads into `inner`.
-fn is_target(code: &[u8], inner: std::ops::Range<usize>) -> bool {
-    let from = inner.start.saturating_sub(NEAR);
-    let to = (inner.end + NEAR).min(code.len().saturating_sub(6));
+/// True if a jump nearby leads to the instruction at `inner`, the only one that begins in the middle of a place.
+fn is_target(code: &[u8], inner: usize) -> bool {
+    let from = inner.saturating_sub(NEAR);
+    let to = (inner + NEAR).min(code.len().saturating_sub(6));
     (from..to).any(|at| {
-        let leads = |len: usize, distance: i64| {
-            usize::try_from(at as i64 + len as i64 + distance).is_ok_and(|target| inner.contains(&target))
-        };
+        let leads = |len: usize, distance: i64| at as i64 + len as i64 + distance == inner as i64;
         let far = |at: usize| i64::from(i32::from_le_bytes([code[at], code[at + 1], code[at + 2], code[at + 3]]));
         match code[at] {
             0x70..=0x7f | 0xeb => leads(2, i64::from(code[at + 1] as i8)),
@@ -98,16 +96,16 @@ fn find(code: &[u8], base: usize, found: &mut Vec<Site>) {
             at += 1;
             continue;
         }
-        let behind = comparison(&code[at + 2..]);
-        if code[at - 5] == 0xb8 && code[at - 2..at] == [0, 0] {
-            let number = u32::from_le_bytes([code[at - 4], code[at - 3], code[at - 2], code[at - 1]]);
-            if is_ours(number) && !is_target(code, at - 4..at + 2) {
+        let number = (code[at - 5] == 0xb8 && code[at - 2..at] == [0, 0])
+            .then(|| u32::from_le_bytes([code[at - 4], code[at - 3], code[at - 2], code[at - 1]]));
+        if number.is_none_or(is_ours) {
+            if number.is_some() && !is_target(code, at) {
                 found.push(Site { at: base + at - 5, len: 7, before: 5, behind: 0 });
+            } else if let Some(behind) = comparison(&code[at + 2..])
+                && !is_target(code, at + 2)
+            {
+                found.push(Site { at: base + at, len: 2 + behind, before: 0, behind });
             }
-        } else if let Some(behind) = behind
-            && !is_target(code, at + 1..at + 2 + behind)
-        {
-            found.push(Site { at: base + at, len: 2 + behind, before: 0, behind });
         }
         at += 2;
     }

@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use posix::{Follow, Kind};
@@ -81,12 +80,8 @@ fn environment(pending: &mut Pending, given: u64, handoff: Option<&Handoff>) -> 
         if !has_library {
             all.push(preload(pending, b"", 0)?);
         }
-        for name in place::VARIABLES {
-            if !known.contains(&name.as_bytes())
-                && let Some(value) = std::env::var_os(name)
-            {
-                all.push(add(pending, [name.as_bytes(), b"=", value.as_bytes()].concat())?);
-            }
+        for (_, text) in place::given().iter().filter(|(name, _)| !known.contains(&name.as_bytes())) {
+            all.push(add(pending, text.clone())?);
         }
     }
     if let Some(handoff) = handoff {
@@ -282,7 +277,10 @@ fn from_store(way: Way, pending: &mut Pending, name: &mut Vec<u8>, depth: u32) -
                 return add(pending, path).map(File::Path);
             }
             To::Ours(spot) => {
-                *name = at.trail().to_vec();
+                // A script is told the path that it was started by.
+                if name.is_empty() || depth > 0 {
+                    *name = at.trail().to_vec();
+                }
                 load(&Target::Spot(spot, at.trail()))?
             }
         },
