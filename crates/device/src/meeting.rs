@@ -138,10 +138,8 @@ impl MeetingFile {
     /// (`EINTR`); else `EAGAIN` if it cannot be had now.
     pub fn lock(&self, holder: Holder, kind: Option<LockKind>, start: u64, len: u64, waits: bool) -> io::Result<()> {
         let (first, last) = range(start, len)?;
-        match set(self.as_fd(), holder, kind, first, last, waits)? {
-            true => Ok(()),
-            false => Err(io::Error::from_raw_os_error(libc::EAGAIN)),
-        }
+        let is_had = set(self.as_fd(), holder, kind, first, last, waits)?;
+        if is_had { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EAGAIN)) }
     }
     /// What is in the way of such a lock, if anything is.
     pub fn blocking(&self, holder: Holder, kind: LockKind, start: u64, len: u64) -> io::Result<Option<Blocking>> {

@@ -12,8 +12,9 @@ pub struct Gone(RwLock<HashMap<Ino, Attr>>);
 
 impl Gone {
     /// A directory was removed. The kernel knows it still, since it asked for that.
-    pub fn add(&self, attr: Attr) {
-        self.0.write().insert(attr.ino, Attr { links: 0, ..attr });
+    pub fn add(&self, mut attr: Attr) {
+        attr.links = 0;
+        self.0.write().insert(attr.ino, attr);
     }
     /// What `stat` tells of one.
     pub fn find(&self, ino: Ino) -> Option<Attr> {

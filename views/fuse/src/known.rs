@@ -34,7 +34,9 @@ impl Known {
         for part in &self.parts {
             // Not under the lock: whoever is called may call the kernel, which may forget something.
             let numbers: Vec<u64> = part.lock().keys().copied().collect();
-            numbers.into_iter().for_each(|number| each(Ino(number)));
+            for number in numbers {
+                each(Ino(number));
+            }
         }
     }
     /// The kernel forgets so many times that it was told; `last` is called if that is as often as it was.

@@ -23,6 +23,7 @@ const BACKGROUND_MAX: u16 = 64;
 
 /// How a file system is mounted.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "options that do not exclude one another")]
 pub struct Options {
     /// What `mount` and `df` show as the source.
     pub source: String,

@@ -7,7 +7,7 @@ use cenote_posix::{Attr, Consistency};
 use crate::kernel::abi::opened;
 
 /// Nobody else changes anything; long, and the kernel is told when that ends.
-const ALONE: Duration = Duration::from_secs(24 * 3600);
+const ALONE: Duration = Duration::from_hours(24);
 /// Nothing changes any more; long, and still an end to it if somebody makes the directory writable again.
 const LAMINATED: Duration = Duration::from_hours(1);
 /// Others see changes of a `commit` directory at `close`. Attributes are asked for anew at each `open`.
@@ -35,7 +35,7 @@ impl Remember {
         }
     }
     /// How long it is good for that a name leads to nothing, as long as nobody else makes one.
-    pub fn nothing(self) -> Duration {
+    pub fn nothing() -> Duration {
         ALONE
     }
     /// What becomes of pages that the kernel has, or would have, of a file that is opened.

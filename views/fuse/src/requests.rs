@@ -27,7 +27,7 @@ impl Serving {
             op::LOOKUP => {
                 let name = args.name()?;
                 match self.entry(|| self.fs.lookup(&self.caller(request), ino, name)) {
-                    Err(error) if error.errno == libc::ENOENT && self.alone.is_so() => Ok(self.nothing_there()),
+                    Err(error) if error.errno == libc::ENOENT && self.alone.is_so() => Ok(Self::nothing_there()),
                     found => found,
                 }
             }

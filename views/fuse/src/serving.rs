@@ -62,6 +62,7 @@ pub struct Answer {
 }
 
 /// What is sent.
+#[expect(clippy::large_enum_variant, reason = "one at a time, on the stack")]
 pub enum Out {
     /// That it is done.
     Done,
@@ -126,7 +127,7 @@ impl Serve for Serving {
             Out::Silent => flight.land(request.unique),
         };
         if !is_delivered {
-            self.undo(undo);
+            self.undo(&undo);
         }
     }
 }
@@ -182,8 +183,8 @@ impl Serving {
         }
         Arc::into_inner(file).map_or(Ok(()), File::close)
     }
-    fn undo(&self, undo: Undo) {
-        let (told, opened) = match undo {
+    fn undo(&self, undo: &Undo) {
+        let (told, opened) = match *undo {
             Undo::Nothing => (None, None),
             Undo::Told(ino) => (Some(ino), None),
             Undo::Opened(handle) => (None, Some(handle)),
@@ -217,8 +218,8 @@ impl Serving {
         Ok(Answer { out: Out::Fields(self.entry_fields(&attr)), undo: Undo::Told(attr.ino) })
     }
     /// That a name leads to nothing is remembered as well.
-    pub fn nothing_there(&self) -> Answer {
-        let fields = Fields::new().zeros(16).u64(self.remember.nothing().as_secs());
+    pub fn nothing_there() -> Answer {
+        let fields = Fields::new().zeros(16).u64(Remember::nothing().as_secs());
         Answer::fields(fields.zeros(ENTRY_BYTES - 24))
     }
     /// Attributes that the kernel has are to be asked for anew.

@@ -177,6 +177,7 @@ impl Description {
 }
 
 /// The number for the program.
+#[expect(clippy::needless_pass_by_value, reason = "it stands in `map_err`")]
 pub fn errno(error: FsError) -> i32 {
     error.errno
 }

@@ -224,11 +224,12 @@ unsafe fn move_received(message: *const libc::msghdr) {
         let mut header = libc::CMSG_FIRSTHDR(message);
         while !header.is_null() {
             if (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS {
-                let data = libc::CMSG_DATA(header).cast::<i32>();
+                let data = libc::CMSG_DATA(header);
                 let len = (*header).cmsg_len - (data as usize - header as usize);
                 for index in 0..len / size_of::<i32>() {
-                    let at = data.add(index);
-                    at.write_unaligned(inside::move_away(at.read_unaligned()));
+                    let at = data.add(index * size_of::<i32>());
+                    let fd = inside::move_away(i32::from_ne_bytes(at.cast::<[u8; 4]>().read()));
+                    at.cast::<[u8; 4]>().write(fd.to_ne_bytes());
                 }
             }
             header = libc::CMSG_NXTHDR(message, header);
@@ -271,7 +272,7 @@ fn call(number: i64, a: &[u64; 6]) -> Answer {
         libc::SYS_setxattr..=libc::SYS_fremovexattr => xattr(number, a),
         _ => match by_descriptor(number, a) {
             Answer::Kernel => by_name(number, a),
-            done => done,
+            done @ Answer::Done(_) => done,
         },
     }
 }

@@ -23,6 +23,11 @@ fn number(head: &[u8], at: usize, len: usize) -> Option<u64> {
     Some(bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
 }
 
+/// x86-64.
+const MACHINE: u64 = 62;
+/// The kind of segment that names the dynamic linker.
+const INTERPRETER: u64 = 3;
+
 /// What the file is that begins with `head`.
 pub fn look(head: &[u8]) -> Program {
     if let Some(line) = head.strip_prefix(b"#!") {
@@ -34,13 +39,11 @@ pub fn look(head: &[u8]) -> Program {
     if !head.starts_with(b"\x7fELF") {
         return Program::Unknown;
     }
-    const MACHINE: u64 = 62; // x86-64
     if head.get(4) != Some(&2) || number(head, 18, 2) != Some(MACHINE) {
         return Program::Beyond("it is for another kind of processor");
     }
     let fields = || Some((number(head, 32, 8)?, number(head, 54, 2)?, number(head, 56, 2)?));
     let Some((table, size, count)) = fields() else { return Program::Unknown };
-    const INTERPRETER: u64 = 3;
     let is_dynamic = (0..count).any(|index| {
         let at = table.checked_add(index * size).and_then(|at| usize::try_from(at).ok());
         at.and_then(|at| number(head, at, 4)) == Some(INTERPRETER)

@@ -1,8 +1,10 @@
 //! Children of `fork`: they share offsets with their parent, and nothing of what its other threads were doing at that moment may stay locked in them.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{RwLock, RwLockReadGuard};
+use posix::{FileSystem, Forking};
 
 use crate::inside::Inside;
 use crate::{calls, place, table};
@@ -18,21 +20,26 @@ pub fn at_work() -> RwLockReadGuard<'static, ()> {
     GATE.read_recursive()
 }
 
+thread_local! {
+    /// Keeps other threads out of the file system while this one forks.
+    static FORKING: Cell<Option<Forking>> = const { Cell::new(None) };
+}
+
 extern "C" fn before() {
     let inside = Inside::enter();
-    if let Some(system) = place::known_system() {
-        system.before_fork();
-    }
+    // In this order: who is at work may be on the way into the file system, which is closed only then.
     std::mem::forget(GATE.write());
     for (_, open) in table::all() {
         open.share();
     }
+    FORKING.set(place::known_system().map(FileSystem::before_fork));
     // Until `in_parent` or `last_in_child`.
     std::mem::forget(inside);
 }
 
 /// Ends what `before` began.
 fn go_on() {
+    FORKING.take();
     // SAFETY: `before` locked it, in this thread or in that which this one is a copy of.
     unsafe { GATE.force_unlock_write() };
     Inside::leave();

@@ -97,7 +97,9 @@ impl Drop for Occupied {
         for run in self.0.chunk_by(|one, next| one + 1 == *next) {
             let (first, last) = (run[0] as u64, run[run.len() - 1] as u64);
             if kernel::simple(libc::SYS_close_range, &[first, last, 0]) < 0 {
-                run.iter().for_each(|fd| kernel::close(*fd));
+                for fd in run {
+                    kernel::close(*fd);
+                }
             }
         }
         // What came behind is ours.

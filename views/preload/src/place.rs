@@ -89,11 +89,11 @@ pub fn known_system() -> Option<&'static FileSystem> {
 
 /// The store's trees. The store is opened when this is first asked for; a number of an error if that cannot be.
 pub fn system() -> Result<&'static FileSystem, i32> {
+    static OPENING: Mutex<()> = Mutex::new(());
+    static SAID: AtomicBool = AtomicBool::new(false);
     if let Some(system) = SYSTEM.get() {
         return Ok(system);
     }
-    static OPENING: Mutex<()> = Mutex::new(());
-    static SAID: AtomicBool = AtomicBool::new(false);
     let _one = OPENING.lock();
     if let Some(system) = SYSTEM.get() {
         return Ok(system);

@@ -34,7 +34,8 @@ static OWNER: AtomicI32 = AtomicI32::new(0);
 pub struct Overlay {
     pid: i32,
     fds: HashMap<i32, Option<Arc<Description>>>,
-    /// Its working directory, if it changed that.
+    /// Its working directory, if it changed that: one of ours, or another.
+    #[expect(clippy::option_option, reason = "not changed, changed to one that is not ours, changed to ours")]
     pub cwd: Option<Option<Arc<Cwd>>>,
 }
 

@@ -127,7 +127,9 @@ impl Company {
             inner.has_come = true;
             std::mem::take(&mut inner.listeners)
         };
-        listeners.iter().for_each(|tell| tell());
+        for tell in &listeners {
+            tell();
+        }
     }
 }
 

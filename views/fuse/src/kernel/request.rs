@@ -90,7 +90,9 @@ mod tests {
         bytes.extend(7_u32.to_ne_bytes());
         bytes.extend(11_u64.to_ne_bytes());
         bytes.extend(13_u64.to_ne_bytes());
-        [17_u32, 19, 23, 0].iter().for_each(|field| bytes.extend(field.to_ne_bytes()));
+        for field in [17_u32, 19, 23, 0] {
+            bytes.extend(field.to_ne_bytes());
+        }
         bytes.extend(body);
         bytes
     }

@@ -47,6 +47,7 @@ pub struct Window {
     working: Mutex<()>,
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "it stands in `map_err`")]
 pub fn of_io(error: io::Error) -> FsError {
     match error.raw_os_error() {
         Some(errno) => FsError::new(errno),

@@ -163,7 +163,7 @@ pub fn killed() {
         drop(place.make(Mode::InProcess));
         let (store, fs) = open(&place.dir());
         let first = file(&fs, b"f");
-        first.write_at(&[7; 50_000], 0).unwrap();
+        first.write_at(&vec![7; 50_000], 0).unwrap();
         let mut other = Some(first).filter(|_| is_shared);
         let said = place.dir().join("../stored");
         let mut command = Command::new(std::env::current_exe().unwrap());

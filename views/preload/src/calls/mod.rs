@@ -52,6 +52,7 @@ pub fn answer(result: Maybe) -> Answer {
 }
 
 /// What a path or descriptor leads to.
+#[expect(clippy::large_enum_variant, reason = "it lives for one call")]
 pub enum Target<'a> {
     /// Something by name.
     Spot(Spot<'static>, &'a [u8]),

@@ -211,7 +211,7 @@ fn start_program(dir: i32, path: u64, flags: i32, arguments: u64, given: u64) ->
         }
     }
     if let Some(system) = place::known_system() {
-        system.before_fork();
+        drop(system.before_fork());
         for (_, open) in table::all() {
             let _ = open.closed(false);
         }
@@ -307,7 +307,7 @@ pub fn end() -> Answer {
         for (_, open) in table::all() {
             let _ = open.closed(false);
         }
-        system.before_fork();
+        drop(system.before_fork());
     }
     Answer::Kernel
 }
