@@ -357,7 +357,7 @@ impl World {
                 node.resize(offset, 0);
             }
             _ => {
-                let mut buf = vec![1; 20_000];
+                let mut buf = vec![1; node.len() + 100];
                 let read = file.read_at(&mut buf, 0).unwrap();
                 assert!(buf[..read] == node[..], "bytes of {id}: {read} of {}", node.len());
                 let attr = file.attr().unwrap();
