@@ -134,6 +134,7 @@ impl Model {
             }
             match (self.is_dir(id), self.is_dir(there)) {
                 (true, false) => return Err(libc::ENOTDIR),
+                (false, true) if self.is_below(from.0, there) => return Err(libc::ENOTEMPTY),
                 (false, true) => return Err(libc::EISDIR),
                 (true, true) if !self.nodes[there].entries.is_empty() => return Err(libc::ENOTEMPTY),
                 _ => self.drop_name(to.0, to.1),
