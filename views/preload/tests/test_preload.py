@@ -222,7 +222,11 @@ def test_a_build(both):
 def test_files_are_those_of_the_other_views(store):
     cenote("--store", store, "run", "--", "sh", "-c", "mkdir /cenote/seen; echo by preload > /cenote/seen/file")
     files = subprocess.run(
-        [sys.executable, "-c", f"import cenote\nprint(cenote.open({str(store)!r}).files.open('/seen/file', 'rb').read())"],
+        [
+            sys.executable,
+            "-c",
+            f"import cenote\nprint(cenote.open({str(store)!r}).files.open('/seen/file', 'rb').read())",
+        ],
         capture_output=True,
         text=True,
         check=False,
