@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
 CENOTE = ROOT / "target/release/cenote"
 PATIENCE_S = 120
 
@@ -217,6 +218,36 @@ def test_a_build(both):
         """,
         "bash",
     )
+
+
+def test_locks(both):
+    said, plain = both(sys.executable, str(HERE / "locks.py"))
+    assert "closed: yes yes" in plain
+    assert said == plain
+
+
+def test_locks_hold_against_mounts(store, tmp_path):
+    place = tmp_path / "mount"
+    place.mkdir()
+    cenote("--store", store, "run", "--", "sh", "-c", "mkdir -p /cenote/locks; echo > /cenote/locks/f")
+    mounted = subprocess.run([CENOTE, "--store", store, "mount", place], capture_output=True, text=True, check=False)
+    if mounted.returncode != 0:
+        pytest.skip(f"cannot mount here: {mounted.stderr.strip()}")
+    try:
+        for held, asked in ((f"{place}/locks/f", "/cenote/locks/f"), ("/cenote/locks/f", f"{place}/locks/f")):
+            holder = subprocess.Popen(
+                [CENOTE, "--store", store, "run", "--", "flock", held, "sh", "-c", "echo has; read end"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            assert holder.stdout.readline() == "has\n"
+            ask = [CENOTE, "--store", store, "run", "--", "flock", "--nonblock", asked, "true"]
+            assert subprocess.run(ask, check=False, timeout=PATIENCE_S).returncode == 1
+            holder.communicate("over\n", timeout=PATIENCE_S)
+            assert subprocess.run(ask, check=False, timeout=PATIENCE_S).returncode == 0
+    finally:
+        cenote("unmount", place)
 
 
 def test_files_are_those_of_the_other_views(store):
