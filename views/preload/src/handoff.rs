@@ -13,7 +13,7 @@ use posix::{File, Ino, LockOwner};
 use crate::description::{Description, What};
 use crate::place::{self, Cwd};
 use crate::shared::{self, Shared};
-use crate::{inside, kernel, table};
+use crate::{calls, inside, kernel, table};
 
 /// The variable.
 pub const VARIABLE: &str = "CENOTE_HANDOFF";
@@ -166,6 +166,9 @@ fn take(reader: &mut Reader<'_>) -> Option<()> {
                 let left = [(LockOwner::File, file_locks? as i32), (LockOwner::Process, process_locks? as i32)];
                 // Several descriptors of one file name that of its process's locks: the first takes it.
                 let new = left.into_iter().filter(|(_, fd)| *fd >= 0 && adopted.insert(*fd));
+                if process_locks? as i32 >= 0 {
+                    calls::locks::note_own();
+                }
                 What::File(crate::description::Later::of(ino, flags, &path, new.collect()))
             }
             1 => What::Directory(parking_lot::Mutex::new(None)),

@@ -1,5 +1,6 @@
 """Unmodified programs on a store by `cenote run`, and in a plain directory: both must leave and say the same."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -233,7 +234,8 @@ def test_locks_hold_against_mounts(store, tmp_path):
     mounted = subprocess.run([CENOTE, "--store", store, "mount", place], capture_output=True, text=True, check=False)
     if mounted.returncode != 0:
         pytest.skip(f"cannot mount here: {mounted.stderr.strip()}")
-    try:
+    with contextlib.ExitStack() as at_last:
+        at_last.callback(cenote, "unmount", place)
         for held, asked in ((f"{place}/locks/f", "/cenote/locks/f"), ("/cenote/locks/f", f"{place}/locks/f")):
             holder = subprocess.Popen(
                 [CENOTE, "--store", store, "run", "--", "flock", held, "sh", "-c", "echo has; read end"],
@@ -241,13 +243,12 @@ def test_locks_hold_against_mounts(store, tmp_path):
                 stdout=subprocess.PIPE,
                 text=True,
             )
+            at_last.callback(holder.communicate, timeout=PATIENCE_S)  # ends what it reads
             assert holder.stdout.readline() == "has\n"
             ask = [CENOTE, "--store", store, "run", "--", "flock", "--nonblock", asked, "true"]
             assert subprocess.run(ask, check=False, timeout=PATIENCE_S).returncode == 1
             holder.communicate("over\n", timeout=PATIENCE_S)
             assert subprocess.run(ask, check=False, timeout=PATIENCE_S).returncode == 0
-    finally:
-        cenote("unmount", place)
 
 
 def test_files_are_those_of_the_other_views(store):

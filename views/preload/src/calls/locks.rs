@@ -12,6 +12,11 @@ use crate::{inside, table};
 /// This process took locks of its own, which go when it closes any descriptor of what they are on.
 static HAS_OWN: AtomicBool = AtomicBool::new(false);
 
+/// The program before left such.
+pub fn note_own() {
+    HAS_OWN.store(true, Ordering::Relaxed);
+}
+
 /// Keeps low numbers from what is opened for the first lock of an open file: to move it away from there would be to close it.
 fn without_moving(file: &File) -> Option<inside::Occupied> {
     let mut is_there = !HAS_OWN.load(Ordering::Relaxed);
@@ -107,7 +112,11 @@ fn range(open: &Description, asked: &libc::flock) -> Result<LockRange> {
 
 /// A descriptor is about to be closed: the process's locks of ranges in that file go, as POSIX has it.
 pub fn closing(open: &Description) {
-    if let Some(file) = open.opened() {
+    // A child of `vfork` has its parent's memory, but none of its locks.
+    if HAS_OWN.load(Ordering::Relaxed)
+        && table::is_of_this_process()
+        && let Some(file) = open.opened()
+    {
         file.closed_by(LockOwner::Process);
     }
 }
