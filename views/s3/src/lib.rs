@@ -21,6 +21,7 @@ mod objects;
 mod patience;
 mod policy;
 mod server;
+mod unread;
 mod uploads;
 mod versions;
 mod walk;
