@@ -149,7 +149,7 @@ fn apply(node: &mut Node, caller: &Caller, set: &SetAttr, now: Time) {
     }
     if let Some(mode) = set.mode {
         node.mode = mode & 0o7777;
-        if node.kind != Kind::Directory && !caller.is_above() && !caller.is_in(node.gid) {
+        if !caller.is_above() && !caller.is_in(node.gid) {
             node.mode &= !rights::SETGID;
         }
     }

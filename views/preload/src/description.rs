@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use parking_lot::Mutex;
 use posix::{Attr, DirCursor, File, Follow, FsError, Ino, LockOwner, OpenFlags, Start};
 
-use crate::{inside, place};
 use crate::shared::Shared;
+use crate::{inside, place};
 
 /// What was opened.
 pub enum What {
@@ -70,13 +70,7 @@ impl Later {
 
 impl From<File> for Later {
     fn from(file: File) -> Self {
-        Self {
-            ino: file.ino(),
-            flags: file.flags(),
-            path: Vec::new(),
-            locks: Mutex::default(),
-            file: file.into(),
-        }
+        Self { ino: file.ino(), flags: file.flags(), path: Vec::new(), locks: Mutex::default(), file: file.into() }
     }
 }
 

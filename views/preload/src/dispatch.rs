@@ -11,7 +11,7 @@ use crate::calls::{
 };
 use crate::entry::{self, DESCRIPTOR, LOOK, Registers};
 use crate::inside::{self, Inside};
-use crate::{fork, kernel, place, signals};
+use crate::{fork, kernel, place, signals, users};
 
 /// Calls whose first argument is a descriptor and that concern us if that is ours.
 const BY_DESCRIPTOR: [i64; 32] = [
@@ -273,6 +273,7 @@ fn call(number: i64, a: &[u64; 6]) -> Answer {
         }
         libc::SYS_exit_group => process::end(),
         number if IDENTITY.contains(&number) => {
+            users::before();
             // SAFETY: as the program asked for.
             let result = unsafe { kernel::call(number, *a) };
             place::forget_caller();

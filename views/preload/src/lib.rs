@@ -28,6 +28,7 @@ mod signals;
 mod sites;
 mod start;
 mod table;
+mod users;
 
 /// Apart from the program's, which may be the one that a signal interrupted.
 #[global_allocator]
