@@ -21,6 +21,7 @@ mod fork;
 mod handoff;
 mod inside;
 mod kernel;
+mod limit;
 mod paths;
 mod place;
 mod shared;

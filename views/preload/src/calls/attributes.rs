@@ -5,7 +5,7 @@ use posix::{Attr, FileSystem, Follow, Ino, Kind, SetAttr, Space};
 use super::{Answer, Maybe, Result, Target, answer, on_path, on_path_or_descriptor, put};
 use crate::description::{Description, What, errno};
 use crate::paths;
-use crate::{kernel, place, table};
+use crate::{kernel, limit, place, table};
 
 /// Bytes that programs do well to read or write at a time.
 const BLOCK: i64 = 128 << 10;
@@ -197,10 +197,17 @@ fn on_open(fd: i32, ours: impl FnOnce(&Description) -> Result) -> Answer {
     ours(&open).into()
 }
 
+/// The size that `truncate` sets.
+fn new_size(size: i64) -> Result<u64> {
+    let size = u64::try_from(size).map_err(|_| libc::EINVAL)?;
+    limit::size(size)?;
+    Ok(size)
+}
+
 /// `truncate`.
 pub fn truncate(path: u64, size: i64) -> Answer {
     let cut = |target: Target<'_>| {
-        let size_bytes = Some(u64::try_from(size).map_err(|_| libc::EINVAL)?);
+        let size_bytes = Some(new_size(size)?);
         if matches!(&target, Target::Spot(spot, _) if spot.kind() == Kind::Directory) {
             return Err(libc::EISDIR);
         }
@@ -213,7 +220,7 @@ pub fn truncate(path: u64, size: i64) -> Answer {
 /// `ftruncate`.
 pub fn ftruncate(fd: i32, size: i64) -> Answer {
     on_open(fd, |open| {
-        let size_bytes = Some(u64::try_from(size).map_err(|_| libc::EINVAL)?);
+        let size_bytes = Some(new_size(size)?);
         open.file_or(libc::EINVAL)?;
         set_open(open, &SetAttr { size_bytes, ..SetAttr::default() }).map(|()| 0)
     })
