@@ -20,8 +20,8 @@ impl Serving {
             op::TMPFILE => self.create_unnamed(request, ino, args),
             op::READ => self.read(call, args),
             op::WRITE => self.write(request, args),
-            op::FLUSH => self.file(args.u64()?)?.flush().map(|()| Answer::done()),
-            op::RELEASE => self.release(args.u64()?).map(|()| Answer::done()),
+            op::FLUSH => self.flush(args),
+            op::RELEASE => self.release_file(args),
             op::FSYNC => {
                 let (handle, flags) = (args.u64()?, args.u32()?);
                 self.file(handle)?.sync(flags & abi::FSYNC_DATA != 0).map(|()| Answer::done())
@@ -35,6 +35,26 @@ impl Serving {
             op::COPY_FILE_RANGE | op::COPY_FILE_RANGE_64 => self.copy(request, args),
             _ => Err(FsError::new(libc::ENOSYS)),
         }
+    }
+    /// Somebody closes a descriptor, of which there may be others.
+    fn flush(&self, args: &mut Args<'_>) -> FsResult<Answer> {
+        let file = self.file(args.u64()?)?;
+        args.skip(8)?;
+        self.closed_by(&file, args.u64()?);
+        file.flush().map(|()| Answer::done())
+    }
+    /// The last descriptor is closed.
+    fn release_file(&self, args: &mut Args<'_>) -> FsResult<Answer> {
+        let handle = args.u64()?;
+        args.skip(4)?;
+        let (how, owner) = (args.u32()?, args.u64()?);
+        let file = self.file(handle)?;
+        if how & abi::RELEASE_LOCKS != 0 {
+            self.closed_by(&file, owner);
+        }
+        self.closed_for_good(&file, handle);
+        drop(file);
+        self.release(handle).map(|()| Answer::done())
     }
     /// Opens a file, and says how the kernel is to treat what it has of it.
     fn open(&self, request: &Request<'_>, ino: Ino, flags: i32) -> FsResult<Answer> {

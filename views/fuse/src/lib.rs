@@ -12,6 +12,7 @@ mod handles;
 mod io;
 mod kernel;
 mod known;
+mod locks;
 mod mount;
 pub mod mounted;
 mod open;

@@ -65,6 +65,8 @@ impl Filesystem for Hello {
             | InitFlags::FUSE_HANDLE_KILLPRIV_V2
             | InitFlags::FUSE_CACHE_SYMLINKS
             | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP
+            | InitFlags::FUSE_POSIX_LOCKS
+            | InitFlags::FUSE_FLOCK_LOCKS
             | cache;
         // What an older kernel has not, it does in its own way.
         for flag in wanted.iter() {

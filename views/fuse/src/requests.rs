@@ -1,5 +1,7 @@
 //! The kernel's requests, one by one: names and attributes here, open files and their bytes in `io`.
 
+use std::sync::Arc;
+
 use cenote_posix::{Consistency, FsError, FsResult, Ino, Kind, Make, SetAttr, SetTime, Time};
 use parking_lot::Mutex;
 
@@ -20,7 +22,7 @@ const OWN_XATTRS: &[u8] = b"cenote.";
 
 impl Serving {
     /// Carries a request out. What is not known here is `ENOSYS`, and the kernel does not ask for it again.
-    pub fn answer(&self, call: &mut Call<'_>) -> FsResult<Answer> {
+    pub fn answer(self: &Arc<Self>, call: &mut Call<'_>) -> FsResult<Answer> {
         let request = call.request;
         let (ino, mut args) = (self.ino(request.node), request.args());
         match request.op {
@@ -71,6 +73,7 @@ impl Serving {
             op::FSYNCDIR => self.fs.sync_dir(ino).map(|()| Answer::done()),
             op::IOCTL => Err(FsError::new(libc::ENOTTY)),
             op::DESTROY => Ok(Answer::done()),
+            op::GETLK | op::SETLK | op::SETLKW => self.answer_lock(call, args),
             _ => self.answer_io(call, ino, args),
         }
     }
