@@ -140,7 +140,11 @@ impl FileSystem {
     pub fn before_fork(&self) -> Forking {
         self.0.known_trees().iter().for_each(|tree| tree.publish());
         let forking = gate::close();
-        self.0.known_trees().iter().for_each(|tree| tree.lend());
+        for tree in self.0.known_trees() {
+            // Again: what other threads gathered meanwhile would be told by the child as well.
+            tree.publish();
+            tree.lend();
+        }
         forking
     }
     /// The root: [`Ino::TOP`], or that of the one container's tree.

@@ -50,7 +50,7 @@ const BY_DESCRIPTOR: [i64; 32] = [
 ];
 
 /// Calls that have to be looked at: by path, by several descriptors, or because they change what is remembered.
-const LOOKED_AT: [i64; 75] = [
+const LOOKED_AT: [i64; 78] = [
     libc::SYS_rt_sigaction,
     libc::SYS_open,
     libc::SYS_creat,
@@ -74,6 +74,9 @@ const LOOKED_AT: [i64; 75] = [
     libc::SYS_pselect6,
     libc::SYS_epoll_ctl,
     libc::SYS_mmap,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_msync,
     libc::SYS_sendfile,
     libc::SYS_copy_file_range,
     libc::SYS_splice,
@@ -166,6 +169,9 @@ pub fn choose() {
 /// Carries out a call; 0: the kernel is to do it.
 pub extern "C" fn dispatch(registers: &mut Registers) -> u32 {
     let (number, a) = (registers.rax as i64, registers.args);
+    if matches!(number, libc::SYS_munmap | libc::SYS_mremap | libc::SYS_msync) && !mapping::any() {
+        return 0;
+    }
     if inside::is_inside() && !matches!(number, libc::SYS_execve | libc::SYS_execveat) {
         return own(registers);
     }
@@ -258,6 +264,9 @@ fn call(number: i64, a: &[u64; 6]) -> Answer {
         libc::SYS_newfstatat => attributes::stat(a[0] as i32, a[1], a[2], a[3] as i32),
         libc::SYS_statx => attributes::statx(a[0] as i32, a[1], a[2] as i32, a[3] as u32, a[4]),
         libc::SYS_mmap => mapping::mmap(a),
+        libc::SYS_munmap => mapping::munmap(a),
+        libc::SYS_mremap => mapping::mremap(a),
+        libc::SYS_msync => mapping::msync(a),
         libc::SYS_umask => {
             place::set_umask(a[0] as u32);
             Answer::Kernel

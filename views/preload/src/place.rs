@@ -107,7 +107,8 @@ pub fn system() -> Result<&'static FileSystem, i32> {
         (errno, error.to_string())
     });
     let system = opened.and_then(|store| {
-        FileSystem::new(&store, place.options.clone()).map_err(|error| (error.errno, error.to_string()))
+        let options = Options { descriptors_from: inside::floor(), ..place.options.clone() };
+        FileSystem::new(&store, options).map_err(|error| (error.errno, error.to_string()))
     });
     match system {
         Ok(system) => {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use posix::{Follow, Kind};
 
-use super::{Answer, Result, Target};
+use super::{Answer, Result, Target, mapping};
 use crate::description::errno;
 use crate::elf::{self, HEAD_BYTES, Program};
 use crate::handoff::{self, Handoff};
@@ -215,6 +215,7 @@ fn start_program(dir: i32, path: u64, flags: i32, arguments: u64, given: u64) ->
         for (_, open) in table::all() {
             let _ = open.closed(false);
         }
+        mapping::settle();
     }
     let handoff = if inside::was_inside() { None } else { handoff::write()? };
     self::environment(&mut pending, given, handoff.as_ref())?;
@@ -307,6 +308,7 @@ pub fn end() -> Answer {
         for (_, open) in table::all() {
             let _ = open.closed(false);
         }
+        mapping::settle();
         drop(system.before_fork());
     }
     Answer::Kernel
