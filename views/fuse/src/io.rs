@@ -41,7 +41,8 @@ impl Serving {
         let file = self.file(args.u64()?)?;
         args.skip(8)?;
         self.closed_by(&file, args.u64()?);
-        file.flush().map(|()| Answer::done())
+        let flushed = if self.backings.puts_back_later(file.ino()) { file.flush_later() } else { file.flush() };
+        flushed.map(|()| Answer::done())
     }
     /// The last descriptor is closed.
     fn release_file(&self, args: &mut Args<'_>) -> FsResult<Answer> {
@@ -68,8 +69,9 @@ impl Serving {
         if self.remember.asks_at_open(&attr, self.alone.is_so()) {
             self.expire(ino);
         }
+        let (flags, backing) = self.backings.enter(&file, &attr, self.remember.pages(&attr));
         let handle = self.files.insert(file);
-        let fields = Fields::new().u64(handle).u32(self.remember.pages(&attr)).u32(0);
+        let fields = Fields::new().u64(handle).u32(flags).u32(backing);
         Ok(Answer { out: Out::Fields(fields), undo: Undo::Opened(handle) })
     }
     /// Makes a file that the kernel found missing, and opens it.
@@ -83,8 +85,9 @@ impl Serving {
         match self.fs.open_at(&self.caller(request), dir, name, wanted, mode & 0o7777) {
             Ok((file, attr, _)) => {
                 self.known.tell(attr.ino);
+                let (flags, backing) = self.backings.enter(&file, &attr, self.remember.pages(&attr));
                 let handle = self.files.insert(file);
-                let fields = self.entry_fields(&attr).u64(handle).u32(self.remember.pages(&attr)).u32(0);
+                let fields = self.entry_fields(&attr).u64(handle).u32(flags).u32(backing);
                 Ok(Answer { out: Out::Fields(fields), undo: Undo::Made(attr.ino, handle) })
             }
             // Somebody else made it since. It is to be opened with the rights that it has: the kernel looks anew and checks them.
@@ -101,11 +104,12 @@ impl Serving {
         let file = self.fs.open_unnamed(&self.caller(request), dir, wanted, mode & 0o7777)?;
         let attr = file.attr()?;
         self.known.tell(attr.ino);
+        let (flags, backing) = self.backings.enter(&file, &attr, self.remember.pages(&attr));
         let handle = self.files.insert(file);
         if let Some(file) = self.files.get(handle) {
             self.unnamed.lock().insert(attr.ino, Arc::downgrade(&file));
         }
-        let fields = self.entry_fields(&attr).u64(handle).u32(self.remember.pages(&attr)).u32(0);
+        let fields = self.entry_fields(&attr).u64(handle).u32(flags).u32(backing);
         Ok(Answer { out: Out::Fields(fields), undo: Undo::Made(attr.ino, handle) })
     }
     /// Reads where the bytes are if they lie in one piece, else by a copy.

@@ -6,6 +6,7 @@
 
 mod alone;
 mod answer;
+mod backing;
 mod convert;
 mod gone;
 mod handles;

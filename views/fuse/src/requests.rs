@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cenote_posix::{Consistency, FsError, FsResult, Ino, Kind, Make, SetAttr, SetTime, Time};
+use cenote_posix::{Caller, Consistency, FsError, FsResult, Ino, Kind, Make, SetAttr, SetTime, Time};
 use parking_lot::Mutex;
 
 use crate::convert;
@@ -46,7 +46,10 @@ impl Serving {
                 Ok(call.send(&target))
             }
             op::SYMLINK | op::MKNOD | op::MKDIR => self.make(request, ino, &mut args),
-            op::UNLINK => self.fs.unlink(&self.caller(request), ino, args.name()?).map(|()| Answer::done()),
+            op::UNLINK => {
+                let (caller, name) = (self.caller(request), args.name()?);
+                self.taking_away(&caller, ino, name, || self.fs.unlink(&caller, ino, name))
+            }
             op::RMDIR => self.remove_dir(request, ino, args.name()?),
             op::RENAME | op::RENAME2 => self.rename(request, ino, &mut args),
             op::LINK => self.link(request, ino, &mut args),
@@ -179,7 +182,22 @@ impl Serving {
         }
         let (name, to_name) = (args.name()?, args.name()?);
         let how = convert::rename(flags).ok_or_else(|| FsError::new(libc::EINVAL))?;
-        self.fs.rename(&self.caller(request), (dir, name), (to_dir, to_name), how)?;
+        let caller = self.caller(request);
+        self.taking_away(&caller, to_dir, to_name, || self.fs.rename(&caller, (dir, name), (to_dir, to_name), how))
+    }
+    /// Does what may take away the last name of a file.
+    fn taking_away(
+        &self,
+        caller: &Caller,
+        dir: Ino,
+        name: &[u8],
+        change: impl FnOnce() -> FsResult<()>,
+    ) -> FsResult<Answer> {
+        let was = if self.backings.is_used() { self.fs.lookup(caller, dir, name).ok() } else { None };
+        change()?;
+        if let Some(was) = was.filter(|was| was.links == 1) {
+            self.backings.forget(was.ino);
+        }
         Ok(Answer::done())
     }
     fn link(&self, request: &Request<'_>, dir: Ino, args: &mut Args<'_>) -> FsResult<Answer> {

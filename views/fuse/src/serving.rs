@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use crate::alone::Alone;
 use crate::answer::errno;
+use crate::backing::Backings;
 use crate::convert;
 use crate::gone::Gone;
 use crate::handles::Handles;
@@ -35,6 +36,7 @@ pub struct Serving {
     pub alone: Alone,
     pub gone: Gone,
     pub owners: Owners,
+    pub backings: Backings,
     /// Files that were made without a name, while they are open.
     pub unnamed: Mutex<HashMap<Ino, Weak<File>>>,
     no_groups: Arc<[u32]>,
@@ -146,6 +148,7 @@ impl Serving {
             alone: Alone::default(),
             gone: Gone::default(),
             owners: Owners::default(),
+            backings: Backings::default(),
             unnamed: Mutex::default(),
             no_groups: Arc::new([]),
             notifier: OnceLock::new(),
@@ -184,7 +187,7 @@ impl Serving {
         if !self.unnamed.lock().is_empty() {
             self.unnamed.lock().remove(&file.ino());
         }
-        Self::close(file)
+        self.backings.leave(file).map_or(Ok(()), Self::close)
     }
     pub fn close(file: Arc<File>) -> FsResult<()> {
         Arc::into_inner(file).map_or(Ok(()), File::close)
@@ -246,8 +249,10 @@ impl Serving {
     /// The mount is over: the kernel does not say goodbye to what was open.
     pub fn end(&self) {
         drop(self.dirs.drain());
-        for file in self.files.drain().into_iter().filter_map(Arc::into_inner) {
-            if let Err(error) = file.close() {
+        self.backings.end();
+        for file in self.files.drain() {
+            let closed = self.backings.leave(file).map_or(Ok(()), Self::close);
+            if let Err(error) = closed {
                 tracing::warn!("a file could not be closed when the mount ended: {error}");
             }
         }

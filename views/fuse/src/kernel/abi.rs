@@ -75,6 +75,7 @@ pub mod opened {
     pub const KEEP_CACHE: u32 = 1 << 1;
     pub const CACHE_DIR: u32 = 1 << 3;
     pub const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
+    pub const PASSTHROUGH: u32 = 1 << 7;
 }
 
 /// A lock of a whole file, as `flock` has them.
