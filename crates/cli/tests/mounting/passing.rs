@@ -6,6 +6,7 @@ use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -30,10 +31,19 @@ fn and_beside() -> Option<(Mounted, PathBuf)> {
     Some((mounted, second.join("runs")))
 }
 
-/// Does something while nobody serves the mount; whether it was done.
+fn is_stopped(pid: u32) -> bool {
+    let mut threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    threads.all(|thread| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
+    })
+}
+
+/// Does something while nobody serves the mount; whether it was done. Files are to be closed by who calls this: the server hears of that.
 fn is_done_without_server(mounted: &Mounted, doing: impl FnOnce() + Send + 'static) -> bool {
     let server = Mounted::server(&mounted.dir);
     kill(server, Signal::STOP);
+    until(SOON, || is_stopped(server));
     let working = std::thread::spawn(doing);
     let begin = Instant::now();
     while !working.is_finished() && begin.elapsed() < Duration::from_secs(3) {
@@ -48,8 +58,8 @@ fn is_done_without_server(mounted: &Mounted, doing: impl FnOnce() + Send + 'stat
 #[test]
 fn bytes_are_read_and_written_while_nobody_serves() {
     let Some(mounted) = passing() else { return };
-    let file = open(&mounted.path("file"));
-    let two = file.try_clone().unwrap();
+    let file = Arc::new(open(&mounted.path("file")));
+    let two = file.clone();
     // With the first write the kernel asks whether there is a privilege to be taken away.
     file.write_all_at(b"first", 0).unwrap();
     let write_and_read = move || {
@@ -60,15 +70,20 @@ fn bytes_are_read_and_written_while_nobody_serves() {
     };
     assert!(is_done_without_server(&mounted, write_and_read), "the kernel asks the mount's process");
     // Not so what goes to media with each write.
-    let synced = OpenOptions::new().write(true).custom_flags(libc::O_DSYNC).open(mounted.path("file")).unwrap();
-    assert!(!is_done_without_server(&mounted, move || synced.write_all_at(b"synced", 0).unwrap()));
+    let synced = OpenOptions::new().write(true).custom_flags(libc::O_DSYNC).open(mounted.path("file"));
+    let synced = Arc::new(synced.unwrap());
+    let two = synced.clone();
+    assert!(!is_done_without_server(&mounted, move || two.write_all_at(b"synced", 0).unwrap()));
+    drop(synced);
     let mut got = [0; 6];
     file.read_exact_at(&mut got, 0).unwrap();
     assert_eq!(&got, b"synced");
     drop(file);
     // Nobody has it open, and it is still where the kernel finds it.
-    let file = File::open(mounted.path("file")).unwrap();
-    assert!(is_done_without_server(&mounted, move || file.read_exact_at(&mut [0; 4096], 1 << 20).unwrap()));
+    let file = Arc::new(File::open(mounted.path("file")).unwrap());
+    let two = file.clone();
+    assert!(is_done_without_server(&mounted, move || two.read_exact_at(&mut [0; 4096], 1 << 20).unwrap()));
+    drop(file);
     mounted.unmount();
     assert_eq!(mounted.try_mount(&mounted.dir, &[]).code, 0);
     let bytes = fs::read(mounted.path("file")).unwrap();
@@ -185,8 +200,9 @@ fn who_only_looks_loads_nothing() {
     File::create(mounted.path("large")).unwrap().set_len(100 << 20).unwrap();
     mounted.unmount();
     assert_eq!(mounted.try_mount(&mounted.dir, &["--passthrough"]).code, 0);
-    let begin = open(&mounted.path("large"));
-    assert!(!is_done_without_server(&mounted, move || begin.read_exact_at(&mut [0; 100], 0).unwrap()));
+    let begin = Arc::new(open(&mounted.path("large")));
+    let two = begin.clone();
+    assert!(!is_done_without_server(&mounted, move || two.read_exact_at(&mut [0; 100], 0).unwrap()));
     // Everybody has it in the same way.
     let second = open(&mounted.path("large"));
     second.write_all_at(b"x", 1).unwrap();
