@@ -23,7 +23,7 @@ pub enum Place {
 }
 
 /// Where a call of the `preadv2` kind means: -1 is the description's offset.
-pub fn place_or_offset(at: u64) -> Place {
+fn place_or_offset(at: u64) -> Place {
     if at as i64 == -1 { Place::Offset } else { Place::At(at as i64) }
 }
 
@@ -128,7 +128,34 @@ fn at_offset(at: Place, done: usize) -> Place {
     }
 }
 
-/// `readv`, `preadv`, `preadv2`.
+/// `preadv2`: of its flags all are good for a file in the store that ask for no more than speed.
+pub fn preadv2(fd: i32, list: u64, count: u64, at: u64, flags: i32) -> Answer {
+    if flags & !(libc::RWF_HIPRI | libc::RWF_NOWAIT) != 0 && table::get(fd).is_some() {
+        return Err(libc::EOPNOTSUPP).into();
+    }
+    readv(fd, list, count, place_or_offset(at))
+}
+
+/// `pwritev2`.
+pub fn pwritev2(fd: i32, list: u64, count: u64, at: u64, flags: i32) -> Answer {
+    const SYNC: i32 = libc::RWF_SYNC | libc::RWF_DSYNC;
+    let Some(open) = table::get(fd) else { return Answer::Kernel };
+    // What is appended goes to the end here only where all does.
+    let appends = if open.appends() { libc::RWF_APPEND } else { 0 };
+    if flags & !(libc::RWF_HIPRI | libc::RWF_NOWAIT | SYNC | appends) != 0 {
+        return Err(libc::EOPNOTSUPP).into();
+    }
+    let written = writev(fd, list, count, place_or_offset(at));
+    if let Answer::Done(1..) = written
+        && flags & SYNC != 0
+        && let Answer::Done(error @ ..0) = sync(fd, flags & libc::RWF_SYNC == 0)
+    {
+        return Answer::Done(error);
+    }
+    written
+}
+
+/// `readv`, `preadv`.
 pub fn readv(fd: i32, list: u64, count: u64, at: Place) -> Answer {
     let Some(open) = table::get(fd) else { return Answer::Kernel };
     let read = || {
@@ -154,7 +181,7 @@ pub fn readv(fd: i32, list: u64, count: u64, at: Place) -> Answer {
     read().into()
 }
 
-/// `writev`, `pwritev`, `pwritev2`. All pieces are one write: appended ones stay together.
+/// `writev`, `pwritev`. All pieces are one write: appended ones stay together.
 pub fn writev(fd: i32, list: u64, count: u64, at: Place) -> Answer {
     let Some(open) = table::get(fd) else { return Answer::Kernel };
     let write = || {
@@ -203,7 +230,23 @@ pub fn lseek(fd: i32, distance: i64, whence: i32) -> Answer {
     seek().into()
 }
 
-/// `fsync`, `fdatasync`, `sync_file_range`.
+/// `sync_file_range`: of all of the file.
+pub fn sync_range(fd: i32, at: i64, len: i64, flags: u64) -> Answer {
+    if table::get(fd).is_some() && (at < 0 || len < 0 || at.checked_add(len).is_none() || flags > 7) {
+        return Err(libc::EINVAL).into();
+    }
+    sync(fd, true)
+}
+
+/// `readahead`.
+pub fn readahead(fd: i32) -> Answer {
+    match table::get(fd) {
+        Some(open) if matches!(open.what, What::Directory(_)) => Err(libc::EINVAL).into(),
+        _ => advise(fd, 0),
+    }
+}
+
+/// `fsync`, `fdatasync`.
 pub fn sync(fd: i32, data_only: bool) -> Answer {
     let Some(open) = table::get(fd) else { return Answer::Kernel };
     let sync = || match &open.what {
