@@ -34,6 +34,7 @@ pub struct Later {
 impl Later {
     /// One that the program before has opened, with descriptors of locks that it has left.
     pub fn of(ino: Ino, flags: i32, path: &[u8], locks: Vec<(LockOwner, i32)>) -> Self {
+        let _staying = inside::Staying::begin();
         // SAFETY: they were left for us, and nobody else knows of them.
         let owned = |(owner, fd)| (owner, unsafe { OwnedFd::from_raw_fd(inside::move_away(fd)) });
         let locks = Mutex::new(locks.into_iter().map(owned).collect());

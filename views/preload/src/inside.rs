@@ -188,10 +188,13 @@ pub fn forget(fd: i32) {
 
 /// Moves a new descriptor of ours out of the way; where it is then.
 pub fn move_away(fd: i32) -> i32 {
-    if fd < 0 || fd >= floor() || STAYING.get() {
+    if fd < 0 || fd >= floor() {
         if let Some(slot) = slot(fd) {
             slot.store(true, Relaxed);
         }
+        return fd;
+    }
+    if STAYING.get() {
         return fd;
     }
     let high = kernel::simple(libc::SYS_fcntl, &[fd as u64, libc::F_DUPFD_CLOEXEC as u64, floor() as u64]) as i32;
