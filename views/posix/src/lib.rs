@@ -32,3 +32,4 @@ pub(crate) use error::fail;
 pub use error::{FsError, FsResult};
 pub use file::{Allocate, File, OpenFlags};
 pub use system::{DirEntry, FileSystem, Follow, Make, Options, Over, Rename, SetXattr, Space};
+pub use unnamed::New;
