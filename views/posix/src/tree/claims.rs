@@ -170,7 +170,6 @@ impl Tree {
             let Some(raw) = self.nodes().get_one(&key)? else { return Ok(()) };
             change.txn.expect(self.nodes(), &key, Some(&raw))?;
             change.txn.del_expected(self.nodes(), &key)?;
-            eprintln!("DBG bury {ino} live {is_open} before {before:?}");
             bury(change, ino, &Node::decode(&raw)?)
         })
     }

@@ -145,19 +145,6 @@ impl Tree {
         if let Some(raw) = get(self.nodes(), &keys::orphan(ino))? {
             return Ok(Found { ino, node: Node::decode(&raw)?, place: Place::Orphan, dir: 0, raw });
         }
-        if ino != ROOT {
-            let plain = self.container.index(keys::nodes_index());
-            let opens = self.container.index(keys::opens_index());
-            eprintln!(
-                "DBG stale {ino}: orphan plain {:?} cached again {:?} holders {:?} live {} hint {:?} versions {:?}",
-                plain.get_one(&keys::orphan(ino)).map(|v| v.map(|v| v.len())),
-                self.nodes().get_one(&keys::orphan(ino)).map(|v| v.map(|v| v.len())),
-                opens.get_one(&keys::holders(ino)),
-                self.live(ino).is_some(),
-                self.places.get(ino),
-                plain.version(),
-            );
-        }
         if ino == ROOT { self.directory(ino) } else { fail(libc::ESTALE) }
     }
     /// True if others do not know of what was found, or of its end.
