@@ -11,6 +11,7 @@ use crate::cmd::advise::AdviseArgs;
 use crate::cmd::arrange::{MoveArgs, MoveToArgs, PinArgs, QUERY_HELP};
 use crate::cmd::mount::{MOUNT_HELP, MountArgs, UnmountArgs};
 use crate::cmd::policy::PolicyCommand;
+use crate::cmd::run::{RUN_HELP, RunArgs};
 use crate::cmd::s3::S3Args;
 use crate::config;
 use cenote::model::size;
@@ -257,6 +258,9 @@ pub enum Command {
     /// Serve a store to S3 clients, and manage their keys
     #[command(after_help = crate::cmd::s3::HELP)]
     S3(S3Args),
+    /// Run a program that sees a store as files, without a mount
+    #[command(after_help = RUN_HELP)]
+    Run(RunArgs),
 }
 
 const INIT_HELP: &str = "\

@@ -8,6 +8,7 @@ mod container;
 mod data;
 mod ids;
 mod index;
+mod meeting;
 mod object;
 mod op;
 mod options;
@@ -22,9 +23,11 @@ mod store;
 mod sync;
 mod transaction;
 mod view;
+mod window;
 
 pub use cenote_device::fork::generation as fork_generation;
 pub use cenote_device::home::Orphan;
+pub use cenote_device::meeting::{Blocking, Holder, LockKind, MeetingFile};
 pub use cenote_device::process::started_of as process_started;
 pub use cenote_model as model;
 pub use cenote_model::{
@@ -45,6 +48,7 @@ pub use staged::Staged;
 pub use store::Store;
 pub use transaction::Transaction;
 pub use view::View;
+pub use window::{WindowFile, Working};
 
 /// The placement policies that a container can have: their names, and what each does.
 pub fn policies() -> impl Iterator<Item = (String, String)> {

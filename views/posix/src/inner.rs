@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
+use crate::sync::Mutex;
 use cenote::{Container, Store};
-use parking_lot::Mutex;
 
 use crate::clock::Clock;
 use crate::keeper::Keeper;
@@ -28,6 +29,9 @@ pub struct Inner {
     /// The only tree, if the top is its root.
     single: Option<Arc<Tree>>,
     pub keeper: Keeper,
+    /// Containers that it began to make, and whether those were looked for that others left half made.
+    pub halves: AtomicU64,
+    pub halves_swept: AtomicBool,
 }
 
 /// What a name leads to.
@@ -75,6 +79,8 @@ impl Inner {
             trees: Mutex::default(),
             single: None,
             keeper: Keeper::default(),
+            halves: AtomicU64::new(0),
+            halves_swept: AtomicBool::new(false),
         };
         if let Some(label) = &common.options.container {
             let options = &common.options;
@@ -175,7 +181,8 @@ impl Inner {
             }
         }
     }
-    fn find(&self, ino: Ino) -> FsResult<Where> {
+    /// What a number stands for.
+    pub fn find(&self, ino: Ino) -> FsResult<Where> {
         let Some((tree, number)) = self.split(ino)? else { return Ok(Where::Top) };
         let found = tree.find(number)?;
         Ok(Where::In(tree, found))

@@ -13,6 +13,7 @@ mod list;
 pub mod mount;
 mod object;
 pub mod policy;
+pub mod run;
 pub mod s3;
 mod serve;
 mod snapshot;
@@ -124,5 +125,6 @@ pub fn run(cli: &Cli, out: &mut Out) -> Done {
         Command::Mount(args) => mount::mount(context, args),
         Command::Unmount(args) => mount::unmount(context, args),
         Command::S3(args) => s3::s3(context, args),
+        Command::Run(args) => run::run(context, args),
     }
 }

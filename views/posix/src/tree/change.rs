@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use cenote::{ErrorKind, Transaction};
-use parking_lot::RwLockWriteGuard;
+use std::sync::RwLockWriteGuard;
 
 use crate::records::{Entry, Node, Times, keys};
 use crate::{FsResult, Time};
@@ -152,11 +152,8 @@ impl<'a> Change<'a> {
     }
     /// The directory `dir` has no entries when this is committed.
     pub fn stays_empty(&mut self, dir: u64) -> FsResult<()> {
-        // Whoever makes an entry sets the times: they are read first.
-        let index = self.tree.dir(dir);
-        let times = index.get_one(&keys::times())?;
         self.tree.check_empty(dir)?;
-        self.txn.expect(&index, &keys::times(), times.as_deref())?;
+        self.txn.expect_none(&self.tree.dir(dir), &keys::entries())?;
         Ok(())
     }
     /// From now on it relies on the claims of a directory. False: it did already.

@@ -69,9 +69,9 @@ pub fn messages() {
             budget.each("write", 1.1, |n| file.write_at(&bytes, n * 4096).unwrap());
             let mut buf = vec![0; 4096];
             budget.each("read", 0.1, |n| assert_eq!(file.read_at(&mut buf, n * 4096).unwrap(), 4096));
-            budget.each("append", 2.1, |n| assert_eq!(file.append(&bytes).unwrap(), (CALLS + n) * 4096));
+            budget.each("append", 1.1, |n| assert_eq!(file.append(&bytes).unwrap(), (CALLS + n) * 4096));
             file.close().unwrap();
-            budget.each("lookup of a file with bytes", 1.01, |n| {
+            budget.each("lookup of a file with bytes", 0.01, |n| {
                 fs.lookup(&me, dir, &name(n)).unwrap();
             });
             budget.each("chmod", 1.01, |n| {
@@ -87,7 +87,7 @@ pub fn messages() {
             budget.each("mkdir", 1.1, |n| {
                 fs.make(&me, dir, &[b"d", &name(n)[..]].concat(), &what(Kind::Directory, 0o755)).unwrap();
             });
-            budget.each("rmdir", 2.1, |n| fs.rmdir(&me, dir, &[b"d", &name(n)[..]].concat()).unwrap());
+            budget.each("rmdir", 1.1, |n| fs.rmdir(&me, dir, &[b"d", &name(n)[..]].concat()).unwrap());
         }
         budget.each(&said("unlink"), gathered + 0.01, |n| fs.unlink(&me, dir, &name(n)).unwrap());
     }
