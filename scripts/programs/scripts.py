@@ -96,13 +96,13 @@ make -q program
 
 RSYNC = """
 rsync -aHS "$INPUT/tree/" there/
-rsync -aHncvi --delete "$INPUT/tree/" there/ > first
+rsync -aHnci --delete "$INPUT/tree/" there/ > first
 for file in $(find there -type f -name '*7' -size +0 -printf '%P\\n' | tr ' ' '?' | sort); do
   echo more >> there/$file
 done
 rm -rf 'there/dir 3'; mkdir -p there/extra; echo x > there/extra/y
 rsync -aHS --inplace -c --delete "$INPUT/tree/" there/
-rsync -aHncvi --delete "$INPUT/tree/" there/ > second
+rsync -aHnci --delete "$INPUT/tree/" there/ > second
 """
 
 OPENFOAM = """
@@ -121,7 +121,7 @@ decomposePar > log.decomposePar
 mpirun --allow-run-as-root --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -np 2 \\
   simpleFoam -parallel > log.simpleFoam
 reconstructPar > log.reconstructPar
-grep -h '^Time\\|residual' log.simpleFoam > ../residuals
+grep -h '^Time = \\|residual' log.simpleFoam > ../residuals
 """
 
 COREUTILS = """

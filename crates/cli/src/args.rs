@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::cmd::advise::AdviseArgs;
 use crate::cmd::arrange::{MoveArgs, MoveToArgs, PinArgs, QUERY_HELP};
+use crate::cmd::consistency::ConsistencyArgs;
 use crate::cmd::mount::{MOUNT_HELP, MountArgs, UnmountArgs};
 use crate::cmd::policy::PolicyCommand;
 use crate::cmd::run::{RUN_HELP, RunArgs};
@@ -261,6 +262,9 @@ pub enum Command {
     /// Run a program that sees a store as files, without a mount
     #[command(after_help = RUN_HELP)]
     Run(RunArgs),
+    /// Show or set when others see what happens in a directory: strict, commit or laminated
+    #[command(after_help = crate::cmd::consistency::HELP)]
+    Consistency(ConsistencyArgs),
 }
 
 const INIT_HELP: &str = "\

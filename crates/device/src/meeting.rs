@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use cenote_model::StoreId;
 use rustix::fs::{Gid, Mode, OFlags, Uid};
@@ -17,6 +18,8 @@ use crate::shared_memory::store_dir;
 
 /// The last byte that the kernel knows: that of presence. No file has it.
 const PRESENCE: i64 = i64::MAX;
+/// Pause of who wants to come while somebody who is alone works on the file.
+const AGAIN: Duration = Duration::from_micros(200);
 /// The last byte that can be locked for other purposes.
 const LAST: i64 = i64::MAX - 1;
 
@@ -122,7 +125,7 @@ impl MeetingFile {
         };
         let fd = raised(fd, lowest);
         if !set(&fd, Holder::Description, Some(LockKind::Shared), PRESENCE, PRESENCE, false)? {
-            std::thread::yield_now();
+            std::thread::sleep(AGAIN);
             return Ok(None); // somebody is removing it
         }
         if rustix::fs::fstat(&fd)?.st_nlink == 0 {

@@ -13,6 +13,8 @@ from .stage import Stage
 FILE_VIEWS = ("files", "mount", "fsspec", "s3")
 # Whose errors are those of POSIX, number by number.
 EXACT = ("files", "mount")
+# Files without a name that nobody holds are gone after 50 ms, and with what a machine takes that has no time.
+BURIED_S = 5.0
 # Nothing takes longer on a store whose daemon lives (docs/mount.md), on a machine that does something else besides.
 SLOW_S = 45.0
 # How likely all views read what was touched, after an operation.
@@ -267,9 +269,15 @@ class Episode:
             if found[view][0] != "ok":
                 raise Differs(f"{view} cannot be read as a whole: {found[view][-1]}")
             self.compare_whole(view, found[view][1])
-        wrong = self.expect_ok("files", "check", self.container)
-        if wrong:
-            raise Differs(f"the records do not fit: {wrong}")
+        self.check_records()
+
+    def check_records(self) -> None:
+        """Records must fit. Processes bury what they held a moment later (docs/files.md): perhaps just now."""
+        began = time.monotonic()
+        while wrong := self.expect_ok("files", "check", self.container):
+            if time.monotonic() - began > BURIED_S:
+                raise Differs(f"the records do not fit: {wrong}")
+            time.sleep(0.05)
 
     def compare_whole(self, view: str, seen: dict[str, Seen]) -> None:
         expected = self.oracle.everything(view, self.container)

@@ -2,6 +2,7 @@
 
 pub mod advise;
 pub mod arrange;
+pub mod consistency;
 mod container;
 mod destroy;
 mod doctor;
@@ -126,5 +127,6 @@ pub fn run(cli: &Cli, out: &mut Out) -> Done {
         Command::Unmount(args) => mount::unmount(context, args),
         Command::S3(args) => s3::s3(context, args),
         Command::Run(args) => run::run(context, args),
+        Command::Consistency(args) => consistency::consistency(context, args),
     }
 }

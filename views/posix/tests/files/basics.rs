@@ -73,6 +73,9 @@ pub fn errors() {
     assert_eq!(errno(fs.rename(&me, (root, b"d"), (dir, b"x"), Rename::Replace)), libc::EINVAL);
     assert_eq!(errno(fs.rename(&me, (root, b"f"), (root, b"d"), Rename::Replace)), libc::EISDIR);
     assert_eq!(errno(fs.rename(&me, (root, b"d"), (root, b"f"), Rename::Replace)), libc::ENOTDIR);
+    fs.make(&me, dir, b"in", &what(Kind::File, 0o644)).unwrap();
+    assert_eq!(errno(fs.rename(&me, (dir, b"in"), (root, b"d"), Rename::Replace)), libc::ENOTEMPTY);
+    fs.unlink(&me, dir, b"in").unwrap();
     assert_eq!(errno(fs.rename(&me, (root, b"d"), (root, b"f"), Rename::Keep)), libc::EEXIST);
     assert_eq!(errno(fs.open(&me, dir, READ_WRITE)), libc::EISDIR);
     assert_eq!(
