@@ -101,6 +101,7 @@ pub fn put(
     over: Over,
     keep: Option<(u64, &[u8])>,
 ) -> FsResult<Found> {
+    let New { bytes, mode: wanted_mode, describe } = new;
     names::check(name)?;
     if names::is_dots(name) {
         return fail(libc::EEXIST);
@@ -111,15 +112,15 @@ pub fn put(
         rights::need(caller, &parent.node, WRITE | SEARCH)?;
         tree.check_changes(&parent)?;
         let before = make_room(change, caller, &parent, name, over, keep)?;
-        let (mode, gid) = rights::of_new(caller, &parent.node, Kind::File, new.mode);
+        let (mode, gid) = rights::of_new(caller, &parent.node, Kind::File, wanted_mode);
         let mut node = Node::new(Kind::File, mode, (caller.uid, gid), change.now);
-        if !new.bytes.is_empty() {
+        if !bytes.is_empty() {
             let object = tree.object(ino);
             change.txn.create_object(&tree.container, Some(object.key().object), None)?;
-            change.txn.write(&object, 0, new.bytes)?;
+            change.txn.write(&object, 0, bytes)?;
             node.has_object = true;
         }
-        for (key, value) in (new.describe)(change.now) {
+        for (key, value) in describe(change.now) {
             change.txn.put(tree.nodes(), &keys::xattr(ino, key), &value)?;
             node.has_xattrs = true;
         }

@@ -285,14 +285,13 @@ async fn answer(
     } else {
         let wanted = request.headers().get(http::header::ACCESS_CONTROL_REQUEST_METHOD);
         let method = wanted.and_then(|method| method.to_str().ok()).unwrap_or(request.method().as_str()).to_owned();
-        let mut response = match amend::refusal(request.uri()) {
-            Some(refused) => refused,
-            None => {
-                let mut request = request.map(Body::http_body);
-                request.extensions_mut().insert(peer);
-                amend::complete(request.headers_mut());
-                shared.service.call(request).await?
-            }
+        let mut response = if let Some(refused) = amend::refusal(request.uri()) {
+            refused
+        } else {
+            let mut request = request.map(Body::http_body);
+            request.extensions_mut().insert(peer);
+            amend::complete(request.headers_mut());
+            shared.service.call(request).await?
         };
         if let (Some(origin), Some(rules)) = (&origin, &shared_rules) {
             let asked = cors::Asked { origin, method: &method, headers: None };
