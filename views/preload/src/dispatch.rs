@@ -11,7 +11,7 @@ use crate::calls::{
 };
 use crate::entry::{self, DESCRIPTOR, LOOK, Registers};
 use crate::inside::{self, Inside};
-use crate::{fork, kernel, place, signals};
+use crate::{fork, kernel, limit, place, signals, users};
 
 /// Calls whose first argument is a descriptor and that concern us if that is ours.
 const BY_DESCRIPTOR: [i64; 32] = [
@@ -50,7 +50,9 @@ const BY_DESCRIPTOR: [i64; 32] = [
 ];
 
 /// Calls that have to be looked at: by path, by several descriptors, or because they change what is remembered.
-const LOOKED_AT: [i64; 78] = [
+const LOOKED_AT: [i64; 80] = [
+    libc::SYS_setrlimit,
+    libc::SYS_prlimit64,
     libc::SYS_rt_sigaction,
     libc::SYS_open,
     libc::SYS_creat,
@@ -271,8 +273,15 @@ fn call(number: i64, a: &[u64; 6]) -> Answer {
             place::set_umask(a[0] as u32);
             Answer::Kernel
         }
+        libc::SYS_setrlimit | libc::SYS_prlimit64 => {
+            // SAFETY: as the program asked for.
+            let result = unsafe { kernel::call(number, *a) };
+            limit::look();
+            Answer::Done(result)
+        }
         libc::SYS_exit_group => process::end(),
         number if IDENTITY.contains(&number) => {
+            users::before();
             // SAFETY: as the program asked for.
             let result = unsafe { kernel::call(number, *a) };
             place::forget_caller();

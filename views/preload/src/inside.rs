@@ -55,6 +55,52 @@ impl Drop for Inside {
     }
 }
 
+thread_local! {
+    static LOCKING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// While this lives the thread waits for a lock, by a descriptor of ours, although nothing of ours is under way.
+pub struct Locking(());
+
+impl Locking {
+    /// Begins.
+    pub fn begin() -> Self {
+        LOCKING.set(true);
+        Self(())
+    }
+    /// True in a thread that waits so, and in a signal handler that interrupts it.
+    pub fn is_under_way() -> bool {
+        LOCKING.get()
+    }
+}
+
+impl Drop for Locking {
+    fn drop(&mut self) {
+        LOCKING.set(false);
+    }
+}
+
+thread_local! {
+    static STAYING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// While this lives, what this thread opens for us stays under the number that it has, where the program may come across it.
+pub struct Staying(());
+
+impl Staying {
+    /// Begins.
+    pub fn begin() -> Self {
+        STAYING.set(true);
+        Self(())
+    }
+}
+
+impl Drop for Staying {
+    fn drop(&mut self) {
+        STAYING.set(false);
+    }
+}
+
 /// Descriptors of ours lie from here on, at most so many.
 const ROOM: usize = 4096;
 static FLOOR: AtomicI32 = AtomicI32::new(i32::MAX);
@@ -142,7 +188,7 @@ pub fn forget(fd: i32) {
 
 /// Moves a new descriptor of ours out of the way; where it is then.
 pub fn move_away(fd: i32) -> i32 {
-    if fd < 0 || fd >= floor() {
+    if fd < 0 || fd >= floor() || STAYING.get() {
         if let Some(slot) = slot(fd) {
             slot.store(true, Relaxed);
         }

@@ -151,6 +151,10 @@ impl Live {
         let now = self.tree.common.clock.now();
         self.dirty.lock().modified = Some(now);
     }
+    /// Bytes were changed then, whatever was noted before.
+    pub fn note_at(&self, time: Time) {
+        self.dirty.lock().modified = Some(time);
+    }
     /// Bytes were read; `relatime`: only what tells something new is kept.
     pub fn note_read(&self) -> FsResult<()> {
         const DAY_S: i64 = 24 * 3600;
@@ -190,7 +194,8 @@ impl Live {
         self.check_changes()?;
         self.drop_set_ids(keeps_set_ids)?;
         match (self.window()?, self.object()?) {
-            (Some(window), _) => window.write_at(bytes, offset)?,
+            // Its own time is what others see.
+            (Some(window), _) => return window.write_at(bytes, offset),
             (None, Some(object)) => object.write_at(offset, bytes)?,
             (None, None) => self.with_object(|change, object| Ok(change.txn.write(object, offset, bytes)?))?,
         }
@@ -248,7 +253,7 @@ impl Live {
         if keeps || !self.set_ids.load(Ordering::Relaxed) {
             return Ok(());
         }
-        self.tree.change(|change| {
+        self.tree.change_file(|change| {
             let found = self.find()?;
             let mode = rights::without_set_ids(found.node.kind, found.node.mode);
             if mode != found.node.mode {
@@ -262,7 +267,7 @@ impl Live {
     /// A transaction on the bytes and the node's times, in which the object is made if it is not there.
     pub fn with_object<T>(&self, mut make: impl FnMut(&mut Change<'_>, &Object) -> FsResult<T>) -> FsResult<T> {
         self.check_changes()?;
-        let made = self.tree.change(|change| {
+        let made = self.tree.change_file(|change| {
             let found = self.find()?;
             let mut node = found.node.clone();
             (node.modified, node.changed) = (change.now, change.now);
@@ -285,9 +290,7 @@ impl Live {
         self.check_changes()?;
         self.drop_set_ids(keeps_set_ids)?;
         if let Some(window) = self.window()? {
-            let at = window.append(bytes)?;
-            self.note();
-            return Ok(at);
+            return window.append(bytes);
         }
         let _mine = self.appending.lock();
         if self.object()?.is_none() {
@@ -318,7 +321,7 @@ impl Live {
         if let Some(window) = self.window()? {
             window.set_size(size)?;
         }
-        self.tree.change(|change| {
+        self.tree.change_file(|change| {
             let found = self.find()?;
             let node = truncated(change, &found, size)?;
             change.put_node(&found, &node)

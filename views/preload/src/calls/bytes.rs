@@ -6,7 +6,7 @@ use posix::Allocate;
 
 use super::{Answer, Result, memory, value};
 use crate::description::{Description, What, errno};
-use crate::table;
+use crate::{limit, table};
 
 /// As much as one call of the kernel reads or writes.
 const MOST: usize = 0x7fff_f000;
@@ -47,14 +47,20 @@ impl Description {
             }),
         }
     }
-    /// Writes all of `bytes`.
+    /// Writes `bytes`, as many of them as the process may.
     pub fn write(&self, bytes: &[u8], at: Place) -> Result<usize> {
         let file = self.file_or(libc::EBADF)?;
         if !file.flags().write {
             return Err(libc::EBADF);
         }
         let at = checked(at)?;
-        let len = bytes.len();
+        let begin = || match at {
+            _ if self.appends() => file.attr().map(|attr| attr.size_bytes).map_err(errno),
+            Place::At(at) => Ok(at as u64),
+            Place::Offset => Ok(self.with_offset(|offset| *offset)),
+        };
+        let len = limit::room(begin, bytes.len())?;
+        let bytes = &bytes[..len];
         // As Linux has it, also for calls that say where.
         if self.appends() {
             return match at {
@@ -229,6 +235,9 @@ pub fn fallocate(fd: i32, mode: i32, offset: i64, len: i64) -> Answer {
             libc::FALLOC_FL_INSERT_RANGE => Allocate::Insert,
             _ => return Err(libc::EOPNOTSUPP),
         };
+        if !matches!(what, Allocate::KeepSize | Allocate::Punch | Allocate::Zero { keep_size: true }) {
+            limit::size((offset as u64).saturating_add(len as u64))?;
+        }
         file.allocate(what, offset as u64, len as u64).map_err(errno).map(|()| 0)
     };
     allocate().into()
