@@ -56,19 +56,19 @@ def test_clocks_that_are_wrong(served, s3, bucket):
 
 
 @pytest.mark.parametrize("version", ["s3v4", "s3"])
-def test_signed_addresses_expire(served, bucket, version):
-    s3 = served.client("ann", signature_version=version)
+def test_signed_addresses_expire(served, s3, bucket, version):
     s3.put_object(Bucket=bucket, Key="k", Body=b"x")
+    signs = served.client("ann", signature_version=version)
     what = {"Bucket": bucket, "Key": "k"}
-    short = s3.generate_presigned_url("get_object", Params=what, ExpiresIn=1)
+    short = signs.generate_presigned_url("get_object", Params=what, ExpiresIn=1)
     assert answered(short) == 200
     time.sleep(2.2)
     assert answered(short) == 403
-    assert answered(s3.generate_presigned_url("get_object", Params=what, ExpiresIn=-1000)) == 403
-    assert answered(s3.generate_presigned_url("put_object", Params=what, ExpiresIn=-1000), "PUT", b"y") == 403
-    long = s3.generate_presigned_url("get_object", Params=what, ExpiresIn=8 * 24 * 3600)
+    assert answered(signs.generate_presigned_url("get_object", Params=what, ExpiresIn=-1000)) == 403
+    assert answered(signs.generate_presigned_url("put_object", Params=what, ExpiresIn=-1000), "PUT", b"y") == 403
+    long = signs.generate_presigned_url("get_object", Params=what, ExpiresIn=8 * 24 * 3600)
     assert answered(long) == (403 if version == "s3v4" else 200), "signature 4 knows a week at most"
-    good = s3.generate_presigned_url("get_object", Params=what)
+    good = signs.generate_presigned_url("get_object", Params=what)
     assert answered(good) == 200
     assert answered(good.replace(f"/{bucket}/k", f"/{bucket}/l")) == 403, "signed for another key"
     assert answered(good, "DELETE") == 403, "signed for another method"
