@@ -38,4 +38,5 @@ pub use error::{FsError, FsResult};
 pub use file::{Allocate, File, HeldLock, LockOwner, LockRange, LockWait, OpenFlags};
 pub use gate::Forking;
 pub use system::{DirEntry, FileSystem, Follow, Make, Options, Over, Rename, SetXattr, Space};
+pub use unnamed::New;
 pub use walk::{Spot, Start, Walked, within};
