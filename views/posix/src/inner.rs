@@ -12,6 +12,7 @@ use crate::keeper::Keeper;
 use crate::names::{self};
 use crate::records::{INO_BITS, ROOT};
 use crate::rights::{self, SEARCH};
+use crate::streams::{self, Streams};
 use crate::tree::{Common, Found, NumberMap, Tree, Who};
 use crate::{Attr, Caller, FsError, FsResult, Ino, Kind, Options, Time, fail, stat, top};
 
@@ -28,6 +29,8 @@ pub struct Inner {
     /// The only tree, if the top is its root.
     single: Option<Arc<Tree>>,
     pub keeper: Keeper,
+    /// HDF5 files as byte streams.
+    pub streams: Streams,
 }
 
 /// What a name leads to.
@@ -74,6 +77,7 @@ impl Inner {
             trees: Mutex::default(),
             single: None,
             keeper: Keeper::default(),
+            streams: Streams::default(),
         };
         if let Some(label) = &common.options.container {
             let options = &common.options;
@@ -85,6 +89,7 @@ impl Inner {
                 false => store.open_container(label, &options.new_containers)?,
             };
             inner.single = Some(inner.tree_in(container)?);
+            inner.streams.found(label, inner.single.as_ref());
         }
         Ok(inner)
     }
@@ -168,7 +173,7 @@ impl Inner {
             b"." => Ok(Where::In(tree, parent)),
             b".." => self.find(self.parent_of(&tree, &parent)),
             _ => {
-                let found = tree.find_in(number, name)?;
+                let found = streams::find_in(self, &tree, number, name)?;
                 Ok(Where::In(tree, found))
             }
         }

@@ -18,7 +18,7 @@ pub fn attr(tree: &Tree, found: &Found) -> FsResult<Attr> {
     let live = if found.node.kind == Kind::File { tree.live(found.ino) } else { None };
     let node = live.map_or_else(|| found.node.clone(), |live| settled(&found.node, live.dirty()));
     let (size_bytes, used) = match node.kind {
-        Kind::File if node.has_object => match tree.object(found.ino).stat() {
+        Kind::File if node.has_object => match tree.object_of(found.ino, &node).stat() {
             Ok(stat) => (stat.size, stat.mapped_bytes),
             Err(error) if error.kind() == ErrorKind::NotFound => (0, 0), // it goes just now
             Err(error) => return Err(error.into()),

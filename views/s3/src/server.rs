@@ -31,6 +31,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::api::{Peer, Service};
 use crate::cors;
 use crate::gateway::Gateway;
+use crate::keyed::Keyed;
 use crate::keys::Keys;
 use crate::name::may_be_bucket;
 use crate::patience::Patient;
@@ -73,6 +74,8 @@ pub struct Config {
     pub region: String,
     /// How containers are made by requests to make buckets.
     pub files: Options,
+    /// Buckets whose keys another room makes up.
+    pub keyed: Option<Arc<dyn Keyed>>,
 }
 
 /// A server that listens.
@@ -114,7 +117,7 @@ impl Server {
         let fs = FileSystem::new(store, config.files.clone()).map_err(|error| {
             error.cause.map_or_else(|| invalid("files of the store", format!("errno {}", error.errno)), |cause| *cause)
         })?;
-        let gateway = Arc::new(Gateway::new(fs, me, Keys::open(store)?, config.region.clone()));
+        let gateway = Arc::new(Gateway::new(fs, me, Keys::open(store)?, config.region.clone(), config.keyed.clone()));
         let mut builder = S3ServiceBuilder::new(Service(gateway.clone()));
         builder.set_auth(Service(gateway.clone()));
         builder.set_access(Service(gateway.clone()));

@@ -14,9 +14,11 @@ pub mod mount;
 mod object;
 pub mod policy;
 pub mod s3;
+mod s3_zarr;
 mod serve;
 mod snapshot;
 mod status;
+pub mod streams;
 mod tier;
 mod tiers;
 mod tiers_plot;
@@ -124,5 +126,6 @@ pub fn run(cli: &Cli, out: &mut Out) -> Done {
         Command::Mount(args) => mount::mount(context, args),
         Command::Unmount(args) => mount::unmount(context, args),
         Command::S3(args) => s3::s3(context, args),
+        Command::Streams(args) => streams::streams(context, args),
     }
 }
