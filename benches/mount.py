@@ -2,17 +2,20 @@
 
     python3 benches/mount.py /mnt/runs /dev/shm /other/fuse/mount
 
-Directories take turns, three times (`--repeats`); the median of each is printed as a row of a table. One thread: what
-counts is what one call takes.
+Directories take turns, three times (`--repeats`); the median of each is printed as a row of a table, and below it each
+row as a part of the first (`--over`: of another). `--processes` work at the same time, each in a directory and a file
+of its own; what is printed is what all of them did in a second.
 """
 
 import argparse
+import multiprocessing
 import os
 import random
 import shutil
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 FILES = 2000
@@ -21,15 +24,10 @@ SMALL = 8000
 MIB = 1 << 20
 PAGE = 4096
 
-
-def timed(count: float, work: Callable[[], None]) -> float:
-    """How many of `count` were done in a second."""
-    begin = time.perf_counter()
-    work()
-    return count / (time.perf_counter() - begin)
+Step = tuple[str, float, Callable[[], object]]
 
 
-def names(at: Path) -> Iterator[tuple[str, float]]:
+def names(at: Path) -> Iterator[Step]:
     """Thousand files a second."""
     files = [os.fspath(at / f"file-{number:06}") for number in range(FILES)]
 
@@ -37,38 +35,60 @@ def names(at: Path) -> Iterator[tuple[str, float]]:
         for file in files:
             os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
 
-    yield "create k/s", timed(FILES / 1000, create)
-    yield "stat k/s", timed(FILES / 1000, lambda: [os.lstat(file) for file in files] and None)
-    yield "list k/s", timed(FILES / 1000, lambda: [entry.stat() for entry in os.scandir(at)] and None)
+    yield "create k/s", FILES / 1000, create
+    yield "stat k/s", FILES / 1000, lambda: [os.lstat(file) for file in files]
+    yield "list k/s", FILES / 1000, lambda: [entry.stat() for entry in os.scandir(at)]
     # Path.unlink would cost a good part of the call.
-    yield "remove k/s", timed(FILES / 1000, lambda: [os.remove(file) for file in files] and None)  # noqa: PTH107
+    yield "remove k/s", FILES / 1000, lambda: [os.remove(file) for file in files]  # noqa: PTH107
 
 
-def transfers(at: Path, seed: int) -> Iterator[tuple[str, float]]:
+def transfers(at: Path, seed: int) -> Iterator[Step]:
     """MiB a second."""
     fd = os.open(at / "big", os.O_CREAT | os.O_RDWR)
     block = os.urandom(MIB)
     places = list(range(0, BYTES, PAGE))
     random.Random(seed).shuffle(places)
     places = places[:SMALL]
-
-    def sweep(call: Callable[[int], None], step: int) -> Callable[[], None]:
-        return lambda: [call(offset) for offset in range(0, BYTES, step)] and None
-
-    yield "write 1 MiB, new", timed(BYTES / MIB, sweep(lambda offset: os.pwrite(fd, block, offset), MIB))
-    yield "write 1 MiB, over", timed(BYTES / MIB, sweep(lambda offset: os.pwrite(fd, block, offset), MIB))
-    yield "read 1 MiB", timed(BYTES / MIB, sweep(lambda offset: os.pread(fd, MIB, offset), MIB))
     part = block[:PAGE]
-    yield "write 4 KiB", timed(SMALL / 256, lambda: [os.pwrite(fd, part, at) for at in places] and None)
-    yield "read 4 KiB", timed(SMALL / 256, lambda: [os.pread(fd, PAGE, at) for at in places] and None)
+    whole = range(0, BYTES, MIB)
+    yield "write 1 MiB, new", BYTES / MIB, lambda: [os.pwrite(fd, block, offset) for offset in whole]
+    yield "write 1 MiB, over", BYTES / MIB, lambda: [os.pwrite(fd, block, offset) for offset in whole]
+    yield "read 1 MiB", BYTES / MIB, lambda: [os.pread(fd, MIB, offset) for offset in whole]
+    yield "write 4 KiB", SMALL / 256, lambda: [os.pwrite(fd, part, at) for at in places]
+    yield "read 4 KiB", SMALL / 256, lambda: [os.pread(fd, PAGE, at) for at in places]
     os.close(fd)
 
 
-def measured(base: Path, seed: int) -> dict[str, float]:
+def work(
+    base: Path, seed: int, number: int, barrier: Barrier, times: "multiprocessing.Queue[dict[str, float]]"
+) -> None:
+    """One process: each step is begun by all at once, and takes until the last has done it."""
+    at = base / f"process-{number}"
+    at.mkdir()
+    took = {}
+    for steps in (names(at), transfers(at, seed + number)):
+        for name, count, step in steps:
+            barrier.wait()
+            begin = time.perf_counter()
+            step()
+            barrier.wait()
+            took[name] = count / (time.perf_counter() - begin)
+    times.put(took)
+
+
+def measured(base: Path, seed: int, processes: int) -> dict[str, float]:
     at = base / f"mount-bench-{os.getpid()}"
     at.mkdir()
     try:
-        return dict([*names(at), *transfers(at, seed)])
+        context = multiprocessing.get_context("fork")
+        barrier, times = context.Barrier(processes), context.Queue()
+        workers = [context.Process(target=work, args=(at, seed, n, barrier, times)) for n in range(processes)]
+        for worker in workers:
+            worker.start()
+        rates = [times.get() for _ in workers]
+        for worker in workers:
+            worker.join()
+        return {name: sum(rate[name] for rate in rates) for name in rates[0]}
     finally:
         shutil.rmtree(at)
 
@@ -77,20 +97,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dirs", nargs="+", type=Path)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--over", type=int, default=1, help="row that the others are compared with, from 1")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     runs: dict[Path, list[dict[str, float]]] = {at: [] for at in args.dirs}
     for repeat in range(args.repeats):
         for at, results in runs.items():
-            results.append(measured(at, args.seed + repeat))
+            results.append(measured(at, args.seed + repeat, args.processes))
     columns = list(runs[args.dirs[0]][0])
+    medians = {
+        at: [statistics.median(result[name] for result in results) for name in columns] for at, results in runs.items()
+    }
     print("| directory | " + " | ".join(columns) + " |")
     print("|" + "---|" * (len(columns) + 1))
-    for at, results in runs.items():
-        medians = [statistics.median(result[column] for result in results) for column in columns]
-        print(
-            f"| `{at}` | " + " | ".join(f"{value:,.1f}" if value < 100 else f"{value:,.0f}" for value in medians) + " |"
-        )
+    for at, row in medians.items():
+        print(f"| `{at}` | " + " | ".join(f"{value:,.1f}" if value < 100 else f"{value:,.0f}" for value in row) + " |")
+    over = medians[args.dirs[args.over - 1]]
+    for at, row in medians.items():
+        print(f"| `{at}` | " + " | ".join(f"{value / of:.2f}x" for value, of in zip(row, over, strict=True)) + " |")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Builds the release: the cenote command (with the tracer of `cenote advise` beside it), the HDF5 connector, the C library, and the Python module into .venv.
+# Builds the release: the cenote command (with the libraries of `cenote advise` and `cenote run` beside it), the HDF5 connector, the C library, and the Python module into .venv.
 # Parts that are not in the tree yet are named and left out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/env.sh
 
 parts=()
-for package in cenote-cli cenote-hdf5 cenote-trace cenote-c; do
+for package in cenote-cli cenote-hdf5 cenote-trace cenote-preload cenote-c; do
   if cargo pkgid --quiet --locked -p $package >/dev/null 2>&1; then parts+=(-p $package); else echo "build: $package is not there yet"; fi
 done
 if [ ${#parts[@]} -gt 0 ]; then

@@ -8,7 +8,7 @@ status=0
 cargo test --workspace --locked || status=$?
 
 dirs=()
-for dir in scripts/tests campaign/tests bindings/python/tests crates/cli/tests/observing views/hdf5/tests views/s3/tests examples; do
+for dir in scripts/tests campaign/tests bindings/python/tests crates/cli/tests/observing views/hdf5/tests views/s3/tests views/preload/tests examples views/tests; do
   [ -d $dir ] && [ -n "$(find $dir -name 'test_*.py' -print -quit)" ] && dirs+=($dir)
 done
 .venv/bin/python -m pytest -q "${dirs[@]}" || status=$?

@@ -1,150 +1,209 @@
-"""Measures an S3 server: 4 KiB objects put and got by 16 clients, and one of 64 MiB, over plain sockets with signed addresses.
+"""S3 servers side by side: `make bench-s3`.
 
-Clients are processes that send prepared requests and read answers, so that their own cost is small. With `--url`, `--key` and
-`--secret` another server is measured in the same way; without, a store in memory is made and served.
+Cenote and a peer (MinIO, or OpenStack Swift with its S3 interface) on one machine, on the same disk, in turns: 4 KiB
+objects put and got by 16 clients, and 64 MiB put and got by one. Requests are signed before; `load.rs` sends them and
+costs little (its share of a core is told). Prints a table, and writes target/bench-s3.jsonl.
 """
 
 import argparse
-import multiprocessing
-import socket
+import json
+import os
+import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "views/s3/tests"))
-from s3server import Served
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "views/s3/tests"))
+from s3server import Served, client, free_port  # noqa: E402
 
-SMALL = 4096
 LARGE = 64 << 20
+# name, method, bytes of a body, of clients, objects of each, figure, bar over a peer
+CASES = [
+    ("put 4 KiB", "PUT", 4096, 0, 64, "per_s", 5),
+    ("get 4 KiB", "GET", 4096, 0, 64, "per_s", 3),
+    ("put 64 MiB", "PUT", LARGE, 1, 4, "mb_s", 2),
+    ("get 64 MiB", "GET", LARGE, 1, 4, "mb_s", 2),
+]
+# How long a peer may take to start.
+PATIENCE_S = 60
 
 
-def answer(stream: socket.socket) -> int:
-    """Reads one answer to its end; the bytes of its body."""
-    head = b""
-    while b"\r\n\r\n" not in head:
-        piece = stream.recv(65536)
-        if not piece:
-            raise ConnectionError(head.decode(errors="replace"))
-        head += piece
-    head, _, rest = head.partition(b"\r\n\r\n")
-    if not head.startswith((b"HTTP/1.1 200", b"HTTP/1.1 204", b"HTTP/1.1 206")):
-        raise RuntimeError((head + rest).decode(errors="replace"))
-    lengths = [line.split(b":")[1] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
-    length = int(lengths[0]) if lengths else 0
-    buffer = memoryview(bytearray(1 << 20))
-    missing = length - len(rest)
-    while missing > 0:
-        got = stream.recv_into(buffer, min(missing, len(buffer)))
-        if not got:
-            raise ConnectionError("the answer ended early")
-        missing -= got
-    return length
+@dataclass
+class Peer:
+    """A server that listens."""
+
+    url: str
+    key: str
+    secret: str
 
 
-def request(method: str, url: str, body: bytes = b"") -> bytes:
-    """A request as it goes over the socket."""
-    parts = urlsplit(url)
-    head = (
-        f"{method} {parts.path}?{parts.query} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Length: {len(body)}\r\n\r\n"
-    )
-    return head.encode() + body
+@contextmanager
+def cenote(directory: Path, arguments: list[str]) -> Iterator[Peer]:
+    """A store with a tier in memory and one on disk, in the process that serves it."""
+    served = Served(directory / "store", arguments)
+    served.make("2GiB", "16GiB")
+    served.add("ann")
+    served.start()
+    try:
+        yield Peer(served.url, *served.keys["ann"])
+    finally:
+        served.destroy()
 
 
-def client(address: tuple[str, int], requests: list[bytes], gate: object, seconds: float, results: object) -> None:
-    """One client: goes round its requests until the time is over."""
-    with socket.create_connection(address) as stream:
-        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        gate.wait()
-        begun = time.perf_counter()
-        times = []
-        while time.perf_counter() - begun < seconds:
-            one = time.perf_counter()
-            stream.sendall(requests[len(times) % len(requests)])
-            answer(stream)
-            times.append(time.perf_counter() - one)
-        results.put((len(times) / (time.perf_counter() - begun), times[:5000]))
+@contextmanager
+def minio(directory: Path, _: list[str]) -> Iterator[Peer]:
+    """MinIO on one directory."""
+    port = free_port()
+    words = [minio_command(), "server", "--quiet", "--address", f"127.0.0.1:{port}", str(directory / "data")]
+    environment = os.environ | {"MINIO_ROOT_USER": "benchbench", "MINIO_ROOT_PASSWORD": "benchbench"}
+    environment |= {"MINIO_BROWSER": "off", "MINIO_UPDATE": "off", "MINIO_CI_CD": "on"}
+    with open(directory / "minio.log", "wb") as log:
+        process = subprocess.Popen(words, env=environment, stdout=log, stderr=log)
+    try:
+        peer = Peer(f"http://127.0.0.1:{port}", "benchbench", "benchbench")
+        wait_for(peer, process)
+        yield peer
+    finally:
+        process.terminate()
+        process.wait(30)
 
 
-def small(s3: object, bucket: str, address: tuple[str, int], method: str, clients: int, seconds: float) -> str:
-    """Requests per second of all clients, and how long one takes."""
-    gate = multiprocessing.Barrier(clients)
-    results: multiprocessing.Queue = multiprocessing.Queue()
-    processes = []
-    for number in range(clients):
-        urls = [
-            s3.generate_presigned_url(
-                {"PUT": "put_object", "GET": "get_object"}[method], Params={"Bucket": bucket, "Key": f"c{number}/{key}"}
-            )
-            for key in range(64)
-        ]
-        body = bytes(range(256)) * (SMALL // 256) if method == "PUT" else b""
-        requests = [request(method, url, body) for url in urls]
-        processes.append(multiprocessing.Process(target=client, args=(address, requests, gate, seconds, results)))
-    for process in processes:
-        process.start()
-    rates, times = [], []
-    for _ in processes:
-        rate, some = results.get()
-        rates.append(rate)
-        times += some
-    for process in processes:
-        process.join()
-    times.sort()
-    middle, late = statistics.median(times) * 1e6, times[int(len(times) * 0.99)] * 1e6
-    return f"{method} 4 KiB, {clients} clients: {sum(rates):8.0f}/s   p50 {middle:6.0f} us   p99 {late:6.0f} us"
+@contextmanager
+def swift(directory: Path, _: list[str]) -> Iterator[Peer]:
+    """OpenStack Swift, all its servers in one process each, with s3api."""
+    words = ["/usr/bin/python3", str(ROOT / "scripts/object_servers.py"), str(directory / "swift")]
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        found = json.loads(process.stdout.readline())["s3"]
+        yield Peer(found["endpoint"], found["access_key_id"], found["secret_access_key"])
+    finally:
+        process.stdin.close()
+        process.wait(60)
 
 
-def large(s3: object, bucket: str, address: tuple[str, int], method: str, rounds: int) -> str:
-    """MB/s of one client."""
+def minio_command() -> str | None:
+    """Where MinIO is: in PATH, or as Go puts it."""
+    beside = Path.home() / "go/bin/minio"
+    return shutil.which("minio") or (str(beside) if beside.exists() else None)
+
+
+PEERS: dict[str, Callable] = {"minio": minio, "swift": swift}
+
+
+def there(name: str) -> bool:
+    """Whether a peer can be started."""
+    return bool(minio_command()) if name == "minio" else shutil.which("swift-proxy-server") is not None
+
+
+def wait_for(peer: Peer, process: subprocess.Popen) -> None:
+    """Until it answers."""
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            client(peer.url, peer.key, peer.secret).list_buckets()
+            return
+        except Exception as error:
+            if process.poll() is not None or time.monotonic() > until:
+                raise RuntimeError(f"{peer.url} does not answer: {error}") from error
+            time.sleep(0.2)
+
+
+def targets(s3: object, bucket: str, method: str, clients: int, each: int) -> str:
+    """Signed addresses, a line each, in turns for each client."""
     operation = {"PUT": "put_object", "GET": "get_object"}[method]
-    url = s3.generate_presigned_url(operation, Params={"Bucket": bucket, "Key": "large"})
-    body = bytes(range(256)) * (LARGE // 256) if method == "PUT" else b""
-    prepared = request(method, url, body)
-    rates = []
-    with socket.create_connection(address) as stream:
-        for _ in range(rounds):
-            begun = time.perf_counter()
-            stream.sendall(prepared)
-            answer(stream)
-            rates.append(LARGE / 1e6 / (time.perf_counter() - begun))
-    return f"{method} 64 MiB, 1 client: {statistics.median(rates):8.0f} MB/s (best {max(rates):.0f})"
+    keys = [f"{of:02}/{number:04}-{each}" for number in range(each) for of in range(clients)]
+    urls = (s3.generate_presigned_url(operation, Params={"Bucket": bucket, "Key": key}) for key in keys)
+    parts = (urlsplit(url) for url in urls)
+    return "\n".join(f"{one.path}?{one.query}" for one in parts)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--url")
-    parser.add_argument("--key", default="")
-    parser.add_argument("--secret", default="")
+def measure(peer: Peer, load: Path, seconds: float, clients: int) -> dict[str, dict]:
+    """All cases against one server, in a bucket of its own."""
+    s3 = client(peer.url, peer.key, peer.secret, signature_version="s3v4")
+    bucket = f"bench-{time.time_ns()}"
+    s3.create_bucket(Bucket=bucket)
+    found = {}
+    for name, method, size, wanted, each, _, _ in CASES:
+        at_once = wanted or clients
+        long = seconds if size < LARGE else seconds / 2
+        lines = targets(s3, bucket, method, at_once, each)
+        words = [load, urlsplit(peer.url).netloc, method, size if method == "PUT" else 0, at_once, long, each]
+        done = subprocess.run([str(word) for word in words], input=lines, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"{name} on {peer.url}: {done.stderr}")
+        found[name] = json.loads(done.stdout)
+    return found
+
+
+def build_load() -> Path:
+    """The generator, built if it is not."""
+    given = os.environ.get("S3LOAD_BIN")
+    if given:
+        return Path(given)
+    words = ["cargo", "build", "--release", "--locked", "--quiet", "-p", "cenote-benches", "--bin", "s3load"]
+    subprocess.run(words, cwd=ROOT, check=True)
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    return target / "release/s3load"
+
+
+def table(all_found: dict[str, list[dict]], peers: list[str]) -> bool:
+    """Medians and ratios; whether all bars are reached over every peer."""
+    reached = True
+    for name, _, _, _, _, figure, bar in CASES:
+        middle = {who: statistics.median(one[name][figure] for one in found) for who, found in all_found.items()}
+        unit = "/s" if figure == "per_s" else " MB/s"
+        words = [f"{who} {value:.0f}{unit}" for who, value in middle.items()]
+        for peer in peers:
+            ratio = middle["cenote"] / middle[peer]
+            reached &= ratio >= bar
+            words.append(f"{ratio:.1f}x {peer} (bar {bar}x{'' if ratio >= bar else ', MISSED'})")
+        load = statistics.median(one[name]["load_cores"] for one in all_found["cenote"])
+        late = statistics.median(one[name]["p99_us"] for one in all_found["cenote"])
+        print(f"{name:11} {', '.join(words)}; p99 {late / 1000:.1f} ms; generator {load:.2f} cores", flush=True)
+    return reached
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--peer", action="append", choices=sorted(PEERS), help="[default: MinIO if it is there, else Swift]"
+    )
+    parser.add_argument("--alone", action="store_true", help="without a peer")
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=5)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--durability", default="async", help="of Cenote's buckets")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
-        served = Served(Path(scratch) / "store")
-        if arguments.url:
-            served.url = arguments.url
-            served.keys["ann"] = arguments.key, arguments.secret
-        else:
-            served.make()
-            served.add("ann")
-            served.start()
-        try:
-            s3 = served.client("ann", signature_version="s3v4")
-            bucket = f"bench-{int(time.time())}"
-            s3.create_bucket(Bucket=bucket)
-            parts = urlsplit(served.url)
-            address = parts.hostname, parts.port
-            for method in ("PUT", "GET"):
-                print(small(s3, bucket, address, method, arguments.clients, arguments.seconds), flush=True)
-            for method in ("PUT", "GET"):
-                print(large(s3, bucket, address, method, arguments.rounds), flush=True)
-        finally:
-            if not arguments.url:
-                served.destroy()
+    peers = arguments.peer or [name for name in ("minio", "swift") if there(name)][:1]
+    peers = [] if arguments.alone else peers
+    if not peers and not arguments.alone:
+        print(
+            "no MinIO and no Swift (Debian: swift-proxy and others); --alone measures without",
+            file=sys.stderr,
+        )
+        return 77
+    load = build_load()
+    all_found: dict[str, list[dict]] = {}
+    with open(ROOT / "target/bench-s3.jsonl", "a") as out:
+        for repeat in range(arguments.repeats):
+            turns = ["cenote", *peers] if repeat % 2 == 0 else [*reversed(peers), "cenote"]
+            for name in turns:
+                with tempfile.TemporaryDirectory() as scratch:
+                    start = PEERS.get(name, cenote)
+                    with start(Path(scratch), ["--durability", arguments.durability]) as peer:
+                        found = measure(peer, load, arguments.seconds, arguments.clients)
+                all_found.setdefault(name, []).append(found)
+                out.write(json.dumps({"who": name, "repeat": repeat, **found}) + "\n")
+    return 0 if table(all_found, peers) else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

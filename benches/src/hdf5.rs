@@ -15,7 +15,7 @@ use crate::measure::{Beside, Report};
 use crate::places::{Place, memory};
 
 /// One run takes about two seconds on a quiet machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 fn connector() -> Outcome<PathBuf> {
     let given = std::env::var_os("HDF5_PLUGIN_PATH").map(PathBuf::from);

@@ -1,8 +1,8 @@
 //! Measures each bar of the store beside its reference, in one run: at least five alternating pairs, medians, spread.
 //!
 //! `cenote-benches [--only NAME]... [--quick] [--pairs N] [--dir DIR] [--list]`
-//! Prints a table and writes one JSON object a line to `target/bench.jsonl`. It reaches the store only as a program
-//! would, through the `cenote` crate; it must not know how the store does anything.
+//! Prints a table and writes one JSON object a line to `target/bench.jsonl`. It reaches the store only as programs
+//! and views do, through the crates `cenote` and `cenote-posix`; it must not know how the store does anything.
 
 mod blocks;
 mod create;
@@ -13,6 +13,7 @@ mod index;
 mod latency;
 mod measure;
 mod metadata;
+mod names;
 mod packing;
 mod places;
 mod reference;
@@ -57,6 +58,7 @@ const BENCHES: &[Bench] = &[
     ("packed", packing::packing),
     ("heat.get_4k", telemetry::gets_tracked),
     ("heat.put_4k", telemetry::puts_tracked),
+    ("names", names::names),
 ];
 
 /// The allocator of the daemon, for both sides of what is compared.
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
         let done = match &words[1..] {
             [what, dir, policy] if what == "telemetry" => telemetry::child(dir, policy),
             [what, dir, policy] if what == "latency" => latency::child(dir, policy),
+            [what, kind, dir, who, files] if what == "names" => names::child(kind, dir, who, files),
             words => metadata::child(words),
         };
         return match done {

@@ -45,7 +45,7 @@ pub fn child(words: &[String]) -> Outcome {
     let stats = store.stats()?;
     println!("{} {} {} {}", after - before, stats.metadata_bytes, stats.extents, after + shared);
     loop {
-        std::thread::sleep(std::time::Duration::from_secs(3600));
+        std::thread::sleep(std::time::Duration::from_hours(1));
     }
 }
 

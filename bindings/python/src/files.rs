@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use cenote_posix::{
-    Attr, Caller, Consistency, FileSystem, Follow, FsError, Ino, Kind, Make, OpenFlags, Options, Over, Rename, SetAttr,
-    SetTime, SetXattr, Time,
+    Attr, Caller, Consistency, File, FileSystem, Follow, FsError, Ino, Kind, Make, OpenFlags, Options, Over, Rename,
+    SetAttr, SetTime, SetXattr, Time,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
@@ -56,6 +56,9 @@ const ENOENT: i32 = rustix::io::Errno::NOENT.raw_os_error();
 const ENOTDIR: i32 = rustix::io::Errno::NOTDIR.raw_os_error();
 const ESTALE: i32 = rustix::io::Errno::STALE.raw_os_error();
 const EEXIST: i32 = rustix::io::Errno::EXIST.raw_os_error();
+const ELOOP: i32 = rustix::io::Errno::LOOP.raw_os_error();
+/// Symbolic links that are followed on one way.
+const LINKS_MAX: u32 = 40;
 
 /// Tries at making directories: others may be making the same ones, or removing them, and a container is there a moment
 /// before its tree is.
@@ -123,10 +126,15 @@ impl Files {
             made = match fs.make(caller, parent, name, &what) {
                 Ok(_) => true,
                 Err(error) if error.errno == EEXIST => {
-                    if Self::at(fs, caller, &path[..end], true)?.kind != Kind::Directory {
-                        return Err(FsError::new(ENOTDIR));
+                    let is_link =
+                        || Self::at(fs, caller, &path[..end], false).is_ok_and(|attr| attr.kind == Kind::Symlink);
+                    match Self::at(fs, caller, &path[..end], true) {
+                        Ok(attr) if attr.kind == Kind::Directory => false,
+                        Ok(_) => return Err(FsError::new(ENOTDIR)),
+                        // A link that leads nowhere: nobody has just removed anything, so trying again is in vain.
+                        Err(gone) if gone.errno == ENOENT && is_link() => return Err(error),
+                        Err(other) => return Err(other),
                     }
-                    false
                 }
                 Err(error) => return Err(error),
             };
@@ -165,6 +173,25 @@ impl Files {
         }
         fs.place(caller, &file, place, &[], over, None)?;
         file.close()
+    }
+    /// Opens what a path leads to, made if it is not there: at the end of symbolic links too, unless it must be new.
+    fn open_or_make(
+        fs: &FileSystem,
+        caller: &Caller,
+        path: &[u8],
+        flags: OpenFlags,
+        perm: u32,
+    ) -> Result<File, FsError> {
+        let (mut base, mut path) = (fs.root(), path.to_vec());
+        for _ in 0..=LINKS_MAX {
+            let (parent, name) = fs.resolve_parent(caller, base, &path)?;
+            let last = fs.lookup(caller, parent, name);
+            let Some(link) = last.ok().filter(|attr| attr.kind == Kind::Symlink && !flags.exclusive) else {
+                return fs.open_at(caller, parent, name, flags, perm).map(|(file, ..)| file);
+            };
+            (base, path) = (parent, fs.read_link(link.ino)?);
+        }
+        Err(FsError::new(ELOOP))
     }
     /// Removes all that is in a directory.
     fn clear(fs: &FileSystem, caller: &Caller, dir: Ino) -> Result<(), FsError> {
@@ -314,6 +341,10 @@ impl Files {
             }
         })
     }
+    /// What does not fit in the records of the container that a path is in; for one that nobody changes meanwhile.
+    fn check(&self, py: Python<'_>, path: FsPath) -> PyResult<Vec<String>> {
+        self.with(py, &path, |fs, caller, path| fs.check(Self::at(fs, caller, path, true)?.ino))
+    }
     /// Put a whole file in its place at once: others see what was there before, or all of this. Directories above that are
     /// missing are made. With replace=False: raises FileExistsError if there is something.
     #[pyo3(signature = (path, value, *, replace = true, perm = 0o666))]
@@ -428,12 +459,7 @@ impl Files {
         let perm = perm & !self.umask;
         let file = self.with(py, &path, |fs, caller, path| {
             if flags.create {
-                let (parent, name) = Self::parent(fs, caller, path)?;
-                // Over a symbolic link, the file that it leads to is meant.
-                let last = fs.lookup(caller, parent, name);
-                if !last.is_ok_and(|attr| attr.kind == Kind::Symlink) {
-                    return fs.open_at(caller, parent, name, flags, perm).map(|(file, ..)| file);
-                }
+                return Self::open_or_make(fs, caller, path, flags, perm);
             }
             fs.open(caller, Self::at(fs, caller, path, true)?.ino, flags)
         })?;

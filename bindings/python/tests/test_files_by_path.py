@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import stat
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
@@ -103,6 +104,26 @@ def test_open_is_as_the_built_in_one(files: cenote.Files, tmp_path: Path) -> Non
     with files.open("/c/file", "rb", buffering=0) as raw, pytest.raises(ValueError, match="closed"):
         raw.close()
         raw.read()
+
+
+def test_files_are_made_where_links_lead(files: cenote.Files) -> None:
+    files.mkdir("/c/d")
+    files.symlink("d/nothing", "/c/link")
+    files.symlink("link", "/c/link2")
+    with files.open("/c/link2", "wb") as out:
+        out.write(b"x")
+    assert files.listdir("/c/d") == ["nothing"] and files.stat("/c/d/nothing").st_size == 1
+    with pytest.raises(FileExistsError):
+        files.open("/c/link2", "xb")
+    files.symlink("self", "/c/self")
+    with pytest.raises(OSError, match=r"(?i)symbolic links"):
+        files.open("/c/self", "wb")
+    files.symlink("nowhere", "/c/lost")
+    for make in (lambda: files.makedirs("/c/lost/e"), lambda: files.put("/c/lost/e/f", b"")):
+        begun = time.monotonic()
+        with pytest.raises(FileExistsError):
+            make()
+        assert time.monotonic() - begun < 5
 
 
 def test_links_times_modes_and_attributes(files: cenote.Files) -> None:

@@ -9,8 +9,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::cmd::advise::AdviseArgs;
 use crate::cmd::arrange::{MoveArgs, MoveToArgs, PinArgs, QUERY_HELP};
+use crate::cmd::consistency::ConsistencyArgs;
 use crate::cmd::mount::{MOUNT_HELP, MountArgs, UnmountArgs};
 use crate::cmd::policy::PolicyCommand;
+use crate::cmd::run::{RUN_HELP, RunArgs};
 use crate::cmd::s3::S3Args;
 use crate::cmd::streams::StreamsArgs;
 use crate::config;
@@ -261,6 +263,12 @@ pub enum Command {
     /// Make HDF5 files of the store ordinary .h5 byte streams in the container `hdf5`, and list them
     #[command(after_help = crate::cmd::streams::HELP)]
     Streams(StreamsArgs),
+    /// Run a program that sees a store as files, without a mount
+    #[command(after_help = RUN_HELP)]
+    Run(RunArgs),
+    /// Show or set when others see what happens in a directory: strict, commit or laminated
+    #[command(after_help = crate::cmd::consistency::HELP)]
+    Consistency(ConsistencyArgs),
 }
 
 const INIT_HELP: &str = "\

@@ -10,10 +10,14 @@ mod args;
 mod cmd;
 mod config;
 mod copy;
+#[path = "../../../views/preload/src/elf.rs"]
+mod elf;
 mod failure;
 mod out;
 mod target;
 
+use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -23,8 +27,20 @@ use clap::Parser;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// `mount -t cenote` calls a program `mount.cenote` with what it was given.
+const AS_HELPER: &str = "mount.cenote";
+
+/// The command line; called as `mount.cenote`, that of `cenote mount`.
+fn words() -> Vec<OsString> {
+    let mut words: Vec<_> = std::env::args_os().collect();
+    if words.first().is_some_and(|name| Path::new(name).file_name() == Some(AS_HELPER.as_ref())) {
+        words.insert(1, "mount".into());
+    }
+    words
+}
+
 fn main() -> ExitCode {
-    let cli = args::Cli::parse();
+    let cli = args::Cli::parse_from(words());
     let mut out = out::Out::new(cli.json);
     match cmd::run(&cli, &mut out).and_then(|()| out.finish()) {
         Ok(()) => ExitCode::SUCCESS,

@@ -248,6 +248,36 @@ fn a_daemon_in_the_background_keeps_no_pipe_of_its_starter() {
 }
 
 #[test]
+fn directories_are_given_a_consistency() {
+    let place = Place::served();
+    assert_eq!(place.ok(["consistency", "runs"]), "strict");
+    place.ok(["consistency", "runs", "commit"]);
+    assert_eq!(place.json(["consistency", "runs"])["consistency"], "commit");
+    let store = cenote::Store::open_with(place.store(), &cenote::OpenOptions::default()).unwrap();
+    let fs = cenote_posix::FileSystem::new(&store, cenote_posix::Options::default()).unwrap();
+    let me = cenote_posix::Caller { uid: 0, gid: 0, groups: [].into(), is_checked: false };
+    let dir = cenote_posix::Make { kind: cenote_posix::Kind::Directory, mode: 0o755, rdev: 0, target: Vec::new() };
+    let runs = fs.lookup(&me, fs.root(), b"runs").unwrap().ino;
+    let above = fs.make(&me, runs, b"a", &dir).unwrap().ino;
+    fs.make(&me, above, b"b", &dir).unwrap();
+    assert_eq!(place.ok(["consistency", "runs/a/b"]), "commit", "new directories inherit it");
+    place.ok(["consistency", "runs/a", "laminated"]);
+    assert_eq!(place.ok(["consistency", "runs/a/b"]), "commit");
+    place.ok(["consistency", "-r", "runs", "laminated"]);
+    assert_eq!(place.ok(["consistency", "runs/a/b"]), "laminated");
+    assert_eq!(fs.make(&me, above, b"c", &dir).unwrap_err().errno, 30, "EROFS");
+    for (args, words) in [
+        (vec!["consistency", "runs/none"], "No such file"),
+        (vec!["consistency", "none", "commit"], "No such file"),
+        (vec!["consistency", "/", "commit"], "only directories, and containers"),
+    ] {
+        let said = place.run(&args);
+        assert!(said.code == 1 && said.err.contains(words), "{said:?}");
+    }
+    assert_eq!(place.run(["consistency", "runs", "sometimes"]).code, 2);
+}
+
+#[test]
 fn every_command_has_help() {
     let place = Place::new();
     let help = place.ok(["--help"]);
@@ -286,6 +316,7 @@ fn every_command_has_help() {
         "config",
         "doctor",
         "advise",
+        "consistency",
     ] {
         assert!(help.lines().any(|line| line.trim_start().starts_with(command)), "{command}");
         assert!(place.ok([command, "--help"]).contains("Usage:"), "{command}");

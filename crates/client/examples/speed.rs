@@ -17,7 +17,7 @@ fn main() -> Result<()> {
     if args.first().is_some_and(|arg| arg == "serve") {
         // As the daemon of the store that this program measures: `serve DIR --idle-exit 60 [--background]`.
         let background = args.iter().any(|arg| arg == "--background");
-        let idle_exit = Some(Duration::from_secs(60));
+        let idle_exit = Some(Duration::from_mins(1));
         let options = cenote_server::daemon::DaemonOptions { idle_exit, background, ..Default::default() };
         return cenote_server::daemon::run(args[1].as_ref(), &options);
     }

@@ -9,6 +9,7 @@ mod container;
 mod data;
 mod ids;
 mod index;
+mod meeting;
 mod object;
 mod op;
 mod options;
@@ -23,9 +24,11 @@ mod store;
 mod sync;
 mod transaction;
 mod view;
+mod window;
 
 pub use cenote_device::fork::generation as fork_generation;
 pub use cenote_device::home::Orphan;
+pub use cenote_device::meeting::{Blocking, Holder, LockKind, MeetingFile};
 pub use cenote_device::process::started_of as process_started;
 pub use cenote_model as model;
 pub use cenote_model::{
@@ -47,6 +50,7 @@ pub use staged::Staged;
 pub use store::Store;
 pub use transaction::Transaction;
 pub use view::View;
+pub use window::{WindowFile, Working};
 
 /// The `cenote` program: what `CENOTE_BIN` names, else `cenote` beside this program, beside the library that contains this
 /// code, or in `PATH`.

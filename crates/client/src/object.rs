@@ -128,6 +128,14 @@ impl Object {
         let session = self.container.store().session()?;
         self.known(&session, |known| read::size_of(&session, &known.cache))
     }
+    /// Its recorded size, and how many bytes of it are in no hole: without a message if what this process knows of it still holds.
+    pub fn usage(&self) -> Result<(u64, u64)> {
+        let session = self.container.store().session()?;
+        match self.known(&session, |known| read::usage_of(&session, &known.cache))? {
+            Some(usage) => Ok(usage),
+            None => self.stat().map(|stat| (stat.size, stat.mapped_bytes)),
+        }
+    }
     /// The first offset from `offset` on that has data, as extents begin; `None` if there is none before the end.
     pub fn next_data(&self, offset: u64) -> Result<Option<u64>> {
         let session = self.container.store().session()?;
@@ -248,7 +256,14 @@ impl Object {
     pub fn view(&self, offset: u64, len: usize) -> Result<Option<View>> {
         let session = self.container.store().session()?;
         let cache = self.cache(&session);
-        View::make(&session, &cache, offset, len)
+        View::make(&session, &cache, offset, len, false)
+    }
+    /// The same, beginning where a page of memory does, for reading only, with zeros behind the last byte to the end of its page: what a program
+    /// can be given as a mapping. `None` unless all of it is mapped and lies in whole pages.
+    pub fn view_pages(&self, offset: u64, len: usize) -> Result<Option<View>> {
+        let session = self.container.store().session()?;
+        let cache = self.cache(&session);
+        View::make(&session, &cache, offset, len, true)
     }
     /// Room for `len` bytes in mapped memory, to be filled in place and then [`Staged::commit`]ted: a write without a copy.
     pub fn stage(&self, len: usize) -> Result<Staged> {

@@ -3,7 +3,7 @@
 
 use std::ffi::c_void;
 
-use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap_anonymous, mremap_fixed, munmap};
+use rustix::mm::{MapFlags, MprotectFlags, MremapFlags, ProtFlags, mmap_anonymous, mprotect, mremap_fixed, munmap};
 
 const PAGE: usize = 4096;
 
@@ -35,20 +35,57 @@ impl Stitched {
             moves.push((from, (address + len).next_multiple_of(PAGE) - from, at / PAGE * PAGE));
             at += len;
         }
-        let len = at.next_multiple_of(PAGE);
+        let made = Self::reserve(at.next_multiple_of(PAGE), inside)?;
+        moves.into_iter().try_for_each(|(from, bytes, to)| made.show(from, bytes, to))?;
+        Some(made)
+    }
+    /// The same where a page begins, for reading only, with zeros behind the last byte to the end of its page. None unless each piece begins where a page
+    /// does and each but the last ends so.
+    pub fn pages(pieces: &[(usize, usize)]) -> Option<Self> {
+        let len = pieces.iter().map(|(_, len)| len).sum::<usize>();
+        let made = Self::reserve(len.next_multiple_of(PAGE), 0)?;
+        let mut at = 0;
+        for (address, len) in pieces {
+            if address % PAGE != 0 || at % PAGE != 0 {
+                return None;
+            }
+            let whole = len / PAGE * PAGE;
+            if whole > 0 {
+                made.show(*address, whole, at)?;
+            }
+            if len > &whole {
+                made.copy(address + whole, len - whole, at + whole)?;
+            }
+            at += len;
+        }
+        // SAFETY: these addresses are ours alone.
+        unsafe { mprotect(made.base, made.len, MprotectFlags::READ) }.ok()?;
+        Some(made)
+    }
+    fn reserve(len: usize, inside: usize) -> Option<Self> {
         // SAFETY: new addresses of the kernel's choice.
         let base = unsafe {
             mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)
+        };
+        base.ok().map(|base| Self { base, len, first: base as usize + inside })
+    }
+    /// Shows pages of a shared mapping at `to`.
+    fn show(&self, from: usize, bytes: usize, to: usize) -> Option<()> {
+        // An old length of 0 leaves a shared mapping where it is, and maps its pages again.
+        // SAFETY: the target is inside of what was reserved; the source is a shared mapping, by the word of whoever made this.
+        let to = unsafe { self.base.byte_add(to) };
+        // SAFETY: as above.
+        unsafe { mremap_fixed(from as *mut c_void, 0, bytes, MremapFlags::MAYMOVE, to) }.ok().map(drop)
+    }
+    /// Copies less than a page to the begin of one.
+    fn copy(&self, from: usize, bytes: usize, to: usize) -> Option<()> {
+        // SAFETY: the target is inside of what was reserved; the source is mapped, by the word of whoever made this.
+        unsafe {
+            let to = self.base.byte_add(to);
+            mprotect(to, PAGE, MprotectFlags::READ | MprotectFlags::WRITE).ok()?;
+            std::ptr::copy_nonoverlapping(from as *const u8, to.cast(), bytes);
         }
-        .ok()?;
-        let made = Self { base, len, first: base as usize + inside };
-        for (from, bytes, to) in moves {
-            // An old length of 0 leaves a shared mapping where it is, and maps its pages again.
-            // SAFETY: the target is inside of what was just reserved; the source is a shared mapping, by the caller's word.
-            let moved = unsafe { mremap_fixed(from as *mut c_void, 0, bytes, MremapFlags::MAYMOVE, base.byte_add(to)) };
-            moved.ok()?;
-        }
-        Some(made)
+        Some(())
     }
 }
 
@@ -82,11 +119,21 @@ mod tests {
         // SAFETY: it shows so many bytes.
         let seen = unsafe { std::slice::from_raw_parts(stitched.first as *const u8, len) };
         assert_eq!((seen[0], seen[PAGE - 101], seen[PAGE - 100], seen[2 * PAGE], seen[len - 1]), (5, 5, 9, 10, 1));
-        memory[9 * PAGE] = 77;
-        assert_eq!(seen[PAGE - 100], 77);
+        // SAFETY: both are mapped. Two addresses of the same byte, which the compiler must not take for different ones.
+        let (written, read) =
+            unsafe { ((base as *mut u8).add(9 * PAGE), (stitched.first as *const u8).add(PAGE - 100)) };
+        unsafe { written.write_volatile(77) };
+        assert_eq!(unsafe { read.read_volatile() }, 77);
         assert!(Stitched::of(&[(base, 100), (base + PAGE, 100)]).is_none());
         assert!(Stitched::of(&[(base, PAGE), (base + 8, 100)]).is_none());
         drop(stitched);
+        let paged = Stitched::pages(&[(base + 3 * PAGE, PAGE), (base + 6 * PAGE, PAGE + 5)]).unwrap();
+        // SAFETY: it shows so many pages.
+        let seen = unsafe { std::slice::from_raw_parts(paged.first as *const u8, 3 * PAGE) };
+        assert_eq!((paged.first % PAGE, seen[0], seen[PAGE], seen[2 * PAGE + 4], seen[2 * PAGE + 5]), (0, 3, 6, 7, 0));
+        assert!(Stitched::pages(&[(base, 100), (base + PAGE, 100)]).is_none());
+        assert!(Stitched::pages(&[(base + 8, PAGE)]).is_none());
+        drop(paged);
         // SAFETY: mapped above, and not used any more.
         unsafe { munmap(base as *mut c_void, bytes) }.unwrap();
     }

@@ -164,6 +164,11 @@ impl Store {
         let id = self.container(label)?.id();
         self.change(Update::ContainerDelete { id }, || format!("container `{label}`"))
     }
+    /// True if nobody but this process uses the store, whose engine is here. `tell` is called once, from another thread, before somebody else can see or
+    /// change anything: until then, what this process remembers needs no looking after.
+    pub fn is_alone_until(&self, tell: impl Fn() + Send + Sync + 'static) -> Result<bool> {
+        Ok(self.session()?.is_alone_until(Box::new(tell)))
+    }
     /// Begins a transaction.
     pub fn begin(&self) -> Transaction {
         Transaction::new(self)

@@ -197,18 +197,6 @@ impl Transaction {
         read::copy_parts(&session, &cache, offset, &overlay.pieces.overlaps(offset, len), buf)?;
         Ok(len)
     }
-    /// An object's size in bytes, this transaction's own changes left out; 0 if it is not there. Makes `commit` fail with `Conflict` if
-    /// others change the object until then.
-    pub fn rely_on_size(&mut self, object: &Object) -> Result<u64> {
-        self.session()?;
-        let (epoch, size) = match object.stat() {
-            Ok(stat) => (stat.epoch, stat.size),
-            Err(error) if error.kind() == ErrorKind::NotFound => (0, 0),
-            Err(error) => return Err(error),
-        };
-        self.checks.push(Check::Object { key: object.key(), epoch });
-        Ok(size)
-    }
     /// Notes the object's state before it is read for the first time.
     fn check_object(&mut self, object: &Object) -> Result<()> {
         let key = object.key();
@@ -291,6 +279,13 @@ impl Transaction {
         self.changing(index.store())?;
         self.records(index)?.deleted = true;
         self.updates.push(Update::IndexDelete { key: index.key() });
+        Ok(())
+    }
+    /// Deletes a container with all that is in it, on the conditions of this transaction, which changes nothing else then: `commit` fails
+    /// with `InvalidInput` otherwise.
+    pub fn delete_container(&mut self, container: &Container) -> Result<()> {
+        self.changing(container.store())?;
+        self.updates.push(Update::ContainerDelete { id: container.id() });
         Ok(())
     }
     /// Sets a record.

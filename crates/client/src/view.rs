@@ -38,6 +38,7 @@ impl View {
         object: &Arc<ObjectCache>,
         offset: u64,
         len: usize,
+        in_pages: bool,
     ) -> Result<Option<Self>> {
         if len == 0 {
             return Ok(Some(Self { address: 0, len: 0, _stitched: None, _held: None, _session: session.clone() }));
@@ -63,6 +64,7 @@ impl View {
                 _session: session.clone(),
             };
             return Ok(match runs.as_deref() {
+                Some(runs) if in_pages => Stitched::pages(runs).map(|s| made(s.first, Some(s))),
                 Some([(address, _)]) => Some(made(*address, None)),
                 Some(runs) if len >= STITCHED_BYTES_MIN => Stitched::of(runs).map(|s| made(s.first, Some(s))),
                 _ => None,

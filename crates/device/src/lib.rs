@@ -21,6 +21,7 @@ pub mod lane;
 mod lock;
 pub mod map;
 pub mod measure;
+pub mod meeting;
 pub mod mem;
 mod meta_dir;
 pub mod object;

@@ -108,7 +108,7 @@ fn child_that_announces_and_waits_for_its_death() {
     let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
     let client = ClientFile::map(file.into()).unwrap();
     client.slots().announce(7).unwrap();
-    thread::sleep(Duration::from_secs(60));
+    thread::sleep(Duration::from_mins(1));
 }
 
 #[test]

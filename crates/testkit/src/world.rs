@@ -287,7 +287,7 @@ impl FaultyDevices {
     /// Buckets: every request is made by who needs it, and none twice.
     fn buckets(&self) -> impl Devices + use<> {
         let service = self.service.clone();
-        let patience = Patience { tries: 1, pause: Duration::ZERO, total: Duration::from_secs(60) };
+        let patience = Patience { tries: 1, pause: Duration::ZERO, total: Duration::from_mins(1) };
         ObjectDevices::new(move |_: &DeviceSpec| Ok(service.clone()), false, patience)
     }
 }

@@ -21,7 +21,7 @@ const HEAD_PATIENCE: Duration = Duration::from_secs(10);
 /// Somebody who does not take what was sent to him for so long is let go.
 const UNREAD_MS_MAX: u32 = 20_000;
 /// A connection lives so long at most. A browser's stream then connects anew by itself.
-const LIFE: Duration = Duration::from_secs(3600);
+const LIFE: Duration = Duration::from_hours(1);
 /// Bytes of a request's head, and of what waits to be sent.
 const BUFFER_BYTES: usize = 16 << 10;
 /// After a failure to accept: too many open files, most likely.

@@ -1,23 +1,23 @@
-//! Between the kernel's types, as `fuser` has them, and those of `cenote-posix`.
+//! Between the kernel's structures and flags and the types of `cenote-posix`.
 
-use std::time::{Duration, SystemTime};
+use cenote_posix::{Allocate, Attr, DirEntry, Kind, OpenFlags, Rename, SetXattr, Time};
 
-use cenote_posix::{Allocate, Attr, Kind, OpenFlags, Rename, SetTime, SetXattr, Time};
-use fuser::{FileAttr, FileType, INodeNo, RenameFlags, TimeOrNow};
+use crate::kernel::Fields;
+use crate::kernel::abi::DIRENT_BYTES;
 
 /// What `stat` gives as the size of a block of I/O: what one request carries.
 const PREFERRED_BYTES: u32 = 128 << 10;
 
-/// What kind the kernel is told.
-pub fn file_type(kind: Kind) -> FileType {
+/// The type bits of a mode.
+fn type_bits(kind: Kind) -> u32 {
     match kind {
-        Kind::File => FileType::RegularFile,
-        Kind::Directory => FileType::Directory,
-        Kind::Symlink => FileType::Symlink,
-        Kind::Fifo => FileType::NamedPipe,
-        Kind::Socket => FileType::Socket,
-        Kind::CharDevice => FileType::CharDevice,
-        Kind::BlockDevice => FileType::BlockDevice,
+        Kind::File => libc::S_IFREG,
+        Kind::Directory => libc::S_IFDIR,
+        Kind::Symlink => libc::S_IFLNK,
+        Kind::Fifo => libc::S_IFIFO,
+        Kind::Socket => libc::S_IFSOCK,
+        Kind::CharDevice => libc::S_IFCHR,
+        Kind::BlockDevice => libc::S_IFBLK,
     }
 }
 
@@ -34,54 +34,45 @@ pub fn kind_of_mode(mode: u32) -> Option<Kind> {
     }
 }
 
-/// A point in time, negative ones too.
-fn system_time(time: Time) -> SystemTime {
-    if time.s >= 0 {
-        SystemTime::UNIX_EPOCH + Duration::new(time.s.unsigned_abs(), time.ns)
-    } else {
-        SystemTime::UNIX_EPOCH - Duration::from_secs(time.s.unsigned_abs()) + Duration::from_nanos(u64::from(time.ns))
-    }
+/// `fuse_attr`: what `stat` tells, under the number that the kernel knows.
+pub fn attr(fields: Fields, attr: &Attr, number: u64) -> Fields {
+    let times = [attr.accessed, attr.modified, attr.changed];
+    let fields = fields.u64(number).u64(attr.size_bytes).u64(attr.blocks);
+    let fields = times.iter().fold(fields, |fields, time| fields.u64(time.s.cast_unsigned()));
+    let fields = times.iter().fold(fields, |fields, time| fields.u32(time.ns));
+    let mode = type_bits(attr.kind) | (attr.mode & 0o7777);
+    let fields = fields.u32(mode).u32(attr.links).u32(attr.uid).u32(attr.gid);
+    fields.u32(attr.rdev as u32).u32(PREFERRED_BYTES).u32(0)
 }
 
-/// What `fuser` makes of a time before 1970 (0.18): so many seconds and nanoseconds *before* the epoch, where the kernel means nanoseconds *after* the
-/// (negative) second. Taken back here; a test on a mount would notice if that changed.
-fn time(at: SystemTime) -> Time {
-    match at.duration_since(SystemTime::UNIX_EPOCH) {
-        Ok(after) => Time { s: after.as_secs().cast_signed(), ns: after.subsec_nanos() },
-        Err(before) => {
-            let before = before.duration();
-            Time { s: -before.as_secs().cast_signed(), ns: before.subsec_nanos() }
-        }
-    }
+/// `fuse_statx`: the same, and when it was made.
+pub fn statx(fields: Fields, attr: &Attr, number: u64) -> Fields {
+    let time = |fields: Fields, time: Time| fields.u64(time.s.cast_unsigned()).u32(time.ns).u32(0);
+    let mode = (type_bits(attr.kind) | (attr.mode & 0o7777)) as u16;
+    let fields = fields.u32(libc::STATX_BASIC_STATS | libc::STATX_BTIME).u32(PREFERRED_BYTES).u64(0);
+    let fields = fields.u32(attr.links).u32(attr.uid).u32(attr.gid).u16(mode).u16(0);
+    let fields = fields.u64(number).u64(attr.size_bytes).u64(attr.blocks).u64(0);
+    let fields = [attr.accessed, attr.born, attr.changed, attr.modified].into_iter().fold(fields, time);
+    // As the kernel packs them into 32 bits: 12 of the major number between 20 of the minor one.
+    let (major, minor) = ((attr.rdev >> 8) & 0xfff, (attr.rdev & 0xff) | ((attr.rdev >> 12) & 0xf_ff00));
+    fields.u32(major as u32).u32(minor as u32).zeros(8 + 14 * 8)
 }
 
-/// A time that the kernel wants to be set.
-pub fn set_time(wanted: TimeOrNow) -> SetTime {
-    match wanted {
-        TimeOrNow::Now => SetTime::Now,
-        TimeOrNow::SpecificTime(at) => SetTime::To(time(at)),
+/// Writes an entry of a directory behind others, with what the kernel learns of it besides if that is asked for. False: there is no room for it.
+pub fn dirent(bytes: &mut Vec<u8>, room: usize, entry: &DirEntry, number: u64, known: Option<&Fields>) -> bool {
+    let len = known.map_or(0, |known| known.as_bytes().len()) + (DIRENT_BYTES + entry.name.len()).next_multiple_of(8);
+    if bytes.len() + len > room {
+        return false;
     }
-}
-
-/// What `stat` tells, under the number that the kernel knows.
-pub fn file_attr(attr: &Attr, number: INodeNo) -> FileAttr {
-    FileAttr {
-        ino: number,
-        size: attr.size_bytes,
-        blocks: attr.blocks,
-        atime: system_time(attr.accessed),
-        mtime: system_time(attr.modified),
-        ctime: system_time(attr.changed),
-        crtime: system_time(attr.born),
-        kind: file_type(attr.kind),
-        perm: (attr.mode & 0o7777) as u16,
-        nlink: attr.links,
-        uid: attr.uid,
-        gid: attr.gid,
-        rdev: attr.rdev as u32,
-        blksize: PREFERRED_BYTES,
-        flags: 0,
-    }
+    let end = bytes.len() + len;
+    bytes.extend_from_slice(known.map_or(&[], Fields::as_bytes));
+    bytes.extend_from_slice(&number.to_ne_bytes());
+    bytes.extend_from_slice(&entry.next.to_ne_bytes());
+    bytes.extend_from_slice(&(entry.name.len() as u32).to_ne_bytes());
+    bytes.extend_from_slice(&(type_bits(entry.kind) >> 12).to_ne_bytes());
+    bytes.extend_from_slice(&entry.name);
+    bytes.resize(end, 0);
+    true
 }
 
 /// How a file is opened. Appending is not among it: each write says for itself whether it goes to the end, since pages that come back from mappings
@@ -102,15 +93,12 @@ pub fn open_flags(flags: i32, is_write_back: bool) -> OpenFlags {
 }
 
 /// What `renameat2` was asked for; none if it is something that is not known here.
-pub fn rename(flags: RenameFlags) -> Option<Rename> {
-    if flags.is_empty() {
-        Some(Rename::Replace)
-    } else if flags == RenameFlags::RENAME_NOREPLACE {
-        Some(Rename::Keep)
-    } else if flags == RenameFlags::RENAME_EXCHANGE {
-        Some(Rename::Exchange)
-    } else {
-        None
+pub fn rename(flags: u32) -> Option<Rename> {
+    match flags {
+        0 => Some(Rename::Replace),
+        libc::RENAME_NOREPLACE => Some(Rename::Keep),
+        libc::RENAME_EXCHANGE => Some(Rename::Exchange),
+        _ => None,
     }
 }
 
@@ -144,13 +132,49 @@ pub fn set_xattr(flags: i32) -> Option<SetXattr> {
 mod tests {
     use super::*;
 
+    fn some() -> Attr {
+        let time = |s| Time { s, ns: 800_000_000 };
+        Attr {
+            ino: cenote_posix::Ino(5),
+            kind: Kind::BlockDevice,
+            mode: 0o4755,
+            links: 3,
+            uid: 1,
+            gid: 2,
+            rdev: 0x0123_4567,
+            size_bytes: 0,
+            blocks: 0,
+            accessed: time(-2),
+            modified: time(7),
+            changed: time(8),
+            born: time(9),
+            consistency: cenote_posix::Consistency::Strict,
+        }
+    }
+
     #[test]
-    fn times_before_1970_keep_their_nanoseconds() {
-        let earlier = system_time(Time { s: -2, ns: 800_000_000 });
-        assert_eq!(SystemTime::UNIX_EPOCH.duration_since(earlier).unwrap(), Duration::from_millis(1200));
-        // What fuser makes of the kernel's (-2 s, 800,000,000 ns).
-        let told = SystemTime::UNIX_EPOCH - Duration::new(2, 800_000_000);
-        assert_eq!(time(told), Time { s: -2, ns: 800_000_000 });
+    fn structures_are_as_long_as_the_kernel_wants_them() {
+        let fields = attr(Fields::new(), &some(), 9);
+        assert_eq!(fields.as_bytes().len(), 88);
+        // Seconds are those before, nanoseconds count on from there.
+        assert_eq!(fields.as_bytes()[24..32], (-2_i64).to_ne_bytes());
+        assert_eq!(fields.as_bytes()[48..52], 800_000_000_u32.to_ne_bytes());
+        assert_eq!(fields.as_bytes()[60..64], (libc::S_IFBLK | 0o4755).to_ne_bytes());
+        let fields = statx(Fields::new(), &some(), 9);
+        assert_eq!(fields.as_bytes().len(), 256);
+        assert_eq!(fields.as_bytes()[128..136], [0x345_u32.to_ne_bytes(), 0x1267_u32.to_ne_bytes()].concat());
+    }
+
+    #[test]
+    fn entries_are_aligned_and_stay_within_their_room() {
+        let entry = DirEntry { name: b"name".to_vec(), ino: cenote_posix::Ino(3), kind: Kind::Directory, next: 11 };
+        let mut bytes = Vec::new();
+        assert!(dirent(&mut bytes, 64, &entry, 3, None) && dirent(&mut bytes, 64, &entry, 3, None));
+        assert_eq!(bytes.len(), 64);
+        assert!(!dirent(&mut bytes, 64, &entry, 3, None));
+        assert_eq!(bytes[20..28], *b"\x04\0\0\0name");
+        bytes.clear();
+        assert!(dirent(&mut bytes, 160, &entry, 3, Some(&Fields::new().zeros(128))) && bytes.len() == 160);
     }
 
     #[test]
@@ -164,8 +188,8 @@ mod tests {
     #[test]
     fn what_is_not_known_is_not_guessed() {
         assert_eq!(allocate(libc::FALLOC_FL_PUNCH_HOLE), None);
-        assert_eq!(rename(RenameFlags::RENAME_WHITEOUT), None);
-        assert_eq!(rename(RenameFlags::RENAME_NOREPLACE | RenameFlags::RENAME_EXCHANGE), None);
+        assert_eq!(rename(libc::RENAME_WHITEOUT), None);
+        assert_eq!(rename(libc::RENAME_NOREPLACE | libc::RENAME_EXCHANGE), None);
         assert_eq!(set_xattr(libc::XATTR_CREATE | libc::XATTR_REPLACE), None);
         assert_eq!(kind_of_mode(libc::S_IFDIR), None);
     }

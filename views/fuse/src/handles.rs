@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use fuser::FileHandle;
 use parking_lot::RwLock;
 
 /// A table of what is open. Numbers are used again once they were taken out.
@@ -23,7 +22,7 @@ impl<T> Default for Handles<T> {
 
 impl<T> Handles<T> {
     /// Puts one in.
-    pub fn insert(&self, value: T) -> FileHandle {
+    pub fn insert(&self, value: T) -> u64 {
         let (mut inner, value) = (self.inner.write(), Some(Arc::new(value)));
         let at = if let Some(at) = inner.free.pop() {
             inner.held[at] = value;
@@ -32,17 +31,17 @@ impl<T> Handles<T> {
             inner.held.push(value);
             inner.held.len() - 1
         };
-        FileHandle(at as u64)
+        at as u64
     }
     /// The one of that number.
-    pub fn get(&self, handle: FileHandle) -> Option<Arc<T>> {
-        self.inner.read().held.get(handle.0 as usize)?.clone()
+    pub fn get(&self, handle: u64) -> Option<Arc<T>> {
+        self.inner.read().held.get(handle as usize)?.clone()
     }
     /// Takes one out.
-    pub fn remove(&self, handle: FileHandle) -> Option<Arc<T>> {
+    pub fn remove(&self, handle: u64) -> Option<Arc<T>> {
         let mut inner = self.inner.write();
-        let value = inner.held.get_mut(handle.0 as usize)?.take()?;
-        inner.free.push(handle.0 as usize);
+        let value = inner.held.get_mut(handle as usize)?.take()?;
+        inner.free.push(handle as usize);
         Some(value)
     }
     /// Takes out all that are left.

@@ -29,6 +29,16 @@ impl Known {
     pub fn tell(&self, ino: Ino) {
         *self.part(ino).lock().entry(ino.0).or_insert(0) += 1;
     }
+    /// Calls `each` with every number that the kernel knows.
+    pub fn each(&self, mut each: impl FnMut(Ino)) {
+        for part in &self.parts {
+            // Not under the lock: whoever is called may call the kernel, which may forget something.
+            let numbers: Vec<u64> = part.lock().keys().copied().collect();
+            for number in numbers {
+                each(Ino(number));
+            }
+        }
+    }
     /// The kernel forgets so many times that it was told; `last` is called if that is as often as it was.
     pub fn forget(&self, ino: Ino, times: u64, last: impl FnOnce()) {
         let is_last = |part: &mut HashMap<u64, u64>| {

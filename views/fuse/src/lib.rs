@@ -4,9 +4,13 @@
 //! record is: whatever needs judgement about files is in `cenote-posix`. It knows no store, no container and no command line; a mount is given its
 //! [`cenote_posix::FileSystem`], and says by [`Mount::serve`] when it is over.
 
+mod alone;
 mod answer;
 mod convert;
+mod gone;
 mod handles;
+mod io;
+mod kernel;
 mod known;
 mod mount;
 pub mod mounted;

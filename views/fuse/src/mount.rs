@@ -1,21 +1,29 @@
 //! A mount's life: begun, served by several threads, ended by whoever unmounts it or by us.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use cenote_posix::FileSystem;
-use fuser::{Config, MountOption, Session, SessionACL};
+use fuser::{Config, Filesystem, InitFlags, KernelConfig, MountOption, Session, SessionACL};
 
+use crate::kernel::Device;
+use crate::kernel::crew::{self, Numbers};
 use crate::mounted;
 use crate::remember::Remember;
-use crate::requests::REQUEST_BYTES_MAX;
 use crate::serving::Serving;
 use crate::unmount::{How, unmount};
 
+/// The most that one request carries.
+const REQUEST_BYTES_MAX: u32 = 1 << 20;
+/// Requests that the kernel sends ahead of anybody waiting for them (readahead, write-back).
+const BACKGROUND_MAX: u16 = 64;
+
 /// How a file system is mounted.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "options that do not exclude one another")]
 pub struct Options {
     /// What `mount` and `df` show as the source.
     pub source: String,
@@ -27,14 +35,45 @@ pub struct Options {
     pub remembers_strict: Duration,
     /// The kernel holds back what is written until `fsync`, `close` or half a minute, and believes its own sizes and times.
     pub is_write_back: bool,
-    /// Threads that answer requests; at least 1.
+    /// No program can be started from it.
+    pub starts_no_programs: bool,
+    /// Threads that answer requests, at most; at least 1.
     pub threads: usize,
 }
 
 /// A file system that is mounted, and waits to be served.
 pub struct Mount {
-    session: Session<Serving>,
+    session: Session<Hello>,
+    serving: Arc<Serving>,
+    numbers: Numbers,
     stopper: Stopper,
+}
+
+/// What is agreed with the kernel when it is mounted. All that comes later is read by [`crew`].
+struct Hello {
+    is_write_back: bool,
+}
+
+impl Filesystem for Hello {
+    fn init(&mut self, _: &fuser::Request, config: &mut KernelConfig) -> io::Result<()> {
+        let cache = if self.is_write_back { InitFlags::FUSE_WRITEBACK_CACHE } else { InitFlags::FUSE_AUTO_INVAL_DATA };
+        let wanted = InitFlags::FUSE_ATOMIC_O_TRUNC
+            | InitFlags::FUSE_ASYNC_DIO
+            | InitFlags::FUSE_PARALLEL_DIROPS
+            | InitFlags::FUSE_DO_READDIRPLUS
+            | InitFlags::FUSE_READDIRPLUS_AUTO
+            | InitFlags::FUSE_HANDLE_KILLPRIV_V2
+            | InitFlags::FUSE_CACHE_SYMLINKS
+            | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP
+            | cache;
+        // What an older kernel has not, it does in its own way.
+        for flag in wanted.iter() {
+            let _ = config.add_capabilities(flag);
+        }
+        let _ = config.set_max_write(REQUEST_BYTES_MAX);
+        let _ = config.set_max_background(BACKGROUND_MAX);
+        Ok(())
+    }
 }
 
 /// Ends a mount from another thread.
@@ -47,18 +86,41 @@ impl Mount {
     /// Mounts `fs` on the directory `dir`. Nothing is answered before [`Mount::serve`].
     pub fn start(fs: FileSystem, dir: &Path, options: &Options) -> io::Result<Self> {
         let dir = dir.canonicalize()?;
-        if options.is_write_back && !options.allows_others && !rustix::process::geteuid().is_root() {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "what the kernel writes back later it writes as root, who may not use this mount: allow others",
-            ));
-        }
         let remember = Remember { strict: options.remembers_strict, is_write_back: options.is_write_back };
-        let notifier = Arc::new(OnceLock::new());
-        let session = Session::new(Serving::new(fs, remember, notifier.clone()), &dir, &config(options))?;
-        let _ = notifier.set(session.notifier());
+        let serving = Arc::new(Serving::new(fs, remember));
+        let session = Session::new(Hello { is_write_back: options.is_write_back }, &dir, &config(options))?;
+        serving.notify_by(session.notifier());
         read_ahead(&dir);
-        Ok(Self { session, stopper: Stopper { dir } })
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = options.threads.max(1);
+        let numbers = Numbers { threads, at_work: processors.min(threads), request_bytes: REQUEST_BYTES_MAX as usize };
+        Ok(Self { session, serving, numbers, stopper: Stopper { dir } })
+    }
+    /// Lets the kernel remember names and attributes for as long as nobody else uses the store. `is_alone_until` says whether that is so, and keeps what is
+    /// to be called before it ends. True: the kernel remembers.
+    pub fn remember_while_alone(
+        &self,
+        is_alone_until: impl FnOnce(Box<dyn Fn() + Send + Sync>) -> bool,
+    ) -> io::Result<bool> {
+        let device = Device::of_mount(self.session.as_fd())?;
+        if let Err(error) = device.forget_names() {
+            tracing::debug!(%error, "this kernel cannot be told to forget names; it asks for them each time");
+            return Ok(false);
+        }
+        let serving = Arc::downgrade(&self.serving);
+        self.serving.alone.begin();
+        let is_alone = is_alone_until(Box::new(move || {
+            let Some(serving) = serving.upgrade() else { return };
+            serving.company_comes(|| {
+                if let Err(error) = device.forget_names() {
+                    tracing::warn!(%error, "the kernel may show old names for a while");
+                }
+            });
+        }));
+        if !is_alone {
+            self.serving.alone.end(|| ());
+        }
+        Ok(is_alone)
     }
     /// What ends it.
     pub fn stopper(&self) -> Stopper {
@@ -66,7 +128,10 @@ impl Mount {
     }
     /// Answers requests until the directory is unmounted; then files that are still open are closed.
     pub fn serve(self) -> io::Result<()> {
-        self.session.run()
+        let device = Device::of_mount(self.session.as_fd())?;
+        let result = crew::run(self.serving.clone(), device, self.numbers);
+        self.serving.end();
+        result
     }
 }
 
@@ -91,9 +156,10 @@ fn config(options: &Options) -> Config {
     if options.is_read_only {
         config.mount_options.push(MountOption::RO);
     }
+    if options.starts_no_programs {
+        config.mount_options.push(MountOption::NoExec);
+    }
     config.acl = if options.allows_others { SessionACL::All } else { SessionACL::Owner };
-    config.n_threads = Some(options.threads.max(1));
-    config.clone_fd = true;
     config
 }
 

@@ -1,377 +1,294 @@
-//! The kernel's requests, one by one.
+//! The kernel's requests, one by one: names and attributes here, open files and their bytes in `io`.
 
-use std::ffi::OsStr;
-use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-use std::sync::Arc;
-use std::time::SystemTime;
+use cenote_posix::{Consistency, FsError, FsResult, Ino, Kind, Make, SetAttr, SetTime, Time};
+use parking_lot::Mutex;
 
-use cenote_posix::{File, FsError, Kind, Make, SetAttr};
-use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner,
-    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
-    ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
-};
-
-use crate::answer::{answer, contain};
 use crate::convert;
-use crate::serving::{GENERATION, OWN_XATTRS, Serving};
+use crate::kernel::abi::{self, op, opened, set};
+use crate::kernel::{Args, Fields, Request};
+use crate::open::Reading;
+use crate::privileges;
+use crate::serving::{Answer, Call, Out, Serving, Undo};
+use crate::unmount::PID_XATTR;
 
-/// The most that one request carries.
-pub const REQUEST_BYTES_MAX: u32 = 1 << 20;
-/// Requests that the kernel sends ahead of anybody waiting for them (readahead, write-back).
-const BACKGROUND_MAX: u16 = 64;
 /// What `statfs` counts in.
 const BLOCK_BYTES: u64 = 4096;
 /// Names are 1 to 255 bytes.
 const NAME_BYTES_MAX: u32 = 255;
-impl Filesystem for Serving {
-    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        let cache =
-            if self.remember.is_write_back { InitFlags::FUSE_WRITEBACK_CACHE } else { InitFlags::FUSE_AUTO_INVAL_DATA };
-        let wanted = InitFlags::FUSE_ATOMIC_O_TRUNC
-            | InitFlags::FUSE_ASYNC_DIO
-            | InitFlags::FUSE_PARALLEL_DIROPS
-            | InitFlags::FUSE_DO_READDIRPLUS
-            | InitFlags::FUSE_READDIRPLUS_AUTO
-            | InitFlags::FUSE_HANDLE_KILLPRIV_V2
-            | InitFlags::FUSE_CACHE_SYMLINKS
-            | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP
-            | cache;
-        // What an older kernel has not, it does in its own way.
-        for flag in wanted.iter() {
-            let _ = config.add_capabilities(flag);
+/// Attributes that views keep for themselves: no user of a mount sees or sets them.
+const OWN_XATTRS: &[u8] = b"cenote.";
+
+impl Serving {
+    /// Carries a request out. What is not known here is `ENOSYS`, and the kernel does not ask for it again.
+    pub fn answer(&self, call: &mut Call<'_>) -> FsResult<Answer> {
+        let request = call.request;
+        let (ino, mut args) = (self.ino(request.node), request.args());
+        match request.op {
+            op::LOOKUP => {
+                let name = args.name()?;
+                match self.entry(|| self.fs.lookup(&self.caller(request), ino, name)) {
+                    Err(error) if error.errno == libc::ENOENT && self.alone.is_so() => Ok(Self::nothing_there()),
+                    found => found,
+                }
+            }
+            op::FORGET => {
+                self.forget(ino, args.u64()?);
+                Ok(Answer::silent())
+            }
+            op::BATCH_FORGET => self.forget_all(&mut args),
+            op::GETATTR => self.get_attr(ino, &mut args),
+            op::STATX => self.statx(ino, &mut args),
+            op::SETATTR => self.set_attr(request, ino, &mut args),
+            op::READLINK => {
+                let target = self.fs.read_link(ino)?;
+                Ok(call.send(&target))
+            }
+            op::SYMLINK | op::MKNOD | op::MKDIR => self.make(request, ino, &mut args),
+            op::UNLINK => self.fs.unlink(&self.caller(request), ino, args.name()?).map(|()| Answer::done()),
+            op::RMDIR => self.remove_dir(request, ino, args.name()?),
+            op::RENAME | op::RENAME2 => self.rename(request, ino, &mut args),
+            op::LINK => self.link(request, ino, &mut args),
+            op::STATFS => self.space(ino),
+            op::SETXATTR => self.set_xattr(request, ino, &mut args),
+            op::GETXATTR => {
+                let room = args.u32()? as usize;
+                args.skip(4)?;
+                let value = self.xattr(request, ino, args.name()?)?;
+                Self::xattr_answer(call, room, &value)
+            }
+            op::LISTXATTR => {
+                let (room, names) = (args.u32()? as usize, self.xattr_names(request, ino)?);
+                Self::xattr_answer(call, room, &names)
+            }
+            op::REMOVEXATTR => self.remove_xattr(request, ino, args.name()?),
+            op::OPENDIR => self.open_dir(request, ino),
+            op::READDIR => self.list(call, &mut args),
+            op::READDIRPLUS => self.list_with_attrs(call, ino, &mut args),
+            op::RELEASEDIR => {
+                drop(self.dirs.remove(args.u64()?));
+                Ok(Answer::done())
+            }
+            op::FSYNCDIR => self.fs.sync_dir(ino).map(|()| Answer::done()),
+            op::IOCTL => Err(FsError::new(libc::ENOTTY)),
+            op::DESTROY => Ok(Answer::done()),
+            _ => self.answer_io(call, ino, args),
         }
-        let _ = config.set_max_write(REQUEST_BYTES_MAX);
-        let _ = config.set_max_background(BACKGROUND_MAX);
-        Ok(())
     }
-    fn destroy(&mut self) {
-        // The kernel does not say goodbye to what was open when a mount ends.
-        drop(self.dirs.drain());
-        for file in self.files.drain().into_iter().filter_map(Arc::into_inner) {
-            if let Err(error) = file.close() {
-                tracing::warn!("a file could not be closed when the mount ended: {error}");
+    fn forget_all(&self, args: &mut Args<'_>) -> FsResult<Answer> {
+        let count = args.u32()?;
+        args.skip(4)?;
+        for _ in 0..count {
+            let (number, times) = (args.u64()?, args.u64()?);
+            self.forget(self.ino(number), times);
+        }
+        Ok(Answer::silent())
+    }
+    fn attr_of(&self, ino: Ino, args: &mut Args<'_>) -> FsResult<cenote_posix::Attr> {
+        let flags = args.u32()?;
+        args.skip(4)?;
+        let handle = args.u64()?;
+        let file = if flags & abi::GETATTR_HANDLE == 0 { None } else { self.files.get(handle) };
+        match file.map_or_else(|| self.fs.attr(ino), |file| file.attr()) {
+            Err(error) if error.errno == libc::ESTALE => self.gone.find(ino).ok_or(error),
+            attr => attr,
+        }
+    }
+    fn get_attr(&self, ino: Ino, args: &mut Args<'_>) -> FsResult<Answer> {
+        self.attr_of(ino, args).map(|attr| self.attr_answer(&attr))
+    }
+    fn statx(&self, ino: Ino, args: &mut Args<'_>) -> FsResult<Answer> {
+        let attr = self.attr_of(ino, args)?;
+        let time = self.remember.time(&attr, self.alone.is_so());
+        let fields = Fields::new().u64(time.as_secs()).u32(time.subsec_nanos()).u32(0).zeros(16);
+        Ok(Answer::fields(convert::statx(fields, &attr, self.number(attr.ino))))
+    }
+    fn set_attr(&self, request: &Request<'_>, ino: Ino, args: &mut Args<'_>) -> FsResult<Answer> {
+        let valid = args.u32()?;
+        args.skip(4)?;
+        let (handle, size_bytes) = (args.u64()?, args.u64()?);
+        args.skip(8)?;
+        let (accessed_s, modified_s) = (args.u64()?.cast_signed(), args.u64()?.cast_signed());
+        args.skip(8)?;
+        let (accessed_ns, modified_ns) = (args.u32()?, args.u32()?);
+        args.skip(4)?;
+        let mode = args.u32()?;
+        args.skip(4)?;
+        let (uid, gid) = (args.u32()?, args.u32()?);
+        let has = |bit| valid & bit != 0;
+        let time =
+            |bit, now, s, ns| has(bit).then(|| if has(now) { SetTime::Now } else { SetTime::To(Time { s, ns }) });
+        let mut set = SetAttr {
+            mode: has(set::MODE).then_some(mode & 0o7777),
+            uid: has(set::UID).then_some(uid),
+            gid: has(set::GID).then_some(gid),
+            size_bytes: has(set::SIZE).then_some(size_bytes),
+            accessed: time(set::ATIME, set::ATIME_NOW, accessed_s, accessed_ns),
+            modified: time(set::MTIME, set::MTIME_NOW, modified_s, modified_ns),
+        };
+        let caller = self.caller(request);
+        let file = if has(set::HANDLE) { self.files.get(handle) } else { None };
+        if set.size_bytes.is_some() && caller.uid != 0 {
+            let attr = file.as_ref().map_or_else(|| self.fs.attr(ino), |file| file.attr())?;
+            privileges::cut(&caller, &attr, &mut set);
+        }
+        let attr = match file {
+            Some(file) => file.set_attr(&caller, &set),
+            None => self.fs.set_attr(&caller, ino, &set),
+        };
+        attr.map(|attr| self.attr_answer(&attr))
+    }
+    fn make(&self, request: &Request<'_>, dir: Ino, args: &mut Args<'_>) -> FsResult<Answer> {
+        let (mut kind, mut mode, mut rdev, mut target) = (Kind::Symlink, 0o777, 0, Vec::new());
+        let mut name = &[][..];
+        match request.op {
+            op::SYMLINK => (name, target) = (args.name()?, args.name()?.to_vec()),
+            op::MKDIR => {
+                (kind, mode) = (Kind::Directory, args.u32()?);
+                args.skip(4)?;
+            }
+            _ => {
+                (mode, rdev) = (args.u32()?, args.u32()?);
+                args.skip(8)?;
+                kind = convert::kind_of_mode(mode).ok_or_else(|| FsError::new(libc::EINVAL))?;
             }
         }
+        if name.is_empty() {
+            name = args.name()?;
+        }
+        let what = Make { kind, mode: mode & 0o7777, rdev: u64::from(rdev), target };
+        self.entry(|| self.fs.make(&self.caller(request), dir, name, &what))
     }
-    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        contain(|| self.send_entry(reply, || self.fs.lookup(&self.caller(request), self.ino(parent), name.as_bytes())));
+    fn remove_dir(&self, request: &Request<'_>, dir: Ino, name: &[u8]) -> FsResult<Answer> {
+        let caller = self.caller(request);
+        let attr = self.fs.lookup(&caller, dir, name);
+        self.fs.rmdir(&caller, dir, name)?;
+        if let Ok(attr) = attr {
+            self.gone.add(attr);
+        }
+        Ok(Answer::done())
     }
-    fn forget(&self, _: &Request, number: INodeNo, times: u64) {
-        contain(|| Self::forget(self, number, times));
+    fn rename(&self, request: &Request<'_>, dir: Ino, args: &mut Args<'_>) -> FsResult<Answer> {
+        let to_dir = self.ino(args.u64()?);
+        let mut flags = 0;
+        if request.op == op::RENAME2 {
+            flags = args.u32()?;
+            args.skip(4)?;
+        }
+        let (name, to_name) = (args.name()?, args.name()?);
+        let how = convert::rename(flags).ok_or_else(|| FsError::new(libc::EINVAL))?;
+        self.fs.rename(&self.caller(request), (dir, name), (to_dir, to_name), how)?;
+        Ok(Answer::done())
     }
-    fn getattr(&self, _: &Request, number: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
-        contain(|| {
-            let file = handle.and_then(|handle| self.files.get(handle));
-            self.send_attr(reply, file.map_or_else(|| self.fs.attr(self.ino(number)), |file| file.attr()));
-        });
+    fn link(&self, request: &Request<'_>, dir: Ino, args: &mut Args<'_>) -> FsResult<Answer> {
+        let (ino, name) = (self.ino(args.u64()?), args.name()?);
+        let unnamed = self.unnamed.lock().get(&ino).and_then(std::sync::Weak::upgrade);
+        let caller = self.caller(request);
+        self.entry(|| match &unnamed {
+            Some(file) => {
+                let attr = self.fs.place(&caller, file, (dir, name), &[], cenote_posix::Over::Nothing, None)?;
+                self.unnamed.lock().remove(&ino);
+                Ok(attr)
+            }
+            None => self.fs.link(&caller, ino, dir, name),
+        })
     }
-    fn setattr(
-        &self,
-        request: &Request,
-        number: INodeNo,
-        mode: Option<u32>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        size_bytes: Option<u64>,
-        accessed: Option<TimeOrNow>,
-        modified: Option<TimeOrNow>,
-        _: Option<SystemTime>,
-        handle: Option<FileHandle>,
-        _: Option<SystemTime>,
-        _: Option<SystemTime>,
-        _: Option<SystemTime>,
-        _: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        contain(|| {
-            let mode = mode.map(|mode| mode & 0o7777);
-            let (accessed, modified) = (accessed.map(convert::set_time), modified.map(convert::set_time));
-            let set = SetAttr { mode, uid, gid, size_bytes, accessed, modified };
-            self.send_attr(reply, self.set_attr(request, self.ino(number), handle, set));
-        });
+    fn space(&self, ino: Ino) -> FsResult<Answer> {
+        let space = self.fs.space(ino)?;
+        let (total, free) = (space.total_bytes / BLOCK_BYTES, space.free_bytes / BLOCK_BYTES);
+        let files = space.files.saturating_add(space.files_free);
+        let block = BLOCK_BYTES as u32;
+        let fields = Fields::new().u64(total).u64(free).u64(free).u64(files).u64(space.files_free);
+        Ok(Answer::fields(fields.u32(block).u32(NAME_BYTES_MAX).u32(block).zeros(28)))
     }
-    fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
-        contain(|| answer!(reply, self.fs.read_link(self.ino(number)), |target| reply.data(&target)));
+    fn set_xattr(&self, request: &Request<'_>, ino: Ino, args: &mut Args<'_>) -> FsResult<Answer> {
+        let (len, flags) = (args.u32()? as usize, args.u32()?);
+        let name = args.name()?;
+        let value = args.bytes(len)?;
+        if name.starts_with(OWN_XATTRS) {
+            return Err(FsError::new(libc::EOPNOTSUPP));
+        }
+        let how = convert::set_xattr(flags.cast_signed()).ok_or_else(|| FsError::new(libc::EINVAL))?;
+        self.fs.set_xattr(&self.caller(request), ino, name, value, how)?;
+        Ok(Answer::done())
     }
-    fn mknod(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, rdev: u32, reply: ReplyEntry) {
-        contain(|| {
-            self.send_entry(reply, || {
-                let kind = convert::kind_of_mode(mode).ok_or_else(|| FsError::new(libc::EINVAL))?;
-                let what = Make { kind, mode: mode & 0o7777, rdev: u64::from(rdev), target: Vec::new() };
-                self.make(request, parent, name, &what)
-            });
-        });
+    fn remove_xattr(&self, request: &Request<'_>, ino: Ino, name: &[u8]) -> FsResult<Answer> {
+        if name.starts_with(OWN_XATTRS) {
+            return Err(FsError::new(libc::ENODATA));
+        }
+        self.fs.remove_xattr(&self.caller(request), ino, name)?;
+        Ok(Answer::done())
     }
-    fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, reply: ReplyEntry) {
-        let what = Make { kind: Kind::Directory, mode: mode & 0o7777, rdev: 0, target: Vec::new() };
-        contain(|| self.send_entry(reply, || self.make(request, parent, name, &what)));
+    fn xattr(&self, request: &Request<'_>, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
+        if name == PID_XATTR.as_bytes() && ino == self.root {
+            return Ok(std::process::id().to_string().into_bytes());
+        }
+        if name.starts_with(OWN_XATTRS) {
+            return Err(FsError::new(libc::ENODATA));
+        }
+        self.fs.xattr(&self.caller(request), ino, name)
     }
-    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let target = target.as_os_str().as_bytes().to_vec();
-        let what = Make { kind: Kind::Symlink, mode: 0o777, rdev: 0, target };
-        contain(|| self.send_entry(reply, || self.make(request, parent, name, &what)));
+    /// Names of extended attributes that this user may see, each with a NUL behind it.
+    fn xattr_names(&self, request: &Request<'_>, ino: Ino) -> FsResult<Vec<u8>> {
+        let mut text = Vec::new();
+        for name in self.fs.xattrs(&self.caller(request), ino)? {
+            let is_hidden = name.starts_with(OWN_XATTRS) || (request.uid != 0 && name.starts_with(b"trusted."));
+            if !is_hidden {
+                text.extend_from_slice(&name);
+                text.push(0);
+            }
+        }
+        Ok(text)
     }
-    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        contain(|| {
-            let result = self.fs.unlink(&self.caller(request), self.ino(parent), name.as_bytes());
-            answer!(reply, result, |()| reply.ok());
-        });
+    fn xattr_answer(call: &Call<'_>, room: usize, bytes: &[u8]) -> FsResult<Answer> {
+        if room == 0 {
+            Ok(Answer::fields(Fields::new().u32(bytes.len() as u32).u32(0)))
+        } else if bytes.len() > room {
+            Err(FsError::new(libc::ERANGE))
+        } else {
+            Ok(call.send(bytes))
+        }
     }
-    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        contain(|| {
-            let result = self.fs.rmdir(&self.caller(request), self.ino(parent), name.as_bytes());
-            answer!(reply, result, |()| reply.ok());
-        });
+    fn open_dir(&self, request: &Request<'_>, ino: Ino) -> FsResult<Answer> {
+        let cursor = self.fs.read_dir(&self.caller(request), ino)?;
+        let is_fixed = self.fs.attr(ino)?.consistency == Consistency::Laminated;
+        let flags = if is_fixed { opened::CACHE_DIR | opened::KEEP_CACHE } else { 0 };
+        let handle = self.dirs.insert(Mutex::new(Reading::new(cursor)));
+        let fields = Fields::new().u64(handle).u32(flags).u32(0);
+        Ok(Answer { out: Out::Fields(fields), undo: Undo::OpenedDir(handle) })
     }
-    fn rename(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        to_parent: INodeNo,
-        to_name: &OsStr,
-        flags: RenameFlags,
-        reply: ReplyEmpty,
-    ) {
-        contain(|| {
-            let (from, to) = ((self.ino(parent), name.as_bytes()), (self.ino(to_parent), to_name.as_bytes()));
-            let result = convert::rename(flags)
-                .ok_or_else(|| FsError::new(libc::EINVAL))
-                .and_then(|how| self.fs.rename(&self.caller(request), from, to, how));
-            answer!(reply, result, |()| reply.ok());
-        });
+    fn list(&self, call: &mut Call<'_>, args: &mut Args<'_>) -> FsResult<Answer> {
+        let (handle, offset, room) = (args.u64()?, args.u64()?, args.u32()? as usize);
+        let dir = self.dirs.get(handle).ok_or_else(|| FsError::new(libc::EBADF))?;
+        let bytes = &mut *call.scratch;
+        bytes.clear();
+        dir.lock().read(offset, |entry| Ok(convert::dirent(bytes, room, entry, self.number(entry.ino), None)))?;
+        Ok(Answer::scratch(bytes.len()))
     }
-    fn link(&self, request: &Request, number: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        contain(|| {
-            let (ino, parent) = (self.ino(number), self.ino(parent));
-            self.send_entry(reply, || self.fs.link(&self.caller(request), ino, parent, name.as_bytes()));
-        });
-    }
-    fn open(&self, request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        contain(|| {
-            let result = self.open_file(request, self.ino(number), flags.0);
-            answer!(reply, result, |(handle, flags)| reply.opened(handle, flags));
-        });
-    }
-    fn create(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        _: u32,
-        flags: i32,
-        reply: ReplyCreate,
-    ) {
-        contain(|| {
-            let result = self.create_file(request, parent, name, flags, mode);
-            answer!(reply, result, |(handle, attr)| {
-                let (time, flags) = (self.remember.time(&attr), self.remember.pages(&attr));
-                reply.created(&time, &self.attr_for_kernel(&attr), GENERATION, handle, flags);
-            });
-        });
-    }
-    fn read(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        handle: FileHandle,
-        offset: u64,
-        size: u32,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        contain(|| self.read_file(handle, offset, size as usize, reply));
-    }
-    fn write(
-        &self,
-        request: &Request,
-        _: INodeNo,
-        handle: FileHandle,
-        offset: u64,
-        data: &[u8],
-        how: WriteFlags,
-        flags: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        contain(|| {
-            let result = self.write_file(request, handle, (offset, data), (how, flags));
-            answer!(reply, result, |()| reply.written(data.len() as u32));
-        });
-    }
-    fn flush(&self, _: &Request, _: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        contain(|| {
-            let result = self.file(handle).and_then(|file| file.flush());
-            answer!(reply, result, |()| reply.ok());
-        });
-    }
-    fn release(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        handle: FileHandle,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        _: bool,
-        reply: ReplyEmpty,
-    ) {
-        contain(|| {
-            // Whoever still reads ahead in it closes it.
-            let result = self.files.remove(handle).and_then(Arc::into_inner).map_or(Ok(()), File::close);
-            answer!(reply, result, |()| reply.ok());
-        });
-    }
-    fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
-        contain(|| {
-            let result = self.file(handle).and_then(|file| file.sync(data_only));
-            answer!(reply, result, |()| reply.ok());
-        });
-    }
-    fn opendir(&self, request: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        contain(|| {
-            let result = self.open_dir(request, self.ino(number));
-            answer!(reply, result, |(handle, flags)| reply.opened(handle, flags));
-        });
-    }
-    fn readdir(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        contain(|| answer!(reply, self.list(handle, offset, &mut reply), |()| reply.ok()));
-    }
-    fn readdirplus(
-        &self,
-        request: &Request,
-        number: INodeNo,
-        handle: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectoryPlus,
-    ) {
-        contain(|| {
-            let result = self.list_with_attrs(request, self.ino(number), (handle, offset), &mut reply);
-            answer!(reply, result, |()| reply.ok());
-        });
-    }
-    fn releasedir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
-        contain(|| {
-            drop(self.dirs.remove(handle));
-            reply.ok();
-        });
-    }
-    fn fsyncdir(&self, _: &Request, number: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        contain(|| answer!(reply, self.fs.sync_dir(self.ino(number)), |()| reply.ok()));
-    }
-    fn statfs(&self, _: &Request, number: INodeNo, reply: ReplyStatfs) {
-        contain(|| {
-            answer!(reply, self.fs.space(self.ino(number)), |space| {
-                let (total, free) = (space.total_bytes / BLOCK_BYTES, space.free_bytes / BLOCK_BYTES);
-                let files = space.files.saturating_add(space.files_free);
-                let block = BLOCK_BYTES as u32;
-                reply.statfs(total, free, free, files, space.files_free, block, NAME_BYTES_MAX, block);
-            });
-        });
-    }
-    fn setxattr(
-        &self,
-        request: &Request,
-        number: INodeNo,
-        name: &OsStr,
-        value: &[u8],
-        flags: i32,
-        _: u32,
-        reply: ReplyEmpty,
-    ) {
-        contain(|| {
-            let name = name.as_bytes();
-            let how = if name.starts_with(OWN_XATTRS) {
-                Err(FsError::new(libc::EOPNOTSUPP))
-            } else {
-                convert::set_xattr(flags).ok_or_else(|| FsError::new(libc::EINVAL))
+    fn list_with_attrs(&self, call: &mut Call<'_>, ino: Ino, args: &mut Args<'_>) -> FsResult<Answer> {
+        let (handle, offset, room) = (args.u64()?, args.u64()?, args.u32()? as usize);
+        let dir = self.dirs.get(handle).ok_or_else(|| FsError::new(libc::EBADF))?;
+        let caller = self.caller(call.request);
+        let bytes = &mut *call.scratch;
+        bytes.clear();
+        let _told = self.known.begin();
+        dir.lock().read(offset, |entry| {
+            if matches!(&entry.name[..], b"." | b"..") {
+                // Without a number to be remembered: the kernel has both.
+                let nothing = Fields::new().zeros(abi::ENTRY_BYTES);
+                return Ok(convert::dirent(bytes, room, entry, self.number(entry.ino), Some(&nothing)));
+            }
+            let attr = match self.fs.lookup(&caller, ino, &entry.name) {
+                // Gone since it was read: as if it had gone before.
+                Err(error) if error.errno == libc::ENOENT => return Ok(true),
+                attr => attr?,
             };
-            let result =
-                how.and_then(|how| self.fs.set_xattr(&self.caller(request), self.ino(number), name, value, how));
-            answer!(reply, result, |()| reply.ok());
-        });
-    }
-    fn getxattr(&self, request: &Request, number: INodeNo, name: &OsStr, room: u32, reply: ReplyXattr) {
-        contain(|| Self::send_xattr(reply, room, self.xattr(request, self.ino(number), name)));
-    }
-    fn listxattr(&self, request: &Request, number: INodeNo, room: u32, reply: ReplyXattr) {
-        contain(|| Self::send_xattr(reply, room, self.xattr_names(request, self.ino(number))));
-    }
-    fn removexattr(&self, request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        contain(|| {
-            let result = if name.as_bytes().starts_with(OWN_XATTRS) {
-                Err(FsError::new(libc::ENODATA))
-            } else {
-                self.fs.remove_xattr(&self.caller(request), self.ino(number), name.as_bytes())
-            };
-            answer!(reply, result, |()| reply.ok());
-        });
-    }
-    fn fallocate(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        handle: FileHandle,
-        offset: u64,
-        length: u64,
-        mode: i32,
-        reply: ReplyEmpty,
-    ) {
-        contain(|| {
-            let result = convert::allocate(mode)
-                .ok_or_else(|| FsError::new(libc::EOPNOTSUPP))
-                .and_then(|what| self.file(handle)?.allocate(what, offset, length));
-            answer!(reply, result, |()| reply.ok());
-        });
-    }
-    fn lseek(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
-        contain(|| {
-            let result = self.file(handle).and_then(|file| match (u64::try_from(offset), whence) {
-                (Ok(offset), libc::SEEK_DATA) => file.next_data(offset),
-                (Ok(offset), libc::SEEK_HOLE) => file.next_hole(offset),
-                (Err(_), libc::SEEK_DATA | libc::SEEK_HOLE) => Err(FsError::new(libc::ENXIO)),
-                _ => Err(FsError::new(libc::EINVAL)),
-            });
-            answer!(reply, result, |offset| reply.offset(offset.cast_signed()));
-        });
-    }
-    fn copy_file_range(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        from: FileHandle,
-        from_offset: u64,
-        _: INodeNo,
-        to: FileHandle,
-        to_offset: u64,
-        len: u64,
-        _: CopyFileRangeFlags,
-        reply: ReplyWrite,
-    ) {
-        // The reply counts in 32 bits; a program that wants more asks again.
-        const LEN_MAX: u64 = 1 << 30;
-        contain(|| {
-            let result = self
-                .file(from)
-                .and_then(|from| self.file(to)?.copy_from(&from, from_offset, to_offset, len.min(LEN_MAX)));
-            answer!(reply, result, |copied| reply.written(copied as u32));
-        });
-    }
-    fn ioctl(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        _: IoctlFlags,
-        _: u32,
-        _: &[u8],
-        _: u32,
-        reply: ReplyIoctl,
-    ) {
-        reply.error(fuser::Errno::ENOTTY);
+            let number = self.number(attr.ino);
+            let has_room = convert::dirent(bytes, room, entry, number, Some(&self.entry_fields(&attr)));
+            if has_room {
+                self.known.tell(attr.ino);
+            }
+            Ok(has_room)
+        })?;
+        Ok(Answer::scratch(bytes.len()))
     }
 }

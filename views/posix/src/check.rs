@@ -80,7 +80,7 @@ impl Walk {
                 (None, Some(_)) => self.wrong.push(format!("`{name}` of {dir} is of another kind than its node")),
                 (Some(_), Some(_)) => self.wrong.push(format!("`{name}` of {dir} has two nodes")),
                 (None, None) => {
-                    self.wrong.push(format!("`{name}` of {dir} leads to {}, which is not there", entry.ino))
+                    self.wrong.push(format!("`{name}` of {dir} leads to {}, which is not there", entry.ino));
                 }
             }
         }

@@ -8,7 +8,7 @@ use cenote::{ErrorKind, NextFrom};
 use crate::inner::Inner;
 use crate::records::{Entry, keys};
 use crate::tree::{Fate, Slot, Tree};
-use crate::{Attr, DirEntry, FsResult, Ino, Kind, stat, streams, top};
+use crate::{Attr, DirEntry, FsResult, Ino, Kind, gate, stat, streams, top};
 
 /// Entries asked for at a time.
 const PAGE: u32 = 512;
@@ -69,6 +69,7 @@ impl DirCursor {
     /// The next entry; none at the end.
     #[allow(clippy::should_implement_trait, reason = "it can fail, and it can be set back")]
     pub fn next(&mut self) -> FsResult<Option<DirEntry>> {
+        let _in = gate::enter();
         if self.position < DOTS {
             self.position += 1;
             let (name, ino) = if self.position == 1 { (&b"."[..], self.ino) } else { (&b".."[..], self.parent) };

@@ -23,7 +23,7 @@ impl FsError {
     }
     /// The same failure, which POSIX numbers otherwise here.
     #[must_use]
-    pub(crate) fn as_errno(mut self, errno: i32) -> Self {
+    pub(crate) fn with_errno(mut self, errno: i32) -> Self {
         self.errno = errno;
         self
     }

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
+use crate::sync::Mutex;
 use cenote::{Container, Store};
-use parking_lot::Mutex;
 
 use crate::clock::Clock;
 use crate::keeper::Keeper;
@@ -31,9 +32,13 @@ pub struct Inner {
     pub keeper: Keeper,
     /// HDF5 files as byte streams.
     pub streams: Streams,
+    /// Containers that it began to make, and whether those were looked for that others left half made.
+    pub halves: AtomicU64,
+    pub halves_swept: AtomicBool,
 }
 
 /// What a name leads to.
+#[expect(clippy::large_enum_variant, reason = "nearly all are in a tree, and live for one call")]
 pub enum Where {
     /// The directory of containers.
     Top,
@@ -78,15 +83,18 @@ impl Inner {
             single: None,
             keeper: Keeper::default(),
             streams: Streams::default(),
+            halves: AtomicU64::new(0),
+            halves_swept: AtomicBool::new(false),
         };
         if let Some(label) = &common.options.container {
             let options = &common.options;
-            let container = match options.is_read_only {
-                true => store.container(label).map_err(|error| match error.kind() {
-                    cenote::ErrorKind::NotFound => FsError::from(error).as_errno(libc::ENOENT),
+            let container = if options.is_read_only {
+                store.container(label).map_err(|error| match error.kind() {
+                    cenote::ErrorKind::NotFound => FsError::from(error).with_errno(libc::ENOENT),
                     _ => error.into(),
-                })?,
-                false => store.open_container(label, &options.new_containers)?,
+                })?
+            } else {
+                store.open_container(label, &options.new_containers)?
             };
             inner.single = Some(inner.tree_in(container)?);
             inner.streams.found(label, inner.single.as_ref());
@@ -178,7 +186,8 @@ impl Inner {
             }
         }
     }
-    fn find(&self, ino: Ino) -> FsResult<Where> {
+    /// What a number stands for.
+    pub fn find(&self, ino: Ino) -> FsResult<Where> {
         let Some((tree, number)) = self.split(ino)? else { return Ok(Where::Top) };
         let found = tree.find(number)?;
         Ok(Where::In(tree, found))

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use cenote::fork_generation;
 
+use crate::gate;
 use crate::inner::Inner;
 
 /// Time between rounds.
@@ -39,11 +40,16 @@ fn run(fs: &Weak<Inner>) {
     loop {
         std::thread::sleep(ROUND);
         let Some(fs) = fs.upgrade() else { return };
+        let _in = gate::enter();
         round = round.wrapping_add(1);
         for tree in fs.known_trees() {
             tree.publish();
             // The store may be closed, or its daemon be away: there is a next round.
-            let _ = tree.sweep(round.is_multiple_of(ROUNDS_PER_DEATH));
+            let is_thorough = round.is_multiple_of(ROUNDS_PER_DEATH);
+            let _ = tree.sweep(is_thorough);
+            if is_thorough {
+                let _ = tree.sweep_windows();
+            }
         }
     }
 }

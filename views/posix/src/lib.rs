@@ -1,7 +1,8 @@
 //! Directories and files on a store, as POSIX has them.
 //!
 //! One container, one tree of names; `docs/files.md` has the records. This room is all the logic there is of names, rights, times, links and open
-//! files: mount, preload, S3 and Python call it. It knows nothing of FUSE, of file descriptors, of HTTP, and makes no system call about files.
+//! files: mount, preload, S3 and Python call it. It knows nothing of FUSE, of file descriptors, of HTTP, and makes no system call about
+//! files; what processes of a machine agree on without the store (locks) is behind `cenote::MeetingFile`.
 
 mod attr;
 mod caller;
@@ -10,6 +11,7 @@ mod clock;
 mod dir;
 mod error;
 mod file;
+mod gate;
 mod inner;
 mod keeper;
 mod names;
@@ -19,18 +21,23 @@ mod rights;
 mod space;
 mod stat;
 mod streams;
+mod sync;
 mod system;
 mod top;
 mod tree;
 mod unnamed;
+mod walk;
 mod xattr;
 
 pub use attr::{Attr, Consistency, Ino, Kind, SetAttr, SetTime, Time};
 pub use caller::Caller;
+pub use cenote::LockKind;
 pub use clock::{Clock, SystemClock};
 pub use dir::DirCursor;
 pub(crate) use error::fail;
 pub use error::{FsError, FsResult};
-pub use file::{Allocate, File, OpenFlags};
+pub use file::{Allocate, File, HeldLock, LockOwner, LockRange, LockWait, OpenFlags};
+pub use gate::Forking;
 pub use streams::{STREAMS_CONTAINER, STREAMS_LABELS, StreamFile};
 pub use system::{DirEntry, FileSystem, Follow, Make, Options, Over, Rename, SetXattr, Space};
+pub use walk::{Spot, Start, Walked, within};

@@ -1,5 +1,6 @@
 //! Paths: components, symbolic links, rights on the way.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use crate::inner::{Inner, Where};
@@ -7,10 +8,18 @@ use crate::names::{self, PATH_BYTES_MAX};
 use crate::{Attr, Caller, Follow, FsResult, Ino, Kind, fail};
 
 /// Symbolic links that are followed on one way.
-const LINKS_MAX: u32 = 40;
+pub const LINKS_MAX: u32 = 40;
 
 /// What a path leads to.
 pub fn resolve(fs: &Inner, caller: &Caller, base: Ino, path: &[u8], follow: Follow) -> FsResult<Attr> {
+    match walk(fs, caller, base, path, follow)? {
+        (Some(found), _) => fs.attr_of(&found),
+        (None, at) => fs.attr(at),
+    }
+}
+
+/// Where a path leads: what was found last, none if that was no name, and its number.
+fn walk(fs: &Inner, caller: &Caller, base: Ino, path: &[u8], follow: Follow) -> FsResult<(Option<Where>, Ino)> {
     if path.is_empty() {
         return fail(libc::ENOENT);
     }
@@ -18,7 +27,7 @@ pub fn resolve(fs: &Inner, caller: &Caller, base: Ino, path: &[u8], follow: Foll
         return fail(libc::ENAMETOOLONG);
     }
     let mut at = if path[0] == b'/' { fs.root() } else { base };
-    let mut rest: VecDeque<Vec<u8>> = components(path);
+    let mut rest: VecDeque<Cow<'_, [u8]>> = components(path).map(Cow::Borrowed).collect();
     let mut must_be_directory = ends_in_directory(path);
     let mut links = 0;
     let mut last: Option<Where> = None;
@@ -38,8 +47,8 @@ pub fn resolve(fs: &Inner, caller: &Caller, base: Ino, path: &[u8], follow: Foll
             if target.first() == Some(&b'/') {
                 at = fs.root();
             }
-            for name in components(target).into_iter().rev() {
-                rest.push_front(name);
+            for name in components(target).rev() {
+                rest.push_front(Cow::Owned(name.to_vec()));
             }
             last = None;
             continue;
@@ -50,11 +59,7 @@ pub fn resolve(fs: &Inner, caller: &Caller, base: Ino, path: &[u8], follow: Foll
         at = found.ino();
         last = Some(found);
     }
-    let attr = match &last {
-        Some(found) => fs.attr_of(found)?,
-        None => fs.attr(at)?,
-    };
-    Ok(attr)
+    Ok((last, at))
 }
 
 /// The directory of a path's last component, and that component.
@@ -76,13 +81,13 @@ pub fn resolve_parent<'a>(fs: &Inner, caller: &Caller, base: Ino, path: &'a [u8]
     }
     let parent = match above {
         b"" => base,
-        above => resolve(fs, caller, base, above, Follow::Yes)?.ino,
+        above => walk(fs, caller, base, above, Follow::Yes)?.1,
     };
     Ok((parent, name))
 }
 
-fn components(path: &[u8]) -> VecDeque<Vec<u8>> {
-    path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".").map(<[u8]>::to_vec).collect()
+fn components(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
+    path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".")
 }
 
 fn ends_in_directory(path: &[u8]) -> bool {

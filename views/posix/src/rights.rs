@@ -55,7 +55,8 @@ pub fn check(caller: &Caller, node: &Node, mask: u32) -> FsResult<()> {
     } else {
         node.mode
     };
-    if mask & !granted & 7 == 0 { Ok(()) } else { fail(libc::EACCES) }
+    let missing = mask & !granted & 0o7;
+    if missing == 0 { Ok(()) } else { fail(libc::EACCES) }
 }
 
 /// `EPERM` if the sticky bit of `dir` keeps `caller` from taking the name of `node` out of it.

@@ -13,20 +13,17 @@ pub fn space(store: &Store, container: Option<&ContainerInfo>) -> FsResult<Space
     let total: u64 = counted.iter().map(|device| device.spec.capacity_bytes).sum();
     let used: u64 = counted.iter().map(|device| device.used_bytes).sum();
     let mut space = Space { total_bytes: total, free_bytes: total.saturating_sub(used), files: 0, files_free: 0 };
-    match container {
-        Some(info) => {
-            if info.spec.quota_bytes != 0 {
-                let left = info.spec.quota_bytes.saturating_sub(info.stored_bytes);
-                space.free_bytes = space.free_bytes.min(left);
-                space.total_bytes = info.spec.quota_bytes;
-            }
-            // Directories have an index each; a file with bytes has an object, and one without nearly no use of this number.
-            space.files = info.objects + info.indices;
+    if let Some(info) = container {
+        if info.spec.quota_bytes != 0 {
+            let left = info.spec.quota_bytes.saturating_sub(info.stored_bytes);
+            space.free_bytes = space.free_bytes.min(left);
+            space.total_bytes = info.spec.quota_bytes;
         }
-        None => {
-            let stats = store.stats()?;
-            space.files = stats.objects + stats.indices;
-        }
+        // Directories have an index each; a file with bytes has an object, and one without nearly no use of this number.
+        space.files = info.objects + info.indices;
+    } else {
+        let stats = store.stats()?;
+        space.files = stats.objects + stats.indices;
     }
     space.files_free = (1u64 << INO_BITS).saturating_sub(space.files);
     Ok(space)

@@ -1,7 +1,10 @@
 //! From records to what `stat` tells, and back for what may be set.
 
+use std::sync::Arc;
+
 use cenote::ErrorKind;
 
+use crate::file::Live;
 use crate::file::live::{FILE_BYTES_MAX, settled, truncated};
 use crate::records::{Node, Times, keys};
 use crate::rights::{self, WRITE};
@@ -16,10 +19,16 @@ const BLOCK: u64 = 512;
 /// What `stat` tells of what was found.
 pub fn attr(tree: &Tree, found: &Found) -> FsResult<Attr> {
     let live = if found.node.kind == Kind::File { tree.live(found.ino) } else { None };
-    let node = live.map_or_else(|| found.node.clone(), |live| settled(&found.node, live.dirty()));
+    let node = live.as_ref().map_or_else(|| found.node.clone(), |live| settled(&found.node, live.dirty()));
+    let window = match (node.kind, live.as_deref()) {
+        (Kind::File, Some(live)) => live.window()?.map(|window| window.usage()).transpose()?,
+        (Kind::File, None) => tree.window_usage(found.ino)?,
+        _ => None,
+    };
     let (size_bytes, used) = match node.kind {
-        Kind::File if node.has_object => match tree.object_of(found.ino, &node).stat() {
-            Ok(stat) => (stat.size, stat.mapped_bytes),
+        Kind::File if window.is_some() => window.unwrap_or_default(),
+        Kind::File if node.has_object => match usage(tree, found.ino, &node, live.as_deref()) {
+            Ok(usage) => usage,
             Err(error) if error.kind() == ErrorKind::NotFound => (0, 0), // it goes just now
             Err(error) => return Err(error.into()),
         },
@@ -45,12 +54,21 @@ pub fn attr(tree: &Tree, found: &Found) -> FsResult<Attr> {
         modified: times.modified,
         changed: times.changed,
         born: node.born,
-        consistency: tree.consistency(found)?,
+        consistency: tree.consistency(found),
     })
 }
 
+/// Size and bytes in use of a file that has an object.
+fn usage(tree: &Tree, ino: u64, node: &Node, live: Option<&Live>) -> cenote::Result<(u64, u64)> {
+    // What is known of an object is found quicker by a handle that was used before.
+    match live {
+        Some(live) => live.handle().usage(),
+        None => tree.object_of(ino, node).usage(),
+    }
+}
+
 /// Changes what `set` says. `by_descriptor`: who opened it for writing may set the size.
-pub fn set_attr(tree: &Tree, caller: &Caller, ino: u64, set: &SetAttr, by_descriptor: bool) -> FsResult<()> {
+pub fn set_attr(tree: &Arc<Tree>, caller: &Caller, ino: u64, set: &SetAttr, by_descriptor: bool) -> FsResult<()> {
     if *set == SetAttr::default() {
         return Ok(());
     }
@@ -81,7 +99,14 @@ pub fn set_attr(tree: &Tree, caller: &Caller, ino: u64, set: &SetAttr, by_descri
             return Ok(());
         }
         change.put_node(&found, &node)
-    })
+    })?;
+    match set.size_bytes {
+        Some(size) if tree.has_window(ino)? => {
+            let live = live.map_or_else(|| FsResult::Ok(Live::of(tree, &tree.find(ino)?)), Ok)?;
+            live.window()?.map_or(Ok(()), |window| window.set_size(size))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check(caller: &Caller, node: &Node, set: &SetAttr, by_descriptor: bool) -> FsResult<()> {

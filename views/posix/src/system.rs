@@ -8,8 +8,8 @@ use crate::clock::{Clock, SystemClock};
 use crate::inner::Inner;
 use crate::rights::{self, READ, WRITE};
 use crate::{
-    Attr, Caller, Consistency, DirCursor, File, FsResult, Ino, Kind, OpenFlags, SetAttr, check, dir, fail, names,
-    resolve, space, stat, streams, top, unnamed, xattr,
+    Attr, Caller, Consistency, DirCursor, File, Forking, FsResult, Ino, Kind, OpenFlags, SetAttr, check, dir, fail,
+    gate, names, resolve, space, stat, streams, top, unnamed, walk, xattr,
 };
 
 /// How a file system is opened.
@@ -30,6 +30,8 @@ pub struct Options {
     pub keeps_numbers: bool,
     /// HDF5 files as byte streams are looked at as they were made last: for who makes them, and where no program may be started.
     pub keeps_streams: bool,
+    /// Descriptors that are made for locks are this or greater where that can be, so that a program under preload does not come across them.
+    pub descriptors_from: i32,
 }
 
 /// What to make.
@@ -129,11 +131,23 @@ impl FileSystem {
     }
     /// Nobody will ask for this number any more (where [`Options::keeps_numbers`] is set).
     pub fn forget(&self, ino: Ino) {
+        let _in = gate::enter();
         self.0.forget(ino);
     }
-    /// To be called before this process forks: what it gathered in `commit` directories becomes known to all, the child among them.
-    pub fn before_fork(&self) {
+    /// To be called before this process forks, and its outcome to be kept until after that, in the parent and in the child: what was gathered in
+    /// `commit` directories is known to all then, no other thread is in the middle of a call (this waits for them), and what is open stays
+    /// for the child, which has some seconds to say that it has it open, as it does with its first call about any open file.
+    ///
+    /// A program with several file systems calls it of each. The child reaches the store by a connection of its own, made at its first call.
+    pub fn before_fork(&self) -> Forking {
         self.0.known_trees().iter().for_each(|tree| tree.publish());
+        let forking = gate::close();
+        for tree in self.0.known_trees() {
+            // Again: what other threads gathered meanwhile would be told by the child as well.
+            tree.publish();
+            tree.lend();
+        }
+        forking
     }
     /// The root: [`Ino::TOP`], or that of the one container's tree.
     pub fn root(&self) -> Ino {
@@ -141,24 +155,53 @@ impl FileSystem {
     }
     /// What `name` in `parent` leads to; not through symbolic links. `.` and `..` work.
     pub fn lookup(&self, caller: &Caller, parent: Ino, name: &[u8]) -> FsResult<Attr> {
+        let _in = gate::enter();
         let found = self.0.find_in(caller, parent, name)?;
         self.0.attr_of(&found)
     }
     /// What a path leads to, from `base` if it is relative, with rights checked on the way: `ELOOP` behind 40 symbolic links, `ENAMETOOLONG`, `ENOTDIR`.
     /// A symbolic link with an absolute target is taken as absolute in this file system.
     pub fn resolve(&self, caller: &Caller, base: Ino, path: &[u8], follow: Follow) -> FsResult<Attr> {
+        let _in = gate::enter();
         resolve::resolve(&self.0, caller, base, path, follow)
     }
     /// The directory in which the path's last component is, or would be made, and that component (trailing slashes kept off).
     pub fn resolve_parent<'a>(&self, caller: &Caller, base: Ino, path: &'a [u8]) -> FsResult<(Ino, &'a [u8])> {
+        let _in = gate::enter();
         resolve::resolve_parent(&self.0, caller, base, path)
+    }
+    /// What a path leads to for a program that sees the root at `start.at` among other directories. `trail`, the path of `start.base` from that
+    /// program's root, becomes that of what was found, without symbolic links on it.
+    pub fn walk(
+        &self,
+        caller: &Caller,
+        start: &walk::Start<'_>,
+        path: &[u8],
+        follow: Follow,
+        trail: &mut Vec<u8>,
+    ) -> FsResult<walk::Walked<walk::Spot<'_>>> {
+        let _in = gate::enter();
+        walk::walk(&self.0, caller, start, path, follow, trail)
+    }
+    /// The directory of the path's last component, and that component, for the same; `trail` becomes the directory's.
+    pub fn walk_parent<'a>(
+        &self,
+        caller: &Caller,
+        start: &walk::Start<'_>,
+        path: &'a [u8],
+        trail: &mut Vec<u8>,
+    ) -> FsResult<walk::Walked<(Ino, &'a [u8])>> {
+        let _in = gate::enter();
+        walk::walk_parent(&self.0, caller, start, path, trail)
     }
     /// What `stat` tells.
     pub fn attr(&self, ino: Ino) -> FsResult<Attr> {
+        let _in = gate::enter();
         self.0.attr(ino)
     }
     /// Changes mode, owner, size, times.
     pub fn set_attr(&self, caller: &Caller, ino: Ino, set: &SetAttr) -> FsResult<Attr> {
+        let _in = gate::enter();
         self.0.check_writable()?;
         let (tree, number) = self.0.in_tree(ino, libc::EPERM)?;
         stat::set_attr(&tree, caller, number, set, false)?;
@@ -166,6 +209,7 @@ impl FileSystem {
     }
     /// Whether `caller` may do what `mask` says (`R_OK`, `W_OK`, `X_OK`).
     pub fn access(&self, caller: &Caller, ino: Ino, mask: i32) -> FsResult<()> {
+        let _in = gate::enter();
         let mask = mask as u32 & 7;
         if mask & WRITE != 0 && self.0.common.options.is_read_only {
             return fail(libc::EROFS);
@@ -179,6 +223,7 @@ impl FileSystem {
     }
     /// Makes a directory, symbolic link, device, pipe, socket, or empty file.
     pub fn make(&self, caller: &Caller, parent: Ino, name: &[u8], what: &Make) -> FsResult<Attr> {
+        let _in = gate::enter();
         self.0.check_writable()?;
         let (tree, found) = match self.0.split(parent)? {
             None => top::make(&self.0, caller, name, what)?,
@@ -191,6 +236,7 @@ impl FileSystem {
     }
     /// Opens a file.
     pub fn open(&self, caller: &Caller, ino: Ino, flags: OpenFlags) -> FsResult<File> {
+        let _in = gate::enter();
         if flags.write || flags.truncate {
             self.0.check_writable()?;
         }
@@ -208,6 +254,7 @@ impl FileSystem {
         flags: OpenFlags,
         mode: u32,
     ) -> FsResult<(File, Attr, bool)> {
+        let _in = gate::enter();
         if flags.write || flags.truncate {
             self.0.check_writable()?;
         }
@@ -231,6 +278,7 @@ impl FileSystem {
     }
     /// Makes a file without a name in the tree that `dir` is in (`O_TMPFILE`, uploads): it goes when it is closed, unless it was placed.
     pub fn open_unnamed(&self, caller: &Caller, dir: Ino, flags: OpenFlags, mode: u32) -> FsResult<File> {
+        let _in = gate::enter();
         self.0.check_writable()?;
         let (tree, number) = self.0.in_tree(dir, libc::EOPNOTSUPP)?;
         self.0.keeper.start(&self.0);
@@ -247,6 +295,7 @@ impl FileSystem {
         over: Over,
         keep: Option<(Ino, &[u8])>,
     ) -> FsResult<Attr> {
+        let _in = gate::enter();
         self.0.check_writable()?;
         let (tree, dir) = self.0.in_tree(parent, libc::EXDEV)?;
         let keep = keep.map(|(dir, name)| FsResult::Ok((self.0.in_tree_of(&tree, dir)?, name))).transpose()?;
@@ -258,11 +307,13 @@ impl FileSystem {
     }
     /// A directory of the tree that `ino` is in, beside its root: for what views keep for themselves (uploads, old versions). No path leads to it.
     pub fn backstage(&self, ino: Ino) -> FsResult<Ino> {
+        let _in = gate::enter();
         let (tree, _) = self.0.in_tree(ino, libc::EINVAL)?;
         Ok(tree.whole(unnamed::backstage(&tree)?))
     }
     /// Gives a file another name.
     pub fn link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Attr> {
+        let _in = gate::enter();
         self.0.check_writable()?;
         let (tree, dir) = self.0.in_tree(parent, libc::EXDEV)?;
         let number = self.0.in_tree_of(&tree, ino)?;
@@ -271,6 +322,7 @@ impl FileSystem {
     }
     /// Takes a name away from what is not a directory.
     pub fn unlink(&self, caller: &Caller, parent: Ino, name: &[u8]) -> FsResult<()> {
+        let _in = gate::enter();
         self.0.check_writable()?;
         match self.0.split(parent)? {
             None => top::find(&self.0, name).and_then(|_| fail(libc::EISDIR)),
@@ -282,6 +334,7 @@ impl FileSystem {
     }
     /// Takes an empty directory away.
     pub fn rmdir(&self, caller: &Caller, parent: Ino, name: &[u8]) -> FsResult<()> {
+        let _in = gate::enter();
         self.0.check_writable()?;
         match self.0.split(parent)? {
             None => top::remove(&self.0, caller, name),
@@ -290,6 +343,7 @@ impl FileSystem {
     }
     /// Renames atomically.
     pub fn rename(&self, caller: &Caller, from: (Ino, &[u8]), to: (Ino, &[u8]), how: Rename) -> FsResult<()> {
+        let _in = gate::enter();
         self.0.check_writable()?;
         match (self.0.split(from.0)?, self.0.split(to.0)?) {
             (None, None) => top::rename(&self.0, caller, from.1, to.1, how),
@@ -304,12 +358,14 @@ impl FileSystem {
     }
     /// A symbolic link's target.
     pub fn read_link(&self, ino: Ino) -> FsResult<Vec<u8>> {
+        let _in = gate::enter();
         let (tree, number) = self.0.in_tree(ino, libc::EINVAL)?;
         let node = tree.find(number)?.node;
         if node.kind == Kind::Symlink { Ok(node.target) } else { fail(libc::EINVAL) }
     }
     /// Begins to read a directory.
     pub fn read_dir(&self, caller: &Caller, ino: Ino) -> FsResult<DirCursor> {
+        let _in = gate::enter();
         let mut parent = self.0.root();
         if let Some((tree, number)) = self.0.split(ino)? {
             let found = tree.directory(number)?;
@@ -320,76 +376,86 @@ impl FileSystem {
     }
     /// Entries of a directory in the order of names, after `after`, at most `limit`: with attributes, for listings. Empty: the end.
     pub fn list(&self, ino: Ino, after: Option<&[u8]>, limit: usize) -> FsResult<Vec<(Vec<u8>, Attr)>> {
+        let _in = gate::enter();
         dir::list(&self.0, ino, after, limit)
     }
     /// An extended attribute; `ENODATA` if there is none.
     pub fn xattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
+        let _in = gate::enter();
         let (tree, number) = self.0.in_tree(ino, libc::ENODATA)?;
         xattr::get(&tree, caller, &tree.find(number)?, name)
     }
     /// Sets an extended attribute: `user.*`, `trusted.*` (root), `security.*` (root). Others are `EOPNOTSUPP`, but for `cenote.*`, which belongs to
     /// views (callers with `is_checked`) and is not listed to others.
     pub fn set_xattr(&self, caller: &Caller, ino: Ino, name: &[u8], value: &[u8], how: SetXattr) -> FsResult<()> {
+        let _in = gate::enter();
         self.0.check_writable()?;
         let (tree, number) = self.0.in_tree(ino, libc::EOPNOTSUPP)?;
         xattr::set(&tree, caller, number, name, value, how)
     }
     /// Names of all extended attributes.
     pub fn xattrs(&self, caller: &Caller, ino: Ino) -> FsResult<Vec<Vec<u8>>> {
+        let _in = gate::enter();
         let Some((tree, number)) = self.0.split(ino)? else { return Ok(Vec::new()) };
         xattr::list(&tree, caller, &tree.find(number)?)
     }
     /// Removes an extended attribute.
     pub fn remove_xattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> FsResult<()> {
+        let _in = gate::enter();
         self.0.check_writable()?;
         let (tree, number) = self.0.in_tree(ino, libc::ENODATA)?;
         xattr::remove(&tree, caller, number, name)
     }
     /// Names of a directory are on media.
     pub fn sync_dir(&self, ino: Ino) -> FsResult<()> {
-        match self.0.split(ino)? {
-            Some((tree, _)) => {
-                tree.publish();
-                tree.take_lost()?;
-                tree.container.flush()?;
-            }
-            None => {
-                self.0.known_trees().iter().for_each(|tree| tree.publish());
-                self.0.store.flush()?;
-            }
+        let _in = gate::enter();
+        if let Some((tree, _)) = self.0.split(ino)? {
+            tree.publish();
+            tree.take_lost()?;
+            tree.container.flush()?;
+        } else {
+            self.0.known_trees().iter().for_each(|tree| tree.publish());
+            self.0.store.flush()?;
         }
         Ok(())
     }
     /// What is wrong with the records of the tree that `ino` is in, which nobody changes meanwhile; empty if they agree.
     pub fn check(&self, ino: Ino) -> FsResult<Vec<String>> {
+        let _in = gate::enter();
         let (tree, _) = self.0.in_tree(ino, libc::EINVAL)?;
         check::check(&tree)
     }
     /// Files of the tree that `ino` is in that have no name and are kept because somebody may have them open.
     pub fn orphans(&self, ino: Ino) -> FsResult<usize> {
+        let _in = gate::enter();
         let (tree, _) = self.0.in_tree(ino, libc::EINVAL)?;
         tree.orphans()
     }
     /// HDF5 files that are shown as byte streams in the tree of [`STREAMS_CONTAINER`](crate::STREAMS_CONTAINER), with what their
     /// names are relative to: paths without a leading slash.
     pub fn streams(&self) -> FsResult<Vec<(Vec<u8>, Option<cenote::ObjectKey>)>> {
+        let _in = gate::enter();
         streams::all(&self.0)
     }
     /// Shows an HDF5 file under a path of that tree, in place of what it showed before: who has that open goes on reading it. Directories are
     /// made. `EEXIST` if something else is there.
     pub fn put_stream(&self, path: &[u8], file: &crate::StreamFile) -> FsResult<()> {
+        let _in = gate::enter();
         streams::put(&self.0, path, file)
     }
     /// The ordinary file that somebody has put at a path of that tree, and its bytes.
     pub fn put_file(&self, path: &[u8]) -> FsResult<Option<(Ino, cenote::Object)>> {
+        let _in = gate::enter();
         streams::put_file(&self.0, path)
     }
     /// Shows no HDF5 file there any more; directories that are empty then go, too.
     pub fn drop_stream(&self, path: &[u8]) -> FsResult<()> {
+        let _in = gate::enter();
         streams::drop_at(&self.0, path)
     }
     /// What `statfs` tells.
     pub fn space(&self, ino: Ino) -> FsResult<Space> {
+        let _in = gate::enter();
         let container = match self.0.split(ino)? {
             Some((tree, _)) => Some(tree.container.info()?),
             None => None,

@@ -1,13 +1,14 @@
 //! The directory of containers: those with a plain label are directories at the top.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use cenote::{ContainerInfo, ContainerSpec, ErrorKind};
+use cenote::{ContainerInfo, ErrorKind};
 
 use crate::inner::Inner;
 use crate::names::NAME_BYTES_MAX;
-use crate::records::{BACKSTAGE, Node, ROOT, keys};
+use crate::records::{BACKSTAGE, Claimant, Node, ROOT};
 use crate::tree::{Found, Tree};
 use crate::{Attr, Caller, Consistency, FsError, FsResult, Ino, Kind, Make, Rename, fail};
 
@@ -16,6 +17,9 @@ use crate::{Attr, Caller, Consistency, FsError, FsResult, Ino, Kind, Make, Renam
 const LABEL_HOLDS: Duration = Duration::from_millis(200);
 /// Indices of a tree with nothing in it.
 const INDICES_OF_EMPTY: u64 = 5;
+
+/// How labels of containers begin that are being made: no name at the top. Behind it: pid, start and nonce of the process, a number.
+const HALF: &str = "/making/";
 
 /// The label that a name at the top stands for.
 fn label(name: &[u8]) -> Option<&str> {
@@ -96,7 +100,7 @@ pub fn find(fs: &Inner, name: &[u8]) -> FsResult<(Arc<Tree>, Found)> {
         // It went since its label was seen.
         Err(error) if error.errno == libc::ESTALE => {
             fs.labels.lock().clear();
-            Err(error.as_errno(libc::ENOENT))
+            Err(error.with_errno(libc::ENOENT))
         }
         Err(error) => Err(error),
     }
@@ -118,12 +122,49 @@ pub fn make(fs: &Inner, caller: &Caller, name: &[u8], what: &Make) -> FsResult<(
         let dots = crate::names::is_dots(name);
         return fail(if dots { libc::EEXIST } else { libc::EILSEQ }); // labels are UTF-8
     };
-    let spec = ContainerSpec { ..fs.common.options.new_containers.clone() };
-    let container = fs.store.create_container(label, &spec)?;
-    let tree = fs.tree_in(container)?;
-    tree.make(Some((caller.uid, caller.gid)), what.mode & 0o7777)?;
+    match fs.store.container(label) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Ok(_) => return fail(libc::EEXIST),
+        Err(error) => return Err(error.into()),
+    }
+    let tree = make_whole(fs, (caller.uid, caller.gid), label, what.mode & 0o7777)?;
     let found = tree.directory(ROOT)?;
     Ok((tree, found))
+}
+
+/// Makes a container with a tree in it: under a label that nobody sees, so that others find the tree whole or not at all.
+fn make_whole(fs: &Inner, owner: (u32, u32), label: &str, mode: u32) -> FsResult<Arc<Tree>> {
+    if !fs.halves_swept.swap(true, Ordering::AcqRel) {
+        sweep_halves(fs)?;
+    }
+    let me = fs.common.who.me();
+    let half =
+        format!("{HALF}{}-{}-{:x}-{:x}", me.pid, me.started, me.nonce, fs.halves.fetch_add(1, Ordering::Relaxed));
+    let container = fs.store.create_container(&half, &fs.common.options.new_containers)?;
+    let made = Tree::new(container, &fs.common)
+        .and_then(|tree| tree.make(Some(owner), mode))
+        .and_then(|()| Ok(fs.store.rename_container(&half, label)?));
+    if let Err(error) = made {
+        let _ = fs.store.delete_container(&half); // what stays is swept by who comes next
+        return Err(error);
+    }
+    fs.tree_in(fs.store.container(label)?)
+}
+
+/// What processes that died left half made goes.
+fn sweep_halves(fs: &Inner) -> FsResult<()> {
+    for info in fs.store.containers(HALF)? {
+        let mut parts = info.label[HALF.len()..].split('-');
+        let (pid, started) = (parts.next().and_then(|it| it.parse().ok()), parts.next().and_then(|it| it.parse().ok()));
+        let (Some(pid), Some(started)) = (pid, started) else { continue };
+        if !fs.common.who.lives(&Claimant { pid, started, nonce: 0 }) {
+            match fs.store.delete_container(&info.label) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
 }
 
 /// `EPERM` unless `caller` may take away or rename the container: as in a directory with the sticky bit.
@@ -136,43 +177,38 @@ pub fn remove(fs: &Inner, caller: &Caller, name: &[u8]) -> FsResult<()> {
     crate::names::check(name)?;
     fs.check_writable()?;
     let tree = tree(fs, name)?;
-    let info = tree.container.info().map_err(|error| FsError::from(error).as_errno(libc::ENOENT))?;
-    let is_there = tree.is_there()?;
-    match tree.directory(ROOT) {
-        Ok(root) => {
-            check_owner(caller, &root.node)?;
-            if info.indices > INDICES_OF_EMPTY || (!is_there && info.indices + info.objects > 0) {
-                return fail(libc::ENOTEMPTY);
-            }
-            if is_there {
-                close_down(&tree, &info)?;
-            }
+    let gone = |error: cenote::Error| FsError::from(error).with_errno(libc::ENOENT);
+    let done = tree.change(|change| {
+        let info = tree.container.info().map_err(gone)?;
+        match tree.directory(ROOT) {
+            Ok(root) => check_owner(caller, &root.node)?,
+            // It lost its root to an earlier version, which was stopped before the container went.
+            Err(error) if error.errno == libc::ESTALE => {}
+            Err(error) => return Err(error),
         }
-        // Somebody was stopped between the two steps.
-        Err(error) if error.errno == libc::ESTALE => {}
-        Err(error) => return Err(error),
-    }
+        check_unused(&tree, &info)?;
+        for dir in [ROOT, BACKSTAGE] {
+            change.stays_empty(dir)?;
+        }
+        Ok(change.txn.delete_container(&tree.container)?)
+    });
     fs.labels.lock().clear();
-    match fs.store.delete_container(&info.label) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
-        _ => Ok(()),
+    match done {
+        // It went meanwhile.
+        Err(error) if error.kind() == Some(ErrorKind::NotFound) => Err(error.with_errno(libc::ENOENT)),
+        other => other,
     }
 }
 
-/// From here on nothing can be made in a tree, which was empty.
-fn close_down(tree: &Tree, info: &ContainerInfo) -> FsResult<()> {
-    let orphans = tree.nodes().next_with_prefix(&keys::orphans(), cenote::NextFrom::Start, u32::MAX)?.len() as u64;
-    if info.objects > orphans {
+/// `ENOTEMPTY` if a container holds more than a tree with nothing in it.
+fn check_unused(tree: &Tree, info: &ContainerInfo) -> FsResult<()> {
+    let is_there = tree.is_there()?;
+    let most = INDICES_OF_EMPTY + u64::from(is_there && tree.has_windows()?);
+    if info.indices > most || (!is_there && info.indices + info.objects > 0) {
         return fail(libc::ENOTEMPTY);
     }
-    tree.change(|change| {
-        for dir in [ROOT, BACKSTAGE] {
-            change.stays_empty(dir)?;
-            change.txn.delete_index(&tree.dir(dir))?;
-        }
-        change.txn.del(tree.nodes(), &keys::node(ROOT))?;
-        Ok(())
-    })
+    let orphans = if is_there { tree.orphans()? as u64 } else { 0 };
+    if info.objects > orphans { fail(libc::ENOTEMPTY) } else { Ok(()) }
 }
 
 /// Gives a container another name.

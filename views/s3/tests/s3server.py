@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,32 @@ def command() -> Path:
     return max(built, key=lambda path: path.stat().st_mtime)
 
 
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def client(url: str, key: str | None, secret: str | None, **options: object) -> object:
+    """A boto3 client that tries nothing again; without a key: one that signs nothing."""
+    import boto3
+    from botocore import UNSIGNED
+    from botocore.config import Config
+
+    settings = {"s3": {"addressing_style": "path"}, "retries": {"max_attempts": 0}}
+    if key is None:
+        settings["signature_version"] = UNSIGNED
+    return boto3.client(
+        "s3",
+        endpoint_url=url,
+        aws_access_key_id=key,
+        aws_secret_access_key=secret,
+        region_name="us-east-1",
+        config=Config(**(settings | options)),
+    )
+
+
 @dataclass
 class Served:
     """A store and its S3 server."""
@@ -34,36 +61,36 @@ class Served:
     keys: dict[str, tuple[str, str]] = field(default_factory=dict)
     process: subprocess.Popen | None = None
 
-    def cenote(self, *arguments: str | Path, check: bool = True) -> str:
+    def cenote(self, *arguments: str | Path, check: bool = True, **environment: str) -> str:
         """Runs the command on the store; its standard output."""
-        done = subprocess.run(
-            [command(), "--store", self.dir, *arguments], capture_output=True, text=True, timeout=120, check=False
-        )
+        words = [command(), "--store", self.dir, *arguments]
+        environment = os.environ | environment
+        done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False, env=environment)
         if check and done.returncode != 0:
             raise RuntimeError(f"cenote {arguments}: {done.stderr}")
         return done.stdout
 
-    def make(self) -> None:
+    def make(self, memory: str = "512MiB", disk: str = "2GiB") -> None:
         """Makes the store."""
         self.cenote(
             "init",
             "--tier",
-            "name=memory,kind=memory,size=512MiB",
+            f"name=memory,kind=memory,size={memory}",
             "--tier",
-            f"name=disk,kind=directory,path={self.dir}.disk,size=2GiB",
+            f"name=disk,kind=directory,path={self.dir}.disk,size={disk}",
         )
 
-    def add(self, user: str) -> None:
-        """Gives a user a key."""
-        made = json.loads(self.cenote("--json", "s3", "key", "add", user))
+    def add(self, user: str, key: str | None = None, secret: str = "") -> None:
+        """Gives a user a key: this one, or a new one."""
+        words = ["--json", "s3", "key", "add", user, *(["--id", key] if key else [])]
+        made = json.loads(self.cenote(*words, CENOTE_S3_SECRET=secret))
         self.keys[user] = made["access_key_id"], made["secret_access_key"]
 
     def start(self) -> None:
         """Serves the store."""
-        log = open(f"{self.dir}.log", "ab")
         words = [command(), "s3", self.dir, "--listen", "127.0.0.1:0", *self.arguments]
-        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, text=True)
-        log.close()
+        with open(f"{self.dir}.log", "ab") as log:
+            self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, text=True)
         line = self.process.stdout.readline()
         found = re.search(r"https?://\S+", line)
         if not found:
@@ -98,22 +125,7 @@ class Served:
 
     def client(self, user: str | None = "ann", **options: object) -> object:
         """A boto3 client with the key of a user; none: without a key."""
-        import boto3
-        from botocore import UNSIGNED
-        from botocore.config import Config
-
-        settings = {"s3": {"addressing_style": "path"}, "retries": {"max_attempts": 0}}
-        if user is None:
-            settings["signature_version"] = UNSIGNED
-        key, secret = self.keys[user] if user else (None, None)
-        return boto3.client(
-            "s3",
-            endpoint_url=self.url,
-            aws_access_key_id=key,
-            aws_secret_access_key=secret,
-            region_name="us-east-1",
-            config=Config(**(settings | options)),
-        )
+        return client(self.url, *(self.keys[user] if user else (None, None)), **options)
 
     def environment(self, user: str = "ann") -> dict[str, str]:
         """What programs with AWS's variables need."""

@@ -35,7 +35,7 @@ def told(s3, bucket: str, size: int) -> dict[str, list[tuple[str, bool, bool]]]:
             (one, True) for one in page.get("DeleteMarkers", [])
         ]
         assert len(lines) <= size
-        # Versions and deletions come in lists of their own; times order them again (they are a microsecond apart at least).
+        # Versions and deletions come in lists of their own; times (a microsecond apart at least) order them.
         for one, is_marker in lines:
             seen[one["Key"]].append((one["VersionId"], is_marker, one["IsLatest"]))
         if not page["IsTruncated"]:

@@ -34,10 +34,10 @@ pub fn attributes(core: &Core, oid: u64) -> Result<Map<String, Value>> {
 /// The same for an array: of floating-point numbers, `_FillValue` is as xarray writes it in format 3.
 pub fn array_attributes(array: &Array, is_v3: bool) -> Result<Map<String, Value>> {
     let mut out = attributes(&array.core, array.oid)?;
-    if let (true, Elem::Float(..), Some(value)) = (is_v3, &array.dtype.elem, out.get_mut(FILL_VALUE)) {
-        if let Some(bytes) = Elem::Float(8, false).of_json(value) {
-            *value = json!(BASE64.encode(bytes));
-        }
+    if let (true, Elem::Float(..), Some(value)) = (is_v3, &array.dtype.elem, out.get_mut(FILL_VALUE))
+        && let Some(bytes) = Elem::Float(8, false).of_json(value)
+    {
+        *value = json!(BASE64.encode(bytes));
     }
     Ok(out)
 }

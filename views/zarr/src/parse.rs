@@ -224,7 +224,7 @@ fn record(fields: &[Value], of: impl Fn(&Value) -> Result<Elem>) -> Option<Elem>
     names.sort_unstable();
     let is_unique = names.windows(2).all(|two| two[0] != two[1]);
     let are_names = names.iter().all(|name| !name.is_empty() && !name.contains('\0'));
-    (is_unique && are_names && fields.len() <= usize::from(u16::MAX)).then_some(Elem::Record(fields))
+    (is_unique && are_names && u16::try_from(fields.len()).is_ok()).then_some(Elem::Record(fields))
 }
 
 fn elem_v2(name: &Value) -> Result<Elem> {

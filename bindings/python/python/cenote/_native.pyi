@@ -575,6 +575,10 @@ class Files:
         """Bytes and files that there is room for."""
     def sync_dir(self, path: _Path) -> None:
         """Return when the names in a directory survive power loss."""
+    def check(self, path: _Path) -> list[str]:
+        """What does not fit in the records of the container that a path is in: nothing, unless Cenote or a device has
+        failed. For a container that nobody changes meanwhile.
+        """
     def put(self, path: _Path, value: Buffer, *, replace: bool = True, perm: int = 0o666) -> None:
         """Put a whole file in its place at once: others see what was there before, or all of this. Directories above
         that are missing are made. With replace=False: raises FileExistsError if there is something.

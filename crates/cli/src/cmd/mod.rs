@@ -2,6 +2,7 @@
 
 pub mod advise;
 pub mod arrange;
+pub mod consistency;
 mod container;
 mod destroy;
 mod doctor;
@@ -13,6 +14,7 @@ mod list;
 pub mod mount;
 mod object;
 pub mod policy;
+pub mod run;
 pub mod s3;
 mod s3_zarr;
 mod serve;
@@ -127,5 +129,7 @@ pub fn run(cli: &Cli, out: &mut Out) -> Done {
         Command::Unmount(args) => mount::unmount(context, args),
         Command::S3(args) => s3::s3(context, args),
         Command::Streams(args) => streams::streams(context, args),
+        Command::Run(args) => run::run(context, args),
+        Command::Consistency(args) => consistency::consistency(context, args),
     }
 }

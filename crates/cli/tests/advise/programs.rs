@@ -181,7 +181,7 @@ fn a_killed_program_still_gives_a_report() {
         .unwrap();
     let begin = Instant::now();
     let victim = loop {
-        assert!(begin.elapsed() < Duration::from_secs(60), "it does not begin");
+        assert!(begin.elapsed() < Duration::from_mins(1), "it does not begin");
         std::thread::sleep(Duration::from_millis(30));
         let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id())).unwrap_or_default();
         let Some(pid) = children.split_whitespace().next().and_then(|pid| pid.parse::<i32>().ok()) else { continue };
@@ -215,7 +215,7 @@ fn signals_are_passed_on_and_masks_are_the_programs_own() {
         .unwrap();
     let begin = Instant::now();
     while !place.path("ready").exists() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "it does not begin");
+        assert!(begin.elapsed() < Duration::from_mins(1), "it does not begin");
         std::thread::sleep(Duration::from_millis(20));
     }
     let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();

@@ -36,8 +36,8 @@ fn what_is_written_is_read_in_any_pieces() {
 
 #[test]
 fn holes_are_seen_made_and_filled() {
-    let Some(mounted) = Mounted::new() else { return };
     const MIB: u64 = 1 << 20;
+    let Some(mounted) = Mounted::new() else { return };
     let file = open(&mounted.path("sparse"));
     file.write_all_at(&pattern(2, 1 << 20), 4 * MIB).unwrap();
     file.set_len(8 * MIB).unwrap();
@@ -170,12 +170,12 @@ fn mappings_shared_and_private() {
 
 #[test]
 fn appends_of_many_come_one_behind_the_other() {
+    const LINES: usize = 200;
     let Some(mut mounted) = Mounted::new() else { return };
     // From two mounts, each of which has its own idea of where the end is.
     let second = mounted.place.path("second");
     mounted.mount(&second, &[]);
     let paths = [mounted.path("log"), second.join("runs/log")];
-    const LINES: usize = 200;
     let writers: Vec<_> = (0..4)
         .map(|writer| {
             let path = paths[writer % 2].clone();

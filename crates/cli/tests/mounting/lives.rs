@@ -2,13 +2,14 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::mounted::{Mounted, errno, is_alive, kill, pattern, until};
+use crate::mounted::{Mounted, children_of, errno, is_alive, is_guard, kill, pattern, until};
 
 const SOON: Duration = Duration::from_secs(15);
 
@@ -85,15 +86,55 @@ fn a_mount_in_use_is_not_unmounted_but_by_force_or_in_time() {
 fn a_killed_server_is_cleared_away_and_nothing_acknowledged_is_lost() {
     let Some(mounted) = Mounted::new() else { return };
     fs::write(mounted.path("kept"), pattern(2, 1 << 20)).unwrap();
+    let open = File::open(mounted.path("kept")).unwrap();
     let server = Mounted::server(&mounted.dir);
+    let guard = children_of(server).into_iter().find(|child| is_guard(*child)).expect("somebody looks after it");
     kill(server, Signal::KILL);
     until(SOON, || !is_alive(server));
-    assert_eq!(errno(fs::read(mounted.path("kept"))), libc::ENOTCONN);
+    let is_gone = |errno| [libc::ENOTCONN, libc::ECONNABORTED].contains(&errno);
+    assert!(is_gone(errno(open.read_at(&mut [0; 8], 0))));
+    // Without anybody's doing.
+    until(SOON, || !is_alive(guard));
+    assert_eq!(errno(fs::read(mounted.path("kept"))), libc::ENOENT);
+    drop(open);
+    assert_eq!(mounted.try_mount(&mounted.dir, &[]).code, 0);
+    assert!(fs::read(mounted.path("kept")).unwrap() == pattern(2, 1 << 20));
+
+    // Whoever kills both has to unmount.
+    let server = Mounted::server(&mounted.dir);
+    let guard = children_of(server).into_iter().find(|child| is_guard(*child)).unwrap();
+    kill(guard, Signal::KILL);
+    kill(server, Signal::KILL);
+    until(SOON, || !is_alive(server));
+    assert!(is_gone(errno(fs::read(mounted.path("kept")))));
     let said = mounted.try_mount_over();
     assert!(said.code == 1 && said.err.contains("cenote unmount"), "{said:?}");
     mounted.unmount();
     assert_eq!(mounted.try_mount(&mounted.dir, &[]).code, 0);
     assert!(fs::read(mounted.path("kept")).unwrap() == pattern(2, 1 << 20));
+    // A mount that ends as it should takes along who looks after it.
+    let server = Mounted::server(&mounted.dir);
+    let guard = children_of(server).into_iter().find(|child| is_guard(*child)).unwrap();
+    mounted.unmount();
+    until(SOON, || !is_alive(guard));
+}
+
+#[test]
+fn options_can_be_written_as_mount_writes_them() {
+    let Some(mounted) = Mounted::with(&["-o", "rw,nofail,allow_other,noexec,consistency=commit"]) else { return };
+    let line = fs::read_to_string("/proc/self/mounts").unwrap();
+    let line = line.lines().find(|line| line.contains(mounted.dir.to_str().unwrap())).unwrap().to_owned();
+    assert!(line.contains("noexec") && line.contains("allow_other") && line.contains("fuse.cenote"), "{line}");
+    mounted.unmount();
+    let said = mounted.try_mount(&mounted.dir, &["-o", "ro,sync"]);
+    assert!(said.code == 1 && said.err.contains("`sync`"), "{said:?}");
+    // As `mount -t cenote` calls it.
+    let helper = mounted.place.path("mount.cenote");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_cenote"), &helper).unwrap();
+    let mut command = Command::new(&helper);
+    command.arg(mounted.place.store()).arg(&mounted.dir).args(["-o", "ro"]).env("CENOTE_BIN", mounted.program());
+    assert!(command.status().unwrap().success());
+    assert_eq!(errno(File::create(mounted.path("new"))), libc::EROFS);
 }
 
 #[test]
@@ -147,12 +188,14 @@ fn the_daemon_dies_in_the_middle_of_writes() {
     for _ in 0..KILLS {
         let before = written.load(Ordering::Relaxed);
         until(SOON, || {
-            written.load(Ordering::Relaxed) > before + 20 || writers.iter().any(|writer| writer.is_finished())
+            written.load(Ordering::Relaxed) > before + 20 || writers.iter().any(std::thread::JoinHandle::is_finished)
         });
         mounted.kill_daemon();
     }
     let before = written.load(Ordering::Relaxed);
-    until(SOON, || written.load(Ordering::Relaxed) > before + 20 || writers.iter().any(|writer| writer.is_finished()));
+    until(SOON, || {
+        written.load(Ordering::Relaxed) > before + 20 || writers.iter().any(std::thread::JoinHandle::is_finished)
+    });
     stop.store(true, Ordering::Relaxed);
     let blocks: Vec<u64> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
     mounted.unmount();
@@ -184,6 +227,14 @@ fn nothing_hangs_when_no_daemon_comes_back() {
             std::thread::spawn(move || fs::write(path, b"x").map_err(|error| error.raw_os_error()))
         })
         .collect();
+    // Who is killed does not wait for any of it.
+    let mut killed = Command::new("touch").arg(mounted.path("never")).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    let since = Instant::now();
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(20), "the others were still waiting");
     for caller in callers {
         assert_eq!(caller.join().unwrap(), Err(Some(libc::EIO)));
     }

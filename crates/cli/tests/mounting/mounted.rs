@@ -118,6 +118,20 @@ pub fn kill(pid: u32, signal: rustix::process::Signal) {
     rustix::process::kill_process(pid, signal).unwrap();
 }
 
+/// Processes that were started by another one, which still lives.
+pub fn children_of(pid: u32) -> Vec<u32> {
+    let above = |child: u32| {
+        let stat = fs::read_to_string(format!("/proc/{child}/stat")).ok()?;
+        stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse::<u32>().ok()
+    };
+    processes().into_iter().map(|(child, _)| child).filter(|child| above(*child) == Some(pid)).collect()
+}
+
+/// True for what looks after a mount.
+pub fn is_guard(pid: u32) -> bool {
+    fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.windows(7).any(|word| word == b"--guard"))
+}
+
 /// True unless it has ended; one that nobody has waited for has.
 pub fn is_alive(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

@@ -86,7 +86,8 @@ fn renames_replace_keep_and_exchange() {
     fs::write(&a, b"a").unwrap();
     fs::write(&b, b"b").unwrap();
     let rename = |flags| {
-        rustix::fs::renameat_with(rustix::fs::CWD, &a, rustix::fs::CWD, &b, flags).map_err(|error| error.raw_os_error())
+        rustix::fs::renameat_with(rustix::fs::CWD, &a, rustix::fs::CWD, &b, flags)
+            .map_err(rustix::io::Errno::raw_os_error)
     };
     assert_eq!(rename(RenameFlags::NOREPLACE), Err(libc::EEXIST));
     rename(RenameFlags::EXCHANGE).unwrap();
@@ -115,6 +116,21 @@ fn a_file_without_a_name_lives_until_it_is_closed() {
     let mut text = String::new();
     file.read_to_string(&mut text).unwrap();
     assert_eq!(text, "still");
+    assert_eq!(errno(fs::metadata(&path)), libc::ENOENT);
+}
+
+#[test]
+fn a_directory_that_was_removed_can_be_asked_for_while_it_is_open() {
+    let Some(mounted) = Mounted::new() else { return };
+    let path = mounted.path("short");
+    fs::create_dir(&path).unwrap();
+    let dir = File::open(&path).unwrap();
+    fs::remove_dir(&path).unwrap();
+    let meta = dir.metadata().unwrap();
+    assert!(meta.is_dir() && meta.nlink() == 0, "{meta:?}");
+    let made = rustix::fs::mkdirat(&dir, "in", rustix::fs::Mode::RWXU);
+    assert_eq!(made, Err(rustix::io::Errno::NOENT));
+    assert_eq!(rustix::fs::statat(&dir, "in", AtFlags::empty()).err(), Some(rustix::io::Errno::NOENT));
     assert_eq!(errno(fs::metadata(&path)), libc::ENOENT);
 }
 
@@ -166,6 +182,10 @@ fn names_are_bytes_of_some_length() {
 #[test]
 fn times_are_kept_to_the_nanosecond_before_1970_too() {
     let Some(mounted) = Mounted::new() else { return };
+    let before = std::time::SystemTime::now() - std::time::Duration::from_secs(1);
+    fs::write(mounted.path("born"), b"x").unwrap();
+    let born = fs::metadata(mounted.path("born")).unwrap().created().unwrap();
+    assert!(born >= before && born <= std::time::SystemTime::now(), "{born:?}");
     let path = mounted.path("old");
     File::create(&path).unwrap();
     for (seconds, nanoseconds) in [(-2, 800_000_000), (-1, 0), (0, 1), (4_000_000_000, 999_999_999)] {
@@ -203,10 +223,44 @@ fn extended_attributes_are_kept_and_those_of_views_are_not_shown() {
 }
 
 #[test]
+fn unnamed_files_get_a_name_when_they_are_whole() {
+    let Some(mounted) = Mounted::new() else { return };
+    let unnamed = |more| {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).mode(0o640).custom_flags(libc::O_TMPFILE | more);
+        options.open(mounted.path("")).unwrap()
+    };
+    let link = |file: &File, name: &str| {
+        let from = c(std::path::Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd())));
+        let to = c(&mounted.path(name));
+        // SAFETY: both are strings with a NUL.
+        let result = unsafe {
+            libc::linkat(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), libc::AT_SYMLINK_FOLLOW)
+        };
+        checked(result.into())
+    };
+    let mut file = unnamed(0);
+    file.write_all(b"whole").unwrap();
+    assert_eq!(file.metadata().unwrap().nlink(), 0);
+    assert_eq!(fs::read_dir(mounted.path("")).unwrap().count(), 0);
+    link(&file, "named").unwrap();
+    assert_eq!(fs::read(mounted.path("named")).unwrap(), b"whole");
+    file.write_all(b", and more").unwrap();
+    let meta = fs::metadata(mounted.path("named")).unwrap();
+    assert_eq!((meta.len(), meta.nlink(), meta.mode() & 0o7777), (15, 1, 0o640));
+    // Once it has a name it is a file like others.
+    link(&file, "second").unwrap();
+    assert_eq!(fs::metadata(mounted.path("named")).unwrap().nlink(), 2);
+    assert_eq!(errno(link(&unnamed(0), "named")), libc::EEXIST);
+    assert_eq!(errno(link(&unnamed(libc::O_EXCL), "never")), libc::ENOENT);
+    drop(file);
+    assert_eq!(fs::read(mounted.path("second")).unwrap(), b"whole, and more");
+    assert_eq!(fs::read_dir(mounted.path("")).unwrap().count(), 2);
+}
+
+#[test]
 fn what_does_not_work_says_so() {
     let Some(mounted) = Mounted::new() else { return };
-    let unnamed = OpenOptions::new().write(true).custom_flags(libc::O_TMPFILE).open(mounted.path(""));
-    assert_eq!(errno(unnamed), libc::EOPNOTSUPP);
     let file = File::create(mounted.path("file")).unwrap();
     let mut flags: libc::c_int = 0;
     // SAFETY: the call writes one number.

@@ -51,6 +51,42 @@ fn strict_directories_are_seen_at_once() {
     assert!(got == pattern(199, 5000));
 }
 
+/// A mount that has the store for itself lets the kernel remember; what it remembers counts no more when somebody comes.
+#[test]
+fn what_was_remembered_alone_counts_no_more_in_company() {
+    let Some(mut mounted) = Mounted::new() else { return };
+    fs::create_dir(mounted.path("dir")).unwrap();
+    for number in 0..200 {
+        fs::write(mounted.path(&format!("dir/file-{number}")), b"short").unwrap();
+        assert!(!mounted.path(&format!("dir/none-{number}")).exists());
+        assert_eq!(fs::metadata(mounted.path(&format!("dir/file-{number}"))).unwrap().len(), 5);
+    }
+    let open = File::open(mounted.path("dir/file-0")).unwrap();
+    assert_eq!(open.metadata().unwrap().len(), 5);
+    std::env::set_current_dir(mounted.path("dir")).unwrap();
+    let second = mounted.place.path("second");
+    mounted.mount(&second, &["--allow-other"]);
+    let there = second.join("runs/dir");
+    for number in 0..200 {
+        fs::write(there.join(format!("file-{number}")), b"longer than before").unwrap();
+        fs::write(there.join(format!("none-{number}")), b"here").unwrap();
+    }
+    fs::remove_file(there.join("file-1")).unwrap();
+    fs::rename(there.join("file-2"), there.join("file-3")).unwrap();
+    assert_eq!(open.metadata().unwrap().len(), 18);
+    assert_eq!(std::env::current_dir().unwrap(), mounted.path("dir"));
+    assert_eq!(fs::metadata("file-4").unwrap().len(), 18);
+    std::env::set_current_dir("/").unwrap();
+    for number in 4..200 {
+        assert_eq!(fs::metadata(mounted.path(&format!("dir/file-{number}"))).unwrap().len(), 18);
+        assert_eq!(fs::read(mounted.path(&format!("dir/none-{number}"))).unwrap(), b"here");
+    }
+    for gone in ["dir/file-1", "dir/file-2"] {
+        assert_eq!(errno(fs::metadata(mounted.path(gone))), libc::ENOENT);
+    }
+    assert_eq!(fs::read_dir(mounted.path("dir")).unwrap().count(), 398);
+}
+
 #[test]
 fn only_one_of_many_makes_a_file() {
     let Some((mounted, there)) = two() else { return };
@@ -108,4 +144,37 @@ fn laminated_directories_change_no_more() {
         assert_eq!(errno(fs::rename(dir.join("result"), dir.join("other"))), libc::EROFS);
         assert_eq!(fs::metadata(dir.join("result")).unwrap().nlink(), 1);
     }
+}
+
+/// What the kernel holds back is seen elsewhere after `fsync` and `close`, also what was appended, mapped and cut.
+#[test]
+fn what_is_written_back_is_seen_when_files_are_closed() {
+    let Some(mut mounted) = Mounted::with(&["--allow-other", "--write-back"]) else { return };
+    let second = mounted.place.path("second");
+    mounted.mount(&second, &["--allow-other"]);
+    let there = second.join("runs/file");
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(mounted.path("file")).unwrap();
+    for round in 0..20_u64 {
+        let bytes = pattern(round, 70_000 + 1000 * round as usize);
+        for (number, part) in bytes.chunks(777).enumerate() {
+            file.write_all_at(part, number as u64 * 777).unwrap();
+        }
+        file.sync_all().unwrap();
+        assert!(fs::read(&there).unwrap() == bytes, "round {round}");
+        assert_eq!(fs::metadata(&there).unwrap().len(), file.metadata().unwrap().len());
+    }
+    file.set_len(10).unwrap();
+    let mut appending = OpenOptions::new().append(true).open(mounted.path("file")).unwrap();
+    appending.write_all(b"appended").unwrap();
+    appending.write_all(b" twice").unwrap();
+    drop(appending);
+    assert_eq!(fs::read(&there).unwrap()[10..], *b"appended twice");
+    // By programs that know of none of this.
+    let line = format!(
+        "set -e; cd {}; seq 1000 > numbers; mv numbers moved; sort -rn moved > sorted",
+        mounted.path("").display()
+    );
+    assert!(std::process::Command::new("sh").args(["-c", &line]).status().unwrap().success());
+    assert!(fs::read_to_string(second.join("runs/sorted")).unwrap().starts_with("1000\n999\n"));
+    assert_eq!(fs::read(second.join("runs/moved")).unwrap().len(), 3893);
 }

@@ -90,3 +90,52 @@ fn without_allow_other_nobody_else_comes_in() {
     refused(&as_user(USER, &[], &format!("cat {}", mounted.path("file").display())), "Permission denied");
     refused(&as_user(USER, &[], &format!("ls {}", mounted.dir.display())), "Permission denied");
 }
+
+/// With a device of its own that users may open, in a mount namespace of its own.
+#[test]
+fn a_user_mounts_by_the_helper() {
+    let Some(mounted) = Mounted::new() else { return };
+    for needed in ["fusermount3", "unshare", "setpriv"] {
+        if std::process::Command::new(needed).arg("--version").output().is_err() {
+            println!("skipped: no {needed} here");
+            return;
+        }
+    }
+    let place = mounted.place.path("users");
+    fs::create_dir(&place).unwrap();
+    chown(&place, Some(USER), Some(USER)).unwrap();
+    fs::set_permissions(&mounted.place.dir, fs::Permissions::from_mode(0o755)).unwrap();
+    let as_root = format!(
+        "mknod {0}/fuse c 10 229 && chmod 666 {0}/fuse && mount --bind {0}/fuse /dev/fuse && \
+         exec setpriv --reuid {USER} --regid {USER} --clear-groups sh -ec \"$STEPS\"",
+        mounted.place.dir.display()
+    );
+    let steps = "
+        cd $PLACE; mkdir mnt
+        $CENOTE_BIN init store --tier name=memory,kind=memory,size=64MiB --tier name=disk,kind=directory,path=$PLACE/disk,size=128MiB
+        for options in '' '--write-back' '--read-only'; do
+            $CENOTE_BIN mount store mnt $options
+            if [ \"$options\" != --read-only ]; then
+                mkdir -p mnt/runs; seq 10000 > mnt/runs/numbers; echo more >> mnt/runs/numbers
+                flock mnt/runs/numbers true
+            fi
+            tail -n 1 mnt/runs/numbers; wc -l < mnt/runs/numbers; stat -c %u:%a mnt/runs/numbers
+            $CENOTE_BIN unmount mnt
+            test ! -e mnt/runs
+        done
+        $CENOTE_BIN mount store mnt --allow-other 2>&1 || true
+        $CENOTE_BIN -s store destroy --yes > /dev/null
+        echo end";
+    let mut command = std::process::Command::new("unshare");
+    command.args(["-m", "sh", "-c", &as_root]).env("STEPS", steps).env("PLACE", &place).env("HOME", &place);
+    command.env("CENOTE_BIN", env!("CARGO_BIN_EXE_cenote")).stdin(std::process::Stdio::null());
+    let said = crate::common::said(&mut command);
+    if said.err.contains("unshare failed") || said.err.contains("mknod") {
+        println!("skipped: {}", said.err);
+        return;
+    }
+    let each = "more\n10001\n65534:644\n";
+    assert!(said.code == 0 && said.out.matches(each).count() == 3, "{said:?}");
+    // Not without leave in /etc/fuse.conf, which says so.
+    assert!(said.out.contains("user_allow_other") && said.out.ends_with("end\n"), "{said:?}");
+}

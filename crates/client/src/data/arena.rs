@@ -23,7 +23,7 @@ const RUNS_MAX: usize = 2048;
 /// How long a writer waits for tiers that are full and have yet to come to rest while nothing drains, before it is told…
 const FULL_PATIENCE: Duration = Duration::from_secs(2);
 /// …and how long while something does.
-const DRAIN_PATIENCE: Duration = Duration::from_secs(60);
+const DRAIN_PATIENCE: Duration = Duration::from_mins(1);
 /// Memory is made present this much at a time.
 const POPULATE_BYTES: u64 = 2 << 20;
 /// Writes of at least this size go through the file where memory was never touched.

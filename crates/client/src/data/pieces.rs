@@ -130,6 +130,21 @@ impl Pieces {
             _ => Sought::None,
         }
     }
+    /// Bytes that are not in holes, of an object of `size` bytes; none if not all of it is known, or it is in too many pieces to count.
+    pub fn mapped(&self, size: u64) -> Option<u64> {
+        const COUNTED_MAX: usize = 4096;
+        let (mut at, mut mapped) = (0, 0);
+        for (begin, piece) in self.0.from_floor(0).take(COUNTED_MAX) {
+            if begin > at || at >= size {
+                break;
+            }
+            at = begin + piece.len;
+            if !matches!(piece.place, Place::Hole) {
+                mapped += at.min(size) - begin;
+            }
+        }
+        (at >= size).then_some(mapped)
+    }
     /// Brings into the cache what changes at these offsets will look at.
     pub fn touch(&self, offsets: impl IntoIterator<Item = u64>) {
         self.0.touch(offsets, |piece| piece.len);

@@ -224,6 +224,15 @@ pub(crate) fn size_of(session: &Session, object: &ObjectCache) -> Result<u64> {
     }
 }
 
+/// Its size and how many bytes of it are in no hole, if what is known once the size is tells that.
+pub(crate) fn usage_of(session: &Session, object: &ObjectCache) -> Result<Option<(u64, u64)>> {
+    let size = size_of(session, object)?;
+    let version = session.attachment().version(object.hash);
+    // Both of one version, or none.
+    let mapped = object.mapped(version);
+    Ok(mapped.filter(|_| object.size(version) == Some(size)).map(|mapped| (size, mapped)))
+}
+
 /// Where from `offset` on data, or a hole, begins, if something of the kind does before the object's end.
 pub(crate) fn seek(session: &Session, object: &ObjectCache, offset: u64, what: Seek) -> Result<Option<u64>> {
     settle_own_writes(session, object);

@@ -2,8 +2,8 @@
 //! a daemon, and both become its clients.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cenote_device::fork::CloseInChild;
@@ -98,8 +98,45 @@ fn take_in(session: &Arc<Session>, connection: &Connection) -> Result<()> {
     Ok(())
 }
 
+/// Who is to know before others can use the store.
+#[derive(Default)]
+pub(crate) struct Company {
+    inner: Mutex<Told>,
+}
+
+#[derive(Default)]
+struct Told {
+    /// Others came, or may have.
+    has_come: bool,
+    listeners: Vec<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl Company {
+    /// False if others have come already. Else `tell` is called when somebody does, before that one sees or changes anything.
+    pub fn listen(&self, tell: Box<dyn Fn() + Send + Sync>) -> bool {
+        let mut inner = lock(&self.inner);
+        if !inner.has_come {
+            inner.listeners.push(tell);
+        }
+        !inner.has_come
+    }
+    /// Somebody comes.
+    fn announce(&self) {
+        let listeners = {
+            let mut inner = lock(&self.inner);
+            inner.has_come = true;
+            std::mem::take(&mut inner.listeners)
+        };
+        for tell in &listeners {
+            tell();
+        }
+    }
+}
+
 /// Closes the engine here and attaches to a daemon.
 fn hand_over(session: &Arc<Session>, from: &Arc<Attachment>) {
+    // While requests are still carried out: whoever hears of it may wait for some.
+    session.company.announce();
     let _one = lock(&session.attaching);
     if session.check_open().is_err() || !Arc::ptr_eq(&session.attachment(), from) {
         return;

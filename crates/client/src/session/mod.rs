@@ -91,6 +91,7 @@ pub(crate) struct Session {
     closed: AtomicBool,
     /// In-process engines that may be handed over listen here.
     listener: Mutex<Option<handover::Answering>>,
+    company: handover::Company,
     keeper: keeper::Keeper,
 }
 
@@ -123,6 +124,7 @@ impl Session {
             to_unlease: Mutex::default(),
             closed: AtomicBool::new(false),
             listener: Mutex::new(None),
+            company: handover::Company::default(),
             keeper: keeper::Keeper::default(),
         });
         attach::listen(&session, listener);
@@ -136,6 +138,10 @@ impl Session {
     #[inline]
     pub fn attachment(&self) -> arc_swap::Guard<Arc<Attachment>> {
         self.attachment.load()
+    }
+    /// True if the engine is in this process, so that nobody else uses the store; `tell` is called before that changes.
+    pub fn is_alone_until(&self, tell: Box<dyn Fn() + Send + Sync>) -> bool {
+        self.attachment.load().transport.host().is_some() && self.company.listen(tell)
     }
     /// Attaches to whichever engine serves the store now, after `seen` turned out to be gone. Requests that had no
     /// answer are sent again.

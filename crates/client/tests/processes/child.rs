@@ -125,7 +125,7 @@ fn cutter(store: &Store, left: u64) {
     file.set_len(left).unwrap();
     say("cut");
     loop {
-        std::thread::sleep(std::time::Duration::from_secs(60));
+        std::thread::sleep(std::time::Duration::from_mins(1));
     }
 }
 

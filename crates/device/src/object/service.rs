@@ -62,7 +62,7 @@ pub const PAUSE_MAX: Duration = Duration::from_secs(4);
 
 impl Default for Patience {
     fn default() -> Self {
-        Self { tries: 6, pause: Duration::from_millis(100), total: Duration::from_secs(60) }
+        Self { tries: 6, pause: Duration::from_millis(100), total: Duration::from_mins(1) }
     }
 }
 

@@ -33,7 +33,7 @@ fn options(words: &[String]) -> Result<Options, String> {
     let mut options = Options {
         seed: seed.unwrap_or_else(|| u64::from(parent)),
         stride: 1,
-        limit: Duration::from_secs(240),
+        limit: Duration::from_mins(4),
         dir: std::env::temp_dir().join(format!("cenote-chaos-{parent}")),
         verbose: true,
     };

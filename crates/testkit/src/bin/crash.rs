@@ -39,7 +39,7 @@ fn test(words: &[String]) -> Result<(), String> {
     let mut options = Options {
         seed: seed.unwrap_or_else(|| u64::from(std::process::id())),
         kills: 500,
-        limit: Duration::from_secs(600),
+        limit: Duration::from_mins(10),
         clients: 3,
         dir: std::env::temp_dir().join(format!("cenote-crash-{}", std::process::id())),
         program,

@@ -17,7 +17,7 @@ use super::wire::{self, Wire};
 /// The environment variable that says after how many seconds a rank gives up waiting for others. Preset: never.
 const WAIT_ENV: &str = "CENOTE_HDF5_MPI_WAIT_S";
 /// A rank that waits longer says so, once.
-const TELL_AFTER: Duration = Duration::from_secs(60);
+const TELL_AFTER: Duration = Duration::from_mins(1);
 /// Words about a call or a failure in a record.
 const TEXT_BYTES: usize = 240;
 const MARK_BYTES: usize = 512;

@@ -3,12 +3,13 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use cenote::{Object, fork_generation};
-use parking_lot::Mutex;
+use crate::sync::{Mutex, RwLock};
+use cenote::{IndexVersion, Object, fork_generation};
 
+use super::{Joined, Meetings};
 use crate::records::Node;
 use crate::tree::{Change, Found, Tree};
-use crate::{FsResult, Time, fail, rights};
+use crate::{FsResult, Time, fail, gate, rights};
 
 /// Files end below this offset: that of `off_t`.
 pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
@@ -31,6 +32,12 @@ pub struct Live {
     other: OnceLock<Arc<Live>>,
     /// Fork generation of the process that has it open.
     generation: AtomicU64,
+    /// The version of the index of nodes when it was found last that the file may be changed.
+    may_change: Mutex<Option<IndexVersion>>,
+    /// Where its advisory locks are.
+    pub meetings: Meetings,
+    /// What is known of its window.
+    pub joined: RwLock<Joined>,
 }
 
 /// What the records do not know yet.
@@ -67,6 +74,9 @@ impl Live {
             is_orphaned: AtomicBool::new(false),
             other: OnceLock::new(),
             generation: AtomicU64::new(fork_generation()),
+            may_change: Mutex::default(),
+            meetings: Meetings::default(),
+            joined: RwLock::default(),
         });
         live.learn(&found.node);
         all.insert(found.ino, Arc::downgrade(&live));
@@ -109,6 +119,21 @@ impl Live {
         self.has_object.store(true, Ordering::Release);
         Ok(Some(&self.object))
     }
+    /// The object, whether it is there or not.
+    pub fn handle(&self) -> &Object {
+        &self.object
+    }
+    /// `EROFS` if the directory was laminated since the file was opened.
+    pub fn check_changes(&self) -> FsResult<()> {
+        // Directories change only with the index of nodes.
+        let now = self.tree.nodes().version()?;
+        if *self.may_change.lock() == Some(now) {
+            return Ok(());
+        }
+        self.tree.check_changes_of(self.ino)?;
+        *self.may_change.lock() = Some(now);
+        Ok(())
+    }
     /// Its records as they are now.
     pub fn find(&self) -> FsResult<Found> {
         self.tree.find(self.ino)
@@ -122,7 +147,7 @@ impl Live {
         std::mem::take(&mut *self.dirty.lock())
     }
     /// Bytes were changed.
-    fn note(&self) {
+    pub fn note(&self) {
         let now = self.tree.common.clock.now();
         self.dirty.lock().modified = Some(now);
     }
@@ -147,7 +172,14 @@ impl Live {
     }
     /// The size in bytes.
     pub fn size(&self) -> FsResult<u64> {
-        self.object()?.map_or(Ok(0), |object| Ok(object.stat()?.size))
+        match self.window()? {
+            Some(window) => window.usage().map(|(size, _)| size),
+            None => self.object_size(),
+        }
+    }
+    /// The same, whatever the window.
+    pub fn object_size(&self) -> FsResult<u64> {
+        self.object()?.map_or(Ok(0), |object| Ok(object.size()?))
     }
     /// Writes at an offset. `keeps_set_ids`: for root.
     pub fn write(&self, bytes: &[u8], offset: u64, keeps_set_ids: bool) -> FsResult<()> {
@@ -155,13 +187,62 @@ impl Live {
             return Ok(());
         }
         check_end(offset, bytes.len() as u64)?;
+        self.check_changes()?;
         self.drop_set_ids(keeps_set_ids)?;
-        match self.object()? {
-            Some(object) => object.write_at(offset, bytes)?,
-            None => self.with_object(|change, object| Ok(change.txn.write(object, offset, bytes)?))?,
+        match (self.window()?, self.object()?) {
+            (Some(window), _) => window.write_at(bytes, offset)?,
+            (None, Some(object)) => object.write_at(offset, bytes)?,
+            (None, None) => self.with_object(|change, object| Ok(change.txn.write(object, offset, bytes)?))?,
         }
         self.note();
         Ok(())
+    }
+    /// Writes these parts, whatever the window.
+    pub fn write_object(&self, parts: &[(u64, &[u8])]) -> FsResult<()> {
+        self.check_changes()?;
+        match self.object()? {
+            Some(object) => object.writev(parts)?,
+            None => self.with_object(|change, object| {
+                parts.iter().try_for_each(|(at, bytes)| Ok(change.txn.write(object, *at, bytes)?))
+            })?,
+        }
+        self.note();
+        Ok(())
+    }
+    /// Makes a hole of what has bytes in a range, whatever the window.
+    pub fn punch_object(&self, from: u64, to: u64) -> FsResult<()> {
+        let Some(object) = self.object()? else { return Ok(()) };
+        if from < to && object.next_data(from)?.is_some_and(|at| at < to) {
+            self.check_changes()?;
+            object.punch(from, to - from)?;
+            self.note();
+        }
+        Ok(())
+    }
+    /// Sets the size, whatever the window.
+    pub fn truncate_object(&self, size: u64) -> FsResult<()> {
+        self.check_changes()?;
+        match self.object()? {
+            Some(object) => object.truncate(size)?,
+            None => self.with_object(|change, object| Ok(change.txn.truncate(object, size)?))?,
+        }
+        self.note();
+        Ok(())
+    }
+    /// Makes a range what one of another file is; how many bytes that were.
+    pub fn copy_from(&self, from: &Object, from_offset: u64, at: u64, len: u64, keeps_set_ids: bool) -> FsResult<u64> {
+        self.check_changes()?;
+        self.drop_set_ids(keeps_set_ids)?;
+        if self.object()?.is_none() {
+            self.with_object(|_, _| Ok(()))?;
+        }
+        let mut copied = 0;
+        self.around_window(at, || {
+            copied = self.object.copy_from(at, from, from_offset, len)?;
+            Ok(())
+        })?;
+        self.note();
+        Ok(copied)
     }
     fn drop_set_ids(&self, keeps: bool) -> FsResult<()> {
         if keeps || !self.set_ids.load(Ordering::Relaxed) {
@@ -180,6 +261,7 @@ impl Live {
     }
     /// A transaction on the bytes and the node's times, in which the object is made if it is not there.
     pub fn with_object<T>(&self, mut make: impl FnMut(&mut Change<'_>, &Object) -> FsResult<T>) -> FsResult<T> {
+        self.check_changes()?;
         let made = self.tree.change(|change| {
             let found = self.find()?;
             let mut node = found.node.clone();
@@ -200,7 +282,13 @@ impl Live {
         if bytes.is_empty() {
             return self.size();
         }
+        self.check_changes()?;
         self.drop_set_ids(keeps_set_ids)?;
+        if let Some(window) = self.window()? {
+            let at = window.append(bytes)?;
+            self.note();
+            return Ok(at);
+        }
         let _mine = self.appending.lock();
         if self.object()?.is_none() {
             let mut first = true;
@@ -216,12 +304,8 @@ impl Live {
                 return Ok(0);
             }
         }
-        let at = self.tree.change(|change| {
-            let size = change.txn.rely_on_size(&self.object)?;
-            check_end(size, bytes.len() as u64)?;
-            change.txn.write(&self.object, size, bytes)?;
-            Ok(size)
-        })?;
+        check_end(self.object_size()?, bytes.len() as u64)?;
+        let at = self.object.append(bytes)?;
         self.note();
         Ok(at)
     }
@@ -229,6 +313,10 @@ impl Live {
     pub fn truncate(&self, size: u64) -> FsResult<()> {
         if size > FILE_BYTES_MAX {
             return fail(libc::EFBIG);
+        }
+        self.check_changes()?;
+        if let Some(window) = self.window()? {
+            window.set_size(size)?;
         }
         self.tree.change(|change| {
             let found = self.find()?;
@@ -277,6 +365,8 @@ impl Live {
 impl Drop for Live {
     /// The last descriptor of this process was closed.
     fn drop(&mut self) {
+        let _in = gate::enter();
+        self.leave_window();
         {
             let mut all = self.tree.live.lock();
             if all.get(&self.ino).is_some_and(|live| live.strong_count() == 0) {

@@ -1,18 +1,25 @@
 //! An open file.
 
 pub mod live;
+mod locks;
 mod ranges;
+mod window;
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use cenote::View;
+use cenote::{MeetingFile, View};
 
-use crate::{Attr, Caller, FsResult, Ino, SetAttr, fail, stat};
+use crate::sync::Mutex;
+use crate::{Attr, Caller, FsResult, Ino, SetAttr, fail, gate, stat};
 
 pub use live::Live;
+pub use locks::{HeldLock, LockOwner, LockRange, LockWait, Meetings};
+pub use window::Joined;
 
 /// How a file is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "open(2) has that many flags, which do not exclude one another")]
 pub struct OpenFlags {
     /// Bytes will be read.
     pub read: bool,
@@ -58,11 +65,13 @@ pub struct File {
     flags: OpenFlags,
     /// Writes leave set-id bits alone.
     keeps_set_ids: bool,
+    /// Where its own advisory locks are.
+    meeting: Mutex<Option<Arc<MeetingFile>>>,
 }
 
 impl File {
     pub(crate) fn new(live: Arc<Live>, flags: OpenFlags, caller: &Caller) -> Self {
-        Self { live, flags, keeps_set_ids: caller.is_above() }
+        Self { live, flags, keeps_set_ids: caller.is_above(), meeting: Mutex::default() }
     }
     /// What it is.
     pub(crate) fn live(&self) -> &Arc<Live> {
@@ -87,6 +96,7 @@ impl File {
     }
     /// Its number.
     pub fn ino(&self) -> Ino {
+        let _in = gate::enter();
         self.live().tree.whole(self.live().ino)
     }
     /// How it was opened.
@@ -95,10 +105,12 @@ impl File {
     }
     /// What `fstat` tells.
     pub fn attr(&self) -> FsResult<Attr> {
+        let _in = gate::enter();
         stat::attr(&self.live().tree, &self.live().find()?)
     }
     /// `ftruncate`, `fchmod`, `futimens` and so on; rights were checked by `open` for what goes through a descriptor, the rest for `caller`.
     pub fn set_attr(&self, caller: &Caller, set: &SetAttr) -> FsResult<Attr> {
+        let _in = gate::enter();
         if set.size_bytes.is_some() && !self.flags.write {
             return fail(libc::EINVAL);
         }
@@ -108,7 +120,13 @@ impl File {
     }
     /// Reads into `buf`; fewer bytes only at the end of the file.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> FsResult<usize> {
+        let _in = gate::enter();
         self.need_read()?;
+        if let Some(window) = self.live().window()? {
+            let read = window.read_at(buf, offset)?;
+            self.live().note_read()?;
+            return Ok(read);
+        }
         let Some(object) = self.live().object()? else { return Ok(0) };
         let read = object.read_at(offset, buf)?;
         self.live().note_read()?;
@@ -116,12 +134,14 @@ impl File {
     }
     /// Writes all of `bytes`, in one update.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> FsResult<()> {
+        let _in = gate::enter();
         self.need_write()?;
         self.known().write(bytes, offset, self.keeps_set_ids)?;
         self.written()
     }
     /// Writes all of `bytes` at the end, whoever else does so at the same time; returns where.
     pub fn append(&self, bytes: &[u8]) -> FsResult<u64> {
+        let _in = gate::enter();
         self.need_write()?;
         let at = self.known().append(bytes, self.keeps_set_ids)?;
         self.written()?;
@@ -129,40 +149,90 @@ impl File {
     }
     /// The bytes where they are, without a copy, if they lie in one piece of mapped memory.
     pub fn view(&self, offset: u64, len: usize) -> FsResult<Option<View>> {
+        let _in = gate::enter();
         self.need_read()?;
-        let Some(object) = self.live.object()? else { return Ok(None) };
+        let live = self.live();
+        if live.window()?.is_some() {
+            return Ok(None);
+        }
+        let Some(object) = live.object()? else { return Ok(None) };
         let view = object.view(offset, len)?;
         if view.is_some() {
-            self.live.note_read()?;
+            live.note_read()?;
         }
         Ok(view)
     }
     /// The next data at or after `offset` (`SEEK_DATA`); `ENXIO` behind the last.
     pub fn next_data(&self, offset: u64) -> FsResult<u64> {
+        let _in = gate::enter();
         ranges::next_data(self.live(), offset)
     }
     /// The next hole at or after `offset` (`SEEK_HOLE`); the end counts as one.
     pub fn next_hole(&self, offset: u64) -> FsResult<u64> {
+        let _in = gate::enter();
         ranges::next_hole(self.live(), offset)
     }
     /// `fallocate`.
     pub fn allocate(&self, what: Allocate, offset: u64, len: u64) -> FsResult<()> {
+        let _in = gate::enter();
         self.need_write()?;
         ranges::allocate(self.known(), what, offset, len)?;
         self.written()
     }
     /// Copies `len` bytes of `from` here without moving them where the store can; returns how many there were.
     pub fn copy_from(&self, from: &File, from_offset: u64, offset: u64, len: u64) -> FsResult<u64> {
+        let _in = gate::enter();
         self.need_write()?;
         from.need_read()?;
+        from.live().settle_all_of_window()?;
         let copied = ranges::copy(from.live(), self.known(), from_offset, offset, len, self.keeps_set_ids)?;
         self.written()?;
         Ok(copied)
     }
+    /// The same, beginning where a page of memory does and with zeros behind the last byte to the end of its page: for a program that maps the file for
+    /// reading, if `offset` is a multiple of the page size. None if it does not lie so: [`File::window`], or read it.
+    ///
+    /// It shows the bytes as they are now: right for private mappings, and for shared ones in `laminated` directories. Whatever is overwritten in the store
+    /// while it lives keeps its space: not for mappings that stay for long beside much writing.
+    pub fn map_read(&self, offset: u64, len: usize) -> FsResult<Option<View>> {
+        let _in = gate::enter();
+        self.need_read()?;
+        let live = self.live();
+        if live.window()?.is_some() {
+            return Ok(None);
+        }
+        let Some(object) = live.object()? else { return Ok(None) };
+        let view = object.view_pages(offset, len)?;
+        if view.is_some() {
+            live.note_read()?;
+        }
+        Ok(view)
+    }
+    /// A descriptor of the file's *window*: its bytes in shared memory, where every process of this machine sees them at once. It is to be mapped
+    /// (`MAP_SHARED`), or given to the kernel to read and write by; for writing as well if the file was opened so. The first one loads the bytes.
+    ///
+    /// Who uses it keeps this `File` for as long. What is written there goes to the store with [`File::sync`], [`File::flush`] and when the
+    /// file is closed, and if the process dies, when another finds that. `EOPNOTSUPP` where processes of this user cannot meet, `ENOSPC` if shared
+    /// memory has no room: read and write then.
+    pub fn window(&self) -> FsResult<OwnedFd> {
+        let _in = gate::enter();
+        let live = self.known();
+        if self.flags.write {
+            live.check_changes()?;
+        }
+        live.window_descriptor(self.flags.write)
+    }
+    /// Whether the file has a window just now, made by any process.
+    pub fn has_window(&self) -> FsResult<bool> {
+        let _in = gate::enter();
+        Ok(self.live().window()?.is_some())
+    }
     /// What was written is on media; `data_only`: times need not be.
     pub fn sync(&self, data_only: bool) -> FsResult<()> {
+        let _in = gate::enter();
         let live = self.known();
         live.tree.take_lost()?;
+        live.settle_window()?;
         if !data_only {
             live.settle()?;
         }
@@ -177,12 +247,15 @@ impl File {
     ///
     /// Where nothing was written, a name that was made in such a directory may take some more milliseconds.
     pub fn flush(&self) -> FsResult<()> {
+        let _in = gate::enter();
         let live = self.live();
+        live.settle_window()?;
         live.settle()?;
         live.tree.take_lost()
     }
     /// The last descriptor was closed.
     pub fn close(self) -> FsResult<()> {
+        let _in = gate::enter();
         self.flush()
     }
 }

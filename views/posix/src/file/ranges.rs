@@ -4,55 +4,22 @@ use crate::tree::Change;
 use crate::{Allocate, FsResult, fail};
 
 use super::live::{FILE_BYTES_MAX, Live, check_end};
-
-/// Bytes that are copied at a time.
-const COPY_BYTES: usize = 4 << 20;
-
-/// Ranges of a file that have bytes, ascending and apart, and its size.
-fn data(live: &Live) -> FsResult<(Vec<(u64, u64)>, u64)> {
-    let Some(object) = live.object()? else { return Ok((Vec::new(), 0)) };
-    let explained = live.tree.container.store().explain(object.key())?;
-    let size = explained.stat.size;
-    let mut all: Vec<(u64, u64)> = Vec::new();
-    for range in &explained.ranges {
-        let (begin, end) = (range.offset.min(size), (range.offset + u64::from(range.extent.len)).min(size));
-        match all.last_mut() {
-            Some(last) if last.1 == begin => last.1 = end,
-            _ if begin < end => all.push((begin, end)),
-            _ => {}
-        }
-    }
-    if explained.ranges.len() as u64 != explained.stat.extents {
-        // More than are told: all behind the last counts as data, which is always right.
-        let told = all.last().map_or(0, |last| last.1);
-        all.push((told, size));
-    }
-    Ok((all, size))
-}
+use super::window::Window;
 
 pub fn next_data(live: &Live, offset: u64) -> FsResult<u64> {
-    let (data, size) = data(live)?;
-    if offset >= size {
-        return fail(libc::ENXIO);
+    if let Some(window) = live.window()? {
+        return window.next_data(offset)?.map_or_else(|| fail(libc::ENXIO), Ok);
     }
-    match data.iter().find(|(_, end)| *end > offset) {
-        Some((begin, _)) => Ok(offset.max(*begin)),
-        None => fail(libc::ENXIO),
-    }
+    let Some(object) = live.object()? else { return fail(libc::ENXIO) };
+    object.next_data(offset)?.map_or_else(|| fail(libc::ENXIO), Ok)
 }
 
 pub fn next_hole(live: &Live, offset: u64) -> FsResult<u64> {
-    let (data, size) = data(live)?;
-    if offset >= size {
-        return fail(libc::ENXIO);
+    if let Some(window) = live.window()? {
+        return window.next_hole(offset)?.map_or_else(|| fail(libc::ENXIO), Ok);
     }
-    let mut at = offset;
-    for (begin, end) in data {
-        if begin <= at && at < end {
-            at = end;
-        }
-    }
-    Ok(at.min(size))
+    let Some(object) = live.object()? else { return fail(libc::ENXIO) };
+    object.next_hole(offset)?.map_or_else(|| fail(libc::ENXIO), Ok)
 }
 
 pub fn allocate(live: &Live, what: Allocate, offset: u64, len: u64) -> FsResult<()> {
@@ -60,6 +27,32 @@ pub fn allocate(live: &Live, what: Allocate, offset: u64, len: u64) -> FsResult<
         return fail(libc::EINVAL);
     }
     check_end(offset, len)?;
+    if let Some(window) = live.window()? {
+        return allocate_in(live, &window, what, offset, len);
+    }
+    allocate_object(live, what, offset, len)
+}
+
+/// The same in a window.
+fn allocate_in(live: &Live, window: &Window, what: Allocate, offset: u64, len: u64) -> FsResult<()> {
+    live.check_changes()?;
+    let (size, end) = (window.usage()?.0, offset + len);
+    match what {
+        Allocate::KeepSize => return Ok(()),
+        Allocate::Collapse | Allocate::Insert => {
+            return live.around_window(offset, || allocate_object(live, what, offset, len));
+        }
+        Allocate::Extend => {}
+        Allocate::Punch | Allocate::Zero { .. } => window.punch(offset, len)?,
+    }
+    if matches!(what, Allocate::Extend | Allocate::Zero { keep_size: false }) && end > size {
+        window.set_size(end)?;
+    }
+    live.note();
+    Ok(())
+}
+
+fn allocate_object(live: &Live, what: Allocate, offset: u64, len: u64) -> FsResult<()> {
     match what {
         Allocate::KeepSize => Ok(()),
         Allocate::Extend => live.with_object(|change, object| {
@@ -86,9 +79,14 @@ pub fn allocate(live: &Live, what: Allocate, offset: u64, len: u64) -> FsResult<
     }
 }
 
-/// The size; none is asked of an object that this change makes.
+/// The size, which the change relies on; none is asked of an object that this change makes.
 fn sized_here(change: &mut Change<'_>, live: &Live) -> FsResult<u64> {
-    if live.find()?.node.has_object { Ok(change.txn.rely_on_size(&live.tree.object(live.ino))?) } else { Ok(0) }
+    if !live.find()?.node.has_object {
+        return Ok(0);
+    }
+    let size = live.handle().size()?;
+    change.txn.expect_size(live.handle(), size)?;
+    Ok(size)
 }
 
 /// Bytes of a file's block, which collapsing and inserting keep to, as other file systems do.
@@ -128,31 +126,20 @@ fn insert(live: &Live, offset: u64, len: u64) -> FsResult<()> {
     })
 }
 
-/// Writes the bytes of `[from, size)`, as they were before this change, at `to`, holes as holes.
+/// Makes what `[from, size)` is come to lie at `to`, holes as holes, without copying bytes: by way of an object that is made and goes in the same
+/// change, since both ranges may overlap.
 fn shift(change: &mut Change<'_>, live: &Live, from: u64, to: u64, size: u64) -> FsResult<()> {
-    let (data, _) = data(live)?;
-    let object = live.tree.object(live.ino);
-    change.txn.punch(&object, to, size - from)?;
-    let mut buf = vec![0; COPY_BYTES];
-    for (begin, end) in data {
-        let mut at = begin.max(from);
-        while at < end {
-            let part = &mut buf[..((end - at) as usize).min(COPY_BYTES)];
-            let read = object.read_at(at, part)?; // as it was: the change is not committed
-            if read == 0 {
-                break;
-            }
-            change.txn.write(&object, at - from + to, &part[..read])?;
-            at += read as u64;
-        }
-    }
+    let (object, txn) = (live.handle(), &mut change.txn);
+    let between = txn.create_object(&live.tree.container, None, None)?;
+    txn.share(&between, 0, object, from, size - from)?;
+    txn.share(object, to, &between, 0, size - from)?;
+    txn.delete_object(&between)?;
     Ok(())
 }
 
-/// Copies bytes from one file to another, or within one.
+/// Makes a range of one file what one of another is, or within one: without copying bytes where both are in one container.
 pub fn copy(from: &Live, to: &Live, from_offset: u64, offset: u64, len: u64, keeps_set_ids: bool) -> FsResult<u64> {
-    let size = from.size()?;
-    let len = len.min(size.saturating_sub(from_offset));
+    let len = len.min(from.size()?.saturating_sub(from_offset));
     if len == 0 {
         return Ok(0);
     }
@@ -161,17 +148,6 @@ pub fn copy(from: &Live, to: &Live, from_offset: u64, offset: u64, len: u64, kee
     if is_same && from_offset < offset + len && offset < from_offset + len {
         return fail(libc::EINVAL);
     }
-    let Some(object) = from.object()? else { return Ok(0) };
-    let mut buf = vec![0; COPY_BYTES.min(len as usize)];
-    let mut copied = 0;
-    while copied < len {
-        let part = &mut buf[..((len - copied) as usize).min(COPY_BYTES)];
-        let read = object.read_at(from_offset + copied, part)?;
-        if read == 0 {
-            break;
-        }
-        to.write(&part[..read], offset + copied, keeps_set_ids)?;
-        copied += read as u64;
-    }
-    Ok(copied)
+    let Some(source) = from.object()? else { return Ok(0) };
+    to.copy_from(source, from_offset, offset, len, keeps_set_ids)
 }

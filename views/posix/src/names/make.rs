@@ -75,7 +75,7 @@ pub fn gather(tree: &Tree, caller: &Caller, dir: u64, name: &[u8], mode: u32) ->
 
 /// What a commit's failure means to a name: what is not there any more is its directory.
 pub fn of_names(error: FsError) -> FsError {
-    if error.kind() == Some(ErrorKind::NotFound) { error.as_errno(libc::ENOENT) } else { error }
+    if error.kind() == Some(ErrorKind::NotFound) { error.with_errno(libc::ENOENT) } else { error }
 }
 
 fn check(what: &Make) -> FsResult<()> {

@@ -91,7 +91,11 @@ fn one(change: &mut Change<'_>, caller: &Caller, from: Name<'_>, to: Name<'_>, k
         }
         match (is_dir, target_is_dir) {
             (true, false) => return fail(libc::ENOTDIR),
-            (false, true) => return fail(libc::EISDIR),
+            (false, true) => {
+                // A directory that the source is in: Linux says so first.
+                let is_above = check_not_below(change, target.found.ino, from.0);
+                return fail(if is_above.is_err() { libc::ENOTEMPTY } else { libc::EISDIR });
+            }
             (true, true) => lose_directory(change, &target.found, to.0)?,
             (false, false) => lose(change, &target.found).map(drop)?,
         }

@@ -27,6 +27,10 @@ pub fn numbers_index() -> IndexId {
 pub fn opens_index() -> IndexId {
     IndexId(TREE | SPECIAL | 2)
 }
+/// The index of files that have a window. Made with the first one.
+pub fn windows_index() -> IndexId {
+    IndexId(TREE | SPECIAL | 3)
+}
 /// The index of a directory's entries.
 pub fn dir_index(dir: u64) -> IndexId {
     IndexId(TREE | u128::from(dir))
@@ -114,6 +118,14 @@ pub fn claims(dir: u64) -> [u8; 6] {
 /// Who may still have a file open that has no name, in the index of opens.
 pub fn holders(number: u64) -> [u8; 6] {
     ino(TAG_ORPHAN, number)
+}
+/// That a file has a window, in the index of those.
+pub fn window(number: u64) -> [u8; 6] {
+    ino(TAG_NODE, number)
+}
+/// Before all of these.
+pub fn windows() -> [u8; 1] {
+    [TAG_NODE]
 }
 /// Before all of these.
 pub fn all_holders() -> [u8; 1] {

@@ -6,8 +6,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use crate::sync::Mutex;
 use cenote::{ErrorKind, fork_generation};
-use parking_lot::Mutex;
 
 use crate::{FsError, FsResult};
 

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::sync::Mutex;
 use cenote::{Container, ContainerId, ContainerInfo, ContainerSpec, ErrorKind, Object, ObjectKey};
-use parking_lot::Mutex;
 
 use crate::inner::Inner;
 use crate::names::{self, lose};

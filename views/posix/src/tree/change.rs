@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use cenote::{ErrorKind, Transaction};
-use parking_lot::RwLockWriteGuard;
+use std::sync::RwLockWriteGuard;
 
 use crate::records::{Entry, Node, Times, keys};
 use crate::{FsResult, Time};
@@ -84,14 +84,13 @@ impl<'a> Change<'a> {
     }
     /// A directory's node, to be changed.
     pub fn dir_mut(&mut self, ino: u64) -> FsResult<&mut Node> {
-        let at = match self.dirs.iter().position(|(found, _)| found.ino == ino) {
-            Some(at) => at,
-            None => {
-                let found = self.tree.directory(ino)?;
-                let node = found.node.clone();
-                self.dirs.push((found, node));
-                self.dirs.len() - 1
-            }
+        let at = if let Some(at) = self.dirs.iter().position(|(found, _)| found.ino == ino) {
+            at
+        } else {
+            let found = self.tree.directory(ino)?;
+            let node = found.node.clone();
+            self.dirs.push((found, node));
+            self.dirs.len() - 1
         };
         Ok(&mut self.dirs[at].1)
     }
@@ -99,7 +98,7 @@ impl<'a> Change<'a> {
     pub fn rely_on(&mut self, found: &Found) -> FsResult<()> {
         match &found.place {
             Place::Entry { dir, name } => {
-                self.txn.expect(&self.tree.dir(*dir), &keys::entry(name), Some(&found.raw))?
+                self.txn.expect(&self.tree.dir(*dir), &keys::entry(name), Some(&found.raw))?;
             }
             Place::Own => self.txn.expect(self.tree.nodes(), &keys::node(found.ino), Some(&found.raw))?,
             Place::Orphan => self.txn.expect(self.tree.nodes(), &keys::orphan(found.ino), Some(&found.raw))?,
@@ -153,11 +152,8 @@ impl<'a> Change<'a> {
     }
     /// The directory `dir` has no entries when this is committed.
     pub fn stays_empty(&mut self, dir: u64) -> FsResult<()> {
-        // Whoever makes an entry sets the times: they are read first.
-        let index = self.tree.dir(dir);
-        let times = index.get_one(&keys::times())?;
         self.tree.check_empty(dir)?;
-        self.txn.expect(&index, &keys::times(), times.as_deref())?;
+        self.txn.expect_none(&self.tree.dir(dir), &keys::entries())?;
         Ok(())
     }
     /// From now on it relies on the claims of a directory. False: it did already.

@@ -10,26 +10,34 @@
 //! A file that has its node apart (it was renamed, or has several names) may have been opened by another name: for it all
 //! claims in the tree count, those of number 0. A file system that is read-only claims nothing: what it has open can go.
 
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
 use cenote::{ErrorKind, fork_generation};
-use parking_lot::RwLock;
 
 use crate::FsResult;
 use crate::names::bury;
 use crate::records::{Claimant, Node, claimant, keys};
+use crate::sync::RwLock;
 
 use super::{Change, Found, NumberMap, Place, Tree};
 
 /// Directories whose opens and removals wait for each other.
 const GATES: usize = 64;
 
+/// How long a child has to say that it has open what its parent had.
+const LENT_FOR: Duration = Duration::from_secs(5);
+
 /// What this process claims of a tree.
 #[derive(Debug, Default)]
 pub struct Claimed {
-    dirs: NumberMap<()>,
+    dirs: HashSet<u64>,
     /// Fork generation that claimed.
     generation: u64,
     /// Version of the index of opens when it was looked at last, and whether there were orphans.
     seen: Option<(cenote::IndexVersion, bool)>,
+    /// What was open when this process forked last, and when that was.
+    lent: NumberMap<Instant>,
 }
 
 /// Locks that keep threads of this process from taking a file away while another opens it.
@@ -62,7 +70,7 @@ impl Tree {
         let generation = fork_generation();
         {
             let claimed = self.claimed.lock();
-            if claimed.generation == generation && claimed.dirs.contains_key(&dir) {
+            if claimed.generation == generation && claimed.dirs.contains(&dir) {
                 return Ok(());
             }
         }
@@ -82,8 +90,8 @@ impl Tree {
         if claimed.generation != generation {
             *claimed = Claimed { generation, ..Claimed::default() };
         }
-        claimed.dirs.insert(dir, ());
-        claimed.dirs.insert(0, ());
+        claimed.dirs.insert(dir);
+        claimed.dirs.insert(0);
         Ok(())
     }
     fn add_claim(&self, change: &mut Change<'_>, dir: u64) -> FsResult<()> {
@@ -118,6 +126,8 @@ impl Tree {
         all.retain(|other| *other != me && self.common.who.lives(other));
         if let Some(live) = self.live(found.ino) {
             live.note_orphaned();
+        }
+        if self.is_held(found.ino) {
             all.push(me);
         }
         Ok(all)
@@ -153,7 +163,7 @@ impl Tree {
             let (key, me) = (keys::holders(ino), self.common.who.me());
             let Some(raw) = self.opens.get_one(&key)? else { return Ok(()) };
             let before = claimant::decode(Some(&raw))?;
-            let is_open = self.live(ino).is_some();
+            let is_open = self.is_held(ino);
             let mut all = before.clone();
             all.retain(|other| if *other == me { is_open } else { self.common.who.lives(other) });
             if all == before {
@@ -189,12 +199,12 @@ impl Tree {
         for record in self.opens.next_with_prefix(&keys::all_holders(), cenote::NextFrom::Start, u32::MAX)?.to_vec() {
             let Some(ino) = keys::ino_in(&record.0) else { continue };
             let holders = claimant::decode(Some(&record.1))?;
-            let is_open = self.live(ino).is_some();
+            let is_open = self.is_held(ino);
             let is_stale = |other: &Claimant| if *other == me { !is_open } else { !self.common.who.lives(other) };
             if holders.is_empty() || holders.iter().any(is_stale) {
                 self.let_go(ino)?;
             }
-            if is_open && let Some(live) = self.live(ino) {
+            if let Some(live) = self.live(ino) {
                 live.note_orphaned();
             }
             orphans = true;
@@ -208,6 +218,28 @@ impl Tree {
             return Ok(0);
         }
         Ok(self.nodes().next_with_prefix(&keys::orphans(), cenote::NextFrom::Start, u32::MAX)?.len())
+    }
+    /// This process forks: what it has open its child has open as well, which says so when it first comes to it.
+    pub fn lend(&self) {
+        let (now, open) = (Instant::now(), self.live.lock().keys().copied().collect::<Vec<_>>());
+        let mut claimed = self.claimed.lock();
+        claimed.lent.retain(|_, since| since.elapsed() < LENT_FOR);
+        claimed.lent.extend(open.into_iter().map(|ino| (ino, now)));
+    }
+    /// True if this process has the file open, or had when it forked a moment ago.
+    fn is_held(&self, ino: u64) -> bool {
+        if self.live(ino).is_some() {
+            return true;
+        }
+        let claimed = self.claimed.lock();
+        claimed.generation == fork_generation()
+            && claimed.lent.get(&ino).is_some_and(|since| since.elapsed() < LENT_FOR)
+    }
+    /// True if nobody else may have a file without a name open.
+    pub fn is_held_by_me_alone(&self, ino: u64) -> bool {
+        let me = self.common.who.me();
+        let all = self.opens.get_one(&keys::holders(ino)).ok().and_then(|raw| claimant::decode(raw.as_deref()).ok());
+        all.is_some_and(|all| all.iter().all(|other| *other == me || !self.common.who.lives(other)))
     }
     /// In a forked child: what it inherited open is its own as well.
     pub fn inherit(&self) -> FsResult<()> {
@@ -230,7 +262,7 @@ impl Tree {
         }
         self.sweep(true)?;
         let me = self.common.who.me();
-        let dirs: Vec<u64> = claimed.dirs.into_keys().collect();
+        let dirs: Vec<u64> = claimed.dirs.into_iter().collect();
         for dirs in dirs.chunks(256) {
             self.change(|change| {
                 for dir in dirs {
@@ -254,6 +286,7 @@ impl Tree {
 
 impl Drop for Tree {
     fn drop(&mut self) {
+        let _in = crate::gate::enter();
         self.publish();
         // If this fails, others find that the process died.
         let _ = self.unclaim();

@@ -5,7 +5,7 @@ use cenote::{ErrorKind, Index};
 use crate::records::{Entry, Node, ROOT, Times, keys};
 use crate::{Consistency, FsResult, Kind, fail};
 
-use super::{Fate, Tree};
+use super::{DIRS_MAX, Fate, Tree};
 
 /// Where a node's record is.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -66,13 +66,31 @@ fn get(index: &Index, key: &[u8]) -> FsResult<Option<Vec<u8>>> {
 impl Tree {
     /// A directory by its number; `ENOTDIR` if it is something else, `ESTALE` if it is not there.
     pub fn directory(&self, ino: u64) -> FsResult<Found> {
-        if let Some(raw) = get(self.nodes(), &keys::node(ino))? {
-            let found = Found { ino, node: Node::decode(&raw)?, place: Place::Own, dir: 0, raw };
-            return found.directory();
+        // Looked at by every call: what holds as long as the index does not change is not looked up each time.
+        let now = self.nodes().version()?;
+        if let Some((seen, found)) = self.dirs_seen.read().get(&ino)
+            && *seen == now
+        {
+            return Ok(found.clone());
         }
-        if ino == ROOT && !self.is_there()? {
-            let node = self.unmade_root(None, 0o755)?;
-            return Ok(Found { ino, node, place: Place::Own, dir: 0, raw: Vec::new() });
+        for _ in 0..2 {
+            if let Some(raw) = get(self.nodes(), &keys::node(ino))? {
+                let found = Found { ino, node: Node::decode(&raw)?, place: Place::Own, dir: 0, raw }.directory()?;
+                let mut seen = self.dirs_seen.write();
+                if seen.len() >= DIRS_MAX {
+                    seen.clear();
+                }
+                seen.insert(ino, (now, found.clone()));
+                return Ok(found);
+            }
+            if ino != ROOT {
+                break;
+            }
+            if !self.is_there()? {
+                let node = self.unmade_root(None, 0o755)?;
+                return Ok(Found { ino, node, place: Place::Own, dir: 0, raw: Vec::new() });
+            }
+            // It was made between the two looks, most likely.
         }
         match self.places.get(ino) {
             Some(_) => fail(libc::ENOTDIR),
@@ -169,22 +187,38 @@ impl Tree {
         Ok(Times { changed: times.changed.max(own.changed), ..times })
     }
     /// The consistency that counts for what was found: a directory's own, else that of the directory it is in.
-    pub fn consistency(&self, found: &Found) -> FsResult<Consistency> {
+    pub fn consistency(&self, found: &Found) -> Consistency {
         if found.node.kind == Kind::Directory {
-            return Ok(found.node.consistency);
+            return found.node.consistency;
         }
         match found.dir {
-            0 => Ok(Consistency::Strict),
-            dir => Ok(self.directory(dir).map_or(Consistency::Strict, |dir| dir.node.consistency)),
+            0 => Consistency::Strict,
+            dir => self.directory(dir).map_or(Consistency::Strict, |dir| dir.node.consistency),
         }
     }
     /// `EROFS` if what was found must not be changed.
     pub fn check_changes(&self, found: &Found) -> FsResult<()> {
-        let is_fixed = found.node.stream.is_some() || self.consistency(found)? == Consistency::Laminated;
+        let is_fixed = found.node.stream.is_some() || self.consistency(found) == Consistency::Laminated;
         if self.common.options.is_read_only || is_fixed {
             return fail(libc::EROFS);
         }
         Ok(())
+    }
+    /// The same of a file by its number.
+    pub fn check_changes_of(&self, ino: u64) -> FsResult<()> {
+        match self.find(ino) {
+            Ok(found) => self.check_changes(&found),
+            // Its name may not have become known to others before nothing could be changed any more.
+            Err(error) if error.errno == libc::ESTALE => match self.places.get(ino) {
+                Some((dir, _)) if self.is_laminated(dir) => fail(libc::EROFS),
+                _ => Err(error),
+            },
+            Err(error) => Err(error),
+        }
+    }
+    /// True of a directory where nothing changes any more.
+    pub fn is_laminated(&self, dir: u64) -> bool {
+        self.directory(dir).is_ok_and(|dir| dir.node.consistency == Consistency::Laminated)
     }
     /// `ENOTEMPTY` if a directory has entries.
     pub fn check_empty(&self, dir: u64) -> FsResult<()> {

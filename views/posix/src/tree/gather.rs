@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::sync::Mutex;
 use cenote::{ErrorKind, fork_generation};
-use parking_lot::Mutex;
 
 use crate::names::{bury, lose};
 use crate::records::{Entry, keys};
-use crate::{FsError, FsResult, Time};
+use crate::{FsError, FsResult, Time, fail};
 
 use super::{Change, Found, NumberMap, Slot, Tree};
 
@@ -189,22 +189,26 @@ impl Tree {
     fn publish_all(&self, items: &Items) -> FsResult<()> {
         let txn = self.container.store().begin();
         let mut change = Change::new(self, txn);
+        let mut failed = Ok(());
         for (dir, names) in &items.names {
+            if self.is_laminated(*dir) {
+                failed = fail(libc::EROFS);
+                continue;
+            }
             for (name, fate) in names {
                 add_fate(&mut change, *dir, name, fate)?;
             }
         }
-        for dir in items.changed.keys() {
+        for dir in items.changed.keys().filter(|dir| !self.is_laminated(**dir)) {
             change.touch(*dir)?;
         }
         match change.commit() {
-            Ok(()) => return Ok(()),
+            Ok(()) => return failed,
             Err(error) if is_settled_singly(&error) => {}
             Err(error) => return Err(error),
         }
         // Something was not as it was: one by one, with a look at what is there now.
-        let mut failed = Ok(());
-        for (dir, names) in &items.names {
+        for (dir, names) in items.names.iter().filter(|(dir, _)| !self.is_laminated(**dir)) {
             for (name, fate) in names {
                 match self.publish_one(*dir, name, fate) {
                     Err(error) if failed.is_ok() => failed = Err(error),

@@ -17,8 +17,8 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
-use cenote::{Container, Index, Object};
-use parking_lot::Mutex;
+use crate::sync::{Mutex, RwLock};
+use cenote::{Container, Index, IndexVersion, Object};
 
 use crate::clock::Clock;
 use crate::file::Live;
@@ -63,7 +63,13 @@ pub struct Tree {
     nodes: Index,
     /// Who may have what open.
     pub opens: Index,
+    /// Which files have a window.
+    pub windows: Index,
+    /// The version of that when it was not there.
+    pub no_windows: Mutex<Option<IndexVersion>>,
     dirs: Mutex<NumberMap<Index>>,
+    /// Directories' nodes, and the version of the index of nodes when each was looked up.
+    dirs_seen: RwLock<NumberMap<(IndexVersion, Found)>>,
     numbers: Numbers,
     places: Places,
     /// Its indices were seen.
@@ -90,7 +96,10 @@ impl Tree {
             number,
             nodes: container.index(keys::nodes_index()).remembering(),
             opens: container.index(keys::opens_index()).remembering(),
+            windows: container.index(keys::windows_index()).remembering(),
+            no_windows: Mutex::default(),
             dirs: Mutex::default(),
+            dirs_seen: RwLock::default(),
             numbers: Numbers::new(&container),
             places: Places::new(common.options.keeps_numbers),
             is_made: AtomicBool::new(false),

@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
+use crate::sync::Mutex;
 use cenote::{Container, ErrorKind, Index, fork_generation};
-use parking_lot::Mutex;
 
 use crate::records::{FIRST, INO_BITS, Reader, VERSION, Writer, keys};
 use crate::{FsError, FsResult};

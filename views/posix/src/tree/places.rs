@@ -4,7 +4,7 @@
 use std::mem;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 
 use super::NumberMap;
 

@@ -5,8 +5,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::sync::Mutex;
 use cenote::{fork_generation, process_started};
-use parking_lot::Mutex;
 
 use crate::records::Claimant;
 

@@ -53,7 +53,7 @@ pub fn names_and_bytes() {
 
 pub fn errors() {
     let place = Place::new();
-    let (_store, fs, _) = place.tree();
+    let (store, fs, _) = place.tree();
     let (me, root) = (root_user(), fs.root());
     let long = vec![b'n'; 256];
     let dir = fs.make(&me, root, b"d", &what(Kind::Directory, 0o777)).unwrap().ino;
@@ -73,6 +73,9 @@ pub fn errors() {
     assert_eq!(errno(fs.rename(&me, (root, b"d"), (dir, b"x"), Rename::Replace)), libc::EINVAL);
     assert_eq!(errno(fs.rename(&me, (root, b"f"), (root, b"d"), Rename::Replace)), libc::EISDIR);
     assert_eq!(errno(fs.rename(&me, (root, b"d"), (root, b"f"), Rename::Replace)), libc::ENOTDIR);
+    fs.make(&me, dir, b"in", &what(Kind::File, 0o644)).unwrap();
+    assert_eq!(errno(fs.rename(&me, (dir, b"in"), (root, b"d"), Rename::Replace)), libc::ENOTEMPTY);
+    fs.unlink(&me, dir, b"in").unwrap();
     assert_eq!(errno(fs.rename(&me, (root, b"d"), (root, b"f"), Rename::Keep)), libc::EEXIST);
     assert_eq!(errno(fs.open(&me, dir, READ_WRITE)), libc::EISDIR);
     assert_eq!(
@@ -96,7 +99,7 @@ pub fn errors() {
     assert_eq!(errno(fs.set_attr(&other, file, &SetAttr { mode: Some(0o777), ..SetAttr::default() })), libc::EPERM);
     let now = SetAttr { modified: Some(SetTime::Now), ..SetAttr::default() };
     assert_eq!(errno(fs.set_attr(&other, file, &now)), libc::EACCES);
-    let read_only = FileSystem::new(&_store, Options { is_read_only: true, ..one_tree() }).unwrap();
+    let read_only = FileSystem::new(&store, Options { is_read_only: true, ..one_tree() }).unwrap();
     assert_eq!(errno(read_only.make(&me, root, b"x", &what(Kind::File, 0))), libc::EROFS);
     assert_eq!(errno(read_only.open(&me, file, READ_WRITE)), libc::EROFS);
     assert_eq!(read_only.lookup(&me, root, b"f").unwrap().ino, file);
@@ -303,7 +306,7 @@ pub fn xattrs() {
         fs.remove_xattr(&me, ino, b"user.a").unwrap();
         assert_eq!(errno(fs.remove_xattr(&me, ino, b"user.a")), libc::ENODATA);
     }
-    assert_eq!(errno(fs.set_xattr(&me, file, b"user.a", &[0; 65_537], SetXattr::Any)), libc::E2BIG);
+    assert_eq!(errno(fs.set_xattr(&me, file, b"user.a", &vec![0; 65_537], SetXattr::Any)), libc::E2BIG);
     assert_eq!(fs.xattr(&me, root, b"user.cenote.consistency").unwrap(), b"strict");
     fs.rename(&me, (root, b"f"), (root, b"g"), Rename::Replace).unwrap();
     assert_eq!(fs.xattr(&me, file, b"trusted.b").unwrap(), b"");

@@ -2,6 +2,7 @@
 //! are walked: no entry leads nowhere, every count of names is right, and nothing is kept that nobody can reach.
 
 use std::process::{Child, Command};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cenote::{Mode, OpenOptions, Store};
@@ -171,10 +172,12 @@ pub fn threads() {
             .collect();
         let begun = Instant::now();
         while threads.iter().any(|thread| !thread.is_finished()) {
-            assert!(begun.elapsed() < Duration::from_secs(60), "threads wait for each other");
+            assert!(begun.elapsed() < Duration::from_mins(1), "threads wait for each other");
             std::thread::sleep(Duration::from_millis(20));
         }
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        for thread in threads {
+            thread.join().unwrap();
+        }
         both[1].sync_dir(root).unwrap();
         settles(&both[0]);
     }
@@ -189,10 +192,11 @@ pub fn forked() {
     let (me, root) = (root_user(), fs.root());
     let file = fs.open_at(&me, root, b"f", CREATE, 0o600).unwrap().0;
     file.write_at(b"bytes", 0).unwrap();
-    fs.before_fork();
+    let forking = fs.before_fork();
     let go = place.dir().join("../go");
     // SAFETY: the child uses what works in children (the store's sessions are made anew there) and leaves by `_exit`.
     let pid = unsafe { libc::fork() };
+    drop(forking);
     if pid == 0 {
         let mut buf = [0; 8];
         let first = file.read_at(&mut buf, 0).is_ok_and(|read| read == 5);
@@ -218,6 +222,61 @@ pub fn forked() {
     // SAFETY: waits for the child made above.
     unsafe { libc::waitpid(pid, &raw mut status, 0) };
     assert_eq!(status, 0);
+    settles(&fs);
+}
+
+/// A process forks while its other threads are in the middle of calls: no child waits for what its parent's threads had locked, and what was open
+/// and lost its name a moment after the fork is there for the child.
+#[allow(unsafe_code, reason = "fork")]
+pub fn forked_amid_threads() {
+    let seed = seed("forks");
+    let place = Place::new();
+    drop(place.make(Mode::InProcess));
+    let fs = open(&place.dir());
+    let (me, root) = (root_user(), fs.root());
+    let dir = fs.make(&me, root, b"own", &what(Kind::Directory, 0o755)).unwrap().ino;
+    fs.set_xattr(&me, root, b"user.cenote.consistency", b"commit", SetXattr::Any).unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for n in 0..3 {
+            let (fs, is_over) = (&fs, &is_over);
+            scope.spawn(move || {
+                let (mut rng, mut files) = (Rng::new(seed + n), Vec::new());
+                while !is_over.load(Ordering::Relaxed) {
+                    if let Err(error) = step(fs, &mut rng, &mut files) {
+                        assert!(EXPECTED.contains(&error.errno), "{error}");
+                    }
+                }
+            });
+        }
+        for n in 0..30u32 {
+            let name = n.to_string().into_bytes();
+            let file = fs.open_at(&me, dir, &name, CREATE, 0o600).unwrap().0;
+            file.write_at(b"bytes", 0).unwrap();
+            let forking = fs.before_fork();
+            // SAFETY: the child uses what works in children, and leaves by `_exit`.
+            let pid = unsafe { libc::fork() };
+            drop(forking);
+            if pid == 0 {
+                // SAFETY: a child that waits for ever is killed.
+                unsafe { libc::alarm(90) };
+                std::thread::sleep(Duration::from_millis(u64::from(n % 7)));
+                let mut buf = [0; 8];
+                let read = file.read_at(&mut buf, 0).is_ok_and(|read| read == 5);
+                let made = fs.open_at(&me, dir, &[&name[..], b"child"].concat(), CREATE, 0o600).is_ok();
+                let code = i32::from(!read) + 2 * i32::from(!made) + 4 * i32::from(file.close().is_err());
+                // SAFETY: ends this process, and nothing else.
+                unsafe { libc::_exit(code) };
+            }
+            fs.unlink(&me, dir, &name).unwrap();
+            file.close().unwrap();
+            let mut status = 0;
+            // SAFETY: waits for the child made above.
+            unsafe { libc::waitpid(pid, &raw mut status, 0) };
+            assert_eq!(status, 0, "child {n}");
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
     settles(&fs);
 }
 

@@ -7,9 +7,12 @@ mod basics;
 mod budget;
 mod churn;
 mod commit;
+mod locks;
 mod model;
 mod place;
 mod rng;
+mod top;
+mod windows;
 
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -37,6 +40,15 @@ const TESTS: &[Test] = &[
     ("two_sessions_that_commit_are_as_the_model", model::commit),
     ("threads_at_random", churn::threads),
     ("a_forked_child_has_open_what_its_parent_had", churn::forked),
+    ("children_do_not_wait_for_threads_of_their_parents", churn::forked_amid_threads),
+    ("directories_at_the_top_are_seen_whole", top::seen_whole),
+    ("what_is_laminated_stays_as_it_is", top::laminated),
+    ("ranges_are_shared", top::shared_ranges),
+    ("locks_have_owners", locks::owners),
+    ("locks_end_with_their_processes", locks::killed),
+    ("windows_are_shared", windows::shared),
+    ("windows_of_processes_that_are_killed", windows::killed),
+    ("windows_at_random", windows::random),
     ("messages_of_each_call", budget::messages),
     ("killed_in_the_middle_strict", churn::strict),
     ("killed_in_the_middle_commit", churn::commit),
@@ -47,7 +59,11 @@ fn main() -> ExitCode {
     match args.first().map(String::as_str) {
         Some("serve") => serve(&args[1..]),
         Some("child") => {
-            churn::child(&args[2..]);
+            match args[1].as_str() {
+                "lock" => locks::child(&args[2..]),
+                "window" => windows::child(&args[2..]),
+                _ => churn::child(&args[2..]),
+            }
             ExitCode::SUCCESS
         }
         _ if std::env::var_os(BASE_VARIABLE).is_some() => run_tests(&args),

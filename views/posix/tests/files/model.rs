@@ -134,6 +134,7 @@ impl Model {
             }
             match (self.is_dir(id), self.is_dir(there)) {
                 (true, false) => return Err(libc::ENOTDIR),
+                (false, true) if self.is_below(from.0, there) => return Err(libc::ENOTEMPTY),
                 (false, true) => return Err(libc::EISDIR),
                 (true, true) if !self.nodes[there].entries.is_empty() => return Err(libc::ENOTEMPTY),
                 _ => self.drop_name(to.0, to.1),
@@ -357,7 +358,7 @@ impl World {
                 node.resize(offset, 0);
             }
             _ => {
-                let mut buf = vec![1; 20_000];
+                let mut buf = vec![1; node.len() + 100];
                 let read = file.read_at(&mut buf, 0).unwrap();
                 assert!(buf[..read] == node[..], "bytes of {id}: {read} of {}", node.len());
                 let attr = file.attr().unwrap();

@@ -91,6 +91,7 @@ pub fn what(kind: Kind, mode: u32) -> Make {
 
 pub const READ_WRITE: OpenFlags =
     OpenFlags { read: true, write: true, append: false, truncate: false, create: false, exclusive: false, sync: false };
+pub const READ: OpenFlags = OpenFlags { write: false, ..READ_WRITE };
 pub const CREATE: OpenFlags = OpenFlags { create: true, ..READ_WRITE };
 
 /// The number of a failure.

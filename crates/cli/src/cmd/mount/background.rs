@@ -27,7 +27,7 @@ pub fn start() -> Done<u32> {
     let failed = |error: &std::io::Error| Error::io("a process for the mount", error);
     let program = std::env::current_exe().map_err(|error| failed(&error))?;
     let mut command = Command::new(program);
-    command.args(std::env::args_os().skip(1)).env(CHILD_VARIABLE, "1");
+    command.args(crate::words().into_iter().skip(1)).env(CHILD_VARIABLE, "1");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
     keep_descriptors_from_child();
     let mut child = command.spawn().map_err(|error| failed(&error))?;

@@ -1,6 +1,8 @@
 //! `mount` and `unmount`: a store as directories and files that every program can use.
 
 mod background;
+mod guard;
+mod options;
 mod serve;
 mod signals;
 mod unmount;
@@ -26,10 +28,12 @@ is in mount.log in the store's directory. It needs /dev/fuse, and fusermount3 un
   cenote mount /data/store /mnt --container runs    the files of one
   cenote unmount /mnt                               returns when everything is on media
 
+As mount.cenote (a link to this program in /sbin), `mount -t cenote /data/store /mnt -o ro` and lines in /etc/fstab work as well.
+
 docs/mount.md says what is seen by others when, how long calls take at most when the store is away, and what locks are worth.";
 
 /// Arguments of `mount`.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "switches of a command line")]
 pub struct MountArgs {
     /// The store [default: as for every command], and the directory to mount it on
@@ -56,18 +60,37 @@ pub struct MountArgs {
     /// Nobody else changes files while this is mounted: what is written waits in the kernel until fsync, close or half a minute
     #[arg(long)]
     write_back: bool,
-    /// Requests that are carried out at the same time [default: twice the processors, at least 8]
+    /// Requests that are carried out at the same time, at most [default: 64]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: Option<u16>,
+    /// Times of access are not kept
+    #[arg(long)]
+    no_access_times: bool,
+    /// No program can be started from it
+    #[arg(long)]
+    no_exec: bool,
+    /// The same as `mount` writes it: ro, allow_other, write_back, noatime, noexec, container=, consistency=, remember_ms=, threads=
+    #[arg(short = 'o', long = "options", value_name = "LIST")]
+    options: Vec<String>,
 }
 
 /// When changes are seen.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-enum ConsistencyArg {
+pub enum ConsistencyArg {
     /// At once, as POSIX has it
     Strict,
     /// At fsync or close
     Commit,
+}
+
+impl ConsistencyArg {
+    /// As it is written.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Strict => "strict",
+            Self::Commit => "commit",
+        }
+    }
 }
 
 /// Both places, without anything that depends on the working directory.
@@ -110,6 +133,7 @@ fn usable(dir: &Path) -> cenote::Result<PathBuf> {
 }
 
 pub fn mount(context: &mut Context<'_>, args: &MountArgs) -> Done {
+    let args = &args.clone().with_options()?;
     let places = Places::of(context, args)?;
     if args.foreground || background::is_child() {
         return serve::serve(context, args, &places);

@@ -10,13 +10,15 @@ use cenote_posix::{Consistency, FileSystem, FsError};
 use tracing_subscriber::filter::LevelFilter;
 
 use super::signals::Signals;
-use super::{ConsistencyArg, MountArgs, Places, background, subject};
+use super::{ConsistencyArg, MountArgs, Places, background, guard, subject};
 use crate::cmd::Context;
 use crate::failure::Done;
 
 /// After a signal: how long those who use the mount have to finish. A second signal ends it.
 const GRACE: Duration = Duration::from_secs(10);
 const AGAIN_EVERY: Duration = Duration::from_millis(100);
+/// Requests that are carried out at the same time. Threads are made when they are needed.
+const THREADS: usize = 64;
 /// From the moment that the kernel has let go until the last request is answered.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
@@ -26,6 +28,8 @@ pub fn serve(context: &mut Context<'_>, args: &MountArgs, places: &Places) -> Do
     log();
     let options = OpenOptions { mode: context.mode(), read_only: args.read_only, ..OpenOptions::default() };
     let store = Store::open_with(&places.store, &options)?;
+    let _guarded = guard::start(&places.dir)
+        .inspect_err(|error| tracing::warn!(%error, "if this process is killed, nobody unmounts in its place"));
     let mount = begin(&store, args, places)?;
     let stopper = mount.stopper();
     let (told, ending) = (store.clone(), !args.read_only);
@@ -61,21 +65,25 @@ fn begin(store: &Store, args: &MountArgs, places: &Places) -> cenote::Result<Mou
             ConsistencyArg::Strict => Consistency::Strict,
             ConsistencyArg::Commit => Consistency::Commit,
         },
-        keeps_access_times: !args.read_only,
+        keeps_access_times: !args.read_only && !args.no_access_times,
         keeps_numbers: true,
         ..cenote_posix::Options::default()
     };
     let fs = FileSystem::new(store, options).map_err(|error| of_trees(&places.store, error))?;
-    let processors = std::thread::available_parallelism().map_or(4, usize::from);
     let options = cenote_fuse::Options {
         source: format!("cenote:{}", places.store.display()),
         is_read_only: args.read_only,
         allows_others: args.allow_other,
         remembers_strict: Duration::from_millis(args.remember_ms),
         is_write_back: args.write_back,
-        threads: args.threads.map_or_else(|| (2 * processors).clamp(8, 64), usize::from),
+        starts_no_programs: args.no_exec,
+        threads: args.threads.map_or(THREADS, usize::from),
     };
-    Mount::start(fs, &places.dir, &options).map_err(|error| refused(&places.dir, &error))
+    let mount = Mount::start(fs, &places.dir, &options).map_err(|error| refused(&places.dir, &error))?;
+    // Nothing was answered yet. Without it the mount is slower, and as exact.
+    let alone = mount.remember_while_alone(|tell| store.is_alone_until(tell).unwrap_or(false));
+    tracing::debug!(?alone, "the kernel remembers while nobody else uses the store");
+    Ok(mount)
 }
 
 fn of_trees(store: &Path, error: FsError) -> Error {

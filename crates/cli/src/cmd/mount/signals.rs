@@ -26,7 +26,7 @@ impl Signals {
     }
     /// Waits for the first.
     pub fn wait(&self) {
-        while !self.next(Duration::from_secs(3600)) {}
+        while !self.next(Duration::from_hours(1)) {}
     }
     /// Waits so long at most; true if one came.
     pub fn next(&self, time: Duration) -> bool {

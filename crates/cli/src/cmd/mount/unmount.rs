@@ -8,7 +8,7 @@ use cenote::{Error, ErrorKind};
 use cenote_fuse::{How, mounted, pid_of, wait_for_end};
 use clap::Args;
 
-use super::subject;
+use super::{guard, subject};
 use crate::cmd::Context;
 use crate::failure::Done;
 
@@ -23,10 +23,16 @@ pub struct UnmountArgs {
     /// How long to wait for what is still to be written, in seconds
     #[arg(long, default_value_t = 300, value_name = "S")]
     wait: u64,
+    /// What a mount starts to look after it: unmounts when standard input ends and nobody serves it any more
+    #[arg(long, hide = true)]
+    guard: bool,
 }
 
 pub fn unmount(context: &mut Context<'_>, args: &UnmountArgs) -> Done {
     let failed = |error: &io::Error| Error::io(subject(&args.dir), error);
+    if args.guard {
+        return Ok(guard::watch(&args.dir).map_err(|error| failed(&error))?);
+    }
     let dir = mounted::unlinked(&args.dir).map_err(|error| failed(&error))?;
     let ours = mounted::on(&dir).map_err(|error| failed(&error))?;
     let Some(mount) = ours.first().filter(|mount| mount.kind == mounted::TYPE) else {

@@ -71,7 +71,7 @@ fn serve_page(out: &mut Out, store: Store, args: &TopArgs) -> Done {
     out.line(web.url())?;
     out.flush()?;
     loop {
-        sleep(Duration::from_secs(3600)); // until a signal ends this process
+        sleep(Duration::from_hours(1)); // until a signal ends this process
     }
 }
 

@@ -22,7 +22,7 @@ const PAUSES: [Duration; 8] = [
     Duration::from_secs(2),
     Duration::from_secs(5),
     Duration::from_secs(10),
-    Duration::from_secs(60),
+    Duration::from_mins(1),
 ];
 /// How quickly a key is answered.
 const KEYS: Duration = Duration::from_millis(50);

@@ -26,7 +26,7 @@ pub struct Timeouts {
 
 impl Default for Timeouts {
     fn default() -> Self {
-        Self { connect: Duration::from_secs(5), answer: Duration::from_secs(30), whole: Duration::from_secs(120) }
+        Self { connect: Duration::from_secs(5), answer: Duration::from_secs(30), whole: Duration::from_mins(2) }
     }
 }
 

@@ -1,0 +1,148 @@
+//! `run`: a program that sees the store as files, without a mount.
+
+use std::ffi::OsString;
+use std::io::Read;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use cenote::{Error, ErrorKind, Mode, OpenOptions, Store};
+use clap::Args;
+
+use super::Context;
+use super::mount::ConsistencyArg;
+use crate::elf::{self, HEAD_BYTES, Program};
+use crate::failure::Done;
+
+pub const RUN_HELP: &str = "\
+The program, and all that it starts, see the store's containers as directories below /cenote, which need not exist.
+
+  cenote run -- cp input.dat /cenote/runs/
+  cenote run --at /scratch -- mpirun -n 4 ./solver /scratch/runs/out
+  cenote run -- bash
+
+It works for programs that are linked to the C library (glibc, x86-64); of others is said that they do not see the store.
+The same without this command: LD_PRELOAD=.../libcenote_posix.so CENOTE_STORE=DIR PROGRAM. docs/run.md has all.";
+
+/// The library, which lies beside this command.
+const LIBRARY: &str = "libcenote_posix.so";
+/// Where the store is seen.
+const AT: &str = "/cenote";
+/// Scripts that are the interpreters of scripts, at most.
+const SCRIPTS_MAX: usize = 4;
+
+/// Arguments of `run`.
+#[derive(Args, Debug)]
+pub struct RunArgs {
+    /// Where the program sees the store: an absolute path, which need not exist
+    #[arg(long, value_name = "DIR", default_value = AT)]
+    at: PathBuf,
+    /// Show the files of this container, which is made if it is not there [default: all containers]
+    #[arg(short, long, value_name = "NAME")]
+    container: Option<String>,
+    /// Nothing can be changed
+    #[arg(short, long)]
+    read_only: bool,
+    /// What new containers are: who sees changes when
+    #[arg(long, value_enum, default_value_t = ConsistencyArg::Strict, value_name = "CONSISTENCY")]
+    consistency: ConsistencyArg,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+/// The library, or what is to be done to have it.
+fn library() -> cenote::Result<PathBuf> {
+    let missing = || {
+        Error::new(ErrorKind::NotFound, format!("library {LIBRARY}"))
+            .because("it is not beside this command")
+            .try_next("build it (`scripts/build.sh`), or put it there")
+    };
+    let program = std::env::current_exe().and_then(|path| path.canonicalize()).map_err(|_| missing())?;
+    let near = program.parent().into_iter().flat_map(|dir| [dir.to_path_buf(), dir.join("../lib")]);
+    let found = near.map(|dir| dir.join(LIBRARY)).find(|path| path.is_file()).ok_or_else(missing)?;
+    // Lists of libraries are divided by these.
+    if found.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b':' | b' ')) {
+        return Err(Error::new(ErrorKind::InvalidInput, format!("library {}", found.display()))
+            .because("LD_PRELOAD cannot name a path with a colon or a space in it")
+            .try_next("install the command elsewhere"));
+    }
+    Ok(found)
+}
+
+/// The file that would be started.
+fn find(program: &OsString) -> Option<PathBuf> {
+    if program.as_bytes().contains(&b'/') {
+        return Some(PathBuf::from(program));
+    }
+    let can_run =
+        |path: &PathBuf| path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);
+    std::env::split_paths(&std::env::var_os("PATH")?).map(|dir| dir.join(program)).find(can_run)
+}
+
+/// Why the program would not see the store, if that is so.
+fn beyond(path: &Path, depth: usize) -> Option<&'static str> {
+    let mut head = vec![0; HEAD_BYTES];
+    let mut file = std::fs::File::open(path).ok()?;
+    let meta = file.metadata().ok()?;
+    let read = file.read(&mut head).ok()?;
+    match elf::look(&head[..read]) {
+        Program::Beyond(why) => Some(why),
+        Program::Script(interpreter, _) if depth < SCRIPTS_MAX => {
+            beyond(&PathBuf::from(OsString::from_vec(interpreter)), depth + 1)
+        }
+        Program::Dynamic => {
+            let other_user = meta.mode() & 0o4000 != 0 && meta.uid() != rustix::process::getuid().as_raw();
+            let other_group = meta.mode() & 0o2000 != 0 && meta.gid() != rustix::process::getgid().as_raw();
+            (other_user || other_group).then_some("it runs as another user or group (set-id)")
+        }
+        _ => None,
+    }
+}
+
+pub fn run(context: &mut Context<'_>, args: &RunArgs) -> Done {
+    let at = args.at.to_string_lossy().trim_end_matches('/').to_owned();
+    if !at.starts_with('/') {
+        return Err(Error::new(ErrorKind::InvalidInput, format!("--at {}", args.at.display()))
+            .because("it is to be an absolute path other than `/`")
+            .into());
+    }
+    let dir = context.dir()?;
+    let dir = std::path::absolute(&dir).map_err(|error| Error::io(dir.display().to_string(), &error))?;
+    let library = library()?;
+    if let Some(path) = find(&args.program[0])
+        && let Some(why) = beyond(&path, 0)
+    {
+        return Err(Error::new(ErrorKind::Unsupported, format!("program {}", path.display()))
+            .because(format!("it would not see {at}: {why}"))
+            .try_next("`cenote mount`, which works for every program")
+            .into());
+    }
+    // The daemon is there before the program needs it, and what is wrong with the store is said here.
+    let options = OpenOptions { mode: Mode::Daemon, read_only: args.read_only, ..OpenOptions::default() };
+    let store = Store::open_with(&dir, &options)?;
+    let mut command = Command::new(&args.program[0]);
+    let before = std::env::var_os("LD_PRELOAD").filter(|value| !value.is_empty());
+    let mut preload = library.into_os_string();
+    if let Some(before) = before {
+        preload.push(":");
+        preload.push(before);
+    }
+    command.args(&args.program[1..]).env("LD_PRELOAD", preload).env("CENOTE_STORE", &dir).env("CENOTE_AT", &at);
+    command.env("CENOTE_CONSISTENCY", args.consistency.word());
+    command.env("CENOTE_READ_ONLY", if args.read_only { "1" } else { "0" });
+    match &args.container {
+        Some(container) => command.env("CENOTE_CONTAINER", container),
+        None => command.env_remove("CENOTE_CONTAINER"),
+    };
+    if std::env::var_os("CENOTE_BIN").is_none()
+        && let Ok(program) = std::env::current_exe()
+    {
+        command.env("CENOTE_BIN", program);
+    }
+    drop(store);
+    let error = command.exec();
+    Err(Error::io(format!("program {}", args.program[0].to_string_lossy()), &error).into())
+}

@@ -1,0 +1,34 @@
+//! Files in shared memory at which the clients of a store on one machine meet, without the engine: to lock, and to map.
+
+use std::io;
+use std::path::PathBuf;
+
+use cenote_device::meeting::{MeetingFile, meeting_dir, remove_unused};
+use cenote_device::shm_base;
+
+use crate::Store;
+
+impl Store {
+    /// The directory of the meeting files of one sort: only whoever made the store, and root, may enter it.
+    pub fn meeting_dir(&self, sort: &str) -> io::Result<PathBuf> {
+        meeting_dir(&shm_base(), self.id(), sort)
+    }
+    /// The meeting file of that sort and name, made if it is not there; its descriptor is at least `lowest` where that can be.
+    pub fn meeting_file(&self, sort: &str, name: &str, lowest: i32) -> io::Result<MeetingFile> {
+        MeetingFile::open(&self.meeting_dir(sort)?.join(name), lowest)
+    }
+    /// The names of the meeting files of that sort.
+    pub fn meeting_names(&self, sort: &str) -> io::Result<Vec<String>> {
+        let entries = std::fs::read_dir(self.meeting_dir(sort)?)?;
+        Ok(entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect())
+    }
+    /// The meeting file of that sort and name, if it is there.
+    pub fn find_meeting_file(&self, sort: &str, name: &str) -> io::Result<Option<MeetingFile>> {
+        MeetingFile::find(&self.meeting_dir(sort)?.join(name), 0)
+    }
+    /// Removes the meeting files of that sort that nobody has open, as processes leave them that die. It opens and closes all others, which takes away
+    /// what this process has locked there as a process.
+    pub fn sweep_meeting_files(&self, sort: &str) -> io::Result<()> {
+        remove_unused(&self.meeting_dir(sort)?)
+    }
+}

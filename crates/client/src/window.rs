@@ -1,0 +1,133 @@
+//! Bytes in shared memory that all processes of a machine see at once, beside what the store has: a meeting file with content.
+//!
+//! What the bytes are, and when the store gets them, is the caller's.
+
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, OwnedFd};
+
+use cenote_device::meeting::{Holder, LockKind, MeetingFile};
+use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom};
+use rustix::io::Errno;
+
+/// The byte that is locked by who fills it, or writes it back.
+const WORK: u64 = i64::MAX as u64 - 1;
+
+/// See the module. Dropping it leaves the file where it is, whoever is or is not in it.
+#[derive(Debug)]
+pub struct WindowFile(ManuallyDrop<MeetingFile>);
+
+/// Held by the one process that works on a window. Released when dropped.
+pub struct Working<'a>(&'a WindowFile);
+
+impl Drop for WindowFile {
+    #[allow(unsafe_code, reason = "a value is taken out of what is being dropped")]
+    fn drop(&mut self) {
+        // SAFETY: it is not used again.
+        unsafe { ManuallyDrop::take(&mut self.0) }.leave();
+    }
+}
+
+impl Drop for Working<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.0.lock(Holder::Description, None, WORK, 1, false);
+    }
+}
+
+impl WindowFile {
+    /// A window in this meeting file.
+    pub fn new(here: MeetingFile) -> Self {
+        Self(ManuallyDrop::new(here))
+    }
+    /// Where processes meet.
+    pub fn meeting(&self) -> &MeetingFile {
+        &self.0
+    }
+    /// Waits until no other process works on it. Threads of one process exclude each other otherwise.
+    pub fn work(&self) -> io::Result<Working<'_>> {
+        loop {
+            match self.0.lock(Holder::Description, Some(LockKind::Exclusive), WORK, 1, true) {
+                Ok(()) => return Ok(Working(self)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    /// True once it was filled. The mark is in its mode, so that it comes and goes with the file.
+    pub fn is_filled(&self) -> io::Result<bool> {
+        Ok(rustix::fs::fstat(&*self.0)?.st_mode & Mode::XUSR.bits() != 0)
+    }
+    /// Sets the mark.
+    pub fn set_filled(&self, is_filled: bool) -> io::Result<()> {
+        let mode = Mode::RUSR | Mode::WUSR | if is_filled { Mode::XUSR } else { Mode::empty() };
+        Ok(rustix::fs::fchmod(&*self.0, mode)?)
+    }
+    /// Bytes, and bytes that take memory.
+    pub fn usage(&self) -> io::Result<(u64, u64)> {
+        let stat = rustix::fs::fstat(&*self.0)?;
+        Ok((stat.st_size as u64, stat.st_blocks as u64 * 512))
+    }
+    /// Sets its size; `ENOSPC` if memory has no room for so many bytes more than it takes.
+    pub fn set_size(&self, size: u64) -> io::Result<()> {
+        Ok(rustix::fs::ftruncate(&*self.0, size)?)
+    }
+    /// `ENOSPC` unless there is room for so many bytes, and as many again for others.
+    pub fn check_room(&self, bytes: u64) -> io::Result<()> {
+        let space = rustix::fs::fstatvfs(&*self.0)?;
+        let free = space.f_bavail.saturating_mul(space.f_frsize);
+        if space.f_blocks == 0 || bytes <= free / 2 { Ok(()) } else { Err(Errno::NOSPC.into()) }
+    }
+    /// Reads into `buf`; fewer bytes only at the end.
+    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while done < buf.len() {
+            match rustix::io::pread(&*self.0, &mut buf[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(done)
+    }
+    /// Writes all of `bytes`.
+    pub fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let mut done = 0;
+        while done < bytes.len() {
+            match rustix::io::pwrite(&*self.0, &bytes[done..], offset + done as u64) {
+                Ok(n) => done += n,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+    /// The next bytes at or after `offset` that are not known to be zeros.
+    pub fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
+        seek(&self.0, SeekFrom::Data(offset))
+    }
+    /// The next hole at or after `offset`; the end is one. None from there on.
+    pub fn next_hole(&self, offset: u64) -> io::Result<Option<u64>> {
+        seek(&self.0, SeekFrom::Hole(offset))
+    }
+    /// Makes a hole; the size stays.
+    pub fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(rustix::fs::fallocate(&*self.0, how, offset, len)?)
+    }
+    /// Another descriptor of the same bytes, to be mapped or given to the kernel: one that does not keep the window.
+    pub fn descriptor(&self, writes: bool) -> io::Result<OwnedFd> {
+        let flags = if writes { OFlags::RDWR } else { OFlags::RDONLY };
+        let fd = rustix::fs::open(self.0.path(), flags | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?;
+        let (one, other) = (rustix::fs::fstat(&*self.0)?, rustix::fs::fstat(&fd)?);
+        if (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino) { Ok(fd) } else { Err(Errno::STALE.into()) }
+    }
+}
+
+fn seek(file: &MeetingFile, to: SeekFrom) -> io::Result<Option<u64>> {
+    match rustix::fs::seek(file.as_fd(), to) {
+        Ok(at) => Ok(Some(at)),
+        Err(Errno::NXIO) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}

@@ -1,0 +1,350 @@
+//! Small files in a store's directory in shared memory at which the processes of one machine meet: to lock them, or to map them.
+//!
+//! Such a file is made when the first process needs it and goes with the last one. Whoever has it open holds a lock on its very last byte, which
+//! nobody else may lock: *presence*. The kernel takes it back when the process dies, however it dies. Who finds that nobody is present
+//! may remove the file. What the files are for, this room must not know.
+#![allow(unsafe_code, reason = "locks of byte ranges are structures that fcntl takes by address")]
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cenote_model::StoreId;
+use rustix::fs::{Gid, Mode, OFlags, Uid};
+
+use crate::shared_memory::store_dir;
+
+/// The last byte that the kernel knows: that of presence. No file has it.
+const PRESENCE: i64 = i64::MAX;
+/// Pause of who wants to come while somebody who is alone works on the file.
+const AGAIN: Duration = Duration::from_micros(200);
+/// The last byte that can be locked for other purposes.
+const LAST: i64 = i64::MAX - 1;
+
+/// Who has a lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Holder {
+    /// This process, as POSIX has it: not its children; all goes when the process closes any descriptor of the file.
+    Process,
+    /// Whoever has the descriptor, or a copy of it.
+    Description,
+}
+
+/// What a lock keeps others from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LockKind {
+    /// From having it alone.
+    Shared,
+    /// From having it at all.
+    Exclusive,
+}
+
+/// A lock that is in the way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Blocking {
+    /// Its kind.
+    pub kind: LockKind,
+    /// Its first byte.
+    pub start: u64,
+    /// Its length; 0: to the end, however far that is.
+    pub len: u64,
+    /// The process, if it is one that has it.
+    pub pid: Option<u32>,
+}
+
+/// An open file at which processes meet. Dropping it leaves, and removes the file if nobody is left.
+#[derive(Debug)]
+pub struct MeetingFile {
+    path: PathBuf,
+    fd: Option<OwnedFd>,
+}
+
+/// The directory of such files of one sort, made if it is not there: its owner is the store's.
+pub fn meeting_dir(base: &Path, store: StoreId, sort: &str) -> io::Result<PathBuf> {
+    let above = store_dir(base, store);
+    let path = above.join(sort);
+    if path.is_dir() {
+        return Ok(path);
+    }
+    match rustix::fs::mkdir(&path, Mode::RWXU) {
+        Ok(()) => {
+            let fd = rustix::fs::open(&path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+            give(&fd, &above)?;
+        }
+        Err(rustix::io::Errno::EXIST) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    Ok(path)
+}
+
+/// Root gives what it makes to whom the directory belongs.
+fn give(fd: &OwnedFd, dir: &Path) -> io::Result<()> {
+    if rustix::process::geteuid().is_root() {
+        let owner = std::fs::metadata(dir)?;
+        if owner.uid() != 0 {
+            rustix::fs::fchown(fd, Some(Uid::from_raw(owner.uid())), Some(Gid::from_raw(owner.gid())))?;
+        }
+    }
+    Ok(())
+}
+
+impl MeetingFile {
+    /// Opens the file, making it if it is not there. Descriptors are at least `lowest` where that can be.
+    pub fn open(path: &Path, lowest: i32) -> io::Result<Self> {
+        loop {
+            if let Some(found) = Self::enter(path, OFlags::CREATE, lowest)? {
+                return Ok(found);
+            }
+        }
+    }
+    /// The same if it is there already.
+    pub fn find(path: &Path, lowest: i32) -> io::Result<Option<Self>> {
+        match Self::enter(path, OFlags::empty(), lowest) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            found => found,
+        }
+    }
+    /// None: it was just being removed.
+    fn enter(path: &Path, create: OFlags, lowest: i32) -> io::Result<Option<Self>> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let fd = match rustix::fs::open(path, flags, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(rustix::io::Errno::NOENT) if create == OFlags::CREATE => {
+                match rustix::fs::open(path, flags | create | OFlags::EXCL, Mode::RUSR | Mode::WUSR) {
+                    Ok(fd) => {
+                        give(&fd, path.parent().unwrap_or(path))?;
+                        fd
+                    }
+                    Err(rustix::io::Errno::EXIST) => return Ok(None),
+                    Err(errno) => return Err(errno.into()),
+                }
+            }
+            Err(errno) => return Err(errno.into()),
+        };
+        let fd = raised(fd, lowest);
+        if !set(&fd, Holder::Description, Some(LockKind::Shared), PRESENCE, PRESENCE, false)? {
+            std::thread::sleep(AGAIN);
+            return Ok(None); // somebody is removing it
+        }
+        if rustix::fs::fstat(&fd)?.st_nlink == 0 {
+            return Ok(None);
+        }
+        Ok(Some(Self { path: path.to_owned(), fd: Some(fd) }))
+    }
+    /// What another program that this process was before had open ([`std::os::fd::AsFd`]); `path` is where it is.
+    pub fn adopt(fd: OwnedFd, path: &Path) -> Self {
+        Self { path: path.to_owned(), fd: Some(fd) }
+    }
+    /// Locks bytes `[start, start + len)` (`len` 0: all from `start` on), or unlocks them (`None`). `waits`: until it can be had, or a signal comes
+    /// (`EINTR`); else `EAGAIN` if it cannot be had now.
+    pub fn lock(&self, holder: Holder, kind: Option<LockKind>, start: u64, len: u64, waits: bool) -> io::Result<()> {
+        let (first, last) = range(start, len)?;
+        let is_had = set(self.as_fd(), holder, kind, first, last, waits)?;
+        if is_had { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EAGAIN)) }
+    }
+    /// What is in the way of such a lock, if anything is.
+    pub fn blocking(&self, holder: Holder, kind: LockKind, start: u64, len: u64) -> io::Result<Option<Blocking>> {
+        let (first, last) = range(start, len)?;
+        let mut lock = structure(Some(kind), first, last);
+        let command = if holder == Holder::Process { libc::F_GETLK } else { libc::F_OFD_GETLK };
+        // SAFETY: the descriptor is open, the structure is whole, and it outlives the call.
+        if unsafe { libc::fcntl(self.as_fd().as_raw_fd(), command, &raw mut lock) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        if lock.l_type == libc::F_UNLCK as i16 {
+            return Ok(None);
+        }
+        let is_to_end = lock.l_len == 0 || lock.l_start + (lock.l_len - 1) >= LAST;
+        Ok(Some(Blocking {
+            kind: if lock.l_type == libc::F_RDLCK as i16 { LockKind::Shared } else { LockKind::Exclusive },
+            start: lock.l_start as u64,
+            len: if is_to_end { 0 } else { lock.l_len as u64 },
+            pid: u32::try_from(lock.l_pid).ok().filter(|pid| *pid != 0),
+        }))
+    }
+    /// Locks the whole file, as `flock` does, or unlocks it.
+    pub fn lock_whole(&self, kind: Option<LockKind>, waits: bool) -> io::Result<()> {
+        let operation = match kind {
+            None => libc::LOCK_UN,
+            Some(LockKind::Shared) => libc::LOCK_SH,
+            Some(LockKind::Exclusive) => libc::LOCK_EX,
+        };
+        let operation = operation | if waits { 0 } else { libc::LOCK_NB };
+        // SAFETY: the descriptor is open; nothing else is passed.
+        if unsafe { libc::flock(self.as_fd().as_raw_fd(), operation) } == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    }
+    /// Runs `done` if nobody else is here, and keeps others from coming meanwhile; then removes the file if `done` says so.
+    /// Whether nobody was.
+    pub fn alone(&self, done: impl FnOnce() -> bool) -> io::Result<bool> {
+        if !set(self.as_fd(), Holder::Description, Some(LockKind::Exclusive), PRESENCE, PRESENCE, false)? {
+            return Ok(false);
+        }
+        if done() {
+            let _ = std::fs::remove_file(&self.path); // whoever waits to come sees that it is no more
+        }
+        set(self.as_fd(), Holder::Description, Some(LockKind::Shared), PRESENCE, PRESENCE, false)?;
+        Ok(true)
+    }
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+    /// Leaves, and keeps the file for whoever comes.
+    pub fn leave(mut self) {
+        drop(self.fd.take());
+    }
+}
+
+impl AsFd for MeetingFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        #[allow(clippy::expect_used, reason = "it is taken only by what consumes the value")]
+        self.fd.as_ref().expect("open until dropped").as_fd()
+    }
+}
+
+impl Drop for MeetingFile {
+    fn drop(&mut self) {
+        // A forked child may have this very description: only one opened anew tells whether that is still there.
+        if self.fd.take().is_some() {
+            let _ = remove_if_unused(&self.path);
+        }
+    }
+}
+
+/// Removes such a file if nobody has it open.
+pub fn remove_if_unused(path: &Path) -> io::Result<()> {
+    if let Some(here) = MeetingFile::find(path, 0)? {
+        here.alone(|| true)?;
+        here.leave();
+    }
+    Ok(())
+}
+
+/// The same for all in a directory: those of processes that died.
+pub fn remove_unused(dir: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(dir)? {
+        remove_if_unused(&entry?.path())?;
+    }
+    Ok(())
+}
+
+/// First and last byte of a range.
+fn range(start: u64, len: u64) -> io::Result<(i64, i64)> {
+    let first = i64::try_from(start).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    let last = match len {
+        0 => Some(LAST),
+        _ => start.checked_add(len - 1).and_then(|last| i64::try_from(last).ok()),
+    };
+    let last = last.ok_or_else(|| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
+    Ok((first.min(LAST), last.min(LAST)))
+}
+
+fn structure(kind: Option<LockKind>, first: i64, last: i64) -> libc::flock {
+    let kind = match kind {
+        None => libc::F_UNLCK,
+        Some(LockKind::Shared) => libc::F_RDLCK,
+        Some(LockKind::Exclusive) => libc::F_WRLCK,
+    };
+    // A range to the kernel's last byte has no length that fits: 0 says so.
+    let len = if last == i64::MAX { 0 } else { last - first + 1 };
+    libc::flock { l_type: kind as i16, l_whence: libc::SEEK_SET as i16, l_start: first, l_len: len, l_pid: 0 }
+}
+
+/// False: it cannot be had now.
+fn set(fd: impl AsFd, holder: Holder, kind: Option<LockKind>, first: i64, last: i64, waits: bool) -> io::Result<bool> {
+    let lock = structure(kind, first, last);
+    let command = match (holder, waits) {
+        (Holder::Process, false) => libc::F_SETLK,
+        (Holder::Process, true) => libc::F_SETLKW,
+        (Holder::Description, false) => libc::F_OFD_SETLK,
+        (Holder::Description, true) => libc::F_OFD_SETLKW,
+    };
+    // SAFETY: the descriptor is open, the structure is whole, and it outlives the call.
+    if unsafe { libc::fcntl(fd.as_fd().as_raw_fd(), command, &raw const lock) } == 0 {
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EAGAIN | libc::EACCES) if !waits => Ok(false),
+        _ => Err(error),
+    }
+}
+
+/// The same file under a number that programs do not come across; the one it has if there is none.
+fn raised(fd: OwnedFd, lowest: i32) -> OwnedFd {
+    if lowest <= fd.as_raw_fd() {
+        return fd;
+    }
+    // SAFETY: the descriptor is open; what comes back is a new one that nobody else has.
+    match unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, lowest) } {
+        // SAFETY: as above.
+        high if high >= 0 => unsafe { OwnedFd::from_raw_fd(high) },
+        _ => fd,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(name: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("cenote-meeting-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+
+    #[test]
+    fn who_leaves_last_removes_the_file() {
+        let dir = place("last");
+        let path = dir.join("f");
+        let (one, other) = (MeetingFile::open(&path, 0).unwrap(), MeetingFile::open(&path, 500).unwrap());
+        assert!(other.as_fd().as_raw_fd() >= 500);
+        assert!(!one.alone(|| true).unwrap());
+        drop(one);
+        assert!(path.exists());
+        assert!(other.alone(|| false).unwrap() && path.exists());
+        drop(other);
+        assert!(!path.exists());
+        assert!(MeetingFile::find(&path, 0).unwrap().is_none());
+        // Who died left it behind.
+        MeetingFile::open(&path, 0).unwrap().leave();
+        let stays = MeetingFile::open(&dir.join("g"), 0).unwrap();
+        remove_unused(&dir).unwrap();
+        assert!(!path.exists() && stays.path().exists());
+        drop(stays);
+        std::fs::remove_dir(&dir).unwrap();
+    }
+
+    #[test]
+    fn ranges_are_held_by_descriptions() {
+        let dir = place("ranges");
+        let (one, other) =
+            (MeetingFile::open(&dir.join("f"), 0).unwrap(), MeetingFile::open(&dir.join("f"), 0).unwrap());
+        let held = Holder::Description;
+        one.lock(held, Some(LockKind::Exclusive), 10, 0, false).unwrap();
+        let refused = other.lock(held, Some(LockKind::Shared), 5, 6, false).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::EAGAIN));
+        let found = other.blocking(held, LockKind::Shared, 0, 0).unwrap().unwrap();
+        assert_eq!(found, Blocking { kind: LockKind::Exclusive, start: 10, len: 0, pid: None });
+        other.lock(held, Some(LockKind::Shared), 5, 5, false).unwrap();
+        one.lock(held, None, 0, 0, false).unwrap();
+        assert_eq!(
+            one.blocking(held, LockKind::Exclusive, 0, 0).unwrap().map(|found| (found.start, found.len)),
+            Some((5, 5))
+        );
+        one.lock_whole(Some(LockKind::Exclusive), false).unwrap();
+        assert_eq!(other.lock_whole(Some(LockKind::Shared), false).unwrap_err().raw_os_error(), Some(libc::EAGAIN));
+        // Nobody can take presence for a range, and a range that goes too far is one.
+        other.lock(held, Some(LockKind::Exclusive), i64::MAX as u64, 0, false).unwrap();
+        assert!(MeetingFile::open(one.path(), 0).is_ok());
+        assert_eq!(one.lock(held, None, 2, u64::MAX, false).unwrap_err().raw_os_error(), Some(libc::EOVERFLOW));
+        drop((one, other));
+        std::fs::remove_dir(&dir).unwrap();
+    }
+}

@@ -1,0 +1,65 @@
+"""What is below a directory, as something that can be compared. Run as a program, so that it is where programs were:
+
+    python3 tree.py DIRECTORY [PATTERN...]      patterns of what is left out
+
+It needs nothing but Python's own library.
+"""
+
+import fnmatch
+import hashlib
+import json
+import os
+import stat
+import sys
+
+
+def snapshot(root: str, without: list[str]) -> dict[str, list]:
+    """By path: kind, permissions, size, bytes or target, second of the last change, first name of the same file."""
+    found: dict[str, list] = {}
+    first: dict[tuple[int, int], str] = {}
+    ways = [""]
+    while ways:
+        way = ways.pop()
+        for name in sorted(os.listdir(os.path.join(root, way))):
+            path = os.path.join(way, name)
+            if any(fnmatch.fnmatch(path, pattern) for pattern in without):
+                continue
+            found[path] = one(root, path, first)
+            if found[path][0] == "dir":
+                ways.append(path)
+    return found
+
+
+def one(root: str, path: str, first: dict[tuple[int, int], str]) -> list:
+    """One file."""
+    at = os.path.join(root, path)
+    what = os.lstat(at)
+    mode, seconds = stat.S_IMODE(what.st_mode), what.st_mtime_ns // 10**9
+    if stat.S_ISDIR(what.st_mode):
+        return ["dir", mode, 0, "", seconds, ""]
+    if stat.S_ISLNK(what.st_mode):
+        return ["link", mode, 0, os.readlink(at), 0, ""]
+    if not stat.S_ISREG(what.st_mode):
+        return ["other", mode, 0, str(what.st_rdev), seconds, ""]
+    same = first.setdefault((what.st_dev, what.st_ino), path) if what.st_nlink > 1 else ""
+    with open(at, "rb") as file:
+        sum_of = hashlib.file_digest(file, "sha256").hexdigest()
+    return ["file", mode, what.st_size, sum_of, seconds, same]
+
+
+FIELDS = ("kind", "permissions", "size", "bytes", "time", "hard link")
+
+
+def differences(mine: dict[str, list], theirs: dict[str, list], timed: list[str]) -> list[str]:
+    """What differs, a line each. timed: patterns of where times are compared."""
+    found = [f"{path}: missing" for path in sorted(set(mine) - set(theirs))]
+    found += [f"{path}: too many" for path in sorted(set(theirs) - set(mine))]
+    for path in sorted(set(mine) & set(theirs)):
+        for field, a, b in zip(FIELDS, mine[path], theirs[path], strict=True):
+            if a != b and (field != "time" or any(fnmatch.fnmatch(path, pattern) for pattern in timed)):
+                found.append(f"{path}: {field}: {a} and {b}")
+    return found
+
+
+if __name__ == "__main__":
+    json.dump(snapshot(sys.argv[1], sys.argv[2:]), sys.stdout)

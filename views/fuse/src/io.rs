@@ -1,0 +1,147 @@
+//! Requests about open files and their bytes.
+
+use std::sync::Arc;
+
+use cenote_posix::{File, FsError, FsResult, Ino};
+
+use crate::convert;
+use crate::kernel::abi::{self, op};
+use crate::kernel::{Args, Fields, Request};
+use crate::privileges;
+use crate::serving::{Answer, Call, Out, Serving, Undo};
+
+impl Serving {
+    pub fn answer_io(&self, call: &mut Call<'_>, ino: Ino, mut args: Args<'_>) -> FsResult<Answer> {
+        let request = call.request;
+        let args = &mut args;
+        match request.op {
+            op::OPEN => self.open(request, ino, args.u32()?.cast_signed()),
+            op::CREATE => self.create(request, ino, args),
+            op::TMPFILE => self.create_unnamed(request, ino, args),
+            op::READ => self.read(call, args),
+            op::WRITE => self.write(request, args),
+            op::FLUSH => self.file(args.u64()?)?.flush().map(|()| Answer::done()),
+            op::RELEASE => self.release(args.u64()?).map(|()| Answer::done()),
+            op::FSYNC => {
+                let (handle, flags) = (args.u64()?, args.u32()?);
+                self.file(handle)?.sync(flags & abi::FSYNC_DATA != 0).map(|()| Answer::done())
+            }
+            op::FALLOCATE => {
+                let (handle, offset, len, mode) = (args.u64()?, args.u64()?, args.u64()?, args.u32()?);
+                let what = convert::allocate(mode.cast_signed()).ok_or_else(|| FsError::new(libc::EOPNOTSUPP))?;
+                self.file(handle)?.allocate(what, offset, len).map(|()| Answer::done())
+            }
+            op::LSEEK => self.seek(args),
+            op::COPY_FILE_RANGE | op::COPY_FILE_RANGE_64 => self.copy(request, args),
+            _ => Err(FsError::new(libc::ENOSYS)),
+        }
+    }
+    /// Opens a file, and says how the kernel is to treat what it has of it.
+    fn open(&self, request: &Request<'_>, ino: Ino, flags: i32) -> FsResult<Answer> {
+        let caller = self.caller(request);
+        let wanted = convert::open_flags(flags, self.remember.is_write_back);
+        let file = self.fs.open(&caller, ino, wanted)?;
+        if wanted.truncate && caller.uid != 0 {
+            privileges::written(&caller, &file)?;
+        }
+        let attr = file.attr()?;
+        if self.remember.asks_at_open(&attr, self.alone.is_so()) {
+            self.expire(ino);
+        }
+        let handle = self.files.insert(file);
+        let fields = Fields::new().u64(handle).u32(self.remember.pages(&attr)).u32(0);
+        Ok(Answer { out: Out::Fields(fields), undo: Undo::Opened(handle) })
+    }
+    /// Makes a file that the kernel found missing, and opens it.
+    fn create(&self, request: &Request<'_>, dir: Ino, args: &mut Args<'_>) -> FsResult<Answer> {
+        let (flags, mode) = (args.u32()?.cast_signed(), args.u32()?);
+        args.skip(8)?;
+        let name = args.name()?;
+        let mut wanted = convert::open_flags(flags | libc::O_CREAT | libc::O_EXCL, self.remember.is_write_back);
+        wanted.truncate = false;
+        let _told = self.known.begin();
+        match self.fs.open_at(&self.caller(request), dir, name, wanted, mode & 0o7777) {
+            Ok((file, attr, _)) => {
+                self.known.tell(attr.ino);
+                let handle = self.files.insert(file);
+                let fields = self.entry_fields(&attr).u64(handle).u32(self.remember.pages(&attr)).u32(0);
+                Ok(Answer { out: Out::Fields(fields), undo: Undo::Made(attr.ino, handle) })
+            }
+            // Somebody else made it since. It is to be opened with the rights that it has: the kernel looks anew and checks them.
+            Err(error) if error.errno == libc::EEXIST && flags & libc::O_EXCL == 0 => Err(FsError::new(libc::ESTALE)),
+            Err(error) => Err(error),
+        }
+    }
+    /// Makes a file that no name leads to (`O_TMPFILE`); `link` can give it one.
+    fn create_unnamed(&self, request: &Request<'_>, dir: Ino, args: &mut Args<'_>) -> FsResult<Answer> {
+        let (flags, mode) = (args.u32()?.cast_signed(), args.u32()?);
+        let mut wanted = convert::open_flags(flags & !(libc::O_CREAT | libc::O_EXCL), self.remember.is_write_back);
+        wanted.truncate = false;
+        let _told = self.known.begin();
+        let file = self.fs.open_unnamed(&self.caller(request), dir, wanted, mode & 0o7777)?;
+        let attr = file.attr()?;
+        self.known.tell(attr.ino);
+        let handle = self.files.insert(file);
+        if let Some(file) = self.files.get(handle) {
+            self.unnamed.lock().insert(attr.ino, Arc::downgrade(&file));
+        }
+        let fields = self.entry_fields(&attr).u64(handle).u32(self.remember.pages(&attr)).u32(0);
+        Ok(Answer { out: Out::Fields(fields), undo: Undo::Made(attr.ino, handle) })
+    }
+    /// Reads where the bytes are if they lie in one piece, else by a copy.
+    fn read(&self, call: &mut Call<'_>, args: &mut Args<'_>) -> FsResult<Answer> {
+        let (handle, offset, len) = (args.u64()?, args.u64()?, args.u32()? as usize);
+        let file: Arc<File> = self.file(handle)?;
+        if let Ok(Some(view)) = file.view(offset, len) {
+            return Ok(call.send(&view));
+        }
+        if call.scratch.len() < len {
+            call.scratch.resize(len, 0);
+        }
+        file.read_at(&mut call.scratch[..len], offset).map(Answer::scratch)
+    }
+    fn write(&self, request: &Request<'_>, args: &mut Args<'_>) -> FsResult<Answer> {
+        let (handle, offset, len, how) = (args.u64()?, args.u64()?, args.u32()?, args.u32()?);
+        args.skip(8)?;
+        let flags = args.u32()?.cast_signed();
+        args.skip(4)?;
+        let (bytes, file) = (args.bytes(len as usize)?, self.file(handle)?);
+        if how & abi::WRITE_KILL_SUIDGID != 0 {
+            privileges::written(&self.caller(request), &file)?;
+        }
+        // The kernel's idea of the end may be old. Pages that come back from its cache (mappings, write-back) have their place.
+        let is_at_end = flags & libc::O_APPEND != 0 && !self.remember.is_write_back;
+        if is_at_end && how & abi::WRITE_CACHE == 0 {
+            file.append(bytes)?;
+        } else {
+            file.write_at(bytes, offset)?;
+        }
+        Ok(Answer::fields(Fields::new().u32(len).u32(0)))
+    }
+    fn seek(&self, args: &mut Args<'_>) -> FsResult<Answer> {
+        let (handle, offset, whence) = (args.u64()?, args.u64()?, args.u32()?.cast_signed());
+        let is_negative = offset.cast_signed() < 0;
+        let found = match whence {
+            libc::SEEK_DATA | libc::SEEK_HOLE if is_negative => Err(FsError::new(libc::ENXIO)),
+            libc::SEEK_DATA => self.file(handle)?.next_data(offset),
+            libc::SEEK_HOLE => self.file(handle)?.next_hole(offset),
+            _ => Err(FsError::new(libc::EINVAL)),
+        };
+        found.map(|offset| Answer::fields(Fields::new().u64(offset)))
+    }
+    fn copy(&self, request: &Request<'_>, args: &mut Args<'_>) -> FsResult<Answer> {
+        // A program that wants more asks again. The older request counts in 32 bits.
+        const LEN_MAX: u64 = 1 << 30;
+        let (from, from_offset) = (args.u64()?, args.u64()?);
+        args.skip(8)?;
+        let (to, to_offset, len) = (args.u64()?, args.u64()?, args.u64()?);
+        let (from, to) = (self.file(from)?, self.file(to)?);
+        let copied = to.copy_from(&from, from_offset, to_offset, len.min(LEN_MAX))?;
+        let fields = Fields::new();
+        Ok(Answer::fields(if request.op == op::COPY_FILE_RANGE {
+            fields.u32(copied as u32).u32(0)
+        } else {
+            fields.u64(copied)
+        }))
+    }
+}

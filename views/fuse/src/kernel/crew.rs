@@ -1,0 +1,300 @@
+//! The threads that read requests and carry them out.
+//!
+//! A request wakes one thread that waits in the kernel, mostly on another processor, which costs more than most requests do. So one thread reads, and
+//! having answered it looks for the next one for some microseconds before it waits: who calls one after the other finds it awake. Others join it when
+//! requests queue up, and when it has been at one for too long (a thread looks after that), and leave when there is nothing for them.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::device::{Device, Read};
+use super::flight::{Flight, Flights};
+use super::reply::Reply;
+use super::request::Request;
+use crate::kernel::abi::op;
+
+/// Looks so long for the next request: as long as it takes to wake a thread.
+const LOOK: Duration = Duration::from_micros(20);
+/// So many requests one after the other, without a moment in between, are a queue.
+const QUEUE: u32 = 6;
+/// At one request for so long, a thread is not counted on.
+const STUCK_US: u64 = 1000;
+/// How often that is looked at while there are requests, and while there are none.
+const WATCH: Duration = Duration::from_millis(2);
+const WATCH_IDLE: Duration = Duration::from_millis(100);
+/// Requests are as long as this and what they carry.
+const HEADER_ROOM: usize = 4096;
+
+/// What carries requests out.
+pub trait Serve: Send + Sync {
+    /// Answers a request, through `reply`.
+    fn serve(&self, request: &Request<'_>, reply: &Reply, flight: &Flight, scratch: &mut Vec<u8>);
+}
+
+/// How many there may be.
+#[derive(Clone, Copy, Debug)]
+pub struct Numbers {
+    /// Threads.
+    pub threads: usize,
+    /// Of these, so many because of a queue; more only if others are stuck.
+    pub at_work: usize,
+    /// The most bytes that a request carries.
+    pub request_bytes: usize,
+}
+
+#[derive(Default)]
+struct State {
+    /// Threads there are.
+    started: usize,
+    /// Those that wait to be needed.
+    resting: usize,
+    /// Of these, how many are to get up.
+    called: usize,
+    /// Requests queue up, and nobody rests.
+    is_wanted: bool,
+    is_over: bool,
+    failure: Option<io::Error>,
+}
+
+impl State {
+    /// Threads that read, carry out what they read, or are about to.
+    fn reading(&self) -> usize {
+        self.started - self.resting + self.called
+    }
+}
+
+struct Crew<S> {
+    serve: Arc<S>,
+    mount: Arc<Device>,
+    numbers: Numbers,
+    flights: Flights,
+    /// Requests that were read, to see whether there are any.
+    taken: AtomicU64,
+    state: Mutex<State>,
+    rested: Condvar,
+    /// What the thread that watches waits for.
+    watched: Condvar,
+}
+
+/// Serves until the mount is over.
+pub fn run<S: Serve + 'static>(serve: Arc<S>, mount: Device, numbers: Numbers) -> io::Result<()> {
+    let crew = Arc::new(Crew {
+        serve,
+        mount: Arc::new(mount),
+        numbers,
+        flights: Flights::new(numbers.threads),
+        taken: AtomicU64::new(0),
+        state: Mutex::default(),
+        rested: Condvar::new(),
+        watched: Condvar::new(),
+    });
+    let mut threads = Vec::new();
+    crew.call(&mut threads)?;
+    crew.watch(&mut threads);
+    for thread in threads {
+        let _ = thread.join();
+    }
+    let failure = crew.state.lock().failure.take();
+    failure.map_or(Ok(()), Err)
+}
+
+/// What a thread reads from.
+struct Eyes {
+    waiting: Arc<Device>,
+    /// None where the device cannot be cloned: it belongs to root alone, and somebody else has mounted by the helper.
+    looking: Option<Arc<Device>>,
+    /// Above zero if looking has found something of late.
+    luck: i32,
+    queue: u32,
+}
+
+impl Eyes {
+    const LUCK_MAX: i32 = 16;
+
+    fn new(mount: &Arc<Device>) -> Self {
+        let another = |waits| mount.another(waits).ok().map(Arc::new);
+        let looking = another(false);
+        Self { waiting: another(true).unwrap_or_else(|| mount.clone()), looking, luck: Self::LUCK_MAX, queue: 0 }
+    }
+    /// A request that is there, or comes soon.
+    fn look(&mut self, buffer: &mut [u8]) -> io::Result<Option<(Read, Arc<Device>)>> {
+        let Some(device) = &self.looking else { return Ok(None) };
+        let mut begun = None;
+        loop {
+            match device.read(buffer)? {
+                Read::Nothing => {}
+                read => {
+                    self.queue = if begun.is_none() { self.queue + 1 } else { 0 };
+                    self.luck = (self.luck + 1).min(Self::LUCK_MAX);
+                    return Ok(Some((read, device.clone())));
+                }
+            }
+            self.queue = 0;
+            // Tried again now and then.
+            if self.luck <= -Self::LUCK_MAX {
+                self.luck = 1;
+            }
+            if self.luck <= 0 {
+                self.luck -= 1;
+                return Ok(None);
+            }
+            if begun.get_or_insert_with(Instant::now).elapsed() > LOOK {
+                self.luck -= 2;
+                return Ok(None);
+            }
+            std::hint::spin_loop();
+        }
+    }
+}
+
+impl<S: Serve + 'static> Crew<S> {
+    /// One more thread reads: one that rests, or a new one.
+    fn call(self: &Arc<Self>, threads: &mut Vec<JoinHandle<()>>) -> io::Result<()> {
+        let number = {
+            let mut state = self.state.lock();
+            if state.resting > state.called {
+                state.called += 1;
+                self.rested.notify_one();
+                return Ok(());
+            }
+            if state.started == self.numbers.threads || state.is_over {
+                return Ok(());
+            }
+            state.started += 1;
+            state.started - 1
+        };
+        let crew = self.clone();
+        let thread = std::thread::Builder::new().name(format!("cenote-fuse-{number}"));
+        threads.push(thread.spawn(move || crew.work(number))?);
+        Ok(())
+    }
+    /// Looks after threads that are stuck, until the mount is over.
+    fn watch(self: &Arc<Self>, threads: &mut Vec<JoinHandle<()>>) {
+        let mut seen = 0;
+        loop {
+            let taken = self.taken.load(Ordering::Relaxed);
+            let period = if taken == seen && self.flights.stuck(0) == 0 { WATCH_IDLE } else { WATCH };
+            seen = taken;
+            let (reading, is_wanted) = {
+                let mut state = self.state.lock();
+                if !state.is_over && !state.is_wanted {
+                    self.watched.wait_for(&mut state, period);
+                }
+                if state.is_over {
+                    return;
+                }
+                (state.reading(), std::mem::take(&mut state.is_wanted))
+            };
+            let stuck = self.flights.stuck(STUCK_US);
+            if stuck > 0 {
+                self.flights.look_again();
+            }
+            if (is_wanted || stuck >= reading)
+                && let Err(error) = self.call(threads)
+            {
+                tracing::warn!(%error, "no thread more for requests");
+            }
+        }
+    }
+    fn work(self: Arc<Self>, number: usize) {
+        let mut eyes = Eyes::new(&self.mount);
+        let (mut buffer, mut scratch) = (vec![0; HEADER_ROOM + self.numbers.request_bytes], Vec::new());
+        loop {
+            match self.take(&mut eyes, &mut buffer) {
+                Ok(Some((len, device))) => self.carry_out(number, &buffer[..len], &device, &mut scratch),
+                Ok(None) => {
+                    if !self.rest() {
+                        return;
+                    }
+                    eyes.luck = Eyes::LUCK_MAX;
+                }
+                Err(error) => return self.finish(Some(error)),
+            }
+        }
+    }
+    /// The next request; none if this thread is not needed for it, or the mount is over.
+    fn take(&self, eyes: &mut Eyes, buffer: &mut [u8]) -> io::Result<Option<(usize, Arc<Device>)>> {
+        let found = match eyes.look(buffer)? {
+            None if self.is_one_too_many() => return Ok(None),
+            None => (eyes.waiting.read(buffer)?, eyes.waiting.clone()),
+            Some(found) => found,
+        };
+        let Read::Request(len) = found.0 else {
+            self.finish(None);
+            return Ok(None);
+        };
+        self.taken.fetch_add(1, Ordering::Relaxed);
+        if eyes.queue >= QUEUE {
+            eyes.queue = 0;
+            self.queue_up();
+        }
+        Ok(Some((len, found.1)))
+    }
+    /// There is a queue: one thread more, unless all that may are at work.
+    fn queue_up(&self) {
+        let mut state = self.state.lock();
+        if state.reading() >= self.numbers.at_work {
+            return;
+        }
+        if state.resting > state.called {
+            state.called += 1;
+            self.rested.notify_one();
+        } else {
+            state.is_wanted = true;
+            self.watched.notify_one();
+        }
+    }
+    fn carry_out(&self, number: usize, bytes: &[u8], device: &Arc<Device>, scratch: &mut Vec<u8>) {
+        let Some(request) = Request::parse(bytes) else {
+            tracing::error!(len = bytes.len(), "the kernel sent what is no request");
+            return;
+        };
+        let reply = Reply::new(device, request.unique);
+        if request.op == op::INTERRUPT {
+            let is_known = request.args().u64().is_ok_and(|unique| self.flights.interrupt(unique));
+            if !is_known {
+                // It was read, and the thread that did has not said so yet; the kernel asks again, or finds it answered.
+                reply.cut_short(libc::EAGAIN);
+            }
+            return;
+        }
+        self.flights.begin(number, &request, device);
+        self.serve.serve(&request, &reply, &self.flights.each[number], scratch);
+        self.flights.end(number);
+    }
+    /// True if others read as well, and are not stuck: then this thread is not counted any more.
+    fn is_one_too_many(&self) -> bool {
+        let stuck = self.flights.stuck(STUCK_US);
+        let mut state = self.state.lock();
+        let is_so = state.reading() > 1 + stuck;
+        if is_so {
+            state.resting += 1;
+        }
+        is_so || state.is_over
+    }
+    /// Waits to be needed again. False: the mount is over.
+    fn rest(&self) -> bool {
+        let mut state = self.state.lock();
+        while state.called == 0 && !state.is_over {
+            self.rested.wait(&mut state);
+        }
+        if state.is_over {
+            return false;
+        }
+        state.called -= 1;
+        state.resting -= 1;
+        true
+    }
+    fn finish(&self, failure: Option<io::Error>) {
+        let mut state = self.state.lock();
+        state.is_over = true;
+        state.failure = state.failure.take().or(failure);
+        self.rested.notify_all();
+        self.watched.notify_all();
+    }
+}

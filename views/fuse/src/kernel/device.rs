@@ -1,0 +1,86 @@
+//! A descriptor of `/dev/fuse`. What was read from one is answered through the same.
+#![allow(unsafe_code, reason = "the device's clones have no safe interface")]
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use super::abi::OUT_HEADER_BYTES;
+
+/// `FUSE_DEV_IOC_CLONE`: `_IOR(229, 0, uint32_t)`.
+const CLONE: libc::c_ulong = 0x8004_e500;
+
+/// One descriptor.
+#[derive(Debug)]
+pub struct Device(OwnedFd);
+
+/// What came of a read.
+pub enum Read {
+    /// A request of so many bytes.
+    Request(usize),
+    /// There is none, and the descriptor does not wait.
+    Nothing,
+    /// The mount is over.
+    Over,
+}
+
+impl Device {
+    /// The descriptor by which it was mounted.
+    pub fn of_mount(fd: BorrowedFd<'_>) -> io::Result<Self> {
+        Ok(Self(fd.try_clone_to_owned()?))
+    }
+    /// Another one of the same mount, with requests under way of its own. It waits for requests, or it says that there are none.
+    pub fn another(&self, waits: bool) -> io::Result<Self> {
+        let flags = if waits { OFlags::empty() } else { OFlags::NONBLOCK };
+        let fd = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC | flags, Mode::empty())?;
+        let from = self.0.as_raw_fd();
+        // SAFETY: the call reads one number.
+        if unsafe { libc::ioctl(fd.as_raw_fd(), CLONE, &raw const from) } == 0 {
+            Ok(Self(fd))
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    }
+    /// Reads one request.
+    pub fn read(&self, buffer: &mut [u8]) -> io::Result<Read> {
+        loop {
+            match rustix::io::read(&self.0, &mut *buffer) {
+                Ok(0) | Err(Errno::NODEV) => return Ok(Read::Over),
+                Ok(len) => return Ok(Read::Request(len)),
+                // Taken back by who asked, or a signal.
+                Err(Errno::NOENT | Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(Read::Nothing),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    /// Writes one answer. False: nobody waits for it any more.
+    pub fn write(&self, parts: &[IoSlice<'_>]) -> bool {
+        match rustix::io::writev(&self.0, parts) {
+            Ok(_) => true,
+            Err(Errno::NOENT | Errno::NODEV) => false,
+            Err(error) => {
+                tracing::error!(%error, "the kernel did not take an answer");
+                false
+            }
+        }
+    }
+    /// Tells the kernel to look anew for each name that it was told until now; it waits for nothing. Kernels before 6.16 do not know this.
+    pub fn forget_names(&self) -> io::Result<()> {
+        // `FUSE_NOTIFY_INC_EPOCH`, which is no answer to anything: number 0.
+        const FORGET_NAMES: u32 = 8;
+        let mut notice = [0; OUT_HEADER_BYTES];
+        notice[..4].copy_from_slice(&(OUT_HEADER_BYTES as u32).to_ne_bytes());
+        notice[4..8].copy_from_slice(&FORGET_NAMES.to_ne_bytes());
+        rustix::io::write(&self.0, &notice)?;
+        Ok(())
+    }
+}
+
+impl AsFd for Device {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

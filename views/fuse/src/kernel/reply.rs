@@ -1,0 +1,77 @@
+//! Answers: each request gets one.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use super::abi::OUT_HEADER_BYTES;
+use super::device::Device;
+use super::flight::Flight;
+
+/// Numbers in the order of the kernel's structures.
+pub struct Fields {
+    bytes: [u8; Self::BYTES_MAX],
+    len: usize,
+}
+
+impl Fields {
+    /// The longest structure that is answered with (`fuse_statx_out`), and some.
+    const BYTES_MAX: usize = 320;
+
+    pub fn new() -> Self {
+        Self { bytes: [0; Self::BYTES_MAX], len: 0 }
+    }
+    fn put(mut self, bytes: &[u8]) -> Self {
+        self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+        self
+    }
+    pub fn u16(self, value: u16) -> Self {
+        self.put(&value.to_ne_bytes())
+    }
+    pub fn u32(self, value: u32) -> Self {
+        self.put(&value.to_ne_bytes())
+    }
+    pub fn u64(self, value: u64) -> Self {
+        self.put(&value.to_ne_bytes())
+    }
+    /// So many bytes that mean nothing.
+    pub fn zeros(mut self, bytes: usize) -> Self {
+        self.len += bytes;
+        self
+    }
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// What a request is answered through.
+pub struct Reply {
+    device: Arc<Device>,
+    unique: u64,
+}
+
+impl Reply {
+    pub fn new(device: &Arc<Device>, unique: u64) -> Self {
+        Self { device: device.clone(), unique }
+    }
+    /// Answers with bytes. False: nobody waits for it any more.
+    pub fn data(&self, flight: &Flight, bytes: &[u8]) -> bool {
+        flight.land(self.unique) && self.send(0, bytes)
+    }
+    /// Answers with the number of an error, or with 0 that it is done.
+    pub fn done(&self, flight: &Flight, errno: i32) -> bool {
+        flight.land(self.unique) && self.send(errno, &[])
+    }
+    /// Answers out of turn: whoever carries the request out lands later, and is not heard.
+    pub fn cut_short(&self, errno: i32) {
+        self.send(errno, &[]);
+    }
+    fn send(&self, errno: i32, bytes: &[u8]) -> bool {
+        let len = (OUT_HEADER_BYTES + bytes.len()) as u32;
+        let mut header = [0; OUT_HEADER_BYTES];
+        header[..4].copy_from_slice(&len.to_ne_bytes());
+        header[4..8].copy_from_slice(&(-errno).to_ne_bytes());
+        header[8..].copy_from_slice(&self.unique.to_ne_bytes());
+        self.device.write(&[IoSlice::new(&header), IoSlice::new(bytes)])
+    }
+}

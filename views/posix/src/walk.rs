@@ -1,0 +1,150 @@
+//! Paths of a program that sees the tree at some place among other directories, without a kernel that would lead it there: they may lead out again.
+
+use crate::inner::{Inner, Where};
+use crate::names::PATH_BYTES_MAX;
+use crate::resolve::LINKS_MAX;
+use crate::{Attr, Caller, Follow, FsResult, Ino, Kind, fail};
+
+/// Where a path led.
+#[derive(Debug)]
+pub enum Walked<T> {
+    /// To something in the tree.
+    Inside(T),
+    /// Out of it, by a symbolic link or `..`: to this path, of which nothing was looked at.
+    Outside(Vec<u8>),
+}
+
+/// Where a walk begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Start<'a> {
+    /// The path at which the program sees the root, without a slash at the end.
+    pub at: &'a [u8],
+    /// The directory that relative paths begin in. Absolute ones are not let in here.
+    pub base: Ino,
+}
+
+/// What a path led to.
+pub struct Spot<'a> {
+    fs: &'a Inner,
+    found: Where,
+}
+
+impl Spot<'_> {
+    /// Its number.
+    pub fn ino(&self) -> Ino {
+        self.found.ino()
+    }
+    /// Its kind.
+    pub fn kind(&self) -> Kind {
+        self.found.kind()
+    }
+    /// What `stat` tells.
+    pub fn attr(&self) -> FsResult<Attr> {
+        self.fs.attr_of(&self.found)
+    }
+    /// Where a symbolic link leads.
+    pub fn target(&self) -> &[u8] {
+        self.found.target()
+    }
+}
+
+/// See [`crate::FileSystem::walk`].
+pub fn walk<'a>(
+    fs: &'a Inner,
+    caller: &Caller,
+    start: &Start<'_>,
+    path: &[u8],
+    follow: Follow,
+    trail: &mut Vec<u8>,
+) -> FsResult<Walked<Spot<'a>>> {
+    let (mut ino, mut found) = (start.base, None);
+    let (mut own, mut pos, mut links) = (None::<Vec<u8>>, 0, 0);
+    loop {
+        let all = own.as_deref().unwrap_or(path);
+        let Some(begin) = all[pos..].iter().position(|byte| *byte != b'/').map(|skip| pos + skip) else { break };
+        let end = all[begin..].iter().position(|byte| *byte == b'/').map_or(all.len(), |len| begin + len);
+        let (name, rest) = (&all[begin..end], &all[end..]);
+        pos = end;
+        if name == b"." {
+            continue;
+        }
+        if name == b".." && ino == fs.root() {
+            let above = start.at.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+            let mut outside = start.at[..above].to_vec();
+            outside.extend_from_slice(if above == 0 && rest.is_empty() { b"/" } else { rest });
+            return Ok(Walked::Outside(outside));
+        }
+        let next = fs.find_in(caller, ino, name)?;
+        let is_last = rest.iter().all(|byte| *byte == b'/');
+        if next.kind() == Kind::Symlink && (!is_last || !rest.is_empty() || follow == Follow::Yes) {
+            links += 1;
+            if links > LINKS_MAX {
+                return fail(libc::ELOOP);
+            }
+            let target = [next.target(), rest].concat();
+            if target.len() >= PATH_BYTES_MAX {
+                return fail(libc::ENAMETOOLONG);
+            }
+            pos = 0;
+            if target.first() == Some(&b'/') {
+                let Some(within) = within(start.at, &target) else { return Ok(Walked::Outside(target)) };
+                pos = target.len() - within.len();
+                (ino, found) = (fs.root(), None);
+                trail.clear();
+                trail.extend_from_slice(start.at);
+            }
+            own = Some(target);
+            continue;
+        }
+        if !rest.is_empty() && next.kind() != Kind::Directory {
+            return fail(libc::ENOTDIR);
+        }
+        if name == b".." {
+            trail.truncate(trail.iter().rposition(|byte| *byte == b'/').unwrap_or(0));
+        } else {
+            trail.push(b'/');
+            trail.extend_from_slice(name);
+        }
+        ino = next.ino();
+        found = Some(next);
+    }
+    let found = match found {
+        Some(found) => found,
+        None => fs.find(ino)?,
+    };
+    Ok(Walked::Inside(Spot { fs, found }))
+}
+
+/// What follows `at` in an absolute path that begins with it.
+pub fn within<'a>(at: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
+    let rest = path.strip_prefix(at)?;
+    (rest.is_empty() || rest[0] == b'/').then_some(rest)
+}
+
+/// See [`crate::FileSystem::walk_parent`].
+pub fn walk_parent<'p>(
+    fs: &Inner,
+    caller: &Caller,
+    start: &Start<'_>,
+    path: &'p [u8],
+    trail: &mut Vec<u8>,
+) -> FsResult<Walked<(Ino, &'p [u8])>> {
+    if path.len() >= PATH_BYTES_MAX {
+        return fail(libc::ENAMETOOLONG);
+    }
+    let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1);
+    let begin = path[..end].iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+    let name = &path[begin..end];
+    if name.is_empty() {
+        return Ok(Walked::Inside((start.base, b".")));
+    }
+    let above = &path[..begin];
+    if above.is_empty() {
+        return Ok(Walked::Inside((start.base, name)));
+    }
+    Ok(match walk(fs, caller, start, above, Follow::Yes, trail)? {
+        Walked::Inside(spot) if spot.kind() == Kind::Directory => Walked::Inside((spot.ino(), name)),
+        Walked::Inside(_) => return fail(libc::ENOTDIR),
+        Walked::Outside(above) => Walked::Outside([&above[..], b"/", &path[begin..]].concat()),
+    })
+}

@@ -1,0 +1,242 @@
+//! Reading and writing.
+
+use std::sync::atomic::Ordering;
+
+use posix::Allocate;
+
+use super::{Answer, Result, memory, value};
+use crate::description::{Description, What, errno};
+use crate::table;
+
+/// As much as one call of the kernel reads or writes.
+const MOST: usize = 0x7fff_f000;
+/// Pieces of one call.
+const PIECES_MAX: u64 = 1024;
+
+/// Where in the file.
+#[derive(Clone, Copy)]
+pub enum Place {
+    /// At the description's offset, which moves on.
+    Offset,
+    /// There.
+    At(i64),
+}
+
+/// Where a call of the `preadv2` kind means: -1 is the description's offset.
+pub fn place_or_offset(at: u64) -> Place {
+    if at as i64 == -1 { Place::Offset } else { Place::At(at as i64) }
+}
+
+fn checked(at: Place) -> Result<Place> {
+    match at {
+        Place::At(at) if at < 0 => Err(libc::EINVAL),
+        at => Ok(at),
+    }
+}
+
+impl Description {
+    /// Reads into `buf`.
+    pub fn read(&self, buf: &mut [u8], at: Place) -> Result<usize> {
+        let file = self.file()?;
+        match checked(at)? {
+            Place::At(at) => file.read_at(buf, at as u64).map_err(errno),
+            Place::Offset => self.with_offset(|offset| {
+                let read = file.read_at(buf, *offset).map_err(errno)?;
+                *offset += read as u64;
+                Ok(read)
+            }),
+        }
+    }
+    /// Writes all of `bytes`.
+    pub fn write(&self, bytes: &[u8], at: Place) -> Result<usize> {
+        let file = self.file_or(libc::EBADF)?;
+        if !file.flags().write {
+            return Err(libc::EBADF);
+        }
+        let at = checked(at)?;
+        let len = bytes.len();
+        // As Linux has it, also for calls that say where.
+        if self.appends() {
+            return match at {
+                Place::At(_) => file.append(bytes).map_err(errno).map(|_| len),
+                Place::Offset => self.with_offset(|offset| {
+                    *offset = file.append(bytes).map_err(errno)? + len as u64;
+                    Ok(len)
+                }),
+            };
+        }
+        match at {
+            Place::At(at) => file.write_at(bytes, at as u64).map_err(errno)?,
+            Place::Offset => self.with_offset(|offset| {
+                file.write_at(bytes, *offset).map_err(errno)?;
+                *offset += len as u64;
+                Result::Ok(())
+            })?,
+        }
+        Ok(len)
+    }
+}
+
+/// `read`, `pread64`.
+pub fn read(fd: i32, buf: u64, len: u64, at: Place) -> Answer {
+    let Some(open) = table::get(fd) else { return Answer::Kernel };
+    let read = || {
+        // SAFETY: the program says that it is its own.
+        let buf = unsafe { memory(buf, (len as usize).min(MOST)) }?;
+        open.read(buf, at).map(|read| read as i64)
+    };
+    read().into()
+}
+
+/// `write`, `pwrite64`.
+pub fn write(fd: i32, buf: u64, len: u64, at: Place) -> Answer {
+    let Some(open) = table::get(fd) else { return Answer::Kernel };
+    let write = || {
+        // SAFETY: as above.
+        let buf = unsafe { memory(buf, (len as usize).min(MOST)) }?;
+        open.write(buf, at).map(|written| written as i64)
+    };
+    write().into()
+}
+
+/// The pieces of a call, with their sum.
+fn pieces(list: u64, count: u64) -> Result<(Vec<libc::iovec>, usize)> {
+    if count > PIECES_MAX {
+        return Err(libc::EINVAL);
+    }
+    let mut pieces = Vec::with_capacity(count as usize);
+    let mut sum = 0_usize;
+    for index in 0..count {
+        let piece: libc::iovec = value(list + index * size_of::<libc::iovec>() as u64)?;
+        sum = sum.checked_add(piece.iov_len).filter(|sum| isize::try_from(*sum).is_ok()).ok_or(libc::EINVAL)?;
+        pieces.push(piece);
+    }
+    Ok((pieces, sum))
+}
+
+/// The part of a range that one call does.
+fn at_offset(at: Place, done: usize) -> Place {
+    match at {
+        Place::Offset => Place::Offset,
+        Place::At(at) => Place::At(at + done as i64),
+    }
+}
+
+/// `readv`, `preadv`, `preadv2`.
+pub fn readv(fd: i32, list: u64, count: u64, at: Place) -> Answer {
+    let Some(open) = table::get(fd) else { return Answer::Kernel };
+    let read = || {
+        let (pieces, _) = pieces(list, count)?;
+        let mut done = 0;
+        for piece in pieces {
+            // SAFETY: as above.
+            let buf = unsafe { memory(piece.iov_base as u64, piece.iov_len.min(MOST - done)) }?;
+            let len = buf.len();
+            match open.read(buf, at_offset(at, done)) {
+                Ok(read) => {
+                    done += read;
+                    if read < len {
+                        break;
+                    }
+                }
+                Err(errno) if done == 0 => return Err(errno),
+                Err(_) => break,
+            }
+        }
+        Ok(done as i64)
+    };
+    read().into()
+}
+
+/// `writev`, `pwritev`, `pwritev2`. All pieces are one write: appended ones stay together.
+pub fn writev(fd: i32, list: u64, count: u64, at: Place) -> Answer {
+    let Some(open) = table::get(fd) else { return Answer::Kernel };
+    let write = || {
+        let (pieces, sum) = pieces(list, count)?;
+        if let [piece] = &pieces[..] {
+            // SAFETY: as above.
+            let bytes = unsafe { memory(piece.iov_base as u64, piece.iov_len.min(MOST)) }?;
+            return open.write(bytes, at).map(|written| written as i64);
+        }
+        let mut all = Vec::with_capacity(sum.min(MOST));
+        for piece in pieces {
+            // SAFETY: as above.
+            all.extend_from_slice(unsafe { memory(piece.iov_base as u64, piece.iov_len.min(MOST - all.len())) }?);
+        }
+        open.write(&all, at).map(|written| written as i64)
+    };
+    write().into()
+}
+
+/// `lseek`.
+pub fn lseek(fd: i32, distance: i64, whence: i32) -> Answer {
+    let Some(open) = table::get(fd) else { return Answer::Kernel };
+    let seek = || {
+        if let What::Directory(cursor) = &open.what {
+            return super::directories::seek(cursor, &open, distance, whence);
+        }
+        let file = open.file()?;
+        open.with_offset(|offset| {
+            let from = match whence {
+                libc::SEEK_SET => 0,
+                libc::SEEK_CUR => *offset as i64,
+                libc::SEEK_END => file.attr().map_err(errno)?.size_bytes as i64,
+                libc::SEEK_DATA | libc::SEEK_HOLE => {
+                    let at = u64::try_from(distance).map_err(|_| libc::ENXIO)?;
+                    let found = if whence == libc::SEEK_DATA { file.next_data(at) } else { file.next_hole(at) };
+                    *offset = found.map_err(errno)?;
+                    return Ok(*offset as i64);
+                }
+                _ => return Err(libc::EINVAL),
+            };
+            let to = from.checked_add(distance).ok_or(libc::EOVERFLOW)?;
+            *offset = u64::try_from(to).map_err(|_| libc::EINVAL)?;
+            Ok(to)
+        })
+    };
+    seek().into()
+}
+
+/// `fsync`, `fdatasync`, `sync_file_range`.
+pub fn sync(fd: i32, data_only: bool) -> Answer {
+    let Some(open) = table::get(fd) else { return Answer::Kernel };
+    let sync = || match &open.what {
+        What::File(file) => file.get()?.sync(data_only).map_err(errno).map(|()| 0),
+        What::Directory(_) => crate::place::system()?.sync_dir(open.ino).map_err(errno).map(|()| 0),
+        What::Path => Err(libc::EBADF),
+    };
+    sync().into()
+}
+
+/// `fallocate`.
+pub fn fallocate(fd: i32, mode: i32, offset: i64, len: i64) -> Answer {
+    const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    const ZERO: i32 = libc::FALLOC_FL_ZERO_RANGE;
+    const ZERO_KEEP: i32 = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
+    let Some(open) = table::get(fd) else { return Answer::Kernel };
+    let allocate = || {
+        let file = open.file_or(libc::EBADF)?;
+        if offset < 0 || len <= 0 {
+            return Err(libc::EINVAL);
+        }
+        let what = match mode {
+            0 => Allocate::Extend,
+            libc::FALLOC_FL_KEEP_SIZE => Allocate::KeepSize,
+            PUNCH => Allocate::Punch,
+            ZERO => Allocate::Zero { keep_size: false },
+            ZERO_KEEP => Allocate::Zero { keep_size: true },
+            libc::FALLOC_FL_COLLAPSE_RANGE => Allocate::Collapse,
+            libc::FALLOC_FL_INSERT_RANGE => Allocate::Insert,
+            _ => return Err(libc::EOPNOTSUPP),
+        };
+        file.allocate(what, offset as u64, len as u64).map_err(errno).map(|()| 0)
+    };
+    allocate().into()
+}
+
+/// `posix_fadvise`: advice is not needed.
+pub fn advise(fd: i32, advice: i32) -> Answer {
+    let Some(open) = table::get(fd) else { return Answer::Kernel };
+    let known = (0..=5).contains(&advice) && open.flags.load(Ordering::Relaxed) & libc::O_PATH == 0;
+    Answer::Done(if known { 0 } else { -i64::from(libc::EINVAL) })
+}

@@ -1,0 +1,200 @@
+//! Files in the program's memory.
+
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use posix::Consistency;
+
+use super::{Answer, Maybe, answer};
+use crate::description::{Description, errno};
+use crate::{kernel, table};
+
+/// Bytes that are read at a time.
+const PIECE: usize = 8 << 20;
+const PAGE: u64 = 4096;
+
+/// A shared mapping of a file's window. The description stays open for as long.
+struct Mapped {
+    at: u64,
+    end: u64,
+    open: Arc<Description>,
+}
+
+static MAPPED: Mutex<Vec<Mapped>> = Mutex::new(Vec::new());
+/// How many there are, so that programs without any do not wait for one another.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// True if files of ours are mapped so that calls about memory have to be looked at.
+#[inline]
+pub fn any() -> bool {
+    COUNT.load(Ordering::Relaxed) != 0
+}
+
+/// `mmap`.
+pub fn mmap(a: &[u64; 6]) -> Answer {
+    let [at, len, _, flags, fd, _] = *a;
+    if flags as i32 & libc::MAP_FIXED != 0 && any() {
+        take_out(at, len); // what was there is gone, or the call fails and it is closed late
+    }
+    if flags as i32 & libc::MAP_ANONYMOUS != 0 {
+        return Answer::Kernel;
+    }
+    let Some(open) = table::get(fd as i32) else { return Answer::Kernel };
+    answer(map(&open, a))
+}
+
+fn map(open: &Arc<Description>, a: &[u64; 6]) -> Maybe {
+    let [_, len, protection, flags, _, offset] = *a;
+    let file = open.file_or(libc::ENODEV)?;
+    let kind = flags as i32 & libc::MAP_TYPE;
+    if len == 0
+        || offset % PAGE != 0
+        || !matches!(kind, libc::MAP_PRIVATE | libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE)
+    {
+        return Err(libc::EINVAL);
+    }
+    if !file.flags().read {
+        return Err(libc::EACCES);
+    }
+    if kind == libc::MAP_PRIVATE {
+        return copied(file, a);
+    }
+    let writes = protection as i32 & libc::PROT_WRITE != 0;
+    if writes && !file.flags().write {
+        return Err(libc::EACCES);
+    }
+    match shared(open, file, a) {
+        // Nobody may have a window, or there is no room for one: what only reads gets what the file holds now.
+        Err(libc::EOPNOTSUPP | libc::EROFS | libc::ENOSPC) if !writes => copied(file, a),
+        Err(libc::EOPNOTSUPP) => Err(libc::ENODEV),
+        other => other,
+    }
+}
+
+/// Maps the file's window, which all processes of this machine see.
+fn shared(open: &Arc<Description>, file: &posix::File, a: &[u64; 6]) -> Maybe {
+    let [at, len, protection, flags, _, offset] = *a;
+    if !file.flags().write && file.attr().map_err(errno)?.consistency == Consistency::Laminated {
+        return Err(libc::EROFS);
+    }
+    let window = file.window().map_err(errno)?;
+    let fd = window.as_raw_fd() as u64;
+    let got = kernel::simple_or(libc::SYS_mmap, &[at, len, protection, flags, fd, offset])?;
+    put_in(Mapped { at: got as u64, end: got as u64 + pages(len), open: open.clone() });
+    Ok(Some(got))
+}
+
+/// Maps a copy of what the file holds now.
+fn copied(file: &posix::File, a: &[u64; 6]) -> Maybe {
+    let [at, len, protection, flags, _, offset] = *a;
+    let flags = (flags as i32 & !libc::MAP_TYPE) | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let writable = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+    let got = kernel::simple_or(libc::SYS_mmap, &[at, len, writable, flags as u64, u64::MAX, 0])? as u64;
+    let filled = fill(file, got, len, offset);
+    let protected = kernel::simple_or(libc::SYS_mprotect, &[got, len, protection]);
+    match filled.and(protected) {
+        Ok(_) => Ok(Some(got as i64)),
+        Err(errno) => {
+            kernel::simple(libc::SYS_munmap, &[got, len]);
+            Err(errno)
+        }
+    }
+}
+
+/// `munmap`, as long as there are mappings.
+pub fn munmap(a: &[u64; 6]) -> Answer {
+    let result = kernel::simple(libc::SYS_munmap, &a[..2]);
+    if result == 0 {
+        take_out(a[0], a[1]);
+    }
+    Answer::Done(result)
+}
+
+/// `mremap`, as long as there are mappings.
+pub fn mremap(a: &[u64; 6]) -> Answer {
+    let [old, old_len, new_len, ..] = *a;
+    let open = MAPPED.lock().iter().find(|one| (one.at..one.end).contains(&old)).map(|one| one.open.clone());
+    let result = kernel::simple(libc::SYS_mremap, &a[..5]);
+    if let (Some(open), Ok(got)) = (open, kernel::checked(result)) {
+        if a[3] as i32 & libc::MREMAP_DONTUNMAP == 0 {
+            take_out(old, old_len);
+        }
+        put_in(Mapped { at: got as u64, end: got as u64 + pages(new_len), open });
+    }
+    Answer::Done(result)
+}
+
+/// `msync`, as long as there are mappings: what was stored is on media.
+pub fn msync(a: &[u64; 6]) -> Answer {
+    let [at, len, flags, ..] = *a;
+    let result = kernel::simple(libc::SYS_msync, &a[..3]);
+    if result < 0 || flags as i32 & libc::MS_SYNC == 0 {
+        return Answer::Done(result);
+    }
+    let end = at.saturating_add(pages(len));
+    let opens: Vec<_> = {
+        let mapped = MAPPED.lock();
+        mapped.iter().filter(|one| one.at < end && at < one.end).map(|one| one.open.clone()).collect()
+    };
+    let synced = opens.iter().try_for_each(|open| open.file()?.sync(true).map_err(errno));
+    Answer::from(synced.map(|()| 0))
+}
+
+/// The process ends, or becomes another program: what was stored in mappings goes to the store.
+pub fn settle() {
+    let opens: Vec<_> = MAPPED.lock().iter().map(|one| one.open.clone()).collect();
+    for open in opens {
+        let _ = open.closed(false);
+    }
+}
+
+/// Bytes of whole pages.
+fn pages(len: u64) -> u64 {
+    len.checked_next_multiple_of(PAGE).unwrap_or(len)
+}
+
+fn put_in(one: Mapped) {
+    let mut mapped = MAPPED.lock();
+    mapped.push(one);
+    COUNT.store(mapped.len(), Ordering::Relaxed);
+}
+
+/// That range is not mapped any more. Files that are open nowhere else are closed.
+fn take_out(at: u64, len: u64) {
+    let end = at.saturating_add(pages(len));
+    let mut gone = Vec::new();
+    let mut mapped = MAPPED.lock();
+    for one in std::mem::take(&mut *mapped) {
+        if end <= one.at || one.end <= at {
+            mapped.push(one);
+            continue;
+        }
+        if one.at < at {
+            mapped.push(Mapped { at: one.at, end: at, open: one.open.clone() });
+        }
+        if end < one.end {
+            mapped.push(Mapped { at: end, end: one.end, open: one.open.clone() });
+        }
+        gone.push(one.open);
+    }
+    COUNT.store(mapped.len(), Ordering::Relaxed);
+    drop(mapped); // closing takes messages
+}
+
+/// Reads the file into new memory.
+fn fill(file: &posix::File, at: u64, len: u64, offset: u64) -> Result<i64, i32> {
+    let mut done = 0;
+    while done < len {
+        let piece = PIECE.min((len - done) as usize);
+        // SAFETY: the kernel has just given this memory.
+        let buf = unsafe { std::slice::from_raw_parts_mut((at + done) as *mut u8, piece) };
+        let read = file.read_at(buf, offset + done).map_err(errno)?;
+        if read == 0 {
+            break;
+        }
+        done += read as u64;
+    }
+    Ok(0)
+}

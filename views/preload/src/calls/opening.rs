@@ -1,0 +1,162 @@
+//! Opening files and directories.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use posix::{Follow, Ino, Kind, OpenFlags};
+
+use super::{Answer, Maybe, Result, answer, outside};
+use crate::description::{Description, What, errno, open_flags};
+use crate::paths::{self, Ours, To, Way};
+use crate::{kernel, place, table};
+
+/// Links that are followed at the end of a path.
+const LINKS_MAX: u32 = 40;
+
+/// `openat`.
+pub fn openat(dir: i32, path: u64, flags: i32, mode: u32) -> Answer {
+    answer(open(dir, path, flags, mode))
+}
+
+/// `openat2`: what it can restrict ways by is refused.
+pub fn openat2(dir: i32, path: u64, how: u64, size: u64) -> Answer {
+    answer((|| {
+        if matches!(paths::way(dir, path)?, Way::Kernel) {
+            return Ok(None);
+        }
+        if size < 24 {
+            return Err(libc::EINVAL);
+        }
+        let [flags, mode, resolve] = super::value::<[u64; 3]>(how)?;
+        if resolve != 0 {
+            return Err(libc::EOPNOTSUPP);
+        }
+        open(dir, path, flags as i32, mode as u32)
+    })())
+}
+
+fn open(dir: i32, path: u64, flags: i32, mode: u32) -> Maybe {
+    let mut at = match paths::way(dir, path)? {
+        Way::Kernel => return Ok(None),
+        Way::Descriptor(open) => return again(&open, flags).map(Some),
+        Way::Ours(at) => at,
+    };
+    let other = |path: Vec<u8>| {
+        outside(path, |path| {
+            kernel::simple(libc::SYS_openat, &[libc::AT_FDCWD as u64, path, flags as u64, u64::from(mode)])
+        })
+    };
+    match find(&mut at, flags, mode & !place::umask() & 0o7777)? {
+        To::Other(path) => other(path).map(Some),
+        To::Ours((what, ino)) => {
+            let mut trail = at.trail().to_vec();
+            if trail.is_empty() {
+                trail.push(b'/');
+            }
+            let made = Arc::new(Description::new(what, ino, trail, flags));
+            table::add(made, flags, 0).map(|fd| Some(i64::from(fd)))
+        }
+    }
+}
+
+/// What a path leads to, opened. `at.trail` is its path then.
+fn find(at: &mut Ours, flags: i32, mode: u32) -> Result<To<(What, Ino)>> {
+    let wants_directory = flags & libc::O_DIRECTORY != 0;
+    if flags & libc::O_TMPFILE == libc::O_TMPFILE {
+        return unnamed(at, flags, mode);
+    }
+    let follow = if flags & libc::O_NOFOLLOW == 0 { Follow::Yes } else { Follow::No };
+    if flags & libc::O_PATH != 0 {
+        let spot = match at.find(follow)? {
+            To::Ours(spot) => spot,
+            To::Other(path) => return Ok(To::Other(path)),
+        };
+        if wants_directory && spot.kind() != Kind::Directory {
+            return Err(libc::ENOTDIR);
+        }
+        return Ok(To::Ours((What::Path, spot.ino())));
+    }
+    let is_place =
+        at.path.is_empty() || at.path.ends_with(b"/") || at.path.ends_with(b"/.") || at.path.ends_with(b"..");
+    if wants_directory || is_place || at.path == b"." {
+        if flags & libc::O_CREAT != 0 {
+            return Err(if wants_directory { libc::EINVAL } else { libc::EISDIR });
+        }
+        return directory(at, flags, follow);
+    }
+    let (system, caller) = (place::system()?, place::caller());
+    for _ in 0..LINKS_MAX {
+        let (parent, name) = match at.find_parent()? {
+            To::Ours((parent, name, _)) => (parent, name),
+            To::Other(path) => return Ok(To::Other(path)),
+        };
+        match system.open_at(&caller, parent, &name, open_flags(flags), mode) {
+            Ok((file, attr, _)) => {
+                at.push(&name);
+                return Ok(To::Ours((What::File(file.into()), attr.ino)));
+            }
+            Err(error) if error.errno == libc::EISDIR => {
+                if flags & (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) != 0 {
+                    return Err(libc::EISDIR);
+                }
+                return directory(at, flags, follow);
+            }
+            Err(error) if error.errno == libc::ELOOP && follow == Follow::Yes => {
+                let link = system.lookup(&caller, parent, &name).map_err(errno)?;
+                let target = system.read_link(link.ino).map_err(errno)?;
+                if let Some(path) = at.follow(parent, &target)? {
+                    return Ok(To::Other(path));
+                }
+            }
+            Err(error) => return Err(error.errno),
+        }
+    }
+    Err(libc::ELOOP)
+}
+
+fn directory(at: &mut Ours, flags: i32, follow: Follow) -> Result<To<(What, Ino)>> {
+    let spot = match at.find_again(follow)? {
+        To::Ours(spot) => spot,
+        To::Other(path) => return Ok(To::Other(path)),
+    };
+    match spot.kind() {
+        Kind::Directory => {}
+        Kind::Symlink => return Err(if flags & libc::O_DIRECTORY == 0 { libc::ELOOP } else { libc::ENOTDIR }),
+        _ => return Err(libc::ENOTDIR),
+    }
+    if flags & libc::O_ACCMODE != libc::O_RDONLY {
+        return Err(libc::EISDIR);
+    }
+    let cursor = place::system()?.read_dir(&place::caller(), spot.ino()).map_err(errno)?;
+    Ok(To::Ours((What::Directory(Mutex::new(Some(cursor))), spot.ino())))
+}
+
+fn unnamed(at: &mut Ours, flags: i32, mode: u32) -> Result<To<(What, Ino)>> {
+    let spot = match at.find(Follow::Yes)? {
+        To::Ours(spot) => spot,
+        To::Other(path) => return Ok(To::Other(path)),
+    };
+    if flags & libc::O_ACCMODE == libc::O_RDONLY {
+        return Err(libc::EINVAL);
+    }
+    let flags = OpenFlags { create: false, exclusive: false, ..open_flags(flags) };
+    let opened = place::system()?.open_unnamed(&place::caller(), spot.ino(), flags, mode);
+    let file = opened.map_err(errno)?;
+    let ino = file.ino();
+    Ok(To::Ours((What::File(file.into()), ino)))
+}
+
+/// Opens anew what a descriptor leads to (`/dev/fd/N`).
+fn again(open: &Description, flags: i32) -> Result {
+    let (system, caller) = (place::system()?, place::caller());
+    let what = match &open.what {
+        What::Directory(_) if flags & libc::O_ACCMODE == libc::O_RDONLY => {
+            What::Directory(Mutex::new(Some(system.read_dir(&caller, open.ino).map_err(errno)?)))
+        }
+        What::Directory(_) => return Err(libc::EISDIR),
+        _ if flags & libc::O_PATH != 0 => What::Path,
+        _ => What::File(system.open(&caller, open.ino(), open_flags(flags)).map_err(errno)?.into()),
+    };
+    let made = Arc::new(Description::new(what, open.ino(), open.path.clone(), flags));
+    table::add(made, flags, 0).map(i64::from)
+}

@@ -1,0 +1,93 @@
+//! Extended attributes, each by path, by path without following a link, and by descriptor.
+
+use posix::{Follow, Ino, SetXattr};
+
+use super::{Answer, Maybe, Result, answer, memory, on_path};
+use crate::description::errno;
+use crate::paths;
+use crate::{kernel, place, table};
+
+/// Bytes of an attribute, at most (as the kernel has it).
+const VALUE_MAX: u64 = 64 << 10;
+
+/// Of what.
+#[derive(Clone, Copy)]
+pub enum Of {
+    /// A path.
+    Path(u64, Follow),
+    /// A descriptor.
+    Fd(i32),
+}
+
+fn on(of: Of, ours: impl FnOnce(Ino) -> Result, other: impl FnOnce(u64) -> i64) -> Maybe {
+    match of {
+        Of::Path(path, follow) => on_path(libc::AT_FDCWD, path, follow, |target| ours(target.ino()), other),
+        Of::Fd(fd) => table::get(fd).map(|open| ours(open.ino())).transpose(),
+    }
+}
+
+fn give(value: &[u8], buf: u64, len: u64) -> Result {
+    if len > 0 {
+        if value.len() as u64 > len {
+            return Err(libc::ERANGE);
+        }
+        // SAFETY: the program says that it is its own.
+        unsafe { memory(buf, value.len()) }?.copy_from_slice(value);
+    }
+    Ok(value.len() as i64)
+}
+
+/// The number of a call for paths that lead out: the plain one or the one for links.
+fn number(of: Of, plain: i64, link: i64) -> i64 {
+    if matches!(of, Of::Path(_, Follow::No)) { link } else { plain }
+}
+
+/// `getxattr` and its like.
+pub fn get(of: Of, name: u64, buf: u64, len: u64) -> Answer {
+    let get = |ino| {
+        let value = place::system()?.xattr(&place::caller(), ino, paths::text(name)?).map_err(errno)?;
+        give(&value, buf, len)
+    };
+    let number = number(of, libc::SYS_getxattr, libc::SYS_lgetxattr);
+    answer(on(of, get, |path| kernel::simple(number, &[path, name, buf, len])))
+}
+
+/// `setxattr` and its like.
+pub fn set(of: Of, name: u64, buf: u64, len: u64, flags: i32) -> Answer {
+    let set = |ino| {
+        let how = match flags {
+            0 => SetXattr::Any,
+            libc::XATTR_CREATE => SetXattr::New,
+            libc::XATTR_REPLACE => SetXattr::Replace,
+            _ => return Err(libc::EINVAL),
+        };
+        if len > VALUE_MAX {
+            return Err(libc::E2BIG);
+        }
+        // SAFETY: the program says that it is its own.
+        let value = unsafe { memory(buf, len as usize) }?;
+        place::system()?.set_xattr(&place::caller(), ino, paths::text(name)?, value, how).map_err(errno)?;
+        Ok(0)
+    };
+    let number = number(of, libc::SYS_setxattr, libc::SYS_lsetxattr);
+    answer(on(of, set, |path| kernel::simple(number, &[path, name, buf, len, flags as u64])))
+}
+
+/// `listxattr` and its like.
+pub fn list(of: Of, buf: u64, len: u64) -> Answer {
+    let list = |ino| {
+        let names = place::system()?.xattrs(&place::caller(), ino).map_err(errno)?;
+        let all: Vec<u8> = names.into_iter().flat_map(|name| name.into_iter().chain([0])).collect();
+        give(&all, buf, len)
+    };
+    let number = number(of, libc::SYS_listxattr, libc::SYS_llistxattr);
+    answer(on(of, list, |path| kernel::simple(number, &[path, buf, len])))
+}
+
+/// `removexattr` and its like.
+pub fn remove(of: Of, name: u64) -> Answer {
+    let remove =
+        |ino| place::system()?.remove_xattr(&place::caller(), ino, paths::text(name)?).map_err(errno).map(|()| 0);
+    let number = number(of, libc::SYS_removexattr, libc::SYS_lremovexattr);
+    answer(on(of, remove, |path| kernel::simple(number, &[path, name])))
+}

@@ -1,0 +1,183 @@
+//! What `open` makes: shared by all descriptors that come of it, in this process and in children.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+
+use parking_lot::Mutex;
+use posix::{Attr, DirCursor, File, Follow, FsError, Ino, OpenFlags, Start};
+
+use crate::calls::locks::Through;
+use crate::place;
+use crate::shared::Shared;
+
+/// What was opened.
+pub enum What {
+    /// Bytes.
+    File(Later),
+    /// Names, and how far they were read.
+    Directory(Mutex<Option<DirCursor>>),
+    /// A place only (`O_PATH`).
+    Path,
+}
+
+/// An open file, which another program may have opened: then it is opened here when it is needed.
+pub struct Later {
+    file: OnceLock<File>,
+    ino: Ino,
+    flags: OpenFlags,
+    /// Where it was found.
+    path: Vec<u8>,
+}
+
+impl Later {
+    /// One that the program before has opened.
+    pub fn of(ino: Ino, flags: i32, path: &[u8]) -> Self {
+        let flags = OpenFlags { create: false, exclusive: false, truncate: false, ..open_flags(flags) };
+        Self { file: OnceLock::new(), ino, flags, path: path.to_vec() }
+    }
+    /// The file.
+    pub fn get(&self) -> Result<&File, i32> {
+        if let Some(file) = self.file.get() {
+            return Ok(file);
+        }
+        let (system, caller) = (place::system()?, place::checked_caller());
+        // A process learns most numbers by looking for names.
+        let at = &place::place().at[..];
+        if let Some(path) = posix::within(at, &self.path) {
+            let _ = system.walk(&caller, &Start { at, base: system.root() }, path, Follow::No, &mut Vec::new());
+        }
+        let file = system.open(&caller, self.ino, self.flags).map_err(errno)?;
+        Ok(self.file.get_or_init(|| file))
+    }
+}
+
+impl From<File> for Later {
+    fn from(file: File) -> Self {
+        Self { ino: file.ino(), flags: file.flags(), path: Vec::new(), file: file.into() }
+    }
+}
+
+/// What flags of `open` ask for.
+pub fn open_flags(flags: i32) -> OpenFlags {
+    let access = flags & libc::O_ACCMODE;
+    OpenFlags {
+        read: access != libc::O_WRONLY,
+        write: access != libc::O_RDONLY,
+        append: flags & libc::O_APPEND != 0,
+        truncate: flags & libc::O_TRUNC != 0,
+        create: flags & libc::O_CREAT != 0,
+        exclusive: flags & libc::O_EXCL != 0,
+        sync: flags & (libc::O_SYNC | libc::O_DSYNC) != 0,
+    }
+}
+
+/// An open file description.
+pub struct Description {
+    /// What it is of.
+    pub what: What,
+    /// The number of that when it was opened.
+    pub ino: Ino,
+    /// The path that it was opened by, without symbolic links.
+    pub path: Vec<u8>,
+    /// Access mode and status, as `F_GETFL` tells them.
+    pub flags: AtomicI32,
+    /// What its locks are taken through.
+    pub locks: Through,
+    offset: Mutex<u64>,
+    /// The offset, as soon as it is shared with other processes.
+    shared: AtomicPtr<Shared>,
+}
+
+/// What of `open`'s flags stays with a description.
+const STAYS: i32 = libc::O_ACCMODE
+    | libc::O_APPEND
+    | libc::O_NONBLOCK
+    | libc::O_SYNC
+    | libc::O_DIRECT
+    | libc::O_NOATIME
+    | libc::O_ASYNC
+    | libc::O_PATH
+    | libc::O_DIRECTORY
+    | libc::O_NOFOLLOW
+    | O_LARGEFILE;
+/// As the kernel has it, whatever the C library says.
+pub const O_LARGEFILE: i32 = 0o100_000;
+
+impl Description {
+    /// Of what was opened with `flags`.
+    pub fn new(what: What, ino: Ino, path: Vec<u8>, flags: i32) -> Self {
+        let flags = AtomicI32::new((flags & STAYS) | if flags & libc::O_PATH == 0 { O_LARGEFILE } else { 0 });
+        Self { what, ino, path, flags, locks: Through::default(), offset: Mutex::new(0), shared: AtomicPtr::default() }
+    }
+    /// The open file; `EBADF` if it is none.
+    pub fn file(&self) -> Result<&File, i32> {
+        match &self.what {
+            What::File(file) => file.get(),
+            What::Directory(_) => Err(libc::EISDIR),
+            What::Path => Err(libc::EBADF),
+        }
+    }
+    /// The same for calls that are wrong on a directory.
+    pub fn file_or(&self, errno: i32) -> Result<&File, i32> {
+        match &self.what {
+            What::Directory(_) => Err(errno),
+            _ => self.file(),
+        }
+    }
+    /// True if what is written goes to the end.
+    pub fn appends(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & libc::O_APPEND != 0
+    }
+    /// The number of what it is of, as it is now.
+    pub fn ino(&self) -> Ino {
+        match &self.what {
+            What::File(file) => file.file.get().map_or(self.ino, File::ino),
+            _ => self.ino,
+        }
+    }
+    /// What `fstat` tells.
+    pub fn attr(&self) -> Result<Attr, i32> {
+        match &self.what {
+            What::File(file) => file.get()?.attr().map_err(errno),
+            _ => place::system()?.attr(self.ino).map_err(errno),
+        }
+    }
+    /// Runs `with` on the offset, which nobody else changes meanwhile.
+    pub fn with_offset<T>(&self, with: impl FnOnce(&mut u64) -> T) -> T {
+        let mut own = self.offset.lock();
+        // SAFETY: what it points to is mapped for as long as the process lives.
+        let Some(shared) = (unsafe { self.shared.load(Ordering::Acquire).as_ref() }) else { return with(&mut own) };
+        shared.with(with)
+    }
+    /// The offset in memory that other processes share; made if it is not there yet.
+    pub fn share(&self) -> Option<&'static Shared> {
+        let own = self.offset.lock();
+        // SAFETY: as above.
+        if let Some(shared) = unsafe { self.shared.load(Ordering::Acquire).as_ref() } {
+            return Some(shared);
+        }
+        let shared = Shared::new(*own)?;
+        self.shared.store(std::ptr::from_ref(shared).cast_mut(), Ordering::Release);
+        Some(shared)
+    }
+    /// Takes up the offset that another process has shared.
+    pub fn adopt(&self, shared: &'static Shared) {
+        self.shared.store(std::ptr::from_ref(shared).cast_mut(), Ordering::Release);
+    }
+    /// A descriptor of it was closed: what went wrong with what was written.
+    pub fn closed(&self, _is_last: bool) -> Result<(), i32> {
+        match &self.what {
+            What::File(Later { file, .. }) => match file.get() {
+                Some(file) if file.flags().write => file.flush().map_err(errno),
+                _ => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The number for the program.
+#[expect(clippy::needless_pass_by_value, reason = "it stands in `map_err`")]
+pub fn errno(error: FsError) -> i32 {
+    error.errno
+}

@@ -1,0 +1,34 @@
+//! `libcenote_posix.so`: preloaded into an unmodified program, it shows the trees of a store below a path, without a mount.
+//!
+//! It stands between the C library and the kernel: the places where glibc makes system calls jump here (`sites`, `entry`), so that
+//! streams, directory readers, `nftw`, `posix_spawn`, `aio` and all else of the C library work by construction. A call whose descriptor or path is ours becomes one of
+//! `cenote-posix` (`calls`); every other goes on as it was.
+//!
+//! What must hold in somebody else's process:
+//! - what is not ours stays as it is: results, registers, numbers of descriptors, signals;
+//! - our own code's calls go straight to the kernel, its descriptors lie where the program does not come, its threads hear no signals;
+//! - its memory is its own (a call in a signal handler may have interrupted `malloc`).
+//!
+//! This room must not know what names, rights and records are: it has no file-system logic.
+#![allow(unsafe_code, reason = "it stands between a program and its C library")]
+
+mod calls;
+mod description;
+mod dispatch;
+mod elf;
+mod entry;
+mod fork;
+mod handoff;
+mod inside;
+mod kernel;
+mod paths;
+mod place;
+mod shared;
+mod signals;
+mod sites;
+mod start;
+mod table;
+
+/// Apart from the program's, which may be the one that a signal interrupted.
+#[global_allocator]
+static MEMORY: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;

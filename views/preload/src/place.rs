@@ -1,0 +1,229 @@
+//! Where the program sees the store, which store that is, and the program's working directory and user as the store needs them.
+
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use arc_swap::ArcSwapOption;
+use cenote::{ErrorKind, Mode, OpenOptions, Store};
+use parking_lot::Mutex;
+use posix::{Caller, Consistency, FileSystem, Ino, Options};
+
+use crate::inside::{self, Inside};
+use crate::{kernel, table};
+
+/// What the environment says.
+pub struct Place {
+    /// Where the root is seen: absolute, without a slash at the end.
+    pub at: Vec<u8>,
+    store: PathBuf,
+    options: Options,
+}
+
+static PLACE: OnceLock<Place> = OnceLock::new();
+static SYSTEM: OnceLock<FileSystem> = OnceLock::new();
+
+/// Names of variables that children get as well.
+pub const VARIABLES: [&str; 8] = [
+    "CENOTE_STORE",
+    "CENOTE_AT",
+    "CENOTE_CONTAINER",
+    "CENOTE_CONSISTENCY",
+    "CENOTE_READ_ONLY",
+    "CENOTE_BIN",
+    "CENOTE_QUIET",
+    "CENOTE_IDLE_EXIT",
+];
+/// Where the root is seen if nothing else was said.
+const AT: &[u8] = b"/cenote";
+
+/// What variables children get, in the form `NAME=value`, as they were at the beginning: programs may clear their environment.
+static GIVEN: OnceLock<Vec<(&'static str, Vec<u8>)>> = OnceLock::new();
+
+/// See [`VARIABLES`].
+pub fn given() -> &'static [(&'static str, Vec<u8>)] {
+    GIVEN.get().map_or(&[], |given| given)
+}
+
+fn variable(name: &str) -> Option<Vec<u8>> {
+    std::env::var_os(name).map(OsStringExt::into_vec).filter(|value| !value.is_empty())
+}
+
+/// Reads the environment. False: nothing is to be shown.
+pub fn begin() -> bool {
+    let Some(store) = variable("CENOTE_STORE") else { return false };
+    let store = PathBuf::from(std::ffi::OsString::from_vec(store));
+    let mut at = variable("CENOTE_AT").unwrap_or_else(|| AT.to_vec());
+    while at.last() == Some(&b'/') {
+        at.pop();
+    }
+    if at.first() != Some(&b'/') {
+        kernel::say("CENOTE_AT is to be an absolute path other than `/`: the store is not shown");
+        return false;
+    }
+    let consistency = match variable("CENOTE_CONSISTENCY").as_deref() {
+        Some(b"commit") => Consistency::Commit,
+        _ => Consistency::Strict,
+    };
+    let container = variable("CENOTE_CONTAINER").and_then(|label| String::from_utf8(label).ok());
+    let is_read_only = variable("CENOTE_READ_ONLY").is_some_and(|value| value != b"0");
+    let options = Options { is_read_only, container, consistency, ..Options::default() };
+    let store = std::path::absolute(&store).unwrap_or(store);
+    let given = VARIABLES
+        .iter()
+        .filter_map(|name| variable(name).map(|value| (*name, [name.as_bytes(), b"=", &value[..]].concat())));
+    let _ = GIVEN.set(given.collect());
+    PLACE.set(Place { at, store, options }).is_ok()
+}
+
+/// What the environment said.
+pub fn place() -> &'static Place {
+    PLACE.get().expect("set before any call comes here")
+}
+
+/// The store, if it was needed before.
+pub fn known_system() -> Option<&'static FileSystem> {
+    SYSTEM.get()
+}
+
+/// The store's trees. The store is opened when this is first asked for; a number of an error if that cannot be.
+pub fn system() -> Result<&'static FileSystem, i32> {
+    static OPENING: Mutex<()> = Mutex::new(());
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if let Some(system) = SYSTEM.get() {
+        return Ok(system);
+    }
+    let _one = OPENING.lock();
+    if let Some(system) = SYSTEM.get() {
+        return Ok(system);
+    }
+    let _inside = Inside::enter();
+    let _occupied = inside::Occupied::all();
+    let place = place();
+    let options = OpenOptions { mode: Mode::Daemon, read_only: place.options.is_read_only, ..OpenOptions::default() };
+    let opened = Store::open_with(&place.store, &options).map_err(|error| {
+        let errno = if error.kind() == ErrorKind::PermissionDenied { libc::EACCES } else { libc::EIO };
+        (errno, error.to_string())
+    });
+    let system = opened.and_then(|store| {
+        let options = Options { descriptors_from: inside::floor(), ..place.options.clone() };
+        FileSystem::new(&store, options).map_err(|error| (error.errno, error.to_string()))
+    });
+    match system {
+        Ok(system) => {
+            crate::fork::attached();
+            Ok(SYSTEM.get_or_init(|| system))
+        }
+        Err((errno, cause)) => {
+            if !SAID.swap(true, Ordering::Relaxed) {
+                kernel::say(&format!("{}: {cause}", String::from_utf8_lossy(&place.at)));
+            }
+            Err(errno)
+        }
+    }
+}
+
+/// A working directory in the store.
+#[derive(Debug)]
+pub struct Cwd {
+    /// Its number.
+    pub ino: Ino,
+    /// Its path.
+    pub path: Vec<u8>,
+}
+
+static CWD: ArcSwapOption<Cwd> = ArcSwapOption::const_empty();
+static HAS_CWD: AtomicBool = AtomicBool::new(false);
+
+/// The working directory, if it is in the store.
+#[inline]
+pub fn cwd() -> Option<Arc<Cwd>> {
+    if table::CENOTE_OVERLAYS.load(Ordering::Relaxed) > 0
+        && let Some(Some(own)) = table::with_overlay(|overlay| overlay.cwd.clone())
+    {
+        return own;
+    }
+    if HAS_CWD.load(Ordering::Relaxed) { CWD.load_full() } else { None }
+}
+
+/// The working directory is this now; none: the kernel's.
+pub fn set_cwd(cwd: Option<Arc<Cwd>>) {
+    if cwd.is_none() && self::cwd().is_none() {
+        return;
+    }
+    let mut cwd = Some(cwd);
+    if table::with_new_overlay(|overlay| overlay.cwd = cwd.take()).is_none() {
+        let cwd = cwd.flatten();
+        HAS_CWD.store(cwd.is_some(), Ordering::Relaxed);
+        CWD.store(cwd);
+    }
+}
+
+static CALLER: ArcSwapOption<Caller> = ArcSwapOption::const_empty();
+
+/// The user that this process acts as.
+#[inline]
+pub fn caller() -> Arc<Caller> {
+    CALLER.load_full().unwrap_or_else(look_at_caller)
+}
+
+#[cold]
+fn look_at_caller() -> Arc<Caller> {
+    let mut groups = [0_u32; 1024];
+    let count = kernel::simple(libc::SYS_getgroups, &[groups.len() as u64, groups.as_mut_ptr() as u64]);
+    let caller = Arc::new(Caller {
+        uid: kernel::simple(libc::SYS_geteuid, &[]) as u32,
+        gid: kernel::simple(libc::SYS_getegid, &[]) as u32,
+        groups: Arc::from(&groups[..count.max(0) as usize]),
+        is_checked: false,
+    });
+    CALLER.store(Some(caller.clone()));
+    caller
+}
+
+/// The process may act as another user from now on.
+pub fn forget_caller() {
+    CALLER.store(None);
+}
+
+/// One who may do everything: for what was allowed already.
+pub fn checked_caller() -> Caller {
+    Caller { is_checked: true, ..Caller::clone(&caller()) }
+}
+
+static UMASK: AtomicU32 = AtomicU32::new(u32::MAX);
+
+/// What is taken off the rights of new files.
+pub fn umask() -> u32 {
+    let known = UMASK.load(Ordering::Relaxed);
+    if known != u32::MAX {
+        return known;
+    }
+    let status = kernel::read_all(c"/proc/self/status");
+    let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Umask:"));
+    let digits = line.unwrap_or(b"0022").iter().filter(|byte| byte.is_ascii_digit());
+    let mask = digits.fold(0, |mask, digit| mask * 8 + u32::from(digit - b'0'));
+    UMASK.store(mask, Ordering::Relaxed);
+    mask
+}
+
+/// The program changed it.
+pub fn set_umask(mask: u32) {
+    UMASK.store(mask & 0o777, Ordering::Relaxed);
+}
+
+/// A device number that the kernel gives to nothing else here: that of the trees.
+pub fn device() -> u64 {
+    static DEVICE: AtomicI32 = AtomicI32::new(0);
+    let known = DEVICE.load(Ordering::Relaxed);
+    if known != 0 {
+        return known as u64;
+    }
+    let store = place().store.as_os_str().as_encoded_bytes();
+    let hash = store.iter().fold(5381_u32, |hash, byte| hash.wrapping_mul(33) ^ u32::from(*byte));
+    // Major numbers from 384 to 511 are given out to character devices only.
+    let device = libc::makedev(384 + (hash >> 8) % 127, hash & 0xff) as i32;
+    DEVICE.store(device, Ordering::Relaxed);
+    device as u64
+}

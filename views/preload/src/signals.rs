@@ -1,0 +1,124 @@
+//! Signals that come while a call of ours is under way wait until it is done: a handler may call what holds locks here.
+//!
+//! Handlers of the program are called by one of ours, which sends what has to wait to this thread again, behind the call. Without such a call it is one jump more.
+
+use std::cell::Cell;
+
+use crate::calls::{Answer, Result, put, value};
+use crate::{inside, kernel};
+
+/// Signals of the kernel.
+const SIGNALS: usize = 64;
+/// With which the C library changes the user in all threads: harmless, and waited for.
+const SETXID: i32 = 33;
+/// Signals that can wait in one thread, of different numbers: each is blocked as soon as it waits.
+const WAITING: usize = SIGNALS;
+
+/// As the kernel has it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Action {
+    handler: u64,
+    flags: u64,
+    restorer: u64,
+    mask: u64,
+}
+
+const NONE: Action = Action { handler: 0, flags: 0, restorer: 0, mask: 0 };
+
+/// What the program has set: where the kernel has our handler.
+static mut ACTIONS: [Action; SIGNALS + 1] = [NONE; SIGNALS + 1];
+
+thread_local! {
+    /// Numbers of signals that wait.
+    static HELD: Cell<u64> = const { Cell::new(0) };
+    static INFO: Cell<[Option<libc::siginfo_t>; WAITING]> = const { Cell::new([None; WAITING]) };
+}
+
+fn is_own(handler: u64) -> bool {
+    handler == on_signal as *const () as u64
+}
+
+/// `rt_sigaction`.
+pub fn action(number: i32, new: u64, old: u64, size: u64) -> Answer {
+    if size != 8 || !(1..=SIGNALS as i32).contains(&number) {
+        return Answer::Kernel;
+    }
+    let set = || -> Result {
+        // SAFETY: words of ours; programs that set one signal in two threads at the same time get one of both.
+        let known = unsafe { (&raw const ACTIONS).cast::<Action>().add(number as usize).read() };
+        let mut before = NONE;
+        let given: Option<Action> = if new == 0 { None } else { Some(value(new)?) };
+        let mut changed = given;
+        if let Some(action) = &mut changed
+            && action.handler > 1
+        {
+            // SAFETY: as above. It is there before the kernel may call our handler.
+            unsafe { (&raw mut ACTIONS).cast::<Action>().add(number as usize).write(*action) };
+            action.handler = on_signal as *const () as u64;
+            action.flags |= libc::SA_SIGINFO as u64;
+        }
+        let at = changed.as_ref().map_or(0, |action| std::ptr::from_ref(action) as u64);
+        let done = kernel::simple_or(libc::SYS_rt_sigaction, &[number as u64, at, (&raw mut before) as u64, size])?;
+        if old != 0 {
+            if is_own(before.handler) {
+                (before.handler, before.flags) = (known.handler, known.flags);
+            }
+            put(old, before)?;
+        }
+        Ok(done)
+    };
+    set().into()
+}
+
+/// True for what the thread itself has caused: it cannot go on before that was handled.
+fn is_fault(number: i32, info: &libc::siginfo_t) -> bool {
+    matches!(number, libc::SIGSEGV | libc::SIGBUS | libc::SIGFPE | libc::SIGILL | libc::SIGTRAP | libc::SIGSYS)
+        && info.si_code > 0
+}
+
+extern "C" fn on_signal(number: i32, info: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
+    // SAFETY: the kernel gives all three; the handler is the program's own.
+    unsafe {
+        if inside::is_inside() && number != SETXID && !is_fault(number, &*info) {
+            let bit = 1_u64 << (number - 1);
+            let mut all = INFO.get();
+            all[number as usize - 1] = Some(*info);
+            INFO.set(all);
+            HELD.set(HELD.get() | bit);
+            // Blocked from here on, so that there is at most one of each number.
+            let mask = (&raw mut (*context).uc_sigmask).cast::<u64>();
+            *mask |= bit;
+            return;
+        }
+        let action = (&raw const ACTIONS).cast::<Action>().add(number as usize).read();
+        if action.handler > 1 {
+            let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::ucontext_t) =
+                std::mem::transmute(action.handler);
+            handler(number, info, context);
+        }
+    }
+}
+
+/// Nothing of ours is under way any more: what has waited comes now.
+#[inline]
+pub fn let_in() {
+    if HELD.get() != 0 {
+        send_again();
+    }
+}
+
+#[cold]
+fn send_again() {
+    let held = HELD.replace(0);
+    let all = INFO.replace([None; WAITING]);
+    let (process, thread) = (kernel::pid() as u64, kernel::simple(libc::SYS_gettid, &[]) as u64);
+    for (index, info) in all.iter().enumerate() {
+        if let Some(info) = info {
+            let info = std::ptr::from_ref(info) as u64;
+            kernel::simple(libc::SYS_rt_tgsigqueueinfo, &[process, thread, index as u64 + 1, info]);
+        }
+    }
+    let held = (&raw const held) as u64;
+    kernel::simple(libc::SYS_rt_sigprocmask, &[libc::SIG_UNBLOCK as u64, held, 0, 8]);
+}

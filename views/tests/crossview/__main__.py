@@ -1,0 +1,101 @@
+"""Random operations by all views on one store; see `--help`."""
+
+import argparse
+import collections
+import random
+import signal
+import sys
+import time
+
+from .arrays import ArraysEpisode
+from .episode import Differs, Episode
+from .stage import Stage
+from .worker import Hangs
+
+
+def options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="crossview", description=__doc__)
+    parser.add_argument("--operations", type=int, default=20_000, help="how many in all (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
+    parser.add_argument("--seed", type=int, help="of the first episode; the next have the next numbers")
+    parser.add_argument("--episode", type=int, default=250, help="operations per episode (%(default)s)")
+    parser.add_argument("--differences", type=int, default=1, help="stop after so many (%(default)s)")
+    parser.add_argument("--views", help="only these, with commas: files,mount,fsspec,s3,hdf5 (all that can be had)")
+    parser.add_argument("--kind", choices=("files", "arrays"), help="only episodes of this kind")
+    parser.add_argument("--need", default="", help="views that must be there, with commas")
+    parser.add_argument(
+        "--harm", type=int, default=-1, help="before this operation, a view does what it was not told to"
+    )
+    parser.add_argument("--last", type=int, default=30, help="how many operations to show before a difference")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Runs, and says what differed; 1 if anything did."""
+    args = options()
+    # Whoever stops it has everything taken down.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    seed = args.seed if args.seed is not None else random.SystemRandom().randrange(10**9)
+    stage = Stage(args.views.split(",") if args.views else None)
+    try:
+        print(f"seed {seed}; views: {', '.join(stage.workers)}", flush=True)
+        for view, why in stage.missing.items():
+            print(f"without {view}: {why}", flush=True)
+        lacking = [view for view in args.need.split(",") if view and view not in stage.workers]
+        if lacking:
+            print(f"needed, but not there: {', '.join(lacking)}")
+            return 1
+        return run(args, stage, seed)
+    finally:
+        stage.end()
+
+
+def run(args: argparse.Namespace, stage: Stage, first: int) -> int:
+    """Episodes until enough was done, or differed."""
+    done = different = 0
+    behind: dict[tuple[str, str], float] = collections.defaultdict(float)
+    began = told = time.monotonic()
+    for seed in range(first, 2**62):
+        if done >= args.operations or time.monotonic() - began > args.seconds or different >= args.differences:
+            break
+        episode = made(args, stage, seed)
+        episode.harm = args.harm
+        try:
+            episode.run()
+        except (Differs, Hangs) as found:
+            different += 1
+            report(args, episode, found)
+            if isinstance(found, Hangs):
+                break
+        done += args.episode
+        for pair, late in episode.behind.items():
+            behind[pair] = max(behind[pair], late)
+        if time.monotonic() - told > 30:
+            told = time.monotonic()
+            print(f"{done} operations, {different} differences, {done / (told - began):.0f}/s", flush=True)
+    print(f"{done} operations, {different} differences, {done / (time.monotonic() - began):.0f} operations/s")
+    for (writer, reader), late in sorted(behind.items()):
+        print(f"  in commit directories, after publishing: {reader} was {late * 1000:.0f} ms behind {writer}")
+    return 1 if different else 0
+
+
+def made(args: argparse.Namespace, stage: Stage, seed: int) -> Episode | ArraysEpisode:
+    """An episode; which kind, its seed says."""
+    kind = args.kind or ("arrays" if "hdf5" in stage.workers and seed % 4 == 3 else "files")
+    return (ArraysEpisode if kind == "arrays" else Episode)(stage, seed, args.episode)
+
+
+def report(args: argparse.Namespace, episode: Episode | ArraysEpisode, found: Exception) -> None:
+    """Prints a difference, what came before it, and how to see it again."""
+    print(f"\nDIFFERENCE in episode {episode.seed}")
+    for line in episode.log[-args.last :]:
+        print(f"    {line}")
+    print(f"  {found}")
+    kind = f" --kind {args.kind}" if args.kind else ""
+    views = f" --views {args.views}" if args.views else ""
+    print(f"  again: --seed {episode.seed} --operations 1 --episode {args.episode}{kind}{views}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
