@@ -9,6 +9,7 @@ mod core;
 pub mod creation;
 pub mod given;
 pub mod incoming;
+mod knocking;
 pub mod making;
 pub mod mounts;
 pub mod native;
