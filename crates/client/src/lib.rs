@@ -7,6 +7,7 @@
 mod changes;
 mod container;
 mod data;
+mod helper;
 mod ids;
 mod index;
 mod meeting;
@@ -41,6 +42,7 @@ pub use cenote_server::Destroyed;
 pub use changes::Changes;
 pub use container::Container;
 pub use data::queue::Settling;
+pub use helper::Helper;
 pub use index::{Index, IndexVersion, Record};
 pub use object::Object;
 pub use op::Op;

@@ -14,6 +14,7 @@ use crate::{
 
 /// How a file system is opened.
 #[derive(Clone, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is asked for by itself")]
 pub struct Options {
     /// Nothing may be changed: `EROFS`.
     pub is_read_only: bool,

@@ -46,7 +46,7 @@ impl ZarrBuckets {
         Self { store: store.clone(), open: Mutex::default() }
     }
     /// The file that a key is of, and the key within it.
-    fn split<'a>(&self, key: &'a str) -> Option<(PathBuf, &'a str)> {
+    fn split(key: &str) -> Option<(PathBuf, &str)> {
         let ends = key.match_indices('/').map(|(at, _)| at).chain([key.len()]);
         ends.map(|end| (PathBuf::from(format!("/{}", &key[..end])), key[end..].trim_start_matches('/')))
             .find(|(path, _)| file::is_stub(path))
@@ -86,30 +86,30 @@ impl Keyed for ZarrBuckets {
         format(bucket).map(|_| STREAMS_CONTAINER)
     }
     fn get(&self, bucket: &str, key: &str) -> Result<Option<Vec<u8>>> {
-        match self.split(key) {
+        match Self::split(key) {
             Some((path, within)) => self.tree(bucket, &path, false)?.get(within),
             None => Ok(None),
         }
     }
     fn size(&self, bucket: &str, key: &str) -> Result<Option<u64>> {
-        let Some((path, within)) = self.split(key) else { return Ok(None) };
+        let Some((path, within)) = Self::split(key) else { return Ok(None) };
         Ok(match self.tree(bucket, &path, false)?.entry(within)? {
             Some(Entry::File(bytes)) => Some(bytes),
             _ => None,
         })
     }
     fn set(&self, bucket: &str, key: &str, value: &[u8]) -> Result<()> {
-        let (path, within) = self.split(key).ok_or_else(|| Self::missing(key))?;
+        let (path, within) = Self::split(key).ok_or_else(|| Self::missing(key))?;
         self.tree(bucket, &path, true)?.set(within, value)
     }
     fn delete(&self, bucket: &str, key: &str) -> Result<()> {
-        match self.split(key) {
+        match Self::split(key) {
             Some((path, within)) => self.tree(bucket, &path, true)?.delete(within).map(drop),
             None => Ok(()),
         }
     }
     fn names(&self, bucket: &str, directory: &str) -> Result<Vec<String>> {
-        if let Some((path, within)) = self.split(directory.trim_end_matches('/')) {
+        if let Some((path, within)) = Self::split(directory.trim_end_matches('/')) {
             let names = self.tree(bucket, &path, false)?.list_dir(within)?.into_iter();
             let mut names: Vec<String> =
                 names.map(|(name, is_directory)| if is_directory { name + "/" } else { name }).collect();
@@ -129,7 +129,7 @@ impl Keyed for ZarrBuckets {
             Ok(keys.map(|key| format!("{file}/{key}")).collect())
         };
         let mut keys = Vec::new();
-        if let Some((path, inner)) = self.split(directory.trim_end_matches('/')) {
+        if let Some((path, inner)) = Self::split(directory.trim_end_matches('/')) {
             keys = within(&path, inner)?;
         } else {
             for file in self.files()?.into_iter().filter(|file| file.starts_with(directory)) {

@@ -4,7 +4,11 @@ use std::ffi::OsString;
 use std::io::{BufRead, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
 
 use cenote::model::size::human;
 use cenote::{Error, ErrorKind, Store};
@@ -15,6 +19,7 @@ use cenote_posix::{FileSystem, FsError, Options, STREAMS_CONTAINER, StreamFile};
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::mount::background::keep_descriptors_from_child;
 use super::{Access, Context};
 use crate::failure::{Done, Failure};
 
@@ -28,6 +33,8 @@ The page docs/hdf5-files.md says what is there.";
 const NOTHING: u8 = 4;
 /// Held in the store's directory while a file is adopted.
 const LOCK_FILE: &str = "streams.lock";
+/// Somewhat longer than views wait for an answer.
+const PATIENCE: Duration = Duration::from_secs(130);
 /// How often a file may change while it is adopted.
 const TRIES: u32 = 5;
 
@@ -37,6 +44,9 @@ pub struct StreamsArgs {
     /// Make streams as standard input asks for them (how views use this)
     #[arg(long, hide = true)]
     serve: bool,
+    /// Do so in a process of its own, which nobody waits for
+    #[arg(long, hide = true, requires = "serve")]
+    background: bool,
     /// Make the .h5 file that was put into the container `hdf5` a file of the store at this path, as HDF5 programs do when they open
     /// it; exit code 4 if none was put there
     #[arg(long, value_name = "PATH", conflicts_with = "serve")]
@@ -47,13 +57,21 @@ pub struct StreamsArgs {
 }
 
 pub fn streams(context: &mut Context<'_>, args: &StreamsArgs) -> Done {
-    let library = load::library(args.hdf5.as_deref());
-    let store = context.open(Access::Write)?;
-    let fs = FileSystem::new(&store, Options { keeps_streams: true, ..Options::default() }).map_err(told)?;
-    let maker = Maker { library, store, fs };
-    if args.serve {
-        return maker.serve();
+    if args.background {
+        return start_again();
     }
+    let library = load::library(args.hdf5.as_deref());
+    let opened = context.open(Access::Write).and_then(|store| {
+        let fs = FileSystem::new(&store, Options { keeps_streams: true, ..Options::default() }).map_err(told)?;
+        Ok(Maker { library, store, fs })
+    });
+    if args.serve {
+        return match opened {
+            Ok(maker) => maker.serve(),
+            Err(error) => answer(&Err(error)),
+        };
+    }
+    let maker = opened?;
     if let Some(file) = &args.adopt {
         let file = std::path::absolute(file).map_err(|error| Error::io(format!("file {}", file.display()), &error))?;
         return if maker.adopt(&file)? { Ok(()) } else { Err(Failure::Program(NOTHING)) };
@@ -83,6 +101,46 @@ pub fn streams(context: &mut Context<'_>, args: &StreamsArgs) -> Done {
     Ok(())
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "as `map_err` takes it")]
+fn lost(error: std::io::Error) -> Error {
+    Error::io("standard streams of `cenote streams`", &error)
+}
+
+/// Starts this command again with the same standard streams, in the background.
+fn start_again() -> Done {
+    let failed = |error: std::io::Error| Error::io("a process that makes streams", &error);
+    let words = crate::words().into_iter().skip(1).filter(|word| word != "--background");
+    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+    command.args(words).current_dir("/").process_group(0);
+    keep_descriptors_from_child();
+    command.spawn().map_err(failed)?;
+    Ok(())
+}
+
+/// Tells whoever asked.
+fn answer(done: &cenote::Result<()>) -> Done {
+    let line = match done {
+        Ok(()) => "ok".to_owned(),
+        Err(error) if error.kind() == ErrorKind::NotFound => "ok".to_owned(), // the look that follows says so
+        Err(error) => {
+            let errno = if error.kind() == ErrorKind::Exists { libc::EEXIST } else { libc::EIO };
+            format!("error {errno} {}", error.to_string().replace('\n', " "))
+        }
+    };
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}").and_then(|()| out.flush()).map_err(lost)?;
+    Ok(())
+}
+
+/// Ends this process if what was begun does not end: nobody waits for it any more then.
+fn watch(told: &Receiver<()>) {
+    while told.recv().is_ok() {
+        if told.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            std::process::exit(1);
+        }
+    }
+}
+
 fn document((path, made): &(String, cenote::Result<Stream>)) -> Value {
     match made {
         Ok(made) => json!({
@@ -97,6 +155,7 @@ fn shown(path: &[u8]) -> String {
     format!("/{}", String::from_utf8_lossy(path))
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "as `map_err` takes it")]
 fn told(error: FsError) -> Error {
     let kind = error.kind().unwrap_or(ErrorKind::Io);
     Error::new(kind, "streams of HDF5 files").because(error.to_string())
@@ -109,25 +168,30 @@ struct Maker {
 }
 
 impl Maker {
+    fn library(&self) -> cenote::Result<&'static Api> {
+        // That there is no library is not that there is no file.
+        self.library.clone().map_err(|error| match error.kind() {
+            ErrorKind::NotFound => {
+                Error::new(ErrorKind::Unsupported, "an HDF5 file as a stream").because(error.to_string())
+            }
+            _ => error,
+        })
+    }
+
     /// Answers lines until there are no more.
     fn serve(&self) -> Done {
-        let failed = |error: std::io::Error| Error::io("standard streams of `cenote streams`", &error);
+        let (tell, told) = channel();
+        std::thread::spawn(move || watch(&told));
         for line in std::io::stdin().lock().lines() {
-            let line = line.map_err(failed)?;
+            let line = line.map_err(lost)?;
+            // Without whom it goes on.
+            let _ = tell.send(());
             let done = match line.split_once(' ') {
                 Some(("stream", hex)) => self.make(&of_hex(hex)).map(|_| ()),
                 _ => self.names(),
             };
-            let answer = match done {
-                Ok(()) => "ok".to_owned(),
-                Err(error) if error.kind() == ErrorKind::NotFound => "ok".to_owned(), // the look that follows says so
-                Err(error) => {
-                    let errno = if error.kind() == ErrorKind::Exists { 17 } else { 5 };
-                    format!("error {errno} {}", error.to_string().replace('\n', " "))
-                }
-            };
-            let mut out = std::io::stdout().lock();
-            writeln!(out, "{answer}").and_then(|()| out.flush()).map_err(failed)?;
+            let _ = tell.send(());
+            answer(&done)?;
         }
         Ok(())
     }
@@ -143,7 +207,7 @@ impl Maker {
                 return Ok(true); // another process was faster
             }
             let Some((ino, object)) = self.fs.put_file(&path).map_err(told)? else { return Ok(false) };
-            let h5 = self.library.clone()?;
+            let h5 = self.library()?;
             let (container, key) = (object.container(), object.key());
             let before = container.changes(&[], &[key.object])?;
             interchange::import_object(h5, &object, file)?;
@@ -196,7 +260,7 @@ impl Maker {
 
     /// The stream at a path of the tree is what its file is by now.
     fn make(&self, path: &[u8]) -> cenote::Result<Stream> {
-        let h5 = self.library.clone()?;
+        let h5 = self.library()?;
         let file = PathBuf::from(OsString::from_vec([b"/", path].concat()));
         let made = match interchange::stream(h5, &self.store, &file) {
             Ok(made) => made,

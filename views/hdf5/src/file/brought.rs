@@ -11,6 +11,8 @@ use cenote::{Error, ErrorKind};
 use super::{store_for, store_path_default};
 use crate::Result;
 use crate::ffi::Api;
+use crate::ffi::entry;
+use crate::ffi::load::LIBRARY_ENV;
 use crate::ffi::types::hid_t;
 use crate::vol::info;
 
@@ -39,6 +41,10 @@ pub fn bring(h5: &'static Api, fapl: hid_t, path: &Path) -> Result<bool> {
     let shown = || format!("unable to open file: name = '{}'", path.display());
     let mut command = Command::new(cenote::program()?);
     command.arg("--store").arg(&dir).args(["--quiet", "streams", "--adopt"]).arg(path);
+    // It may have none of its own.
+    if let Some(library) = entry::file_of(h5).filter(|_| std::env::var_os(LIBRARY_ENV).is_none()) {
+        command.env(LIBRARY_ENV, library);
+    }
     for name in ["LD_PRELOAD", "HDF5_VOL_CONNECTOR"] {
         command.env_remove(name);
     }

@@ -39,8 +39,9 @@ pub struct Node {
     pub parent: u64,
     /// Of a symbolic link.
     pub target: Vec<u8>,
-    /// Its bytes are an object that is not the tree's: those of an HDF5 file as a stream (see [`crate::streams`]).
-    pub stream: Option<ObjectKey>,
+    /// Its bytes are an object that is not the tree's: those of an HDF5 file as a stream (see [`crate::streams`]). In a
+    /// box, since nearly all nodes have none, and all are copied often.
+    pub stream: Option<Box<ObjectKey>>,
 }
 
 const HAS_OBJECT: u8 = 1;
@@ -123,7 +124,7 @@ impl Node {
             Kind::CharDevice | Kind::BlockDevice => w.u64(self.rdev),
             Kind::File | Kind::Fifo | Kind::Socket => {}
         }
-        if let Some(key) = self.stream {
+        if let Some(key) = &self.stream {
             w.u64(key.container.0);
             w.u64(key.object.0 as u64);
             w.u64((key.object.0 >> 64) as u64);
@@ -159,7 +160,7 @@ impl Node {
             Kind::File if flags & STREAM != 0 => {
                 let (container, low, high) = (ContainerId(r.u64()?), r.u64()?, r.u64()?);
                 let object = ObjectId(u128::from(high) << 64 | u128::from(low));
-                node.stream = Some(ObjectKey { container, object });
+                node.stream = Some(Box::new(ObjectKey { container, object }));
             }
             Kind::File | Kind::Fifo | Kind::Socket => {}
         }

@@ -22,7 +22,7 @@ fn nodes() -> Vec<Node> {
         all.push(node.clone());
         if kind == Kind::File {
             let object = cenote::ObjectId(u128::MAX - 7);
-            node.stream = Some(cenote::ObjectKey { container: cenote::ContainerId(9), object });
+            node.stream = Some(Box::new(cenote::ObjectKey { container: cenote::ContainerId(9), object }));
             all.push(node);
         }
     }

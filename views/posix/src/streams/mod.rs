@@ -124,7 +124,17 @@ fn look_at_shown(fs: &Inner, tree: &Tree, dir: u64, name: &[u8]) -> FsResult<()>
     match tree.find_in(dir, name) {
         Ok(found) if found.node.stream.is_some() && !is_fresh(tree, &found)? => refresh(fs, tree, dir, name),
         _ => Ok(()),
+    }?;
+    match tree.find_in(dir, name) {
+        // Nothing is not what the file is.
+        Ok(found) if is_unmade(&found) => fail(libc::EIO),
+        _ => Ok(()),
     }
+}
+
+/// True of a stream of which nobody has made more than its name.
+fn is_unmade(found: &Found) -> bool {
+    found.node.stream.is_some() && !found.node.has_object
 }
 
 /// Before a file is opened by its number: `ESTALE` has the caller look at the name again.
@@ -133,6 +143,9 @@ pub fn check_open(fs: &Inner, tree: &Tree, ino: u64) -> FsResult<()> {
         return Ok(());
     }
     let found = tree.find(ino)?;
+    if is_unmade(&found) {
+        return fail(libc::ESTALE);
+    }
     if found.node.stream.is_none() || is_fresh(tree, &found)? || age_s(tree, found.node.modified) <= STREAM_HOLDS_S {
         return Ok(());
     }
@@ -154,7 +167,7 @@ pub fn of_list(fs: &Inner, tree: &Tree, dir: u64, name: &[u8], found: Found) -> 
     }
     match tree.find_in(dir, name) {
         Err(error) if error.errno == libc::ENOENT => Ok(None),
-        found => found.map(Some),
+        found => Ok(Some(found?).filter(|found| !is_unmade(found))),
     }
 }
 
@@ -180,7 +193,7 @@ fn compare(fs: &Inner) -> FsResult<()> {
     if fs.store.containers(STREAMS_LABELS)?.is_empty() && all(fs)?.is_empty() {
         return Ok(()); // nobody keeps HDF5 files here
     }
-    fs.streams.maker.ask(fs.store.dir(), &Ask::Names)?;
+    ask(fs, &Ask::Names)?;
     *fs.streams.compared.lock() = Some(Instant::now());
     Ok(())
 }
@@ -193,7 +206,11 @@ fn refresh(fs: &Inner, tree: &Tree, dir: u64, name: &[u8]) -> FsResult<()> {
         path = [&name[..], b"/", &path].concat();
         at = above;
     }
-    fs.streams.maker.ask(fs.store.dir(), &Ask::Stream(path))
+    ask(fs, &Ask::Stream(path))
+}
+
+fn ask(fs: &Inner, what: &Ask) -> FsResult<()> {
+    fs.streams.maker.ask(fs.store.dir(), what, fs.common.options.descriptors_from)
 }
 
 /// The directory above a directory, and its name there.
@@ -235,7 +252,7 @@ pub fn all(fs: &Inner) -> FsResult<Vec<(Vec<u8>, Option<ObjectKey>)>> {
             let path = [&path[..], keys::entry_name(&key)].concat();
             match (entry.kind, entry.node) {
                 (Kind::Directory, _) => dirs.push((entry.ino, [&path[..], b"/"].concat())),
-                (_, Some(Node { stream: Some(key), .. })) => found.push((path, (key.object.0 != 0).then_some(key))),
+                (_, Some(Node { stream: Some(key), .. })) => found.push((path, (key.object.0 != 0).then_some(*key))),
                 _ => {}
             }
         }
@@ -254,7 +271,7 @@ pub fn put(fs: &Inner, path: &[u8], file: &StreamFile) -> FsResult<()> {
     tree.change(|change| {
         let now = change.now;
         let mut node = Node::new(Kind::File, file.mode & 0o555, (file.uid, file.gid), now);
-        node.stream = Some(file.object.unwrap_or(gone));
+        node.stream = Some(Box::new(file.object.unwrap_or(gone)));
         node.has_object = file.object.is_some();
         let before = match tree.slot(dir, name)? {
             Some(slot) => tree.found_at(dir, name, slot.clone())?.map(|found| (slot, found)),
@@ -362,7 +379,7 @@ fn directory_of<'a>(tree: &Tree, path: &'a [u8], makes: Option<&Caller>) -> FsRe
 /// What a stream without a name had goes, too.
 pub fn bury(change: &mut Change<'_>, ino: u64, node: &Node) -> FsResult<()> {
     let tree = change.tree;
-    if let (true, Some(_)) = (node.has_object, node.stream) {
+    if node.has_object && node.stream.is_some() {
         let object = tree.object_of(ino, node);
         match object.stat() {
             Ok(_) => change.txn.delete_object(&object)?,

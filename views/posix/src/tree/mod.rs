@@ -139,7 +139,7 @@ impl Tree {
     }
     /// The bytes of what was found: its own, or those that it shows.
     pub fn object_of(&self, ino: u64, node: &Node) -> Object {
-        match node.stream {
+        match &node.stream {
             Some(key) => self.container.store().container_numbered(key.container).object(key.object),
             None => self.object(ino),
         }
