@@ -26,7 +26,7 @@ fi
 # maturin asks cargo each time, which is quick, but then packs and installs, which is not: only when sources changed.
 if cargo pkgid --quiet --locked -p cenote-python >/dev/null 2>&1; then
   stamp=.venv/.cenote-module
-  if [ ! -e $stamp ] || [ -n "$(find Cargo.lock crates bindings/python -newer $stamp -type f \
+  if [ ! -e $stamp ] || [ -n "$(find Cargo.lock crates views bindings/python -newer $stamp -type f \
       \( -name '*.rs' -o -name '*.toml' -o -name '*.lock' -o -name '*.py' -o -name '*.pyi' \) -print -quit)" ]; then
     VIRTUAL_ENV="$PWD/.venv" PATH="$PWD/.venv/bin:$PATH" \
       maturin develop --release --locked --quiet --manifest-path bindings/python/Cargo.toml

@@ -1,13 +1,13 @@
 //! What `open` makes: shared by all descriptors that come of it, in this process and in children.
 
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
 use parking_lot::Mutex;
-use posix::{Attr, DirCursor, File, Follow, FsError, Ino, OpenFlags, Start};
+use posix::{Attr, DirCursor, File, Follow, FsError, Ino, LockOwner, OpenFlags, Start};
 
-use crate::calls::locks::Through;
-use crate::place;
+use crate::{inside, place};
 use crate::shared::Shared;
 
 /// What was opened.
@@ -27,13 +27,25 @@ pub struct Later {
     flags: OpenFlags,
     /// Where it was found.
     path: Vec<u8>,
+    /// What the program before had its locks on, and where that counts again as soon as it is opened.
+    locks: Mutex<Vec<(LockOwner, OwnedFd)>>,
 }
 
 impl Later {
-    /// One that the program before has opened.
-    pub fn of(ino: Ino, flags: i32, path: &[u8]) -> Self {
+    /// One that the program before has opened, with descriptors of locks that it has left.
+    pub fn of(ino: Ino, flags: i32, path: &[u8], locks: Vec<(LockOwner, i32)>) -> Self {
+        // SAFETY: they were left for us, and nobody else knows of them.
+        let owned = |(owner, fd)| (owner, unsafe { OwnedFd::from_raw_fd(inside::move_away(fd)) });
+        let locks = Mutex::new(locks.into_iter().map(owned).collect());
         let flags = OpenFlags { create: false, exclusive: false, truncate: false, ..open_flags(flags) };
-        Self { file: OnceLock::new(), ino, flags, path: path.to_vec() }
+        Self { file: OnceLock::new(), ino, flags, path: path.to_vec(), locks }
+    }
+    /// The file, if it has been opened here, or has locks that the program before took.
+    fn known(&self) -> Option<&File> {
+        if self.file.get().is_none() && !self.locks.lock().is_empty() {
+            let _ = self.get();
+        }
+        self.file.get()
     }
     /// The file.
     pub fn get(&self) -> Result<&File, i32> {
@@ -47,13 +59,24 @@ impl Later {
             let _ = system.walk(&caller, &Start { at, base: system.root() }, path, Follow::No, &mut Vec::new());
         }
         let file = system.open(&caller, self.ino, self.flags).map_err(errno)?;
-        Ok(self.file.get_or_init(|| file))
+        Ok(self.file.get_or_init(|| {
+            for (owner, fd) in self.locks.lock().drain(..) {
+                let _ = file.adopt_lock_descriptor(owner, fd); // it fails only if the store is closed
+            }
+            file
+        }))
     }
 }
 
 impl From<File> for Later {
     fn from(file: File) -> Self {
-        Self { ino: file.ino(), flags: file.flags(), path: Vec::new(), file: file.into() }
+        Self {
+            ino: file.ino(),
+            flags: file.flags(),
+            path: Vec::new(),
+            locks: Mutex::default(),
+            file: file.into(),
+        }
     }
 }
 
@@ -81,8 +104,6 @@ pub struct Description {
     pub path: Vec<u8>,
     /// Access mode and status, as `F_GETFL` tells them.
     pub flags: AtomicI32,
-    /// What its locks are taken through.
-    pub locks: Through,
     offset: Mutex<u64>,
     /// The offset, as soon as it is shared with other processes.
     shared: AtomicPtr<Shared>,
@@ -107,7 +128,7 @@ impl Description {
     /// Of what was opened with `flags`.
     pub fn new(what: What, ino: Ino, path: Vec<u8>, flags: i32) -> Self {
         let flags = AtomicI32::new((flags & STAYS) | if flags & libc::O_PATH == 0 { O_LARGEFILE } else { 0 });
-        Self { what, ino, path, flags, locks: Through::default(), offset: Mutex::new(0), shared: AtomicPtr::default() }
+        Self { what, ino, path, flags, offset: Mutex::new(0), shared: AtomicPtr::default() }
     }
     /// The open file; `EBADF` if it is none.
     pub fn file(&self) -> Result<&File, i32> {
@@ -115,6 +136,13 @@ impl Description {
             What::File(file) => file.get(),
             What::Directory(_) => Err(libc::EISDIR),
             What::Path => Err(libc::EBADF),
+        }
+    }
+    /// The file if it is one, and open in this program.
+    pub fn opened(&self) -> Option<&File> {
+        match &self.what {
+            What::File(file) => file.known(),
+            _ => None,
         }
     }
     /// The same for calls that are wrong on a directory.

@@ -7,7 +7,7 @@ use parking_lot::{RwLock, RwLockReadGuard};
 use posix::{FileSystem, Forking};
 
 use crate::inside::Inside;
-use crate::{calls, place, table};
+use crate::{place, table};
 
 /// Held for reading by calls that are at work in the store, for writing by `fork`.
 static GATE: RwLock<()> = RwLock::new(());
@@ -51,7 +51,6 @@ extern "C" fn in_parent() {
 
 extern "C" fn first_in_child() {
     table::own();
-    calls::locks::forked();
     if !ATTACHED.load(Ordering::Relaxed) {
         go_on();
     }

@@ -2,34 +2,42 @@
 //!
 //! It lies in a file in memory, whose descriptor a variable of the environment names; offsets lie in another (`shared`).
 
+use std::collections::HashSet;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use posix::Ino;
+use posix::{File, Ino, LockOwner};
 
 use crate::description::{Description, What};
 use crate::place::{self, Cwd};
 use crate::shared::{self, Shared};
-use crate::{inside, kernel, table};
+use crate::{calls, inside, kernel, table};
 
 /// The variable.
 pub const VARIABLE: &str = "CENOTE_HANDOFF";
 const MAGIC: u64 = 0x3174_6f6e_6563;
 
 /// What was written for the next program, and its descriptors, which are closed if there is none after all.
-#[derive(Default)]
 pub struct Handoff {
     /// The descriptor of what was written.
     pub fd: i32,
     offsets: i32,
+    /// Descriptors of locks, which stay open from here on.
+    locks: Vec<i32>,
 }
 
 impl Drop for Handoff {
     fn drop(&mut self) {
-        kernel::close(self.fd);
+        if self.fd >= 0 {
+            kernel::close(self.fd);
+        }
         if self.offsets >= 0 {
             kernel::close(self.offsets);
+        }
+        for fd in &self.locks {
+            kernel::simple(libc::SYS_fcntl, &[*fd as u64, libc::F_SETFD as u64, libc::FD_CLOEXEC as u64]);
         }
     }
 }
@@ -38,6 +46,17 @@ impl Drop for Handoff {
 fn inherited(fd: i32) -> Result<i32, i32> {
     let floor = inside::floor() as u64;
     kernel::simple_or(libc::SYS_fcntl, &[fd as u64, libc::F_DUPFD as u64, floor]).map(|fd| fd as i32)
+}
+
+/// The descriptor that has an owner's locks stays open in the next program: the very one, since a process's locks go when it closes any.
+fn leave(file: &File, owner: LockOwner, left: &mut Vec<i32>) -> i32 {
+    let mut found = -1;
+    file.lock_descriptor(owner, &mut |fd| {
+        found = fd.as_raw_fd();
+        kernel::simple(libc::SYS_fcntl, &[found as u64, libc::F_SETFD as u64, 0]);
+        left.push(found);
+    });
+    found
 }
 
 fn put(all: &mut Vec<u8>, numbers: &[u64], text: &[u8]) {
@@ -52,11 +71,13 @@ pub fn write() -> Result<Option<Handoff>, i32> {
     let stays = |fd: i32| {
         kernel::simple(libc::SYS_fcntl, &[fd as u64, libc::F_GETFD as u64]) & i64::from(libc::FD_CLOEXEC) == 0
     };
-    let open: Vec<(i32, Arc<Description>)> = table::all().into_iter().filter(|(fd, _)| stays(*fd)).collect();
+    let all = table::all();
+    let open: Vec<&(i32, Arc<Description>)> = all.iter().filter(|(fd, _)| stays(*fd)).collect();
     let cwd = place::cwd();
     if open.is_empty() && cwd.is_none() {
         return Ok(None);
     }
+    let mut handoff = Handoff { fd: -1, offsets: -1, locks: Vec::new() };
     let mut entries = Vec::new();
     for (fd, open) in &open {
         let kind = match &open.what {
@@ -66,11 +87,21 @@ pub fn write() -> Result<Option<Handoff>, i32> {
         };
         let flags = open.flags.load(Ordering::Relaxed);
         let offset = open.share().ok_or(libc::ENOMEM)?.index();
-        put(&mut entries, &[*fd as u64, kind, flags as u64, open.ino().0, u64::from(offset)], &open.path);
+        let locks = open.opened().map_or([-1; 2], |file| {
+            // Those of the process went if it closed any descriptor of the file.
+            let closes = all.iter().any(|(fd, other)| other.ino() == open.ino() && !stays(*fd));
+            let process = if closes { None } else { Some(LockOwner::Process) };
+            [Some(LockOwner::File), process].map(|owner| owner.map_or(-1, |owner| leave(file, owner, &mut handoff.locks)))
+        });
+        let locks = locks.map(|fd| i64::from(fd) as u64);
+        let numbers = [*fd as u64, kind, flags as u64, open.ino().0, u64::from(offset), locks[0], locks[1]];
+        put(&mut entries, &numbers, &open.path);
     }
-    let offsets = if open.is_empty() { -1 } else { inherited(shared::fd())? };
+    if !open.is_empty() {
+        handoff.offsets = inherited(shared::fd())?;
+    }
     let mut all = Vec::new();
-    put(&mut all, &[MAGIC, i64::from(offsets) as u64], b"");
+    put(&mut all, &[MAGIC, i64::from(handoff.offsets) as u64], b"");
     let (ino, path) = cwd.as_ref().map_or((0, &b""[..]), |cwd| (cwd.ino.0, &cwd.path[..]));
     put(&mut all, &[ino], path);
     all.extend_from_slice(&entries);
@@ -78,7 +109,8 @@ pub fn write() -> Result<Option<Handoff>, i32> {
     kernel::simple(libc::SYS_write, &[made as u64, all.as_ptr() as u64, all.len() as u64]);
     let fd = inherited(made);
     kernel::close(made);
-    Ok(Some(Handoff { fd: fd?, offsets }))
+    handoff.fd = fd?;
+    Ok(Some(handoff))
 }
 
 /// Takes from the front of what was written.
@@ -124,12 +156,21 @@ fn take(reader: &mut Reader<'_>) -> Option<()> {
     if !path.is_empty() {
         place::set_cwd(Some(Arc::new(Cwd { ino, path: path.to_vec() })));
     }
+    let mut adopted = HashSet::new();
     while !reader.0.is_empty() {
-        let [fd, kind, flags, ino, offset] = [(); 5].map(|()| reader.number());
+        let [fd, kind, flags, ino, offset, file_locks, process_locks] = [(); 7].map(|()| reader.number());
         let (fd, flags, ino) = (fd? as i32, flags? as i32, Ino(ino?));
         let path = reader.text()?.to_vec();
         let what = match kind? {
-            0 => What::File(crate::description::Later::of(ino, flags, &path)),
+            0 => {
+                let left = [(LockOwner::File, file_locks? as i32), (LockOwner::Process, process_locks? as i32)];
+                // Several descriptors of one file name that of its process's locks: the first takes it.
+                let new = left.into_iter().filter(|(_, fd)| *fd >= 0 && adopted.insert(*fd));
+                if process_locks? as i32 >= 0 {
+                    calls::locks::note_own();
+                }
+                What::File(crate::description::Later::of(ino, flags, &path, new.collect()))
+            }
             1 => What::Directory(parking_lot::Mutex::new(None)),
             _ => What::Path,
         };

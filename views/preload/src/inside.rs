@@ -55,6 +55,31 @@ impl Drop for Inside {
     }
 }
 
+thread_local! {
+    static LOCKING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// While this lives the thread waits for a lock, by a descriptor of ours, although nothing of ours is under way.
+pub struct Locking(());
+
+impl Locking {
+    /// Begins.
+    pub fn begin() -> Self {
+        LOCKING.set(true);
+        Self(())
+    }
+    /// True in a thread that waits so, and in a signal handler that interrupts it.
+    pub fn is_under_way() -> bool {
+        LOCKING.get()
+    }
+}
+
+impl Drop for Locking {
+    fn drop(&mut self) {
+        LOCKING.set(false);
+    }
+}
+
 /// Descriptors of ours lie from here on, at most so many.
 const ROOM: usize = 4096;
 static FLOOR: AtomicI32 = AtomicI32::new(i32::MAX);

@@ -56,6 +56,11 @@ pub fn own() {
     BEFORE.set(0);
 }
 
+/// False in a child of `vfork`.
+pub fn is_of_this_process() -> bool {
+    OWNER.load(Ordering::Relaxed) == kernel::pid()
+}
+
 /// Runs `with` on what this child of `vfork` changed, if it is one that did.
 pub fn with_overlay<T>(with: impl FnOnce(&mut Overlay) -> T) -> Option<T> {
     let pid = BEFORE.get();

@@ -1,5 +1,6 @@
 """Unmodified programs on a store by `cenote run`, and in a plain directory: both must leave and say the same."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
 CENOTE = ROOT / "target/release/cenote"
 PATIENCE_S = 120
 
@@ -219,10 +221,44 @@ def test_a_build(both):
     )
 
 
+def test_locks(both):
+    said, plain = both(sys.executable, str(HERE / "locks.py"))
+    assert "closed: yes yes" in plain
+    assert said == plain
+
+
+def test_locks_hold_against_mounts(store, tmp_path):
+    place = tmp_path / "mount"
+    place.mkdir()
+    cenote("--store", store, "run", "--", "sh", "-c", "mkdir -p /cenote/locks; echo > /cenote/locks/f")
+    mounted = subprocess.run([CENOTE, "--store", store, "mount", place], capture_output=True, text=True, check=False)
+    if mounted.returncode != 0:
+        pytest.skip(f"cannot mount here: {mounted.stderr.strip()}")
+    with contextlib.ExitStack() as at_last:
+        at_last.callback(cenote, "unmount", place)
+        for held, asked in ((f"{place}/locks/f", "/cenote/locks/f"), ("/cenote/locks/f", f"{place}/locks/f")):
+            holder = subprocess.Popen(
+                [CENOTE, "--store", store, "run", "--", "flock", held, "sh", "-c", "echo has; read end"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            at_last.callback(holder.communicate, timeout=PATIENCE_S)  # ends what it reads
+            assert holder.stdout.readline() == "has\n"
+            ask = [CENOTE, "--store", store, "run", "--", "flock", "--nonblock", asked, "true"]
+            assert subprocess.run(ask, check=False, timeout=PATIENCE_S).returncode == 1
+            holder.communicate("over\n", timeout=PATIENCE_S)
+            assert subprocess.run(ask, check=False, timeout=PATIENCE_S).returncode == 0
+
+
 def test_files_are_those_of_the_other_views(store):
     cenote("--store", store, "run", "--", "sh", "-c", "mkdir /cenote/seen; echo by preload > /cenote/seen/file")
     files = subprocess.run(
-        [sys.executable, "-c", f"import cenote\nprint(cenote.open({str(store)!r}).files.open('/seen/file').read())"],
+        [
+            sys.executable,
+            "-c",
+            f"import cenote\nprint(cenote.open({str(store)!r}).files.open('/seen/file', 'rb').read())",
+        ],
         capture_output=True,
         text=True,
         check=False,

@@ -22,6 +22,7 @@ mod objects;
 mod patience;
 mod policy;
 mod server;
+mod unread;
 mod uploads;
 mod versions;
 mod walk;

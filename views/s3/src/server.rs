@@ -34,7 +34,8 @@ use crate::gateway::Gateway;
 use crate::keyed::Keyed;
 use crate::keys::Keys;
 use crate::name::may_be_bucket;
-use crate::patience::Patient;
+use crate::patience::{More, Patient};
+use crate::unread::{self, Watched};
 
 /// Connections at once; more wait in the listener's queue.
 const CONNECTIONS_MAX: usize = 1024;
@@ -226,21 +227,31 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, room: Arc<Semaphore>
 async fn greet(stream: TcpStream, from: IpAddr, shared: Arc<Shared>) {
     let _ = stream.set_nodelay(true);
     let stream = Patient::new(stream, STILL_MAX);
+    let more = stream.more();
     match &shared.tls {
-        None => converse(stream, Peer { address: from, is_secure: false }, shared).await,
+        None => converse(stream, more, Peer { address: from, is_secure: false }, shared).await,
         Some(tls) => match tokio::time::timeout(GREETING_PATIENCE, tls.accept(stream)).await {
-            Ok(Ok(stream)) => converse(stream, Peer { address: from, is_secure: true }, shared).await,
+            Ok(Ok(stream)) => converse(stream, more, Peer { address: from, is_secure: true }, shared).await,
             Ok(Err(error)) => tracing::debug!(%error, "no TLS"),
             Err(_) => tracing::debug!("no TLS in time"),
         },
     }
 }
 
-async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, peer: Peer, shared: Arc<Shared>) {
+async fn converse<S>(stream: S, more: More, peer: Peer, shared: Arc<Shared>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let mut stopping = shared.stopping.subscribe();
-    let service = service_fn(move |request| {
-        let shared = shared.clone();
-        async move { answer(request, peer, &shared).await }
+    let service = service_fn(move |request: http::Request<Incoming>| {
+        let (shared, more) = (shared.clone(), more.clone());
+        async move {
+            let (head, body) = request.into_parts();
+            let (body, rest) = unread::watch(&head.headers, body);
+            let mut response = answer(http::Request::from_parts(head, body), peer, &shared).await?;
+            more.set(!rest.settle(response.headers_mut()).await);
+            std::result::Result::<_, HttpError>::Ok(response)
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -262,7 +273,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S,
 }
 
 async fn answer(
-    request: http::Request<Incoming>,
+    request: http::Request<Watched>,
     peer: Peer,
     shared: &Shared,
 ) -> std::result::Result<HttpResponse, HttpError> {
@@ -275,7 +286,7 @@ async fn answer(
     } else {
         let wanted = request.headers().get(http::header::ACCESS_CONTROL_REQUEST_METHOD);
         let method = wanted.and_then(|method| method.to_str().ok()).unwrap_or(request.method().as_str()).to_owned();
-        let mut request = request.map(Body::from);
+        let mut request = request.map(Body::http_body);
         request.extensions_mut().insert(peer);
         let mut response = shared.service.call(request).await?;
         if let (Some(origin), Some(rules)) = (&origin, &shared_rules) {
@@ -312,7 +323,7 @@ fn tell_number(response: &mut HttpResponse, number: &str) {
 }
 
 /// The CORS rules of the bucket that a request is about.
-fn rules(request: &http::Request<Incoming>, shared: &Shared) -> Option<Vec<s3s::dto::CORSRule>> {
+fn rules(request: &http::Request<Watched>, shared: &Shared) -> Option<Vec<s3s::dto::CORSRule>> {
     let host = request.headers().get(http::header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let by_host = shared.domain.as_deref().and_then(|domain| host.strip_suffix(domain)?.strip_suffix('.'));
     let by_path = || request.uri().path().trim_start_matches('/').split('/').next();
@@ -322,7 +333,7 @@ fn rules(request: &http::Request<Incoming>, shared: &Shared) -> Option<Vec<s3s::
 
 /// What a browser asks before it asks for what the page wants.
 fn preflight(
-    request: &http::Request<Incoming>,
+    request: &http::Request<Watched>,
     origin: Option<&str>,
     rules: Option<&[s3s::dto::CORSRule]>,
 ) -> HttpResponse {

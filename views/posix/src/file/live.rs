@@ -248,7 +248,7 @@ impl Live {
         if keeps || !self.set_ids.load(Ordering::Relaxed) {
             return Ok(());
         }
-        self.tree.change(|change| {
+        self.tree.change_file(|change| {
             let found = self.find()?;
             let mode = rights::without_set_ids(found.node.kind, found.node.mode);
             if mode != found.node.mode {
@@ -262,7 +262,7 @@ impl Live {
     /// A transaction on the bytes and the node's times, in which the object is made if it is not there.
     pub fn with_object<T>(&self, mut make: impl FnMut(&mut Change<'_>, &Object) -> FsResult<T>) -> FsResult<T> {
         self.check_changes()?;
-        let made = self.tree.change(|change| {
+        let made = self.tree.change_file(|change| {
             let found = self.find()?;
             let mut node = found.node.clone();
             (node.modified, node.changed) = (change.now, change.now);
@@ -318,7 +318,7 @@ impl Live {
         if let Some(window) = self.window()? {
             window.set_size(size)?;
         }
-        self.tree.change(|change| {
+        self.tree.change_file(|change| {
             let found = self.find()?;
             let node = truncated(change, &found, size)?;
             change.put_node(&found, &node)

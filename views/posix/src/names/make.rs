@@ -11,7 +11,7 @@ use super::{LINKS_MAX, PATH_BYTES_MAX};
 
 /// Makes `name` in `dir`.
 pub fn make(tree: &Tree, caller: &Caller, dir: u64, name: &[u8], what: &Make) -> FsResult<Found> {
-    tree.publish();
+    let _apart = tree.apart();
     make_alone(tree, caller, dir, name, what)
 }
 
@@ -57,6 +57,7 @@ pub fn make_alone(tree: &Tree, caller: &Caller, dir: u64, name: &[u8], what: &Ma
 
 /// Makes a new file in a `commit` directory, which others learn of later. None: it is better made otherwise.
 pub fn gather(tree: &Tree, caller: &Caller, dir: u64, name: &[u8], mode: u32) -> FsResult<Option<Found>> {
+    let since = tree.gathered.moment();
     let parent = tree.directory(dir)?;
     if parent.node.consistency != Consistency::Commit {
         return Ok(None);
@@ -66,7 +67,7 @@ pub fn gather(tree: &Tree, caller: &Caller, dir: u64, name: &[u8], mode: u32) ->
     let node = Node::new(Kind::File, mode, (caller.uid, gid), tree.common.clock.now());
     let entry = Entry { kind: Kind::File, ino: tree.draw()?, node: Some(node.clone()) };
     let (ino, raw) = (entry.ino, entry.encode());
-    if !tree.gather_made(dir, name, entry) {
+    if !tree.gather_made(since, dir, name, entry) {
         return Ok(None);
     }
     let place = Place::Entry { dir, name: name.to_vec() };

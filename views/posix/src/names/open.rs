@@ -37,7 +37,7 @@ fn enter(
             drop(gate);
             if found.place == Place::Orphan {
                 live.note_orphaned();
-                tree.hold_too(&found)?;
+                tree.hold_too(found.ino)?;
             }
             return Ok((live, found));
         }
@@ -125,7 +125,7 @@ fn made(
             return Ok((Live::of(tree, &found), found));
         }
     }
-    tree.publish(); // whoever publishes may need the gate
+    let _apart = tree.apart(); // before the gate, which whoever publishes may need
     let _gate = tree.gates.of_dir(dir).read();
     let found = make_alone(tree, caller, dir, name, what)?;
     Ok((Live::of(tree, &found), found))

@@ -52,11 +52,12 @@ pub fn unlink(tree: &Tree, caller: &Caller, dir: u64, name: &[u8]) -> FsResult<(
 
 /// Takes a name in a `commit` directory away, which others learn of later. False: that is better done otherwise.
 fn gather(tree: &Tree, caller: &Caller, dir: u64, name: &[u8]) -> FsResult<bool> {
+    let since = tree.gathered.moment();
     // No thread opens it between the look and the removal.
     let _gate = tree.gates.of_dir(dir).write();
     let (found, _) = to_remove(tree, caller, dir, name)?;
     let is_simple = found.node.kind == Kind::File && matches!(found.place, Place::Entry { .. });
-    Ok(is_simple && tree.live(found.ino).is_none() && tree.gather_gone(&found, dir, name)) // what was lent is looked at when it is published
+    Ok(is_simple && tree.live(found.ino).is_none() && tree.gather_gone(since, &found, dir, name)) // what was lent is looked at when it is published
 }
 
 /// A file loses one of its names, whose entry is taken away or replaced by the same change.

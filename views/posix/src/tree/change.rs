@@ -31,20 +31,20 @@ pub struct Change<'a> {
 }
 
 impl Tree {
-    /// Makes a change, behind what was gathered, and commits it; `make` is called again when others came between.
+    /// Makes a change of names, apart from what is gathered, and commits it; `make` is called again when others came between.
     pub fn change<T>(&self, make: impl FnMut(&mut Change<'_>) -> FsResult<T>) -> FsResult<T> {
-        self.attempt(true, make)
+        let _apart = self.apart();
+        self.change_alone(make)
+    }
+    /// The same for what changes no names, behind what was gathered until now.
+    pub fn change_file<T>(&self, make: impl FnMut(&mut Change<'_>) -> FsResult<T>) -> FsResult<T> {
+        self.publish();
+        self.change_alone(make)
     }
     /// The same, whatever is gathered.
-    pub fn change_alone<T>(&self, make: impl FnMut(&mut Change<'_>) -> FsResult<T>) -> FsResult<T> {
-        self.attempt(false, make)
-    }
-    fn attempt<T>(&self, behind: bool, mut make: impl FnMut(&mut Change<'_>) -> FsResult<T>) -> FsResult<T> {
+    pub fn change_alone<T>(&self, mut make: impl FnMut(&mut Change<'_>) -> FsResult<T>) -> FsResult<T> {
         let mut begun = None;
         loop {
-            if behind {
-                self.publish();
-            }
             let mut change = Change::new(self, self.container.store().begin());
             let made = make(&mut change)?;
             match change.commit() {

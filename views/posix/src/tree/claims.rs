@@ -77,7 +77,7 @@ impl Tree {
         if self.common.options.is_read_only || !self.is_there()? {
             return Ok(());
         }
-        let done = self.change(|change| {
+        let done = self.change_file(|change| {
             self.add_claim(change, dir)?;
             if dir == 0 { Ok(()) } else { self.add_claim(change, 0) }
         });
@@ -143,18 +143,22 @@ impl Tree {
         Ok(())
     }
     /// This process opens a file that has no name.
-    pub fn hold_too(&self, found: &Found) -> FsResult<()> {
-        self.change(|change| {
-            let (key, me) = (keys::holders(found.ino), self.common.who.me());
+    pub fn hold_too(&self, ino: u64) -> FsResult<()> {
+        self.change_file(|change| {
+            let found = self.find(ino)?; // each time: others may have changed its times
+            if found.place != Place::Orphan {
+                return Ok(());
+            }
+            let (key, me) = (keys::holders(ino), self.common.who.me());
             let raw = self.opens.get_one(&key)?;
             let mut all = claimant::decode(raw.as_deref())?;
             if all.contains(&me) {
                 return Ok(());
             }
             all.push(me);
-            change.rely_on(found)?;
+            change.rely_on(&found)?;
             change.txn.expect(&self.opens, &key, raw.as_deref())?;
-            self.hold(change, found.ino, &all)
+            self.hold(change, ino, &all)
         })
     }
     /// This process has a file without a name open no longer; those that died have not, either.
@@ -248,7 +252,7 @@ impl Tree {
             self.claim_of(live.ino)?;
             self.claim(0)?;
             match live.find() {
-                Ok(found) if found.place == Place::Orphan => self.hold_too(&found)?,
+                Ok(found) if found.place == Place::Orphan => self.hold_too(live.ino)?,
                 _ => {}
             }
         }
@@ -264,7 +268,7 @@ impl Tree {
         let me = self.common.who.me();
         let dirs: Vec<u64> = claimed.dirs.into_iter().collect();
         for dirs in dirs.chunks(256) {
-            self.change(|change| {
+            self.change_file(|change| {
                 for dir in dirs {
                     let key = keys::claims(*dir);
                     let Some(raw) = self.opens.get_one(&key)? else { continue };

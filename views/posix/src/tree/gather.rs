@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::sync::Mutex;
 use cenote::{ErrorKind, fork_generation};
@@ -49,6 +49,8 @@ pub struct Gathered {
     state: Mutex<State>,
     /// Held while something is published.
     publishing: Mutex<()>,
+    /// Changes of names that were made apart from what is gathered.
+    changes: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -60,7 +62,25 @@ struct State {
     generation: u64,
     /// What nobody was told yet of what could not be published.
     lost: Option<FsError>,
+    /// Threads that change names now ([`Apart`]).
+    apart: usize,
 }
+
+/// While it lives no thread gathers anything: what a change of names finds is not changed behind its back by a name that becomes known later.
+#[derive(Debug)]
+pub struct Apart<'a>(&'a Gathered);
+
+impl Drop for Apart<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.apart -= 1;
+        self.0.changes.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// A moment: what is gathered later relies on that no names were changed apart since.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Moment(u64);
 
 impl State {
     /// In a forked child: what was gathered is the parent's, which publishes it.
@@ -77,6 +97,13 @@ impl State {
 }
 
 impl Gathered {
+    /// Before a look at what a name may be gathered for.
+    pub fn moment(&self) -> Moment {
+        Moment(self.changes.load(Ordering::Acquire))
+    }
+    fn holds(&self, state: &State, since: Moment) -> bool {
+        state.apart == 0 && self.moment() == since
+    }
     /// What becomes of a name, if that is gathered.
     pub fn fate(&self, dir: u64, name: &[u8]) -> Option<Fate> {
         if !self.is_any.load(Ordering::Acquire) {
@@ -110,12 +137,20 @@ impl Gathered {
 }
 
 impl Tree {
-    /// A name in a `commit` directory leads to a new file from now on. False: it does already, or it is best not gathered.
+    /// A change of names begins, behind all that was gathered.
+    pub fn apart(&self) -> Apart<'_> {
+        self.gathered.state.lock().apart += 1;
+        let apart = Apart(&self.gathered);
+        self.publish();
+        apart
+    }
+    /// A name in a `commit` directory leads to a new file from now on; the looks for that began at `since`. False: it does already, or it is
+    /// best not gathered.
     /// [`Tree::publish_if_full`] is to be called behind this, without locks.
-    pub fn gather_made(&self, dir: u64, name: &[u8], entry: Entry) -> bool {
+    pub fn gather_made(&self, since: Moment, dir: u64, name: &[u8], entry: Entry) -> bool {
         let mut state = self.gathered.state.lock();
         // Gone and made again is two changes, in this order: the first is published first.
-        if state.fate(dir, name).is_some() {
+        if !self.gathered.holds(&state, since) || state.fate(dir, name).is_some() {
             return false;
         }
         let raw = entry.encode();
@@ -124,9 +159,9 @@ impl Tree {
         true
     }
     /// A file's only name is taken away. False: it is best not gathered. [`Tree::publish_if_full`] is to be called behind this.
-    pub fn gather_gone(&self, found: &Found, dir: u64, name: &[u8]) -> bool {
+    pub fn gather_gone(&self, since: Moment, found: &Found, dir: u64, name: &[u8]) -> bool {
         let mut state = self.gathered.state.lock();
-        if state.underway.is_some() {
+        if !self.gathered.holds(&state, since) || state.underway.is_some() {
             return false;
         }
         match state.now.names.get(&dir).and_then(|names| names.get(name)) {

@@ -225,6 +225,15 @@ pub fn forked() {
     settles(&fs);
 }
 
+/// Tells other threads that it is over, also when a test fails.
+struct Sets<'a>(&'a AtomicBool);
+
+impl Drop for Sets<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// A process forks while its other threads are in the middle of calls: no child waits for what its parent's threads had locked, and what was open
 /// and lost its name a moment after the fork is there for the child.
 #[allow(unsafe_code, reason = "fork")]
@@ -249,6 +258,7 @@ pub fn forked_amid_threads() {
                 }
             });
         }
+        let _stop = Sets(&is_over);
         for n in 0..30u32 {
             let name = n.to_string().into_bytes();
             let file = fs.open_at(&me, dir, &name, CREATE, 0o600).unwrap().0;
@@ -262,9 +272,15 @@ pub fn forked_amid_threads() {
                 unsafe { libc::alarm(90) };
                 std::thread::sleep(Duration::from_millis(u64::from(n % 7)));
                 let mut buf = [0; 8];
-                let read = file.read_at(&mut buf, 0).is_ok_and(|read| read == 5);
-                let made = fs.open_at(&me, dir, &[&name[..], b"child"].concat(), CREATE, 0o600).is_ok();
-                let code = i32::from(!read) + 2 * i32::from(!made) + 4 * i32::from(file.close().is_err());
+                let (read, made) =
+                    (file.read_at(&mut buf, 0), fs.open_at(&me, dir, &[&name[..], b"child"].concat(), CREATE, 0o600));
+                let closed = file.close();
+                let code = i32::from(!read.as_ref().is_ok_and(|read| *read == 5))
+                    + 2 * i32::from(made.is_err())
+                    + 4 * i32::from(closed.is_err());
+                if code != 0 {
+                    eprintln!("child {n}: read {read:?}, made {:?}, closed {closed:?}", made.err());
+                }
                 // SAFETY: ends this process, and nothing else.
                 unsafe { libc::_exit(code) };
             }
@@ -275,7 +291,6 @@ pub fn forked_amid_threads() {
             unsafe { libc::waitpid(pid, &raw mut status, 0) };
             assert_eq!(status, 0, "child {n}");
         }
-        is_over.store(true, Ordering::Relaxed);
     });
     settles(&fs);
 }

@@ -111,7 +111,8 @@ pub fn dup3(from: i32, to: i32, flags: Option<i32>) -> Answer {
 /// `fcntl`.
 pub fn fcntl(fd: i32, command: i32, argument: u64) -> Answer {
     if inside::is_ours(fd) {
-        return EBADF;
+        let waits = matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW) && inside::Locking::is_under_way();
+        return if waits { Answer::Kernel } else { EBADF };
     }
     let Some(open) = table::get(fd) else { return Answer::Kernel };
     match command {

@@ -1,125 +1,122 @@
-//! Advisory locks: those of the kernel, on a file in memory that stands for the one in the store. So they end with their process, know
-//! of deadlocks, and hold between all preloaded programs on this machine.
+//! Advisory locks: those of `cenote-posix`, which hold between all preloaded programs, mounts and others on this machine, and which the kernel keeps. So they
+//! end with their process, and know of deadlocks.
 
-use std::collections::HashSet;
-use std::ffi::CString;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
+use posix::{File, LockKind, LockOwner, LockRange, LockWait};
 
 use super::{Answer, Result, put, value};
-use crate::description::Description;
-use crate::{inside, kernel, place, table};
+use crate::description::{Description, errno};
+use crate::{inside, table};
 
-/// Files that this process has locked ranges of: they are let go when any descriptor of them is closed.
-static LOCKED: Mutex<Option<HashSet<u64>>> = Mutex::new(None);
+/// This process took locks of its own, which go when it closes any descriptor of what they are on.
+static HAS_OWN: AtomicBool = AtomicBool::new(false);
 
-/// The descriptor that locks of a description are taken through.
-#[derive(Default)]
-pub struct Through(AtomicI32);
-
-impl Drop for Through {
-    fn drop(&mut self) {
-        let fd = self.0.load(Ordering::Relaxed) - 1;
-        if fd >= 0 {
-            inside::forget(fd);
-            kernel::close(fd);
-        }
-    }
+/// The program before left such.
+pub fn note_own() {
+    HAS_OWN.store(true, Ordering::Relaxed);
 }
 
-/// Opens the file that stands for the one of that number.
-fn open(ino: u64) -> Result<i32> {
-    let dir = format!("/dev/shm/cenote-locks-{:x}", place::device());
-    let path = |path: String| CString::new(path).map_err(|_| libc::EINVAL);
-    let (dir, file) = (path(dir.clone())?, path(format!("{dir}/{ino:x}"))?);
-    let flags = libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC | libc::O_NOFOLLOW;
-    let arguments = [libc::AT_FDCWD as u64, file.as_ptr() as u64, flags as u64, 0o666];
-    let mut fd = kernel::simple_or(libc::SYS_openat, &arguments);
-    if fd == Err(libc::ENOENT) {
-        kernel::simple(libc::SYS_mkdir, &[dir.as_ptr() as u64, 0o777]);
-        kernel::simple(libc::SYS_chmod, &[dir.as_ptr() as u64, 0o1777]);
-        fd = kernel::simple_or(libc::SYS_openat, &arguments);
-    }
-    let fd = fd? as i32;
-    kernel::simple(libc::SYS_fchmod, &[fd as u64, 0o666]);
-    Ok(inside::move_away(fd))
+/// Keeps low numbers from what is opened for the first lock of an open file: to move it away from there would be to close it.
+fn without_moving(file: &File) -> Option<inside::Occupied> {
+    let mut is_there = !HAS_OWN.load(Ordering::Relaxed);
+    file.lock_descriptor(LockOwner::File, &mut |_| is_there = true);
+    (!is_there).then(inside::Occupied::all)
 }
 
-fn through(open_file: &Description) -> Result<i32> {
-    let known = open_file.locks.0.load(Ordering::Acquire) - 1;
-    if known >= 0 {
-        return Ok(known);
+/// A call that may wait in the kernel: signal handlers that run meanwhile are the program's, so nothing of ours is under way then.
+fn wait(lock: impl Fn(LockWait<'_>) -> posix::FsResult<()>, waits: bool) -> Result {
+    // Without waiting first: with this all is open that is needed.
+    match lock(LockWait::No) {
+        Err(error) if error.errno == libc::EAGAIN && waits => {}
+        done => return done.map(|()| 0).map_err(errno),
     }
-    let made = open(open_file.ino().0)?;
-    match open_file.locks.0.compare_exchange(0, made + 1, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => Ok(made),
-        Err(first) => {
-            inside::forget(made);
-            kernel::close(made);
-            Ok(first - 1)
-        }
-    }
+    let _locking = inside::Locking::begin();
+    inside::Inside::outside(|| lock(LockWait::Yes)).map(|()| 0).map_err(errno)
 }
 
 /// `flock`.
 pub fn flock(fd: i32, operation: i32) -> Answer {
     let Some(open) = table::get(fd) else { return Answer::Kernel };
-    let wait = |fd| inside::Inside::outside(|| kernel::simple_or(libc::SYS_flock, &[fd as u64, operation as u64]));
-    through(&open).and_then(wait).into()
+    let lock = || {
+        let kind = match operation & !libc::LOCK_NB {
+            libc::LOCK_SH => Some(LockKind::Shared),
+            libc::LOCK_EX => Some(LockKind::Exclusive),
+            libc::LOCK_UN => None,
+            _ => return Err(libc::EINVAL),
+        };
+        let file = open.file_or(libc::ENOLCK)?;
+        let _low = without_moving(file);
+        wait(|wait| file.flock(LockOwner::File, kind, wait), operation & libc::LOCK_NB == 0)
+    };
+    lock().into()
 }
 
 /// Locks of ranges by `fcntl`.
 pub fn fcntl(open: &Description, command: i32, argument: u64) -> Answer {
     let lock = || {
         let file = open.file_or(libc::EBADF)?;
-        let mut lock: libc::flock = value(argument)?;
-        let asks = matches!(command, libc::F_GETLK | libc::F_OFD_GETLK);
-        let flags = file.flags();
-        let may = match i32::from(lock.l_type) {
-            libc::F_RDLCK => flags.read,
-            libc::F_WRLCK => flags.write,
-            _ => true,
-        };
-        if !asks && !may {
-            return Err(libc::EBADF);
+        let asked: libc::flock = value(argument)?;
+        let of_file = matches!(command, libc::F_OFD_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW);
+        if of_file && asked.l_pid != 0 {
+            return Err(libc::EINVAL);
         }
-        let from = match i32::from(lock.l_whence) {
-            libc::SEEK_SET => 0,
-            libc::SEEK_CUR => open.with_offset(|offset| *offset as i64),
-            libc::SEEK_END => open.attr()?.size_bytes as i64,
+        let owner = if of_file { LockOwner::File } else { LockOwner::Process };
+        let kind = match i32::from(asked.l_type) {
+            libc::F_RDLCK => Some(LockKind::Shared),
+            libc::F_WRLCK => Some(LockKind::Exclusive),
+            libc::F_UNLCK => None,
             _ => return Err(libc::EINVAL),
         };
-        lock.l_start = lock.l_start.checked_add(from).ok_or(libc::EOVERFLOW)?;
-        lock.l_whence = libc::SEEK_SET as i16;
-        let fd = through(open)?;
-        let arguments = [fd as u64, command as u64, (&raw mut lock) as u64];
-        // It may wait, and a signal may end that.
-        let done = inside::Inside::outside(|| kernel::simple_or(libc::SYS_fcntl, &arguments))?;
-        if asks {
-            put(argument, lock)?;
-        } else if matches!(command, libc::F_SETLK | libc::F_SETLKW) {
-            LOCKED.lock().get_or_insert_default().insert(open.ino().0);
+        let range = range(open, &asked)?;
+        let _low = if of_file { without_moving(file) } else { None };
+        HAS_OWN.fetch_or(!of_file, Ordering::Relaxed);
+        if matches!(command, libc::F_GETLK | libc::F_OFD_GETLK) {
+            return tell(file, owner, kind.ok_or(libc::EINVAL)?, range, (argument, asked));
         }
-        Ok(done)
+        let waits = matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW);
+        wait(|wait| file.lock(owner, kind, range, wait), waits)
     };
     lock().into()
 }
 
-/// A descriptor is about to be closed: the process's locks of ranges in that file go, as POSIX has it.
-pub fn closing(open_file: &Description) {
-    let mut locked = LOCKED.lock();
-    let Some(locked) = locked.as_mut().filter(|locked| !locked.is_empty()) else { return };
-    let ino = open_file.ino().0;
-    if locked.remove(&ino)
-        && let Ok(fd) = open(ino)
-    {
-        inside::forget(fd);
-        kernel::close(fd);
+/// `F_GETLK`: what is in the way, or that nothing is.
+fn tell(file: &File, owner: LockOwner, kind: LockKind, range: LockRange, (at, mut told): (u64, libc::flock)) -> Result {
+    match file.lock_in_the_way(owner, kind, range).map_err(errno)? {
+        None => told.l_type = libc::F_UNLCK as i16,
+        Some(held) => {
+            told.l_type = if held.kind == LockKind::Shared { libc::F_RDLCK } else { libc::F_WRLCK } as i16;
+            told.l_whence = libc::SEEK_SET as i16;
+            (told.l_start, told.l_len) = (held.range.start as i64, held.range.len as i64);
+            told.l_pid = held.pid.map_or(-1, |pid| pid as i32);
+        }
     }
+    put(at, told)?;
+    Ok(0)
 }
 
-/// In a child of `fork`: locks of ranges stay with the parent.
-pub fn forked() {
-    *LOCKED.lock() = None;
+/// The bytes that a program means.
+fn range(open: &Description, asked: &libc::flock) -> Result<LockRange> {
+    let from = match i32::from(asked.l_whence) {
+        libc::SEEK_SET => 0,
+        libc::SEEK_CUR => open.with_offset(|offset| *offset as i64),
+        libc::SEEK_END => open.attr()?.size_bytes as i64,
+        _ => return Err(libc::EINVAL),
+    };
+    let first = from.checked_add(asked.l_start).ok_or(libc::EOVERFLOW)?;
+    // A negative length is of the bytes before.
+    let first = if asked.l_len < 0 { first.checked_add(asked.l_len).ok_or(libc::EINVAL)? } else { first };
+    let start = u64::try_from(first).map_err(|_| libc::EINVAL)?;
+    Ok(LockRange { start, len: asked.l_len.unsigned_abs() })
+}
+
+/// A descriptor is about to be closed: the process's locks of ranges in that file go, as POSIX has it.
+pub fn closing(open: &Description) {
+    // A child of `vfork` has its parent's memory, but none of its locks.
+    if HAS_OWN.load(Ordering::Relaxed)
+        && table::is_of_this_process()
+        && let Some(file) = open.opened()
+    {
+        file.closed_by(LockOwner::Process);
+    }
 }
