@@ -36,7 +36,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as where:
         folder = Path(where)
         tiers = [
-            cenote.Tier("memory", "memory", size + (256 << 20)),
+            cenote.Tier("memory", "memory", size * 5 // 2),
             cenote.Tier("disk", "directory", size * 2, folder / "d"),
         ]
         with cenote.open(folder / "store", tiers=tiers) as store:

@@ -193,7 +193,7 @@ def test_a_view_is_the_bytes_and_stays_as_it_was(files: cenote.Files) -> None:
 
 @pytest.fixture
 def large(folder: Path) -> Iterator[cenote.Files]:
-    with cenote.open(folder / "store", tiers=tiers(folder, memory=1200 * MIB)) as store:
+    with cenote.open(folder / "store", tiers=tiers(folder, memory=1536 * MIB)) as store:
         yield store.files
 
 

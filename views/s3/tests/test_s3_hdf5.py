@@ -31,7 +31,7 @@ def served(tmp_path_factory):
 @pytest.fixture
 def hdf5(served, tmp_path):
     """Runs h5py code on the served store, in the test's folder."""
-    library = command().with_name("libcenote_hdf5.so")
+    library = command().resolve().with_name("libcenote_hdf5.so")
     if not library.exists():
         pytest.skip("the connector is not built: cargo build -p cenote-hdf5")
     (tmp_path / "plugin").mkdir()
