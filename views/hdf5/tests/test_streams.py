@@ -77,7 +77,8 @@ def test_raw_data_are_not_copied_for_it(shown, cenote, tmp_path):  # noqa: F811
     run(tmp_path / "store", tmp_path, "-c", LARGE)
     (said,) = json.loads(cenote("--json", "streams"))
     assert said["path"] == shown.path("large.h5")
-    # All of `run` and `chunks`, the block of `filled` that has something, what is packed; but not the fill values beside it (see the docs).
+    # All of `run` and `chunks`, the block of `filled` that has something, what is packed; but not the fill values
+    # beside it (see the docs).
     assert said["shared_bytes"] > 20 << 20 and said["written_bytes"] < 5 << 20, said
     shown.copy("large.h5", "plain.h5")
     check = """
