@@ -193,7 +193,7 @@ def test_a_view_is_the_bytes_and_stays_as_it_was(files: cenote.Files) -> None:
 
 @pytest.fixture
 def large(folder: Path) -> Iterator[cenote.Files]:
-    with cenote.open(folder / "store", tiers=tiers(folder, memory=1200 * MIB)) as store:
+    with cenote.open(folder / "store", tiers=tiers(folder, memory=1536 * MIB)) as store:
         yield store.files
 
 
@@ -211,6 +211,19 @@ def test_a_view_over_more_than_a_segment_is_no_copy(large: cenote.Files) -> None
     for i in range(17):
         assert (found[i, 0], found[i, -1]) == (i, 8 * MIB - 1 + i)
         assert (found[i, ::4099] == piece[::4099] + i).all()
+    assert_is_the_stores_memory(found)
+
+
+def assert_is_the_stores_memory(array: np.ndarray) -> None:
+    """Every page of the array is one of the store's segments: by address, whatever the view says of itself."""
+    at, end = array.__array_interface__["data"][0], array.__array_interface__["data"][0] + array.nbytes
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        words = line.split(maxsplit=5)
+        begin, until = (int(word, 16) for word in words[0].split("-"))
+        if begin <= at < until:
+            assert "s" in words[1] and words[5].startswith("/dev/shm/cenote-"), line
+            at = until
+    assert at >= end
 
 
 def append_lines(files: cenote.Files, who: int) -> None:

@@ -14,6 +14,7 @@ use crate::cmd::mount::{MOUNT_HELP, MountArgs, UnmountArgs};
 use crate::cmd::policy::PolicyCommand;
 use crate::cmd::run::{RUN_HELP, RunArgs};
 use crate::cmd::s3::S3Args;
+use crate::cmd::streams::StreamsArgs;
 use crate::config;
 use cenote::model::size;
 
@@ -259,6 +260,9 @@ pub enum Command {
     /// Serve a store to S3 clients, and manage their keys
     #[command(after_help = crate::cmd::s3::HELP)]
     S3(S3Args),
+    /// Make HDF5 files of the store ordinary .h5 byte streams in the container `hdf5`, and list them
+    #[command(after_help = crate::cmd::streams::HELP)]
+    Streams(StreamsArgs),
     /// Run a program that sees a store as files, without a mount
     #[command(after_help = RUN_HELP)]
     Run(RunArgs),

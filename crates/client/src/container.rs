@@ -63,9 +63,15 @@ impl Container {
         Self { inner: Arc::new(inner) }
     }
     pub(crate) fn nowhere(store: &Store, label: &str) -> Self {
+        Self::unasked(store, ContainerId(u64::MAX), label)
+    }
+    /// See [`Store::container_numbered`].
+    pub(crate) fn numbered(store: &Store, id: ContainerId) -> Self {
+        Self::unasked(store, id, &format!("number {}", id.0))
+    }
+    fn unasked(store: &Store, id: ContainerId, label: &str) -> Self {
         let spec = cenote_model::ContainerSpec::default();
         let class = Class { durability: spec.durability, policy: spec.policy };
-        let id = ContainerId(u64::MAX);
         let block_shift = spec.block_shift;
         let (label, had_quota) = (label.into(), false);
         let inner = Inner { store: store.clone(), id, label, class, block_shift, had_quota, _pin: None };

@@ -4,8 +4,10 @@
 //! shared-memory ring. Control messages go to whichever it is; bytes go straight to mapped segments and files.
 //! This room must not know what is on media nor how messages are encoded.
 
+mod changes;
 mod container;
 mod data;
+mod helper;
 mod ids;
 mod index;
 mod meeting;
@@ -37,8 +39,10 @@ pub use cenote_model::{
     RuleState, SnapshotInfo, Speed, StoreConfig, StoreId, StoreStats, TierOptions, VerifyReport,
 };
 pub use cenote_server::Destroyed;
+pub use changes::Changes;
 pub use container::Container;
 pub use data::queue::Settling;
+pub use helper::Helper;
 pub use index::{Index, IndexVersion, Record};
 pub use object::Object;
 pub use op::Op;
@@ -49,6 +53,12 @@ pub use store::Store;
 pub use transaction::Transaction;
 pub use view::View;
 pub use window::{WindowFile, Working};
+
+/// The `cenote` program: what `CENOTE_BIN` names, else `cenote` beside this program, beside the library that contains this
+/// code, or in `PATH`.
+pub fn program() -> Result<std::path::PathBuf> {
+    session::find_program()
+}
 
 /// The placement policies that a container can have: their names, and what each does.
 pub fn policies() -> impl Iterator<Item = (String, String)> {

@@ -86,7 +86,8 @@ impl Object {
     pub fn key(&self) -> ObjectKey {
         ObjectKey { container: self.container.id(), object: self.id }
     }
-    pub(crate) fn container(&self) -> &Container {
+    /// The container that it is in.
+    pub fn container(&self) -> &Container {
         &self.container
     }
     pub(crate) fn name(&self) -> String {

@@ -58,7 +58,7 @@ impl Walk {
                 self.nodes.insert(ino, Node::decode(&value)?);
             } else if key == keys::orphan(ino) {
                 self.orphans.insert(ino, Node::decode(&value)?);
-            } else {
+            } else if key != keys::stream(ino) {
                 self.xattrs.insert(ino);
             }
         }
@@ -130,7 +130,8 @@ impl Walk {
             there.extend(page.into_iter().filter_map(keys::ino_of_object));
         }
         let all = self.nodes.iter().chain(&self.inside).chain(&self.orphans);
-        let said: BTreeSet<u64> = all.filter(|(_, node)| node.has_object).map(|(ino, _)| *ino).collect();
+        let said: BTreeSet<u64> =
+            all.filter(|(_, node)| node.has_object && node.stream.is_none()).map(|(ino, _)| *ino).collect();
         for ino in there.symmetric_difference(&said) {
             let word = if said.contains(ino) { "should be there, and is not" } else { "is there, and of no file" };
             self.wrong.push(format!("the object of {ino} {word}"));

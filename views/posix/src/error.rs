@@ -32,7 +32,8 @@ impl FsError {
     pub(crate) fn because(errno: i32, kind: ErrorKind, subject: impl Into<String>, cause: impl Into<String>) -> Self {
         Self { errno, cause: Some(Box::new(Error::new(kind, subject).because(cause))) }
     }
-    pub(crate) fn kind(&self) -> Option<ErrorKind> {
+    /// What kind of failure the store said it was, if it was the store.
+    pub fn kind(&self) -> Option<ErrorKind> {
         self.cause.as_ref().map(|cause| cause.kind())
     }
 }

@@ -13,6 +13,7 @@ use crate::keeper::Keeper;
 use crate::names::{self};
 use crate::records::{INO_BITS, ROOT};
 use crate::rights::{self, SEARCH};
+use crate::streams::{self, Streams};
 use crate::tree::{Common, Found, NumberMap, Tree, Who};
 use crate::{Attr, Caller, FsError, FsResult, Ino, Kind, Options, Time, fail, stat, top};
 
@@ -29,6 +30,8 @@ pub struct Inner {
     /// The only tree, if the top is its root.
     single: Option<Arc<Tree>>,
     pub keeper: Keeper,
+    /// HDF5 files as byte streams.
+    pub streams: Streams,
     /// Containers that it began to make, and whether those were looked for that others left half made.
     pub halves: AtomicU64,
     pub halves_swept: AtomicBool,
@@ -79,6 +82,7 @@ impl Inner {
             trees: Mutex::default(),
             single: None,
             keeper: Keeper::default(),
+            streams: Streams::default(),
             halves: AtomicU64::new(0),
             halves_swept: AtomicBool::new(false),
         };
@@ -93,6 +97,7 @@ impl Inner {
                 store.open_container(label, &options.new_containers)?
             };
             inner.single = Some(inner.tree_in(container)?);
+            inner.streams.found(label, inner.single.as_ref());
         }
         Ok(inner)
     }
@@ -176,7 +181,7 @@ impl Inner {
             b"." => Ok(Where::In(tree, parent)),
             b".." => self.find(self.parent_of(&tree, &parent)),
             _ => {
-                let found = tree.find_in(number, name)?;
+                let found = streams::find_in(self, &tree, number, name)?;
                 Ok(Where::In(tree, found))
             }
         }

@@ -61,6 +61,9 @@ pub fn check(caller: &Caller, node: &Node, mask: u32) -> FsResult<()> {
 
 /// `EPERM` if the sticky bit of `dir` keeps `caller` from taking the name of `node` out of it.
 pub fn need_unstuck(caller: &Caller, dir: &Node, node: &Node) -> FsResult<()> {
+    if node.stream.is_some() {
+        return fail(libc::EROFS); // it goes with the HDF5 file that it shows
+    }
     let may = dir.mode & STICKY == 0 || caller.owns(dir) || caller.owns(node);
     if may { Ok(()) } else { fail(libc::EPERM) }
 }

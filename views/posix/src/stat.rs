@@ -31,7 +31,7 @@ pub fn attr(tree: &Tree, found: &Found) -> FsResult<Attr> {
     }
     let (size_bytes, used) = match node.kind {
         Kind::File if window.is_some() => window.map_or((0, 0), |(size, used, _)| (size, used)),
-        Kind::File if node.has_object => match usage(tree, found.ino, live.as_deref()) {
+        Kind::File if node.has_object => match usage(tree, found.ino, &node, live.as_deref()) {
             Ok(usage) => usage,
             Err(error) if error.kind() == ErrorKind::NotFound => (0, 0), // it goes just now
             Err(error) => return Err(error.into()),
@@ -63,11 +63,11 @@ pub fn attr(tree: &Tree, found: &Found) -> FsResult<Attr> {
 }
 
 /// Size and bytes in use of a file that has an object.
-fn usage(tree: &Tree, ino: u64, live: Option<&Live>) -> cenote::Result<(u64, u64)> {
+fn usage(tree: &Tree, ino: u64, node: &Node, live: Option<&Live>) -> cenote::Result<(u64, u64)> {
     // What is known of an object is found quicker by a handle that was used before.
     match live {
         Some(live) => live.handle().usage(),
-        None => tree.object(ino).usage(),
+        None => tree.object_of(ino, node).usage(),
     }
 }
 

@@ -9,11 +9,12 @@ use crate::inner::Inner;
 use crate::rights::{self, READ, WRITE};
 use crate::{
     Attr, Caller, Consistency, DirCursor, File, Forking, FsResult, Ino, Kind, New, OpenFlags, SetAttr, check, dir,
-    fail, gate, names, resolve, space, stat, top, unnamed, walk, xattr,
+    fail, gate, names, resolve, space, stat, streams, top, unnamed, walk, xattr,
 };
 
 /// How a file system is opened.
 #[derive(Clone, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is asked for by itself")]
 pub struct Options {
     /// Nothing may be changed: `EROFS`.
     pub is_read_only: bool,
@@ -28,6 +29,8 @@ pub struct Options {
     /// Numbers that were told stay usable until [`FileSystem::forget`] names them, as a kernel needs it; else the last half million of
     /// files do, and all that are open.
     pub keeps_numbers: bool,
+    /// HDF5 files as byte streams are looked at as they were made last: for who makes them, and where no program may be started.
+    pub keeps_streams: bool,
     /// Descriptors that are made for locks are this or greater where that can be, so that a program under preload does not come across them.
     pub descriptors_from: i32,
 }
@@ -240,6 +243,7 @@ impl FileSystem {
         }
         let (tree, number) = self.0.in_tree(ino, libc::EISDIR)?;
         self.0.keeper.start(&self.0);
+        streams::check_open(&self.0, &tree, number)?;
         names::open(&tree, caller, number, flags)
     }
     /// Opens the file `name` in `parent`, and makes it first, with `mode`, if `flags` say so and it is not there. True: it was made.
@@ -266,6 +270,7 @@ impl FileSystem {
             };
         };
         self.0.keeper.start(&self.0);
+        streams::look_at(&self.0, &tree, dir, name)?;
         let flags = OpenFlags { create: flags.create && !self.0.common.options.is_read_only, ..flags };
         let (file, found, is_made) = names::open_at(&tree, caller, dir, name, flags, mode)?;
         // A file that was emptied is not what was found.
@@ -443,6 +448,28 @@ impl FileSystem {
         let _in = gate::enter();
         let (tree, _) = self.0.in_tree(ino, libc::EINVAL)?;
         tree.orphans()
+    }
+    /// HDF5 files that are shown as byte streams in the tree of [`STREAMS_CONTAINER`](crate::STREAMS_CONTAINER), with what their
+    /// names are relative to: paths without a leading slash.
+    pub fn streams(&self) -> FsResult<Vec<(Vec<u8>, Option<cenote::ObjectKey>)>> {
+        let _in = gate::enter();
+        streams::all(&self.0)
+    }
+    /// Shows an HDF5 file under a path of that tree, in place of what it showed before: who has that open goes on reading it. Directories are
+    /// made. `EEXIST` if something else is there.
+    pub fn put_stream(&self, path: &[u8], file: &crate::StreamFile) -> FsResult<()> {
+        let _in = gate::enter();
+        streams::put(&self.0, path, file)
+    }
+    /// The ordinary file that somebody has put at a path of that tree, and its bytes.
+    pub fn put_file(&self, path: &[u8]) -> FsResult<Option<(Ino, cenote::Object)>> {
+        let _in = gate::enter();
+        streams::put_file(&self.0, path)
+    }
+    /// Shows no HDF5 file there any more; directories that are empty then go, too.
+    pub fn drop_stream(&self, path: &[u8]) -> FsResult<()> {
+        let _in = gate::enter();
+        streams::drop_at(&self.0, path)
     }
     /// What `statfs` tells.
     pub fn space(&self, ino: Ino) -> FsResult<Space> {

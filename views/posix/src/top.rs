@@ -57,6 +57,9 @@ pub fn attr(fs: &Inner) -> FsResult<Attr> {
 /// Containers that are directories here, in the order of names.
 pub fn containers(fs: &Inner) -> FsResult<Vec<ContainerInfo>> {
     let mut all = fs.store.containers("")?;
+    if crate::streams::begin_where(fs, &all)? {
+        all = fs.store.containers("")?;
+    }
     all.retain(|info| is_plain(&info.label));
     Ok(all)
 }
@@ -76,12 +79,17 @@ pub fn tree(fs: &Inner, name: &[u8]) -> FsResult<Arc<Tree>> {
         Ok(container) => container,
         Err(error) if error.kind() == ErrorKind::NotFound => {
             fs.labels.lock().remove(label);
-            return fail(libc::ENOENT);
+            match crate::streams::begun(fs, label)? {
+                Some(container) => container,
+                None => return fail(libc::ENOENT),
+            }
         }
         Err(error) => return Err(error.into()),
     };
     fs.labels.lock().insert(label.to_owned(), (container.id().0, Instant::now()));
-    fs.tree_in(container)
+    let tree = fs.tree_in(container)?;
+    fs.streams.found(label, Some(&tree));
+    Ok(tree)
 }
 
 /// The root of a container's tree, by name.

@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use cenote::View;
 use cenote_posix::{File, FsError};
 use futures::{Stream, StreamExt};
-use s3s::dto::StreamingBlob;
+use s3s::dto::{ETag, StreamingBlob};
 use s3s::{Body, S3Request, S3Result, s3_error};
 
 use crate::checksum::{Claims, Summed, Sums};
@@ -104,6 +104,33 @@ pub async fn receive(
     let sums = sums.finish();
     sums.check(claims, trailers.and_then(|trailers| trailers.take()).as_ref())?;
     Ok(Received { content: writer.finish()?, size_bytes, sums })
+}
+
+/// A body in memory, of `most` bytes at most, and its ETag; held against what the client claims of it.
+pub async fn gathered(
+    body: Option<StreamingBlob>,
+    claims: &Claims,
+    announced: Option<u64>,
+    most: u64,
+    trailers: Option<s3s::TrailingHeaders>,
+) -> S3Result<(Vec<u8>, ETag)> {
+    let (mut sums, mut bytes) = (Sums::of(claims), Vec::new());
+    if let Some(mut body) = body {
+        while let Some(piece) = body.next().await {
+            let piece = piece.map_err(|error| broken(&*error))?;
+            sums.update(&piece);
+            bytes.extend_from_slice(&piece);
+            if bytes.len() as u64 > announced.unwrap_or(most) {
+                return Err(s3_error!(InvalidRequest, "more bytes came than were announced, or than can be taken"));
+            }
+        }
+    }
+    if announced.is_some_and(|announced| announced != bytes.len() as u64) {
+        return Err(s3_error!(IncompleteBody, "{} of {} bytes came", bytes.len(), announced.unwrap_or_default()));
+    }
+    let sums = sums.finish();
+    sums.check(claims, trailers.and_then(|trailers| trailers.take()).as_ref())?;
+    Ok((bytes, ETag::Strong(sums.etag())))
 }
 
 /// What a body that ends badly is to the client.

@@ -9,6 +9,7 @@ use s3s::{S3Request, S3Result, s3_error};
 
 use crate::bucket::{Bucket, Buckets};
 use crate::failure::{collision, failed, is_missing};
+use crate::keyed::Keyed;
 use crate::keys::{Keys, User};
 use crate::meta::{IMPLIED, MARKER, META, Meta};
 use crate::name::KeyPath;
@@ -30,6 +31,8 @@ pub struct Gateway {
     pub keys: Keys,
     /// What clients are told the region is.
     pub region: String,
+    /// Buckets whose keys another room makes up.
+    pub keyed: Option<Arc<dyn Keyed>>,
     locks: Box<[Mutex<()>]>,
     hasher: foldhash::fast::FixedState,
 }
@@ -47,13 +50,14 @@ pub enum Found {
 }
 
 impl Gateway {
-    pub fn new(fs: FileSystem, me: Caller, keys: Keys, region: String) -> Self {
+    pub fn new(fs: FileSystem, me: Caller, keys: Keys, region: String, keyed: Option<Arc<dyn Keyed>>) -> Self {
         Self {
             buckets: Buckets::new(fs.clone(), me.clone()),
             fs,
             me,
             keys,
             region,
+            keyed,
             locks: (0..LOCKS).map(|_| Mutex::new(())).collect(),
             hasher: foldhash::fast::FixedState::default(),
         }

@@ -13,6 +13,7 @@ mod condition;
 mod cors;
 mod failure;
 mod gateway;
+mod keyed;
 mod keys;
 mod lifecycle;
 mod listing;
@@ -27,5 +28,6 @@ mod uploads;
 mod versions;
 mod walk;
 
+pub use keyed::Keyed;
 pub use keys::{GRACE_S, Key, Keys, User, now_s};
 pub use server::{Config, Server};

@@ -32,6 +32,7 @@ use crate::amend;
 use crate::api::{Peer, Service};
 use crate::cors;
 use crate::gateway::Gateway;
+use crate::keyed::Keyed;
 use crate::keys::Keys;
 use crate::name::may_be_bucket;
 use crate::patience::{More, Patient};
@@ -75,6 +76,8 @@ pub struct Config {
     pub region: String,
     /// How containers are made by requests to make buckets.
     pub files: Options,
+    /// Buckets whose keys another room makes up.
+    pub keyed: Option<Arc<dyn Keyed>>,
 }
 
 /// A server that listens.
@@ -116,7 +119,7 @@ impl Server {
         let fs = FileSystem::new(store, config.files.clone()).map_err(|error| {
             error.cause.map_or_else(|| invalid("files of the store", format!("errno {}", error.errno)), |cause| *cause)
         })?;
-        let gateway = Arc::new(Gateway::new(fs, me, Keys::open(store)?, config.region.clone()));
+        let gateway = Arc::new(Gateway::new(fs, me, Keys::open(store)?, config.region.clone(), config.keyed.clone()));
         let mut builder = S3ServiceBuilder::new(Service(gateway.clone()));
         builder.set_auth(Service(gateway.clone()));
         builder.set_access(Service(gateway.clone()));

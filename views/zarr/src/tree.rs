@@ -85,6 +85,10 @@ impl Tree {
     fn of(core: Arc<Core>, format: Format) -> Self {
         Self { core, format, arrays: Mutex::default(), early: Mutex::default() }
     }
+    /// Which incarnation of the file this is: another one once it is created anew.
+    pub fn generation(&self) -> u64 {
+        self.core.generation
+    }
     /// Opened for writing.
     pub fn is_writable(&self) -> bool {
         self.core.writable

@@ -16,9 +16,11 @@ mod object;
 pub mod policy;
 pub mod run;
 pub mod s3;
+mod s3_zarr;
 mod serve;
 mod snapshot;
 mod status;
+pub mod streams;
 mod tier;
 mod tiers;
 mod tiers_plot;
@@ -126,6 +128,7 @@ pub fn run(cli: &Cli, out: &mut Out) -> Done {
         Command::Mount(args) => mount::mount(context, args),
         Command::Unmount(args) => mount::unmount(context, args),
         Command::S3(args) => s3::s3(context, args),
+        Command::Streams(args) => streams::streams(context, args),
         Command::Run(args) => run::run(context, args),
         Command::Consistency(args) => consistency::consistency(context, args),
     }

@@ -132,6 +132,7 @@ fn serve(context: &mut Context<'_>, args: &S3Args) -> Done {
         domain: args.domain.clone(),
         region: args.region.clone(),
         files,
+        keyed: Some(std::sync::Arc::new(super::s3_zarr::ZarrBuckets::new(&store))),
     };
     let has_keys = !Keys::open(&store)?.keys()?.is_empty();
     let server = Server::start(&store, &config)?;

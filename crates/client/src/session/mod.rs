@@ -8,6 +8,7 @@ pub(crate) mod local;
 pub(crate) mod readers;
 pub(crate) mod remote;
 mod start;
+pub(crate) use start::find_program;
 pub(crate) mod transport;
 
 use std::collections::HashMap;

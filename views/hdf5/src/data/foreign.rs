@@ -3,14 +3,18 @@
 //! Stored bytes of chunks are copied as they are. Elements with variable-length parts go through memory: what names the
 //! parts is different in every file.
 
+use std::collections::HashMap;
 use std::ffi::c_void;
+
+use parking_lot::Mutex;
 
 use super::body::Body;
 use super::{Fix, Io};
 use crate::error::h5_check;
-use crate::ffi::types::{H5P_DEFAULT, H5S_SELECT_SET, herr_t, hid_t, hsize_t};
+use crate::ffi::types::{H5P_DEFAULT, H5S_SELECT_SET, haddr_t, herr_t, hid_t, hsize_t};
 use crate::ffi::{Api, Hid};
 use crate::foreign::data::NativeData;
+use crate::foreign::making::{Lent, Making};
 use crate::object::Dataset;
 use crate::props::Layout;
 use crate::space::Extent;
@@ -52,7 +56,7 @@ pub fn copy(native: &NativeData, from: &Dataset, to: &Dataset) -> Result<()> {
 }
 
 /// See [`super::give`].
-pub fn give(from: &Dataset, native: hid_t, mut fix: Option<Fix<'_>>) -> Result<()> {
+pub fn give(from: &Dataset, native: hid_t, mut fix: Option<Fix<'_>>, making: Option<&Mutex<Making>>) -> Result<()> {
     let (h5, extent) = (from.h5(), from.extent()?);
     let mem_type = from.header.dtype.get();
     let through_memory = fix.is_some() || from.data.blobs;
@@ -70,11 +74,25 @@ pub fn give(from: &Dataset, native: hid_t, mut fix: Option<Fix<'_>>) -> Result<(
     };
     if let (Layout::Chunked(chunk), Body::Chunked(chunks)) = (&from.header.props.layout, &from.data.body) {
         let raw = h5.H5Dwrite_chunk;
-        for (coords, _) in chunks.existing()? {
+        let mut blank = Vec::new();
+        for (coords, record) in chunks.existing()? {
             let offset: Vec<hsize_t> = coords.iter().zip(chunk).map(|(x, c)| x * c).collect();
             let region = inside(&offset, chunk, extent.dims());
             match raw {
                 Some(raw) if !through_memory && is_stored_alike(from, chunk, &region) => {
+                    if let Some(making) = making {
+                        let bytes = record.bytes;
+                        if blank.len() < bytes as usize {
+                            blank = vec![0u8; bytes as usize]; // never looked at, nor brought into memory
+                        }
+                        let lent =
+                            Lent { object: chunks.object.clone(), offset: chunks.slot_offset(record.slot)?, bytes };
+                        let (at, len) = (blank.as_ptr().cast(), bytes as usize);
+                        // SAFETY: there are as many bytes, of which the driver takes none.
+                        let write = || unsafe { raw(native, H5P_DEFAULT, record.mask, offset.as_ptr(), len, at) };
+                        Making::lend(making, lent, || written(h5, from, write))?;
+                        continue;
+                    }
                     let (bytes, mask) = chunks.read_raw(&coords)?;
                     let (at, len) = (bytes.as_ptr().cast(), bytes.len());
                     // SAFETY: the bytes are those of the chunk at that offset.
@@ -88,8 +106,56 @@ pub fn give(from: &Dataset, native: hid_t, mut fix: Option<Fix<'_>>) -> Result<(
     if !has_run(from) || extent.npoints() == 0 || !super::queries::is_allocated(from)? {
         return Ok(());
     }
+    if let (Some(making), false, Layout::Contiguous) = (making, through_memory, &from.header.props.layout)
+        && lend_run(from, native, making, &extent)?
+    {
+        return Ok(());
+    }
     let whole = (vec![0; extent.dims().len()], extent.dims().to_vec());
     pieces(whole, from.data.element_bytes).iter().try_for_each(&mut elements)
+}
+
+/// The run of a contiguous dataset is lent to its copy, which is made to have a place by writing one element. False: this
+/// libhdf5 does not say where that is.
+fn lend_run(from: &Dataset, native: hid_t, making: &Mutex<Making>, extent: &Extent) -> Result<bool> {
+    let h5 = from.h5();
+    let Some(offset_of) = h5.H5Dget_offset else { return Ok(false) };
+    let first =
+        Piece::new(h5, extent, &(vec![0; extent.dims().len()], vec![1; extent.dims().len()]), from.header.dtype.get())?;
+    let (mem, file, at) = (first.mem_space.get(), first.file_space.get(), first.elements.as_ptr().cast());
+    // SAFETY: there is one element of that type; the driver takes none.
+    let write = || unsafe { (h5.H5Dwrite)(native, first.mem_type, mem, file, H5P_DEFAULT, at) };
+    Making::dropping(making, || written(h5, from, write))?;
+    // SAFETY: a plain query.
+    let address = unsafe { offset_of(native) };
+    if address == haddr_t::MAX {
+        return Ok(false);
+    }
+    let element_bytes = from.data.element_bytes as u64;
+    match &from.data.body {
+        Body::Plain { object, elements } => {
+            let lent = Lent { object: object.clone(), offset: 0, bytes: elements * element_bytes };
+            making.lock().lent_at(address, lent);
+        }
+        Body::Blocks { chunks, elements } => {
+            let (block, bytes) = (chunks.facts.chunk_bytes, elements * element_bytes);
+            let existing = chunks.existing()?;
+            let there: HashMap<u64, u64> = existing.iter().map(|(coords, record)| (coords[0], record.slot)).collect();
+            let fill = chunks.facts.fill.as_deref().unwrap_or(&[0]);
+            let blank: Vec<u8> = fill.iter().copied().cycle().take(block as usize).collect();
+            for number in 0..bytes.div_ceil(block) {
+                let (at, len) = (address + number * block, block.min(bytes - number * block));
+                if let Some(slot) = there.get(&number) {
+                    let offset = chunks.slot_offset(*slot)?;
+                    making.lock().lent_at(at, Lent { object: chunks.object.clone(), offset, bytes: len });
+                } else {
+                    making.lock().keep(at, &blank[..len as usize]);
+                }
+            }
+        }
+        _ => return Ok(false),
+    }
+    Ok(true)
 }
 
 fn written(h5: &'static Api, from: &Dataset, write: impl FnOnce() -> herr_t) -> Result<()> {

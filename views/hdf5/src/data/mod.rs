@@ -39,12 +39,14 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use cenote::{Error, ErrorKind, Transaction};
+use parking_lot::Mutex;
 
 use crate::Result;
 use crate::error;
 use crate::ffi::Hid;
 use crate::ffi::types::hid_t;
 use crate::file::{Core, File};
+use crate::foreign::making::Making;
 use crate::object::{Dataset, DatasetHeader};
 use crate::props::DatasetProps;
 use crate::space::Extent;
@@ -52,6 +54,7 @@ use crate::space::Extent;
 pub use body::State;
 pub(crate) use convert::{Background, Conversion};
 pub use later::{Direction, Later, later};
+pub(crate) use place::{HEAP_BIT, nonce};
 
 /// One dataset's part of a read or write call, as HDF5 gave it (`H5S_ALL`, `H5S_BLOCK` and `H5S_PLIST` included).
 pub struct Io<'a> {
@@ -182,8 +185,10 @@ pub fn copy(from: &Dataset, to: &Dataset) -> Result<()> {
 }
 /// Copies all raw data to a new dataset of a native file, which has an equal header. `fix` is given elements in memory form
 /// before they are written, if their type holds what means something else there.
-pub fn give(from: &Dataset, native: hid_t, fix: Option<Fix<'_>>) -> Result<()> {
-    foreign::give(from, native, fix)
+///
+/// `making`: the native file is made up in the store; raw data are lent to it where they are, as far as that can be.
+pub fn give(from: &Dataset, native: hid_t, fix: Option<Fix<'_>>, making: Option<&Mutex<Making>>) -> Result<()> {
+    foreign::give(from, native, fix, making)
 }
 /// How many chunks of a dataset exist, and their stored bytes: from its records alone.
 pub fn stored_chunks(meta: &cenote::Index, oid: u64) -> Result<(u64, u64)> {

@@ -366,6 +366,7 @@ api! {
         fn H5Pget_dset_no_attrs_hint(hid_t, *mut bool) -> herr_t;
         fn H5Pset_dset_no_attrs_hint(hid_t, bool) -> herr_t;
         fn H5Dwrite_chunk(hid_t, hid_t, u32, *const hsize_t, usize, *const c_void) -> herr_t;
+        fn H5Dget_offset(hid_t) -> haddr_t;
         fn H5Dread_chunk(hid_t, hid_t, *const hsize_t, *mut u32, *mut c_void) -> herr_t;
         fn H5Dread_chunk1(hid_t, hid_t, *const hsize_t, *mut u32, *mut c_void) -> herr_t;
         fn H5Dread_chunk2(hid_t, hid_t, *const hsize_t, *mut u32, *mut c_void, *mut usize) -> herr_t;

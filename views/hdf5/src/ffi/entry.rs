@@ -4,7 +4,9 @@
 //! one library. The caller's return address tells which of them asks; each gets a slot with its own function table
 //! and its own class table, whose callbacks carry the slot's number as a const parameter.
 
-use std::ffi::{CStr, CString, c_int, c_uint, c_void};
+use std::ffi::{CStr, CString, OsStr, c_int, c_uint, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -103,6 +105,13 @@ pub(super) fn api_of(class: &'static ConnectorClass) -> Option<&'static Api> {
 /// The class table of a slot, once filled.
 pub fn class_of(slot: usize) -> Option<&'static ConnectorClass> {
     LOADED.lock().ok()?.get(slot).map(|(_, class)| *class)
+}
+
+/// The file of a libhdf5 in this process; none if it is part of a program.
+pub fn file_of(h5: &Api) -> Option<PathBuf> {
+    let library = Library::of(h5.H5open as *const c_void).ok()?;
+    let path = PathBuf::from(OsStr::from_bytes(library.name.to_bytes()));
+    path.file_name()?.to_str()?.starts_with("libhdf5").then_some(path)
 }
 
 /// A libhdf5 in this process.

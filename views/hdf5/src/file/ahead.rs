@@ -29,6 +29,7 @@ use crate::meta::bytes::{Reader, Writer};
 use crate::meta::keys;
 use crate::team::pending::{Pending, Turn};
 
+use super::knocking::Knocking;
 use super::process::Process;
 use super::random_u64;
 
@@ -37,8 +38,6 @@ const WRITERS_KEY: &[u8] = b"launching";
 /// The name of who wants to be let in.
 const KNOCK_KEY: &[u8] = b"knock";
 const VERSION: u8 = 1;
-/// Whatever a writer launched has arrived when it did nothing for so long.
-const KNOCKING: Duration = Duration::from_millis(100);
 /// Between two looks whether somebody opens.
 const LOOK_EVERY: Duration = Duration::from_micros(300);
 /// Tries at the record before others who keep changing it are an error.
@@ -318,7 +317,7 @@ impl Ahead {
         let known = state.registered.take().filter(Registered::is_own).map(|registered| registered.name);
         state.take_in(true)?;
         let name = known.map_or_else(Process::this, Ok)?;
-        let mut knocked: Option<Instant> = None;
+        let mut knocked: Option<Knocking> = None;
         for _ in 0..TRIES {
             let seen = self.supers.version()?;
             let mut values = self.supers.get(&[WRITERS_KEY, KNOCK_KEY])?.into_iter();
@@ -330,12 +329,7 @@ impl Ahead {
             let is_in = writers.names.contains(&name);
             if !is_in {
                 let is_kept_out = writers.is_sole && !writers.names.is_empty();
-                if is_kept_out && knocked.is_none_or(|at| at.elapsed() < KNOCKING) {
-                    if knocked.is_none() {
-                        self.knock(name)?;
-                        knocked = Some(Instant::now());
-                    }
-                    self.wait_for_change(knocked)?;
+                if is_kept_out && !self.knocks(&mut knocked, name, &writers)? {
                     continue;
                 }
                 writers.names.push(name);
@@ -358,19 +352,30 @@ impl Ahead {
             .because("other processes keep opening and closing the file for writing")
             .try_next("try again"))
     }
-    /// Asks the sole writer to let this process in.
+    /// Asks to be let in, and waits a while. True if it was for nothing: this process lets itself in.
+    fn knocks(&self, knocked: &mut Option<Knocking>, name: Process, writers: &Writers) -> Result<bool> {
+        if !knocked.as_ref().is_some_and(|knocking| knocking.is_at(&writers.names)) {
+            *knocked = None;
+        }
+        let knocking = knocked.get_or_insert_with(|| Knocking::at(&writers.names));
+        if knocking.is_over() {
+            return Ok(true);
+        }
+        if knocking.is_due() {
+            self.knock(name)?;
+            knocking.knocked();
+        }
+        let before = self.supers.version()?;
+        while self.supers.version()? == before && !knocking.is_silent() {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(false)
+    }
+    /// Sets the record of who knocks.
     fn knock(&self, name: Process) -> Result<()> {
         let mut w = Writer::default();
         put_name(&mut w, &name);
         self.supers.put(&[(KNOCK_KEY, &w.0)]).map(|_| ())
-    }
-    /// Waits until the index with the records changes, or it is time to stop knocking.
-    fn wait_for_change(&self, knocked: Option<Instant>) -> Result<()> {
-        let before = self.supers.version()?;
-        while self.supers.version()? == before && knocked.is_some_and(|at| at.elapsed() < KNOCKING) {
-            std::thread::sleep(LOOK_EVERY);
-        }
-        Ok(())
     }
     fn registered(
         &self,

@@ -13,6 +13,7 @@ use crate::props::GroupProps;
 use crate::team;
 use crate::vol::info;
 
+use super::STREAMS;
 use super::ahead::First;
 use super::checkpoint;
 use super::creation::Creation;
@@ -152,7 +153,8 @@ fn sweep(store: &Store, container: &Container, generation: u64) -> Result<()> {
         let Some(last) = page.last() else { return Ok(()) };
         after = Some(*last);
         let mut tx = store.begin();
-        let old: Vec<ObjectId> = page.iter().copied().filter(|id| (id.0 >> 64) as u64 != generation).collect();
+        let old: Vec<ObjectId> =
+            page.iter().copied().filter(|id| ![generation, STREAMS].contains(&((id.0 >> 64) as u64))).collect();
         for id in &old {
             tx.delete_object(&container.object(*id))?;
         }

@@ -3,11 +3,13 @@
 pub mod ahead;
 mod at_path;
 pub mod beside;
+mod brought;
 mod checkpoint;
 mod core;
 pub mod creation;
 pub mod given;
 pub mod incoming;
+mod knocking;
 pub mod making;
 pub mod mounts;
 pub mod native;
@@ -54,8 +56,12 @@ pub fn staged_object(store: &Store, path: &std::path::Path) -> Result<Object> {
     open::staged(store, path)
 }
 
+/// The upper half of the ids of objects that have the bytes of whole files; no generation is this.
+pub const STREAMS: u64 = u64::MAX;
+
 pub use core::Core;
 pub use stores::{STORE_ENV, store_for, store_path_default};
+pub use superblock::SUPER_INDEX;
 
 /// An HDF5 file that this process has open: one for each open call. Every handle of anything in it holds an `Arc` of this.
 pub struct File {

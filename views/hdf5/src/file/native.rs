@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
-use cenote::{Container, Error, ErrorKind, IndexId, Store};
+use cenote::{Container, Error, ErrorKind, IndexId, Object, Store};
 use parking_lot::Mutex;
 
 use super::ahead::Ahead;
@@ -49,6 +49,15 @@ pub(super) fn open_staged(
     let native = Native::open_staged(h5, path, &container.object(staged_id(sup.generation)))?;
     let id = (sup.uuid, sup.generation);
     assemble(Arc::new(native), container.store(), path, name, id, flags & H5F_ACC_SWMR_READ, fapl)
+}
+
+/// Opens a native file whose bytes are an object of the store; `path` is its name.
+pub fn open_object(h5: &'static Api, object: &Object, path: &Path) -> Result<Arc<File>> {
+    // SAFETY: a plain call.
+    let fapl = h5_id(h5, "H5Pcreate", unsafe { (h5.H5Pcreate)(h5.H5P_CLS_FILE_ACCESS_ID_g()) })?;
+    let native = Native::open_staged(h5, path, object)?;
+    let id = (object.key().object.0, object.key().object.0 as u64);
+    assemble(Arc::new(native), object.container().store(), path, path.as_os_str().as_encoded_bytes(), id, 0, fapl.get())
 }
 
 fn refuse_writing(path: &Path, flags: u32) -> Result<()> {

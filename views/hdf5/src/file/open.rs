@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cenote::{Container, Error, ErrorKind, Object, ObjectId, Store};
+use cenote::{Container, ContainerId, Error, ErrorKind, Object, ObjectId, Store};
 
 use crate::Result;
 use crate::error::h5_id;
@@ -13,6 +13,7 @@ use crate::ffi::types::{H5F_ACC_RDWR, H5F_ACC_SWMR_READ, H5F_ACC_SWMR_WRITE, hid
 use crate::team::{Call, Team};
 use crate::vol::info;
 
+use super::brought;
 use super::checkpoint;
 use super::making::metadata;
 use super::opening::{Opening, finish};
@@ -122,6 +123,13 @@ pub(super) fn staged(store: &Store, path: &Path) -> Result<Object> {
     }
 }
 
+/// HDF5 files of the store whose stubs are there: their paths, and the containers that they are.
+pub fn files(store: &Store) -> Result<Vec<(PathBuf, ContainerId)>> {
+    let all = store.containers(LABEL_PREFIX)?.into_iter();
+    let named = all.map(|info| (path::of_label(&info.label[LABEL_PREFIX.len()..]), info.id));
+    Ok(named.filter(|(path, _)| path.is_absolute() && super::is_stub(path)).collect())
+}
+
 /// The container and generation of the file at `path`; not of native files.
 pub fn locate(store: &Store, path: &Path) -> Result<(Container, u64)> {
     let path = path::absolute(path)?;
@@ -147,7 +155,10 @@ pub(super) fn look_up<'a>(
 ) -> Result<Opening<'a>> {
     let path = path::absolute(path::from_bytes(name)?)?;
     let writable = flags & H5F_ACC_RDWR != 0;
-    let seen = stub::look(&path)?;
+    let mut seen = stub::look(&path)?;
+    if seen == Seen::Nothing && store.is_none() && brought::bring(h5, fapl, &path)? {
+        seen = stub::look(&path)?;
+    }
     let stub = match seen {
         Seen::Stub(stub) => stub,
         other => match snapshot::at(&path, &other)? {
@@ -269,7 +280,11 @@ fn adopt(store: &Store, store_path: &Path, path: &Path, stub: &Stub, old_label: 
 pub fn is_accessible(h5: &'static Api, name: &[u8], fapl: hid_t) -> Result<bool> {
     ASKED.set(Some((name.to_vec(), fapl)));
     let path = path::absolute(path::from_bytes(name)?)?;
-    match stub::look(&path)? {
+    let mut seen = stub::look(&path)?;
+    if seen == Seen::Nothing && brought::bring(h5, fapl, &path)? {
+        seen = stub::look(&path)?;
+    }
+    match seen {
         Seen::Stub(stub) => {
             let (store, store_path) = store_of(h5, fapl)?;
             Ok(find(&store, &store_path, &path, &stub).is_ok())

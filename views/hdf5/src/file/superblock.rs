@@ -7,7 +7,7 @@ use crate::Result;
 use crate::meta::bytes::{Reader, Writer};
 
 /// The index that holds only this record and those of the writers, whatever the generation.
-pub(super) const SUPER_INDEX: IndexId = IndexId(0);
+pub const SUPER_INDEX: IndexId = IndexId(0);
 pub(super) const SUPER_KEY: &[u8] = b"super";
 /// 2: objects with one link have no record of their number, datasets that cannot be resized none of their extent.
 const VERSION: u8 = 2;

@@ -10,6 +10,7 @@
 pub mod attr;
 pub mod data;
 mod driver;
+pub mod making;
 pub mod records;
 
 use std::cell::Cell;

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cenote::{Error, ErrorKind, Store};
+use parking_lot::Mutex;
 
 use super::{Copied, Progress, references, remap};
 use crate::error::{h5_check, h5_id, unsupported};
@@ -19,6 +20,7 @@ use crate::ffi::types::{
 };
 use crate::ffi::{Api, Hid};
 use crate::file::{File, open, path};
+use crate::foreign::making::{self, Making};
 use crate::foreign::{self, info, written};
 use crate::meta::header::{self, Body as HeaderBody};
 use crate::meta::keys::{self, ROOT};
@@ -49,7 +51,7 @@ pub fn export(h5: &'static Api, store: &Store, from: &Path, to: &Path, progress:
             .try_next("name another, or remove that one first"));
     }
     let beside = beside(to);
-    let made = make(h5, &source, &beside, progress);
+    let made = make(h5, &source, Onto::Path(&beside), progress);
     let placed = made.and_then(|copied| {
         let failed = |e: std::io::Error| Error::io(format!("file {}", to.display()), &e);
         fs::File::open(&beside).and_then(|file| file.sync_all()).map_err(failed)?;
@@ -69,11 +71,23 @@ pub(super) fn beside(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-fn make(h5: &'static Api, source: &Arc<File>, to: &Path, progress: Progress<'_>) -> Result<Copied> {
+/// Where a native file is made.
+#[derive(Clone, Copy)]
+pub(super) enum Onto<'a> {
+    /// In the file system.
+    Path(&'a Path),
+    /// In the store, with raw data where they are.
+    Store(&'a Arc<Mutex<Making>>),
+}
+
+pub(super) fn make(h5: &'static Api, source: &Arc<File>, to: Onto<'_>, progress: Progress<'_>) -> Result<Copied> {
     let HeaderBody::Group(root) = header::get(source, ROOT)?.body else {
         return Err(Error::new(ErrorKind::Corrupt, source.path.clone()).because("its root is not a group"));
     };
-    let name = c_string(to.as_os_str().as_encoded_bytes())?;
+    let name = match to {
+        Onto::Path(path) => c_string(path.as_os_str().as_encoded_bytes())?,
+        Onto::Store(_) => c_string(source.path.as_bytes())?,
+    };
     let fcpl = root.plist(h5, h5.H5P_CLS_FILE_CREATE_ID_g())?;
     crate::file::creation::onto(source, fcpl.get())?;
     let connector = foreign::connector(h5)?;
@@ -92,13 +106,18 @@ fn make(h5: &'static Api, source: &Arc<File>, to: &Path, progress: Progress<'_>)
         FORMATS_HIGH.into_iter().find_map(|high| bound(high).ok());
         fapl
     };
-    let shown = || format!("native file {}", to.display());
+    let shown = || format!("native file {}", name.to_string_lossy());
     // SAFETY: the name ends in NUL.
-    let file = written(h5, shown, || unsafe { (h5.H5Fcreate)(name.as_ptr(), H5F_ACC_TRUNC, fcpl.get(), fapl.get()) })?;
+    let create = || unsafe { (h5.H5Fcreate)(name.as_ptr(), H5F_ACC_TRUNC, fcpl.get(), fapl.get()) };
+    let file = match to {
+        Onto::Path(_) => written(h5, shown, create)?,
+        Onto::Store(making) => making::making(h5, fapl.get(), making, || written(h5, shown, create))?,
+    };
     let mut job = Export {
         h5,
         source: source.clone(),
         file,
+        making: if let Onto::Store(making) = to { Some(making.clone()) } else { None },
         tokens: HashMap::new(),
         made: Vec::new(),
         held: HashMap::new(),
@@ -115,14 +134,22 @@ fn make(h5: &'static Api, source: &Arc<File>, to: &Path, progress: Progress<'_>)
 }
 
 /// Copies the bytes before the stub that belong to the program.
-fn copy_user_block(source: &File, to: &Path) -> Result<()> {
+fn copy_user_block(source: &File, to: Onto<'_>) -> Result<()> {
     let mut head = vec![0; source.at_path.user_block as usize];
     if head.is_empty() {
         return Ok(());
     }
     let failed = |e: std::io::Error| Error::io(format!("user block of file {}", source.path), &e);
     fs::File::open(path::of_label(&source.path)).and_then(|file| file.read_exact_at(&mut head, 0)).map_err(failed)?;
-    fs::OpenOptions::new().write(true).open(to).and_then(|file| file.write_all_at(&head, 0)).map_err(failed)
+    match to {
+        Onto::Path(to) => {
+            fs::OpenOptions::new().write(true).open(to).and_then(|file| file.write_all_at(&head, 0)).map_err(failed)
+        }
+        Onto::Store(making) => {
+            making.lock().keep(0, &head);
+            Ok(())
+        }
+    }
 }
 
 fn c_string(bytes: &[u8]) -> Result<CString> {
@@ -134,6 +161,8 @@ struct Export {
     source: Arc<File>,
     /// The native file.
     file: hid_t,
+    /// The same, if it is made up in the store.
+    making: Option<Arc<Mutex<Making>>>,
     /// Where objects are in it.
     tokens: HashMap<u64, H5O_token_t>,
     /// Objects in the order in which they were made.
@@ -380,7 +409,7 @@ impl Export {
                 remap(h5, dtype, elements, count, &mut |reference| self.redirect(reference))
             };
             let fix: Option<data::Fix<'_>> = if has_references { Some(&mut fix) } else { None };
-            blob::with_file(&self.source, || data::give(&from, native, fix))?;
+            blob::with_file(&self.source, || data::give(&from, native, fix, self.making.as_deref()))?;
             data::storage_size(&from)
         });
         self.source.shared.closed(oid);

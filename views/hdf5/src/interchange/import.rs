@@ -6,13 +6,12 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use cenote::{Error, ErrorKind, KeyCode, Store};
+use cenote::{Error, ErrorKind, KeyCode, Object, Store};
 
 use super::regions::Regions;
 use super::{Copied, Progress, references};
 use crate::error::unsupported;
 use crate::ffi::Api;
-use crate::ffi::types::hid_t;
 use crate::file::File;
 use crate::file::incoming::Incoming;
 use crate::meta::header::{self, Body as HeaderBody, Header};
@@ -27,19 +26,42 @@ use crate::{Result, blob, data, dtype, foreign};
 /// Records gathered before they are sent.
 const GATHERED_BYTES: usize = 256 << 10;
 
+/// Makes the native file whose bytes are `from` a file of its store at `to`. Nothing is changed unless all of it succeeds.
+pub fn import_object(h5: &'static Api, from: &Object, to: &Path) -> Result<Copied> {
+    let source = crate::file::native::open_object(h5, from, to)?;
+    let head = |bytes: &mut [u8]| from.read_at(0, bytes).map(|_| ());
+    import_from(h5, from.container().store(), &source, &head, to, &mut |_| Ok(()))
+}
+
 /// Makes the native file at `from` a file of `store` at `to`, where it replaces what is there. Nothing is changed unless
 /// all of it succeeds.
 pub fn import(h5: &'static Api, store: &Store, from: &Path, to: &Path, progress: Progress<'_>) -> Result<Copied> {
     let source = crate::file::open::open_stored(h5, store, from)?;
+    let head = |bytes: &mut [u8]| user_block(store, from, bytes);
+    import_from(h5, store, &source, &head, to, progress)
+}
+
+fn import_from(
+    h5: &'static Api,
+    store: &Store,
+    source: &Arc<File>,
+    read_head: &dyn Fn(&mut [u8]) -> Result<()>,
+    to: &Path,
+    progress: Progress<'_>,
+) -> Result<Copied> {
     let Some(native) = source.native.clone() else {
-        return Err(Error::new(ErrorKind::InvalidInput, format!("file {}", from.display()))
+        return Err(Error::new(ErrorKind::InvalidInput, format!("file {}", source.path))
             .because("it is a file of the store already"));
     };
     let fcpl = native.creation()?;
-    let head = user_block(h5, store, from, fcpl.get())?;
+    let (_, bytes) = crate::props::file_props(h5, fcpl.get())?;
+    let mut head = vec![0; bytes as usize];
+    if bytes > 0 {
+        read_head(&mut head)?;
+    }
     let incoming = Incoming::begin(h5, store, to, fcpl.get(), head)?;
     let mut job = Import {
-        source,
+        source: source.clone(),
         target: incoming.file.clone(),
         gathered: Vec::new(),
         bytes: 0,
@@ -57,19 +79,12 @@ pub fn import(h5: &'static Api, store: &Store, from: &Path, to: &Path, progress:
 }
 
 /// The bytes before a native file that belong to the program.
-fn user_block(h5: &'static Api, store: &Store, from: &Path, fcpl: hid_t) -> Result<Vec<u8>> {
-    let (_, bytes) = crate::props::file_props(h5, fcpl)?;
-    let mut head = vec![0; bytes as usize];
-    if bytes == 0 {
-        return Ok(head);
-    }
+fn user_block(store: &Store, from: &Path, head: &mut [u8]) -> Result<()> {
     if crate::file::is_stub(from) {
-        crate::file::staged_object(store, from)?.read_at(0, &mut head)?;
-    } else {
-        let failed = |e: std::io::Error| Error::io(format!("file {}", from.display()), &e);
-        std::fs::File::open(from).and_then(|file| file.read_exact_at(&mut head, 0)).map_err(failed)?;
+        return crate::file::staged_object(store, from)?.read_at(0, head).map(|_| ());
     }
-    Ok(head)
+    let failed = |e: std::io::Error| Error::io(format!("file {}", from.display()), &e);
+    std::fs::File::open(from).and_then(|file| file.read_exact_at(head, 0)).map_err(failed)
 }
 
 struct Import {

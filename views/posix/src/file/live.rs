@@ -66,7 +66,7 @@ impl Live {
         let live = Arc::new(Self {
             tree: tree.clone(),
             ino: found.ino,
-            object: tree.object(found.ino),
+            object: tree.object_of(found.ino, &found.node),
             has_object: AtomicBool::new(found.node.has_object),
             set_ids: AtomicBool::new(false),
             dirty: Mutex::default(),

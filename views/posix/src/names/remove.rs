@@ -87,7 +87,9 @@ pub fn lose(change: &mut Change<'_>, found: &Found) -> FsResult<Loss> {
 
 /// What a file without a name had goes, too.
 pub fn bury(change: &mut Change<'_>, ino: u64, node: &crate::records::Node) -> FsResult<()> {
-    if node.has_object {
+    if node.stream.is_some() {
+        crate::streams::bury(change, ino, node)?;
+    } else if node.has_object {
         change.txn.delete_object(&change.tree.object(ino))?;
     }
     if node.has_xattrs {

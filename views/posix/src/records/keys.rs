@@ -13,6 +13,7 @@ const TAG_ENTRY: u8 = 2;
 const TAG_TIMES: u8 = 3;
 const TAG_XATTR: u8 = 4;
 const TAG_ORPHAN: u8 = 5;
+const TAG_STREAM: u8 = 6;
 
 /// The index of nodes: directories, files with several names or none, extended attributes.
 pub fn nodes_index() -> IndexId {
@@ -82,6 +83,10 @@ pub fn xattr(number: u64, name: &[u8]) -> Vec<u8> {
 /// Before all extended attributes of a node.
 pub fn xattrs(number: u64) -> [u8; 6] {
     ino(TAG_XATTR, number)
+}
+/// What the stream that a file shows was made of.
+pub fn stream(number: u64) -> [u8; 6] {
+    ino(TAG_STREAM, number)
 }
 /// The name in the key of an extended attribute.
 pub fn xattr_name(key: &[u8]) -> &[u8] {

@@ -6,12 +6,14 @@ pub mod claimant;
 mod entry;
 pub mod keys;
 mod node;
+mod source;
 mod times;
 
 pub use bytes::{Reader, Writer};
 pub use claimant::Claimant;
 pub use entry::Entry;
 pub use node::Node;
+pub use source::Source;
 pub use times::Times;
 
 /// Version of every record here; the first byte of each.

@@ -1,5 +1,7 @@
 //! A node: what there is to know of a file or directory, but for its size, which its object has.
 
+use cenote::{ContainerId, ObjectId, ObjectKey};
+
 use crate::{Consistency, FsResult, Kind, Time};
 
 use super::{Reader, VERSION, Writer};
@@ -37,6 +39,9 @@ pub struct Node {
     pub parent: u64,
     /// Of a symbolic link.
     pub target: Vec<u8>,
+    /// Its bytes are an object that is not the tree's: those of an HDF5 file as a stream (see [`crate::streams`]). In a
+    /// box, since nearly all nodes have none, and all are copied often.
+    pub stream: Option<Box<ObjectKey>>,
 }
 
 const HAS_OBJECT: u8 = 1;
@@ -45,6 +50,8 @@ const HAS_XATTRS: u8 = 2;
 const ACCESSED: u8 = 4;
 const MODIFIED: u8 = 8;
 const CHANGED: u8 = 16;
+/// The object of its bytes follows.
+const STREAM: u8 = 32;
 
 /// The kind of that number.
 pub fn kind(number: u8) -> Option<Kind> {
@@ -79,6 +86,7 @@ impl Node {
             has_xattrs: false,
             parent: 0,
             target: Vec::new(),
+            stream: None,
         }
     }
     /// As a record of its own.
@@ -95,7 +103,8 @@ impl Node {
             | flag(self.has_xattrs, HAS_XATTRS)
             | flag(self.accessed != self.born, ACCESSED)
             | flag(self.modified != self.born, MODIFIED)
-            | flag(self.changed != self.born, CHANGED));
+            | flag(self.changed != self.born, CHANGED)
+            | flag(self.stream.is_some(), STREAM));
         w.u16(self.mode as u16);
         w.u32(self.links);
         w.u32(self.uid);
@@ -114,6 +123,11 @@ impl Node {
             Kind::Symlink => w.0.extend_from_slice(&self.target),
             Kind::CharDevice | Kind::BlockDevice => w.u64(self.rdev),
             Kind::File | Kind::Fifo | Kind::Socket => {}
+        }
+        if let Some(key) = &self.stream {
+            w.u64(key.container.0);
+            w.u64(key.object.0 as u64);
+            w.u64((key.object.0 >> 64) as u64);
         }
     }
     /// From a record.
@@ -143,6 +157,11 @@ impl Node {
             }
             Kind::Symlink => node.target = r.rest().to_vec(),
             Kind::CharDevice | Kind::BlockDevice => node.rdev = r.u64()?,
+            Kind::File if flags & STREAM != 0 => {
+                let (container, low, high) = (ContainerId(r.u64()?), r.u64()?, r.u64()?);
+                let object = ObjectId(u128::from(high) << 64 | u128::from(low));
+                node.stream = Some(Box::new(ObjectKey { container, object }));
+            }
             Kind::File | Kind::Fifo | Kind::Socket => {}
         }
         r.end()?;

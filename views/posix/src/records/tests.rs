@@ -19,7 +19,12 @@ fn nodes() -> Vec<Node> {
         }
         all.push(node.clone());
         (node.modified, node.changed) = (Time { s: 3, ns: 0 }, Time { s: i64::MAX, ns: 1 });
-        all.push(node);
+        all.push(node.clone());
+        if kind == Kind::File {
+            let object = cenote::ObjectId(u128::MAX - 7);
+            node.stream = Some(Box::new(cenote::ObjectKey { container: cenote::ContainerId(9), object }));
+            all.push(node);
+        }
     }
     all
 }
@@ -40,6 +45,15 @@ fn records_come_back_as_they_were() {
     assert_eq!(claimant::decode(Some(&claimant::encode(&two))).unwrap(), two);
     assert!(claimant::decode(Some(&claimant::encode(&two)[..30])).is_err());
     assert_eq!(claimant::decode(None).unwrap(), []);
+    let source = Source {
+        container: cenote::ContainerId(3),
+        made: Time { s: 4, ns: 5 },
+        changes: cenote::Changes { instance: 6, count: u64::MAX },
+        indices: vec![cenote::IndexId(7)],
+        objects: vec![cenote::ObjectId(8), cenote::ObjectId(u128::MAX)],
+    };
+    assert_eq!(Source::decode(&source.encode()).unwrap(), source);
+    assert!(Source::decode(&source.encode()[..60]).is_err());
     let times = Times { modified: Time { s: -5, ns: 6 }, changed: Time { s: 7, ns: 8 } };
     assert_eq!(Times::decode(&times.encode()).unwrap(), times);
 }

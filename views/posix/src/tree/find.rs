@@ -198,7 +198,8 @@ impl Tree {
     }
     /// `EROFS` if what was found must not be changed.
     pub fn check_changes(&self, found: &Found) -> FsResult<()> {
-        if self.common.options.is_read_only || self.consistency(found) == Consistency::Laminated {
+        let is_fixed = found.node.stream.is_some() || self.consistency(found) == Consistency::Laminated;
+        if self.common.options.is_read_only || is_fixed {
             return fail(libc::EROFS);
         }
         Ok(())

@@ -22,7 +22,7 @@ use cenote::{Container, Index, IndexVersion, Object};
 
 use crate::clock::Clock;
 use crate::file::Live;
-use crate::records::{INO_BITS, keys};
+use crate::records::{INO_BITS, Node, keys};
 use crate::{FsResult, Ino, Options, fail};
 
 pub use change::Change;
@@ -136,6 +136,13 @@ impl Tree {
     /// The bytes of a file.
     pub fn object(&self, ino: u64) -> Object {
         self.container.object(keys::object(ino))
+    }
+    /// The bytes of what was found: its own, or those that it shows.
+    pub fn object_of(&self, ino: u64, node: &Node) -> Object {
+        match &node.stream {
+            Some(key) => self.container.store().container_numbered(key.container).object(key.object),
+            None => self.object(ino),
+        }
     }
     /// The index of nodes.
     pub fn nodes(&self) -> &Index {

@@ -96,7 +96,7 @@ impl Service {
             _ => {}
         }
         // What is not there is said to be so by the operation.
-        let Some(bucket) = self.0.buckets.find(bucket)? else { return Ok(()) };
+        let Some(bucket) = self.0.buckets.find(self.0.rights_of(bucket))? else { return Ok(()) };
         let wanted = cx.headers().get("x-amz-expected-bucket-owner");
         if wanted.is_some_and(|wanted| wanted.as_bytes() != bucket.owner().as_bytes()) {
             return Err(denied());

@@ -111,14 +111,14 @@ impl Service {
         }
     }
     pub(super) fn head_bucket(&self, request: S3Request<HeadBucketInput>) -> S3Result<HeadBucketOutput> {
-        self.0.bucket(&request.input.bucket)?;
+        self.0.bucket(self.0.rights_of(&request.input.bucket))?;
         Ok(HeadBucketOutput { bucket_region: Some(self.0.region.clone()), ..Default::default() })
     }
     pub(super) fn get_bucket_location(
         &self,
         request: S3Request<GetBucketLocationInput>,
     ) -> S3Result<GetBucketLocationOutput> {
-        self.0.bucket(&request.input.bucket)?;
+        self.0.bucket(self.0.rights_of(&request.input.bucket))?;
         let told = (self.0.region != FIRST_REGION).then(|| BucketLocationConstraint::from(self.0.region.clone()));
         Ok(GetBucketLocationOutput { location_constraint: told })
     }

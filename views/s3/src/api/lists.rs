@@ -112,20 +112,35 @@ impl Service {
         Ok((objects.collect::<S3Result<_>>()?, prefixes))
     }
 
+    /// A page of a bucket's keys: those, common prefixes, and behind what there is more.
+    fn listed(
+        &self,
+        bucket: &str,
+        wanted: &Wanted,
+        tells_owner: bool,
+        encode: &dyn Fn(String) -> String,
+    ) -> S3Result<(Vec<Object>, Vec<CommonPrefix>, Option<String>)> {
+        if let Some(keyed) = self.0.keyed(bucket) {
+            return super::keyed::list(keyed, bucket, wanted, encode);
+        }
+        let bucket = self.0.bucket(bucket)?;
+        let mut page = wanted.page(&Files(&self.0), bucket.root)?;
+        let next = page.next.take();
+        let (contents, prefixes) = self.contents(&bucket, page, tells_owner, encode)?;
+        Ok((contents, prefixes, next))
+    }
+
     pub(super) fn list_objects(&self, request: S3Request<ListObjectsInput>) -> S3Result<ListObjectsOutput> {
         let input = request.input;
-        let bucket = self.0.bucket(&input.bucket)?;
         let wanted = Wanted {
             prefix: input.prefix.clone().unwrap_or_default(),
             delimiter: input.delimiter.clone().unwrap_or_default(),
             after: input.marker.clone().filter(|marker| !marker.is_empty()),
             limit: Wanted::limit(input.max_keys)?,
         };
-        let mut page = wanted.page(&Files(&self.0), bucket.root)?;
-        let next = page.next.take();
         let is_url = is_url(input.encoding_type.as_ref())?;
         let encode = |text: String| if is_url { url_encoded(&text) } else { text };
-        let (contents, prefixes) = self.contents(&bucket, page, true, &encode)?;
+        let (contents, prefixes, next) = self.listed(&input.bucket, &wanted, true, &encode)?;
         Ok(ListObjectsOutput {
             name: Some(input.bucket),
             is_truncated: Some(next.is_some()),
@@ -143,7 +158,6 @@ impl Service {
 
     pub(super) fn list_objects_v2(&self, request: S3Request<ListObjectsV2Input>) -> S3Result<ListObjectsV2Output> {
         let input = request.input;
-        let bucket = self.0.bucket(&input.bucket)?;
         let given = input.continuation_token.as_deref().filter(|given| !given.is_empty());
         let continued = given.map(untoken).transpose()?;
         let wanted = Wanted {
@@ -152,11 +166,10 @@ impl Service {
             after: continued.or_else(|| input.start_after.clone().filter(|after| !after.is_empty())),
             limit: Wanted::limit(input.max_keys)?,
         };
-        let mut page = wanted.page(&Files(&self.0), bucket.root)?;
-        let next = page.next.take();
         let is_url = is_url(input.encoding_type.as_ref())?;
         let encode = |text: String| if is_url { url_encoded(&text) } else { text };
-        let (contents, prefixes) = self.contents(&bucket, page, input.fetch_owner.unwrap_or_default(), &encode)?;
+        let tells_owner = input.fetch_owner.unwrap_or_default();
+        let (contents, prefixes, next) = self.listed(&input.bucket, &wanted, tells_owner, &encode)?;
         Ok(ListObjectsV2Output {
             name: Some(input.bucket),
             prefix: Some(encode(wanted.prefix)),

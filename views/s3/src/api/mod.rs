@@ -5,6 +5,7 @@ mod access;
 mod buckets;
 mod copying;
 mod described;
+mod keyed;
 mod lists;
 mod objects;
 mod rights;

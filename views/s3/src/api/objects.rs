@@ -68,6 +68,9 @@ impl Service {
 
     pub(super) async fn put_object(&self, mut request: S3Request<PutObjectInput>) -> S3Result<PutObjectOutput> {
         refuse_unmet!(request.input);
+        if self.0.keyed(&request.input.bucket).is_some() {
+            return self.put_keyed(request).await;
+        }
         let gateway = &self.0;
         let user = gateway.user(&request);
         let bucket = gateway.bucket(&request.input.bucket)?;
@@ -173,6 +176,9 @@ impl Service {
 
     pub(super) fn get_object(&self, request: S3Request<GetObjectInput>) -> S3Result<GetObjectOutput> {
         let input = &request.input;
+        if let Some(keyed) = self.0.keyed(&input.bucket) {
+            return super::keyed::get(keyed, input);
+        }
         let (object, file) = self.opened(&input.bucket, &input.key, input.version_id.as_deref())?;
         let conditions = Conditions {
             matches: input.if_match.as_ref(),
@@ -225,6 +231,9 @@ impl Service {
         request: &S3Request<HeadObjectInput>,
     ) -> S3Result<(HeadObjectOutput, http::HeaderMap)> {
         let input = &request.input;
+        if let Some(keyed) = self.0.keyed(&input.bucket) {
+            return Ok((super::keyed::head(keyed, input)?, http::HeaderMap::new()));
+        }
         let bucket = self.0.bucket(&input.bucket)?;
         let object = self.0.object(&bucket, &input.key, input.version_id.as_deref())?;
         let conditions = Conditions {
@@ -308,6 +317,9 @@ impl Service {
 
     pub(super) fn delete_object(&self, request: S3Request<DeleteObjectInput>) -> S3Result<DeleteObjectOutput> {
         let input = &request.input;
+        if self.0.keyed(&input.bucket).is_some() {
+            return self.delete_keyed(&input.bucket, &input.key);
+        }
         let bucket = self.0.bucket(&input.bucket)?;
         let user = self.0.user(&request);
         let may = |object: &Object| may_delete(object, input);
@@ -326,6 +338,9 @@ impl Service {
     }
 
     pub(super) fn delete_objects(&self, mut request: S3Request<DeleteObjectsInput>) -> S3Result<DeleteObjectsOutput> {
+        if self.0.keyed(&request.input.bucket).is_some() {
+            return self.delete_many_keyed(request);
+        }
         let bucket = self.0.bucket(&request.input.bucket)?;
         let user = self.0.user(&request);
         let wanted = std::mem::take(&mut request.input.delete.objects);

@@ -47,7 +47,7 @@ pub fn start() -> Done<u32> {
 }
 
 /// Whatever this process inherited is not for one that stays.
-fn keep_descriptors_from_child() {
+pub fn keep_descriptors_from_child() {
     const FIRST: libc::c_uint = 3;
     // SAFETY: marks descriptors to be closed by exec; none is closed here. Kernels before 5.11 keep them open, which does no harm but to waiters.
     unsafe {

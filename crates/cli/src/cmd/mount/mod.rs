@@ -1,6 +1,6 @@
 //! `mount` and `unmount`: a store as directories and files that every program can use.
 
-mod background;
+pub(super) mod background;
 mod guard;
 mod options;
 mod serve;

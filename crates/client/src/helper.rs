@@ -1,0 +1,105 @@
+//! A program of ours that is asked in lines of text for as long as this process lives: for what needs a library that views are not linked to.
+//!
+//! It runs in the background as a daemon does, so that a program that waits for its children, or closes descriptors, does not come across
+//! it, and it leaves when its socket is closed, as it is when this process ends. This room must not know what is asked.
+
+use std::os::fd::OwnedFd;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use cenote_model::{Error, ErrorKind, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
+
+use crate::fork_generation;
+use crate::session::find_program;
+
+/// Variables that would have the program go through a view itself.
+const NOT_ITS: [&str; 2] = ["LD_PRELOAD", "HDF5_VOL_CONNECTOR"];
+/// What it is to do: start itself again with these standard streams, and end.
+const BACKGROUND: &str = "--background";
+
+/// A running program. Dropped, it is left to end by itself.
+#[derive(Debug)]
+pub struct Helper {
+    socket: OwnedFd,
+    /// Fork generation of who started it: a child does not talk to its parent's.
+    generation: u64,
+    /// What came behind the last answer.
+    rest: Vec<u8>,
+}
+
+impl Helper {
+    /// Starts `cenote` with these arguments, and `--background`. Its descriptor here is at least `lowest` where that can be.
+    pub fn start(arguments: &[&std::ffi::OsStr], lowest: i32) -> Result<Self> {
+        let program = find_program()?;
+        let failed = |error: std::io::Error| Error::io(format!("program {}", program.display()), &error);
+        let (ours, its) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+            .map_err(|error| failed(error.into()))?;
+        let socket = fcntl_dupfd_cloexec(&ours, lowest).unwrap_or(ours);
+        let mut command = Command::new(&program);
+        command
+            .args(arguments)
+            .arg(BACKGROUND)
+            .stdin(its.try_clone().map_err(failed)?)
+            .stdout(its)
+            .stderr(Stdio::null());
+        for name in NOT_ITS {
+            command.env_remove(name);
+        }
+        let mut child = command.spawn().map_err(failed)?;
+        drop(command); // and with it the program's end of the socket
+        // It ends at once. A program that waits for all its children may be faster: then there is nothing to wait for.
+        let _ = child.wait();
+        Ok(Self { socket, generation: fork_generation(), rest: Vec::new() })
+    }
+    /// False in a child that was forked since.
+    pub fn is_own(&self) -> bool {
+        self.generation == fork_generation()
+    }
+    /// The line that answers a line; both without their ends. An error if the program has ended, or does not answer in time: then it is of
+    /// no use any more.
+    pub fn ask(&mut self, line: &str, patience: Duration) -> Result<String> {
+        let until = Instant::now() + patience;
+        self.say(format!("{line}\n").as_bytes()).map_err(|errno| failed(&errno.to_string()))?;
+        loop {
+            if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+                let answer = self.rest.drain(..=end).collect::<Vec<u8>>();
+                return Ok(String::from_utf8_lossy(&answer[..end]).into_owned());
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(failed(&format!("it did not answer within {} s", patience.as_secs())));
+            }
+            let left = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: i64::from(left.subsec_nanos()) };
+            match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&left)) {
+                Ok(0) | Err(Errno::INTR) => continue,
+                Ok(_) => {}
+                Err(errno) => return Err(failed(&errno.to_string())),
+            }
+            let mut buf = [0; 4096];
+            match recv(&self.socket, &mut buf, RecvFlags::DONTWAIT) {
+                Ok((0, _)) => return Err(failed("it has ended")),
+                Ok((some, _)) => self.rest.extend_from_slice(&buf[..some]),
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                Err(errno) => return Err(failed(&errno.to_string())),
+            }
+        }
+    }
+    /// Without a signal to this process if nobody hears it.
+    fn say(&self, mut bytes: &[u8]) -> rustix::io::Result<()> {
+        while !bytes.is_empty() {
+            match send(&self.socket, bytes, SendFlags::NOSIGNAL) {
+                Ok(sent) => bytes = &bytes[sent..],
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn failed(why: &str) -> Error {
+    Error::new(ErrorKind::Io, "the helping program `cenote`").because(why)
+}

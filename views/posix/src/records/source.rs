@@ -1,0 +1,51 @@
+//! What the stream that a file shows was made of, to tell whether it still is what it shows.
+
+use cenote::{Changes, ContainerId, IndexId, ObjectId};
+
+use super::{Reader, VERSION, Writer};
+use crate::{FsResult, Time};
+
+/// See the module.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Source {
+    /// The container of the HDF5 file.
+    pub container: ContainerId,
+    /// When the stream was made.
+    pub made: Time,
+    /// How often what follows had been changed by then.
+    pub changes: Changes,
+    /// Indices that the stream depends on.
+    pub indices: Vec<IndexId>,
+    /// Objects that it depends on.
+    pub objects: Vec<ObjectId>,
+}
+
+impl Source {
+    /// As a record.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer(Vec::with_capacity(64 + 16 * (self.indices.len() + self.objects.len())));
+        w.u8(VERSION);
+        w.u64(self.container.0);
+        w.time(self.made);
+        w.u64(self.changes.instance);
+        w.u64(self.changes.count);
+        w.u32(self.indices.len() as u32);
+        let ids = self.indices.iter().map(|id| id.0).chain(self.objects.iter().map(|id| id.0));
+        ids.for_each(|id| w.0.extend_from_slice(&id.to_le_bytes()));
+        w.0
+    }
+    /// From a record.
+    pub fn decode(record: &[u8]) -> FsResult<Self> {
+        let mut r = Reader::new("source of a stream", record)?;
+        let (container, made) = (ContainerId(r.u64()?), r.time()?);
+        let changes = Changes { instance: r.u64()?, count: r.u64()? };
+        let indices = r.u32()? as usize;
+        let (ids, rest) = r.rest().as_chunks::<16>();
+        if !rest.is_empty() || ids.len() < indices {
+            return Err(r.corrupt("its ids are not whole"));
+        }
+        let mut ids = ids.iter().map(|id| u128::from_le_bytes(*id));
+        let indices = ids.by_ref().take(indices).map(IndexId).collect();
+        Ok(Self { container, made, changes, indices, objects: ids.map(ObjectId).collect() })
+    }
+}

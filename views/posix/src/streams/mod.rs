@@ -1,0 +1,394 @@
+//! HDF5 files of the store as ordinary byte streams: files of one tree whose bytes are objects of other containers.
+//!
+//! What a stream shows, and how it is made of the file's records, is not known here: the `cenote` program makes streams
+//! (`cenote streams`), since that takes libhdf5, which no view links. It is started when a stream is looked at that is not what its file is
+//! by now, told what to make, and kept. Whether a stream still is what its file is, a look at shared memory tells.
+
+mod maker;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::sync::Mutex;
+use cenote::{Container, ContainerId, ContainerInfo, ContainerSpec, ErrorKind, Object, ObjectKey};
+
+use crate::inner::Inner;
+use crate::names::{self, lose};
+use crate::records::{Entry, Node, ROOT, Source, keys};
+use crate::tree::{Change, Found, Tree};
+use crate::{Caller, FsError, FsResult, Ino, Kind, Make, Time, fail};
+
+use maker::{Ask, Maker};
+
+/// The label of the container that HDF5 files are shown in.
+pub const STREAMS_CONTAINER: &str = "hdf5";
+/// What the labels of HDF5 files begin with; the file's path comes behind.
+pub const STREAMS_LABELS: &str = "hdf5:";
+/// How long names of files are taken to be what they were, where a name that is looked for is there.
+const NAMES_HOLD: Duration = Duration::from_secs(1);
+/// How long a stream that was just made is taken as it is by who opens it by number, or whose file cannot tell of changes.
+const STREAM_HOLDS_S: i64 = 1;
+
+/// A stream, to be shown.
+#[derive(Clone, Debug, Default)]
+pub struct StreamFile {
+    /// The bytes: an object that nothing else has. None: it is made when it is looked at.
+    pub object: Option<ObjectKey>,
+    /// The container of the HDF5 file.
+    pub container: ContainerId,
+    /// What it was made of.
+    pub changes: cenote::Changes,
+    /// Indices of that container that it depends on.
+    pub indices: Vec<cenote::IndexId>,
+    /// Objects that it depends on.
+    pub objects: Vec<cenote::ObjectId>,
+    /// Permissions; nobody can write it.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// The ordinary file that it takes the place of: that, as it was, has become the HDF5 file.
+    pub in_place_of: Option<Ino>,
+}
+
+/// What a file system keeps for this.
+#[derive(Debug, Default)]
+pub struct Streams {
+    /// Number of the container; 0: not met yet.
+    number: AtomicU64,
+    /// When names were compared last.
+    compared: Mutex<Option<Instant>>,
+    maker: Maker,
+}
+
+impl Streams {
+    /// A container was met.
+    pub fn found(&self, label: &str, tree: Option<&Arc<Tree>>) {
+        if label == STREAMS_CONTAINER
+            && let Some(tree) = tree
+        {
+            self.number.store(tree.number, Ordering::Relaxed);
+        }
+    }
+    fn is(&self, tree: &Tree) -> bool {
+        self.number.load(Ordering::Relaxed) == tree.number
+    }
+}
+
+/// True if the tree shows HDF5 files, and they are to be what they are now.
+fn shows(fs: &Inner, tree: &Tree) -> bool {
+    fs.streams.is(tree) && !fs.common.options.keeps_streams
+}
+
+/// The container to show HDF5 files in, made now if there are any.
+pub fn begun(fs: &Inner, label: &str) -> FsResult<Option<Container>> {
+    let wanted = label == STREAMS_CONTAINER && !fs.common.options.is_read_only;
+    if !wanted || fs.store.containers(STREAMS_LABELS)?.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(fs.store.open_container(STREAMS_CONTAINER, &ContainerSpec { ..fs.common.options.new_containers.clone() })?))
+}
+
+/// Makes that container if there are HDF5 files among these; true: it was made.
+pub fn begin_where(fs: &Inner, all: &[ContainerInfo]) -> FsResult<bool> {
+    let is_there = all.iter().any(|info| info.label == STREAMS_CONTAINER);
+    if is_there || !all.iter().any(|info| info.label.starts_with(STREAMS_LABELS)) {
+        return Ok(false);
+    }
+    Ok(begun(fs, STREAMS_CONTAINER)?.is_some())
+}
+
+/// What a name leads to; an HDF5 file is shown as it is now.
+pub fn find_in(fs: &Inner, tree: &Tree, dir: u64, name: &[u8]) -> FsResult<Found> {
+    if !shows(fs, tree) {
+        return tree.find_in(dir, name);
+    }
+    look_at_shown(fs, tree, dir, name)?;
+    tree.find_in(dir, name)
+}
+
+/// Before a name is opened: the same.
+pub fn look_at(fs: &Inner, tree: &Tree, dir: u64, name: &[u8]) -> FsResult<()> {
+    if shows(fs, tree) { look_at_shown(fs, tree, dir, name) } else { Ok(()) }
+}
+
+fn look_at_shown(fs: &Inner, tree: &Tree, dir: u64, name: &[u8]) -> FsResult<()> {
+    let old = fs.streams.compared.lock().is_none_or(|when| when.elapsed() > NAMES_HOLD);
+    match tree.find_in(dir, name) {
+        Err(error) if error.errno == libc::ENOENT => compare(fs)?,
+        Ok(_) if old => compare(fs)?,
+        _ => {}
+    }
+    match tree.find_in(dir, name) {
+        Ok(found) if found.node.stream.is_some() && !is_fresh(tree, &found)? => refresh(fs, tree, dir, name),
+        _ => Ok(()),
+    }?;
+    match tree.find_in(dir, name) {
+        // Nothing is not what the file is.
+        Ok(found) if is_unmade(&found) => fail(libc::EIO),
+        _ => Ok(()),
+    }
+}
+
+/// True of a stream of which nobody has made more than its name.
+fn is_unmade(found: &Found) -> bool {
+    found.node.stream.is_some() && !found.node.has_object
+}
+
+/// Before a file is opened by its number: `ESTALE` has the caller look at the name again.
+pub fn check_open(fs: &Inner, tree: &Tree, ino: u64) -> FsResult<()> {
+    if !shows(fs, tree) {
+        return Ok(());
+    }
+    let found = tree.find(ino)?;
+    if is_unmade(&found) {
+        return fail(libc::ESTALE);
+    }
+    if found.node.stream.is_none() || is_fresh(tree, &found)? || age_s(tree, found.node.modified) <= STREAM_HOLDS_S {
+        return Ok(());
+    }
+    fail(libc::ESTALE)
+}
+
+/// Before a directory is read: the names are those of now.
+pub fn sync(fs: &Inner, tree: &Tree) -> FsResult<()> {
+    if shows(fs, tree) { compare(fs) } else { Ok(()) }
+}
+
+/// An entry of a list as it is now; none: it cannot be shown.
+pub fn of_list(fs: &Inner, tree: &Tree, dir: u64, name: &[u8], found: Found) -> FsResult<Option<Found>> {
+    if !shows(fs, tree) || found.node.stream.is_none() || is_fresh(tree, &found)? {
+        return Ok(Some(found));
+    }
+    if refresh(fs, tree, dir, name).is_err() {
+        return Ok(None);
+    }
+    match tree.find_in(dir, name) {
+        Err(error) if error.errno == libc::ENOENT => Ok(None),
+        found => Ok(Some(found?).filter(|found| !is_unmade(found))),
+    }
+}
+
+fn age_s(tree: &Tree, time: Time) -> i64 {
+    tree.common.clock.now().s - time.s
+}
+
+/// True if the stream is what its file is.
+fn is_fresh(tree: &Tree, found: &Found) -> FsResult<bool> {
+    if !found.node.has_object {
+        return Ok(false); // only its name is known so far
+    }
+    let Some(raw) = tree.nodes().get_one(&keys::stream(found.ino))? else { return Ok(false) };
+    let source = Source::decode(&raw)?;
+    if source.changes.instance == 0 {
+        return Ok(age_s(tree, source.made) <= STREAM_HOLDS_S);
+    }
+    let container = tree.container.store().container_numbered(source.container);
+    Ok(container.changes(&source.indices, &source.objects)? == source.changes)
+}
+
+fn compare(fs: &Inner) -> FsResult<()> {
+    if fs.store.containers(STREAMS_LABELS)?.is_empty() && all(fs)?.is_empty() {
+        return Ok(()); // nobody keeps HDF5 files here
+    }
+    ask(fs, &Ask::Names)?;
+    *fs.streams.compared.lock() = Some(Instant::now());
+    Ok(())
+}
+
+fn refresh(fs: &Inner, tree: &Tree, dir: u64, name: &[u8]) -> FsResult<()> {
+    let mut path = name.to_vec();
+    let mut at = dir;
+    while at != ROOT {
+        let (above, name) = above(tree, at)?;
+        path = [&name[..], b"/", &path].concat();
+        at = above;
+    }
+    ask(fs, &Ask::Stream(path))
+}
+
+fn ask(fs: &Inner, what: &Ask) -> FsResult<()> {
+    fs.streams.maker.ask(fs.store.dir(), what, fs.common.options.descriptors_from)
+}
+
+/// The directory above a directory, and its name there.
+fn above(tree: &Tree, dir: u64) -> FsResult<(u64, Vec<u8>)> {
+    let parent = tree.directory(dir)?.node.parent;
+    for record in tree.dir(parent).iter(&keys::entries()) {
+        let (key, raw) = record?;
+        if Entry::decode(&raw)?.ino == dir {
+            return Ok((parent, keys::entry_name(&key).to_vec()));
+        }
+    }
+    fail(libc::ESTALE)
+}
+
+/// The tree, for who makes streams.
+fn shown(fs: &Inner) -> FsResult<Arc<Tree>> {
+    fs.tree_in_label(STREAMS_CONTAINER)
+}
+
+/// Nothing is checked of who makes streams; what comes with one is its owner's.
+fn maker(uid: u32, gid: u32) -> Caller {
+    Caller { uid, gid, groups: Arc::default(), is_checked: true }
+}
+
+/// See [`crate::FileSystem::streams`].
+pub fn all(fs: &Inner) -> FsResult<Vec<(Vec<u8>, Option<ObjectKey>)>> {
+    let tree = match shown(fs) {
+        Err(error) if error.errno == libc::ENOENT => return Ok(Vec::new()),
+        tree => tree?,
+    };
+    let (mut found, mut dirs) = (Vec::new(), vec![(ROOT, Vec::new())]);
+    if !tree.is_there()? {
+        return Ok(found);
+    }
+    while let Some((dir, path)) = dirs.pop() {
+        for record in tree.dir(dir).iter(&keys::entries()) {
+            let (key, raw) = record?;
+            let entry = Entry::decode(&raw)?;
+            let path = [&path[..], keys::entry_name(&key)].concat();
+            match (entry.kind, entry.node) {
+                (Kind::Directory, _) => dirs.push((entry.ino, [&path[..], b"/"].concat())),
+                (_, Some(Node { stream: Some(key), .. })) => found.push((path, (key.object.0 != 0).then_some(*key))),
+                _ => {}
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// See [`crate::FileSystem::put_stream`].
+pub fn put(fs: &Inner, path: &[u8], file: &StreamFile) -> FsResult<()> {
+    begun(fs, STREAMS_CONTAINER)?;
+    let tree = shown(fs)?;
+    tree.make(None, 0o755)?;
+    let (dir, name) = directory_of(&tree, path, Some(&maker(file.uid, file.gid)))?;
+    let ino = tree.draw()?;
+    let gone = ObjectKey { container: file.container, object: cenote::ObjectId(0) };
+    tree.change(|change| {
+        let now = change.now;
+        let mut node = Node::new(Kind::File, file.mode & 0o555, (file.uid, file.gid), now);
+        node.stream = Some(Box::new(file.object.unwrap_or(gone)));
+        node.has_object = file.object.is_some();
+        let before = match tree.slot(dir, name)? {
+            Some(slot) => tree.found_at(dir, name, slot.clone())?.map(|found| (slot, found)),
+            None => None,
+        };
+        let source = Source {
+            container: file.container,
+            made: now,
+            changes: file.changes,
+            indices: file.indices.clone(),
+            objects: file.objects.clone(),
+        };
+        change.txn.put(tree.nodes(), &keys::stream(ino), &source.encode())?;
+        let mut entry = Entry { kind: Kind::File, ino, node: Some(node) };
+        let Some((slot, found)) = before else { return change.add(dir, name, &entry) };
+        if found.node.stream.is_none() && file.in_place_of != Some(tree.whole(found.ino)) {
+            return Err(FsError::because(
+                libc::EEXIST,
+                ErrorKind::Exists,
+                format!("HDF5 file /{} as a stream", String::from_utf8_lossy(path)),
+                "a file that somebody has put there has its name",
+            ));
+        }
+        if let Some(node) = &mut entry.node {
+            node.born = found.node.born;
+        }
+        lose(change, &found)?;
+        change.set(dir, name, &slot.raw, &entry)
+    })
+}
+
+/// See [`crate::FileSystem::put_file`].
+pub fn put_file(fs: &Inner, path: &[u8]) -> FsResult<Option<(Ino, Object)>> {
+    let tree = match shown(fs) {
+        Err(error) if error.errno == libc::ENOENT => return Ok(None),
+        tree => tree?,
+    };
+    let found = directory_of(&tree, path, None).and_then(|(dir, name)| tree.find_in(dir, name));
+    match found {
+        Ok(found) if found.node.kind == Kind::File && found.node.stream.is_none() && found.node.has_object => {
+            Ok(Some((tree.whole(found.ino), tree.object(found.ino))))
+        }
+        Ok(_) => Ok(None),
+        Err(error) if matches!(error.errno, libc::ENOENT | libc::ENOTDIR | libc::EINVAL) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// See [`crate::FileSystem::drop_stream`].
+pub fn drop_at(fs: &Inner, path: &[u8]) -> FsResult<()> {
+    let tree = shown(fs)?;
+    let Some((mut dir, name)) = there(directory_of(&tree, path, None))? else { return Ok(()) };
+    let dropped = tree.change(|change| {
+        let (found, raw) = tree.find_with_entry(dir, name)?;
+        if found.node.stream.is_none() {
+            return Ok(());
+        }
+        change.remove(dir, name, &raw)?;
+        lose(change, &found).map(drop)
+    });
+    if there(dropped)?.is_none() {
+        return Ok(()); // somebody else was faster
+    }
+    while dir != ROOT {
+        let (parent, name) = above(&tree, dir)?;
+        match names::rmdir(&tree, &maker(0, 0), parent, &name) {
+            Ok(()) => dir = parent,
+            Err(_) => break, // something else is in it
+        }
+    }
+    Ok(())
+}
+
+/// None where nothing is.
+fn there<T>(found: FsResult<T>) -> FsResult<Option<T>> {
+    match found {
+        Err(error) if matches!(error.errno, libc::ENOENT | libc::ENOTDIR) => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+/// The directory that a path's last component is in, and that component.
+fn directory_of<'a>(tree: &Tree, path: &'a [u8], makes: Option<&Caller>) -> FsResult<(u64, &'a [u8])> {
+    let mut dir = ROOT;
+    let mut parts = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).peekable();
+    while let Some(name) = parts.next() {
+        if parts.peek().is_none() {
+            return Ok((dir, name));
+        }
+        dir = match tree.find_in(dir, name) {
+            Ok(found) => found.directory()?.ino,
+            Err(error) => {
+                let Some(maker) = makes.filter(|_| error.errno == libc::ENOENT) else { return Err(error) };
+                let what = Make { kind: Kind::Directory, mode: 0o755, rdev: 0, target: Vec::new() };
+                match names::make(tree, maker, dir, name, &what) {
+                    Err(error) if error.errno == libc::EEXIST => tree.find_in(dir, name)?.directory()?.ino,
+                    made => made?.ino,
+                }
+            }
+        };
+    }
+    fail(libc::EINVAL)
+}
+
+/// What a stream without a name had goes, too.
+pub fn bury(change: &mut Change<'_>, ino: u64, node: &Node) -> FsResult<()> {
+    let tree = change.tree;
+    if node.has_object && node.stream.is_some() {
+        let object = tree.object_of(ino, node);
+        match object.stat() {
+            Ok(_) => change.txn.delete_object(&object)?,
+            Err(error) if error.kind() == ErrorKind::NotFound => {} // it went with its HDF5 file
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if tree.nodes().get_one(&keys::stream(ino))?.is_some() {
+        change.txn.del(tree.nodes(), &keys::stream(ino))?;
+    }
+    Ok(())
+}
