@@ -106,6 +106,7 @@ pub fn put(
     if names::is_dots(name) {
         return fail(libc::EEXIST);
     }
+    tree.make(None, 0o755)?;
     let ino = tree.draw()?;
     let done = tree.change(|change| {
         let parent = tree.directory(dir)?;
