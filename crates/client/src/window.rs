@@ -7,7 +7,7 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, OwnedFd};
 
 use cenote_device::meeting::{Holder, LockKind, MeetingFile};
-use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom};
+use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 
 /// The byte that is locked by who fills it, or writes it back.
@@ -66,6 +66,18 @@ impl WindowFile {
     pub fn usage(&self) -> io::Result<(u64, u64)> {
         let stat = rustix::fs::fstat(&*self.0)?;
         Ok((stat.st_size as u64, stat.st_blocks as u64 * 512))
+    }
+    /// When bytes were last written otherwise than by stores: seconds and nanoseconds since 1970.
+    pub fn modified(&self) -> io::Result<(i64, u32)> {
+        let stat = rustix::fs::fstat(&*self.0)?;
+        Ok((stat.st_mtime, stat.st_mtime_nsec as u32))
+    }
+    /// Sets that.
+    pub fn set_modified(&self, s: i64, ns: u32) -> io::Result<()> {
+        let modified = Timespec { tv_sec: s, tv_nsec: ns.into() };
+        let times =
+            Timestamps { last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT }, last_modification: modified };
+        Ok(rustix::fs::futimens(&*self.0, &times)?)
     }
     /// Sets its size; `ENOSPC` if memory has no room for so many bytes more than it takes.
     pub fn set_size(&self, size: u64) -> io::Result<()> {

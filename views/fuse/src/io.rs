@@ -20,8 +20,8 @@ impl Serving {
             op::TMPFILE => self.create_unnamed(request, ino, args),
             op::READ => self.read(call, args),
             op::WRITE => self.write(request, args),
-            op::FLUSH => self.file(args.u64()?)?.flush().map(|()| Answer::done()),
-            op::RELEASE => self.release(args.u64()?).map(|()| Answer::done()),
+            op::FLUSH => self.flush(args),
+            op::RELEASE => self.release_file(args),
             op::FSYNC => {
                 let (handle, flags) = (args.u64()?, args.u32()?);
                 self.file(handle)?.sync(flags & abi::FSYNC_DATA != 0).map(|()| Answer::done())
@@ -36,6 +36,27 @@ impl Serving {
             _ => Err(FsError::new(libc::ENOSYS)),
         }
     }
+    /// Somebody closes a descriptor, of which there may be others.
+    fn flush(&self, args: &mut Args<'_>) -> FsResult<Answer> {
+        let file = self.file(args.u64()?)?;
+        args.skip(8)?;
+        self.closed_by(&file, args.u64()?);
+        let flushed = if self.backings.puts_back_later(file.ino()) { file.flush_later() } else { file.flush() };
+        flushed.map(|()| Answer::done())
+    }
+    /// The last descriptor is closed.
+    fn release_file(&self, args: &mut Args<'_>) -> FsResult<Answer> {
+        let handle = args.u64()?;
+        args.skip(4)?;
+        let (how, owner) = (args.u32()?, args.u64()?);
+        let file = self.file(handle)?;
+        if how & abi::RELEASE_LOCKS != 0 {
+            self.closed_by(&file, owner);
+        }
+        self.closed_for_good(&file, handle);
+        drop(file);
+        self.release(handle).map(|()| Answer::done())
+    }
     /// Opens a file, and says how the kernel is to treat what it has of it.
     fn open(&self, request: &Request<'_>, ino: Ino, flags: i32) -> FsResult<Answer> {
         let caller = self.caller(request);
@@ -48,8 +69,9 @@ impl Serving {
         if self.remember.asks_at_open(&attr, self.alone.is_so()) {
             self.expire(ino);
         }
+        let (flags, backing) = self.backings.enter(&file, &attr, self.remember.pages(&attr));
         let handle = self.files.insert(file);
-        let fields = Fields::new().u64(handle).u32(self.remember.pages(&attr)).u32(0);
+        let fields = Fields::new().u64(handle).u32(flags).u32(backing);
         Ok(Answer { out: Out::Fields(fields), undo: Undo::Opened(handle) })
     }
     /// Makes a file that the kernel found missing, and opens it.
@@ -63,8 +85,9 @@ impl Serving {
         match self.fs.open_at(&self.caller(request), dir, name, wanted, mode & 0o7777) {
             Ok((file, attr, _)) => {
                 self.known.tell(attr.ino);
+                let (flags, backing) = self.backings.enter(&file, &attr, self.remember.pages(&attr));
                 let handle = self.files.insert(file);
-                let fields = self.entry_fields(&attr).u64(handle).u32(self.remember.pages(&attr)).u32(0);
+                let fields = self.entry_fields(&attr).u64(handle).u32(flags).u32(backing);
                 Ok(Answer { out: Out::Fields(fields), undo: Undo::Made(attr.ino, handle) })
             }
             // Somebody else made it since. It is to be opened with the rights that it has: the kernel looks anew and checks them.
@@ -81,11 +104,12 @@ impl Serving {
         let file = self.fs.open_unnamed(&self.caller(request), dir, wanted, mode & 0o7777)?;
         let attr = file.attr()?;
         self.known.tell(attr.ino);
+        let (flags, backing) = self.backings.enter(&file, &attr, self.remember.pages(&attr));
         let handle = self.files.insert(file);
         if let Some(file) = self.files.get(handle) {
             self.unnamed.lock().insert(attr.ino, Arc::downgrade(&file));
         }
-        let fields = self.entry_fields(&attr).u64(handle).u32(self.remember.pages(&attr)).u32(0);
+        let fields = self.entry_fields(&attr).u64(handle).u32(flags).u32(backing);
         Ok(Answer { out: Out::Fields(fields), undo: Undo::Made(attr.ino, handle) })
     }
     /// Reads where the bytes are if they lie in one piece, else by a copy.

@@ -6,12 +6,14 @@
 
 mod alone;
 mod answer;
+mod backing;
 mod convert;
 mod gone;
 mod handles;
 mod io;
 mod kernel;
 mod known;
+mod locks;
 mod mount;
 pub mod mounted;
 mod open;

@@ -35,6 +35,8 @@ pub struct Options {
     pub remembers_strict: Duration,
     /// The kernel holds back what is written until `fsync`, `close` or half a minute, and believes its own sizes and times.
     pub is_write_back: bool,
+    /// The kernel reads and writes files' bytes by itself, in windows of shared memory. For root, and not together with `is_write_back`.
+    pub is_passed_through: bool,
     /// No program can be started from it.
     pub starts_no_programs: bool,
     /// Threads that answer requests, at most; at least 1.
@@ -52,6 +54,7 @@ pub struct Mount {
 /// What is agreed with the kernel when it is mounted. All that comes later is read by [`crew`].
 struct Hello {
     is_write_back: bool,
+    is_passed_through: bool,
 }
 
 impl Filesystem for Hello {
@@ -65,10 +68,19 @@ impl Filesystem for Hello {
             | InitFlags::FUSE_HANDLE_KILLPRIV_V2
             | InitFlags::FUSE_CACHE_SYMLINKS
             | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP
+            | InitFlags::FUSE_POSIX_LOCKS
+            | InitFlags::FUSE_FLOCK_LOCKS
             | cache;
         // What an older kernel has not, it does in its own way.
         for flag in wanted.iter() {
             let _ = config.add_capabilities(flag);
+        }
+        if self.is_passed_through {
+            config
+                .add_capabilities(InitFlags::FUSE_PASSTHROUGH)
+                .map_err(|_| unsupported("this kernel (before 6.9)"))?;
+            // Windows are in shared memory, on top of nothing.
+            let _ = config.set_max_stack_depth(1);
         }
         let _ = config.set_max_write(REQUEST_BYTES_MAX);
         let _ = config.set_max_background(BACKGROUND_MAX);
@@ -83,12 +95,28 @@ pub struct Stopper {
 }
 
 impl Mount {
-    /// Mounts `fs` on the directory `dir`. Nothing is answered before [`Mount::serve`].
+    /// Mounts `fs` on the directory `dir`. Nothing is answered before [`Mount::serve`]. `Unsupported` where files cannot be passed through.
     pub fn start(fs: FileSystem, dir: &Path, options: &Options) -> io::Result<Self> {
         let dir = dir.canonicalize()?;
         let remember = Remember { strict: options.remembers_strict, is_write_back: options.is_write_back };
         let serving = Arc::new(Serving::new(fs, remember));
-        let session = Session::new(Hello { is_write_back: options.is_write_back }, &dir, &config(options))?;
+        if options.is_passed_through && options.is_write_back {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "what is written goes past the kernel's cache (passthrough), or is held back there (write-back): not both",
+            ));
+        }
+        let (is_write_back, is_passed_through) = (options.is_write_back, options.is_passed_through);
+        let session = Session::new(Hello { is_write_back, is_passed_through }, &dir, &config(options))?;
+        if is_passed_through {
+            let device = Device::of_mount(session.as_fd())?;
+            // Dropping the session unmounts.
+            device.can_pass_through().map_err(|error| match error.kind() {
+                io::ErrorKind::PermissionDenied => unsupported("without CAP_SYS_ADMIN (root has it) the kernel"),
+                _ => error,
+            })?;
+            serving.backings.begin(device);
+        }
         serving.notify_by(session.notifier());
         read_ahead(&dir);
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -129,8 +157,12 @@ impl Mount {
     /// Answers requests until the directory is unmounted; then files that are still open are closed.
     pub fn serve(self) -> io::Result<()> {
         let device = Device::of_mount(self.session.as_fd())?;
+        let serving = self.serving.clone();
+        let putting_back = std::thread::Builder::new().name("cenote-windows".into());
+        let putting_back = putting_back.spawn(move || serving.backings.put_back())?;
         let result = crew::run(self.serving.clone(), device, self.numbers);
         self.serving.end();
+        let _ = putting_back.join();
         result
     }
 }
@@ -144,6 +176,10 @@ impl Stopper {
     pub fn force(&self) -> io::Result<()> {
         unmount(&self.dir, How::Force)
     }
+}
+
+fn unsupported(by: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, format!("{by} cannot read and write files by itself"))
 }
 
 fn config(options: &Options) -> Config {

@@ -1,6 +1,8 @@
 //! The kernel's requests, one by one: names and attributes here, open files and their bytes in `io`.
 
-use cenote_posix::{Consistency, FsError, FsResult, Ino, Kind, Make, SetAttr, SetTime, Time};
+use std::sync::Arc;
+
+use cenote_posix::{Caller, Consistency, FsError, FsResult, Ino, Kind, Make, SetAttr, SetTime, Time};
 use parking_lot::Mutex;
 
 use crate::convert;
@@ -20,7 +22,7 @@ const OWN_XATTRS: &[u8] = b"cenote.";
 
 impl Serving {
     /// Carries a request out. What is not known here is `ENOSYS`, and the kernel does not ask for it again.
-    pub fn answer(&self, call: &mut Call<'_>) -> FsResult<Answer> {
+    pub fn answer(self: &Arc<Self>, call: &mut Call<'_>) -> FsResult<Answer> {
         let request = call.request;
         let (ino, mut args) = (self.ino(request.node), request.args());
         match request.op {
@@ -44,7 +46,10 @@ impl Serving {
                 Ok(call.send(&target))
             }
             op::SYMLINK | op::MKNOD | op::MKDIR => self.make(request, ino, &mut args),
-            op::UNLINK => self.fs.unlink(&self.caller(request), ino, args.name()?).map(|()| Answer::done()),
+            op::UNLINK => {
+                let (caller, name) = (self.caller(request), args.name()?);
+                self.taking_away(&caller, ino, name, || self.fs.unlink(&caller, ino, name))
+            }
             op::RMDIR => self.remove_dir(request, ino, args.name()?),
             op::RENAME | op::RENAME2 => self.rename(request, ino, &mut args),
             op::LINK => self.link(request, ino, &mut args),
@@ -71,6 +76,7 @@ impl Serving {
             op::FSYNCDIR => self.fs.sync_dir(ino).map(|()| Answer::done()),
             op::IOCTL => Err(FsError::new(libc::ENOTTY)),
             op::DESTROY => Ok(Answer::done()),
+            op::GETLK | op::SETLK | op::SETLKW => self.answer_lock(call, args),
             _ => self.answer_io(call, ino, args),
         }
     }
@@ -176,7 +182,22 @@ impl Serving {
         }
         let (name, to_name) = (args.name()?, args.name()?);
         let how = convert::rename(flags).ok_or_else(|| FsError::new(libc::EINVAL))?;
-        self.fs.rename(&self.caller(request), (dir, name), (to_dir, to_name), how)?;
+        let caller = self.caller(request);
+        self.taking_away(&caller, to_dir, to_name, || self.fs.rename(&caller, (dir, name), (to_dir, to_name), how))
+    }
+    /// Does what may take away the last name of a file.
+    fn taking_away(
+        &self,
+        caller: &Caller,
+        dir: Ino,
+        name: &[u8],
+        change: impl FnOnce() -> FsResult<()>,
+    ) -> FsResult<Answer> {
+        let was = if self.backings.is_used() { self.fs.lookup(caller, dir, name).ok() } else { None };
+        change()?;
+        if let Some(was) = was.filter(|was| was.links == 1) {
+            self.backings.forget(was.ino);
+        }
         Ok(Answer::done())
     }
     fn link(&self, request: &Request<'_>, dir: Ino, args: &mut Args<'_>) -> FsResult<Answer> {

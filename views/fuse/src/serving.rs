@@ -10,13 +10,15 @@ use parking_lot::Mutex;
 
 use crate::alone::Alone;
 use crate::answer::errno;
+use crate::backing::Backings;
 use crate::convert;
 use crate::gone::Gone;
 use crate::handles::Handles;
 use crate::kernel::abi::ENTRY_BYTES;
-use crate::kernel::crew::Serve;
-use crate::kernel::{Fields, Flight, Reply, Request};
+use crate::kernel::crew::{Serve, Way};
+use crate::kernel::{Fields, Request};
 use crate::known::Known;
+use crate::locks::Owners;
 use crate::open::Reading;
 use crate::remember::Remember;
 
@@ -33,6 +35,8 @@ pub struct Serving {
     pub known: Known,
     pub alone: Alone,
     pub gone: Gone,
+    pub owners: Owners,
+    pub backings: Backings,
     /// Files that were made without a name, while they are open.
     pub unnamed: Mutex<HashMap<Ino, Weak<File>>>,
     no_groups: Arc<[u32]>,
@@ -42,8 +46,7 @@ pub struct Serving {
 /// A request, and the way back.
 pub struct Call<'a> {
     pub request: &'a Request<'a>,
-    reply: &'a Reply,
-    flight: &'a Flight,
+    pub way: &'a Way<'a>,
     /// What an answer of many bytes is put together in; what is in it is of an earlier one.
     pub scratch: &'a mut Vec<u8>,
 }
@@ -51,7 +54,7 @@ pub struct Call<'a> {
 impl Call<'_> {
     /// Answers at once, from bytes that are not to be copied.
     pub fn send(&self, bytes: &[u8]) -> Answer {
-        Answer { out: Out::Sent(self.reply.data(self.flight, bytes)), undo: Undo::Nothing }
+        Answer { out: Out::Sent(self.way.reply.data(self.way.flight, bytes)), undo: Undo::Nothing }
     }
 }
 
@@ -104,9 +107,10 @@ impl Answer {
 }
 
 impl Serve for Serving {
-    fn serve(&self, request: &Request<'_>, reply: &Reply, flight: &Flight, scratch: &mut Vec<u8>) {
+    fn serve(self: &Arc<Self>, request: &Request<'_>, way: &Way<'_>, scratch: &mut Vec<u8>) {
+        let (reply, flight) = (way.reply, way.flight);
         let _answering = self.alone.answering();
-        let mut call = Call { request, reply, flight, scratch };
+        let mut call = Call { request, way, scratch };
         // What a panic can leave half done is behind locks that do not poison; a request is done with, whatever became of it.
         let answer = catch_unwind(AssertUnwindSafe(|| self.answer(&mut call))).unwrap_or_else(|_| {
             tracing::error!(op = request.op, "a request failed by a panic and was answered with EIO; this is a bug");
@@ -143,6 +147,8 @@ impl Serving {
             known: Known::default(),
             alone: Alone::default(),
             gone: Gone::default(),
+            owners: Owners::default(),
+            backings: Backings::default(),
             unnamed: Mutex::default(),
             no_groups: Arc::new([]),
             notifier: OnceLock::new(),
@@ -181,6 +187,9 @@ impl Serving {
         if !self.unnamed.lock().is_empty() {
             self.unnamed.lock().remove(&file.ino());
         }
+        self.backings.leave(file).map_or(Ok(()), Self::close)
+    }
+    pub fn close(file: Arc<File>) -> FsResult<()> {
         Arc::into_inner(file).map_or(Ok(()), File::close)
     }
     fn undo(&self, undo: &Undo) {
@@ -240,8 +249,10 @@ impl Serving {
     /// The mount is over: the kernel does not say goodbye to what was open.
     pub fn end(&self) {
         drop(self.dirs.drain());
-        for file in self.files.drain().into_iter().filter_map(Arc::into_inner) {
-            if let Err(error) = file.close() {
+        self.backings.end();
+        for file in self.files.drain() {
+            let closed = self.backings.leave(file).map_or(Ok(()), Self::close);
+            if let Err(error) = closed {
                 tracing::warn!("a file could not be closed when the mount ended: {error}");
             }
         }

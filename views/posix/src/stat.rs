@@ -19,14 +19,18 @@ const BLOCK: u64 = 512;
 /// What `stat` tells of what was found.
 pub fn attr(tree: &Tree, found: &Found) -> FsResult<Attr> {
     let live = if found.node.kind == Kind::File { tree.live(found.ino) } else { None };
-    let node = live.as_ref().map_or_else(|| found.node.clone(), |live| settled(&found.node, live.dirty()));
+    let mut node = live.as_ref().map_or_else(|| found.node.clone(), |live| settled(&found.node, live.dirty()));
     let window = match (node.kind, live.as_deref()) {
-        (Kind::File, Some(live)) => live.window()?.map(|window| window.usage()).transpose()?,
+        (Kind::File, Some(live)) => live.window()?.map(|window| window.attr()).transpose()?,
         (Kind::File, None) => tree.window_usage(found.ino)?,
         _ => None,
     };
+    if let Some((_, _, modified)) = window {
+        node.modified = node.modified.max(modified);
+        node.changed = node.changed.max(modified);
+    }
     let (size_bytes, used) = match node.kind {
-        Kind::File if window.is_some() => window.unwrap_or_default(),
+        Kind::File if window.is_some() => window.map_or((0, 0), |(size, used, _)| (size, used)),
         Kind::File if node.has_object => match usage(tree, found.ino, &node, live.as_deref()) {
             Ok(usage) => usage,
             Err(error) if error.kind() == ErrorKind::NotFound => (0, 0), // it goes just now
@@ -100,13 +104,17 @@ pub fn set_attr(tree: &Arc<Tree>, caller: &Caller, ino: u64, set: &SetAttr, by_d
         }
         change.put_node(&found, &node)
     })?;
-    match set.size_bytes {
-        Some(size) if tree.has_window(ino)? => {
-            let live = live.map_or_else(|| FsResult::Ok(Live::of(tree, &tree.find(ino)?)), Ok)?;
-            live.window()?.map_or(Ok(()), |window| window.set_size(size))
+    if (set.size_bytes.is_some() || set.modified.is_some()) && tree.has_window(ino)? {
+        let live = live.map_or_else(|| FsResult::Ok(Live::of(tree, &tree.find(ino)?)), Ok)?;
+        let Some(window) = live.window()? else { return Ok(()) };
+        if let Some(size) = set.size_bytes {
+            window.set_size(size)?;
         }
-        _ => Ok(()),
+        if set.modified.is_some() {
+            window.set_modified(live.find()?.node.modified)?;
+        }
     }
+    Ok(())
 }
 
 fn check(caller: &Caller, node: &Node, set: &SetAttr, by_descriptor: bool) -> FsResult<()> {
@@ -149,7 +157,7 @@ fn apply(node: &mut Node, caller: &Caller, set: &SetAttr, now: Time) {
     }
     if let Some(mode) = set.mode {
         node.mode = mode & 0o7777;
-        if node.kind != Kind::Directory && !caller.is_above() && !caller.is_in(node.gid) {
+        if !caller.is_above() && !caller.is_in(node.gid) {
             node.mode &= !rights::SETGID;
         }
     }

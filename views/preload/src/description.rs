@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use parking_lot::Mutex;
 use posix::{Attr, DirCursor, File, Follow, FsError, Ino, LockOwner, OpenFlags, Start};
 
-use crate::{inside, place};
 use crate::shared::Shared;
+use crate::{inside, place};
 
 /// What was opened.
 pub enum What {
@@ -34,6 +34,7 @@ pub struct Later {
 impl Later {
     /// One that the program before has opened, with descriptors of locks that it has left.
     pub fn of(ino: Ino, flags: i32, path: &[u8], locks: Vec<(LockOwner, i32)>) -> Self {
+        let _staying = inside::Staying::begin();
         // SAFETY: they were left for us, and nobody else knows of them.
         let owned = |(owner, fd)| (owner, unsafe { OwnedFd::from_raw_fd(inside::move_away(fd)) });
         let locks = Mutex::new(locks.into_iter().map(owned).collect());
@@ -70,13 +71,7 @@ impl Later {
 
 impl From<File> for Later {
     fn from(file: File) -> Self {
-        Self {
-            ino: file.ino(),
-            flags: file.flags(),
-            path: Vec::new(),
-            locks: Mutex::default(),
-            file: file.into(),
-        }
+        Self { ino: file.ino(), flags: file.flags(), path: Vec::new(), locks: Mutex::default(), file: file.into() }
     }
 }
 

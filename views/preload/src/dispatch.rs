@@ -11,7 +11,7 @@ use crate::calls::{
 };
 use crate::entry::{self, DESCRIPTOR, LOOK, Registers};
 use crate::inside::{self, Inside};
-use crate::{fork, kernel, place, signals};
+use crate::{fork, kernel, limit, place, signals, users};
 
 /// Calls whose first argument is a descriptor and that concern us if that is ours.
 const BY_DESCRIPTOR: [i64; 32] = [
@@ -50,7 +50,9 @@ const BY_DESCRIPTOR: [i64; 32] = [
 ];
 
 /// Calls that have to be looked at: by path, by several descriptors, or because they change what is remembered.
-const LOOKED_AT: [i64; 78] = [
+const LOOKED_AT: [i64; 80] = [
+    libc::SYS_setrlimit,
+    libc::SYS_prlimit64,
     libc::SYS_rt_sigaction,
     libc::SYS_open,
     libc::SYS_creat,
@@ -271,8 +273,15 @@ fn call(number: i64, a: &[u64; 6]) -> Answer {
             place::set_umask(a[0] as u32);
             Answer::Kernel
         }
+        libc::SYS_setrlimit | libc::SYS_prlimit64 => {
+            // SAFETY: as the program asked for.
+            let result = unsafe { kernel::call(number, *a) };
+            limit::look();
+            Answer::Done(result)
+        }
         libc::SYS_exit_group => process::end(),
         number if IDENTITY.contains(&number) => {
+            users::before();
             // SAFETY: as the program asked for.
             let result = unsafe { kernel::call(number, *a) };
             place::forget_caller();
@@ -311,8 +320,8 @@ fn by_descriptor(number: i64, a: &[u64; 6]) -> Answer {
         libc::SYS_writev => bytes::writev(fd, a[1], a[2], Place::Offset),
         libc::SYS_preadv => bytes::readv(fd, a[1], a[2], Place::At(a[3] as i64)),
         libc::SYS_pwritev => bytes::writev(fd, a[1], a[2], Place::At(a[3] as i64)),
-        libc::SYS_preadv2 => bytes::readv(fd, a[1], a[2], bytes::place_or_offset(a[3])),
-        libc::SYS_pwritev2 => bytes::writev(fd, a[1], a[2], bytes::place_or_offset(a[3])),
+        libc::SYS_preadv2 => bytes::preadv2(fd, a[1], a[2], a[3], a[5] as i32),
+        libc::SYS_pwritev2 => bytes::pwritev2(fd, a[1], a[2], a[3], a[5] as i32),
         libc::SYS_lseek => bytes::lseek(fd, a[1] as i64, a[2] as i32),
         libc::SYS_fstat => attributes::fstat(fd, a[1]),
         libc::SYS_ioctl => descriptors::ioctl(fd, a[1], a[2]),
@@ -323,7 +332,8 @@ fn by_descriptor(number: i64, a: &[u64; 6]) -> Answer {
         libc::SYS_close_range => descriptors::close_range(a[0] as u32, a[1] as u32, a[2] as i32),
         libc::SYS_flock => locks::flock(fd, a[1] as i32),
         libc::SYS_fsync => bytes::sync(fd, false),
-        libc::SYS_fdatasync | libc::SYS_sync_file_range | libc::SYS_syncfs => bytes::sync(fd, true),
+        libc::SYS_sync_file_range => bytes::sync_range(fd, a[1] as i64, a[2] as i64, a[3]),
+        libc::SYS_fdatasync | libc::SYS_syncfs => bytes::sync(fd, true),
         libc::SYS_ftruncate => attributes::ftruncate(fd, a[1] as i64),
         libc::SYS_getdents => directories::getdents(fd, a[1], a[2], true),
         libc::SYS_getdents64 => directories::getdents(fd, a[1], a[2], false),
@@ -331,7 +341,7 @@ fn by_descriptor(number: i64, a: &[u64; 6]) -> Answer {
         libc::SYS_fchown => attributes::fchown(fd, a[1] as u32, a[2] as u32),
         libc::SYS_fstatfs => attributes::fstatfs(fd, a[1]),
         libc::SYS_fadvise64 => bytes::advise(fd, a[3] as i32),
-        libc::SYS_readahead => bytes::advise(fd, 0),
+        libc::SYS_readahead => bytes::readahead(fd),
         libc::SYS_fallocate => bytes::fallocate(fd, a[1] as i32, a[2] as i64, a[3] as i64),
         libc::SYS_fchdir => directories::fchdir(fd),
         libc::SYS_copy_file_range => copying::copy_file_range((fd, a[1]), (a[2] as i32, a[3]), a[4], a[5] as u32),

@@ -91,7 +91,8 @@ pub fn write() -> Result<Option<Handoff>, i32> {
             // Those of the process went if it closed any descriptor of the file.
             let closes = all.iter().any(|(fd, other)| other.ino() == open.ino() && !stays(*fd));
             let process = if closes { None } else { Some(LockOwner::Process) };
-            [Some(LockOwner::File), process].map(|owner| owner.map_or(-1, |owner| leave(file, owner, &mut handoff.locks)))
+            [Some(LockOwner::File), process]
+                .map(|owner| owner.map_or(-1, |owner| leave(file, owner, &mut handoff.locks)))
         });
         let locks = locks.map(|fd| i64::from(fd) as u64);
         let numbers = [*fd as u64, kind, flags as u64, open.ino().0, u64::from(offset), locks[0], locks[1]];
@@ -166,7 +167,7 @@ fn take(reader: &mut Reader<'_>) -> Option<()> {
                 let left = [(LockOwner::File, file_locks? as i32), (LockOwner::Process, process_locks? as i32)];
                 // Several descriptors of one file name that of its process's locks: the first takes it.
                 let new = left.into_iter().filter(|(_, fd)| *fd >= 0 && adopted.insert(*fd));
-                if process_locks? as i32 >= 0 {
+                if left[1].1 >= 0 {
                     calls::locks::note_own();
                 }
                 What::File(crate::description::Later::of(ino, flags, &path, new.collect()))

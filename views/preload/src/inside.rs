@@ -80,6 +80,27 @@ impl Drop for Locking {
     }
 }
 
+thread_local! {
+    static STAYING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// While this lives, what this thread opens for us stays under the number that it has, where the program may come across it.
+pub struct Staying(());
+
+impl Staying {
+    /// Begins.
+    pub fn begin() -> Self {
+        STAYING.set(true);
+        Self(())
+    }
+}
+
+impl Drop for Staying {
+    fn drop(&mut self) {
+        STAYING.set(false);
+    }
+}
+
 /// Descriptors of ours lie from here on, at most so many.
 const ROOM: usize = 4096;
 static FLOOR: AtomicI32 = AtomicI32::new(i32::MAX);
@@ -171,6 +192,9 @@ pub fn move_away(fd: i32) -> i32 {
         if let Some(slot) = slot(fd) {
             slot.store(true, Relaxed);
         }
+        return fd;
+    }
+    if STAYING.get() {
         return fd;
     }
     let high = kernel::simple(libc::SYS_fcntl, &[fd as u64, libc::F_DUPFD_CLOEXEC as u64, floor() as u64]) as i32;

@@ -21,6 +21,7 @@ mod fork;
 mod handoff;
 mod inside;
 mod kernel;
+mod limit;
 mod paths;
 mod place;
 mod shared;
@@ -28,6 +29,7 @@ mod signals;
 mod sites;
 mod start;
 mod table;
+mod users;
 
 /// Apart from the program's, which may be the one that a signal interrupted.
 #[global_allocator]

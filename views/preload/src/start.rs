@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::{dispatch, fork, handoff, inside, kernel, place, sites, table};
+use crate::{dispatch, fork, handoff, inside, kernel, limit, place, sites, table};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -35,6 +35,7 @@ extern "C" fn begin() {
     }
     find_library();
     inside::begin();
+    limit::look();
     table::own();
     dispatch::choose();
     // SAFETY: this is before any thread of the program.

@@ -9,5 +9,6 @@ mod lives;
 mod locks;
 mod mounted;
 mod names;
+mod passing;
 mod together;
 mod users;

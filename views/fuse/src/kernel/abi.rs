@@ -38,6 +38,9 @@ pub mod op {
     pub const READDIR: u32 = 28;
     pub const RELEASEDIR: u32 = 29;
     pub const FSYNCDIR: u32 = 30;
+    pub const GETLK: u32 = 31;
+    pub const SETLK: u32 = 32;
+    pub const SETLKW: u32 = 33;
     pub const CREATE: u32 = 35;
     pub const INTERRUPT: u32 = 36;
     pub const DESTROY: u32 = 38;
@@ -72,8 +75,13 @@ pub mod opened {
     pub const KEEP_CACHE: u32 = 1 << 1;
     pub const CACHE_DIR: u32 = 1 << 3;
     pub const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
+    pub const PASSTHROUGH: u32 = 1 << 7;
 }
 
+/// A lock of a whole file, as `flock` has them.
+pub const LOCK_WHOLE: u32 = 1;
+/// `release`: with it go the locks of `flock`.
+pub const RELEASE_LOCKS: u32 = 1 << 1;
 /// `getattr`: a handle is given.
 pub const GETATTR_HANDLE: u32 = 1;
 /// `fsync`: bytes only.

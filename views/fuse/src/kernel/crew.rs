@@ -33,7 +33,14 @@ const HEADER_ROOM: usize = 4096;
 /// What carries requests out.
 pub trait Serve: Send + Sync {
     /// Answers a request, through `reply`.
-    fn serve(&self, request: &Request<'_>, reply: &Reply, flight: &Flight, scratch: &mut Vec<u8>);
+    fn serve(self: &Arc<Self>, request: &Request<'_>, way: &Way<'_>, scratch: &mut Vec<u8>);
+}
+
+/// The way back.
+pub struct Way<'a> {
+    pub reply: &'a Reply,
+    pub flight: &'a Flight,
+    pub flights: &'a Arc<Flights>,
 }
 
 /// How many there may be.
@@ -72,7 +79,7 @@ struct Crew<S> {
     serve: Arc<S>,
     mount: Arc<Device>,
     numbers: Numbers,
-    flights: Flights,
+    flights: Arc<Flights>,
     /// Requests that were read, to see whether there are any.
     taken: AtomicU64,
     state: Mutex<State>,
@@ -87,7 +94,7 @@ pub fn run<S: Serve + 'static>(serve: Arc<S>, mount: Device, numbers: Numbers) -
         serve,
         mount: Arc::new(mount),
         numbers,
-        flights: Flights::new(numbers.threads),
+        flights: Arc::new(Flights::new(numbers.threads)),
         taken: AtomicU64::new(0),
         state: Mutex::default(),
         rested: Condvar::new(),
@@ -264,7 +271,8 @@ impl<S: Serve + 'static> Crew<S> {
             return;
         }
         self.flights.begin(number, &request, device);
-        self.serve.serve(&request, &reply, &self.flights.each[number], scratch);
+        let way = Way { reply: &reply, flight: &self.flights.each[number], flights: &self.flights };
+        self.serve.serve(&request, &way, scratch);
         self.flights.end(number);
     }
     /// True if others read as well, and are not stuck: then this thread is not counted any more.

@@ -12,6 +12,11 @@ use super::abi::OUT_HEADER_BYTES;
 /// `FUSE_DEV_IOC_CLONE`: `_IOR(229, 0, uint32_t)`.
 const CLONE: libc::c_ulong = 0x8004_e500;
 
+/// `FUSE_DEV_IOC_BACKING_OPEN`: `_IOW(229, 1, struct fuse_backing_map)`.
+const BACKING_OPEN: libc::c_ulong = 0x4010_e501;
+/// `FUSE_DEV_IOC_BACKING_CLOSE`: `_IOW(229, 2, uint32_t)`.
+const BACKING_CLOSE: libc::c_ulong = 0x4004_e502;
+
 /// One descriptor.
 #[derive(Debug)]
 pub struct Device(OwnedFd);
@@ -65,6 +70,28 @@ impl Device {
                 tracing::error!(%error, "the kernel did not take an answer");
                 false
             }
+        }
+    }
+    /// Gives the kernel a file to read and write by itself; it gets a number. Only root may.
+    pub fn open_backing(&self, fd: BorrowedFd<'_>) -> io::Result<u32> {
+        // `struct fuse_backing_map`: descriptor, flags, nothing.
+        let map = [fd.as_raw_fd(), 0, 0, 0];
+        // SAFETY: the call reads 16 bytes.
+        match unsafe { libc::ioctl(self.0.as_raw_fd(), BACKING_OPEN, map.as_ptr()) } {
+            number @ 1.. => Ok(number.cast_unsigned()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+    /// Whether the kernel takes files in that way, by one that nobody opens.
+    pub fn can_pass_through(&self) -> io::Result<()> {
+        let file = rustix::fs::memfd_create("passthrough", rustix::fs::MemfdFlags::CLOEXEC)?;
+        self.open_backing(file.as_fd()).map(|number| self.close_backing(number))
+    }
+    /// The kernel lets go of it when the last who has it open has closed it.
+    pub fn close_backing(&self, number: u32) {
+        // SAFETY: the call reads one number.
+        if unsafe { libc::ioctl(self.0.as_raw_fd(), BACKING_CLOSE, &raw const number) } != 0 {
+            tracing::warn!(error = %io::Error::last_os_error(), "the kernel keeps a file");
         }
     }
     /// Tells the kernel to look anew for each name that it was told until now; it waits for nothing. Kernels before 6.16 do not know this.

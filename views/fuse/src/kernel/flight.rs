@@ -31,6 +31,8 @@ struct Under {
 /// What all threads carry out.
 pub struct Flights {
     pub each: Vec<Flight>,
+    /// What threads of their own wait for.
+    waiting: Mutex<Vec<Arc<Flight>>>,
     begun: Instant,
 }
 
@@ -43,6 +45,10 @@ impl Flight {
             *state = None;
         }
         is_mine
+    }
+    /// True as long as no signal came for whoever waits for the request.
+    pub fn goes_on(&self, unique: u64) -> bool {
+        self.state.lock().as_ref().is_some_and(|under| under.unique == unique && !under.is_interrupted)
     }
     /// Answers it with `EINTR` if its caller is being killed.
     fn let_go(state: &mut Option<Under>) {
@@ -57,7 +63,11 @@ impl Flight {
 
 impl Flights {
     pub fn new(threads: usize) -> Self {
-        Self { each: (0..threads).map(|_| Flight::default()).collect(), begun: Instant::now() }
+        Self {
+            each: (0..threads).map(|_| Flight::default()).collect(),
+            waiting: Mutex::default(),
+            begun: Instant::now(),
+        }
     }
     fn now_us(&self) -> u64 {
         self.begun.elapsed().as_micros() as u64 + 1
@@ -72,6 +82,22 @@ impl Flights {
     /// The thread is done with it.
     pub fn end(&self, thread: usize) {
         self.each[thread].since_us.store(0, Ordering::Relaxed);
+    }
+    /// Hands a request on to a thread of its own, which may take as long as it likes. None: nobody waits for it any more.
+    pub fn hand_on(&self, flight: &Flight) -> Option<Arc<Flight>> {
+        let mut waiting = self.waiting.lock();
+        let under = flight.state.lock().take()?;
+        let own = Arc::new(Flight { state: Mutex::new(Some(under)), since_us: AtomicU64::new(0) });
+        waiting.push(own.clone());
+        Some(own)
+    }
+    /// What was handed on is done.
+    pub fn forget(&self, own: &Arc<Flight>) {
+        self.waiting.lock().retain(|other| !Arc::ptr_eq(own, other));
+    }
+    /// Requests that were handed on and are not done.
+    pub fn handed_on(&self) -> usize {
+        self.waiting.lock().len()
     }
     /// Threads that have been at one request for longer than `us`.
     pub fn stuck(&self, us: u64) -> usize {
@@ -88,7 +114,8 @@ impl Flights {
             Flight::let_go(&mut state);
             true
         };
-        self.each.iter().any(mark)
+        // In this order a request that is just being handed on is found.
+        self.each.iter().any(mark) || self.waiting.lock().iter().any(|flight| mark(flight))
     }
     /// Looks again at those who got a signal: the kernel says no more when a second one kills.
     pub fn look_again(&self) {

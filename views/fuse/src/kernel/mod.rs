@@ -12,6 +12,5 @@ mod reply;
 mod request;
 
 pub use device::Device;
-pub use flight::Flight;
-pub use reply::{Fields, Reply};
+pub use reply::Fields;
 pub use request::{Args, Request};

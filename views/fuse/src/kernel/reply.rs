@@ -45,6 +45,7 @@ impl Fields {
 }
 
 /// What a request is answered through.
+#[derive(Clone)]
 pub struct Reply {
     device: Arc<Device>,
     unique: u64,

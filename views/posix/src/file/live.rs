@@ -151,6 +151,10 @@ impl Live {
         let now = self.tree.common.clock.now();
         self.dirty.lock().modified = Some(now);
     }
+    /// Bytes were changed then, whatever was noted before.
+    pub fn note_at(&self, time: Time) {
+        self.dirty.lock().modified = Some(time);
+    }
     /// Bytes were read; `relatime`: only what tells something new is kept.
     pub fn note_read(&self) -> FsResult<()> {
         const DAY_S: i64 = 24 * 3600;
@@ -190,7 +194,8 @@ impl Live {
         self.check_changes()?;
         self.drop_set_ids(keeps_set_ids)?;
         match (self.window()?, self.object()?) {
-            (Some(window), _) => window.write_at(bytes, offset)?,
+            // Its own time is what others see.
+            (Some(window), _) => return window.write_at(bytes, offset),
             (None, Some(object)) => object.write_at(offset, bytes)?,
             (None, None) => self.with_object(|change, object| Ok(change.txn.write(object, offset, bytes)?))?,
         }
@@ -285,9 +290,7 @@ impl Live {
         self.check_changes()?;
         self.drop_set_ids(keeps_set_ids)?;
         if let Some(window) = self.window()? {
-            let at = window.append(bytes)?;
-            self.note();
-            return Ok(at);
+            return window.append(bytes);
         }
         let _mine = self.appending.lock();
         if self.object()?.is_none() {

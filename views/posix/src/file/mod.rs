@@ -4,6 +4,7 @@ pub mod live;
 mod locks;
 mod ranges;
 mod window;
+mod windowed;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -222,6 +223,16 @@ impl File {
         }
         live.window_descriptor(self.flags.write)
     }
+    /// The same for a kernel that keeps the time of each write by itself (passthrough), and may be given to whoever opens the file later: for writing, however
+    /// this one was opened. Who opens it for writing asks as well, so that what was written is put back.
+    pub fn window_for_kernel(&self) -> FsResult<OwnedFd> {
+        let _in = gate::enter();
+        let live = self.known();
+        if self.flags.write {
+            live.check_changes()?;
+        }
+        live.window_for_kernel(self.flags.write)
+    }
     /// Whether the file has a window just now, made by any process.
     pub fn has_window(&self) -> FsResult<bool> {
         let _in = gate::enter();
@@ -250,6 +261,13 @@ impl File {
         let _in = gate::enter();
         let live = self.live();
         live.settle_window()?;
+        live.settle()?;
+        live.tree.take_lost()
+    }
+    /// The same, but what is in the file's window stays there and only there, until [`File::sync`], [`File::flush`] or the file is closed: for who keeps it open.
+    pub fn flush_later(&self) -> FsResult<()> {
+        let _in = gate::enter();
+        let live = self.live();
         live.settle()?;
         live.tree.take_lost()
     }

@@ -6,20 +6,47 @@ use crate::{Allocate, FsResult, fail};
 use super::live::{FILE_BYTES_MAX, Live, check_end};
 use super::window::Window;
 
+/// Data and holes are told by blocks, as other file systems have them: a block with one byte of data is data. (In the store they end where they end.)
 pub fn next_data(live: &Live, offset: u64) -> FsResult<u64> {
-    if let Some(window) = live.window()? {
-        return window.next_data(offset)?.map_or_else(|| fail(libc::ENXIO), Ok);
+    match data_from(live, offset)? {
+        Some(at) => Ok(offset.max(at - at % BLOCK)),
+        None => fail(libc::ENXIO),
     }
-    let Some(object) = live.object()? else { return fail(libc::ENXIO) };
-    object.next_data(offset)?.map_or_else(|| fail(libc::ENXIO), Ok)
 }
 
 pub fn next_hole(live: &Live, offset: u64) -> FsResult<u64> {
-    if let Some(window) = live.window()? {
-        return window.next_hole(offset)?.map_or_else(|| fail(libc::ENXIO), Ok);
+    let size = live.size()?;
+    if offset >= size {
+        return fail(libc::ENXIO);
     }
-    let Some(object) = live.object()? else { return fail(libc::ENXIO) };
-    object.next_hole(offset)?.map_or_else(|| fail(libc::ENXIO), Ok)
+    let mut block = offset - offset % BLOCK;
+    loop {
+        let Some(data) = data_from(live, block)?.filter(|data| *data < block + BLOCK) else {
+            return Ok(offset.max(block));
+        };
+        block = hole_from(live, data)?.unwrap_or(size).next_multiple_of(BLOCK);
+        if block >= size {
+            return Ok(size);
+        }
+    }
+}
+
+/// The first byte of data at or after an offset.
+fn data_from(live: &Live, offset: u64) -> FsResult<Option<u64>> {
+    match (live.window()?, live.object()?) {
+        (Some(window), _) => window.next_data(offset),
+        (None, Some(object)) => Ok(object.next_data(offset)?),
+        (None, None) => Ok(None),
+    }
+}
+
+/// The first byte of a hole at or after an offset; the end is one.
+fn hole_from(live: &Live, offset: u64) -> FsResult<Option<u64>> {
+    match (live.window()?, live.object()?) {
+        (Some(window), _) => window.next_hole(offset),
+        (None, Some(object)) => Ok(object.next_hole(offset)?),
+        (None, None) => Ok(None),
+    }
 }
 
 pub fn allocate(live: &Live, what: Allocate, offset: u64, len: u64) -> FsResult<()> {

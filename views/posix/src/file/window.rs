@@ -13,13 +13,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cenote::{ErrorKind, IndexVersion, WindowFile, fork_generation};
 
 use super::live::{FILE_BYTES_MAX, Live};
-use crate::records::{INO_BITS, VERSION, keys};
 use crate::sync::Mutex;
 use crate::tree::{Place, Tree};
-use crate::{FsError, FsResult, fail};
+use crate::{FsError, FsResult, Time, fail};
 
 /// The sort of meeting files.
-const SORT: &str = "windows";
+pub const SORT: &str = "windows";
 /// Bytes that are read, compared and written together.
 const PIECE_BYTES: u64 = 4 << 20;
 /// What differs is written from one page that does to the last one that does without one between that does not.
@@ -43,6 +42,8 @@ pub struct Window {
     is_dirty: AtomicBool,
     /// Somebody may write by stores, of which nobody hears.
     is_mapped: AtomicBool,
+    /// The kernel may write, which keeps the time of that.
+    is_given: AtomicBool,
     /// One thread works at a time.
     working: Mutex<()>,
 }
@@ -55,119 +56,8 @@ pub fn of_io(error: io::Error) -> FsError {
     }
 }
 
-fn name_of(tree: &Tree, ino: u64) -> String {
+pub fn name_of(tree: &Tree, ino: u64) -> String {
     format!("{:016x}", tree.whole(ino).0)
-}
-
-impl Tree {
-    /// True if a file has a window.
-    pub fn has_window(&self, ino: u64) -> FsResult<bool> {
-        let now = self.windows.version()?;
-        if *self.no_windows.lock() == Some(now) {
-            return Ok(false);
-        }
-        match self.windows.get_one(&keys::window(ino)) {
-            Ok(found) => Ok(found.is_some()),
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                *self.no_windows.lock() = Some(now);
-                Ok(false)
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
-    /// True if the index of windows is there.
-    pub fn has_windows(&self) -> FsResult<bool> {
-        match self.windows.get_one(&keys::superblock()) {
-            Ok(_) => Ok(true),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error.into()),
-        }
-    }
-    fn note_window(&self, ino: u64) -> FsResult<()> {
-        loop {
-            let is_there = self.has_windows()?;
-            let mut txn = self.container.store().begin();
-            if !is_there {
-                txn.create_index(&self.container, Some(keys::windows_index()))?;
-            }
-            txn.put(&self.windows, &keys::window(ino), &[VERSION])?;
-            match txn.commit() {
-                Err(error) if error.kind() == ErrorKind::Exists && !is_there => {} // another was faster
-                Err(error) => return Err(error.into()),
-                Ok(_) => return Ok(()),
-            }
-        }
-    }
-    fn note_no_window(&self, ino: u64) -> FsResult<()> {
-        match self.windows.del(&[&keys::window(ino)[..]]) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
-            _ => Ok(()),
-        }
-    }
-    /// Bytes of a file, and bytes that they take, by its window, which this process need not have open.
-    pub fn window_usage(&self, ino: u64) -> FsResult<Option<(u64, u64)>> {
-        if !self.has_window(ino)? {
-            return Ok(None);
-        }
-        // Whoever may not look there sees what the object has.
-        let found = self.container.store().find_meeting_file(SORT, &name_of(self, ino));
-        let Ok(Some(here)) = found else { return Ok(None) };
-        let file = WindowFile::new(here);
-        let is_filled = file.is_filled().map_err(of_io)?;
-        if is_filled { file.usage().map(Some).map_err(of_io) } else { Ok(None) }
-    }
-    /// Windows of processes that died are written back and removed.
-    pub fn sweep_windows(self: &Arc<Self>) -> FsResult<()> {
-        let now = self.windows.version()?;
-        if *self.no_windows.lock() == Some(now) || !self.has_windows()? {
-            return Ok(());
-        }
-        for record in self.windows.next_with_prefix(&keys::windows(), cenote::NextFrom::Start, u32::MAX)?.to_vec() {
-            let Some(ino) = keys::ino_in(&record.0) else { continue };
-            if self.live(ino).is_some() {
-                continue; // if it has a window, this process is in it, or will be with its next call
-            }
-            let live = match self.find(ino) {
-                Ok(found) => Live::of(self, &found),
-                Err(error) if error.errno == libc::ESTALE => {
-                    bury(self, ino)?;
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            live.window()?; // enters, and leaves as the last one
-        }
-        self.sweep_window_files()
-    }
-    /// Files that were made, or written back, and nothing more: of processes that died then.
-    fn sweep_window_files(&self) -> FsResult<()> {
-        let store = self.container.store();
-        for name in store.meeting_names(SORT).map_err(of_io)? {
-            let number = u64::from_str_radix(&name, 16).ok();
-            let Some(ino) = number.filter(|number| number >> INO_BITS == self.number) else { continue };
-            let ino = ino & ((1 << INO_BITS) - 1);
-            if self.has_window(ino)? {
-                continue;
-            }
-            if let Some(here) = store.find_meeting_file(SORT, &name).map_err(of_io)? {
-                here.alone(|| self.has_window(ino).is_ok_and(|has| !has)).map_err(of_io)?;
-                here.leave();
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The window of a file that is not there goes, unless somebody is in it.
-fn bury(tree: &Tree, ino: u64) -> FsResult<()> {
-    match tree.container.store().find_meeting_file(SORT, &name_of(tree, ino)).map_err(of_io)? {
-        Some(here) => {
-            here.alone(|| tree.note_no_window(ino).is_ok()).map_err(of_io)?;
-            here.leave();
-            Ok(())
-        }
-        None => tree.note_no_window(ino),
-    }
 }
 
 impl Window {
@@ -192,6 +82,20 @@ impl Window {
     /// Bytes, and bytes that take memory.
     pub fn usage(&self) -> FsResult<(u64, u64)> {
         self.file.usage().map_err(of_io)
+    }
+    /// The same, and when they were changed.
+    pub fn attr(&self) -> FsResult<(u64, u64, Time)> {
+        let (size, used) = self.usage()?;
+        Ok((size, used, self.modified()?))
+    }
+    /// When bytes were last changed otherwise than by stores.
+    pub fn modified(&self) -> FsResult<Time> {
+        let (s, ns) = self.file.modified().map_err(of_io)?;
+        Ok(Time { s, ns })
+    }
+    /// Sets that.
+    pub fn set_modified(&self, time: Time) -> FsResult<()> {
+        self.file.set_modified(time.s, time.ns).map_err(of_io)
     }
     /// Sets the size.
     pub fn set_size(&self, size: u64) -> FsResult<()> {
@@ -239,11 +143,24 @@ impl Window {
         let _mine = self.working.lock();
         let _ours = self.file.work().map_err(of_io)?;
         self.is_dirty.store(false, Ordering::Release);
+        let had = live.times();
         let done = self.write_differences(live);
         if done.is_err() {
             self.is_dirty.store(true, Ordering::Release);
         }
+        self.keep_time(live, had)?;
         done
+    }
+    /// Bytes are as old as they are here, and not as old as what the object has now; of stores nobody knows when they were.
+    fn keep_time(&self, live: &Live, had: Option<Time>) -> FsResult<()> {
+        let (Some(had), Some(has)) = (had, live.times()) else { return Ok(()) };
+        let here = self.modified()?;
+        if here > had {
+            live.note_at(here);
+        } else if has != had && self.is_given.load(Ordering::Acquire) {
+            live.note_at(had);
+        }
+        Ok(())
     }
     fn write_differences(&self, live: &Live) -> FsResult<()> {
         let (size, _) = self.usage()?;
@@ -293,7 +210,7 @@ impl Window {
     }
     /// Whether somebody may have written since the object got what is here.
     fn may_differ(&self) -> bool {
-        self.is_dirty.load(Ordering::Acquire) || self.is_mapped.load(Ordering::Acquire)
+        [&self.is_dirty, &self.is_mapped, &self.is_given].iter().any(|may| may.load(Ordering::Acquire))
     }
 }
 
@@ -362,6 +279,7 @@ impl Live {
             file: WindowFile::new(here),
             is_dirty: AtomicBool::new(false),
             is_mapped: AtomicBool::new(false),
+            is_given: AtomicBool::new(false),
             working: Mutex::default(),
         };
         let is_filled = self.fill(&window, makes);
@@ -396,16 +314,30 @@ impl Live {
         // Of what others write from here on they find that it has a window.
         window.file.set_size(0).and_then(|()| window.file.set_size(size)).map_err(of_io)?;
         window.take_in(self, 0, size)?;
+        if let Some(modified) = self.times() {
+            window.set_modified(modified)?;
+        }
         window.file.set_filled(true).map_err(of_io)?;
         Ok(true)
     }
-    /// What is to be mapped or given to the kernel.
+    /// What is to be mapped.
     pub fn window_descriptor(&self, writes: bool) -> FsResult<OwnedFd> {
         let window = self.make_window()?;
         if writes {
             window.is_mapped.store(true, Ordering::Release);
         }
         window.file.descriptor(writes).map_err(of_io)
+    }
+    /// What is to be given to the kernel, which may give it on to whoever writes; `writes`: somebody does now.
+    pub fn window_for_kernel(&self, writes: bool) -> FsResult<OwnedFd> {
+        let window = self.make_window()?;
+        window.is_given.fetch_or(writes, Ordering::AcqRel);
+        window.file.descriptor(true).map_err(of_io)
+    }
+    /// When its bytes were changed, as far as is known without the window.
+    fn times(&self) -> Option<Time> {
+        let known = self.dirty().modified;
+        known.or_else(|| self.find().ok().map(|found| found.node.modified))
     }
     /// The object gets what this process wrote to the window, or may have written.
     pub fn settle_window(&self) -> FsResult<()> {
@@ -437,8 +369,8 @@ impl Live {
         }
         let Some(window) = joined.window.take() else { return };
         let Some(window) = Arc::into_inner(window) else { return };
-        let may_differ = window.may_differ();
-        drop(window);
+        let (may_differ, is_given) = (window.may_differ(), window.is_given.into_inner());
+        drop(window.file);
         // Anew, since a forked child may have the same description.
         let store = self.tree.container.store();
         let Ok(Some(here)) = store.find_meeting_file(SORT, &name_of(&self.tree, self.ino)) else { return };
@@ -446,6 +378,7 @@ impl Live {
             file: WindowFile::new(here),
             is_dirty: AtomicBool::new(false),
             is_mapped: AtomicBool::new(false),
+            is_given: AtomicBool::new(is_given),
             working: Mutex::default(),
         };
         let is_gone = match self.find() {

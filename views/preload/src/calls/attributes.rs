@@ -5,7 +5,7 @@ use posix::{Attr, FileSystem, Follow, Ino, Kind, SetAttr, Space};
 use super::{Answer, Maybe, Result, Target, answer, on_path, on_path_or_descriptor, put};
 use crate::description::{Description, What, errno};
 use crate::paths;
-use crate::{kernel, place, table};
+use crate::{kernel, limit, place, table};
 
 /// Bytes that programs do well to read or write at a time.
 const BLOCK: i64 = 128 << 10;
@@ -86,14 +86,24 @@ pub fn fstat(fd: i32, buf: u64) -> Answer {
 
 /// `newfstatat`.
 pub fn stat(dir: i32, path: u64, buf: u64, flags: i32) -> Answer {
-    let stat = |target: Target<'_>| target.attr().and_then(|attr| put(buf, stat_of(&attr))).map(|()| 0);
+    let stat = |target: Target<'_>| {
+        only(flags, libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH | libc::AT_NO_AUTOMOUNT)?;
+        target.attr().and_then(|attr| put(buf, stat_of(&attr))).map(|()| 0)
+    };
     let other = |path| kernel::simple(libc::SYS_newfstatat, &[HERE, path, buf, flags as u64]);
     answer(on_path_or_descriptor((dir, path, flags), stat, other))
+}
+
+/// `EINVAL` for flags that the call does not know.
+fn only(flags: i32, known: i32) -> Result<()> {
+    if flags & !known == 0 { Ok(()) } else { Err(libc::EINVAL) }
 }
 
 /// `statx`.
 pub fn statx(dir: i32, path: u64, flags: i32, mask: u32, buf: u64) -> Answer {
     let tell = |target: Target<'_>| {
+        let sync = libc::AT_STATX_FORCE_SYNC | libc::AT_STATX_DONT_SYNC;
+        only(flags, libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH | libc::AT_NO_AUTOMOUNT | sync)?;
         let attr = target.attr()?;
         // SAFETY: zeros are valid.
         let mut told: libc::statx = unsafe { std::mem::zeroed() };
@@ -143,6 +153,7 @@ fn mode(mode: u32) -> SetAttr {
 /// `fchmodat2`.
 pub fn chmod(dir: i32, path: u64, to: u32, flags: i32) -> Answer {
     let set = |target: Target<'_>| {
+        only(flags, libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH)?;
         if matches!(&target, Target::Spot(spot, _) if spot.kind() == Kind::Symlink) {
             return Err(libc::EOPNOTSUPP);
         }
@@ -165,7 +176,11 @@ fn owner(uid: u32, gid: u32) -> SetAttr {
 /// `fchownat`.
 pub fn chown(dir: i32, path: u64, (uid, gid): (u32, u32), flags: i32) -> Answer {
     let other = |path| kernel::simple(libc::SYS_fchownat, &[HERE, path, u64::from(uid), u64::from(gid), flags as u64]);
-    answer(on_path_or_descriptor((dir, path, flags), |target| target.set(&owner(uid, gid)), other))
+    let set = |target: Target<'_>| {
+        only(flags, libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH)?;
+        target.set(&owner(uid, gid))
+    };
+    answer(on_path_or_descriptor((dir, path, flags), set, other))
 }
 
 /// `fchown`.
@@ -182,10 +197,17 @@ fn on_open(fd: i32, ours: impl FnOnce(&Description) -> Result) -> Answer {
     ours(&open).into()
 }
 
+/// The size that `truncate` sets.
+fn new_size(size: i64) -> Result<u64> {
+    let size = u64::try_from(size).map_err(|_| libc::EINVAL)?;
+    limit::size(size)?;
+    Ok(size)
+}
+
 /// `truncate`.
 pub fn truncate(path: u64, size: i64) -> Answer {
     let cut = |target: Target<'_>| {
-        let size_bytes = Some(u64::try_from(size).map_err(|_| libc::EINVAL)?);
+        let size_bytes = Some(new_size(size)?);
         if matches!(&target, Target::Spot(spot, _) if spot.kind() == Kind::Directory) {
             return Err(libc::EISDIR);
         }
@@ -198,7 +220,7 @@ pub fn truncate(path: u64, size: i64) -> Answer {
 /// `ftruncate`.
 pub fn ftruncate(fd: i32, size: i64) -> Answer {
     on_open(fd, |open| {
-        let size_bytes = Some(u64::try_from(size).map_err(|_| libc::EINVAL)?);
+        let size_bytes = Some(new_size(size)?);
         open.file_or(libc::EINVAL)?;
         set_open(open, &SetAttr { size_bytes, ..SetAttr::default() }).map(|()| 0)
     })

@@ -6,7 +6,7 @@ use posix::Allocate;
 
 use super::{Answer, Result, memory, value};
 use crate::description::{Description, What, errno};
-use crate::table;
+use crate::{limit, table};
 
 /// As much as one call of the kernel reads or writes.
 const MOST: usize = 0x7fff_f000;
@@ -23,7 +23,7 @@ pub enum Place {
 }
 
 /// Where a call of the `preadv2` kind means: -1 is the description's offset.
-pub fn place_or_offset(at: u64) -> Place {
+fn place_or_offset(at: u64) -> Place {
     if at as i64 == -1 { Place::Offset } else { Place::At(at as i64) }
 }
 
@@ -47,14 +47,20 @@ impl Description {
             }),
         }
     }
-    /// Writes all of `bytes`.
+    /// Writes `bytes`, as many of them as the process may.
     pub fn write(&self, bytes: &[u8], at: Place) -> Result<usize> {
         let file = self.file_or(libc::EBADF)?;
         if !file.flags().write {
             return Err(libc::EBADF);
         }
         let at = checked(at)?;
-        let len = bytes.len();
+        let begin = || match at {
+            _ if self.appends() => file.attr().map(|attr| attr.size_bytes).map_err(errno),
+            Place::At(at) => Ok(at as u64),
+            Place::Offset => Ok(self.with_offset(|offset| *offset)),
+        };
+        let len = limit::room(begin, bytes.len())?;
+        let bytes = &bytes[..len];
         // As Linux has it, also for calls that say where.
         if self.appends() {
             return match at {
@@ -122,7 +128,34 @@ fn at_offset(at: Place, done: usize) -> Place {
     }
 }
 
-/// `readv`, `preadv`, `preadv2`.
+/// `preadv2`: of its flags all are good for a file in the store that ask for no more than speed.
+pub fn preadv2(fd: i32, list: u64, count: u64, at: u64, flags: i32) -> Answer {
+    if flags & !(libc::RWF_HIPRI | libc::RWF_NOWAIT) != 0 && table::get(fd).is_some() {
+        return Err(libc::EOPNOTSUPP).into();
+    }
+    readv(fd, list, count, place_or_offset(at))
+}
+
+/// `pwritev2`.
+pub fn pwritev2(fd: i32, list: u64, count: u64, at: u64, flags: i32) -> Answer {
+    const SYNC: i32 = libc::RWF_SYNC | libc::RWF_DSYNC;
+    let Some(open) = table::get(fd) else { return Answer::Kernel };
+    // What is appended goes to the end here only where all does.
+    let appends = if open.appends() { libc::RWF_APPEND } else { 0 };
+    if flags & !(libc::RWF_HIPRI | libc::RWF_NOWAIT | SYNC | appends) != 0 {
+        return Err(libc::EOPNOTSUPP).into();
+    }
+    let written = writev(fd, list, count, place_or_offset(at));
+    if let Answer::Done(1..) = written
+        && flags & SYNC != 0
+        && let Answer::Done(error @ ..0) = sync(fd, flags & libc::RWF_SYNC == 0)
+    {
+        return Answer::Done(error);
+    }
+    written
+}
+
+/// `readv`, `preadv`.
 pub fn readv(fd: i32, list: u64, count: u64, at: Place) -> Answer {
     let Some(open) = table::get(fd) else { return Answer::Kernel };
     let read = || {
@@ -148,7 +181,7 @@ pub fn readv(fd: i32, list: u64, count: u64, at: Place) -> Answer {
     read().into()
 }
 
-/// `writev`, `pwritev`, `pwritev2`. All pieces are one write: appended ones stay together.
+/// `writev`, `pwritev`. All pieces are one write: appended ones stay together.
 pub fn writev(fd: i32, list: u64, count: u64, at: Place) -> Answer {
     let Some(open) = table::get(fd) else { return Answer::Kernel };
     let write = || {
@@ -197,7 +230,23 @@ pub fn lseek(fd: i32, distance: i64, whence: i32) -> Answer {
     seek().into()
 }
 
-/// `fsync`, `fdatasync`, `sync_file_range`.
+/// `sync_file_range`: of all of the file.
+pub fn sync_range(fd: i32, at: i64, len: i64, flags: u64) -> Answer {
+    if table::get(fd).is_some() && (at < 0 || len < 0 || at.checked_add(len).is_none() || flags > 7) {
+        return Err(libc::EINVAL).into();
+    }
+    sync(fd, true)
+}
+
+/// `readahead`.
+pub fn readahead(fd: i32) -> Answer {
+    match table::get(fd) {
+        Some(open) if matches!(open.what, What::Directory(_)) => Err(libc::EINVAL).into(),
+        _ => advise(fd, 0),
+    }
+}
+
+/// `fsync`, `fdatasync`.
 pub fn sync(fd: i32, data_only: bool) -> Answer {
     let Some(open) = table::get(fd) else { return Answer::Kernel };
     let sync = || match &open.what {
@@ -229,6 +278,9 @@ pub fn fallocate(fd: i32, mode: i32, offset: i64, len: i64) -> Answer {
             libc::FALLOC_FL_INSERT_RANGE => Allocate::Insert,
             _ => return Err(libc::EOPNOTSUPP),
         };
+        if !matches!(what, Allocate::KeepSize | Allocate::Punch | Allocate::Zero { keep_size: true }) {
+            limit::size((offset as u64).saturating_add(len as u64))?;
+        }
         file.allocate(what, offset as u64, len as u64).map_err(errno).map(|()| 0)
     };
     allocate().into()

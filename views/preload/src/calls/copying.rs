@@ -60,6 +60,12 @@ pub fn sendfile(to: i32, from: i32, at: u64, count: u64) -> Answer {
         if source.is_none() && target.is_none() {
             return Ok(None);
         }
+        if target.is_none() {
+            let flags = kernel::simple_or(libc::SYS_fcntl, &[to as u64, libc::F_GETFL as u64])? as i32;
+            if flags & libc::O_ACCMODE == libc::O_RDONLY {
+                return Err(libc::EBADF);
+            }
+        }
         let mut position = if at == 0 { None } else { Some(value::<i64>(at)?) };
         let mut buf = vec![0; PIECE.min(count as usize)];
         let mut done = 0;

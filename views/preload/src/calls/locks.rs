@@ -17,11 +17,11 @@ pub fn note_own() {
     HAS_OWN.store(true, Ordering::Relaxed);
 }
 
-/// Keeps low numbers from what is opened for the first lock of an open file: to move it away from there would be to close it.
-fn without_moving(file: &File) -> Option<inside::Occupied> {
+/// What is opened for the first lock of an open file keeps its number: to move it away from there would be to close it.
+fn without_moving(file: &File) -> Option<inside::Staying> {
     let mut is_there = !HAS_OWN.load(Ordering::Relaxed);
     file.lock_descriptor(LockOwner::File, &mut |_| is_there = true);
-    (!is_there).then(inside::Occupied::all)
+    (!is_there).then(inside::Staying::begin)
 }
 
 /// A call that may wait in the kernel: signal handlers that run meanwhile are the program's, so nothing of ours is under way then.

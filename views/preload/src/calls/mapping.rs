@@ -32,6 +32,21 @@ pub fn any() -> bool {
     COUNT.load(Ordering::Relaxed) != 0
 }
 
+/// Flags of `mmap` that mean something here, or nothing.
+const KNOWN: i32 = libc::MAP_TYPE
+    | libc::MAP_FIXED
+    | libc::MAP_FIXED_NOREPLACE
+    | libc::MAP_32BIT
+    | libc::MAP_NORESERVE
+    | libc::MAP_POPULATE
+    | libc::MAP_NONBLOCK
+    | libc::MAP_LOCKED
+    | libc::MAP_STACK
+    | libc::MAP_DENYWRITE
+    | libc::MAP_EXECUTABLE
+    | libc::MAP_GROWSDOWN
+    | libc::MAP_HUGETLB;
+
 /// `mmap`.
 pub fn mmap(a: &[u64; 6]) -> Answer {
     let [at, len, _, flags, fd, _] = *a;
@@ -49,6 +64,9 @@ fn map(open: &Arc<Description>, a: &[u64; 6]) -> Maybe {
     let [_, len, protection, flags, _, offset] = *a;
     let file = open.file_or(libc::ENODEV)?;
     let kind = flags as i32 & libc::MAP_TYPE;
+    if kind == libc::MAP_SHARED_VALIDATE && flags as i32 & !KNOWN != 0 {
+        return Err(libc::EOPNOTSUPP);
+    }
     if len == 0
         || offset % PAGE != 0
         || !matches!(kind, libc::MAP_PRIVATE | libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE)

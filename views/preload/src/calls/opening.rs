@@ -91,6 +91,9 @@ fn find(at: &mut Ours, flags: i32, mode: u32) -> Result<To<(What, Ino)>> {
             To::Other(path) => return Ok(To::Other(path)),
         };
         match system.open_at(&caller, parent, &name, open_flags(flags), mode) {
+            Ok((_, attr, _)) if flags & libc::O_NOATIME != 0 && caller.uid != 0 && caller.uid != attr.uid => {
+                return Err(libc::EPERM);
+            }
             Ok((file, attr, _)) => {
                 at.push(&name);
                 return Ok(To::Ours((What::File(file.into()), attr.ino)));

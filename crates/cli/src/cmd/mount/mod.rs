@@ -63,13 +63,16 @@ pub struct MountArgs {
     /// Requests that are carried out at the same time, at most [default: 64]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: Option<u16>,
+    /// The kernel reads and writes bytes by itself, in shared memory: the whole file is loaded when it is opened, and goes to the store at fsync and close
+    #[arg(long, conflicts_with = "write_back")]
+    passthrough: bool,
     /// Times of access are not kept
     #[arg(long)]
     no_access_times: bool,
     /// No program can be started from it
     #[arg(long)]
     no_exec: bool,
-    /// The same as `mount` writes it: ro, allow_other, write_back, noatime, noexec, container=, consistency=, remember_ms=, threads=
+    /// The same as `mount` writes it: ro, allow_other, write_back, passthrough, noatime, noexec, container=, consistency=, remember_ms=, threads=
     #[arg(short = 'o', long = "options", value_name = "LIST")]
     options: Vec<String>,
 }

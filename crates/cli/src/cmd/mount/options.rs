@@ -51,6 +51,7 @@ impl MountArgs {
             ("ro", None) => self.read_only = true,
             ("allow_other", None) => self.allow_other = true,
             ("write_back", None) => self.write_back = true,
+            ("passthrough", None) => self.passthrough = true,
             ("noatime", None) => self.no_access_times = true,
             ("noexec", None) => self.no_exec = true,
             ("container", Some(label)) => self.container = Some(label.to_owned()),

@@ -76,6 +76,7 @@ fn begin(store: &Store, args: &MountArgs, places: &Places) -> cenote::Result<Mou
         allows_others: args.allow_other,
         remembers_strict: Duration::from_millis(args.remember_ms),
         is_write_back: args.write_back,
+        is_passed_through: args.passthrough,
         starts_no_programs: args.no_exec,
         threads: args.threads.map_or(THREADS, usize::from),
     };
@@ -105,9 +106,14 @@ fn refused(dir: &Path, error: &io::Error) -> Error {
             "be allowed to use /dev/fuse, and with --allow-other have user_allow_other in \
              /etc/fuse.conf; programs can use the store without a mount, too"
         }
+        io::ErrorKind::Unsupported => "mount it without passthrough: it is slower, and else the same",
         _ => "see what the kernel says (`dmesg`)",
     };
-    let kind = if error.kind() == io::ErrorKind::InvalidInput { ErrorKind::InvalidInput } else { ErrorKind::Io };
+    let kind = if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) {
+        ErrorKind::InvalidInput
+    } else {
+        ErrorKind::Io
+    };
     Error::new(kind, subject(dir)).because(error.to_string()).try_next(next)
 }
 

@@ -1,0 +1,212 @@
+//! Files whose bytes the kernel reads and writes by itself, in their windows (`cenote_posix::File::window_for_kernel`).
+//!
+//! The kernel wants all who have a file open to be served in the same way, so the first decides for those that come while it is open. A window is made and put back at a price, so it is kept for a while after the last `close`, with what was written.
+
+use std::collections::HashMap;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cenote_posix::{Attr, File, Ino};
+use parking_lot::{Condvar, Mutex};
+
+use crate::kernel::Device;
+use crate::kernel::abi::opened;
+
+/// A file that nobody has open is kept for so long.
+const KEPT: Duration = Duration::from_secs(5);
+/// So many files at most, and so much of the room that shared memory has: with more, those that nobody has open are put back at once.
+const KEPT_FILES_MAX: usize = 1024;
+const KEPT_PART: u64 = 8;
+/// A file with more bytes than that is not loaded for whoever opens it: it may be there for a look at a few of them.
+const LOADED_BYTES_MAX: u64 = 64 << 20;
+/// How often it is looked for those whose time is over.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Locks, so that threads seldom meet while a file is loaded.
+const PARTS: usize = 16;
+
+/// What is served in which way.
+#[derive(Default)]
+pub struct Backings {
+    by: std::sync::OnceLock<Device>,
+    parts: [Mutex<HashMap<Ino, Served>>; PARTS],
+    kept: Mutex<Kept>,
+    woken: Condvar,
+}
+
+#[derive(Default)]
+struct Kept {
+    files: usize,
+    bytes: u64,
+    bytes_max: u64,
+    is_over: bool,
+}
+
+struct Served {
+    /// What the kernel calls the window. None: it asks for each read and write.
+    backing: Option<u32>,
+    handles: usize,
+    /// What nobody has open any more.
+    kept: Option<Idle>,
+}
+
+struct Idle {
+    file: Arc<File>,
+    bytes: u64,
+    since: Instant,
+}
+
+impl Backings {
+    /// From now on files that are opened get windows.
+    pub fn begin(&self, device: Device) {
+        let _ = self.by.set(device);
+    }
+    /// True if there may be such files.
+    pub fn is_used(&self) -> bool {
+        self.by.get().is_some()
+    }
+    fn part(&self, ino: Ino) -> &Mutex<HashMap<Ino, Served>> {
+        &self.parts[ino.0 as usize % PARTS]
+    }
+    /// A file is opened: the flags and the number that the kernel is to get, `flags` otherwise.
+    pub fn enter(&self, file: &File, attr: &Attr, flags: u32) -> (u32, u32) {
+        let Some(device) = self.by.get() else { return (flags, 0) };
+        // What goes to the end whoever else writes there, or to media with each write, is seen to here.
+        let goes_past = file.flags().append || file.flags().sync;
+        let (found, idle) = {
+            let mut part = self.part(attr.ino).lock();
+            let served = part.entry(attr.ino).or_insert_with(|| Served {
+                backing: if goes_past { None } else { self.give(device, file, attr) },
+                handles: 0,
+                kept: None,
+            });
+            served.handles += 1;
+            (served.backing, served.kept.take())
+        };
+        self.count_out(idle.as_ref());
+        let Some(backing) = found else { return (flags, 0) };
+        if goes_past {
+            // In one way, and yet past it.
+            return (opened::PASSTHROUGH | opened::DIRECT_IO, backing);
+        }
+        if file.flags().write {
+            // That somebody writes there of whom nobody hears.
+            let _ = file.window_for_kernel();
+        }
+        (opened::PASSTHROUGH, backing)
+    }
+    /// Gives the kernel a window, if that is worth it.
+    fn give(&self, device: &Device, file: &File, attr: &Attr) -> Option<u32> {
+        let is_there = file.has_window().unwrap_or(false);
+        if !is_there && (!file.flags().write || attr.size_bytes > LOADED_BYTES_MAX) {
+            return None;
+        }
+        let given = file.window_for_kernel().map_err(|error| error.to_string()).and_then(|window| {
+            self.measure(&window);
+            device.open_backing(window.as_fd()).map_err(|error| error.to_string())
+        });
+        given.inspect_err(|error| tracing::debug!(error, "the kernel asks for the bytes of a file each time")).ok()
+    }
+    /// How much may be kept is a part of what there is.
+    fn measure(&self, window: &impl AsFd) {
+        if let Ok(space) = rustix::fs::fstatvfs(window) {
+            let free = space.f_bavail.saturating_mul(space.f_frsize);
+            self.kept.lock().bytes_max = free / KEPT_PART;
+        }
+    }
+    /// True if what was written to a file is put back later.
+    pub fn puts_back_later(&self, ino: Ino) -> bool {
+        self.is_used() && self.part(ino).lock().get(&ino).is_some_and(|served| served.backing.is_some())
+    }
+    /// A file is closed; returns it if it is not kept.
+    pub fn leave(&self, file: Arc<File>) -> Option<Arc<File>> {
+        let Some(device) = self.by.get() else { return Some(file) };
+        let ino = file.ino();
+        let mut part = self.part(ino).lock();
+        let Some(served) = part.get_mut(&ino) else { return Some(file) };
+        served.handles -= 1;
+        if served.handles > 0 {
+            return Some(file);
+        }
+        let Some(backing) = served.backing else {
+            part.remove(&ino);
+            return Some(file);
+        };
+        let attr = file.attr().ok().filter(|attr| attr.links > 0);
+        let bytes = attr.map_or(u64::MAX, |attr| attr.blocks.saturating_mul(512));
+        let mut kept = self.kept.lock();
+        if kept.is_over || bytes > kept.bytes_max {
+            drop(kept);
+            part.remove(&ino);
+            device.close_backing(backing);
+            return Some(file);
+        }
+        (kept.files, kept.bytes) = (kept.files + 1, kept.bytes + bytes);
+        if kept.is_too_much() {
+            self.woken.notify_one();
+        }
+        served.kept = Some(Idle { file, bytes, since: Instant::now() });
+        None
+    }
+    /// A name of a file is gone: if nobody has it open, it is not to be put back.
+    pub fn forget(&self, ino: Ino) {
+        let Some(device) = self.by.get() else { return };
+        let mut part = self.part(ino).lock();
+        let is_kept = part.get(&ino).is_some_and(|served| served.kept.is_some());
+        let Some(served) = is_kept.then(|| part.remove(&ino)).flatten() else { return };
+        drop(part);
+        self.let_go(device, served);
+    }
+    fn count_out(&self, idle: Option<&Idle>) {
+        if let Some(idle) = idle {
+            let mut kept = self.kept.lock();
+            (kept.files, kept.bytes) = (kept.files - 1, kept.bytes - idle.bytes);
+        }
+    }
+    /// Puts back what is taken out of the table.
+    fn let_go(&self, device: &Device, served: Served) {
+        if let Some(backing) = served.backing {
+            device.close_backing(backing);
+        }
+        self.count_out(served.kept.as_ref());
+        let file = served.kept.and_then(|idle| Arc::into_inner(idle.file));
+        if let Some(Err(error)) = file.map(File::close) {
+            tracing::error!("what was written to a file stays in shared memory, and is tried again: {error}");
+        }
+    }
+    /// Puts back what nobody has had open for a while, until [`Backings::end`].
+    pub fn put_back(&self) {
+        let Some(device) = self.by.get() else { return };
+        loop {
+            let mut kept = self.kept.lock();
+            if !kept.is_over && !kept.is_too_much() {
+                self.woken.wait_for(&mut kept, LOOK_EVERY);
+            }
+            let (is_over, all) = (kept.is_over, kept.is_over || kept.is_too_much());
+            drop(kept);
+            for part in &self.parts {
+                let due =
+                    |served: &Served| served.kept.as_ref().is_some_and(|idle| all || idle.since.elapsed() >= KEPT);
+                let over: Vec<Served> =
+                    part.lock().extract_if(|_, served| due(served)).map(|(_, served)| served).collect();
+                for served in over {
+                    self.let_go(device, served);
+                }
+            }
+            if is_over {
+                return;
+            }
+        }
+    }
+    /// From now on nothing is kept.
+    pub fn end(&self) {
+        self.kept.lock().is_over = true;
+        self.woken.notify_all();
+    }
+}
+
+impl Kept {
+    fn is_too_much(&self) -> bool {
+        self.files > KEPT_FILES_MAX || self.bytes > self.bytes_max
+    }
+}

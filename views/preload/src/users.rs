@@ -1,0 +1,63 @@
+//! Programs that go on as another user or in other groups.
+//!
+//! The C library tells all threads of such a change, by a call whose number stands in memory: it cannot be found in its code ([`crate::sites`]). So its functions are stood
+//! before.
+
+use std::ffi::{CStr, c_char};
+
+use libc::{gid_t, uid_t};
+
+use crate::inside::Inside;
+use crate::place;
+
+/// Before the process acts as another. It comes to the store as who it was: a forked child by a connection of its own, which the new user might not be given.
+pub fn before() {
+    let _inside = Inside::enter();
+    if let Some(system) = place::known_system() {
+        let _ = system.attr(system.root()); // what fails now fails again when it matters
+    }
+}
+
+fn next(name: &CStr) -> *mut libc::c_void {
+    // SAFETY: a name that ends.
+    unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
+}
+
+/// Defines functions that pass on what they are given.
+macro_rules! passed_on {
+    ($($name:ident($($argument:ident: $kind:ty),*);)*) => {$(
+        #[doc = concat!("As the C library's `", stringify!($name), "`.")]
+        ///
+        /// # Safety
+        /// The same.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $kind),*) -> i32 {
+            // SAFETY: a string with its end.
+            let name = unsafe { CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes()) };
+            let real = next(name);
+            if real.is_null() {
+                return -1;
+            }
+            before();
+            // SAFETY: the C library's function of that name has this type, and our caller promises what it asks for.
+            let result = unsafe {
+                std::mem::transmute::<*mut libc::c_void, unsafe extern "C" fn($($kind),*) -> i32>(real)($($argument),*)
+            };
+            place::forget_caller();
+            result
+        }
+    )*};
+}
+
+passed_on! {
+    setuid(uid: uid_t);
+    seteuid(uid: uid_t);
+    setreuid(real: uid_t, effective: uid_t);
+    setresuid(real: uid_t, effective: uid_t, saved: uid_t);
+    setgid(gid: gid_t);
+    setegid(gid: gid_t);
+    setregid(real: gid_t, effective: gid_t);
+    setresgid(real: gid_t, effective: gid_t, saved: gid_t);
+    setgroups(count: usize, groups: *const gid_t);
+    initgroups(user: *const c_char, group: gid_t);
+}
