@@ -40,4 +40,5 @@ pub use file::{Allocate, File, HeldLock, LockOwner, LockRange, LockWait, OpenFla
 pub use gate::Forking;
 pub use streams::{STREAMS_CONTAINER, STREAMS_LABELS, StreamFile};
 pub use system::{DirEntry, FileSystem, Follow, Make, Options, Over, Rename, SetXattr, Space};
+pub use unnamed::New;
 pub use walk::{Spot, Start, Walked, within};

@@ -8,8 +8,8 @@ use crate::clock::{Clock, SystemClock};
 use crate::inner::Inner;
 use crate::rights::{self, READ, WRITE};
 use crate::{
-    Attr, Caller, Consistency, DirCursor, File, Forking, FsResult, Ino, Kind, OpenFlags, SetAttr, check, dir, fail,
-    gate, names, resolve, space, stat, streams, top, unnamed, walk, xattr,
+    Attr, Caller, Consistency, DirCursor, File, Forking, FsResult, Ino, Kind, New, OpenFlags, SetAttr, check, dir,
+    fail, gate, names, resolve, space, stat, streams, top, unnamed, walk, xattr,
 };
 
 /// How a file system is opened.
@@ -304,6 +304,23 @@ impl FileSystem {
             return fail(libc::EXDEV);
         }
         let found = unnamed::place(&tree, caller, file.live(), (dir, name), xattrs, over, keep)?;
+        stat::attr(&tree, &found)
+    }
+    /// Makes a file with its bytes and a name, in one transaction with what becomes of a file that has that name: as [`FileSystem::place`], for
+    /// what is small enough to be in memory, at a third of the messages.
+    pub fn put(
+        &self,
+        caller: &Caller,
+        (parent, name): (Ino, &[u8]),
+        new: New<'_>,
+        over: Over,
+        keep: Option<(Ino, &[u8])>,
+    ) -> FsResult<Attr> {
+        let _in = gate::enter();
+        self.0.check_writable()?;
+        let (tree, dir) = self.0.in_tree(parent, libc::EXDEV)?;
+        let keep = keep.map(|(dir, name)| FsResult::Ok((self.0.in_tree_of(&tree, dir)?, name))).transpose()?;
+        let found = unnamed::put(&tree, caller, (dir, name), new, over, keep)?;
         stat::attr(&tree, &found)
     }
     /// A directory of the tree that `ino` is in, beside its root: for what views keep for themselves (uploads, old versions). No path leads to it.

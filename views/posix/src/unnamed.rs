@@ -1,4 +1,4 @@
-//! Files without a name, and how they get one.
+//! Files without a name, and how they get one; and files that are made with bytes and name at once.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::names::{self, lose};
 use crate::records::{BACKSTAGE, Entry, Node, keys};
 use crate::rights::{self, SEARCH, WRITE};
 use crate::tree::{Change, Found, Place, Tree};
-use crate::{Caller, FsResult, Kind, OpenFlags, Over, fail};
+use crate::{Caller, FsResult, Kind, OpenFlags, Over, Time, fail};
 
 /// Makes a file that no name leads to.
 pub fn open(tree: &Arc<Tree>, caller: &Caller, dir: u64, flags: OpenFlags, mode: u32) -> FsResult<File> {
@@ -79,6 +79,61 @@ pub fn place(
     });
     let found = done.map_err(names::of_names)?;
     tree.seen(found.ino, dir, name);
+    Ok(found)
+}
+
+/// A file to be made with its bytes.
+pub struct New<'a> {
+    /// All of them.
+    pub bytes: &'a [u8],
+    /// Permissions, umask already taken off.
+    pub mode: u32,
+    /// Extended attributes, given the time that the file is made at.
+    pub describe: &'a mut dyn FnMut(Time) -> Vec<(&'static [u8], Vec<u8>)>,
+}
+
+/// Makes a file with bytes and a name.
+pub fn put(
+    tree: &Tree,
+    caller: &Caller,
+    (dir, name): (u64, &[u8]),
+    new: New<'_>,
+    over: Over,
+    keep: Option<(u64, &[u8])>,
+) -> FsResult<Found> {
+    let New { bytes, mode: wanted_mode, describe } = new;
+    names::check(name)?;
+    if names::is_dots(name) {
+        return fail(libc::EEXIST);
+    }
+    let ino = tree.draw()?;
+    let done = tree.change(|change| {
+        let parent = tree.directory(dir)?;
+        rights::need(caller, &parent.node, WRITE | SEARCH)?;
+        tree.check_changes(&parent)?;
+        let before = make_room(change, caller, &parent, name, over, keep)?;
+        let (mode, gid) = rights::of_new(caller, &parent.node, Kind::File, wanted_mode);
+        let mut node = Node::new(Kind::File, mode, (caller.uid, gid), change.now);
+        if !bytes.is_empty() {
+            let object = tree.object(ino);
+            change.txn.create_object(&tree.container, Some(object.key().object), None)?;
+            change.txn.write(&object, 0, bytes)?;
+            node.has_object = true;
+        }
+        for (key, value) in describe(change.now) {
+            change.txn.put(tree.nodes(), &keys::xattr(ino, key), &value)?;
+            node.has_xattrs = true;
+        }
+        let entry = Entry { kind: Kind::File, ino, node: Some(node.clone()) };
+        match before {
+            Some(raw) => change.set(dir, name, &raw, &entry)?,
+            None => change.add(dir, name, &entry)?,
+        }
+        let place = Place::Entry { dir, name: name.to_vec() };
+        Ok(Found { ino, node, place, dir, raw: entry.encode() })
+    });
+    let found = done.map_err(names::of_names)?;
+    tree.seen(ino, dir, name);
     Ok(found)
 }
 

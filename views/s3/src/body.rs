@@ -26,10 +26,39 @@ const VIEWS_MAX: usize = 32;
 
 /// What came in.
 pub struct Received {
-    /// How many bytes.
+    /// The bytes.
+    pub content: Content,
+    /// How many.
     pub size_bytes: u64,
     /// Their sums.
     pub sums: Summed,
+}
+
+/// Bytes that came in: few as they are, so that they become a file and its name in one transaction; many in a file without a name.
+pub enum Content {
+    /// At most [`GATHER_BYTES`].
+    Few(BytesMut),
+    /// Any number.
+    Many(File),
+}
+
+impl Content {
+    /// To be put.
+    pub fn source(&self) -> Source<'_> {
+        match self {
+            Self::Few(bytes) => Source::Bytes(bytes),
+            Self::Many(file) => Source::File(file),
+        }
+    }
+}
+
+/// What is to get a name.
+#[derive(Clone, Copy)]
+pub enum Source<'a> {
+    /// These bytes.
+    Bytes(&'a [u8]),
+    /// This file, which has none yet.
+    File(&'a File),
 }
 
 /// How many bytes the client says it sends, without the framing of signed chunks.
@@ -48,34 +77,33 @@ pub fn announced<T>(request: &S3Request<T>) -> S3Result<Option<u64>> {
     Ok(announced)
 }
 
-/// Writes a body into a file from its beginning, and holds it against what the client claims of it.
+/// Takes a body in, and holds it against what the client claims of it. `make` makes a file for it if it is large.
 pub async fn receive(
     body: Option<StreamingBlob>,
-    file: &File,
+    make: impl Fn() -> S3Result<File>,
     claims: &Claims,
     announced: Option<u64>,
     trailers: Option<s3s::TrailingHeaders>,
 ) -> S3Result<Received> {
     let mut sums = Sums::of(claims);
-    let mut writer = Writer { file, written: 0, gathered: BytesMut::new() };
+    let mut writer = Writer { make, file: None, written: 0, gathered: BytesMut::new() };
     if let Some(mut body) = body {
         while let Some(piece) = body.next().await {
             let piece = piece.map_err(|error| broken(&*error))?;
             sums.update(&piece);
-            writer.write(&piece, announced)?;
+            writer.write(&piece)?;
             if writer.len() > announced.unwrap_or(PUT_BYTES_MAX) {
                 return Err(s3_error!(InvalidRequest, "more bytes came than were announced"));
             }
         }
     }
-    writer.flush()?;
-    let size_bytes = writer.written;
+    let size_bytes = writer.len();
     if announced.is_some_and(|announced| announced != size_bytes) {
         return Err(s3_error!(IncompleteBody, "{} of {} bytes came", size_bytes, announced.unwrap_or_default()));
     }
     let sums = sums.finish();
     sums.check(claims, trailers.and_then(|trailers| trailers.take()).as_ref())?;
-    Ok(Received { size_bytes, sums })
+    Ok(Received { content: writer.finish()?, size_bytes, sums })
 }
 
 /// A body in memory, of `most` bytes at most, and its ETag; held against what the client claims of it.
@@ -126,44 +154,46 @@ fn broken(error: &(dyn std::error::Error + Send + Sync + 'static)) -> s3s::S3Err
     }
 }
 
-struct Writer<'a> {
-    file: &'a File,
+struct Writer<F> {
+    make: F,
+    file: Option<File>,
     written: u64,
     gathered: BytesMut,
 }
 
-impl Writer<'_> {
+impl<F: Fn() -> S3Result<File>> Writer<F> {
     fn len(&self) -> u64 {
         self.written + self.gathered.len() as u64
     }
-    fn write(&mut self, piece: &[u8], announced: Option<u64>) -> S3Result<()> {
-        let is_all = announced == Some(self.len() + piece.len() as u64);
-        if self.gathered.is_empty() && (piece.len() >= GATHER_BYTES || (is_all && self.written == 0)) {
+    fn write(&mut self, piece: &[u8]) -> S3Result<()> {
+        if self.gathered.is_empty() && piece.len() > GATHER_BYTES {
             return self.put(piece);
         }
+        if self.gathered.len() + piece.len() > GATHER_BYTES {
+            let gathered = std::mem::take(&mut self.gathered);
+            self.put(&gathered)?;
+        }
         self.gathered.extend_from_slice(piece);
-        if self.gathered.len() >= GATHER_BYTES {
-            self.flush()?;
-        }
         Ok(())
-    }
-    fn flush(&mut self) -> S3Result<()> {
-        if self.gathered.is_empty() {
-            return Ok(());
-        }
-        let mut gathered = std::mem::take(&mut self.gathered);
-        let done = self.put(&gathered);
-        gathered.clear();
-        self.gathered = gathered;
-        done
     }
     fn put(&mut self, bytes: &[u8]) -> S3Result<()> {
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        self.file.write_at(bytes, self.written).map_err(|error| failed(&error, "body"))?;
+        let file = match &mut self.file {
+            Some(file) => file,
+            None => self.file.insert((self.make)()?),
+        };
+        file.write_at(bytes, self.written).map_err(|error| failed(&error, "body"))?;
         self.written += bytes.len() as u64;
         Ok(())
+    }
+    fn finish(mut self) -> S3Result<Content> {
+        if self.file.is_none() {
+            return Ok(Content::Few(self.gathered));
+        }
+        let gathered = std::mem::take(&mut self.gathered);
+        if !gathered.is_empty() {
+            self.put(&gathered)?;
+        }
+        Ok(self.file.map_or_else(|| Content::Few(gathered), Content::Many))
     }
 }
 

@@ -5,11 +5,12 @@
     reason = "what is put or deleted is handed over, with what must hold"
 )]
 
-use cenote_posix::{Attr, File, Ino, OpenFlags, Over, Rename, SetXattr};
+use cenote_posix::{Attr, Caller, File, FsResult, Ino, New, OpenFlags, Over, Rename, SetXattr, Time};
 use s3s::dto::ETag;
 use s3s::{S3Error, S3Result, s3_error};
 
 use crate::acl::Acl;
+use crate::body::Source;
 use crate::bucket::{Bucket, Versioning};
 use crate::condition::Conditions;
 use crate::failure::{collision, failed, is_missing};
@@ -17,6 +18,7 @@ use crate::gateway::{Found, Gateway, is_race, no_key, vanished};
 use crate::keys::User;
 use crate::meta::{ACL, MARKER, META, Meta, PARTS, TAGS, encode, etag};
 use crate::name::KeyPath;
+use crate::uploads::FILE_MODE;
 use crate::versions::{NULL, Old, id_of, is_id, kept_name, new_id};
 
 /// Attempts against others who change the same key.
@@ -33,7 +35,7 @@ pub struct Putting<'a> {
     /// By whom; none without a key.
     pub user: Option<&'a User>,
     /// Its bytes.
-    pub file: &'a File,
+    pub source: Source<'a>,
     /// What is said of it.
     pub meta: Meta,
     /// Its tags.
@@ -134,14 +136,8 @@ impl Gateway {
                 _ => Over::Any,
             };
             let keep = kept.as_ref().map(|(directory, name)| (*directory, name.as_bytes()));
-            // What the file is right now is what its sums are of.
-            let attr = putting.file.attr().map_err(|error| failed(&error, key))?;
-            putting.meta.size_bytes = attr.size_bytes;
-            putting.meta.modified = (attr.modified.s, attr.modified.ns);
-            let values = values(&putting);
-            let xattrs: Vec<(&[u8], &[u8])> = values.iter().map(|(name, value)| (*name, value.as_slice())).collect();
-            let placed = self.fs.place(&self.me, putting.file, (parent, path.last().as_bytes()), &xattrs, over, keep);
-            let attr = match placed {
+            let to = (parent, path.last().as_bytes());
+            let attr = match self.place(&caller, &mut putting, to, over, keep) {
                 Err(error) if is_race(&error) => continue,
                 Err(error) if error.errno == libc::EISDIR => return Err(collision(key, &format!("{key}/"))),
                 placed => placed.map_err(|error| failed(&error, key))?,
@@ -155,6 +151,34 @@ impl Gateway {
             return Ok(Put { etag: etag(Some(&putting.meta), &attr), version: putting.meta.version.clone(), attr });
         }
         Err(vanished(key))
+    }
+    /// Gives what is put its name. What the file is then is what its sums are of.
+    fn place(
+        &self,
+        caller: &Caller,
+        putting: &mut Putting<'_>,
+        to: (Ino, &[u8]),
+        over: Over,
+        keep: Option<(Ino, &[u8])>,
+    ) -> FsResult<Attr> {
+        match putting.source {
+            Source::File(file) => {
+                let attr = file.attr()?;
+                (putting.meta.size_bytes, putting.meta.modified) = (attr.size_bytes, time_of(&attr));
+                let values = values(putting);
+                let values: Vec<_> = values.iter().map(|(name, value)| (*name, value.as_slice())).collect();
+                self.fs.place(&self.me, file, to, &values, over, keep)
+            }
+            Source::Bytes(bytes) => {
+                putting.meta.size_bytes = bytes.len() as u64;
+                let mut describe = |now: Time| {
+                    putting.meta.modified = (now.s, now.ns);
+                    values(putting)
+                };
+                let new = New { bytes, mode: FILE_MODE, describe: &mut describe };
+                self.fs.put(caller, to, new, over, keep)
+            }
+        }
     }
     /// Where what is there now is kept, if it is.
     fn kept(
@@ -182,8 +206,11 @@ impl Gateway {
     /// Makes a directory a key.
     fn put_directory(&self, putting: Putting<'_>, path: KeyPath<'_>) -> S3Result<Put> {
         let (bucket, key) = (putting.bucket, putting.key);
-        let size_bytes = putting.file.attr().map_err(|error| failed(&error, key))?.size_bytes;
-        if size_bytes > 0 {
+        let is_empty = match putting.source {
+            Source::Bytes(bytes) => bytes.is_empty(),
+            Source::File(file) => file.attr().map_err(|error| failed(&error, key))?.size_bytes == 0,
+        };
+        if !is_empty {
             return Err(s3_error!(
                 InvalidArgument,
                 "keys are paths of files here, and `{}` is a directory: it can have no bytes",
@@ -456,8 +483,8 @@ impl Gateway {
 }
 
 /// The extended attributes that an object is placed with.
-fn values<'a>(putting: &Putting<'a>) -> Vec<(&'a [u8], Vec<u8>)> {
-    let mut values: Vec<(&[u8], Vec<u8>)> = vec![(META, putting.meta.encode())];
+fn values(putting: &Putting<'_>) -> Vec<(&'static [u8], Vec<u8>)> {
+    let mut values: Vec<(&'static [u8], Vec<u8>)> = vec![(META, putting.meta.encode())];
     if !putting.tags.is_empty() {
         values.push((TAGS, encode(&putting.tags)));
     }
@@ -468,6 +495,10 @@ fn values<'a>(putting: &Putting<'a>) -> Vec<(&'a [u8], Vec<u8>)> {
         values.push((PARTS, parts.clone()));
     }
     values
+}
+
+fn time_of(attr: &Attr) -> (i64, u32) {
+    (attr.modified.s, attr.modified.ns)
 }
 
 /// An error about a deletion, with the headers that say so.

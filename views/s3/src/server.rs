@@ -28,6 +28,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
+use crate::amend;
 use crate::api::{Peer, Service};
 use crate::cors;
 use crate::gateway::Gateway;
@@ -280,15 +281,21 @@ async fn answer(
     let number = shared.requests.fetch_add(1, Ordering::Relaxed);
     let origin =
         request.headers().get(http::header::ORIGIN).and_then(|origin| origin.to_str().ok()).map(ToOwned::to_owned);
+    let about = amend::Request::of(request.method(), request.uri(), request.headers());
     let shared_rules = origin.as_ref().and_then(|_| rules(&request, shared));
     let mut response = if request.method() == http::Method::OPTIONS {
         preflight(&request, origin.as_deref(), shared_rules.as_deref())
     } else {
         let wanted = request.headers().get(http::header::ACCESS_CONTROL_REQUEST_METHOD);
         let method = wanted.and_then(|method| method.to_str().ok()).unwrap_or(request.method().as_str()).to_owned();
-        let mut request = request.map(Body::http_body);
-        request.extensions_mut().insert(peer);
-        let mut response = shared.service.call(request).await?;
+        let mut response = if let Some(refused) = amend::refusal(request.uri()) {
+            refused
+        } else {
+            let mut request = request.map(Body::http_body);
+            request.extensions_mut().insert(peer);
+            amend::complete(request.headers_mut());
+            shared.service.call(request).await?
+        };
         if let (Some(origin), Some(rules)) = (&origin, &shared_rules) {
             let asked = cors::Asked { origin, method: &method, headers: None };
             response.headers_mut().extend(cors::answer(rules, &asked).unwrap_or_default());
@@ -296,30 +303,13 @@ async fn answer(
         response
     };
     let number = format!("{number:016x}");
-    tell_number(&mut response, &number);
+    amend::mend(&mut response, about, &number);
     let headers = response.headers_mut();
     headers.insert(http::header::SERVER, HeaderValue::from_static("Cenote"));
     if let Ok(number) = HeaderValue::from_str(&number) {
         headers.insert(HeaderName::from_static("x-amz-request-id"), number);
     }
     Ok(response)
-}
-
-/// Says in the body of an error which request it was; what is only not modified has no body.
-fn tell_number(response: &mut HttpResponse, number: &str) {
-    const END: &[u8] = b"</Error>";
-    if response.status() == http::StatusCode::NOT_MODIFIED {
-        *response.body_mut() = Body::empty();
-        response.headers_mut().remove(http::header::CONTENT_TYPE);
-        return;
-    }
-    let is_error = response.status().is_client_error() || response.status().is_server_error();
-    let Some(body) = response.body().bytes().filter(|body| is_error && body.ends_with(END)) else { return };
-    let mut told = body[..body.len() - END.len()].to_vec();
-    told.extend_from_slice(format!("<RequestId>{number}</RequestId>").as_bytes());
-    told.extend_from_slice(END);
-    response.headers_mut().remove(http::header::CONTENT_LENGTH);
-    *response.body_mut() = Body::from(bytes::Bytes::from(told));
 }
 
 /// The CORS rules of the bucket that a request is about.

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use cenote_posix::{File, Ino, Kind, Make, OpenFlags, Over, SetXattr};
+use cenote_posix::{File, Ino, Kind, Make, New, OpenFlags, Over, SetXattr};
 use md5::Digest as _;
 use s3s::dto::CompletedPart;
 use s3s::{S3Error, S3Result, s3_error};
 
+use crate::body::Source;
 use crate::bucket::Bucket;
 use crate::checksum::{Algorithm, combined, composite};
 use crate::failure::{failed, is_missing};
@@ -20,7 +21,7 @@ pub const PARTS_MAX: i32 = 10_000;
 /// All parts but the last have so many bytes at least.
 const PART_BYTES_MIN: u64 = 5 << 20;
 /// Permissions of objects' files: rights through S3 are S3's own.
-const FILE_MODE: u32 = 0o644;
+pub const FILE_MODE: u32 = 0o644;
 const UPLOADS: &str = "uploads";
 /// Entries fetched at a time.
 const PAGE: usize = 1000;
@@ -132,11 +133,30 @@ impl Gateway {
             .open_unnamed(&self.caller(user), bucket.root, flags, FILE_MODE)
             .map_err(|error| failed(&error, &bucket.name))
     }
-    /// Makes a file a part of an upload; one of the same number goes.
-    pub fn put_part(&self, upload: &Upload, number: i32, file: &File, meta: &Meta) -> S3Result<()> {
+    /// Makes what came in a part of an upload; one of the same number goes.
+    pub fn put_part(
+        &self,
+        upload: &Upload,
+        number: i32,
+        (source, user): (Source<'_>, Option<&User>),
+        meta: &Meta,
+    ) -> S3Result<()> {
         let name = part_name(number);
-        let to = (upload.directory, name.as_bytes());
-        match self.fs.place(&self.me, file, to, &[(META, &meta.encode())], Over::Any, None) {
+        let (to, value) = ((upload.directory, name.as_bytes()), meta.encode());
+        let placed = match source {
+            Source::File(file) => self.fs.place(&self.me, file, to, &[(META, &value)], Over::Any, None),
+            Source::Bytes(bytes) => {
+                let mut describe = |_| vec![(META, value.clone())];
+                self.fs.put(
+                    &self.caller(user),
+                    to,
+                    New { bytes, mode: FILE_MODE, describe: &mut describe },
+                    Over::Any,
+                    None,
+                )
+            }
+        };
+        match placed {
             Err(error) if is_missing(&error) || error.errno == libc::ESTALE => Err(no_upload()),
             done => done.map(drop).map_err(|error| failed(&error, &upload.meta.key)),
         }

@@ -2,7 +2,7 @@
 
 use cenote::Mode;
 use cenote_posix::{
-    Allocate, Consistency, FileSystem, Follow, Ino, Kind, Options, Over, Rename, SetAttr, SetTime, SetXattr, Time,
+    Allocate, Consistency, FileSystem, Follow, Ino, Kind, New, Options, Over, Rename, SetAttr, SetTime, SetXattr, Time,
 };
 
 use crate::place::{CREATE, Place, READ_WRITE, errno, names, one_tree, root_user, user, what};
@@ -241,6 +241,55 @@ pub fn unnamed() {
     assert_eq!(fs.lookup(&me, root, b"n").unwrap().ino, third.ino);
     assert_eq!(objects(), 2);
     assert_eq!(names(&fs, root), ["n"]);
+}
+
+/// Bytes, name and attributes at once: as placing, and nothing of it if it may not be.
+pub fn put_at_once() {
+    let place = Place::new();
+    let (store, fs, _) = place.tree();
+    let (me, root) = (root_user(), fs.root());
+    let objects = || store.container("tree").unwrap().info().unwrap().objects;
+    let put = |bytes: &[u8], over, keep| {
+        let mut describe = |now: Time| vec![(&b"user.at"[..], now.ns.to_string().into_bytes())];
+        fs.put(&me, (root, b"n"), New { bytes, mode: 0o640, describe: &mut describe }, over, keep)
+    };
+    let first = put(b"one", Over::Nothing, None).unwrap();
+    assert_eq!((first.links, first.size_bytes, first.mode & 0o777), (1, 3, 0o640));
+    assert_eq!(fs.xattr(&me, first.ino, b"user.at").unwrap(), first.modified.ns.to_string().into_bytes());
+    assert_eq!(errno(put(b"x", Over::Nothing, None)), libc::EEXIST);
+    assert_eq!(errno(put(b"x", Over::This(root), None)), libc::EBUSY);
+    assert_eq!(objects(), 1, "what was refused left nothing");
+    let back = fs.backstage(root).unwrap();
+    let second = put(b"two!", Over::This(first.ino), Some((back, b"kept"))).unwrap();
+    assert_eq!(fs.lookup(&me, back, b"kept").unwrap().ino, first.ino);
+    let third = put(b"", Over::Any, None).unwrap();
+    assert_ne!(second.ino, third.ino);
+    assert_eq!((third.size_bytes, objects()), (0, 1), "only the kept one has bytes");
+    assert_eq!(fs.lookup(&me, root, b"n").unwrap().ino, third.ino);
+}
+
+/// Many threads write files that have no name yet, and give them names: each finds its own, whatever the others do.
+pub fn unnamed_in_threads() {
+    let place = Place::new();
+    let (_store, fs, _) = place.tree();
+    let (me, root) = (root_user(), fs.root());
+    std::thread::scope(|scope| {
+        for thread in 0..8u32 {
+            let (fs, me) = (&fs, &me);
+            scope.spawn(move || {
+                for turn in 0..200u32 {
+                    let file = fs.open_unnamed(me, root, READ_WRITE, 0o600).unwrap();
+                    let name = format!("{thread}-{}", turn % 20);
+                    file.write_at(name.as_bytes(), 0).unwrap_or_else(|error| panic!("{name}: {error}"));
+                    let to = (root, name.as_bytes());
+                    let attr = fs.place(me, &file, to, &[(b"user.k", b"v")], Over::Any, None).unwrap();
+                    assert_eq!(attr.size_bytes, name.len() as u64);
+                    drop(file);
+                    assert_eq!(fs.xattr(me, attr.ino, b"user.k").unwrap(), b"v");
+                }
+            });
+        }
+    });
 }
 
 pub fn times() {

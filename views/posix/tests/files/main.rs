@@ -31,6 +31,8 @@ const TESTS: &[Test] = &[
     ("unlinked_while_open", basics::unlinked_while_open),
     ("cursors_are_stable", basics::cursors),
     ("unnamed_files_are_placed", basics::unnamed),
+    ("files_are_put_at_once", basics::put_at_once),
+    ("unnamed_files_of_many_threads", basics::unnamed_in_threads),
     ("times_are_those_of_the_clock", basics::times),
     ("attributes", basics::xattrs),
     ("ranges", basics::ranges),

@@ -8,7 +8,7 @@ use s3s::dto::{
 use s3s::{S3Request, S3Result, s3_error};
 
 use super::{Service, object_grants, refuse_unmet, said};
-use crate::body::PUT_BYTES_MAX;
+use crate::body::{self, PUT_BYTES_MAX};
 use crate::condition::Conditions;
 use crate::failure::failed;
 use crate::keys::User;
@@ -99,7 +99,7 @@ impl Service {
             bucket: &bucket,
             key: &input.key,
             user: user.as_ref(),
-            file: &file,
+            source: body::Source::File(&file),
             meta,
             tags,
             acl,
@@ -161,7 +161,7 @@ impl Service {
         {
             meta.checksums.insert(algorithm.word().to_owned(), sum);
         }
-        gateway.put_part(&upload, number, &file, &meta)?;
+        gateway.put_part(&upload, number, (body::Source::File(&file), user.as_ref()), &meta)?;
         let modified = file.attr().map_err(|error| failed(&error, &input.key))?.modified;
         let sum = |word: &str| meta.checksums.get(word).cloned();
         Ok(UploadPartCopyOutput {

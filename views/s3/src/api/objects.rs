@@ -97,8 +97,8 @@ impl Service {
             let there = gateway.object(&bucket, &input.key, None).ok().map(|object| object.etag());
             conditions.check_write(there.as_ref(), &input.key)?; // before the body comes in; what counts is asked again later
         }
-        let file = gateway.new_file(&bucket, user.as_ref())?;
-        let received = receive(body, &file, &claims, announced, trailers).await?;
+        let make = || gateway.new_file(&bucket, user.as_ref());
+        let received = receive(body, make, &claims, announced, trailers).await?;
         meta.etag = received.sums.etag();
         meta.checksums = received.sums.checksums;
         if !meta.checksums.is_empty() {
@@ -109,7 +109,7 @@ impl Service {
             bucket: &bucket,
             key: &input.key,
             user: user.as_ref(),
-            file: &file,
+            source: received.content.source(),
             meta,
             tags,
             acl,
@@ -155,8 +155,8 @@ impl Service {
         ] {
             claims.sums.extend(sum.map(|sum| (algorithm, sum)));
         }
-        let file = gateway.new_file(&bucket, user.as_ref())?;
-        let received = receive(input.body.take(), &file, &claims, None, None).await?;
+        let make = || gateway.new_file(&bucket, user.as_ref());
+        let received = receive(input.body.take(), make, &claims, None, None).await?;
         meta.etag = received.sums.etag();
         meta.checksums = received.sums.checksums;
         let conditions = Conditions::default();
@@ -164,7 +164,7 @@ impl Service {
             bucket: &bucket,
             key: &input.key,
             user: user.as_ref(),
-            file: &file,
+            source: received.content.source(),
             meta,
             tags,
             acl,

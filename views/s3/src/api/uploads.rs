@@ -11,7 +11,7 @@ use s3s::{S3Request, S3Result, s3_error};
 
 use super::{Service, object_grants, refuse_unmet, said};
 use crate::acl::owner;
-use crate::body::{announced, receive};
+use crate::body::{Source, announced, receive};
 use crate::bucket::Bucket;
 use crate::checksum::{Algorithm, Claims};
 use crate::condition::Conditions;
@@ -96,15 +96,15 @@ impl Service {
         claims.algorithm = upload.meta.checksum_algorithm.as_deref().and_then(Algorithm::parse).or(claims.algorithm);
         let announced = announced(&request)?;
         let trailers = request.trailing_headers.take();
-        let file = gateway.new_file(&bucket, user.as_ref())?;
-        let received = receive(request.input.body.take(), &file, &claims, announced, trailers).await?;
+        let make = || gateway.new_file(&bucket, user.as_ref());
+        let received = receive(request.input.body.take(), make, &claims, announced, trailers).await?;
         let meta = Meta {
             etag: received.sums.etag(),
             size_bytes: received.size_bytes,
             checksums: received.sums.checksums,
             ..Meta::default()
         };
-        gateway.put_part(&upload, number, &file, &meta)?;
+        gateway.put_part(&upload, number, (received.content.source(), user.as_ref()), &meta)?;
         let sum = |word: &str| meta.checksums.get(word).cloned();
         Ok(UploadPartOutput {
             e_tag: Some(ETag::Strong(meta.etag.clone())),
@@ -164,7 +164,7 @@ impl Service {
             bucket: &bucket,
             key: &input.key,
             user: user.as_ref(),
-            file: &whole.file,
+            source: Source::File(&whole.file),
             meta: whole.meta,
             tags: waiting.tags,
             acl: waiting.acl,

@@ -1,0 +1,178 @@
+//! Where the library does otherwise than S3: requests are completed before it sees them, its answers are put right afterwards.
+//!
+//! This knows the library's words; what an operation does is not known here.
+
+use http::header::{CONTENT_LENGTH, DATE, HeaderName, HeaderValue, LOCATION};
+use http::{HeaderMap, Method, StatusCode, Uri};
+use s3s::dto::{Timestamp, TimestampFormat};
+use s3s::{Body, HttpResponse};
+
+const AMZ_DATE: HeaderName = HeaderName::from_static("x-amz-date");
+/// How the library says that a form is not what its policy wants. To S3 the policy is fine, and the form may not.
+const FORM_FAILS: [&str; 2] = ["Policy condition ", "Bucket in form field "];
+
+/// What of a request its answer depends on.
+#[derive(Clone, Copy)]
+pub struct Request {
+    is_form: bool,
+    is_about_attributes: bool,
+}
+
+impl Request {
+    /// Of a request's first lines.
+    pub fn of(method: &Method, uri: &Uri, headers: &HeaderMap) -> Self {
+        let kind = headers.get(http::header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let query = uri.query().unwrap_or_default();
+        let names = || query.split('&').map(|pair| pair.split_once('=').map_or(pair, |(name, _)| name));
+        Self {
+            is_form: method == Method::POST && kind.starts_with("multipart/form-data"),
+            is_about_attributes: method == Method::GET && names().any(|name| name == "attributes"),
+        }
+    }
+}
+
+/// A request that is signed may say when by `Date` alone.
+pub fn complete(headers: &mut HeaderMap) {
+    if headers.contains_key(&AMZ_DATE) || !headers.contains_key(http::header::AUTHORIZATION) {
+        return;
+    }
+    let date = headers.get(DATE).and_then(|date| date.to_str().ok());
+    let Some(time) = date.and_then(|date| Timestamp::parse(TimestampFormat::HttpDate, date).ok()) else { return };
+    let time = time::OffsetDateTime::from(time).to_offset(time::UtcOffset::UTC);
+    let (date, clock) = (time.date(), time.time());
+    let text = format!(
+        "{:04}{:02}{:02}T{:02}{:02}{:02}Z",
+        date.year(),
+        u8::from(date.month()),
+        date.day(),
+        clock.hour(),
+        clock.minute(),
+        clock.second()
+    );
+    if let Ok(value) = HeaderValue::from_str(&text) {
+        headers.insert(AMZ_DATE, value);
+    }
+}
+
+/// Why a request is refused before the library sees it: an address that was signed for less than no time has expired.
+pub fn refusal(uri: &Uri) -> Option<HttpResponse> {
+    let mut pairs = uri.query()?.split('&').filter_map(|pair| pair.split_once('='));
+    let (_, lives_s) = pairs.find(|(name, _)| *name == "X-Amz-Expires")?;
+    lives_s.parse::<i64>().is_ok_and(|lives_s| lives_s <= 0).then(|| {
+        let text = "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error><Code>AccessDenied</Code><Message>Request has expired</Message></Error>";
+        let mut response = http::Response::new(Body::from(text.to_owned()));
+        *response.status_mut() = StatusCode::FORBIDDEN;
+        response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+        response
+    })
+}
+
+/// Puts an answer right, and says in the body of an error which request it was.
+pub fn mend(response: &mut HttpResponse, request: Request, number: &str) {
+    const END: &str = "</Error>";
+    let status = response.status();
+    if status == StatusCode::NOT_MODIFIED {
+        *response.body_mut() = Body::empty();
+        response.headers_mut().remove(http::header::CONTENT_TYPE);
+        return;
+    }
+    if request.is_form && status == StatusCode::SEE_OTHER {
+        quote_etag(response.headers_mut());
+    }
+    let is_error = status.is_client_error() || status.is_server_error();
+    if !is_error && !request.is_about_attributes {
+        return;
+    }
+    let Some(body) = response.body().bytes() else { return };
+    let Ok(text) = std::str::from_utf8(&body) else { return };
+    let told = if request.is_about_attributes && !is_error {
+        text.replace("<ETag>&quot;", "<ETag>").replace("&quot;</ETag>", "</ETag>")
+    } else if let Some(text) = text.strip_suffix(END) {
+        let text = text.to_owned();
+        let is_form_wrong =
+            request.is_form && FORM_FAILS.iter().any(|words| text.contains(&format!("<Message>{words}")));
+        let text = if is_form_wrong {
+            *response.status_mut() = StatusCode::FORBIDDEN;
+            text.replace("<Code>InvalidPolicyDocument</Code>", "<Code>AccessDenied</Code>")
+        } else {
+            text
+        };
+        format!("{text}<RequestId>{number}</RequestId>{END}")
+    } else {
+        return;
+    };
+    response.headers_mut().remove(CONTENT_LENGTH);
+    *response.body_mut() = Body::from(told);
+}
+
+/// Forms go on to an address that tells the ETag, with its quotes.
+fn quote_etag(headers: &mut HeaderMap) {
+    let Some(location) = headers.get(LOCATION).and_then(|location| location.to_str().ok()) else { return };
+    let Some((before, etag)) = location.rsplit_once("etag=") else { return };
+    if let Ok(value) = HeaderValue::from_str(&format!("{before}etag=%22{etag}%22")) {
+        headers.insert(LOCATION, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(status: u16, text: &str) -> HttpResponse {
+        let mut response = http::Response::new(Body::from(text.to_owned()));
+        *response.status_mut() = StatusCode::from_u16(status).unwrap();
+        response
+    }
+    fn text(response: &HttpResponse) -> String {
+        String::from_utf8(response.body().bytes().unwrap().to_vec()).unwrap()
+    }
+
+    #[test]
+    fn a_date_alone_will_do() {
+        let mut headers = HeaderMap::new();
+        headers.insert(DATE, HeaderValue::from_static("Mon, 23 Nov 2026 09:05:07 GMT"));
+        complete(&mut headers);
+        assert!(!headers.contains_key(&AMZ_DATE), "nothing is signed");
+        headers.insert(http::header::AUTHORIZATION, HeaderValue::from_static("AWS4-HMAC-SHA256 x"));
+        complete(&mut headers);
+        assert_eq!(headers[&AMZ_DATE], "20261123T090507Z");
+        headers.insert(DATE, HeaderValue::from_static("Tue, 24 Nov 2026 09:05:07 GMT"));
+        complete(&mut headers);
+        assert_eq!(headers[&AMZ_DATE], "20261123T090507Z", "what the client said stays");
+    }
+
+    #[test]
+    fn signed_for_no_time_is_expired() {
+        let refused = |text: &str| refusal(&text.parse().unwrap()).map(|response| response.status().as_u16());
+        assert_eq!(refused("/b/k?X-Amz-Expires=-7&x=y"), Some(403));
+        assert_eq!(refused("/b/k?X-Amz-Expires=7"), None);
+        assert_eq!(refused("/b/k?X-Amz-Expires=soon"), None, "the library says what it is");
+        assert_eq!(refused("/b/k"), None);
+    }
+
+    #[test]
+    fn forms_that_their_policy_forbids_are_denied() {
+        let form = Request { is_form: true, is_about_attributes: false };
+        let error = "<Error><Code>InvalidPolicyDocument</Code><Message>Policy condition 'eq' for</Message></Error>";
+        let mut response = answer(400, error);
+        mend(&mut response, form, "7");
+        assert_eq!(response.status(), StatusCode::FORBIDDEN);
+        assert!(text(&response).contains("<Code>AccessDenied</Code>") && text(&response).contains("<RequestId>7<"));
+        let mut response = answer(400, "<Error><Code>InvalidPolicyDocument</Code><Message>no JSON</Message></Error>");
+        mend(&mut response, form, "7");
+        assert_eq!(response.status(), StatusCode::BAD_REQUEST);
+        let mut response = answer(303, "");
+        response.headers_mut().insert(LOCATION, HeaderValue::from_static("http://h/?bucket=b&key=k&etag=abc"));
+        mend(&mut response, form, "7");
+        assert_eq!(response.headers()[LOCATION], "http://h/?bucket=b&key=k&etag=%22abc%22");
+    }
+
+    #[test]
+    fn etags_of_attributes_have_no_quotes() {
+        let about = Request { is_form: false, is_about_attributes: true };
+        let mut response =
+            answer(200, "<GetObjectAttributesResponse><ETag>&quot;abc&quot;</ETag></GetObjectAttributesResponse>");
+        mend(&mut response, about, "7");
+        assert_eq!(text(&response), "<GetObjectAttributesResponse><ETag>abc</ETag></GetObjectAttributesResponse>");
+    }
+}
