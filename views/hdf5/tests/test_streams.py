@@ -249,6 +249,42 @@ with h5py.File("busy.h5", "w") as f:
         assert len(set(seen)) > 1 and seen == sorted(seen)
 
 
+def test_without_an_hdf5_library_names_are_there_and_what_is_opened_says_why(tmp_path, monkeypatch):
+    run(tmp_path / "store", tmp_path, "-c", "import h5py; h5py.File('a.h5', 'w')['x'] = [7]")
+    monkeypatch.setenv("CENOTE_BIN", connector()[1])
+    monkeypatch.delenv("CENOTE_HDF5_LIBRARY", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))  # no Python that has one
+    with files_of.open(tmp_path / "store") as store:
+        shown = Shown(store, tmp_path)
+        assert shown.files.listdir(shown.path("")) == ["a.h5"]
+        for _ in range(2):
+            with pytest.raises(OSError) as refusal:
+                shown.open("a.h5")
+            assert refusal.value.errno == errno.EIO
+            assert "HDF5 library" in str(refusal.value.__cause__), refusal.value.__cause__
+
+
+WAITER = """
+import os, sys, cenote
+with cenote.open(sys.argv[1]) as store:
+    if os.fork() == 0:
+        os._exit(0)
+    with store.files.open(sys.argv[2], "rb") as stream:
+        assert stream.read(8) == bytes([0x89]) + b"HDF" + bytes([13, 10, 26, 10])
+    os.wait()
+    try:
+        os.wait()  # would last as long as a child that goes on
+    except ChildProcessError:
+        print("none", flush=True)
+"""
+
+
+def test_who_makes_streams_is_no_child_that_is_waited_for(shown, tmp_path):
+    run(tmp_path / "store", tmp_path, "-c", "import h5py; h5py.File('a.h5', 'w')['x'] = [7]")
+    words = [sys.executable, "-c", WAITER, str(tmp_path / "store"), shown.path("a.h5")]
+    assert subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout == "none\n"
+
+
 def mounted():
     return os.geteuid() == 0 and pathlib.Path("/dev/fuse").exists()
 
