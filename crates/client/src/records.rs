@@ -31,6 +31,10 @@ pub(crate) const LOAD_BYTES: u32 = 128 << 10;
 const CHECKED_BYTES_MAX: usize = 4096;
 /// A miss costs about as much as so many records in a message of many.
 const RECORDS_PER_MISS: usize = 64;
+/// Changes in a pin, before its stamps are those of a later one.
+const CHANGES_BITS: u32 = 40;
+/// Pins of this process.
+static PINS: AtomicU64 = AtomicU64::new(0);
 /// What is kept at most.
 const KEPT_BYTES_MAX: usize = 128 << 20;
 /// Short keys lie in the nodes of the tree: a search that follows a pointer for each comparison waits for memory each time.
@@ -52,9 +56,9 @@ impl Stamp {
         let instance = readers.instance();
         Self { instance, word: readers.word(index.word_hash()) }
     }
-    /// The stamp of a pinned index after so many changes of this process.
-    fn pinned(changes: u64) -> Self {
-        Self { instance: u64::MAX, word: changes }
+    /// The stamp of an index in a pin, of which there is no other, after so many changes of this process.
+    fn pinned(pin: u64, changes: u64) -> Self {
+        Self { instance: u64::MAX, word: (pin << CHANGES_BITS).wrapping_add(changes) }
     }
     fn is_pinned(self) -> bool {
         self.instance == u64::MAX
@@ -80,8 +84,16 @@ struct Pin {
     guard: IndexKey,
     /// The guard's stamp while the pin holds.
     stamp: Stamp,
+    /// No other pin of this process has it.
+    number: u64,
     /// Of this process, since.
     changes: u64,
+}
+
+impl Pin {
+    fn now(&self) -> Stamp {
+        Stamp::pinned(self.number, self.changes)
+    }
 }
 
 /// How far, in key order, every record is known.
@@ -136,7 +148,7 @@ impl RecordCache {
             let mut state = lock(&self.state);
             if let Some(pin) = &state.pin {
                 if Stamp::now(session, pin.guard) == pin.stamp {
-                    return Stamp::pinned(pin.changes);
+                    return pin.now();
                 }
                 self.unpin_state(&mut state);
             }
@@ -149,8 +161,10 @@ impl RecordCache {
         if state.stamp != Some(Stamp::now(session, index)) {
             state.forget();
         }
-        state.stamp = Some(Stamp::pinned(0));
-        state.pin = Some(Pin { guard, stamp, changes: 0 });
+        // An answer that was asked for in an earlier pin must not pass for one of this.
+        let pin = Pin { guard, stamp, number: PINS.fetch_add(1, Ordering::Relaxed), changes: 0 };
+        state.stamp = Some(pin.now());
+        state.pin = Some(pin);
         self.pinned_by.store(fork::generation() + 1, Ordering::Release);
     }
     /// Others may change it again; nothing is known.
@@ -173,7 +187,7 @@ impl RecordCache {
         let mut state = lock(&self.state);
         let Some(pin) = &mut state.pin else { return false };
         pin.changes += 1;
-        state.stamp = Some(Stamp::pinned(pin.changes));
+        state.stamp = Some(pin.now());
         for (key, value) in changes {
             state.set(&key, value);
         }

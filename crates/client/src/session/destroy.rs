@@ -11,6 +11,8 @@ use crate::{OpenOptions, Store};
 
 /// How long to try to be first at the lock: clients that lost their daemon start another.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long others may take to leave.
+const LEAVING: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(5);
 
 pub(crate) fn destroy(dir: &Path, force: bool) -> Result<Destroyed> {
@@ -34,7 +36,13 @@ pub(crate) fn destroy(dir: &Path, force: bool) -> Result<Destroyed> {
 /// Fails if anybody else has a session with the daemon.
 fn refuse_if_used(dir: &Path) -> Result<()> {
     let store = Store::open_with(dir, &OpenOptions { read_only: true, ..OpenOptions::default() })?;
-    let others = store.stats()?.sessions.saturating_sub(1);
+    // That a process has just left, the daemon may not have noticed yet.
+    let begin = Instant::now();
+    let mut others = store.stats()?.sessions.saturating_sub(1);
+    while others > 0 && begin.elapsed() < LEAVING {
+        std::thread::sleep(PAUSE);
+        others = store.stats()?.sessions.saturating_sub(1);
+    }
     store.close()?;
     if others == 0 {
         return Ok(());
