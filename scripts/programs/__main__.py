@@ -19,6 +19,7 @@ def options() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="programs", description=__doc__)
     parser.add_argument("--only", help="these programs, with commas: " + ",".join(one.name for one in PROGRAMS))
+    parser.add_argument("--views", default="mount,preload", help="how they see a store, with commas (%(default)s)")
     parser.add_argument("--memory", default="2GiB", help="of the store (%(default)s)")
     parser.add_argument("--disk", default="8GiB", help="of the store (%(default)s)")
     parser.add_argument("--mount-options", default="", help="for `cenote mount`, with blanks")
@@ -34,16 +35,18 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with contextlib.ExitStack() as stack:
         input_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="programs-input-")))
-        store = Store(args.memory, args.disk)
-        stack.callback(store.end)
         reference = stack.enter_context(plain(None))
         places = [reference]
         if os.access("/dev/shm", os.W_OK):
             places.append(stack.enter_context(plain("/dev/shm")))
-        try:
-            places.append(stack.enter_context(store.mounted(*args.mount_options.split())))
-        except RuntimeError as error:
-            print(f"without a mount: {error}", flush=True)
+        for view in args.views.split(","):
+            store = Store(args.memory, args.disk)
+            stack.callback(store.end)
+            try:
+                seen = store.mounted(*args.mount_options.split()) if view == "mount" else store.preloaded()
+                places.append(stack.enter_context(seen))
+            except RuntimeError as error:
+                print(f"without {view}: {error}", flush=True)
         wanted = args.only.split(",") if args.only else [one.name for one in PROGRAMS]
         rows, failed = [], False
         for program in PROGRAMS:

@@ -14,6 +14,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TREE = Path(__file__).with_name("tree.py")
+# Where programs under preload find the store.
+PRELOADED = "/cenote"
 # A program that takes longer hangs.
 PATIENCE_S = 1800
 
@@ -110,6 +112,15 @@ class Store:
                 time.sleep(1)
             else:
                 self.cenote("unmount", "--lazy", at, check=False)
+
+    @contextlib.contextmanager
+    def preloaded(self) -> Iterator[Place]:
+        """A directory of it, for programs that `cenote run` starts."""
+        prefix = [str(command()), "--store", str(self.store), "run", "--at", PRELOADED, "--"]
+        done = subprocess.run([*prefix, "mkdir", "-p", f"{PRELOADED}/work"], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(done.stderr.strip())
+        yield Place("preload", f"{PRELOADED}/work", prefix)
 
     def end(self) -> None:
         self.cenote("--store", self.store, "stop", check=False)
