@@ -1,6 +1,6 @@
-//! What there is room for.
+//! What there is room for, and what lasts.
 
-use cenote::{ContainerInfo, DeviceInfo, Store};
+use cenote::{ContainerInfo, DeviceInfo, ErrorKind, Store};
 
 use crate::records::INO_BITS;
 use crate::{FsResult, Space};
@@ -27,4 +27,17 @@ pub fn space(store: &Store, container: Option<&ContainerInfo>) -> FsResult<Space
     }
     space.files_free = (1u64 << INO_BITS).saturating_sub(space.files);
     Ok(space)
+}
+
+/// What `fsync` says of a flush of the store. Where every tier is memory nothing lasts beyond it, as on tmpfs: the flush finds no tier with room for what should
+/// last, and `fsync` says that it is done, because programs that write there know and go on.
+pub fn synced(store: &Store, flushed: cenote::Result<()>) -> FsResult<()> {
+    match flushed {
+        Err(error) if error.kind() == ErrorKind::Full && !has_persistent_tier(store)? => Ok(()),
+        flushed => Ok(flushed?),
+    }
+}
+
+fn has_persistent_tier(store: &Store) -> FsResult<bool> {
+    Ok(store.devices()?.iter().any(|device| device.spec.kind.is_persistent()))
 }

@@ -430,10 +430,10 @@ impl FileSystem {
         if let Some((tree, _)) = self.0.split(ino)? {
             tree.publish();
             tree.take_lost()?;
-            tree.container.flush()?;
+            space::synced(&self.0.store, tree.container.flush())?;
         } else {
             self.0.known_trees().iter().for_each(|tree| tree.publish());
-            self.0.store.flush()?;
+            space::synced(&self.0.store, self.0.store.flush())?;
         }
         Ok(())
     }

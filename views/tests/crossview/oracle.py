@@ -52,6 +52,14 @@ class Oracle:
     def ino(self, path: str) -> int:
         return os.lstat(self.tree.at(path)).st_ino
 
+    def held_ino(self, number: int) -> int:
+        """The number of a file that is held open."""
+        return os.fstat(self.tree.held[number]).st_ino
+
+    def is_unlinked(self, number: int) -> bool:
+        """Whether a file that is held open has no name any more."""
+        return os.fstat(self.tree.held[number]).st_nlink == 0
+
     def forget(self, paths: list[str]) -> None:
         """Numbers that are no more, since the file system may use them again. paths: all that is there."""
         there = {os.fstat(fd).st_ino for fd in self.tree.held.values()}

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use cenote::{MeetingFile, View};
 
 use crate::sync::Mutex;
-use crate::{Attr, Caller, FsResult, Ino, SetAttr, fail, gate, stat};
+use crate::{Attr, Caller, FsResult, Ino, SetAttr, fail, gate, space, stat};
 
 pub use live::Live;
 pub use locks::{HeldLock, LockOwner, LockRange, LockWait, Meetings};
@@ -248,11 +248,11 @@ impl File {
             live.settle()?;
         }
         // Durability keeps the order of a container's updates: with the bytes goes the name.
-        match live.object()? {
-            Some(object) => object.flush()?,
-            None => live.tree.container.flush()?,
-        }
-        Ok(())
+        let flushed = match live.object()? {
+            Some(object) => object.flush(),
+            None => live.tree.container.flush(),
+        };
+        space::synced(live.tree.container.store(), flushed)
     }
     /// One descriptor of it was closed: in a `commit` directory others see it now. The file stays open.
     ///

@@ -1,6 +1,6 @@
 //! Each call once, in one process.
 
-use cenote::Mode;
+use cenote::{ErrorKind, Mode};
 use cenote_posix::{
     Allocate, Consistency, FileSystem, Follow, Ino, Kind, New, Options, Over, Rename, SetAttr, SetTime, SetXattr, Time,
 };
@@ -393,4 +393,15 @@ pub fn ranges() {
     other.read_at(&mut buf, 5).unwrap();
     assert_eq!((buf[99], buf[100], other.attr().unwrap().size_bytes), (0, 7, 25_000 - 12_288 + 5));
     assert_eq!(errno(file.copy_from(&file, 0, 10, 100)), libc::EINVAL);
+}
+
+pub fn synced_in_memory() {
+    let place = Place::new();
+    let store = place.make_of(Mode::InProcess, vec![Place::memory()]);
+    let fs = FileSystem::new(&store, one_tree()).unwrap();
+    let (file, ..) = fs.open_at(&root_user(), fs.root(), b"a", CREATE, 0o644).unwrap();
+    file.write_at(b"bytes", 0).unwrap();
+    assert_eq!(store.flush().unwrap_err().kind(), ErrorKind::Full, "the store itself says that nothing lasts");
+    file.sync(false).unwrap();
+    fs.sync_dir(fs.root()).unwrap();
 }

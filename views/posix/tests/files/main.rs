@@ -36,6 +36,7 @@ const TESTS: &[Test] = &[
     ("times_are_those_of_the_clock", basics::times),
     ("attributes", basics::xattrs),
     ("ranges", basics::ranges),
+    ("fsync_on_memory_alone_says_done", basics::synced_in_memory),
     ("two_sessions_are_as_the_model", model::strict),
     ("a_commit_directory_is_seen_when_it_is_published", commit::seen_when_published),
     ("one_file_made_twice_is_one", commit::one_file_made_twice),

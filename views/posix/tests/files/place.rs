@@ -22,7 +22,20 @@ impl Place {
         self.0.join("store")
     }
     pub fn make(&self, mode: Mode) -> Store {
-        let tier = |name: &str, kind, path: PathBuf, capacity_bytes| DeviceSpec {
+        let disk = Self::tier("disk", DeviceKind::Directory, self.0.join("disk"), 256 << 20);
+        self.make_of(mode, vec![Self::memory(), disk])
+    }
+    /// A store of these tiers.
+    pub fn make_of(&self, mode: Mode, devices: Vec<DeviceSpec>) -> Store {
+        let config = StoreConfig { devices, ..StoreConfig::default() };
+        Store::open_with(self.dir(), &OpenOptions { mode, create: true, config, ..OpenOptions::default() }).unwrap()
+    }
+    /// Memory for a store.
+    pub fn memory() -> DeviceSpec {
+        Self::tier("memory", DeviceKind::SharedMemory, PathBuf::new(), 64 << 20)
+    }
+    fn tier(name: &str, kind: DeviceKind, path: PathBuf, capacity_bytes: u64) -> DeviceSpec {
+        DeviceSpec {
             name: name.into(),
             kind,
             path,
@@ -30,13 +43,7 @@ impl Place {
             watermark_high_permille: 800,
             watermark_low_permille: 600,
             options: cenote::TierOptions::default(),
-        };
-        let devices = vec![
-            tier("memory", DeviceKind::SharedMemory, PathBuf::new(), 64 << 20),
-            tier("disk", DeviceKind::Directory, self.0.join("disk"), 256 << 20),
-        ];
-        let config = StoreConfig { devices, ..StoreConfig::default() };
-        Store::open_with(self.dir(), &OpenOptions { mode, create: true, config, ..OpenOptions::default() }).unwrap()
+        }
     }
     /// A store with an engine in this process, and the one tree in it.
     pub fn tree(&self) -> (Store, FileSystem, Arc<TestClock>) {
