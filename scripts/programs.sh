@@ -6,7 +6,8 @@ cd "$(dirname "$0")/.."
 packages=()
 need() { command -v "$1" >/dev/null || packages+=("$2"); }
 need git git; need rsync rsync; need g++ g++; need make make; need xz xz-utils; need fusermount3 fuse3
-need simpleFoam openfoam
+need simpleFoam openfoam; need mpirun openmpi-bin; need mpicc libopenmpi-dev
+[ -e /usr/lib/x86_64-linux-gnu/openmpi/include/mpi.h ] || packages+=(libopenmpi-dev)
 [ -d /usr/share/doc/openfoam-examples ] || packages+=(openfoam-examples)
 compgen -G '/usr/src/linux-source-*.tar.xz' >/dev/null || packages+=(linux-source)
 if [ ${#packages[@]} -gt 0 ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null && [ -z "${CENOTE_NO_INSTALL:-}" ]; then

@@ -81,7 +81,7 @@ def compared(program: Program, places: list[Place], input_dir: Path, show: int) 
     if why is not None:
         print(f"{program.name}: skipped: {why}", flush=True)
         return [program.name, f"skipped: {why}"], False
-    environment = {"INPUT": str(input_dir), "OPENFOAM": str(inputs.OPENFOAM), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+    environment = {"INPUT": str(input_dir), "PROGRAMS": str(Path(__file__).parent), "OPENFOAM": str(inputs.OPENFOAM), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
     times, found, first = [], [], {}
     for place in places:
         seconds, code, said = place.run(program.script, program.name, environment)

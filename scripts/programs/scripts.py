@@ -124,6 +124,18 @@ reconstructPar > log.reconstructPar
 grep -h '^Time = \\|residual' log.simpleFoam > ../residuals
 """
 
+MPIIO = """
+cp "$PROGRAMS/mpi_io.c" .
+mpicc -O1 -o mpi_io mpi_io.c
+# Open MPI has two implementations: its own, and ROMIO, which is MPICH's.
+for io in ompio romio321; do
+  mkdir $io
+  mpirun --allow-run-as-root --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 --mca io $io -np 3 \\
+    ./mpi_io $io
+  sort $io/any-order > $io/sorted
+done
+"""
+
 COREUTILS = """
 mkdir -p a/b/c; echo one > a/one; ln a/one a/b/same; ln -s ../one a/b/link; mkfifo a/pipe
 install -D -m 0750 /etc/passwd a/deep/er/passwd; cp -a a copy; cp -r --preserve=mode,links a other
@@ -149,6 +161,8 @@ PROGRAMS = [
     Program("sqlite", SQLITE, ["python3"], "", ["data.db"]),
     Program("build", BUILD, ["g++", "make"], "sources"),
     Program("rsync", RSYNC, ["rsync"], "tree", timed=["there/*"]),
+    # any-order: as the ranks came.
+    Program("mpiio", MPIIO, ["mpicc", "mpirun"], "", ["mpi_io", "*/any-order"]),
     # Logs have durations and the machine's state.
     Program(
         "openfoam",

@@ -1,10 +1,13 @@
 //! Files in shared memory at which the clients of a store on one machine meet, without the engine: to lock, and to map.
 
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use cenote_device::meeting::{MeetingFile, meeting_dir, remove_unused};
 use cenote_device::shm_base;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::io::Errno;
 
 use crate::Store;
 
@@ -25,6 +28,21 @@ impl Store {
     /// The meeting file of that sort and name, if it is there.
     pub fn find_meeting_file(&self, sort: &str, name: &str) -> io::Result<Option<MeetingFile>> {
         MeetingFile::find(&self.meeting_dir(sort)?.join(name), 0)
+    }
+    /// A pipe of the kernel's of that sort and name, made if it is not there; it belongs to whom the store does.
+    pub fn meeting_pipe(&self, sort: &str, name: &str) -> io::Result<PathBuf> {
+        let dir = self.meeting_dir(sort)?;
+        let path = dir.join(name);
+        match mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0) {
+            Ok(()) => {}
+            Err(Errno::EXIST) => return Ok(path),
+            Err(errno) => return Err(errno.into()),
+        }
+        if rustix::process::geteuid().is_root() {
+            let owner = std::fs::metadata(&dir)?;
+            std::os::unix::fs::lchown(&path, Some(owner.uid()), Some(owner.gid()))?;
+        }
+        Ok(path)
     }
     /// Removes the meeting files of that sort that nobody has open, as processes leave them that die. It opens and closes all others, which takes away
     /// what this process has locked there as a process.

@@ -15,6 +15,7 @@ mod gate;
 mod inner;
 mod keeper;
 mod names;
+mod pipe;
 mod records;
 mod resolve;
 mod rights;

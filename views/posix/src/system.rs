@@ -9,7 +9,7 @@ use crate::inner::Inner;
 use crate::rights::{self, READ, WRITE};
 use crate::{
     Attr, Caller, Consistency, DirCursor, File, Forking, FsResult, Ino, Kind, New, OpenFlags, SetAttr, check, dir,
-    fail, gate, names, resolve, space, stat, streams, top, unnamed, walk, xattr,
+    fail, gate, names, pipe, resolve, space, stat, streams, top, unnamed, walk, xattr,
 };
 
 /// How a file system is opened.
@@ -380,6 +380,13 @@ impl FileSystem {
         let (tree, number) = self.0.in_tree(ino, libc::EINVAL)?;
         let node = tree.find(number)?.node;
         if node.kind == Kind::Symlink { Ok(node.target) } else { fail(libc::EINVAL) }
+    }
+    /// Where the kernel's pipe for a pipe with a name is, for a `caller` who may open it so: to be opened by the kernel. All who use the store by such paths
+    /// on this machine have one pipe; a mount's kernel has its own. `ENXIO` of what is no pipe, `EACCES` where processes of this user cannot meet.
+    pub fn pipe(&self, caller: &Caller, ino: Ino, flags: OpenFlags) -> FsResult<std::path::PathBuf> {
+        let _in = gate::enter();
+        let (tree, number) = self.0.in_tree(ino, libc::ENXIO)?;
+        pipe::meet(&tree, caller, number, flags)
     }
     /// Begins to read a directory.
     pub fn read_dir(&self, caller: &Caller, ino: Ino) -> FsResult<DirCursor> {

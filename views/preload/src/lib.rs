@@ -24,6 +24,7 @@ mod kernel;
 mod limit;
 mod paths;
 mod place;
+mod probe;
 mod shared;
 mod signals;
 mod sites;

@@ -1,12 +1,11 @@
 //! Which paths are ours.
 
-use std::ffi::CStr;
 use std::sync::Arc;
 
 use posix::{FileSystem, Follow, Ino, Spot, Start, Walked, within};
 
 use crate::description::{Description, errno};
-use crate::{kernel, place, table};
+use crate::{kernel, place, probe, table};
 
 /// What a path in a call is.
 pub enum Way {
@@ -34,8 +33,9 @@ pub fn text<'a>(at: u64) -> Result<&'a [u8], i32> {
     if bad(at) {
         return Err(libc::EFAULT);
     }
-    // SAFETY: the program gives a string that ends in NUL; what cannot be an address was seen.
-    Ok(unsafe { CStr::from_ptr(at as *const libc::c_char) }.to_bytes())
+    let len = probe::text_len(at)?;
+    // SAFETY: it was just looked at; the program says that it stays as it is.
+    Ok(unsafe { std::slice::from_raw_parts(at as *const u8, len) })
 }
 
 /// True for what cannot be an address of the program's.
@@ -46,7 +46,13 @@ pub fn bad(at: u64) -> bool {
 /// True if the path at `at` may be one of ours, or of a descriptor: told by as few bytes as possible.
 #[inline]
 fn may_be_ours(at: u64) -> bool {
+    /// More than any of the other beginnings.
+    const BEGINNING: usize = 8;
     let prefix = &place::place().at;
+    // Where the next page begins within what is looked at here, the next look is at the whole.
+    if at as usize % 4096 + prefix.len() + BEGINNING > 4096 {
+        return true;
+    }
     let byte = |index: usize| {
         // SAFETY: the bytes before are no NUL, so there is one more.
         unsafe { *(at as *const u8).add(index) }
@@ -66,7 +72,7 @@ fn may_be_ours(at: u64) -> bool {
 /// What `path` as seen from `dir` is.
 #[inline]
 pub fn way(dir: i32, path: u64) -> Result<Way, i32> {
-    if bad(path) {
+    if bad(path) || probe::readable(path).is_err() {
         return Ok(Way::Kernel);
     }
     // SAFETY: a string has at least one byte.
@@ -159,6 +165,11 @@ fn descriptor(path: &[u8]) -> Option<Arc<Description>> {
     table::get(number).map(|held| Arc::clone(&held))
 }
 
+/// A directory where a path begins was removed, and nothing is found there any more.
+fn of_walk(error: posix::FsError) -> i32 {
+    if error.errno == libc::ESTALE { libc::ENOENT } else { errno(error) }
+}
+
 /// Where a path led, for calls that go to the kernel if it is not ours.
 pub enum To<T> {
     /// In the store.
@@ -182,7 +193,7 @@ impl Ours {
             return Err(libc::ENAMETOOLONG);
         }
         let walked = system.walk(&place::caller(), &self.start(), &self.path, follow, &mut self.trail);
-        Ok(match walked.map_err(errno)? {
+        Ok(match walked.map_err(of_walk)? {
             Walked::Inside(spot) => To::Ours(spot),
             Walked::Outside(path) => To::Other(path),
         })
@@ -195,7 +206,7 @@ impl Ours {
         }
         self.base_trail = Some(self.trail.clone());
         let walked = system.walk_parent(&place::caller(), &self.start(), &self.path, &mut self.trail);
-        Ok(match walked.map_err(errno)? {
+        Ok(match walked.map_err(of_walk)? {
             Walked::Inside((ino, name)) => To::Ours((ino, name.to_vec(), self.path.ends_with(b"/"))),
             Walked::Outside(path) => To::Other(path),
         })

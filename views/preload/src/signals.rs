@@ -5,7 +5,7 @@
 use std::cell::Cell;
 
 use crate::calls::{Answer, Result, put, value};
-use crate::{inside, kernel};
+use crate::{inside, kernel, probe};
 
 /// Signals of the kernel.
 const SIGNALS: usize = 64;
@@ -80,6 +80,9 @@ fn is_fault(number: i32, info: &libc::siginfo_t) -> bool {
 extern "C" fn on_signal(number: i32, info: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
     // SAFETY: the kernel gives all three; the handler is the program's own.
     unsafe {
+        if is_fault(number, &*info) && goes_on(&mut *context) {
+            return;
+        }
         if inside::is_inside() && number != SETXID && !is_fault(number, &*info) {
             let bit = 1_u64 << (number - 1);
             let mut all = INFO.get();
@@ -96,6 +99,47 @@ extern "C" fn on_signal(number: i32, info: *mut libc::siginfo_t, context: *mut l
             let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::ucontext_t) =
                 std::mem::transmute(action.handler);
             handler(number, info, context);
+        } else if action.handler == 0 {
+            end_by(number, &*info);
+        }
+    }
+}
+
+/// A probe of the program's memory found none: it says so.
+fn goes_on(context: &mut libc::ucontext_t) -> bool {
+    let instruction = &mut context.uc_mcontext.gregs[libc::REG_RIP as usize];
+    let behind = probe::behind(*instruction as u64);
+    if let Some(behind) = behind {
+        *instruction = behind as i64;
+    }
+    behind.is_some()
+}
+
+/// Only we wanted to hear of it: the program ends by it, where the fault was, as it would have without us.
+#[cold]
+fn end_by(number: i32, info: &libc::siginfo_t) {
+    let at = std::ptr::from_ref(&NONE) as u64;
+    kernel::simple(libc::SYS_rt_sigaction, &[number as u64, at, 0, 8]);
+    if !is_fault(number, info) {
+        let (process, thread) = (kernel::pid() as u64, kernel::simple(libc::SYS_gettid, &[]) as u64);
+        let info = std::ptr::from_ref(info) as u64;
+        kernel::simple(libc::SYS_rt_tgsigqueueinfo, &[process, thread, number as u64, info]);
+    }
+}
+
+/// Hears of faults from the beginning, since probes of the program's memory may cause them.
+pub fn begin() {
+    for number in [libc::SIGSEGV, libc::SIGBUS] {
+        // SAFETY: before any thread of the program; zeros are valid.
+        unsafe {
+            let mut before: libc::sigaction = std::mem::zeroed();
+            if libc::sigaction(number, std::ptr::null(), &raw mut before) != 0 || before.sa_sigaction != libc::SIG_DFL {
+                continue;
+            }
+            let mut ours: libc::sigaction = std::mem::zeroed();
+            ours.sa_sigaction = on_signal as *const () as usize;
+            ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+            libc::sigaction(number, &raw const ours, std::ptr::null_mut());
         }
     }
 }

@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::{dispatch, fork, handoff, inside, kernel, limit, place, sites, table};
+use crate::{dispatch, fork, handoff, inside, kernel, limit, place, signals, sites, table};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -38,6 +38,7 @@ extern "C" fn begin() {
     limit::look();
     table::own();
     dispatch::choose();
+    signals::begin();
     // SAFETY: this is before any thread of the program.
     if let Err(why) = unsafe { sites::patch() } {
         kernel::say(&format!("{} is not shown: {why}", String::from_utf8_lossy(&place::place().at)));

@@ -45,9 +45,13 @@ pub fn unlink(tree: &Tree, caller: &Caller, dir: u64, name: &[u8]) -> FsResult<(
             return fail(libc::EISDIR);
         }
         change.remove(dir, name, &raw)?;
-        lose(change, &found)
+        let loss = lose(change, &found)?;
+        Ok((found.node.kind == Kind::Fifo && loss != Loss::Lives).then_some(found.ino))
     });
-    done.map(drop).map_err(of_names)
+    if let Some(pipe) = done.map_err(of_names)? {
+        crate::pipe::forget(tree, pipe);
+    }
+    Ok(())
 }
 
 /// Takes a name in a `commit` directory away, which others learn of later. False: that is better done otherwise.

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use posix::Allocate;
 
-use super::{Answer, Result, memory, value};
+use super::{Answer, Result, input, memory, value};
 use crate::description::{Description, What, errno};
 use crate::{limit, table};
 
@@ -99,7 +99,7 @@ pub fn write(fd: i32, buf: u64, len: u64, at: Place) -> Answer {
     let Some(open) = table::get(fd) else { return Answer::Kernel };
     let write = || {
         // SAFETY: as above.
-        let buf = unsafe { memory(buf, (len as usize).min(MOST)) }?;
+        let buf = unsafe { input(buf, (len as usize).min(MOST)) }?;
         open.write(buf, at).map(|written| written as i64)
     };
     write().into()
@@ -163,7 +163,11 @@ pub fn readv(fd: i32, list: u64, count: u64, at: Place) -> Answer {
         let mut done = 0;
         for piece in pieces {
             // SAFETY: as above.
-            let buf = unsafe { memory(piece.iov_base as u64, piece.iov_len.min(MOST - done)) }?;
+            let buf = match unsafe { memory(piece.iov_base as u64, piece.iov_len.min(MOST - done)) } {
+                Ok(buf) => buf,
+                Err(errno) if done == 0 => return Err(errno),
+                Err(_) => break,
+            };
             let len = buf.len();
             match open.read(buf, at_offset(at, done)) {
                 Ok(read) => {
@@ -188,13 +192,17 @@ pub fn writev(fd: i32, list: u64, count: u64, at: Place) -> Answer {
         let (pieces, sum) = pieces(list, count)?;
         if let [piece] = &pieces[..] {
             // SAFETY: as above.
-            let bytes = unsafe { memory(piece.iov_base as u64, piece.iov_len.min(MOST)) }?;
+            let bytes = unsafe { input(piece.iov_base as u64, piece.iov_len.min(MOST)) }?;
             return open.write(bytes, at).map(|written| written as i64);
         }
         let mut all = Vec::with_capacity(sum.min(MOST));
         for piece in pieces {
             // SAFETY: as above.
-            all.extend_from_slice(unsafe { memory(piece.iov_base as u64, piece.iov_len.min(MOST - all.len())) }?);
+            match unsafe { input(piece.iov_base as u64, piece.iov_len.min(MOST - all.len())) } {
+                Ok(bytes) => all.extend_from_slice(bytes),
+                Err(errno) if all.is_empty() => return Err(errno),
+                Err(_) => break,
+            }
         }
         open.write(&all, at).map(|written| written as i64)
     };

@@ -60,7 +60,11 @@ pub fn sendfile(to: i32, from: i32, at: u64, count: u64) -> Answer {
         if source.is_none() && target.is_none() {
             return Ok(None);
         }
-        if target.is_none() {
+        if let Some(target) = &target {
+            if !target.file_or(libc::EBADF)?.flags().write {
+                return Err(libc::EBADF);
+            }
+        } else {
             let flags = kernel::simple_or(libc::SYS_fcntl, &[to as u64, libc::F_GETFL as u64])? as i32;
             if flags & libc::O_ACCMODE == libc::O_RDONLY {
                 return Err(libc::EBADF);

@@ -141,6 +141,7 @@ pub fn fcntl(fd: i32, command: i32, argument: u64) -> Answer {
 pub fn ioctl(fd: i32, request: u64, argument: u64) -> Answer {
     let Some(open) = table::get(fd) else { return Answer::Kernel };
     let answer = || match request {
+        _ if open.flags.load(Ordering::Relaxed) & libc::O_PATH != 0 => Err(libc::EBADF),
         libc::FIOCLEX | libc::FIONCLEX => {
             let set = if request == libc::FIOCLEX { libc::FD_CLOEXEC } else { 0 };
             kernel::simple_or(libc::SYS_fcntl, &[fd as u64, libc::F_SETFD as u64, set as u64])

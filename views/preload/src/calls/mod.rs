@@ -19,8 +19,8 @@ use std::ffi::CString;
 use posix::{Follow, Spot};
 
 use crate::description::Description;
-use crate::kernel;
 use crate::paths::{self, To, Way};
+use crate::{kernel, probe};
 
 /// What becomes of a call.
 pub enum Answer {
@@ -28,6 +28,8 @@ pub enum Answer {
     Kernel,
     /// It was carried out; the result as the kernel gives it.
     Done(i64),
+    /// The kernel opens this in place of what was asked for, with these flags, when nothing of ours is under way any more: it may wait.
+    Open(CString, i32),
 }
 
 /// A result or the number of an error.
@@ -112,7 +114,7 @@ pub fn follow(flags: i32) -> Follow {
     if flags & libc::AT_SYMLINK_NOFOLLOW == 0 { Follow::Yes } else { Follow::No }
 }
 
-/// Memory of the program's that is written to.
+/// Memory of the program's that is written to; `EFAULT` where there is none.
 ///
 /// # Safety
 /// The program says that `len` bytes there are its own, and that nobody else looks at them.
@@ -120,27 +122,34 @@ pub unsafe fn memory<'a>(at: u64, len: usize) -> Result<&'a mut [u8]> {
     if len == 0 {
         return Ok(&mut []);
     }
-    if paths::bad(at) || at.checked_add(len as u64).is_none_or(|end| end > 1 << 47) {
-        return Err(libc::EFAULT);
-    }
+    probe::writable_range(at, len)?;
     // SAFETY: as above.
     Ok(unsafe { std::slice::from_raw_parts_mut(at as *mut u8, len) })
 }
 
+/// Memory of the program's that is read; `EFAULT` where there is none.
+///
+/// # Safety
+/// The program says that `len` bytes there are its own, and that nobody writes to them meanwhile.
+pub unsafe fn input<'a>(at: u64, len: usize) -> Result<&'a [u8]> {
+    if len == 0 {
+        return Ok(&[]);
+    }
+    probe::readable_range(at, len)?;
+    // SAFETY: as above.
+    Ok(unsafe { std::slice::from_raw_parts(at as *const u8, len) })
+}
+
 /// A value of the program's; `EFAULT` where none can be.
 pub fn value<T: Copy>(at: u64) -> Result<T> {
-    if paths::bad(at) {
-        return Err(libc::EFAULT);
-    }
+    probe::readable_range(at, size_of::<T>())?;
     // SAFETY: the program says that there is one.
     Ok(unsafe { (at as *const T).read_unaligned() })
 }
 
 /// Gives the program a value.
 pub fn put<T: Copy>(at: u64, value: T) -> Result<()> {
-    if paths::bad(at) {
-        return Err(libc::EFAULT);
-    }
+    probe::writable_range(at, size_of::<T>())?;
     // SAFETY: the program says that there is room.
     unsafe { (at as *mut T).write_unaligned(value) };
     Ok(())

@@ -57,16 +57,22 @@ fn make(system: &FileSystem, caller: &Caller, at: &Entry, what: &Make) -> Result
     system.make(caller, at.dir, &at.name, what).map_err(errno).map(|_| 0)
 }
 
-/// `mknodat`. Pipes and sockets would have nobody to give them meaning: only files.
+/// `mknodat`. Sockets and devices are names only, since the kernel gives them no meaning there.
 pub fn mknod(dir: i32, path: u64, mode: u32, device: u64) -> Answer {
     let make = |system: &FileSystem, caller: &Caller, at: &Entry| {
         let kind = match mode & libc::S_IFMT {
             0 | libc::S_IFREG => Kind::File,
-            libc::S_IFIFO | libc::S_IFSOCK | libc::S_IFCHR | libc::S_IFBLK => return Err(libc::EPERM),
+            libc::S_IFIFO => Kind::Fifo,
+            libc::S_IFSOCK => Kind::Socket,
+            libc::S_IFCHR | libc::S_IFBLK if caller.uid != 0 => return Err(libc::EPERM),
+            libc::S_IFCHR => Kind::CharDevice,
+            libc::S_IFBLK => Kind::BlockDevice,
+            libc::S_IFDIR => return Err(libc::EPERM),
             _ => return Err(libc::EINVAL),
         };
+        let rdev = if matches!(kind, Kind::CharDevice | Kind::BlockDevice) { device } else { 0 };
         let mode = mode & !place::umask() & 0o7777;
-        make(system, caller, at, &Make { kind, mode, rdev: 0, target: Vec::new() })
+        make(system, caller, at, &Make { kind, mode, rdev, target: Vec::new() })
     };
     let other = |path| kernel::simple(libc::SYS_mknodat, &[HERE, path, u64::from(mode), device]);
     answer(on_entry(dir, path, make, other))
@@ -253,7 +259,7 @@ pub fn readlink(dir: i32, path: u64, buf: u64, len: i64) -> Answer {
         tell(&place::system()?.read_link(ino).map_err(errno)?)
     };
     let other = |path| kernel::simple(libc::SYS_readlinkat, &[HERE, path, buf, len as u64]);
-    if !paths::bad(path) && paths::text(path) == Ok(b"") {
+    if dir != libc::AT_FDCWD && !paths::bad(path) && paths::text(path) == Ok(b"") {
         return super::answer(super::on_path_or_descriptor((dir, path, libc::AT_EMPTY_PATH), read, other));
     }
     answer(on_path(dir, path, Follow::No, read, other))

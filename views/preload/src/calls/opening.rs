@@ -1,5 +1,7 @@
 //! Opening files and directories.
 
+use std::ffi::CString;
+use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -15,7 +17,20 @@ const LINKS_MAX: u32 = 40;
 
 /// `openat`.
 pub fn openat(dir: i32, path: u64, flags: i32, mode: u32) -> Answer {
-    answer(open(dir, path, flags, mode))
+    match open(dir, path, flags, mode) {
+        Err(libc::ENXIO) => pipe(dir, path, flags).unwrap_or_else(|errno| Answer::Done(-i64::from(errno))),
+        opened => answer(opened),
+    }
+}
+
+/// A pipe with a name is opened by the kernel, and is its own from then on. `ENXIO` of what is no pipe.
+fn pipe(dir: i32, path: u64, flags: i32) -> Result<Answer> {
+    let Way::Ours(mut at) = paths::way(dir, path)? else { return Err(libc::ENXIO) };
+    let follow = if flags & libc::O_NOFOLLOW == 0 { Follow::Yes } else { Follow::No };
+    let To::Ours(spot) = at.find(follow)? else { return Err(libc::ENXIO) };
+    let met = place::system()?.pipe(&place::caller(), spot.ino(), open_flags(flags)).map_err(errno)?;
+    let met = CString::new(met.into_os_string().into_vec()).map_err(|_| libc::ENXIO)?;
+    Ok(Answer::Open(met, flags & !(libc::O_CREAT | libc::O_TRUNC | libc::O_NOFOLLOW)))
 }
 
 /// `openat2`: what it can restrict ways by is refused.

@@ -1,7 +1,7 @@
 //! Waiting for descriptors: files are always ready.
 
 use super::{Answer, Maybe, answer, put, value};
-use crate::{kernel, table};
+use crate::{kernel, probe, table};
 
 const READY: i16 = libc::POLLIN | libc::POLLOUT | libc::POLLRDNORM | libc::POLLWRNORM;
 /// Descriptors of one call, at most.
@@ -12,7 +12,10 @@ const BITS: usize = 64;
 /// `poll` and `ppoll`: `other` asks the kernel about the same list, without waiting.
 pub fn poll(list: u64, count: u64, other: impl FnOnce() -> i64) -> Answer {
     let poll = || -> Maybe {
-        if count == 0 || count > MOST || crate::paths::bad(list) {
+        if count == 0
+            || count > MOST
+            || probe::readable_range(list, count as usize * size_of::<libc::pollfd>()).is_err()
+        {
             return Ok(None);
         }
         // SAFETY: the program says that so many are there.

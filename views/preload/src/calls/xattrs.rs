@@ -2,7 +2,7 @@
 
 use posix::{Follow, Ino, SetXattr};
 
-use super::{Answer, Maybe, Result, answer, memory, on_path};
+use super::{Answer, Maybe, Result, answer, input, memory, on_path};
 use crate::description::errno;
 use crate::paths;
 use crate::{kernel, place, table};
@@ -65,7 +65,7 @@ pub fn set(of: Of, name: u64, buf: u64, len: u64, flags: i32) -> Answer {
             return Err(libc::E2BIG);
         }
         // SAFETY: the program says that it is its own.
-        let value = unsafe { memory(buf, len as usize) }?;
+        let value = unsafe { input(buf, len as usize) }?;
         place::system()?.set_xattr(&place::caller(), ino, paths::text(name)?, value, how).map_err(errno)?;
         Ok(0)
     };
