@@ -31,7 +31,7 @@ differential: build ## random HDF5 calls on Cenote and natively must do the same
 views: build ## random operations by all views on one store: what one writes, all others read (ARGS="--operations N --seed N")
 	@cd views/tests && ../../.venv/bin/python -m crossview $(ARGS)
 
-programs: build ## git, tar, SQLite, a C++ build, rsync, OpenFOAM on a mounted store and on ext4: the same results (ARGS="--only NAME")
+programs: build ## git, tar, SQLite, a C++ build, rsync, MPI-IO, OpenFOAM on a mount, by preload and on ext4: the same (ARGS="--only NAME")
 	@scripts/programs.sh $(ARGS)
 
 verify: setup ## the read-only gate: format, lints, rooms, documentation

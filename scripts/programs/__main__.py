@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from . import inputs
@@ -81,8 +82,14 @@ def compared(program: Program, places: list[Place], input_dir: Path, show: int) 
     if why is not None:
         print(f"{program.name}: skipped: {why}", flush=True)
         return [program.name, f"skipped: {why}"], False
-    environment = {"INPUT": str(input_dir), "PROGRAMS": str(Path(__file__).parent), "OPENFOAM": str(inputs.OPENFOAM), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
-    times, found, first = [], [], {}
+    environment = {
+        "INPUT": str(input_dir),
+        "PROGRAMS": str(Path(__file__).parent),
+        "OPENFOAM": str(inputs.OPENFOAM),
+        "LC_ALL": "C.UTF-8",
+        "TZ": "UTC",
+    }
+    times, found, first, began = [], [], {}, int(time.time())
     for place in places:
         seconds, code, said = place.run(program.script, program.name, environment)
         times.append(f"{seconds:.1f}")
@@ -93,7 +100,7 @@ def compared(program: Program, places: list[Place], input_dir: Path, show: int) 
         if place is places[0]:
             first = there
         else:
-            lines = differences(first, there, program.timed)
+            lines = differences(first, there, program.timed, began)
             found += [f"{place.name}: {line}" for line in lines]
         place.clear(program.name)
     for line in found[:show]:

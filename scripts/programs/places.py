@@ -117,7 +117,9 @@ class Store:
     def preloaded(self) -> Iterator[Place]:
         """A directory of it, for programs that `cenote run` starts."""
         prefix = [str(command()), "--store", str(self.store), "run", "--at", PRELOADED, "--"]
-        done = subprocess.run([*prefix, "mkdir", "-p", f"{PRELOADED}/work"], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*prefix, "mkdir", "-p", f"{PRELOADED}/work"], capture_output=True, text=True, check=False
+        )
         if done.returncode != 0:
             raise RuntimeError(done.stderr.strip())
         yield Place("preload", f"{PRELOADED}/work", prefix)

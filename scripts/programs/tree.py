@@ -50,13 +50,18 @@ def one(root: str, path: str, first: dict[tuple[int, int], str]) -> list:
 FIELDS = ("kind", "permissions", "size", "bytes", "time", "hard link")
 
 
-def differences(mine: dict[str, list], theirs: dict[str, list], timed: list[str]) -> list[str]:
-    """What differs, a line each. timed: patterns of where times are compared."""
+def differences(mine: dict[str, list], theirs: dict[str, list], timed: list[str], began: float) -> list[str]:
+    """What differs, a line each.
+
+    timed: patterns of where times are compared, but for those that are both later than `began`: the clock set these.
+    """
     found = [f"{path}: missing" for path in sorted(set(mine) - set(theirs))]
     found += [f"{path}: too many" for path in sorted(set(theirs) - set(mine))]
     for path in sorted(set(mine) & set(theirs)):
         for field, a, b in zip(FIELDS, mine[path], theirs[path], strict=True):
-            if a != b and (field != "time" or any(fnmatch.fnmatch(path, pattern) for pattern in timed)):
+            if field == "time" and (min(a, b) >= began or not any(fnmatch.fnmatch(path, one) for one in timed)):
+                continue
+            if a != b:
                 found.append(f"{path}: {field}: {a} and {b}")
     return found
 

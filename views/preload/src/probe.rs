@@ -76,13 +76,16 @@ pub fn writable_range(at: u64, len: usize) -> Result<(), i32> {
     if at % PAGE + last >= PAGE { writable(at.checked_add(last).ok_or(libc::EFAULT)?) } else { Ok(()) }
 }
 
-/// The length of a string that ends in NUL.
-pub fn text_len(at: u64) -> Result<usize, i32> {
+/// The length of a string that ends in NUL before `most` bytes, else `ENAMETOOLONG`: it is not looked at behind that.
+pub fn text_len(at: u64, most: usize) -> Result<usize, i32> {
     let mut len = 0;
     loop {
         let here = at.checked_add(len).ok_or(libc::EFAULT)?;
+        let room = (PAGE - here % PAGE).min(most as u64 - len);
+        if room == 0 {
+            return Err(libc::ENAMETOOLONG);
+        }
         readable(here)?;
-        let room = PAGE - here % PAGE;
         // SAFETY: a byte of this page can be read, so all of them can.
         let inside = unsafe { libc::strnlen(here as *const libc::c_char, room as usize) } as u64;
         len += inside;

@@ -99,6 +99,79 @@ def test_archives(both):
     )
 
 
+def test_pipes_with_names(both):
+    said = same(
+        both,
+        """
+        mkfifo -m 600 p; stat -c '%F %a' p; (seq 1000 > p) & cksum < p; wait
+        mv p q; (cat q > got) & echo through > q; wait; cat got
+        # One that is opened again is another conversation; one without a reader does not wait if told so.
+        (tail -n 1 q) & seq 5 > q; wait; timeout 1 sh -c 'echo x > q' || echo "nobody reads: $?"
+        rm q; test ! -e q; ls; mkfifo q; (cat q) & echo new > q; wait
+        """,
+    )
+    assert "124" in said
+
+
+NOWHERE = """
+import ctypes, errno, mmap, os, signal
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+none = ctypes.c_void_p(libc.mmap(None, 4096, mmap.PROT_NONE if hasattr(mmap, "PROT_NONE") else 0, 0x22, -1, 0))
+only = ctypes.c_void_p(libc.mmap(None, 4096, mmap.PROT_READ, 0x22, -1, 0))
+
+def told(name, *arguments):
+    got = getattr(libc, name)(*arguments)
+    print(name, got, errno.errorcode[ctypes.get_errno()] if got == -1 else "")
+
+fd = os.open("file", os.O_RDWR | os.O_CREAT, 0o600)
+os.write(fd, b"x" * 10000)
+for at in (none, ctypes.c_void_p(8), ctypes.c_void_p(-8)):
+    told("open", at, os.O_RDONLY)
+    told("write", fd, at, 100)
+    told("pread", fd, at, 100, 0)
+    told("stat", b"file", at)
+    told("unlink", at)
+    told("rename", b"file", at)
+    told("readlink", b"file", at, 10)
+told("pread", fd, only, 100, 0)
+told("pwrite", fd, only, 100, 0)
+print(os.pread(fd, 4, 0), os.stat("file").st_size)
+# Faults of the program's own are its own: they end it, or come to its handler.
+child = os.fork()
+if child == 0:
+    ctypes.string_at(none, 1)
+    os._exit(1)
+print("ended by", os.WTERMSIG(os.waitpid(child, 0)[1]))
+child = os.fork()
+if child == 0:
+    os.kill(os.getpid(), signal.SIGSEGV)
+    os._exit(1)
+print("ended by", os.WTERMSIG(os.waitpid(child, 0)[1]))
+print(signal.getsignal(signal.SIGSEGV) == signal.SIG_DFL)
+signal.signal(signal.SIGBUS, lambda *_: print("handled"))
+os.kill(os.getpid(), signal.SIGBUS)
+told("open", none, os.O_RDONLY)
+"""
+
+
+def test_pointers_to_nowhere(both):
+    said = same(both, NOWHERE, sys.executable, "-u", "-")
+    assert said.count("EFAULT") > 15
+
+
+def test_fsync_in_memory(tmp_path):
+    """A store of memory alone is as tmpfs: fsync says done."""
+    cenote("init", tmp_path / "store", "--tier", "name=ram,kind=memory,size=64MiB")
+    script = (
+        "dd if=/dev/zero of=/cenote/a/b bs=1M count=2 conv=fsync status=none; sync /cenote/a; stat -c %s /cenote/a/b"
+    )
+    said = cenote("--store", tmp_path / "store", "run", "--", "bash", "-ec", f"mkdir /cenote/a; {script}")
+    assert said == "2097152\n"
+    cenote("--store", tmp_path / "store", "destroy", "--yes", "--force")
+
+
 @pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
 def test_git(both):
     same(

@@ -131,7 +131,10 @@ class S3View:
         )
 
     def look_again(self, path: str, got: dict[str, str], content: bytes) -> None:
-        """HEAD and parts must say the same. The time that a writer has kept may become known between two requests, once; the bytes are the same then."""
+        """HEAD and parts must say the same.
+
+        The time that a writer has kept may become known between two requests, once: the bytes are the same then.
+        """
         head, _ = self.ask("HEAD", path)
         if head["etag"] != got["etag"]:
             got, again = self.ask("GET", path)

@@ -104,6 +104,9 @@ pub fn statx(dir: i32, path: u64, flags: i32, mask: u32, buf: u64) -> Answer {
     let tell = |target: Target<'_>| {
         let sync = libc::AT_STATX_FORCE_SYNC | libc::AT_STATX_DONT_SYNC;
         only(flags, libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH | libc::AT_NO_AUTOMOUNT | sync)?;
+        if flags & sync == sync || mask & libc::STATX__RESERVED as u32 != 0 {
+            return Err(libc::EINVAL);
+        }
         let attr = target.attr()?;
         // SAFETY: zeros are valid.
         let mut told: libc::statx = unsafe { std::mem::zeroed() };
@@ -137,6 +140,7 @@ pub fn statx(dir: i32, path: u64, flags: i32, mask: u32, buf: u64) -> Answer {
 /// `faccessat2`; `access` asks for the real user, which is the effective one here.
 pub fn access(dir: i32, path: u64, mask: i32, flags: i32) -> Answer {
     let check = |target: Target<'_>| {
+        only(flags, libc::AT_EACCESS | libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH)?;
         if mask & !7 != 0 {
             return Err(libc::EINVAL);
         }

@@ -5,7 +5,7 @@ use posix::{Caller, FileSystem, Follow, Ino, Kind, Make, Over, Rename};
 use super::{Answer, Maybe, Result, Target, answer, memory, on_path, outside};
 use crate::description::{What, errno};
 use crate::paths::{self, To, Way};
-use crate::{kernel, place, table};
+use crate::{kernel, place, probe, table};
 
 /// A directory and a name in it.
 struct Entry {
@@ -126,6 +126,7 @@ enum End {
 
 impl End {
     fn of(dir: i32, path: u64) -> Result<Self> {
+        probe::readable(path)?;
         let mut at = match paths::way(dir, path)? {
             Way::Ours(at) => at,
             Way::Kernel | Way::Descriptor(_) => return Ok(Self::Kernel(dir, path)),
@@ -203,9 +204,14 @@ pub fn link(from: (i32, u64), to: (i32, u64), flags: i32) -> Answer {
             };
         };
         let (system, caller) = (place::system()?, place::caller());
+        probe::readable(from.1)?;
         let follow = if flags & libc::AT_SYMLINK_FOLLOW == 0 { Follow::No } else { Follow::Yes };
         let ino = match source {
-            Way::Kernel => return Err(libc::EXDEV),
+            Way::Kernel => {
+                // What is wrong with it by itself goes first.
+                kernel::simple_or(libc::SYS_faccessat, &[from.0 as u64, from.1, libc::F_OK as u64])?;
+                return Err(libc::EXDEV);
+            }
             Way::Descriptor(open) => {
                 if let What::File(file) = &open.what
                     && let file = file.get()?

@@ -15,6 +15,31 @@ use crate::{kernel, place, table};
 /// Links that are followed at the end of a path.
 const LINKS_MAX: u32 = 40;
 
+/// Bytes of `struct open_how`, as it was first.
+const HOW_BYTES: u64 = 24;
+/// Flags of `open` that there are.
+const OPEN_FLAGS: u64 = (libc::O_ACCMODE
+    | libc::O_CREAT
+    | libc::O_EXCL
+    | libc::O_NOCTTY
+    | libc::O_TRUNC
+    | libc::O_APPEND
+    | libc::O_NONBLOCK
+    | libc::O_SYNC
+    | libc::O_ASYNC
+    | libc::O_DIRECT
+    | LARGE_FILE
+    | libc::O_DIRECTORY
+    | libc::O_NOFOLLOW
+    | libc::O_NOATIME
+    | libc::O_CLOEXEC
+    | libc::O_PATH
+    | libc::O_TMPFILE) as u64;
+/// `O_LARGEFILE` of the kernel, which is 0 in the C library.
+const LARGE_FILE: i32 = 0o100_000;
+/// What ways can be restricted by.
+const RESOLVE: u64 = 0x3f;
+
 /// `openat`.
 pub fn openat(dir: i32, path: u64, flags: i32, mode: u32) -> Answer {
     match open(dir, path, flags, mode) {
@@ -39,10 +64,19 @@ pub fn openat2(dir: i32, path: u64, how: u64, size: u64) -> Answer {
         if matches!(paths::way(dir, path)?, Way::Kernel) {
             return Ok(None);
         }
-        if size < 24 {
+        if size < HOW_BYTES {
             return Err(libc::EINVAL);
         }
         let [flags, mode, resolve] = super::value::<[u64; 3]>(how)?;
+        // SAFETY: the program says that it is its own.
+        let more = unsafe { super::input(how + HOW_BYTES, (size - HOW_BYTES).min(4096) as usize) }?;
+        if more.iter().any(|byte| *byte != 0) {
+            return Err(libc::E2BIG);
+        }
+        let makes = flags as i32 & libc::O_CREAT != 0 || flags as i32 & libc::O_TMPFILE == libc::O_TMPFILE;
+        if flags & !OPEN_FLAGS != 0 || mode & !0o7777 != 0 || (mode != 0 && !makes) || resolve & !RESOLVE != 0 {
+            return Err(libc::EINVAL);
+        }
         if resolve != 0 {
             return Err(libc::EOPNOTSUPP);
         }

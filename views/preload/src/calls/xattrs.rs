@@ -3,7 +3,7 @@
 use posix::{Follow, Ino, SetXattr};
 
 use super::{Answer, Maybe, Result, answer, input, memory, on_path};
-use crate::description::errno;
+use crate::description::{What, errno};
 use crate::paths;
 use crate::{kernel, place, table};
 
@@ -22,7 +22,10 @@ pub enum Of {
 fn on(of: Of, ours: impl FnOnce(Ino) -> Result, other: impl FnOnce(u64) -> i64) -> Maybe {
     match of {
         Of::Path(path, follow) => on_path(libc::AT_FDCWD, path, follow, |target| ours(target.ino()), other),
-        Of::Fd(fd) => table::get(fd).map(|open| ours(open.ino())).transpose(),
+        Of::Fd(fd) => match table::get(fd) {
+            Some(open) if matches!(open.what, What::Path) => Err(libc::EBADF),
+            open => open.map(|open| ours(open.ino())).transpose(),
+        },
     }
 }
 
