@@ -28,12 +28,17 @@ pub struct Ours {
     pub path: Vec<u8>,
 }
 
-/// A string of the program's; `ENAMETOOLONG` if it is longer than any path.
+/// A path or name of the program's; `ENAMETOOLONG` if it is longer than any path.
 pub fn text<'a>(at: u64) -> Result<&'a [u8], i32> {
+    string(at, libc::PATH_MAX as usize)
+}
+
+/// A string of the program's of less than `most` bytes; else `ENAMETOOLONG`.
+pub fn string<'a>(at: u64, most: usize) -> Result<&'a [u8], i32> {
     if bad(at) {
         return Err(libc::EFAULT);
     }
-    let len = probe::text_len(at, libc::PATH_MAX as usize)?;
+    let len = probe::text_len(at, most)?;
     // SAFETY: it was just looked at; the program says that it stays as it is.
     Ok(unsafe { std::slice::from_raw_parts(at as *const u8, len) })
 }

@@ -161,6 +161,12 @@ def test_pointers_to_nowhere(both):
     assert said.count("EFAULT") > 15
 
 
+def test_long_variables_and_arguments(both):
+    """They may be longer than any path."""
+    script = "export LONG=$(printf %0100000d 7); sh -c 'echo ${#LONG} ${#1}' sh $(printf %050000d 8) > a; cat a"
+    assert same(both, script) == "0\n100000 50000\n\n"
+
+
 def test_fsync_in_memory(tmp_path):
     """A store of memory alone is as tmpfs: fsync says done."""
     cenote("init", tmp_path / "store", "--tier", "name=ram,kind=memory,size=64MiB")

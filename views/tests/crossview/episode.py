@@ -263,7 +263,7 @@ class Episode:
                 raise Differs(f"{view}, by descriptor {number} that is open: {differs}")
 
     def is_as_opened(self, view: str, number: int) -> bool:
-        """In `commit` directories a mount shows bytes as of the last `open`; a file without a name is not opened again."""
+        """In `commit` directories a mount shows bytes as of the last `open`, final for a file without a name."""
         elsewhere = self.oracle.held_ino(number) in self.written_elsewhere
         return view == "mount" and elsewhere and self.oracle.is_unlinked(number)
 

@@ -37,6 +37,9 @@ fn discard() {
 }
 
 /// The strings of a list that ends in NULL.
+/// Bytes of an argument or variable, at most (the kernel: 32 pages; it says so itself).
+const STRING_MAX: usize = 1 << 30;
+
 fn list(at: u64) -> Result<Vec<u64>> {
     let mut all = Vec::new();
     if at == 0 {
@@ -63,7 +66,7 @@ fn environment(pending: &mut Pending, given: u64, handoff: Option<&Handoff>) -> 
     let mut all = Vec::new();
     let (mut has_library, mut known) = (false, Vec::new());
     for at in list(given)? {
-        let text = paths::text(at)?;
+        let text = paths::string(at, STRING_MAX)?;
         let name = text.split(|byte| *byte == b'=').next().unwrap_or_default();
         if name == handoff::VARIABLE.as_bytes() {
             continue;
