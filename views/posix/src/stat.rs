@@ -80,6 +80,38 @@ pub fn set_attr(tree: &Arc<Tree>, caller: &Caller, ino: u64, set: &SetAttr, by_d
         return fail(libc::EFBIG);
     }
     tree.make(None, 0o755)?;
+    if (set.size_bytes.is_none() && set.modified.is_none()) || !tree.has_window(ino)? {
+        set_records(tree, caller, ino, set, by_descriptor)?;
+        return set_window(tree, ino, set); // which it may have got meanwhile
+    }
+    let live = Live::of(tree, &tree.find(ino)?);
+    match live.window()? {
+        None => set_records(tree, caller, ino, set, by_descriptor),
+        Some(window) => window.undisturbed(|| {
+            set_records(tree, caller, ino, set, by_descriptor)?;
+            set_window(tree, ino, set)
+        }),
+    }
+}
+
+/// The part of a window.
+fn set_window(tree: &Arc<Tree>, ino: u64, set: &SetAttr) -> FsResult<()> {
+    if (set.size_bytes.is_none() && set.modified.is_none()) || !tree.has_window(ino)? {
+        return Ok(());
+    }
+    let live = Live::of(tree, &tree.find(ino)?);
+    let Some(window) = live.window()? else { return Ok(()) };
+    if let Some(size) = set.size_bytes {
+        window.set_size(size)?;
+    }
+    if set.modified.is_some() {
+        window.set_modified(live.find()?.node.modified)?;
+    }
+    Ok(())
+}
+
+/// The part of records, and of the object.
+fn set_records(tree: &Tree, caller: &Caller, ino: u64, set: &SetAttr, by_descriptor: bool) -> FsResult<()> {
     let live = tree.live(ino);
     let dirty = live.as_ref().map(|live| live.take_dirty()).unwrap_or_default();
     tree.change(|change| {
@@ -103,18 +135,7 @@ pub fn set_attr(tree: &Arc<Tree>, caller: &Caller, ino: u64, set: &SetAttr, by_d
             return Ok(());
         }
         change.put_node(&found, &node)
-    })?;
-    if (set.size_bytes.is_some() || set.modified.is_some()) && tree.has_window(ino)? {
-        let live = live.map_or_else(|| FsResult::Ok(Live::of(tree, &tree.find(ino)?)), Ok)?;
-        let Some(window) = live.window()? else { return Ok(()) };
-        if let Some(size) = set.size_bytes {
-            window.set_size(size)?;
-        }
-        if set.modified.is_some() {
-            window.set_modified(live.find()?.node.modified)?;
-        }
-    }
-    Ok(())
+    })
 }
 
 fn check(caller: &Caller, node: &Node, set: &SetAttr, by_descriptor: bool) -> FsResult<()> {

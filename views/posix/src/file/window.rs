@@ -115,6 +115,12 @@ impl Window {
     pub fn next_hole(&self, offset: u64) -> FsResult<Option<u64>> {
         self.file.next_hole(offset).map_err(of_io)
     }
+    /// Runs something while nobody, in any process, puts it back: that compares times before and after.
+    pub fn undisturbed<T>(&self, run: impl FnOnce() -> FsResult<T>) -> FsResult<T> {
+        let _mine = self.working.lock();
+        let _ours = self.file.work().map_err(of_io)?;
+        run()
+    }
     /// Makes `[from, to)` what the object has there.
     fn take_in(&self, live: &Live, from: u64, to: u64) -> FsResult<()> {
         let Some(object) = live.object()? else { return Ok(()) };

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use cenote::{Mode, OpenOptions, Store};
-use cenote_posix::{Allocate, File, FileSystem, SetAttr, SetXattr};
+use cenote_posix::{Allocate, File, FileSystem, SetAttr, SetTime, SetXattr, Time};
 
 use crate::place::{CREATE, Place, READ_WRITE, errno, one_tree, root_user};
 use crate::rng::{Rng, seed};
@@ -137,6 +137,27 @@ pub fn shared() {
     let reader = read_only.open_at(&me, read_only.root(), b"f", crate::place::READ, 0).unwrap().0;
     assert_eq!(errno(reader.window()), libc::EROFS);
     assert_eq!(a.check(a.root()).unwrap(), [""; 0]);
+}
+
+/// A time that is set while the bytes are put back is the file's, and not that of the writes before.
+pub fn times() {
+    let place = Place::new();
+    let (_store, fs, _) = place.tree();
+    let me = root_user();
+    let file = file(&fs, b"f");
+    file.write_at(&[1; 100_000], 0).unwrap();
+    let kernel = std::fs::File::from(file.window_for_kernel().unwrap());
+    for round in 0..200_u8 {
+        std::os::unix::fs::FileExt::write_all_at(&kernel, &[round; 50_000], u64::from(round) * 500).unwrap();
+        let past = Time { s: 1_000_000 + i64::from(round), ns: 7 };
+        std::thread::scope(|scope| {
+            scope.spawn(|| file.sync(true).unwrap());
+            let set = SetAttr { modified: Some(SetTime::To(past)), ..SetAttr::default() };
+            fs.set_attr(&me, file.ino(), &set).unwrap();
+        });
+        file.sync(false).unwrap();
+        assert_eq!(file.attr().unwrap().modified, past, "round {round}");
+    }
 }
 
 fn fs_of(store: &Store, is_read_only: bool) -> FileSystem {
