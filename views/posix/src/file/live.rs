@@ -338,7 +338,7 @@ impl Live {
         self.settle_alone()
     }
     /// The same, whatever is gathered.
-    fn settle_alone(&self) -> FsResult<()> {
+    pub fn settle_alone(&self) -> FsResult<()> {
         let dirty = self.take_dirty();
         if dirty.is_none() {
             return Ok(());

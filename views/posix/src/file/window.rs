@@ -155,6 +155,8 @@ impl Window {
             self.is_dirty.store(true, Ordering::Release);
         }
         self.keep_time(live, had)?;
+        // Who sets a time waits until this is over: known later, it would take the place of what was set.
+        let _ = live.settle_alone();
         done
     }
     /// Bytes are as old as they are here, and not as old as what the object has now; of stores nobody knows when they were.
