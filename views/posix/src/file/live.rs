@@ -38,6 +38,8 @@ pub struct Live {
     pub meetings: Meetings,
     /// What is known of its window.
     pub joined: RwLock<Joined>,
+    /// While a window is put back: the time that its bytes have.
+    put_back: Mutex<Option<Time>>,
 }
 
 /// What the records do not know yet.
@@ -77,6 +79,7 @@ impl Live {
             may_change: Mutex::default(),
             meetings: Meetings::default(),
             joined: RwLock::default(),
+            put_back: Mutex::default(),
         });
         live.learn(&found.node);
         all.insert(found.ino, Arc::downgrade(&live));
@@ -148,8 +151,18 @@ impl Live {
     }
     /// Bytes were changed.
     pub fn note(&self) {
-        let now = self.tree.common.clock.now();
-        self.dirty.lock().modified = Some(now);
+        let time = self.time_of_bytes(self.tree.common.clock.now());
+        self.dirty.lock().modified = Some(time);
+    }
+    /// While `run` changes bytes they have this time, so that nobody sees another in between.
+    pub fn at_time<T>(&self, time: Option<Time>, run: impl FnOnce() -> T) -> T {
+        *self.put_back.lock() = time;
+        let result = run();
+        *self.put_back.lock() = None;
+        result
+    }
+    fn time_of_bytes(&self, now: Time) -> Time {
+        self.put_back.lock().unwrap_or(now)
     }
     /// Bytes were changed then, whatever was noted before.
     pub fn note_at(&self, time: Time) {
@@ -270,7 +283,7 @@ impl Live {
         let made = self.tree.change_file(|change| {
             let found = self.find()?;
             let mut node = found.node.clone();
-            (node.modified, node.changed) = (change.now, change.now);
+            (node.modified, node.changed) = (self.time_of_bytes(change.now), change.now);
             if !node.has_object {
                 change.txn.create_object(&self.tree.container, Some(self.object.key().object), None)?;
                 node.has_object = true;

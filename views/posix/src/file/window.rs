@@ -150,7 +150,9 @@ impl Window {
         let _ours = self.file.work().map_err(of_io)?;
         self.is_dirty.store(false, Ordering::Release);
         let had = live.times();
-        let done = self.write_differences(live);
+        // What the kernel has written is as old as it says, and as old as somebody has said since.
+        let known = if self.is_given.load(Ordering::Acquire) { had.max(Some(self.modified()?)) } else { None };
+        let done = live.at_time(known, || self.write_differences(live));
         if done.is_err() {
             self.is_dirty.store(true, Ordering::Release);
         }
