@@ -18,8 +18,10 @@ use super::{Attachment, Session};
 use crate::sync::lock;
 use crate::{Mode, OpenOptions};
 
-/// How long to try when another process has the store, or is just passing it on.
+/// How long to try when another process has the store.
 const BUSY_PATIENCE: Duration = Duration::from_secs(10);
+/// The same while it is passing it on, which takes long only where a machine is busy.
+const MOVING_PATIENCE: Duration = Duration::from_secs(60);
 /// How long to try when the daemon is gone, before what is in flight fails.
 const AGAIN_PATIENCE: Duration = Duration::from_secs(30);
 /// The same when that was tried before, in vain: many calls, one after the other, must not each wait so long.
@@ -105,9 +107,10 @@ impl Way<'_> {
     fn auto(&self) -> Result<(Attachment, Option<Waiting>)> {
         let begin = Instant::now();
         loop {
+            let mut patience = BUSY_PATIENCE;
             match self.connect() {
                 Ok(Reached::Daemon(attachment)) => return Ok((*attachment, None)),
-                Ok(Reached::Moving) => {}
+                Ok(Reached::Moving) => patience = MOVING_PATIENCE,
                 Err(error) if is_nobody(&error) => {
                     if let Some(host) = self.host()? {
                         // Before the engine is used: whoever comes must find it.
@@ -117,7 +120,7 @@ impl Way<'_> {
                 }
                 Err(error) => return Err(error),
             }
-            if begin.elapsed() > BUSY_PATIENCE {
+            if begin.elapsed() > patience {
                 return Err(busy(self.dir));
             }
             std::thread::sleep(PAUSE);
@@ -139,9 +142,15 @@ impl Way<'_> {
         let begin = Instant::now();
         let mut made = false;
         loop {
+            let mut patience = patience;
             let error = match self.connect() {
                 Ok(Reached::Daemon(attachment)) => return Ok(*attachment),
-                Ok(Reached::Moving) => busy(self.dir),
+                Ok(Reached::Moving) => {
+                    if !patience.is_zero() {
+                        patience = MOVING_PATIENCE;
+                    }
+                    busy(self.dir)
+                }
                 Err(error) if is_nobody(&error) => {
                     // The store is made here: a daemon's command line does not carry a configuration.
                     if self.options.create && !made && !holds_store(self.dir)? {
