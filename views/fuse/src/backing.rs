@@ -20,6 +20,8 @@ const KEPT_FILES_MAX: usize = 1024;
 const KEPT_PART: u64 = 8;
 /// A file with more bytes than that is not loaded for whoever opens it: it may be there for a look at a few of them.
 const LOADED_BYTES_MAX: u64 = 64 << 20;
+/// Set-user-id and set-group-id.
+const SET_IDS: u32 = 0o6000;
 /// How often it is looked for those whose time is over.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Locks, so that threads seldom meet while a file is loaded.
@@ -73,10 +75,15 @@ impl Backings {
         let Some(device) = self.by.get() else { return (flags, 0) };
         // What goes to the end whoever else writes there, or to media with each write, is seen to here.
         let goes_past = file.flags().append || file.flags().sync;
+        // Set-id bits go with the first write, which is not seen where the kernel makes it.
+        let is_guarded = file.flags().write && attr.mode & SET_IDS != 0;
+        if is_guarded {
+            self.forget(attr.ino);
+        }
         let (found, idle) = {
             let mut part = self.part(attr.ino).lock();
             let served = part.entry(attr.ino).or_insert_with(|| Served {
-                backing: if goes_past { None } else { self.give(device, file, attr) },
+                backing: if goes_past || is_guarded { None } else { self.give(device, file, attr) },
                 handles: 0,
                 kept: None,
             });
@@ -148,7 +155,7 @@ impl Backings {
         served.kept = Some(Idle { file, bytes, since: Instant::now() });
         None
     }
-    /// A name of a file is gone: if nobody has it open, it is not to be put back.
+    /// A file whose name is gone, or that is served in another way from now on, is let go of if nobody has it open.
     pub fn forget(&self, ino: Ino) {
         let Some(device) = self.by.get() else { return };
         let mut part = self.part(ino).lock();
