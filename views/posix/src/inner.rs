@@ -15,6 +15,7 @@ use crate::records::{INO_BITS, ROOT};
 use crate::rights::{self, SEARCH};
 use crate::streams::{self, Streams};
 use crate::tree::{Common, Found, NumberMap, Tree, Who};
+use crate::ways::Ways;
 use crate::{Attr, Caller, FsError, FsResult, Ino, Kind, Options, Time, fail, stat, top};
 
 /// See [`crate::FileSystem`].
@@ -26,6 +27,8 @@ pub struct Inner {
     pub begun: Time,
     /// Containers by label, with the time when that was seen.
     pub labels: Mutex<HashMap<String, (u64, Instant)>>,
+    /// Ways to directories that were walked.
+    pub ways: Ways,
     trees: Mutex<NumberMap<Arc<Tree>>>,
     /// The only tree, if the top is its root.
     single: Option<Arc<Tree>>,
@@ -79,6 +82,7 @@ impl Inner {
             common: common.clone(),
             begun,
             labels: Mutex::default(),
+            ways: Ways::default(),
             trees: Mutex::default(),
             single: None,
             keeper: Keeper::default(),
@@ -100,6 +104,11 @@ impl Inner {
             inner.streams.found(label, inner.single.as_ref());
         }
         Ok(inner)
+    }
+    /// Labels of containers may lead elsewhere now.
+    pub fn forget_labels(&self) {
+        self.labels.lock().clear();
+        self.ways.forget();
     }
     /// The root of all that it shows.
     pub fn root(&self) -> Ino {
@@ -178,7 +187,7 @@ impl Inner {
         let parent = tree.directory(number)?;
         rights::need(caller, &parent.node, SEARCH)?;
         match name {
-            b"." => Ok(Where::In(tree, parent)),
+            b"." => Ok(Where::In(tree, Found::clone(&parent))),
             b".." => self.find(self.parent_of(&tree, &parent)),
             _ => {
                 let found = streams::find_in(self, &tree, number, name)?;

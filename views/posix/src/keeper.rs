@@ -11,7 +11,7 @@ use crate::gate;
 use crate::inner::Inner;
 
 /// Time between rounds.
-const ROUND: Duration = Duration::from_millis(50);
+pub const ROUND: Duration = Duration::from_millis(50);
 /// Rounds between looks for processes that died.
 const ROUNDS_PER_DEATH: u32 = 20;
 

@@ -125,6 +125,12 @@ impl Gathered {
         }
         all
     }
+    /// True if something of a directory is gathered.
+    pub fn is_any_in(&self, dir: u64) -> bool {
+        let state = self.state.lock();
+        let underway = state.underway.as_deref();
+        [Some(&state.now), underway].into_iter().flatten().any(|items| items.names.contains_key(&dir))
+    }
     /// When a directory was changed last by what is gathered.
     pub fn changed(&self, dir: u64) -> Option<Time> {
         if !self.is_any.load(Ordering::Acquire) {
@@ -222,25 +228,18 @@ impl Tree {
         }
     }
     fn publish_all(&self, items: &Items) -> FsResult<()> {
-        let txn = self.container.store().begin();
-        let mut change = Change::new(self, txn);
-        let mut failed = Ok(());
-        for (dir, names) in &items.names {
-            if self.is_laminated(*dir) {
-                failed = fail(libc::EROFS);
-                continue;
+        let mut failed = match items.names.keys().any(|dir| self.is_laminated(*dir)) {
+            true => fail(libc::EROFS),
+            false => Ok(()),
+        };
+        for _ in 0..2 {
+            match self.publish_together(items) {
+                Ok(()) => return failed,
+                // Who claims a directory changed, most likely.
+                Err(error) if error.kind() == Some(ErrorKind::Conflict) => self.forget_claims(),
+                Err(error) if is_settled_singly(&error) => break,
+                Err(error) => return Err(error),
             }
-            for (name, fate) in names {
-                add_fate(&mut change, *dir, name, fate)?;
-            }
-        }
-        for dir in items.changed.keys().filter(|dir| !self.is_laminated(**dir)) {
-            change.touch(*dir)?;
-        }
-        match change.commit() {
-            Ok(()) => return failed,
-            Err(error) if is_settled_singly(&error) => {}
-            Err(error) => return Err(error),
         }
         // Something was not as it was: one by one, with a look at what is there now.
         for (dir, names) in items.names.iter().filter(|(dir, _)| !self.is_laminated(**dir)) {
@@ -252,6 +251,16 @@ impl Tree {
             }
         }
         failed
+    }
+    fn publish_together(&self, items: &Items) -> FsResult<()> {
+        let mut change = Change::new(self, self.container.store().begin());
+        for (dir, names) in items.names.iter().filter(|(dir, _)| !self.is_laminated(**dir)) {
+            names.iter().try_for_each(|(name, fate)| add_fate(&mut change, *dir, name, fate))?;
+        }
+        for dir in items.changed.keys().filter(|dir| !self.is_laminated(**dir)) {
+            change.touch(*dir)?;
+        }
+        change.commit()
     }
     fn publish_one(&self, dir: u64, name: &[u8], fate: &Fate) -> FsResult<()> {
         let Fate::Made(slot) = fate else {
@@ -300,7 +309,7 @@ fn add_fate(change: &mut Change<'_>, dir: u64, name: &[u8], fate: &Fate) -> FsRe
             }
             let node = crate::records::Node { links: 0, ..found.node.clone() };
             tree.hold(change, found.ino, &holders)?;
-            change.txn.put(tree.nodes(), &keys::orphan(found.ino), &node.encode())?;
+            change.txn.put(&tree.opens, &keys::orphan(found.ino), &node.encode())?;
         }
     }
     Ok(())
