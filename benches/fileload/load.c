@@ -219,6 +219,15 @@ static void loads(const char *name)
     meet();
 }
 
+/* Others know of a directory's names: where they do so at `fsync` only, and the figures are to be of names that others know. */
+static void publish(const char *at)
+{
+    if (getenv("LOAD_FSYNC_NAMES") == NULL) return;
+    int fd = open(at, O_RDONLY | O_DIRECTORY);
+    if (fd < 0 || fsync(fd) != 0) fail(at);
+    close(fd);
+}
+
 /* As mdtest makes files, which does not say O_EXCL unless it is told to. */
 static void names(const char *name, int is_shared, int with_bytes, int flags)
 {
@@ -257,6 +266,7 @@ static void names(const char *name, int is_shared, int with_bytes, int flags)
                 if (unlink(path) != 0) fail(path);
             }
         }
+        if (phase == 0 || phase == 3) publish(theirs);
         end(name, phases[phase], amount, "k/s");
     }
     if ((!is_shared || rank == 0) && rmdir(at) != 0) fail(at);

@@ -79,6 +79,8 @@ def main() -> int:
     # Whoever stops it has everything taken down.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     build()
+    if args.consistency == "commit":
+        os.environ["LOAD_FSYNC_NAMES"] = "1"
     with contextlib.ExitStack() as stack:
         store = Store(args.memory, "4GiB")
         stack.callback(store.end)

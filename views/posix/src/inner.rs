@@ -9,7 +9,7 @@ use crate::sync::Mutex;
 use cenote::{Container, Store};
 
 use crate::clock::Clock;
-use crate::keeper::Keeper;
+use crate::keeper::{Bell, Keeper};
 use crate::names::{self};
 use crate::records::{INO_BITS, ROOT};
 use crate::rights::{self, SEARCH};
@@ -76,7 +76,7 @@ impl Where {
 impl Inner {
     pub fn new(store: &Store, options: Options, clock: Arc<dyn Clock>) -> FsResult<Self> {
         let begun = clock.now();
-        let common = Arc::new(Common { options, clock, who: Who::new() });
+        let common = Arc::new(Common { options, clock, bell: Bell::default(), who: Who::new() });
         let mut inner = Self {
             store: store.clone(),
             common: common.clone(),

@@ -287,8 +287,10 @@ def test_what_cannot_see_the_store_is_said(store, tmp_path):
 THREADS = """
 import os, threading
 
+threading.excepthook = lambda failed: (print(failed.exc_type, flush=True), os._exit(9))
+
 def work(n):
-    path = f"/cenote/threads/f{n}"
+    path = f"/cenote/threads/{os.getpid()}.{n}"
     for _ in range(20):
         with open(path, "w") as file:
             file.write("x" * 300)

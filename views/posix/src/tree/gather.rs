@@ -18,8 +18,10 @@ use crate::{FsError, FsResult, Time, fail};
 
 use super::{Change, Found, NumberMap, Slot, Tree};
 
-/// Names that are published together at most.
-const TOGETHER_MAX: usize = 1024;
+/// So many names are worth a transaction…
+const TOGETHER: usize = 1024;
+/// …and with so many whoever gathers publishes by itself, since the keeper is behind.
+const TOGETHER_MAX: usize = 2 * TOGETHER;
 
 /// What becomes of a name.
 #[derive(Clone, Debug)]
@@ -39,6 +41,12 @@ struct Items {
     names: NumberMap<Names>,
     changed: NumberMap<Time>,
     count: usize,
+}
+
+impl Items {
+    fn has(&self, dir: u64, name: &[u8]) -> bool {
+        self.names.get(&dir).is_some_and(|names| names.contains_key(name))
+    }
 }
 
 /// What a process gathers.
@@ -90,8 +98,7 @@ impl State {
         }
     }
     fn fate(&self, dir: u64, name: &[u8]) -> Option<&Fate> {
-        let find = |items: &'_ Items| items.names.get(&dir).is_some_and(|names| names.contains_key(name));
-        let items = if find(&self.now) { &self.now } else { self.underway.as_deref()? };
+        let items = if self.now.has(dir, name) { &self.now } else { self.underway.as_deref()? };
         items.names.get(&dir)?.get(name)
     }
 }
@@ -167,7 +174,8 @@ impl Tree {
     /// A file's only name is taken away. False: it is best not gathered. [`Tree::publish_if_full`] is to be called behind this.
     pub fn gather_gone(&self, since: Moment, found: &Found, dir: u64, name: &[u8]) -> bool {
         let mut state = self.gathered.state.lock();
-        if !self.gathered.holds(&state, since) || state.underway.is_some() {
+        let is_underway = state.underway.as_ref().is_some_and(|items| items.has(dir, name));
+        if !self.gathered.holds(&state, since) || is_underway {
             return false;
         }
         match state.now.names.get(&dir).and_then(|names| names.get(name)) {
@@ -188,9 +196,16 @@ impl Tree {
         state.now.count += 1;
         self.gathered.is_any.store(true, Ordering::Release);
     }
-    /// Publishes if that is worth a transaction.
+    /// Has what was gathered published if that is worth a transaction.
     pub fn publish_if_full(&self) {
-        if self.gathered.is_any.load(Ordering::Acquire) && self.gathered.state.lock().now.count >= TOGETHER_MAX {
+        if !self.gathered.is_any.load(Ordering::Acquire) {
+            return;
+        }
+        let (count, is_underway) = {
+            let state = self.gathered.state.lock();
+            (state.now.count, state.underway.is_some())
+        };
+        if count >= TOGETHER_MAX || (count >= TOGETHER && !is_underway && !self.common.bell.ring()) {
             self.publish_gathered();
         }
     }

@@ -22,6 +22,7 @@ use cenote::{Container, Index, IndexVersion, Object};
 
 use crate::clock::Clock;
 use crate::file::Live;
+use crate::keeper::Bell;
 use crate::records::{INO_BITS, Node, keys};
 use crate::{FsResult, Ino, Options, fail};
 
@@ -45,6 +46,8 @@ pub type NumberMap<T> = HashMap<u64, T, foldhash::fast::RandomState>;
 pub struct Common {
     /// How it was opened.
     pub options: Options,
+    /// Wakes the keeper.
+    pub bell: Bell,
     /// Where times come from.
     pub clock: Arc<dyn Clock>,
     /// Who this is to other processes.

@@ -104,3 +104,29 @@ pub fn emptied_by_another() {
     assert_eq!(errno(a.rmdir(&me, root, b"full")), libc::ENOTEMPTY);
     assert_eq!(a.check(root).unwrap(), [""; 0]);
 }
+
+/// Names are made and taken away while those before them are on their way to the others.
+pub fn gathered_while_published() {
+    let place = Place::new();
+    let [a, b] = two(&place);
+    let (me, root) = (root_user(), a.root());
+    let name = |n: usize| format!("f{n:05}");
+    let mut there = std::collections::BTreeSet::new();
+    for n in 0..6000 {
+        a.open_at(&me, root, name(n).as_bytes(), CREATE, 0o600).unwrap().0.close().unwrap();
+        there.insert(name(n));
+        // One that was published, one that may be on its way, and one that nobody else knows.
+        for before in [3000, 900, 1] {
+            if n % 7 == 0 && n >= before && there.remove(&name(n - before)) {
+                a.unlink(&me, root, name(n - before).as_bytes()).unwrap();
+                assert_eq!(errno(a.lookup(&me, root, name(n - before).as_bytes())), libc::ENOENT);
+            }
+        }
+        assert_eq!(a.lookup(&me, root, name(n).as_bytes()).unwrap().size_bytes, 0);
+    }
+    let there: Vec<String> = there.into_iter().collect();
+    assert_eq!(names(&a, root), there);
+    a.sync_dir(root).unwrap();
+    assert_eq!(names(&b, root), there);
+    assert_eq!(a.check(root).unwrap(), [""; 0]);
+}
