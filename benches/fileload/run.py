@@ -34,7 +34,7 @@ def options() -> argparse.Namespace:
         "--only",
         default="",
         help="with commas: own_1m, shared_1m, own_47008, shared_47008, random_4k, "
-        "mapped_8b, empty_own, empty_shared, small_own",
+        "mapped_8b, empty_own, empty_shared, exclusive_own, small_own",
     )
     parser.add_argument("--consistency", default="strict", help="of the store's directory (%(default)s)")
     parser.add_argument("--memory", default="2GiB", help="of the store (%(default)s)")
@@ -79,6 +79,8 @@ def main() -> int:
     # Whoever stops it has everything taken down.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     build()
+    if args.consistency == "commit":
+        os.environ["LOAD_FSYNC_NAMES"] = "1"
     with contextlib.ExitStack() as stack:
         store = Store(args.memory, "4GiB")
         stack.callback(store.end)

@@ -133,6 +133,7 @@ impl Index {
     ) -> Result<Vec<KeyCode>> {
         let session = self.container.store().session()?;
         session.check_writable()?;
+        let _under_way = self.cache.as_ref().map(RecordCache::begin_change);
         let stamp = self.cache.as_ref().map(|cache| cache.stamp(&session, self.key()));
         let mut codes = vec![KeyCode::Invalid; all.len()];
         let mut next = 0;
@@ -259,6 +260,12 @@ impl Index {
     }
     /// One value.
     pub fn get_one(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        if let Some(cache) = &self.cache {
+            let session = self.container.store().session()?;
+            if let Some(known) = cache.get_one(cache.stamp(&session, self.key()), key) {
+                return Ok(known);
+            }
+        }
         Ok(self.get(&[key])?.pop().flatten())
     }
     /// Up to `limit` records from a key on.

@@ -14,7 +14,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use cenote_device::fork;
 use cenote_model::{IndexKey, NextFrom, Records};
@@ -33,6 +33,11 @@ const CHECKED_BYTES_MAX: usize = 4096;
 const RECORDS_PER_MISS: usize = 64;
 /// Changes in a pin, before its stamps are those of a later one.
 const CHANGES_BITS: u32 = 40;
+/// Changes on their way are counted in so many bits.
+const UNDER_WAY_BITS: u32 = 16;
+const UNDER_WAY: u64 = (1 << UNDER_WAY_BITS) - 1;
+/// A thread that looks is done by the time that another has let others go first so often.
+const LOOKS_PASS: usize = 64;
 /// Pins of this process.
 static PINS: AtomicU64 = AtomicU64::new(0);
 /// What is kept at most.
@@ -76,6 +81,19 @@ pub(crate) struct RecordCache {
     /// Fork generation, plus one, of the process that pinned it; 0 if none did. A look without the lock, which a child
     /// may have inherited locked.
     pinned_by: AtomicU64,
+    /// Changes of this process that were sent and not answered, below its fork generation.
+    under_way: AtomicU64,
+}
+
+/// Keeps what is known while a change of this process is on its way.
+#[derive(Debug)]
+pub(crate) struct UnderWay(Arc<RecordCache>, u64);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let ended = |now: u64| (now >> UNDER_WAY_BITS == self.1 && now & UNDER_WAY != 0).then(|| now - 1);
+        let _ = self.0.under_way.fetch_update(Ordering::AcqRel, Ordering::Acquire, ended);
+    }
 }
 
 /// What a pinned index is held by.
@@ -196,10 +214,29 @@ impl RecordCache {
         }
         true
     }
-    /// The state, as far as it holds at `now`. None while another thread looks (or looked, when this process was forked).
+    /// A change of this process is about to be sent: until its answer was taken in, another version does not mean that what is known is wrong,
+    /// since that may be this change.
+    pub fn begin_change(self: &Arc<Self>) -> UnderWay {
+        let me = fork::generation();
+        let begun = |now: u64| match now >> UNDER_WAY_BITS == me {
+            true if now & UNDER_WAY == UNDER_WAY => None,
+            true => Some(now + 1),
+            false => Some(me << UNDER_WAY_BITS | 1),
+        };
+        let counted = self.under_way.fetch_update(Ordering::AcqRel, Ordering::Acquire, begun).is_ok();
+        UnderWay(self.clone(), if counted { me } else { u64::MAX })
+    }
+    fn is_changing(&self) -> bool {
+        let now = self.under_way.load(Ordering::Acquire);
+        now & UNDER_WAY != 0 && now >> UNDER_WAY_BITS == fork::generation()
+    }
+    /// The state, as far as it holds at `now`. None while another thread looks (or looked, when this process was forked), or changes it.
     fn state(&self, now: Stamp) -> Option<MutexGuard<'_, State>> {
         let mut state = self.state.try_lock().ok()?;
         if state.stamp != Some(now) {
+            if self.is_changing() {
+                return None;
+            }
             state.forget();
             state.pin = state.pin.take().filter(|_| now.is_pinned());
             state.stamp = Some(now);
@@ -217,6 +254,11 @@ impl RecordCache {
             }
         }
         Answer::Known(values)
+    }
+    /// The value of a key, if that is known.
+    #[allow(clippy::option_option, reason = "whether it is known, and whether it is there, are two questions")]
+    pub fn get_one(&self, now: Stamp, key: &[u8]) -> Option<Option<Vec<u8>>> {
+        Some(self.state(now)?.find(key)?.map(<[u8]>::to_vec))
     }
     /// Up to `limit` records whose keys begin with `prefix`, from a key on, and whether there are more.
     pub fn next(&self, now: Stamp, prefix: &[u8], from: &NextFrom, limit: usize) -> Answer<(Records, bool)> {
@@ -283,7 +325,7 @@ impl RecordCache {
             self.changed_ahead(changes);
             return;
         }
-        let Ok(mut state) = self.state.try_lock() else { return };
+        let Some(mut state) = self.state_soon() else { return };
         if !before.is_before(now) || !(fresh || state.stamp == Some(before)) {
             return;
         }
@@ -299,6 +341,16 @@ impl RecordCache {
         if state.bytes > KEPT_BYTES_MAX {
             state.forget();
         }
+    }
+    /// The state, as soon as no other thread looks; none if one does for long, which may be one that a forked child does not have.
+    fn state_soon(&self) -> Option<MutexGuard<'_, State>> {
+        for _ in 0..LOOKS_PASS {
+            if let Ok(state) = self.state.try_lock() {
+                return Some(state);
+            }
+            std::thread::yield_now();
+        }
+        None
     }
     fn state_at(&self, stamp: Stamp) -> Option<MutexGuard<'_, State>> {
         self.state.try_lock().ok().filter(|state| state.stamp == Some(stamp))
@@ -411,6 +463,23 @@ mod tests {
         let cache = loaded(false);
         cache.changed(ONE, Stamp { instance: 2, ..TWO }, false, [(b"a".to_vec(), None)].into_iter());
         assert_eq!(get(&cache, ONE, b"a"), Some(Some(b"1".to_vec())));
+    }
+
+    #[test]
+    fn what_is_known_outlasts_a_look_while_an_own_change_is_on_its_way() {
+        let cache = Arc::new(loaded(false));
+        let under_way = cache.begin_change();
+        assert_eq!(get(&cache, TWO, b"a"), None, "it may be another's change");
+        cache.changed(ONE, TWO, false, [(b"b".to_vec(), Some(b"2".to_vec()))].into_iter());
+        drop(under_way);
+        assert_eq!(cache.get_one(TWO, b"a"), Some(Some(b"1".to_vec())));
+        assert_eq!(cache.get_one(TWO, b"b"), Some(Some(b"2".to_vec())));
+        let under_way = cache.begin_change();
+        let three = Stamp { word: 9, ..TWO };
+        assert_eq!(get(&cache, three, b"a"), None);
+        drop(under_way);
+        assert_eq!(cache.get_one(three, b"a"), None);
+        assert_eq!(cache.get_one(TWO, b"a"), None, "forgotten: it was another's");
     }
 
     #[test]

@@ -387,6 +387,8 @@ impl Transaction {
         let (changed, instance) = (changed_objects(&updates), session.attachment().instance);
         let stamp =
             |index: &IndexKey, records: &Records| records.cache.as_ref().map(|cache| cache.stamp(&session, *index));
+        let _under_way: Vec<_> =
+            self.indices.values().filter_map(|records| records.cache.as_ref().map(RecordCache::begin_change)).collect();
         let before: Vec<_> = self.indices.iter().map(|(index, records)| stamp(index, records)).collect();
         // On failure dropping `self` gives the space back.
         match session.request(Request::Apply { checks, updates, atomic: true })? {

@@ -56,10 +56,16 @@ impl Walk {
             let Some(ino) = keys::ino_in(&key) else { continue };
             if key == keys::node(ino) {
                 self.nodes.insert(ino, Node::decode(&value)?);
-            } else if key == keys::orphan(ino) {
+            } else if key == keys::old_orphan(ino) {
                 self.orphans.insert(ino, Node::decode(&value)?);
             } else if key != keys::stream(ino) {
                 self.xattrs.insert(ino);
+            }
+        }
+        for record in tree.opens.iter(&keys::orphans()) {
+            let (key, value) = record?;
+            if let Some(ino) = keys::ino_in(&key) {
+                self.orphans.insert(ino, Node::decode(&value)?);
             }
         }
         Ok(())

@@ -159,7 +159,7 @@ pub fn list(fs: &Inner, ino: Ino, after: Option<&[u8]>, limit: usize) -> FsResul
         let later = top::containers(fs)?.into_iter();
         for info in later.filter(|info| after.is_none_or(|after| info.label.as_bytes() > after)).take(limit) {
             let tree = fs.tree_in_label(&info.label)?;
-            let attr = stat::attr(&tree, &tree.directory(crate::records::ROOT)?)?;
+            let attr = stat::attr(&tree, &*tree.directory(crate::records::ROOT)?)?;
             all.push((info.label.into_bytes(), attr));
         }
         return Ok(all);

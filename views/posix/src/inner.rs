@@ -9,12 +9,13 @@ use crate::sync::Mutex;
 use cenote::{Container, Store};
 
 use crate::clock::Clock;
-use crate::keeper::Keeper;
+use crate::keeper::{Bell, Keeper};
 use crate::names::{self};
 use crate::records::{INO_BITS, ROOT};
 use crate::rights::{self, SEARCH};
 use crate::streams::{self, Streams};
 use crate::tree::{Common, Found, NumberMap, Tree, Who};
+use crate::ways::Ways;
 use crate::{Attr, Caller, FsError, FsResult, Ino, Kind, Options, Time, fail, stat, top};
 
 /// See [`crate::FileSystem`].
@@ -26,6 +27,8 @@ pub struct Inner {
     pub begun: Time,
     /// Containers by label, with the time when that was seen.
     pub labels: Mutex<HashMap<String, (u64, Instant)>>,
+    /// Ways to directories that were walked.
+    pub ways: Ways,
     trees: Mutex<NumberMap<Arc<Tree>>>,
     /// The only tree, if the top is its root.
     single: Option<Arc<Tree>>,
@@ -73,12 +76,13 @@ impl Where {
 impl Inner {
     pub fn new(store: &Store, options: Options, clock: Arc<dyn Clock>) -> FsResult<Self> {
         let begun = clock.now();
-        let common = Arc::new(Common { options, clock, who: Who::new() });
+        let common = Arc::new(Common { options, clock, bell: Bell::default(), who: Who::new() });
         let mut inner = Self {
             store: store.clone(),
             common: common.clone(),
             begun,
             labels: Mutex::default(),
+            ways: Ways::default(),
             trees: Mutex::default(),
             single: None,
             keeper: Keeper::default(),
@@ -100,6 +104,11 @@ impl Inner {
             inner.streams.found(label, inner.single.as_ref());
         }
         Ok(inner)
+    }
+    /// Labels of containers may lead elsewhere now.
+    pub fn forget_labels(&self) {
+        self.labels.lock().clear();
+        self.ways.forget();
     }
     /// The root of all that it shows.
     pub fn root(&self) -> Ino {
@@ -178,7 +187,7 @@ impl Inner {
         let parent = tree.directory(number)?;
         rights::need(caller, &parent.node, SEARCH)?;
         match name {
-            b"." => Ok(Where::In(tree, parent)),
+            b"." => Ok(Where::In(tree, Found::clone(&parent))),
             b".." => self.find(self.parent_of(&tree, &parent)),
             _ => {
                 let found = streams::find_in(self, &tree, number, name)?;

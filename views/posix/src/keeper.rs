@@ -3,17 +3,39 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cenote::fork_generation;
 
 use crate::gate;
 use crate::inner::Inner;
+use crate::sync::RwLock;
 
 /// Time between rounds.
-const ROUND: Duration = Duration::from_millis(50);
+pub const ROUND: Duration = Duration::from_millis(50);
 /// Rounds between looks for processes that died.
 const ROUNDS_PER_DEATH: u32 = 20;
+
+/// Wakes the thread before its round is over. Looked at by calls in progress only: nobody holds the lock when a process forks.
+#[derive(Debug, Default)]
+pub struct Bell(RwLock<Option<(u64, std::thread::Thread)>>);
+
+impl Bell {
+    /// False: there is no such thread in this process.
+    pub fn ring(&self) -> bool {
+        match &*self.0.read() {
+            Some((generation, thread)) if *generation == fork_generation() => {
+                thread.unpark();
+                true
+            }
+            _ => false,
+        }
+    }
+    fn is_heard(&self) {
+        let _in = gate::enter();
+        *self.0.write() = Some((fork_generation(), std::thread::current()));
+    }
+}
 
 /// The thread, started when something is opened for the first time, and again in a forked child.
 #[derive(Debug, Default)]
@@ -36,11 +58,19 @@ impl Keeper {
 }
 
 fn run(fs: &Weak<Inner>) {
-    let mut round = 0u32;
+    if let Some(fs) = fs.upgrade() {
+        fs.common.bell.is_heard();
+    }
+    let (mut round, mut begun) = (0u32, Instant::now());
     loop {
-        std::thread::sleep(ROUND);
+        std::thread::park_timeout(ROUND.saturating_sub(begun.elapsed()));
         let Some(fs) = fs.upgrade() else { return };
         let _in = gate::enter();
+        if begun.elapsed() < ROUND {
+            fs.known_trees().iter().for_each(|tree| tree.publish());
+            continue;
+        }
+        begun = Instant::now();
         round = round.wrapping_add(1);
         for tree in fs.known_trees() {
             tree.publish();

@@ -28,6 +28,7 @@ mod top;
 mod tree;
 mod unnamed;
 mod walk;
+mod ways;
 mod xattr;
 
 pub use attr::{Attr, Consistency, Ino, Kind, SetAttr, SetTime, Time};

@@ -9,7 +9,7 @@ use cenote::{ContainerInfo, ErrorKind};
 use crate::inner::Inner;
 use crate::names::NAME_BYTES_MAX;
 use crate::records::{BACKSTAGE, Claimant, Node, ROOT};
-use crate::tree::{Found, Tree};
+use crate::tree::{Change, Found, Tree};
 use crate::{Attr, Caller, Consistency, FsError, FsResult, Ino, Kind, Make, Rename, fail};
 
 /// How long a label is taken to lead where it led. A container that was deleted is noticed at once all the same, since its
@@ -92,14 +92,21 @@ pub fn tree(fs: &Inner, name: &[u8]) -> FsResult<Arc<Tree>> {
     Ok(tree)
 }
 
+/// Until when a label that was looked at is taken to lead where it led.
+pub fn label_holds_until(fs: &Inner, name: &[u8]) -> Option<Instant> {
+    let label = label(name)?;
+    let seen = fs.labels.lock().get(label)?.1;
+    Some(seen + LABEL_HOLDS)
+}
+
 /// The root of a container's tree, by name.
 pub fn find(fs: &Inner, name: &[u8]) -> FsResult<(Arc<Tree>, Found)> {
     let tree = tree(fs, name)?;
     match tree.directory(ROOT) {
-        Ok(found) => Ok((tree, found)),
+        Ok(found) => Ok((tree, Found::clone(&found))),
         // It went since its label was seen.
         Err(error) if error.errno == libc::ESTALE => {
-            fs.labels.lock().clear();
+            fs.forget_labels();
             Err(error.with_errno(libc::ENOENT))
         }
         Err(error) => Err(error),
@@ -129,7 +136,7 @@ pub fn make(fs: &Inner, caller: &Caller, name: &[u8], what: &Make) -> FsResult<(
     }
     let tree = make_whole(fs, (caller.uid, caller.gid), label, what.mode & 0o7777)?;
     let found = tree.directory(ROOT)?;
-    Ok((tree, found))
+    Ok((tree, Found::clone(&found)))
 }
 
 /// Makes a container with a tree in it: under a label that nobody sees, so that others find the tree whole or not at all.
@@ -178,7 +185,7 @@ pub fn remove(fs: &Inner, caller: &Caller, name: &[u8]) -> FsResult<()> {
     fs.check_writable()?;
     let tree = tree(fs, name)?;
     let gone = |error: cenote::Error| FsError::from(error).with_errno(libc::ENOENT);
-    let done = tree.change(|change| {
+    let delete = |change: &mut Change<'_>| {
         let info = tree.container.info().map_err(gone)?;
         match tree.directory(ROOT) {
             Ok(root) => check_owner(caller, &root.node)?,
@@ -191,8 +198,9 @@ pub fn remove(fs: &Inner, caller: &Caller, name: &[u8]) -> FsResult<()> {
             change.stays_empty(dir)?;
         }
         Ok(change.txn.delete_container(&tree.container)?)
-    });
-    fs.labels.lock().clear();
+    };
+    let done = crate::names::once_published(&tree, || tree.directory(ROOT), || tree.change(delete));
+    fs.forget_labels();
     match done {
         // It went meanwhile.
         Err(error) if error.kind() == Some(ErrorKind::NotFound) => Err(error.with_errno(libc::ENOENT)),
@@ -237,6 +245,6 @@ pub fn rename(fs: &Inner, caller: &Caller, from: &[u8], to: &[u8], how: Rename) 
         }
         other => other,
     };
-    fs.labels.lock().clear();
+    fs.forget_labels();
     Ok(renamed?)
 }

@@ -24,7 +24,7 @@ pub fn open(tree: &Arc<Tree>, caller: &Caller, dir: u64, flags: OpenFlags, mode:
         let mut node = Node::new(Kind::File, mode, (caller.uid, gid), change.now);
         node.links = 0;
         let raw = node.encode();
-        change.txn.put_new(tree.nodes(), &keys::orphan(ino), &raw)?;
+        change.txn.put_new(&tree.opens, &keys::orphan(ino), &raw)?;
         tree.hold(change, ino, &[tree.common.who.me()])?;
         let found = Found { ino, node, place: Place::Orphan, dir: 0, raw };
         opened = Some(Live::of(tree, &found));
@@ -49,6 +49,11 @@ pub fn place(
     if names::is_dots(name) {
         return fail(libc::EEXIST);
     }
+    {
+        // It is open, and found in the directory's entries from now on.
+        let _gate = tree.claim_and_keep(dir)?;
+        live.moves_to(dir);
+    }
     let dirty = live.take_dirty();
     let done = tree.change(|change| {
         let parent = tree.directory(dir)?;
@@ -67,7 +72,7 @@ pub fn place(
             node.has_xattrs = true;
         }
         change.rely_on(&found)?;
-        change.txn.del(tree.nodes(), &keys::orphan(found.ino))?;
+        change.txn.del(&tree.opens, &keys::orphan(found.ino))?;
         tree.hold_no_more(change, found.ino)?;
         let entry = Entry { kind: Kind::File, ino: found.ino, node: Some(node.clone()) };
         match before {

@@ -3,7 +3,8 @@
 use crate::inner::{Inner, Where};
 use crate::names::PATH_BYTES_MAX;
 use crate::resolve::LINKS_MAX;
-use crate::{Attr, Caller, Follow, FsResult, Ino, Kind, fail};
+use crate::ways::Grounds;
+use crate::{Attr, Caller, Follow, FsResult, Ino, Kind, fail, streams, top};
 
 /// Where a path led.
 #[derive(Debug)]
@@ -57,11 +58,62 @@ pub fn walk<'a>(
     follow: Follow,
     trail: &mut Vec<u8>,
 ) -> FsResult<Walked<Spot<'a>>> {
+    let known = above(path).len();
+    walk_on(fs, caller, start, path, known, follow, trail)
+}
+
+/// The part of a walk that may be known, and is to be known from then on.
+struct Known<'p> {
+    path: &'p [u8],
+    grounds: Grounds,
+    /// Where the trail of what is walked begins.
+    trail: usize,
+}
+
+impl Known<'_> {
+    /// A name in a directory is about to be looked for. False: a way through it cannot be kept.
+    fn note(&mut self, fs: &Inner, dir: Ino, name: &[u8]) -> FsResult<bool> {
+        match fs.split(dir)? {
+            Some((tree, _)) if streams::shows(fs, &tree) => return Ok(false),
+            Some((tree, number)) => self.grounds.rely_on(&tree, number)?,
+            None => match top::label_holds_until(fs, name) {
+                Some(until) => self.grounds.hold_until(until),
+                None => return Ok(false),
+            },
+        }
+        Ok(name != b"..")
+    }
+}
+
+/// The same; the first `known` bytes of the path, a directory's, may be known as a whole.
+fn walk_on<'a>(
+    fs: &'a Inner,
+    caller: &Caller,
+    start: &Start<'_>,
+    path: &[u8],
+    known: usize,
+    follow: Follow,
+    trail: &mut Vec<u8>,
+) -> FsResult<Walked<Spot<'a>>> {
     let (mut ino, mut found) = (start.base, None);
     let (mut own, mut pos, mut links) = (None::<Vec<u8>>, 0, 0);
+    let mut walked = None;
+    if known > 0 {
+        match fs.ways.get(caller, start.base, &path[..known]) {
+            Some(way) => {
+                (ino, pos) = (way.to, known);
+                trail.extend_from_slice(&way.trail);
+            }
+            None => walked = Some(Known { path: &path[..known], grounds: Grounds::default(), trail: trail.len() }),
+        }
+    }
     loop {
         let all = own.as_deref().unwrap_or(path);
-        let Some(begin) = all[pos..].iter().position(|byte| *byte != b'/').map(|skip| pos + skip) else { break };
+        let begin = all[pos..].iter().position(|byte| *byte != b'/').map(|skip| pos + skip);
+        if let Some(done) = walked.take_if(|_| begin.is_none_or(|begin| begin >= known)) {
+            fs.ways.put(caller, start.base, done.path, done.grounds, ino, trail[done.trail..].to_vec());
+        }
+        let Some(begin) = begin else { break };
         let end = all[begin..].iter().position(|byte| *byte == b'/').map_or(all.len(), |len| begin + len);
         let (name, rest) = (&all[begin..end], &all[end..]);
         pos = end;
@@ -74,10 +126,19 @@ pub fn walk<'a>(
             outside.extend_from_slice(if above == 0 && rest.is_empty() { b"/" } else { rest });
             return Ok(Walked::Outside(outside));
         }
+        if let Some(part) = &mut walked
+            && !part.note(fs, ino, name)?
+        {
+            walked = None;
+        }
         let next = fs.find_in(caller, ino, name)?;
+        if let (Some(part), Where::In(tree, _)) = (&mut walked, &next) {
+            part.grounds.rely_on_nodes(tree)?;
+        }
         let is_last = rest.iter().all(|byte| *byte == b'/');
         if next.kind() == Kind::Symlink && (!is_last || !rest.is_empty() || follow == Follow::Yes) {
             links += 1;
+            walked = None;
             if links > LINKS_MAX {
                 return fail(libc::ELOOP);
             }
@@ -115,6 +176,13 @@ pub fn walk<'a>(
     Ok(Walked::Inside(Spot { fs, found }))
 }
 
+/// What comes before a path's last component, with the slash.
+fn above(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1);
+    let begin = path[..end].iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+    &path[..begin]
+}
+
 /// What follows `at` in an absolute path that begins with it.
 pub fn within<'a>(at: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
     let rest = path.strip_prefix(at)?;
@@ -132,17 +200,21 @@ pub fn walk_parent<'p>(
     if path.len() >= PATH_BYTES_MAX {
         return fail(libc::ENAMETOOLONG);
     }
+    let above = above(path);
+    let begin = above.len();
     let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1);
-    let begin = path[..end].iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
-    let name = &path[begin..end];
+    let name = path.get(begin..end).unwrap_or_default();
     if name.is_empty() {
         return Ok(Walked::Inside((start.base, b".")));
     }
-    let above = &path[..begin];
     if above.is_empty() {
         return Ok(Walked::Inside((start.base, name)));
     }
-    Ok(match walk(fs, caller, start, above, Follow::Yes, trail)? {
+    if let Some(way) = fs.ways.get(caller, start.base, above) {
+        trail.extend_from_slice(&way.trail);
+        return Ok(Walked::Inside((way.to, name)));
+    }
+    Ok(match walk_on(fs, caller, start, above, above.len(), Follow::Yes, trail)? {
         Walked::Inside(spot) if spot.kind() == Kind::Directory => Walked::Inside((spot.ino(), name)),
         Walked::Inside(_) => return fail(libc::ENOTDIR),
         Walked::Outside(above) => Walked::Outside([&above[..], b"/", &path[begin..]].concat()),

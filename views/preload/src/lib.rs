@@ -22,6 +22,7 @@ mod handoff;
 mod inside;
 mod kernel;
 mod limit;
+mod memory;
 mod paths;
 mod place;
 mod probe;
@@ -32,6 +33,5 @@ mod start;
 mod table;
 mod users;
 
-/// Apart from the program's, which may be the one that a signal interrupted.
 #[global_allocator]
-static MEMORY: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
+static MEMORY: memory::Memory = memory::Memory;

@@ -12,8 +12,8 @@ use arc_swap::{ArcSwapOption, Guard};
 use parking_lot::Mutex;
 
 use crate::description::Description;
-use crate::kernel;
 use crate::place::Cwd;
+use crate::{kernel, memory};
 
 /// Descriptors from this number on are never ours.
 pub const FDS: usize = 1 << 20;
@@ -48,6 +48,7 @@ thread_local! {
 
 /// This process is what the table is of. At the beginning, and in a child of `fork`.
 pub fn own() {
+    memory::own();
     OWNER.store(kernel::pid(), Ordering::Relaxed);
     if CENOTE_OVERLAYS.load(Ordering::Relaxed) > 0 {
         OVERLAYS.lock().clear();

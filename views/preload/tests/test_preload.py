@@ -363,6 +363,54 @@ def test_what_cannot_see_the_store_is_said(store, tmp_path):
     assert "cenote mount" in done.stderr
 
 
+THREADS = """
+import os, threading
+
+threading.excepthook = lambda failed: (print(failed.exc_type, flush=True), os._exit(9))
+
+def work(n):
+    path = f"/cenote/threads/{os.getpid()}.{n}"
+    for _ in range(20):
+        with open(path, "w") as file:
+            file.write("x" * 300)
+        assert os.stat(path).st_size == 300
+    os.unlink(path)
+
+def rounds(count, at_once):
+    for _ in range(count):
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(at_once)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+def anonymous_kib():
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("RssAnon"))
+
+os.makedirs("/cenote/threads")
+rounds(2, 100)
+rounds(100, 1)
+before = anonymous_kib()
+rounds(600, 1)
+print(anonymous_kib() - before)
+if os.fork() == 0:
+    rounds(20, 3)
+    os._exit(7)
+rounds(20, 3)
+print(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+
+
+def test_threads_that_come_and_go_leave_no_memory_behind(store):
+    words = [CENOTE, "--store", store, "run", "--", sys.executable, "-c", THREADS]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    assert done.returncode == 0, done.stderr
+    grown_kib, child = done.stdout.split()
+    assert int(grown_kib) < 2048
+    assert child == "7"
+
+
 def test_other_paths_are_left_alone(store, tmp_path):
     script = f"echo out > {tmp_path}/out; cat {tmp_path}/out; ls /cenote > /dev/null; stat -c %F /proc/self/fd/0"
     words = [CENOTE, "--store", store, "run", "--", "bash", "-c", script]

@@ -8,7 +8,7 @@ use cenote::{IndexVersion, Object, fork_generation};
 
 use super::{Joined, Meetings};
 use crate::records::Node;
-use crate::tree::{Change, Found, Tree};
+use crate::tree::{Change, Found, Place, Tree};
 use crate::{FsResult, Time, fail, gate, rights};
 
 /// Files end below this offset: that of `off_t`.
@@ -19,6 +19,8 @@ pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 pub struct Live {
     pub tree: Arc<Tree>,
     pub ino: u64,
+    /// The directory by whose claim others know that it may be open.
+    dir: AtomicU64,
     object: Object,
     has_object: AtomicBool,
     /// It has set-id bits that go with the first write.
@@ -68,6 +70,7 @@ impl Live {
         let live = Arc::new(Self {
             tree: tree.clone(),
             ino: found.ino,
+            dir: AtomicU64::new(claimed_by(&found.place)),
             object: tree.object_of(found.ino, &found.node),
             has_object: AtomicBool::new(found.node.has_object),
             set_ids: AtomicBool::new(false),
@@ -84,6 +87,14 @@ impl Live {
         live.learn(&found.node);
         all.insert(found.ino, Arc::downgrade(&live));
         live
+    }
+    /// The directory by whose claim others know that it may be open; 0: that of files whose nodes are apart.
+    pub fn dir(&self) -> u64 {
+        self.dir.load(Ordering::Relaxed)
+    }
+    /// It is found in that directory from now on.
+    pub fn moves_to(&self, dir: u64) {
+        self.dir.store(dir, Ordering::Relaxed);
     }
     fn learn(&self, node: &Node) {
         if node.has_object {
@@ -396,6 +407,14 @@ impl Drop for Live {
                 let _ = self.tree.let_go(self.ino);
             }
         }
+    }
+}
+
+/// The directory whose claims count for what is found there.
+fn claimed_by(place: &Place) -> u64 {
+    match place {
+        Place::Entry { dir, .. } => *dir,
+        Place::Own | Place::Orphan => 0,
     }
 }
 

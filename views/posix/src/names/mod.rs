@@ -9,7 +9,7 @@ mod rename;
 pub use link::{link, set_apart};
 pub use make::{make, of_names};
 pub use open::{open, open_at};
-pub use remove::{bury, lose, rmdir, unlink};
+pub use remove::{bury, lose, once_published, rmdir, unlink};
 pub use rename::rename;
 
 use crate::{FsResult, fail};

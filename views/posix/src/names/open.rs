@@ -12,7 +12,6 @@ use super::make::{gather, make_alone};
 
 /// Opens a file by its number.
 pub fn open(tree: &Arc<Tree>, caller: &Caller, ino: u64, flags: OpenFlags) -> FsResult<File> {
-    tree.claim_of(ino)?;
     let (live, _) = enter(tree, caller, flags, || tree.find(ino))?;
     opened(live, caller, flags)
 }
@@ -27,10 +26,13 @@ fn enter(
     loop {
         let first = find()?;
         check(tree, caller, &first, flags)?;
-        if !matches!(first.place, Place::Entry { .. }) {
-            tree.claim(0)?;
-        }
-        let gate = tree.gates.of(&first.place).read();
+        let gate = match first.place {
+            Place::Entry { dir, .. } => tree.claim_and_keep(dir)?,
+            Place::Own | Place::Orphan => {
+                tree.claim(0)?;
+                tree.gates.of(&first.place).read()
+            }
+        };
         let found = find()?;
         if found.ino == first.ino && found.place == first.place {
             let live = Live::of(tree, &found);
@@ -82,14 +84,14 @@ pub fn open_at(
     if flags.create {
         tree.make(None, 0o755)?;
     }
-    tree.claim(dir)?;
     loop {
-        let parent = tree.directory(dir)?.node;
+        let found = tree.directory(dir)?;
+        let parent = &found.node;
         // Where others make files as well, a look is a message: whoever made a new file last most likely makes one again.
         // In a `commit` directory it would not be noticed at once if there is one.
         let is_likely_new = parent.consistency == Consistency::Strict && tree.makes_new.load(Ordering::Relaxed);
         if !flags.create || !(flags.exclusive || is_likely_new) {
-            rights::need(caller, &parent, SEARCH)?;
+            rights::need(caller, parent, SEARCH)?;
             match enter(tree, caller, flags, || tree.find_in(dir, name)) {
                 Ok((live, found)) => return Ok((opened(live, caller, flags)?, found, false)),
                 Err(error) if error.errno == libc::ENOENT && flags.create => {}
@@ -120,13 +122,13 @@ fn made(
     exclusive: bool,
 ) -> FsResult<(Arc<Live>, Found)> {
     if !exclusive {
-        let _gate = tree.gates.of_dir(dir).read();
+        let _gate = tree.claim_and_keep(dir)?;
         if let Some(found) = gather(tree, caller, dir, name, what.mode)? {
             return Ok((Live::of(tree, &found), found));
         }
     }
     let _apart = tree.apart(); // before the gate, which whoever publishes may need
-    let _gate = tree.gates.of_dir(dir).read();
+    let _gate = tree.claim_and_keep(dir)?;
     let found = make_alone(tree, caller, dir, name, what)?;
     Ok((Live::of(tree, &found), found))
 }

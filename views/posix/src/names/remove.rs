@@ -1,11 +1,18 @@
 //! Taking names away.
 
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::keeper::ROUND;
 use crate::records::keys;
 use crate::rights::{self, SEARCH, WRITE};
 use crate::tree::{Change, Found, Place, Tree};
 use crate::{Caller, Consistency, FsResult, Kind, fail};
 
 use super::make::of_names;
+
+/// What processes gather they publish by then, though the machine is busy.
+const PUBLISHED_WITHIN: Duration = ROUND.saturating_mul(4);
 
 /// What became of a file that lost a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,8 +64,13 @@ pub fn unlink(tree: &Tree, caller: &Caller, dir: u64, name: &[u8]) -> FsResult<(
 /// Takes a name in a `commit` directory away, which others learn of later. False: that is better done otherwise.
 fn gather(tree: &Tree, caller: &Caller, dir: u64, name: &[u8]) -> FsResult<bool> {
     let since = tree.gathered.moment();
+    // Who finds the directory not empty asks those who claim it.
+    tree.claim(dir)?;
     // No thread opens it between the look and the removal.
     let _gate = tree.gates.of_dir(dir).write();
+    if !tree.is_claimed(dir) {
+        return Ok(false); // it was given up just now
+    }
     let (found, _) = to_remove(tree, caller, dir, name)?;
     let is_simple = found.node.kind == Kind::File && matches!(found.place, Place::Entry { .. });
     Ok(is_simple && tree.live(found.ino).is_none() && tree.gather_gone(since, &found, dir, name)) // what was lent is looked at when it is published
@@ -82,7 +94,7 @@ pub fn lose(change: &mut Change<'_>, found: &Found) -> FsResult<Loss> {
     let holders = tree.holders(change, found)?;
     if !holders.is_empty() {
         tree.hold(change, found.ino, &holders)?;
-        change.txn.put(tree.nodes(), &keys::orphan(found.ino), &node.encode())?;
+        change.txn.put(&tree.opens, &keys::orphan(found.ino), &node.encode())?;
         return Ok(Loss::Orphaned);
     }
     bury(change, found.ino, &node)?;
@@ -110,13 +122,44 @@ pub fn rmdir(tree: &Tree, caller: &Caller, dir: u64, name: &[u8]) -> FsResult<()
         b".." => return fail(libc::ENOTEMPTY),
         _ => {}
     }
-    let done = tree.change(|change| {
-        let (found, raw) = to_remove(tree, caller, dir, name)?;
-        let found = found.directory()?;
-        change.remove(dir, name, &raw)?;
-        lose_directory(change, &found, dir)
-    });
-    done.map_err(of_names)
+    let remove = || {
+        tree.change(|change| {
+            let (found, raw) = to_remove(tree, caller, dir, name)?;
+            let found = found.directory()?;
+            change.remove(dir, name, &raw)?;
+            lose_directory(change, &found, dir)
+        })
+    };
+    once_published(tree, || tree.find_in(dir, name).map(Arc::new), remove).map_err(of_names)
+}
+
+/// Takes away, or replaces, the directory that `find` finds; where others may have taken names in it away that they did not publish yet, not
+/// before it is empty or they had the time to do so.
+pub fn once_published(
+    tree: &Tree,
+    find: impl Fn() -> FsResult<Arc<Found>>,
+    take: impl Fn() -> FsResult<()>,
+) -> FsResult<()> {
+    let is_full = |done: &FsResult<()>| done.as_ref().is_err_and(|error| error.errno == libc::ENOTEMPTY);
+    let mut done = take();
+    let mut until = None;
+    while is_full(&done) {
+        let Ok(found) = find() else { break };
+        if found.node.consistency != Consistency::Commit || !tree.is_claimed_by_others(found.ino)? {
+            break;
+        }
+        // What is published from here on is noticed.
+        let (entries, until) = (tree.dir(found.ino), *until.get_or_insert_with(|| Instant::now() + PUBLISHED_WITHIN));
+        let (seen, is_last) = (entries.version()?, Instant::now() >= until);
+        done = take();
+        if is_last {
+            break;
+        }
+        while is_full(&done) && entries.version()? == seen && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    done
 }
 
 /// A directory loses its name in `dir`; `ENOTEMPTY`.

@@ -1,5 +1,7 @@
 //! Renaming.
 
+use std::sync::Arc;
+
 use crate::records::{Entry, Node};
 use crate::rights::{self, SEARCH, WRITE};
 use crate::tree::{Change, Found, Slot, Tree};
@@ -8,7 +10,7 @@ use crate::{Caller, FsResult, Kind, Rename, fail};
 use super::LINKS_MAX;
 use super::link::set_apart;
 use super::make::of_names;
-use super::remove::{lose, lose_directory};
+use super::remove::{lose, lose_directory, once_published};
 
 /// A name in a directory.
 type Name<'a> = (u64, &'a [u8]);
@@ -24,16 +26,18 @@ pub fn rename(tree: &Tree, caller: &Caller, from: Name<'_>, to: Name<'_>, how: R
             return fail(libc::EBUSY);
         }
     }
-    let done = tree.change(|change| match how {
-        Rename::Exchange => exchange(change, caller, from, to),
-        Rename::Replace | Rename::Keep => one(change, caller, from, to, how == Rename::Keep),
-    });
-    done.map_err(of_names)
+    let rename = || {
+        tree.change(|change| match how {
+            Rename::Exchange => exchange(change, caller, from, to),
+            Rename::Replace | Rename::Keep => one(change, caller, from, to, how == Rename::Keep),
+        })
+    };
+    once_published(tree, || tree.find_in(to.0, to.1).map(Arc::new), rename).map_err(of_names)
 }
 
 /// What a name leads to, with its directory and its entry.
 struct Named {
-    parent: Found,
+    parent: Arc<Found>,
     slot: Slot,
     found: Found,
 }

@@ -14,6 +14,7 @@ const TAG_TIMES: u8 = 3;
 const TAG_XATTR: u8 = 4;
 const TAG_ORPHAN: u8 = 5;
 const TAG_STREAM: u8 = 6;
+const TAG_UNNAMED: u8 = 7;
 
 /// The index of nodes: directories, files with several names or none, extended attributes.
 pub fn nodes_index() -> IndexId {
@@ -68,13 +69,17 @@ pub fn superblock() -> [u8; 1] {
 pub fn node(number: u64) -> [u8; 6] {
     ino(TAG_NODE, number)
 }
-/// A node without a name.
+/// A node without a name, in the index of opens.
 pub fn orphan(number: u64) -> [u8; 6] {
-    ino(TAG_ORPHAN, number)
+    ino(TAG_UNNAMED, number)
 }
 /// Before all nodes without a name.
 pub fn orphans() -> [u8; 1] {
-    [TAG_ORPHAN]
+    [TAG_UNNAMED]
+}
+/// A node without a name where earlier versions put it, in the index of nodes.
+pub fn old_orphan(number: u64) -> [u8; 6] {
+    ino(TAG_ORPHAN, number)
 }
 /// An extended attribute.
 pub fn xattr(number: u64, name: &[u8]) -> Vec<u8> {

@@ -78,7 +78,7 @@ impl Streams {
 }
 
 /// True if the tree shows HDF5 files, and they are to be what they are now.
-fn shows(fs: &Inner, tree: &Tree) -> bool {
+pub fn shows(fs: &Inner, tree: &Tree) -> bool {
     fs.streams.is(tree) && !fs.common.options.keeps_streams
 }
 

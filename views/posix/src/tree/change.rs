@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use cenote::{ErrorKind, Transaction};
-use std::sync::RwLockWriteGuard;
+use std::sync::{Arc, RwLockWriteGuard};
 
 use crate::records::{Entry, Node, Times, keys};
 use crate::{FsResult, Time};
@@ -22,7 +22,7 @@ pub struct Change<'a> {
     /// The time that it happens at.
     pub now: Time,
     /// Directories whose nodes it changes, with what they were and what they become.
-    dirs: Vec<(Found, Node)>,
+    dirs: Vec<(Arc<Found>, Node)>,
     touched: Vec<u64>,
     /// Directories whose claims it relies on.
     claims: Vec<u64>,
@@ -50,6 +50,7 @@ impl Tree {
             match change.commit() {
                 Ok(()) => return Ok(made),
                 Err(error) if error.kind() == Some(ErrorKind::Conflict) => {
+                    self.forget_claims();
                     let begun = *begun.get_or_insert_with(Instant::now);
                     if begun.elapsed() > TRIED_FOR {
                         return Err(error);
@@ -101,7 +102,7 @@ impl<'a> Change<'a> {
                 self.txn.expect(&self.tree.dir(*dir), &keys::entry(name), Some(&found.raw))?;
             }
             Place::Own => self.txn.expect(self.tree.nodes(), &keys::node(found.ino), Some(&found.raw))?,
-            Place::Orphan => self.txn.expect(self.tree.nodes(), &keys::orphan(found.ino), Some(&found.raw))?,
+            Place::Orphan => self.txn.expect(&self.tree.opens, &keys::orphan(found.ino), Some(&found.raw))?,
         }
         Ok(())
     }
@@ -114,7 +115,7 @@ impl<'a> Change<'a> {
                 self.txn.put(&self.tree.dir(*dir), &keys::entry(name), &entry.encode())?;
             }
             Place::Own => self.txn.put(self.tree.nodes(), &keys::node(found.ino), &node.encode())?,
-            Place::Orphan => self.txn.put(self.tree.nodes(), &keys::orphan(found.ino), &node.encode())?,
+            Place::Orphan => self.txn.put(&self.tree.opens, &keys::orphan(found.ino), &node.encode())?,
         }
         Ok(())
     }

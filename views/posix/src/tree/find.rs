@@ -1,11 +1,16 @@
 //! Finding nodes: by name, by number.
 
+use std::sync::Arc;
+
 use cenote::{ErrorKind, Index};
 
 use crate::records::{Entry, Node, ROOT, Times, keys};
 use crate::{Consistency, FsResult, Kind, fail};
 
 use super::{DIRS_MAX, Fate, Tree};
+
+/// Looks at a name whose node is not there by the time it is looked for.
+const LOOKS_MAX: usize = 100;
 
 /// Where a node's record is.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -19,7 +24,7 @@ pub enum Place {
     },
     /// In the index of nodes.
     Own,
-    /// In the index of nodes, without a name.
+    /// In the index of opens, without a name.
     Orphan,
 }
 
@@ -65,7 +70,7 @@ fn get(index: &Index, key: &[u8]) -> FsResult<Option<Vec<u8>>> {
 
 impl Tree {
     /// A directory by its number; `ENOTDIR` if it is something else, `ESTALE` if it is not there.
-    pub fn directory(&self, ino: u64) -> FsResult<Found> {
+    pub fn directory(&self, ino: u64) -> FsResult<Arc<Found>> {
         // Looked at by every call: what holds as long as the index does not change is not looked up each time.
         let now = self.nodes().version()?;
         if let Some((seen, found)) = self.dirs_seen.read().get(&ino)
@@ -76,6 +81,7 @@ impl Tree {
         for _ in 0..2 {
             if let Some(raw) = get(self.nodes(), &keys::node(ino))? {
                 let found = Found { ino, node: Node::decode(&raw)?, place: Place::Own, dir: 0, raw }.directory()?;
+                let found = Arc::new(found);
                 let mut seen = self.dirs_seen.write();
                 if seen.len() >= DIRS_MAX {
                     seen.clear();
@@ -88,7 +94,7 @@ impl Tree {
             }
             if !self.is_there()? {
                 let node = self.unmade_root(None, 0o755)?;
-                return Ok(Found { ino, node, place: Place::Own, dir: 0, raw: Vec::new() });
+                return Ok(Arc::new(Found { ino, node, place: Place::Own, dir: 0, raw: Vec::new() }));
             }
             // It was made between the two looks, most likely.
         }
@@ -112,17 +118,23 @@ impl Tree {
     }
     /// What a name leads to; `ENOENT`.
     pub fn find_in(&self, dir: u64, name: &[u8]) -> FsResult<Found> {
-        self.find_with_entry(dir, name).map(|(found, _)| found)
+        for _ in 0..LOOKS_MAX {
+            let Some(slot) = self.slot(dir, name)? else { return fail(libc::ENOENT) };
+            if let Some(found) = self.found_at(dir, name, slot)? {
+                return Ok(found);
+            }
+            // Its name or its node went between the two looks.
+        }
+        fail(libc::ESTALE)
     }
     /// The same, and the record of the entry that led there: both of one look, for who takes the name away.
     pub fn find_with_entry(&self, dir: u64, name: &[u8]) -> FsResult<(Found, Vec<u8>)> {
-        for _ in 0..100 {
+        for _ in 0..LOOKS_MAX {
             let Some(slot) = self.slot(dir, name)? else { return fail(libc::ENOENT) };
             let raw = slot.raw.clone();
             if let Some(found) = self.found_at(dir, name, slot)? {
                 return Ok((found, raw));
             }
-            // Its name or its node went between the two looks.
         }
         fail(libc::ESTALE)
     }
@@ -160,10 +172,10 @@ impl Tree {
             let dir = if node.kind == Kind::Directory { 0 } else { dir };
             return Ok(Found { ino, node, place: Place::Own, dir, raw });
         }
-        if let Some(raw) = get(self.nodes(), &keys::orphan(ino))? {
+        if let Some(raw) = get(&self.opens, &keys::orphan(ino))? {
             return Ok(Found { ino, node: Node::decode(&raw)?, place: Place::Orphan, dir: 0, raw });
         }
-        if ino == ROOT { self.directory(ino) } else { fail(libc::ESTALE) }
+        if ino == ROOT { Ok(Found::clone(&*self.directory(ino)?)) } else { fail(libc::ESTALE) }
     }
     /// True if others do not know of what was found, or of its end.
     pub fn is_gathered(&self, found: &Found) -> bool {

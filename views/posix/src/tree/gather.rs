@@ -18,8 +18,10 @@ use crate::{FsError, FsResult, Time, fail};
 
 use super::{Change, Found, NumberMap, Slot, Tree};
 
-/// Names that are published together at most.
-const TOGETHER_MAX: usize = 1024;
+/// So many names are worth a transaction…
+const TOGETHER: usize = 1024;
+/// …and with so many whoever gathers publishes by itself, since the keeper is behind.
+const TOGETHER_MAX: usize = 2 * TOGETHER;
 
 /// What becomes of a name.
 #[derive(Clone, Debug)]
@@ -39,6 +41,12 @@ struct Items {
     names: NumberMap<Names>,
     changed: NumberMap<Time>,
     count: usize,
+}
+
+impl Items {
+    fn has(&self, dir: u64, name: &[u8]) -> bool {
+        self.names.get(&dir).is_some_and(|names| names.contains_key(name))
+    }
 }
 
 /// What a process gathers.
@@ -90,8 +98,7 @@ impl State {
         }
     }
     fn fate(&self, dir: u64, name: &[u8]) -> Option<&Fate> {
-        let find = |items: &'_ Items| items.names.get(&dir).is_some_and(|names| names.contains_key(name));
-        let items = if find(&self.now) { &self.now } else { self.underway.as_deref()? };
+        let items = if self.now.has(dir, name) { &self.now } else { self.underway.as_deref()? };
         items.names.get(&dir)?.get(name)
     }
 }
@@ -124,6 +131,12 @@ impl Gathered {
             all.extend(later.map(|(name, fate)| (name.clone(), fate.clone())));
         }
         all
+    }
+    /// True if something of a directory is gathered.
+    pub fn is_any_in(&self, dir: u64) -> bool {
+        let state = self.state.lock();
+        let underway = state.underway.as_deref();
+        [Some(&state.now), underway].into_iter().flatten().any(|items| items.names.contains_key(&dir))
     }
     /// When a directory was changed last by what is gathered.
     pub fn changed(&self, dir: u64) -> Option<Time> {
@@ -161,7 +174,8 @@ impl Tree {
     /// A file's only name is taken away. False: it is best not gathered. [`Tree::publish_if_full`] is to be called behind this.
     pub fn gather_gone(&self, since: Moment, found: &Found, dir: u64, name: &[u8]) -> bool {
         let mut state = self.gathered.state.lock();
-        if !self.gathered.holds(&state, since) || state.underway.is_some() {
+        let is_underway = state.underway.as_ref().is_some_and(|items| items.has(dir, name));
+        if !self.gathered.holds(&state, since) || is_underway {
             return false;
         }
         match state.now.names.get(&dir).and_then(|names| names.get(name)) {
@@ -182,9 +196,16 @@ impl Tree {
         state.now.count += 1;
         self.gathered.is_any.store(true, Ordering::Release);
     }
-    /// Publishes if that is worth a transaction.
+    /// Has what was gathered published if that is worth a transaction.
     pub fn publish_if_full(&self) {
-        if self.gathered.is_any.load(Ordering::Acquire) && self.gathered.state.lock().now.count >= TOGETHER_MAX {
+        if !self.gathered.is_any.load(Ordering::Acquire) {
+            return;
+        }
+        let (count, is_underway) = {
+            let state = self.gathered.state.lock();
+            (state.now.count, state.underway.is_some())
+        };
+        if count >= TOGETHER_MAX || (count >= TOGETHER && !is_underway && !self.common.bell.ring()) {
             self.publish_gathered();
         }
     }
@@ -222,25 +243,18 @@ impl Tree {
         }
     }
     fn publish_all(&self, items: &Items) -> FsResult<()> {
-        let txn = self.container.store().begin();
-        let mut change = Change::new(self, txn);
-        let mut failed = Ok(());
-        for (dir, names) in &items.names {
-            if self.is_laminated(*dir) {
-                failed = fail(libc::EROFS);
-                continue;
+        let mut failed = match items.names.keys().any(|dir| self.is_laminated(*dir)) {
+            true => fail(libc::EROFS),
+            false => Ok(()),
+        };
+        for _ in 0..2 {
+            match self.publish_together(items) {
+                Ok(()) => return failed,
+                // Who claims a directory changed, most likely.
+                Err(error) if error.kind() == Some(ErrorKind::Conflict) => self.forget_claims(),
+                Err(error) if is_settled_singly(&error) => break,
+                Err(error) => return Err(error),
             }
-            for (name, fate) in names {
-                add_fate(&mut change, *dir, name, fate)?;
-            }
-        }
-        for dir in items.changed.keys().filter(|dir| !self.is_laminated(**dir)) {
-            change.touch(*dir)?;
-        }
-        match change.commit() {
-            Ok(()) => return failed,
-            Err(error) if is_settled_singly(&error) => {}
-            Err(error) => return Err(error),
         }
         // Something was not as it was: one by one, with a look at what is there now.
         for (dir, names) in items.names.iter().filter(|(dir, _)| !self.is_laminated(**dir)) {
@@ -252,6 +266,16 @@ impl Tree {
             }
         }
         failed
+    }
+    fn publish_together(&self, items: &Items) -> FsResult<()> {
+        let mut change = Change::new(self, self.container.store().begin());
+        for (dir, names) in items.names.iter().filter(|(dir, _)| !self.is_laminated(**dir)) {
+            names.iter().try_for_each(|(name, fate)| add_fate(&mut change, *dir, name, fate))?;
+        }
+        for dir in items.changed.keys().filter(|dir| !self.is_laminated(**dir)) {
+            change.touch(*dir)?;
+        }
+        change.commit()
     }
     fn publish_one(&self, dir: u64, name: &[u8], fate: &Fate) -> FsResult<()> {
         let Fate::Made(slot) = fate else {
@@ -300,7 +324,7 @@ fn add_fate(change: &mut Change<'_>, dir: u64, name: &[u8], fate: &Fate) -> FsRe
             }
             let node = crate::records::Node { links: 0, ..found.node.clone() };
             tree.hold(change, found.ino, &holders)?;
-            change.txn.put(tree.nodes(), &keys::orphan(found.ino), &node.encode())?;
+            change.txn.put(&tree.opens, &keys::orphan(found.ino), &node.encode())?;
         }
     }
     Ok(())

@@ -22,11 +22,12 @@ use cenote::{Container, Index, IndexVersion, Object};
 
 use crate::clock::Clock;
 use crate::file::Live;
+use crate::keeper::Bell;
 use crate::records::{INO_BITS, Node, keys};
 use crate::{FsResult, Ino, Options, fail};
 
 pub use change::Change;
-use claims::{Claimed, Gates};
+use claims::{Claimed, Claims, Gates};
 pub use find::{Found, Place, Slot};
 pub use gather::Fate;
 use gather::Gathered;
@@ -45,6 +46,8 @@ pub type NumberMap<T> = HashMap<u64, T, foldhash::fast::RandomState>;
 pub struct Common {
     /// How it was opened.
     pub options: Options,
+    /// Wakes the keeper.
+    pub bell: Bell,
     /// Where times come from.
     pub clock: Arc<dyn Clock>,
     /// Who this is to other processes.
@@ -69,7 +72,7 @@ pub struct Tree {
     pub no_windows: Mutex<Option<IndexVersion>>,
     dirs: Mutex<NumberMap<Index>>,
     /// Directories' nodes, and the version of the index of nodes when each was looked up.
-    dirs_seen: RwLock<NumberMap<(IndexVersion, Found)>>,
+    dirs_seen: RwLock<NumberMap<(IndexVersion, Arc<Found>)>>,
     numbers: Numbers,
     places: Places,
     /// Its indices were seen.
@@ -77,6 +80,8 @@ pub struct Tree {
     /// The last `open` that could make a file made one.
     pub makes_new: AtomicBool,
     claimed: Mutex<Claimed>,
+    /// Who claims directories, as it was known last.
+    claims_known: Mutex<NumberMap<Claims>>,
     /// Names that others do not know yet.
     pub gathered: Gathered,
     /// Held for reading while a file is opened, for writing while one loses its last name.
@@ -105,6 +110,7 @@ impl Tree {
             is_made: AtomicBool::new(false),
             makes_new: AtomicBool::new(false),
             claimed: Mutex::default(),
+            claims_known: Mutex::default(),
             gathered: Gathered::default(),
             gates: Gates::default(),
             live: Mutex::default(),

@@ -1,9 +1,9 @@
 //! `commit` directories: what others see, and when.
 
 use cenote::{Mode, OpenOptions, Store};
-use cenote_posix::{FileSystem, SetXattr};
+use cenote_posix::{FileSystem, Kind, Rename, SetXattr};
 
-use crate::place::{CREATE, Place, READ_WRITE, errno, names, one_tree, root_user};
+use crate::place::{CREATE, Place, READ_WRITE, errno, names, one_tree, root_user, what};
 
 fn two(place: &Place) -> [FileSystem; 2] {
     drop(place.make(Mode::InProcess));
@@ -63,5 +63,70 @@ pub fn one_file_made_twice() {
     }
     a.sync_dir(root).unwrap();
     b.sync_dir(root).unwrap();
+    assert_eq!(a.check(root).unwrap(), [""; 0]);
+}
+
+/// What another process took away, and did not publish yet, is not in the way.
+pub fn emptied_by_another() {
+    let place = Place::new();
+    let [a, b] = two(&place);
+    let (me, root) = (root_user(), a.root());
+    let dir = |name: &[u8]| a.make(&me, root, name, &what(Kind::Directory, 0o755)).unwrap().ino;
+    for round in 0..10 {
+        let (full, other) = (dir(b"full"), dir(b"other"));
+        for n in 0..3 {
+            a.open_at(&me, full, format!("f{n}").as_bytes(), CREATE, 0o600).unwrap().0.close().unwrap();
+        }
+        a.sync_dir(full).unwrap();
+        for n in 0..3 {
+            b.unlink(&me, full, format!("f{n}").as_bytes()).unwrap();
+        }
+        if round % 2 == 0 {
+            a.rmdir(&me, root, b"full").unwrap();
+            a.rmdir(&me, root, b"other").unwrap();
+        } else {
+            a.rename(&me, (root, b"other"), (root, b"full"), Rename::Replace).unwrap();
+            assert_eq!(a.lookup(&me, root, b"full").unwrap().ino, other);
+            a.rmdir(&me, root, b"full").unwrap();
+        }
+    }
+    let full = dir(b"full");
+    a.open_at(&me, full, b"mine", CREATE, 0o600).unwrap().0.close().unwrap();
+    // Nobody else has anything to do with it: it is said at once.
+    let quickest = (0..10).map(|_| {
+        let begun = std::time::Instant::now();
+        assert_eq!(errno(a.rmdir(&me, root, b"full")), libc::ENOTEMPTY);
+        begun.elapsed()
+    });
+    assert!(quickest.min().unwrap().as_millis() < 100);
+    // A process that names nothing there any more is waited for, but not for ever.
+    b.open_at(&me, full, b"mine", CREATE, 0o600).unwrap().0.close().unwrap();
+    assert_eq!(errno(a.rmdir(&me, root, b"full")), libc::ENOTEMPTY);
+    assert_eq!(a.check(root).unwrap(), [""; 0]);
+}
+
+/// Names are made and taken away while those before them are on their way to the others.
+pub fn gathered_while_published() {
+    let place = Place::new();
+    let [a, b] = two(&place);
+    let (me, root) = (root_user(), a.root());
+    let name = |n: usize| format!("f{n:05}");
+    let mut there = std::collections::BTreeSet::new();
+    for n in 0..6000 {
+        a.open_at(&me, root, name(n).as_bytes(), CREATE, 0o600).unwrap().0.close().unwrap();
+        there.insert(name(n));
+        // One that was published, one that may be on its way, and one that nobody else knows.
+        for before in [3000, 900, 1] {
+            if n % 7 == 0 && n >= before && there.remove(&name(n - before)) {
+                a.unlink(&me, root, name(n - before).as_bytes()).unwrap();
+                assert_eq!(errno(a.lookup(&me, root, name(n - before).as_bytes())), libc::ENOENT);
+            }
+        }
+        assert_eq!(a.lookup(&me, root, name(n).as_bytes()).unwrap().size_bytes, 0);
+    }
+    let there: Vec<String> = there.into_iter().collect();
+    assert_eq!(names(&a, root), there);
+    a.sync_dir(root).unwrap();
+    assert_eq!(names(&b, root), there);
     assert_eq!(a.check(root).unwrap(), [""; 0]);
 }

@@ -6,6 +6,7 @@
 mod basics;
 mod budget;
 mod churn;
+mod claims;
 mod commit;
 mod locks;
 mod model;
@@ -40,6 +41,11 @@ const TESTS: &[Test] = &[
     ("two_sessions_are_as_the_model", model::strict),
     ("a_commit_directory_is_seen_when_it_is_published", commit::seen_when_published),
     ("one_file_made_twice_is_one", commit::one_file_made_twice),
+    ("what_another_took_away_is_not_in_the_way", commit::emptied_by_another),
+    ("names_are_gathered_while_others_are_published", commit::gathered_while_published),
+    ("many_files_that_another_has_seen_go_at_once", claims::many_go_at_once),
+    ("claims_are_given_up_and_taken_again", claims::claims_are_given_up),
+    ("a_file_that_is_placed_while_it_is_open_stays", claims::placed_while_open),
     ("two_sessions_that_commit_are_as_the_model", model::commit),
     ("threads_at_random", churn::threads),
     ("a_forked_child_has_open_what_its_parent_had", churn::forked),

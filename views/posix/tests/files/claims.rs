@@ -1,0 +1,100 @@
+//! Files that others may have open when their last names go.
+
+use std::time::{Duration, Instant};
+
+use cenote::{Mode, OpenOptions, Store};
+use cenote_posix::FileSystem;
+
+use crate::place::{CREATE, Place, READ, READ_WRITE, one_tree, root_user};
+
+/// More than go in one transaction.
+const FILES: usize = 600;
+
+fn two(place: &Place) -> [FileSystem; 2] {
+    drop(place.make(Mode::InProcess));
+    let open = || {
+        let options = OpenOptions { mode: Mode::Daemon, ..OpenOptions::default() };
+        FileSystem::new(&Store::open_with(place.dir(), &options).unwrap(), one_tree()).unwrap()
+    };
+    [open(), open()]
+}
+
+fn until(what: &str, mut is_true: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_true() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Another has opened all of them once, and has one open still.
+pub fn many_go_at_once() {
+    let place = Place::new();
+    let [a, b] = two(&place);
+    let (me, root) = (root_user(), a.root());
+    let name = |n: usize| format!("f{n}").into_bytes();
+    for n in 0..FILES {
+        let (file, attr, _) = a.open_at(&me, root, &name(n), CREATE, 0o600).unwrap();
+        if n % 100 == 0 {
+            file.write_at(b"bytes", 0).unwrap();
+        }
+        file.close().unwrap();
+        b.open(&me, b.lookup(&me, root, &name(n)).unwrap().ino, READ).unwrap().close().unwrap();
+        assert_eq!(attr.ino, a.lookup(&me, root, &name(n)).unwrap().ino);
+    }
+    let kept = b.open_at(&me, root, &name(100), READ, 0).unwrap().0;
+    for n in 0..FILES {
+        a.unlink(&me, root, &name(n)).unwrap();
+    }
+    until("all but one go", || a.orphans(root).unwrap() == 1);
+    let mut bytes = [0; 8];
+    assert_eq!((kept.read_at(&mut bytes, 0).unwrap(), &bytes[..5]), (5, &b"bytes"[..]));
+    assert_eq!(kept.attr().unwrap().links, 0);
+    kept.close().unwrap();
+    until("the last one goes", || a.orphans(root).unwrap() == 0);
+    assert_eq!(a.check(root).unwrap(), [""; 0]);
+}
+
+/// Who uses a directory no longer stops being asked about its files, and is asked again when it comes back.
+pub fn claims_are_given_up() {
+    let place = Place::new();
+    let [a, b] = two(&place);
+    let (me, root) = (root_user(), a.root());
+    let make = |name: &[u8]| {
+        a.open_at(&me, root, name, CREATE, 0o600).unwrap().0.close().unwrap();
+    };
+    make(b"seen");
+    b.open_at(&me, root, b"seen", READ, 0).unwrap().0.close().unwrap();
+    until("a file goes at once", || {
+        make(b"f");
+        b.lookup(&me, root, b"f").unwrap();
+        a.unlink(&me, root, b"f").unwrap();
+        a.orphans(root).unwrap() == 0
+    });
+    for _ in 0..3 {
+        make(b"f");
+        let file = b.open_at(&me, root, b"f", READ_WRITE, 0).unwrap().0;
+        a.unlink(&me, root, b"f").unwrap();
+        file.write_at(b"x", 0).unwrap();
+        std::thread::sleep(Duration::from_millis(120)); // rounds in which it must not go
+        assert_eq!((file.attr().unwrap().links, file.read_at(&mut [0; 2], 0).unwrap()), (0, 1));
+    }
+    until("nothing stays", || a.orphans(root).unwrap() == 0);
+    assert_eq!(a.check(root).unwrap(), [""; 0]);
+}
+
+/// A file that gets a name while it is open is as one that was opened by it.
+pub fn placed_while_open() {
+    let place = Place::new();
+    let [a, b] = two(&place);
+    let (me, root) = (root_user(), a.root());
+    let file = b.open_unnamed(&me, root, READ_WRITE, 0o600).unwrap();
+    file.write_at(b"x", 0).unwrap();
+    b.place(&me, &file, (root, b"f"), &[], cenote_posix::Over::Nothing, None).unwrap();
+    a.unlink(&me, root, b"f").unwrap();
+    std::thread::sleep(Duration::from_millis(120));
+    assert_eq!((file.attr().unwrap().links, file.read_at(&mut [0; 2], 0).unwrap()), (0, 1));
+    drop(file);
+    until("it goes", || a.orphans(root).unwrap() == 0);
+    assert_eq!(a.check(root).unwrap(), [""; 0]);
+}
