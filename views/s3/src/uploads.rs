@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use cenote_posix::{File, Ino, Kind, Make, New, OpenFlags, Over, SetXattr};
-use md5::Digest as _;
 use s3s::dto::CompletedPart;
 use s3s::{S3Error, S3Result, s3_error};
 
@@ -13,6 +12,7 @@ use crate::checksum::{Algorithm, combined, composite};
 use crate::failure::{failed, is_missing};
 use crate::gateway::Gateway;
 use crate::keys::User;
+use crate::md5::Md5;
 use crate::meta::{META, Meta, encode, hex, now};
 use crate::name::KeyPath;
 
@@ -205,7 +205,7 @@ impl Gateway {
             upload: Some(upload.id.clone()),
             ..upload.meta.clone()
         };
-        let mut sums = md5::Md5::new();
+        let mut sums = Md5::new();
         let mut offset = 0;
         let flags = OpenFlags { read: true, ..OpenFlags::default() };
         for part in &chosen {
@@ -217,11 +217,11 @@ impl Gateway {
                     return Err(s3_error!(InternalError, "part {} lost bytes", part.number));
                 }
             }
-            sums.update(unhex(&part.meta.etag));
+            sums.update(&unhex(&part.meta.etag));
             meta.push_part(size);
             offset += size;
         }
-        meta.etag = format!("{}-{}", hex(&sums.finalize()), chosen.len());
+        meta.etag = format!("{}-{}", hex(&sums.finish()), chosen.len());
         let parts = sum_up(&mut meta, &chosen);
         Ok(Whole { file, meta, parts })
     }
