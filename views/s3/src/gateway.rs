@@ -200,6 +200,22 @@ impl Gateway {
     }
 }
 
+/// Looks by name and does something to what was found; again if that was replaced or deleted in between, as files are by those who put over them.
+pub fn again<T>(mut attempt: impl FnMut() -> S3Result<T>) -> S3Result<T> {
+    for _ in 1..ATTEMPTS {
+        match attempt() {
+            Err(error) if is_aborted(&error) => {}
+            done => return done,
+        }
+    }
+    attempt()
+}
+
+/// Whether something was replaced or deleted between two looks at it.
+pub fn is_aborted(error: &s3s::S3Error) -> bool {
+    error.code().as_str() == "OperationAborted"
+}
+
 /// Others delete the directories of a key while it is put, again and again.
 pub fn vanished(key: &str) -> s3s::S3Error {
     s3_error!(OperationAborted, "the directories of `{}` are being deleted; try again", key.escape_default())
