@@ -127,7 +127,10 @@ impl Gateway {
                 self.prune(bucket, path)?;
                 return Err(error);
             }
-            let kept = self.kept(bucket, path, there.as_ref())?;
+            let kept = match self.kept(bucket, path, there.as_ref()) {
+                Err(error) if is_aborted(&error) => continue,
+                kept => kept?,
+            };
             let over = match &there {
                 Some((attr, _)) if kept.is_some() || !putting.conditions.is_empty() => Over::This(attr.ino),
                 None if versioning != Versioning::Never || !putting.conditions.is_empty() => Over::Nothing,
@@ -226,7 +229,7 @@ impl Gateway {
         }
         let caller = self.caller(putting.user);
         let _one_at_a_time = self.lock(bucket, key);
-        for _ in 0..ATTEMPTS {
+        again(|| {
             let parent = self.make_parent(&caller, bucket, path, key)?;
             let there = match self.find_in(parent, path.last())? {
                 Found::Directory(attr) => self.xattr(attr.ino, MARKER)?,
@@ -238,16 +241,12 @@ impl Gateway {
             let mut meta = putting.meta.clone();
             EMPTY_MD5.clone_into(&mut meta.etag);
             let done = self.fs.set_xattr(&self.me, ino, MARKER, &meta.encode(), SetXattr::Any);
-            match done {
-                Err(error) if is_missing(&error) || error.errno == libc::ESTALE => continue,
-                done => done.map_err(|error| failed(&error, key))?,
-            }
+            done.map_err(|error| failed(&error, key))?;
             self.set_or_remove(ino, TAGS, (!putting.tags.is_empty()).then(|| encode(&putting.tags)).as_deref())?;
             self.set_or_remove(ino, ACL, putting.acl.as_ref().map(encode).as_deref())?;
             let attr = self.fs.attr(ino).map_err(|error| failed(&error, key))?;
-            return Ok(Put { etag: empty, version: None, attr });
-        }
-        Err(vanished(key))
+            Ok(Put { etag: empty, version: None, attr })
+        })
     }
     /// Sets an extended attribute, or takes it away.
     pub fn set_or_remove(&self, ino: Ino, name: &[u8], value: Option<&[u8]>) -> S3Result<()> {
@@ -364,7 +363,7 @@ impl Gateway {
         let Ok(path) = KeyPath::parse(key) else { return Ok(Deleted::default()) };
         let _one_at_a_time = self.lock(bucket, key);
         if path.is_directory {
-            return self.delete_directory(bucket, path, may);
+            return again(|| self.delete_directory(bucket, path, may));
         }
         let versioning = bucket.record.versioning;
         let there = again(|| match self.find(bucket, path)? {

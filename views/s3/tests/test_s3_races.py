@@ -71,3 +71,33 @@ def test_readers_of_a_key_that_is_put_over(served, s3, bucket):
         thread.join()
     assert not failures
     assert min(counts.values()) > 5, counts
+
+
+def test_directories_that_come_and_go_under_many(served, bucket):
+    """Each has keys of its own, in directories that are there as long as one of them is."""
+    until = time.monotonic() + SECONDS
+    failures = []
+
+    def run(number: int) -> None:
+        s3 = served.client("ann")
+        keys = [f"d/e/f/{number}", f"d/e/{number}/x", f"d/{number}/"]
+        while time.monotonic() < until and not failures:
+            try:
+                for key in keys:
+                    s3.put_object(Bucket=bucket, Key=key, Body=b"" if key.endswith("/") else b"x")
+                    assert s3.head_object(Bucket=bucket, Key=key)["ETag"]
+                    s3.put_object_tagging(Bucket=bucket, Key=key, Tagging={"TagSet": TAGS})
+                for key in keys:
+                    s3.delete_object(Bucket=bucket, Key=key)
+                    found = s3.list_objects_v2(Bucket=bucket, Prefix="d/").get("Contents", [])
+                    assert key not in [one["Key"] for one in found]
+            except Exception as error:
+                failures.append(f"{number}: {error!r}")
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert "Contents" not in served.client("ann").list_objects_v2(Bucket=bucket)
