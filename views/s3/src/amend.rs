@@ -36,8 +36,13 @@ pub fn complete(headers: &mut HeaderMap) {
     if headers.contains_key(&AMZ_DATE) || !headers.contains_key(http::header::AUTHORIZATION) {
         return;
     }
-    let date = headers.get(DATE).and_then(|date| date.to_str().ok());
-    let Some(time) = date.and_then(|date| Timestamp::parse(TimestampFormat::HttpDate, date).ok()) else { return };
+    let date = headers.get(DATE).and_then(|date| date.to_str().ok()).unwrap_or_default();
+    // botocore gives the zone as mail does.
+    let date = match date.strip_suffix("-0000").or(date.strip_suffix("+0000")) {
+        Some(date) => format!("{date}GMT"),
+        None => date.to_owned(),
+    };
+    let Ok(time) = Timestamp::parse(TimestampFormat::HttpDate, &date) else { return };
     let time = time::OffsetDateTime::from(time).to_offset(time::UtcOffset::UTC);
     let (date, clock) = (time.date(), time.time());
     let text = format!(
@@ -86,7 +91,7 @@ pub fn mend(response: &mut HttpResponse, request: Request, number: &str) {
     let Some(body) = response.body().bytes() else { return };
     let Ok(text) = std::str::from_utf8(&body) else { return };
     let told = if request.is_about_attributes && !is_error {
-        text.replace("<ETag>&quot;", "<ETag>").replace("&quot;</ETag>", "</ETag>")
+        without_quotes(text)
     } else if let Some(text) = text.strip_suffix(END) {
         let text = text.to_owned();
         let is_form_wrong =
@@ -103,6 +108,13 @@ pub fn mend(response: &mut HttpResponse, request: Request, number: &str) {
     };
     response.headers_mut().remove(CONTENT_LENGTH);
     *response.body_mut() = Body::from(told);
+}
+
+/// Attributes tell the ETag without its quotes, which the library writes in one of two ways.
+fn without_quotes(text: &str) -> String {
+    ["\"", "&quot;"].iter().fold(text.to_owned(), |text, quote| {
+        text.replace(&format!("<ETag>{quote}"), "<ETag>").replace(&format!("{quote}</ETag>"), "</ETag>")
+    })
 }
 
 /// Forms go on to an address that tells the ETag, with its quotes.
@@ -139,6 +151,10 @@ mod tests {
         headers.insert(DATE, HeaderValue::from_static("Tue, 24 Nov 2026 09:05:07 GMT"));
         complete(&mut headers);
         assert_eq!(headers[&AMZ_DATE], "20261123T090507Z", "what the client said stays");
+        headers.remove(&AMZ_DATE);
+        headers.insert(DATE, HeaderValue::from_static("Tue, 24 Nov 2026 09:05:07 -0000"));
+        complete(&mut headers);
+        assert_eq!(headers[&AMZ_DATE], "20261124T090507Z");
     }
 
     #[test]
@@ -170,9 +186,10 @@ mod tests {
     #[test]
     fn etags_of_attributes_have_no_quotes() {
         let about = Request { is_form: false, is_about_attributes: true };
-        let mut response =
-            answer(200, "<GetObjectAttributesResponse><ETag>&quot;abc&quot;</ETag></GetObjectAttributesResponse>");
-        mend(&mut response, about, "7");
-        assert_eq!(text(&response), "<GetObjectAttributesResponse><ETag>abc</ETag></GetObjectAttributesResponse>");
+        for quote in ["&quot;", "\""] {
+            let mut response = answer(200, &format!("<Response><ETag>{quote}abc{quote}</ETag></Response>"));
+            mend(&mut response, about, "7");
+            assert_eq!(text(&response), "<Response><ETag>abc</ETag></Response>");
+        }
     }
 }

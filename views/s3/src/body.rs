@@ -12,11 +12,14 @@ use s3s::{Body, S3Request, S3Result, s3_error};
 
 use crate::checksum::{Claims, Summed, Sums};
 use crate::failure::failed;
+use crate::summing::Summing;
 
 /// Bytes of one PUT at most, as S3 has it.
 pub const PUT_BYTES_MAX: u64 = 5 << 30;
 /// What comes in smaller pieces is gathered up to this, so that a file is not made of crumbs.
 const GATHER_BYTES: usize = 256 << 10;
+/// Once there is a file, pieces from this on go into it as they came.
+const CRUMB_BYTES: usize = 128 << 10;
 /// Bytes that go to the socket at a time.
 const PIECE_BYTES: u64 = 1 << 20;
 /// Bodies up to this go out at once.
@@ -85,13 +88,10 @@ pub async fn receive(
     announced: Option<u64>,
     trailers: Option<s3s::TrailingHeaders>,
 ) -> S3Result<Received> {
-    let mut sums = Sums::of(claims);
-    let mut writer = Writer { make, file: None, written: 0, gathered: BytesMut::new() };
+    let mut writer = Writer { make, claims, begun: None, written: 0, gathered: BytesMut::new() };
     if let Some(mut body) = body {
         while let Some(piece) = body.next().await {
-            let piece = piece.map_err(|error| broken(&*error))?;
-            sums.update(&piece);
-            writer.write(&piece)?;
+            writer.write(piece.map_err(|error| broken(&*error))?).await?;
             if writer.len() > announced.unwrap_or(PUT_BYTES_MAX) {
                 return Err(s3_error!(InvalidRequest, "more bytes came than were announced"));
             }
@@ -101,9 +101,9 @@ pub async fn receive(
     if announced.is_some_and(|announced| announced != size_bytes) {
         return Err(s3_error!(IncompleteBody, "{} of {} bytes came", size_bytes, announced.unwrap_or_default()));
     }
-    let sums = sums.finish();
+    let (content, sums) = writer.finish().await?;
     sums.check(claims, trailers.and_then(|trailers| trailers.take()).as_ref())?;
-    Ok(Received { content: writer.finish()?, size_bytes, sums })
+    Ok(Received { content, size_bytes, sums })
 }
 
 /// A body in memory, of `most` bytes at most, and its ETag; held against what the client claims of it.
@@ -154,46 +154,53 @@ fn broken(error: &(dyn std::error::Error + Send + Sync + 'static)) -> s3s::S3Err
     }
 }
 
-struct Writer<F> {
+/// Where a body goes: bytes in memory until they are too many, a file from then on.
+struct Writer<'a, F> {
     make: F,
-    file: Option<File>,
+    claims: &'a Claims,
+    /// The file, and the sums of what is in it.
+    begun: Option<(File, Summing)>,
     written: u64,
     gathered: BytesMut,
 }
 
-impl<F: Fn() -> S3Result<File>> Writer<F> {
+impl<F: Fn() -> S3Result<File>> Writer<'_, F> {
     fn len(&self) -> u64 {
         self.written + self.gathered.len() as u64
     }
-    fn write(&mut self, piece: &[u8]) -> S3Result<()> {
-        if self.gathered.is_empty() && piece.len() > GATHER_BYTES {
-            return self.put(piece);
-        }
-        if self.gathered.len() + piece.len() > GATHER_BYTES {
-            let gathered = std::mem::take(&mut self.gathered);
-            self.put(&gathered)?;
-        }
-        self.gathered.extend_from_slice(piece);
-        Ok(())
-    }
-    fn put(&mut self, bytes: &[u8]) -> S3Result<()> {
-        let file = match &mut self.file {
-            Some(file) => file,
-            None => self.file.insert((self.make)()?),
-        };
-        file.write_at(bytes, self.written).map_err(|error| failed(&error, "body"))?;
-        self.written += bytes.len() as u64;
-        Ok(())
-    }
-    fn finish(mut self) -> S3Result<Content> {
-        if self.file.is_none() {
-            return Ok(Content::Few(self.gathered));
+    async fn write(&mut self, piece: Bytes) -> S3Result<()> {
+        if self.gathered.len() + piece.len() <= GATHER_BYTES && (self.begun.is_none() || piece.len() < CRUMB_BYTES) {
+            self.gathered.extend_from_slice(&piece);
+            return Ok(());
         }
         let gathered = std::mem::take(&mut self.gathered);
         if !gathered.is_empty() {
-            self.put(&gathered)?;
+            self.put(gathered.freeze()).await?;
         }
-        Ok(self.file.map_or_else(|| Content::Few(gathered), Content::Many))
+        self.put(piece).await
+    }
+    /// Sums bytes and writes them, at the same time.
+    async fn put(&mut self, bytes: Bytes) -> S3Result<()> {
+        let (file, sums) = match &self.begun {
+            Some(begun) => begun,
+            None => self.begun.insert(((self.make)()?, Summing::new(Sums::of(self.claims)))),
+        };
+        sums.update(bytes.clone()).await?;
+        file.write_at(&bytes, self.written).map_err(|error| failed(&error, "body"))?;
+        self.written += bytes.len() as u64;
+        Ok(())
+    }
+    async fn finish(mut self) -> S3Result<(Content, Summed)> {
+        if self.begun.is_some() && !self.gathered.is_empty() {
+            let gathered = std::mem::take(&mut self.gathered);
+            self.put(gathered.freeze()).await?;
+        }
+        if let Some((file, sums)) = self.begun {
+            return Ok((Content::Many(file), sums.finish().await?));
+        }
+        let mut sums = Sums::of(self.claims);
+        sums.update(&self.gathered);
+        Ok((Content::Few(self.gathered), sums.finish()))
     }
 }
 

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use http::HeaderMap;
-use md5::Digest as _;
 use s3s::checksum::ChecksumHasher;
 use s3s::crypto::{Checksum as _, Crc32, Crc32c, Crc64Nvme, Sha1, Sha256};
 use s3s::{S3Result, s3_error};
 
+use crate::md5::Md5;
 use crate::meta::hex;
 
 /// A way to sum.
@@ -115,7 +115,7 @@ impl Claims {
 
 /// Sums as they grow.
 pub struct Sums {
-    md5: md5::Md5,
+    md5: Md5,
     others: ChecksumHasher,
     has_others: bool,
 }
@@ -131,7 +131,7 @@ pub struct Summed {
 impl Sums {
     /// Those that `claims` are checked by.
     pub fn of(claims: &Claims) -> Self {
-        let mut sums = Self { md5: md5::Md5::new(), others: ChecksumHasher::default(), has_others: false };
+        let mut sums = Self { md5: Md5::new(), others: ChecksumHasher::default(), has_others: false };
         for algorithm in claims.algorithms() {
             sums.add(algorithm);
         }
@@ -166,7 +166,7 @@ impl Sums {
             (Algorithm::Sha256, sums.checksum_sha256),
         ];
         let checksums = checksums.into_iter().filter_map(|(algorithm, sum)| Some((algorithm.word().to_owned(), sum?)));
-        Summed { md5: self.md5.finalize().into(), checksums: checksums.collect() }
+        Summed { md5: self.md5.finish(), checksums: checksums.collect() }
     }
 }
 
@@ -204,7 +204,7 @@ pub fn composite(algorithm: Algorithm, sums: &[String]) -> Option<String> {
     for sum in sums {
         all.extend(decode(sum)?);
     }
-    let mut whole = Sums { md5: md5::Md5::new(), others: ChecksumHasher::default(), has_others: false };
+    let mut whole = Sums { md5: Md5::new(), others: ChecksumHasher::default(), has_others: false };
     whole.add(algorithm);
     whole.update(&all);
     let sum = whole.finish().checksums.remove(algorithm.word())?;

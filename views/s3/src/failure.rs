@@ -49,6 +49,11 @@ pub fn of_store(error: &cenote::Error) -> S3Error {
     s3_error!(InternalError, "{error}")
 }
 
+/// Whether it only says that what a name led to is not there any more, or never was.
+pub fn is_gone(error: &FsError) -> bool {
+    is_missing(error) || error.errno == libc::ESTALE
+}
+
 /// Whether it only says that something is not there.
 pub fn is_missing(error: &FsError) -> bool {
     matches!(error.errno, libc::ENOENT | libc::ENOTDIR)

@@ -8,7 +8,7 @@ use parking_lot::{Mutex, MutexGuard};
 use s3s::{S3Request, S3Result, s3_error};
 
 use crate::bucket::{Bucket, Buckets};
-use crate::failure::{collision, failed, is_missing};
+use crate::failure::{collision, failed, is_gone, is_missing};
 use crate::keyed::Keyed;
 use crate::keys::{Keys, User};
 use crate::meta::{IMPLIED, MARKER, META, Meta};
@@ -83,7 +83,7 @@ impl Gateway {
             match self.fs.lookup(&self.me, at, name.as_bytes()) {
                 Ok(attr) if attr.kind == Kind::Directory => at = attr.ino,
                 Ok(_) => return Ok(None),
-                Err(error) if is_missing(&error) => return Ok(None),
+                Err(error) if is_gone(&error) => return Ok(None),
                 Err(error) => return Err(failed(&error, name)),
             }
         }
@@ -102,7 +102,7 @@ impl Gateway {
                 Kind::Directory => Found::Directory(attr),
                 _ => Found::Other,
             }),
-            Err(error) if is_missing(&error) => Ok(Found::Nothing),
+            Err(error) if is_gone(&error) => Ok(Found::Nothing),
             Err(error) => Err(failed(&error, name)),
         }
     }
@@ -129,13 +129,13 @@ impl Gateway {
             match self.fs.make(caller, at, name.as_bytes(), &what) {
                 Ok(attr) => {
                     match self.fs.set_xattr(&self.me, attr.ino, IMPLIED, b"1", SetXattr::Any) {
-                        Err(error) if is_missing(&error) || error.errno == libc::ESTALE => continue,
+                        Err(error) if is_gone(&error) => continue,
                         done => done.map_err(|error| failed(&error, way))?,
                     }
                     return Ok(attr.ino);
                 }
                 Err(error) if error.errno == libc::EEXIST => {}
-                Err(error) if is_missing(&error) => return Err(vanished(key)),
+                Err(error) if is_gone(&error) => return Err(vanished(key)),
                 Err(error) => return Err(failed(&error, way)),
             }
         }
@@ -198,6 +198,22 @@ impl Gateway {
     pub fn is_user(&self, name: &str) -> bool {
         self.keys.user(name).is_ok_and(|user| user.is_some())
     }
+}
+
+/// Looks by name and does something to what was found; again if that was replaced or deleted in between, as files are by those who put over them.
+pub fn again<T>(mut attempt: impl FnMut() -> S3Result<T>) -> S3Result<T> {
+    for _ in 1..ATTEMPTS {
+        match attempt() {
+            Err(error) if is_aborted(&error) => {}
+            done => return done,
+        }
+    }
+    attempt()
+}
+
+/// Whether something was replaced or deleted between two looks at it.
+pub fn is_aborted(error: &s3s::S3Error) -> bool {
+    error.code().as_str() == "OperationAborted"
 }
 
 /// Others delete the directories of a key while it is put, again and again.

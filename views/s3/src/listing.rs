@@ -3,8 +3,8 @@
 use cenote_posix::{Attr, Ino, Kind};
 use s3s::{S3Result, s3_error};
 
-use crate::failure::{failed, is_missing};
-use crate::gateway::Gateway;
+use crate::failure::{failed, is_gone};
+use crate::gateway::{Gateway, is_aborted};
 use crate::meta::{MARKER, Meta};
 use crate::walk::{Node, Tree, Walk, successor};
 
@@ -118,7 +118,7 @@ impl Tree for Files<'_> {
     type Item = Item;
     fn page(&self, of: &Ino, after: Option<&[u8]>, limit: usize) -> S3Result<(Vec<Node<Ino, Item>>, Option<Vec<u8>>)> {
         let entries = match self.0.fs.list(*of, after, limit) {
-            Err(error) if is_missing(&error) => Vec::new(), // deleted meanwhile
+            Err(error) if is_gone(&error) => Vec::new(), // deleted meanwhile
             entries => entries.map_err(|error| failed(&error, "directory"))?,
         };
         let end = entries.last().filter(|_| entries.len() >= limit).map(|(name, _)| name.clone());
@@ -130,14 +130,18 @@ impl Tree for Files<'_> {
         }
         match self.0.fs.lookup(&self.0.me, *of, name.as_bytes()) {
             Ok(attr) => Ok(Self::node_of(name.as_bytes().to_vec(), attr)),
-            Err(error) if is_missing(&error) => Ok(None),
+            Err(error) if is_gone(&error) => Ok(None),
             Err(error) => Err(failed(&error, name)),
         }
     }
     fn own(&self, directory: &Ino) -> S3Result<Option<Item>> {
-        let Some(value) = self.0.xattr(*directory, MARKER)? else { return Ok(None) };
+        let value = match self.0.xattr(*directory, MARKER) {
+            Err(error) if is_aborted(&error) => None, // deleted meanwhile
+            value => value?,
+        };
+        let Some(value) = value else { return Ok(None) };
         let attr = match self.0.fs.attr(*directory) {
-            Err(error) if is_missing(&error) => return Ok(None),
+            Err(error) if is_gone(&error) => return Ok(None),
             attr => attr.map_err(|error| failed(&error, "directory"))?,
         };
         Ok(Some(Item { attr, marker: Some(Meta::decode(&value).unwrap_or_default()) }))

@@ -8,6 +8,8 @@ use cenote_posix::{Attr, Time};
 use s3s::dto::{ETag, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::md5::Md5;
+
 /// [`Meta`] of a file, an upload or a part.
 pub const META: &[u8] = b"cenote.s3.meta";
 /// Tags: pairs of names and values.
@@ -142,12 +144,11 @@ pub fn etag(meta: Option<&Meta>, attr: &Attr) -> ETag {
     match meta {
         Some(meta) if !meta.etag.is_empty() && meta.is_of(attr) => ETag::Strong(meta.etag.clone()),
         _ => {
-            use md5::Digest as _;
-            let mut sum = md5::Md5::new();
+            let mut sum = Md5::new();
             for part in [attr.ino.0, attr.size_bytes, attr.modified.s as u64, u64::from(attr.modified.ns)] {
-                sum.update(part.to_le_bytes());
+                sum.update(&part.to_le_bytes());
             }
-            ETag::Strong(format!("{}-c", hex(&sum.finalize())))
+            ETag::Strong(format!("{}-c", hex(&sum.finish())))
         }
     }
 }

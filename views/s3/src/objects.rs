@@ -7,14 +7,14 @@
 
 use cenote_posix::{Attr, Caller, File, FsResult, Ino, New, OpenFlags, Over, Rename, SetXattr, Time};
 use s3s::dto::ETag;
-use s3s::{S3Error, S3Result, s3_error};
+use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
 
 use crate::acl::Acl;
 use crate::body::Source;
 use crate::bucket::{Bucket, Versioning};
 use crate::condition::Conditions;
 use crate::failure::{collision, failed, is_missing};
-use crate::gateway::{Found, Gateway, is_race, no_key, vanished};
+use crate::gateway::{Found, Gateway, again, is_aborted, is_race, no_key, vanished};
 use crate::keys::User;
 use crate::meta::{ACL, MARKER, META, Meta, PARTS, TAGS, encode, etag};
 use crate::name::KeyPath;
@@ -115,21 +115,22 @@ impl Gateway {
         putting.meta.version = (versioning == Versioning::Enabled).then(new_id);
         for _ in 0..ATTEMPTS {
             let parent = match self.make_parent(&caller, bucket, path, key) {
-                Err(error) if error.code().as_str() == "OperationAborted" => continue,
+                Err(error) if is_aborted(&error) => continue,
                 parent => parent?,
             };
-            let there = match self.find_in(parent, path.last())? {
-                Found::File(attr) => Some((attr.clone(), self.meta(attr.ino)?)),
-                Found::Nothing => None,
-                Found::Directory(_) => return Err(collision(key, &format!("{key}/"))),
-                Found::Other => return Err(collision(key, "a link or device of this name")),
+            let there = match self.there(parent, path.last(), key) {
+                Err(error) if is_aborted(&error) => continue,
+                there => there?,
             };
             let there_etag = there.as_ref().map(|(attr, meta)| etag(meta.as_ref(), attr));
             if let Err(error) = putting.conditions.check_write(there_etag.as_ref(), key) {
                 self.prune(bucket, path)?;
                 return Err(error);
             }
-            let kept = self.kept(bucket, path, there.as_ref())?;
+            let kept = match self.kept(bucket, path, there.as_ref()) {
+                Err(error) if is_aborted(&error) => continue,
+                kept => kept?,
+            };
             let over = match &there {
                 Some((attr, _)) if kept.is_some() || !putting.conditions.is_empty() => Over::This(attr.ino),
                 None if versioning != Versioning::Never || !putting.conditions.is_empty() => Over::Nothing,
@@ -151,6 +152,15 @@ impl Gateway {
             return Ok(Put { etag: etag(Some(&putting.meta), &attr), version: putting.meta.version.clone(), attr });
         }
         Err(vanished(key))
+    }
+    /// The file that has a key's name now, and what was said of it.
+    fn there(&self, parent: Ino, name: &str, key: &str) -> S3Result<Option<(Attr, Option<Meta>)>> {
+        match self.find_in(parent, name)? {
+            Found::File(attr) => self.meta(attr.ino).map(|meta| Some((attr, meta))),
+            Found::Nothing => Ok(None),
+            Found::Directory(_) => Err(collision(key, &format!("{key}/"))),
+            Found::Other => Err(collision(key, "a link or device of this name")),
+        }
     }
     /// Gives what is put its name. What the file is then is what its sums are of.
     fn place(
@@ -219,7 +229,7 @@ impl Gateway {
         }
         let caller = self.caller(putting.user);
         let _one_at_a_time = self.lock(bucket, key);
-        for _ in 0..ATTEMPTS {
+        again(|| {
             let parent = self.make_parent(&caller, bucket, path, key)?;
             let there = match self.find_in(parent, path.last())? {
                 Found::Directory(attr) => self.xattr(attr.ino, MARKER)?,
@@ -231,16 +241,12 @@ impl Gateway {
             let mut meta = putting.meta.clone();
             EMPTY_MD5.clone_into(&mut meta.etag);
             let done = self.fs.set_xattr(&self.me, ino, MARKER, &meta.encode(), SetXattr::Any);
-            match done {
-                Err(error) if is_missing(&error) || error.errno == libc::ESTALE => continue,
-                done => done.map_err(|error| failed(&error, key))?,
-            }
+            done.map_err(|error| failed(&error, key))?;
             self.set_or_remove(ino, TAGS, (!putting.tags.is_empty()).then(|| encode(&putting.tags)).as_deref())?;
             self.set_or_remove(ino, ACL, putting.acl.as_ref().map(encode).as_deref())?;
             let attr = self.fs.attr(ino).map_err(|error| failed(&error, key))?;
-            return Ok(Put { etag: empty, version: None, attr });
-        }
-        Err(vanished(key))
+            Ok(Put { etag: empty, version: None, attr })
+        })
     }
     /// Sets an extended attribute, or takes it away.
     pub fn set_or_remove(&self, ino: Ino, name: &[u8], value: Option<&[u8]>) -> S3Result<()> {
@@ -262,6 +268,29 @@ impl Gateway {
 
     /// Finds an object, or one of its versions.
     pub fn object(&self, bucket: &Bucket, key: &str, version: Option<&str>) -> S3Result<Object> {
+        self.about(bucket, key, version, Ok)
+    }
+    /// Finds an object, or one of its versions, and asks more of it; all of one file, however often it is replaced meanwhile.
+    pub fn about<T>(
+        &self,
+        bucket: &Bucket,
+        key: &str,
+        version: Option<&str>,
+        ask: impl Fn(Object) -> S3Result<T>,
+    ) -> S3Result<T> {
+        again(|| ask(self.object_now(bucket, key, version)?))
+    }
+    /// What a list found under a key, and what was said of it; of what is there now if that was replaced, none if it was deleted.
+    pub fn described(&self, bucket: &Bucket, key: &str, attr: &Attr) -> S3Result<Option<(Attr, Option<Meta>)>> {
+        match self.meta(attr.ino) {
+            Err(error) if is_aborted(&error) => match self.object(bucket, key, None) {
+                Err(error) if *error.code() == S3ErrorCode::NoSuchKey => Ok(None),
+                object => object.map(|object| Some((object.attr, object.meta))),
+            },
+            meta => Ok(Some((attr.clone(), meta?))),
+        }
+    }
+    fn object_now(&self, bucket: &Bucket, key: &str, version: Option<&str>) -> S3Result<Object> {
         let Ok(path) = KeyPath::parse(key) else { return Err(no_key(key)) };
         let versioning = bucket.record.versioning;
         let current = match self.find(bucket, path)?.1 {
@@ -319,10 +348,7 @@ impl Gateway {
     /// Opens an object's file to read it.
     pub fn open(&self, object: &Object, key: &str) -> S3Result<File> {
         let flags = OpenFlags { read: true, ..OpenFlags::default() };
-        match self.fs.open(&self.me, object.attr.ino, flags) {
-            Err(error) if is_missing(&error) || error.errno == libc::ESTALE => Err(no_key(key)),
-            file => file.map_err(|error| failed(&error, key)),
-        }
+        self.fs.open(&self.me, object.attr.ino, flags).map_err(|error| failed(&error, key))
     }
 
     /// Deletes an object, or one of its versions. What is not there counts as deleted.
@@ -337,21 +363,16 @@ impl Gateway {
         let Ok(path) = KeyPath::parse(key) else { return Ok(Deleted::default()) };
         let _one_at_a_time = self.lock(bucket, key);
         if path.is_directory {
-            return self.delete_directory(bucket, path, may);
+            return again(|| self.delete_directory(bucket, path, may));
         }
         let versioning = bucket.record.versioning;
-        let (parent, found) = self.find(bucket, path)?;
-        let there = match (parent, found) {
-            (Some(parent), Found::File(attr)) => Some((parent, attr)),
-            _ => None,
-        };
-        let there = match there {
-            Some((parent, attr)) => {
+        let there = again(|| match self.find(bucket, path)? {
+            (Some(parent), Found::File(attr)) => {
                 let meta = self.meta(attr.ino)?;
-                Some((parent, Object { version: None, attr, meta, is_directory: false }))
+                Ok(Some((parent, Object { version: None, attr, meta, is_directory: false })))
             }
-            None => None,
-        };
+            _ => Ok(None),
+        })?;
         match (version, &there) {
             (None, Some((_, object))) => may(object)?,
             (None, None) if versioning != Versioning::Never => {

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 
 use cenote_posix::{File, Ino, Kind, Make, New, OpenFlags, Over, SetXattr};
-use md5::Digest as _;
 use s3s::dto::CompletedPart;
 use s3s::{S3Error, S3Result, s3_error};
 
 use crate::body::Source;
 use crate::bucket::Bucket;
 use crate::checksum::{Algorithm, combined, composite};
-use crate::failure::{failed, is_missing};
-use crate::gateway::Gateway;
+use crate::failure::{failed, is_gone};
+use crate::gateway::{Gateway, again, is_aborted};
 use crate::keys::User;
+use crate::md5::Md5;
 use crate::meta::{META, Meta, encode, hex, now};
 use crate::name::KeyPath;
 
@@ -99,32 +99,39 @@ impl Gateway {
         let uploads = self.behind(bucket, UPLOADS, false)?.ok_or_else(no_upload)?;
         let directory = match self.fs.lookup(&self.me, uploads, id.as_bytes()) {
             Ok(attr) => attr.ino,
-            Err(error) if is_missing(&error) => return Err(no_upload()),
+            Err(error) if is_gone(&error) => return Err(no_upload()),
             Err(error) => return Err(failed(&error, key)),
         };
-        let meta = self.meta(directory)?.filter(|meta| meta.key == key).ok_or_else(no_upload)?;
+        let meta = match self.meta(directory) {
+            Err(error) if is_aborted(&error) => None, // completed or given up meanwhile
+            meta => meta?,
+        };
+        let meta = meta.filter(|meta| meta.key == key).ok_or_else(no_upload)?;
         Ok(Upload { id: id.to_owned(), directory, meta })
     }
     /// All uploads of a bucket, by key and then by age.
     pub fn uploads(&self, bucket: &Bucket) -> S3Result<Vec<Upload>> {
-        let Some(uploads) = self.behind(bucket, UPLOADS, false)? else { return Ok(Vec::new()) };
-        let mut all = Vec::new();
-        let mut after: Option<Vec<u8>> = None;
-        loop {
-            let page = self.fs.list(uploads, after.as_deref(), PAGE).map_err(|error| failed(&error, &bucket.name))?;
-            let is_end = page.len() < PAGE;
-            after = page.last().map(|(name, _)| name.clone());
-            for (name, attr) in page {
-                if let (Ok(id), Some(meta)) = (String::from_utf8(name), self.meta(attr.ino)?) {
-                    all.push(Upload { id, directory: attr.ino, meta });
+        again(|| {
+            let Some(uploads) = self.behind(bucket, UPLOADS, false)? else { return Ok(Vec::new()) };
+            let mut all = Vec::new();
+            let mut after: Option<Vec<u8>> = None;
+            loop {
+                let page =
+                    self.fs.list(uploads, after.as_deref(), PAGE).map_err(|error| failed(&error, &bucket.name))?;
+                let is_end = page.len() < PAGE;
+                after = page.last().map(|(name, _)| name.clone());
+                for (name, attr) in page {
+                    if let (Ok(id), Some(meta)) = (String::from_utf8(name), self.meta(attr.ino)?) {
+                        all.push(Upload { id, directory: attr.ino, meta });
+                    }
+                }
+                if is_end || after.is_none() {
+                    break;
                 }
             }
-            if is_end || after.is_none() {
-                break;
-            }
-        }
-        all.sort_by(|a, b| (&a.meta.key, &a.id).cmp(&(&b.meta.key, &b.id)));
-        Ok(all)
+            all.sort_by(|a, b| (&a.meta.key, &a.id).cmp(&(&b.meta.key, &b.id)));
+            Ok(all)
+        })
     }
     /// A file for a body: it goes if it is not placed.
     pub fn new_file(&self, bucket: &Bucket, user: Option<&User>) -> S3Result<File> {
@@ -157,36 +164,38 @@ impl Gateway {
             }
         };
         match placed {
-            Err(error) if is_missing(&error) || error.errno == libc::ESTALE => Err(no_upload()),
+            Err(error) if is_gone(&error) => Err(no_upload()),
             done => done.map(drop).map_err(|error| failed(&error, &upload.meta.key)),
         }
     }
     /// Parts of an upload behind `after`, at most `limit`; whether there are more.
     pub fn parts(&self, upload: &Upload, after: i32, limit: usize) -> S3Result<(Vec<Part>, bool)> {
-        let mut all = Vec::new();
-        let mut from = part_name(after.clamp(0, PARTS_MAX)).into_bytes();
-        loop {
-            let wanted = (limit + 1 - all.len()).min(PAGE);
-            let page = match self.fs.list(upload.directory, Some(&from), wanted) {
-                Err(error) if is_missing(&error) => return Err(no_upload()),
-                page => page.map_err(|error| failed(&error, &upload.meta.key))?,
-            };
-            let is_end = page.len() < wanted;
-            for (name, attr) in page {
-                let number = std::str::from_utf8(&name).ok().and_then(|name| name.parse().ok());
-                if let (Some(number), Some(meta)) = (number, self.meta(attr.ino)?) {
-                    all.push(Part { number, ino: attr.ino, meta });
+        again(|| {
+            let mut all = Vec::new();
+            let mut from = part_name(after.clamp(0, PARTS_MAX)).into_bytes();
+            loop {
+                let wanted = (limit + 1 - all.len()).min(PAGE);
+                let page = match self.fs.list(upload.directory, Some(&from), wanted) {
+                    Err(error) if is_gone(&error) => return Err(no_upload()),
+                    page => page.map_err(|error| failed(&error, &upload.meta.key))?,
+                };
+                let is_end = page.len() < wanted;
+                for (name, attr) in page {
+                    let number = std::str::from_utf8(&name).ok().and_then(|name| name.parse().ok());
+                    if let (Some(number), Some(meta)) = (number, self.meta(attr.ino)?) {
+                        all.push(Part { number, ino: attr.ino, meta });
+                    }
+                    from = name;
                 }
-                from = name;
+                if all.len() > limit {
+                    all.truncate(limit);
+                    return Ok((all, true));
+                }
+                if is_end {
+                    return Ok((all, false));
+                }
             }
-            if all.len() > limit {
-                all.truncate(limit);
-                return Ok((all, true));
-            }
-            if is_end {
-                return Ok((all, false));
-            }
-        }
+        })
     }
     /// What the parts that the client names make together.
     pub fn assemble(
@@ -205,7 +214,7 @@ impl Gateway {
             upload: Some(upload.id.clone()),
             ..upload.meta.clone()
         };
-        let mut sums = md5::Md5::new();
+        let mut sums = Md5::new();
         let mut offset = 0;
         let flags = OpenFlags { read: true, ..OpenFlags::default() };
         for part in &chosen {
@@ -217,11 +226,11 @@ impl Gateway {
                     return Err(s3_error!(InternalError, "part {} lost bytes", part.number));
                 }
             }
-            sums.update(unhex(&part.meta.etag));
+            sums.update(&unhex(&part.meta.etag));
             meta.push_part(size);
             offset += size;
         }
-        meta.etag = format!("{}-{}", hex(&sums.finalize()), chosen.len());
+        meta.etag = format!("{}-{}", hex(&sums.finish()), chosen.len());
         let parts = sum_up(&mut meta, &chosen);
         Ok(Whole { file, meta, parts })
     }
@@ -284,18 +293,18 @@ impl Gateway {
         let uploads = self.behind(bucket, UPLOADS, false)?.ok_or_else(no_upload)?;
         loop {
             let page = match self.fs.list(upload.directory, None, PAGE) {
-                Err(error) if is_missing(&error) => return Ok(()),
+                Err(error) if is_gone(&error) => return Ok(()),
                 page => page.map_err(|error| failed(&error, &upload.meta.key))?,
             };
             for (name, _) in &page {
                 match self.fs.unlink(&self.me, upload.directory, name) {
-                    Err(error) if !is_missing(&error) => return Err(failed(&error, &upload.meta.key)),
+                    Err(error) if !is_gone(&error) => return Err(failed(&error, &upload.meta.key)),
                     _ => {}
                 }
             }
             match self.fs.rmdir(&self.me, uploads, upload.id.as_bytes()) {
                 Err(error) if error.errno == libc::ENOTEMPTY => {} // a part came in meanwhile
-                Err(error) if !is_missing(&error) => return Err(failed(&error, &upload.meta.key)),
+                Err(error) if !is_gone(&error) => return Err(failed(&error, &upload.meta.key)),
                 _ => return Ok(()),
             }
         }

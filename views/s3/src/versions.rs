@@ -8,8 +8,8 @@ use cenote_posix::{Attr, Ino, Kind, Make, OpenFlags, Over, Rename, Time};
 use s3s::S3Result;
 
 use crate::bucket::Bucket;
-use crate::failure::{failed, is_missing};
-use crate::gateway::{Gateway, vanished};
+use crate::failure::{failed, is_gone};
+use crate::gateway::{Gateway, again, vanished};
 use crate::meta::{META, Meta, now};
 use crate::name::KeyPath;
 use crate::walk::{Node, Tree};
@@ -90,7 +90,7 @@ impl Gateway {
         let back = self.fs.backstage(bucket.root).map_err(|error| failed(&error, &bucket.name))?;
         for name in ["uploads", VERSIONS] {
             match self.fs.rmdir(&self.me, back, name.as_bytes()) {
-                Err(error) if !is_missing(&error) => return Err(failed(&error, &bucket.name)),
+                Err(error) if !is_gone(&error) => return Err(failed(&error, &bucket.name)),
                 _ => {}
             }
         }
@@ -102,15 +102,15 @@ impl Gateway {
             match self.fs.lookup(&self.me, at, name.as_bytes()) {
                 Ok(attr) if attr.kind == Kind::Directory => return Ok(Some(attr.ino)),
                 Ok(_) => return Ok(None),
-                Err(error) if is_missing(&error) && !makes => return Ok(None),
-                Err(error) if is_missing(&error) => {}
+                Err(error) if is_gone(&error) && !makes => return Ok(None),
+                Err(error) if is_gone(&error) => {}
                 Err(error) => return Err(failed(&error, name)),
             }
             let what = Make { kind: Kind::Directory, mode: 0o700, rdev: 0, target: Vec::new() };
             match self.fs.make(&self.me, at, name.as_bytes(), &what) {
                 Ok(attr) => return Ok(Some(attr.ino)),
                 Err(error) if error.errno == libc::EEXIST => {}
-                Err(error) if is_missing(&error) => return Err(vanished(name)),
+                Err(error) if is_gone(&error) => return Err(vanished(name)),
                 Err(error) => return Err(failed(&error, name)),
             }
         }
@@ -134,49 +134,55 @@ impl Gateway {
     }
     /// All that is in a directory of versions, the newest first.
     pub fn versions_in(&self, directory: Ino) -> S3Result<Vec<Old>> {
-        let mut all = Vec::new();
-        let mut after: Option<Vec<u8>> = None;
-        loop {
-            let page = match self.fs.list(directory, after.as_deref(), PAGE) {
-                Err(error) if is_missing(&error) => return Ok(all),
-                page => page.map_err(|error| failed(&error, "versions"))?,
-            };
-            let Some((last, _)) = page.last() else { return Ok(all) };
-            after = Some(last.clone());
-            let is_end = page.len() < PAGE;
-            for (name, attr) in page {
-                let Ok(name) = String::from_utf8(name) else { continue };
-                let meta = self.meta(attr.ino)?.unwrap_or_default();
-                all.push(Old { name, attr, meta });
+        again(|| {
+            let mut all = Vec::new();
+            let mut after: Option<Vec<u8>> = None;
+            loop {
+                let page = match self.fs.list(directory, after.as_deref(), PAGE) {
+                    Err(error) if is_gone(&error) => return Ok(all),
+                    page => page.map_err(|error| failed(&error, "versions"))?,
+                };
+                let Some((last, _)) = page.last() else { return Ok(all) };
+                after = Some(last.clone());
+                let is_end = page.len() < PAGE;
+                for (name, attr) in page {
+                    let Ok(name) = String::from_utf8(name) else { continue };
+                    let meta = self.meta(attr.ino)?.unwrap_or_default();
+                    all.push(Old { name, attr, meta });
+                }
+                if is_end {
+                    return Ok(all);
+                }
             }
-            if is_end {
-                return Ok(all);
-            }
-        }
+        })
     }
     /// The newest of a directory of versions.
     pub fn newest_in(&self, directory: Ino) -> S3Result<Option<Old>> {
-        let page = match self.fs.list(directory, None, 1) {
-            Err(error) if is_missing(&error) => return Ok(None),
-            page => page.map_err(|error| failed(&error, "versions"))?,
-        };
-        let Some((name, attr)) = page.into_iter().next() else { return Ok(None) };
-        let meta = self.meta(attr.ino)?.unwrap_or_default();
-        Ok(String::from_utf8(name).ok().map(|name| Old { name, attr, meta }))
+        again(|| {
+            let page = match self.fs.list(directory, None, 1) {
+                Err(error) if is_gone(&error) => return Ok(None),
+                page => page.map_err(|error| failed(&error, "versions"))?,
+            };
+            let Some((name, attr)) = page.into_iter().next() else { return Ok(None) };
+            let meta = self.meta(attr.ino)?.unwrap_or_default();
+            Ok(String::from_utf8(name).ok().map(|name| Old { name, attr, meta }))
+        })
     }
     /// A version in a directory, by the id that clients know.
     pub fn version_in(&self, directory: Ino, id: &str) -> S3Result<Option<Old>> {
-        if id == NULL {
-            return Ok(self.versions_in(directory)?.into_iter().find(|old| old.id() == NULL));
-        }
-        match self.fs.lookup(&self.me, directory, id.as_bytes()) {
-            Ok(attr) => {
-                let meta = self.meta(attr.ino)?.unwrap_or_default();
-                Ok(Some(Old { name: id.to_owned(), attr, meta }))
+        again(|| {
+            if id == NULL {
+                return Ok(self.versions_in(directory)?.into_iter().find(|old| old.id() == NULL));
             }
-            Err(error) if is_missing(&error) => Ok(None),
-            Err(error) => Err(failed(&error, id)),
-        }
+            match self.fs.lookup(&self.me, directory, id.as_bytes()) {
+                Ok(attr) => {
+                    let meta = self.meta(attr.ino)?.unwrap_or_default();
+                    Ok(Some(Old { name: id.to_owned(), attr, meta }))
+                }
+                Err(error) if is_gone(&error) => Ok(None),
+                Err(error) => Err(failed(&error, id)),
+            }
+        })
     }
     /// Makes a deletion; its id.
     pub fn mark_deleted(&self, bucket: &Bucket, directory: Ino, is_null: bool, owner: &str) -> S3Result<String> {
@@ -201,7 +207,7 @@ impl Gateway {
     /// Takes a version away for good.
     pub fn drop_version(&self, directory: Ino, name: &str) -> S3Result<()> {
         match self.fs.unlink(&self.me, directory, name.as_bytes()) {
-            Err(error) if is_missing(&error) => Ok(()),
+            Err(error) if is_gone(&error) => Ok(()),
             done => done.map_err(|error| failed(&error, name)),
         }
     }
@@ -240,7 +246,7 @@ impl Gateway {
         way.push((at, OF_KEY));
         for (parent, name) in way.into_iter().rev() {
             match self.fs.rmdir(&self.me, parent, name.as_bytes()) {
-                Err(error) if !is_missing(&error) => return Ok(()),
+                Err(error) if !is_gone(&error) => return Ok(()),
                 _ => {}
             }
         }
@@ -265,7 +271,7 @@ impl Tree for Versioned<'_> {
     type Item = Ino;
     fn page(&self, of: &Ino, after: Option<&[u8]>, limit: usize) -> S3Result<(Vec<Node<Ino, Ino>>, Option<Vec<u8>>)> {
         let entries = match self.0.fs.list(*of, after, limit) {
-            Err(error) if is_missing(&error) => Vec::new(),
+            Err(error) if is_gone(&error) => Vec::new(),
             entries => entries.map_err(|error| failed(&error, "versions"))?,
         };
         let end = entries.last().filter(|_| entries.len() >= limit).map(|(name, _)| name.clone());

@@ -1,9 +1,13 @@
 """Hostile and broken clients: clear errors, nothing placed, nothing held."""
 
+import base64
+import hashlib
 import http.client
+import random
 import re
 import socket
 import time
+import zlib
 from pathlib import Path
 
 import pytest
@@ -50,6 +54,30 @@ def test_truncated_bodies_place_nothing(served, s3, bucket):
             assert b" 200 " not in answer.split(b"\r\n")[0]
     assert keys(s3, bucket) == []
     s3.delete_bucket(Bucket=bucket)
+
+
+@pytest.mark.parametrize("size", [1000, 300_000, 3_000_000])
+def test_bodies_that_are_not_what_was_said_place_nothing(served, s3, bucket, size):
+    body, path = random.randbytes(size), f"/{bucket}/d/k"
+    of_body = hashlib.sha256(body).hexdigest()
+    claims = {
+        "Content-MD5": base64.b64encode(hashlib.md5(body).digest()).decode(),
+        "x-amz-checksum-sha256": base64.b64encode(hashlib.sha256(body).digest()).decode(),
+        "x-amz-checksum-crc32": base64.b64encode(zlib.crc32(body).to_bytes(4, "big")).decode(),
+    }
+    for at in (0, size // 2, size - 1):
+        wrong = body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :]
+        for name, value in claims.items():
+            headers = signed(served, "PUT", path, {name: value, "Content-Length": str(size)})
+            status, said = raw(served, "PUT", path, headers, wrong)
+            assert (status, b"BadDigest" in said) == (400, True), (name, at, said)
+        headers = signed(served, "PUT", path, {"Content-Length": str(size)}, payload=of_body)
+        assert raw(served, "PUT", path, headers, wrong)[0] == 400
+        assert keys(s3, bucket) == []
+    for name, value in claims.items():
+        headers = signed(served, "PUT", path, {name: value, "Content-Length": str(size)}, payload=of_body)
+        assert raw(served, "PUT", path, headers, body)[0] == 200
+        assert s3.get_object(Bucket=bucket, Key="d/k")["Body"].read() == body
 
 
 def test_broken_chunks_place_nothing(served, s3, bucket):

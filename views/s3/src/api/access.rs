@@ -14,7 +14,7 @@ use crate::acl::Right;
 use crate::bucket::Bucket;
 use crate::failure::of_store;
 use crate::keys::User;
-use crate::meta::TAGS;
+use crate::objects::Object;
 use crate::policy::{Policy, Question, Verdict};
 
 /// Seconds that a signed address lives at most, as S3 has it.
@@ -137,11 +137,12 @@ impl Service {
         let is_granted = match (need, key) {
             (Need::OfBucket(right), _) => bucket.acl().allows(name, right, ignores),
             (Need::OfObject(right), Some(key)) => {
-                match self.0.object(bucket, key, request.query("versionId").as_deref()) {
-                    Ok(object) => {
-                        let is_own = object.meta.as_ref().is_some_and(|meta| name == Some(meta.owner.as_str()));
-                        is_own || self.acl_of(bucket, &object)?.allows(name, right, ignores)
-                    }
+                let allows = |object: Object| {
+                    let is_own = object.meta.as_ref().is_some_and(|meta| name == Some(meta.owner.as_str()));
+                    Ok(is_own || self.acl_of(bucket, &object)?.allows(name, right, ignores))
+                };
+                match self.0.about(bucket, key, request.query("versionId").as_deref(), allows) {
+                    Ok(allows) => allows,
                     // Whether a key is there is only for those who may list.
                     Err(_) => {
                         let value = |wanted: &str| match wanted {
@@ -207,9 +208,8 @@ impl Service {
             }
             _ => {
                 if let Some(tag) = wanted.strip_prefix("s3:existingobjecttag/") {
-                    let object = self.0.object(bucket, key?, request.query("versionId").as_deref()).ok()?;
-                    let value = self.0.xattr(object.attr.ino, TAGS).ok()??;
-                    let tags: Vec<(String, String)> = serde_json::from_slice(&value).ok()?;
+                    let version = request.query("versionId");
+                    let tags = self.0.about(bucket, key?, version.as_deref(), |object| self.tags_of(&object)).ok()?;
                     return tags.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(tag)).map(|(_, value)| value);
                 }
                 if let Some(tag) = wanted.strip_prefix("s3:requestobjecttag/") {

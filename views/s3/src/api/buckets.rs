@@ -23,6 +23,7 @@ use crate::failure::{failed, is_missing};
 use crate::gateway::no_key;
 use crate::meta::{PARTS, timestamp};
 use crate::name::may_be_made;
+use crate::objects::Object;
 
 /// The region that is told by silence.
 const FIRST_REGION: &str = "us-east-1";
@@ -238,9 +239,12 @@ impl Service {
         &self,
         request: S3Request<GetObjectAttributesInput>,
     ) -> S3Result<GetObjectAttributesOutput> {
-        let input = request.input;
+        let input = &request.input;
         let bucket = self.0.bucket(&input.bucket)?;
-        let object = self.0.object(&bucket, &input.key, input.version_id.as_deref())?;
+        let tell = |object: Object| self.attributes(input, &object);
+        self.0.about(&bucket, &input.key, input.version_id.as_deref(), tell)
+    }
+    fn attributes(&self, input: &GetObjectAttributesInput, object: &Object) -> S3Result<GetObjectAttributesOutput> {
         let wants = |word: &str| {
             let mut words = input.object_attributes.iter().flat_map(|attribute| attribute.as_str().split(','));
             words.any(|wanted| wanted.trim() == word)
@@ -264,27 +268,25 @@ impl Service {
             let after = input.part_number_marker.unwrap_or(0).max(0) as u32;
             let limit = input.max_parts.unwrap_or(1000).clamp(0, 1000) as u32;
             let end = after.saturating_add(limit).min(total);
-            let told = sums.map(|(word, sums)| {
-                let part = |number: u32| {
-                    let sum = |wanted: &str| sums.get(number as usize - 1).filter(|_| word == wanted).cloned();
-                    ObjectPart {
-                        part_number: Some(number as i32),
-                        size: meta.part(number).map(|(_, size)| size as i64),
-                        checksum_crc32: sum("CRC32"),
-                        checksum_crc32c: sum("CRC32C"),
-                        checksum_crc64nvme: sum("CRC64NVME"),
-                        checksum_sha1: sum("SHA1"),
-                        checksum_sha256: sum("SHA256"),
-                    }
-                };
-                (after + 1..=end).map(part).collect()
-            });
+            let (word, sums) = sums.unwrap_or_default();
+            let part = |number: u32| {
+                let sum = |wanted: &str| sums.get(number as usize - 1).filter(|_| word == wanted).cloned();
+                ObjectPart {
+                    part_number: Some(number as i32),
+                    size: meta.part(number).map(|(_, size)| size as i64),
+                    checksum_crc32: sum("CRC32"),
+                    checksum_crc32c: sum("CRC32C"),
+                    checksum_crc64nvme: sum("CRC64NVME"),
+                    checksum_sha1: sum("SHA1"),
+                    checksum_sha256: sum("SHA256"),
+                }
+            };
             S3Result::<GetObjectAttributesParts>::Ok(GetObjectAttributesParts {
                 is_truncated: Some(end < total),
                 max_parts: Some(limit as i32),
                 next_part_number_marker: Some(end as i32),
                 part_number_marker: Some(after as i32),
-                parts: told,
+                parts: Some((after.saturating_add(1)..=end).map(part).collect()),
                 total_parts_count: Some(total as i32),
             })
         });

@@ -12,6 +12,7 @@ use crate::body::{self, PUT_BYTES_MAX};
 use crate::condition::Conditions;
 use crate::failure::failed;
 use crate::keys::User;
+use crate::md5::Md5;
 use crate::meta::{Meta, hex, timestamp};
 use crate::name::KeyPath;
 use crate::objects::{Object, Putting};
@@ -209,12 +210,11 @@ fn range_of(text: &str, size: u64) -> S3Result<(u64, u64)> {
 
 /// A part that is copied without its bytes passing here has a sum of what they are a copy of.
 fn sum_of_range(object: &Object, offset: u64, len: u64) -> String {
-    use md5::Digest as _;
-    let mut sum = md5::Md5::new();
-    sum.update(object.etag().value());
-    sum.update(offset.to_le_bytes());
-    sum.update(len.to_le_bytes());
-    hex(&sum.finalize())
+    let mut sum = Md5::new();
+    sum.update(object.etag().value().as_bytes());
+    sum.update(&offset.to_le_bytes());
+    sum.update(&len.to_le_bytes());
+    hex(&sum.finish())
 }
 
 #[cfg(test)]

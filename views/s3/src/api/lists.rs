@@ -1,6 +1,6 @@
 //! Lists of buckets, keys and versions.
 
-use cenote_posix::{Ino, Kind};
+use cenote_posix::{Attr, Ino, Kind};
 use s3s::dto::{
     ChecksumAlgorithm, ChecksumType, CommonPrefix, DeleteMarkerEntry, ETag, EncodingType, ListBucketsInput,
     ListBucketsOutput, ListObjectVersionsInput, ListObjectVersionsOutput, ListObjectsInput, ListObjectsOutput,
@@ -74,31 +74,38 @@ impl Service {
     }
 
     /// An object as lists tell it.
-    fn told(&self, bucket: &Bucket, key: String, item: &Item, tells_owner: bool) -> S3Result<Object> {
-        let meta = match &item.marker {
-            Some(_) => None,
-            None => self.0.meta(item.attr.ino)?,
+    fn told(
+        &self,
+        bucket: &Bucket,
+        key: &str,
+        item: &Item,
+        (tells_owner, encode): (bool, &dyn Fn(String) -> String),
+    ) -> S3Result<Option<Object>> {
+        let found = match &item.marker {
+            Some(_) => Some((item.attr.clone(), None)),
+            None => self.0.described(bucket, key, &item.attr)?,
         };
+        let Some((attr, meta)) = found else { return Ok(None) };
         let described = meta.as_ref().or(item.marker.as_ref());
         let who = described.map(|meta| meta.owner.clone()).filter(|owner| !owner.is_empty());
         let etag = match &item.marker {
             Some(_) => ETag::Strong(EMPTY_MD5.to_owned()),
-            None => meta::etag(meta.as_ref(), &item.attr),
+            None => meta::etag(meta.as_ref(), &attr),
         };
         let class = described.and_then(|meta| meta.headers.get("storage-class").cloned());
         let algorithms =
             meta.as_ref().map(|meta| meta.checksums.keys().cloned().map(ChecksumAlgorithm::from).collect::<Vec<_>>());
-        Ok(Object {
+        Ok(Some(Object {
             e_tag: Some(etag),
-            key: Some(key),
-            last_modified: Some(timestamp(item.attr.modified)),
+            key: Some(encode(key.to_owned())),
+            last_modified: Some(timestamp(attr.modified)),
             owner: tells_owner.then(|| owner(&who.unwrap_or_else(|| bucket.owner()))),
-            size: Some(if item.marker.is_some() { 0 } else { item.attr.size_bytes as i64 }),
+            size: Some(if item.marker.is_some() { 0 } else { attr.size_bytes as i64 }),
             storage_class: Some(ObjectStorageClass::from(class.unwrap_or_else(|| "STANDARD".to_owned()))),
             checksum_type: meta.as_ref().and_then(|meta| meta.checksum_type.clone()).map(ChecksumType::from),
             checksum_algorithm: algorithms.filter(|algorithms| !algorithms.is_empty()),
             ..Default::default()
-        })
+        }))
     }
     fn contents(
         &self,
@@ -107,7 +114,8 @@ impl Service {
         tells_owner: bool,
         encode: &dyn Fn(String) -> String,
     ) -> S3Result<(Vec<Object>, Vec<CommonPrefix>)> {
-        let objects = page.items.into_iter().map(|(key, item)| self.told(bucket, encode(key), &item, tells_owner));
+        let tell = |(key, item): &(String, Item)| self.told(bucket, key, item, (tells_owner, encode)).transpose();
+        let objects = page.items.iter().filter_map(tell);
         let prefixes = page.prefixes.into_iter().map(|prefix| CommonPrefix { prefix: Some(encode(prefix)) }).collect();
         Ok((objects.collect::<S3Result<_>>()?, prefixes))
     }
@@ -242,7 +250,7 @@ impl Service {
                 }
                 let current = file.take_if(|(name, _)| *name == key).map(|(_, item)| item);
                 let directory = old.take_if(|(name, _)| *name == key).map(|(_, directory)| directory);
-                let all = self.lines(&key, current.as_ref(), directory)?;
+                let all = self.lines(&bucket, &key, current.as_ref(), directory)?;
                 let skipped = match &within {
                     Some(id) if marker.as_deref() == Some(&key) => {
                         all.iter().position(|line| line.id == *id).map_or(0, |at| at + 1)
@@ -290,19 +298,19 @@ impl Service {
         })
     }
     /// All versions of a key, the newest first.
-    fn lines(&self, key: &str, current: Option<&Item>, directory: Option<Ino>) -> S3Result<Vec<Line>> {
+    fn lines(&self, bucket: &Bucket, key: &str, current: Option<&Item>, directory: Option<Ino>) -> S3Result<Vec<Line>> {
         let mut lines = Vec::new();
-        if let Some(item) = current {
-            let meta = match &item.marker {
-                Some(marker) => Some(Meta { etag: EMPTY_MD5.to_owned(), ..marker.clone() }),
-                None => self.0.meta(item.attr.ino)?,
-            };
-            let id = meta.as_ref().and_then(|meta| meta.version.clone()).unwrap_or_else(|| NULL.to_owned());
-            let mut attr = item.attr.clone();
-            if let (Some(_), Some(meta)) = (&item.marker, &meta) {
-                attr.size_bytes = 0;
-                (attr.modified.s, attr.modified.ns) = meta.modified;
+        let found = match current {
+            Some(Item { attr, marker: Some(marker) }) => {
+                let mut attr = Attr { size_bytes: 0, ..attr.clone() };
+                (attr.modified.s, attr.modified.ns) = marker.modified;
+                Some((attr, Some(Meta { etag: EMPTY_MD5.to_owned(), ..marker.clone() })))
             }
+            Some(Item { attr, marker: None }) => self.0.described(bucket, key, attr)?,
+            None => None,
+        };
+        if let Some((attr, meta)) = found {
+            let id = meta.as_ref().and_then(|meta| meta.version.clone()).unwrap_or_else(|| NULL.to_owned());
             lines.push(Line { key: key.to_owned(), id, meta, attr, is_latest: true });
         }
         if let Some(directory) = directory {

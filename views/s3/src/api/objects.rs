@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use cenote_posix::{Attr, File};
+use cenote_posix::File;
 use s3s::dto::{
     ChecksumType, DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject,
     ETagCondition, Error, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, ObjectCannedACL,
@@ -19,7 +19,7 @@ use crate::body::{announced, receive, send};
 use crate::bucket::Bucket;
 use crate::checksum::Claims;
 use crate::condition::Conditions;
-use crate::gateway::no_key;
+use crate::gateway::again;
 use crate::keys::User;
 use crate::meta::{PARTS, TAGS, timestamp};
 use crate::name::KeyPath;
@@ -136,6 +136,9 @@ impl Service {
         let user = gateway.user(&request);
         let bucket = gateway.bucket(&request.input.bucket)?;
         let input = &mut request.input;
+        if input.key.contains("${filename}") {
+            return Err(s3_error!(NotImplemented, "the name of a form's file is not known here: give the whole key"));
+        }
         KeyPath::parse(&input.key)?;
         let (owner, acl) = self.asked_acl(
             &bucket,
@@ -175,7 +178,9 @@ impl Service {
     }
 
     pub(super) fn get_object(&self, request: S3Request<GetObjectInput>) -> S3Result<GetObjectOutput> {
-        let input = &request.input;
+        again(|| self.get_now(&request.input))
+    }
+    fn get_now(&self, input: &GetObjectInput) -> S3Result<GetObjectOutput> {
         if let Some(keyed) = self.0.keyed(&input.bucket) {
             return super::keyed::get(keyed, input);
         }
@@ -230,7 +235,9 @@ impl Service {
         &self,
         request: &S3Request<HeadObjectInput>,
     ) -> S3Result<(HeadObjectOutput, http::HeaderMap)> {
-        let input = &request.input;
+        again(|| self.head_now(&request.input))
+    }
+    fn head_now(&self, input: &HeadObjectInput) -> S3Result<(HeadObjectOutput, http::HeaderMap)> {
         if let Some(keyed) = self.0.keyed(&input.bucket) {
             return Ok((super::keyed::head(keyed, input)?, http::HeaderMap::new()));
         }
@@ -283,22 +290,14 @@ impl Service {
     /// An object and its file, the same one even if others replace it; no file if it is a directory.
     pub(super) fn opened(&self, bucket: &str, key: &str, version: Option<&str>) -> S3Result<(Object, Option<File>)> {
         let bucket = self.0.bucket(bucket)?;
-        for _ in 0..8 {
-            let mut object = self.0.object(&bucket, key, version)?;
+        self.0.about(&bucket, key, version, |mut object| {
             if object.is_directory {
                 return Ok((object, None));
             }
-            match self.0.open(&object, key) {
-                Err(error) if error.code().as_str() == "NoSuchKey" => {} // replaced meanwhile
-                file => {
-                    let file = file?;
-                    let attr: Attr = file.attr().map_err(|error| crate::failure::failed(&error, key))?;
-                    object.attr = attr;
-                    return Ok((object, Some(file)));
-                }
-            }
-        }
-        Err(no_key(key))
+            let file = self.0.open(&object, key)?;
+            object.attr = file.attr().map_err(|error| crate::failure::failed(&error, key))?;
+            Ok((object, Some(file)))
+        })
     }
     /// The checksums of an object, or of one of its parts.
     fn sums(&self, object: &Object, part: Option<i32>) -> S3Result<BTreeMap<String, String>> {

@@ -77,18 +77,20 @@ impl Service {
     pub(super) fn get_object_acl(&self, request: S3Request<GetObjectAclInput>) -> S3Result<GetObjectAclOutput> {
         let input = request.input;
         let bucket = self.0.bucket(&input.bucket)?;
-        let object = self.0.object(&bucket, &input.key, input.version_id.as_deref())?;
-        let (owner, grants) = self.acl_of(&bucket, &object)?.told();
+        let acl = |object| self.acl_of(&bucket, &object);
+        let (owner, grants) = self.0.about(&bucket, &input.key, input.version_id.as_deref(), acl)?.told();
         Ok(GetObjectAclOutput { grants: Some(grants), owner: Some(owner), ..Default::default() })
     }
     pub(super) fn put_object_acl(&self, request: S3Request<PutObjectAclInput>) -> S3Result<PutObjectAclOutput> {
         let input = request.input;
         let bucket = self.0.bucket(&input.bucket)?;
-        let object = self.0.object(&bucket, &input.key, input.version_id.as_deref())?;
-        let owner = self.acl_of(&bucket, &object)?.owner;
         let word = input.acl.as_ref().map(ObjectCannedACL::as_str);
-        let acl = self.new_acl(&bucket, &owner, (word, &object_grants!(input), input.access_control_policy.clone()))?;
-        self.0.set_or_remove(object.attr.ino, ACL, Some(&encode(&acl)))?;
+        self.0.about(&bucket, &input.key, input.version_id.as_deref(), |object| {
+            let owner = self.acl_of(&bucket, &object)?.owner;
+            let asked = (word, &object_grants!(input), input.access_control_policy.clone());
+            let acl = self.new_acl(&bucket, &owner, asked)?;
+            self.0.set_or_remove(object.attr.ino, ACL, Some(&encode(&acl)))
+        })?;
         Ok(PutObjectAclOutput::default())
     }
 

@@ -100,9 +100,11 @@ impl Service {
     }
     fn set_tags(&self, bucket: &str, key: &str, version: Option<&str>, tags: &Tags) -> S3Result<Option<String>> {
         let bucket = self.0.bucket(bucket)?;
-        let object = self.0.object(&bucket, key, version)?;
-        self.0.set_or_remove(object.attr.ino, TAGS, (!tags.is_empty()).then(|| encode(tags)).as_deref())?;
-        Ok(object.version)
+        let value = (!tags.is_empty()).then(|| encode(tags));
+        self.0.about(&bucket, key, version, |object| {
+            self.0.set_or_remove(object.attr.ino, TAGS, value.as_deref())?;
+            Ok(object.version)
+        })
     }
     pub(super) fn get_object_tagging(
         &self,
@@ -110,8 +112,9 @@ impl Service {
     ) -> S3Result<GetObjectTaggingOutput> {
         let input = request.input;
         let bucket = self.0.bucket(&input.bucket)?;
-        let object = self.0.object(&bucket, &input.key, input.version_id.as_deref())?;
-        Ok(GetObjectTaggingOutput { tag_set: told(self.tags_of(&object)?), version_id: object.version })
+        self.0.about(&bucket, &input.key, input.version_id.as_deref(), |object| {
+            Ok(GetObjectTaggingOutput { tag_set: told(self.tags_of(&object)?), version_id: object.version })
+        })
     }
     pub(super) fn put_object_tagging(
         &self,
