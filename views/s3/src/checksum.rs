@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use http::HeaderMap;
+use md5::{Digest as _, Md5};
 use s3s::checksum::ChecksumHasher;
 use s3s::crypto::{Checksum as _, Crc32, Crc32c, Crc64Nvme, Sha1, Sha256};
 use s3s::{S3Result, s3_error};
 
-use crate::md5::Md5;
 use crate::meta::hex;
 
 /// A way to sum.
@@ -166,7 +166,7 @@ impl Sums {
             (Algorithm::Sha256, sums.checksum_sha256),
         ];
         let checksums = checksums.into_iter().filter_map(|(algorithm, sum)| Some((algorithm.word().to_owned(), sum?)));
-        Summed { md5: self.md5.finish(), checksums: checksums.collect() }
+        Summed { md5: self.md5.finalize().into(), checksums: checksums.collect() }
     }
 }
 

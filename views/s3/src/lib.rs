@@ -17,7 +17,6 @@ mod keyed;
 mod keys;
 mod lifecycle;
 mod listing;
-mod md5;
 mod meta;
 mod name;
 mod objects;

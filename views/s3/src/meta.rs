@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 
 use cenote_posix::{Attr, Time};
+use md5::{Digest as _, Md5};
 use s3s::dto::{ETag, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::md5::Md5;
 
 /// [`Meta`] of a file, an upload or a part.
 pub const META: &[u8] = b"cenote.s3.meta";
@@ -146,9 +146,9 @@ pub fn etag(meta: Option<&Meta>, attr: &Attr) -> ETag {
         _ => {
             let mut sum = Md5::new();
             for part in [attr.ino.0, attr.size_bytes, attr.modified.s as u64, u64::from(attr.modified.ns)] {
-                sum.update(&part.to_le_bytes());
+                sum.update(part.to_le_bytes());
             }
-            ETag::Strong(format!("{}-c", hex(&sum.finish())))
+            ETag::Strong(format!("{}-c", hex(&sum.finalize())))
         }
     }
 }

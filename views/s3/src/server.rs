@@ -1,7 +1,7 @@
 //! The server: connections, TLS, what each may take, and how long.
 //!
 //! Requests are served on threads of their own runtime, without handing them on: what they ask of the store is mostly memory. There are more threads
-//! than processors, so that some may wait for a slow tier.
+//! than processors, so that some may wait for a slow tier. Only the sums of large bodies are taken on further threads (`summing`).
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use cenote_posix::{File, Ino, Kind, Make, New, OpenFlags, Over, SetXattr};
+use md5::{Digest as _, Md5};
 use s3s::dto::CompletedPart;
 use s3s::{S3Error, S3Result, s3_error};
 
@@ -12,7 +13,6 @@ use crate::checksum::{Algorithm, combined, composite};
 use crate::failure::{failed, is_gone};
 use crate::gateway::{Gateway, again, is_aborted};
 use crate::keys::User;
-use crate::md5::Md5;
 use crate::meta::{META, Meta, encode, hex, now};
 use crate::name::KeyPath;
 
@@ -230,7 +230,7 @@ impl Gateway {
             meta.push_part(size);
             offset += size;
         }
-        meta.etag = format!("{}-{}", hex(&sums.finish()), chosen.len());
+        meta.etag = format!("{}-{}", hex(&sums.finalize()), chosen.len());
         let parts = sum_up(&mut meta, &chosen);
         Ok(Whole { file, meta, parts })
     }

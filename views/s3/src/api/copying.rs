@@ -1,6 +1,7 @@
 //! Copies: of objects, and into parts of uploads. The store shares the bytes where it can; nothing goes through this server.
 
 use cenote_posix::File;
+use md5::{Digest as _, Md5};
 use s3s::dto::{
     CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopyPartResult, CopySource, ETag, MetadataDirective,
     ObjectCannedACL, TaggingDirective, UploadPartCopyInput, UploadPartCopyOutput,
@@ -12,7 +13,6 @@ use crate::body::{self, PUT_BYTES_MAX};
 use crate::condition::Conditions;
 use crate::failure::failed;
 use crate::keys::User;
-use crate::md5::Md5;
 use crate::meta::{Meta, hex, timestamp};
 use crate::name::KeyPath;
 use crate::objects::{Object, Putting};
@@ -212,9 +212,9 @@ fn range_of(text: &str, size: u64) -> S3Result<(u64, u64)> {
 fn sum_of_range(object: &Object, offset: u64, len: u64) -> String {
     let mut sum = Md5::new();
     sum.update(object.etag().value().as_bytes());
-    sum.update(&offset.to_le_bytes());
-    sum.update(&len.to_le_bytes());
-    hex(&sum.finish())
+    sum.update(offset.to_le_bytes());
+    sum.update(len.to_le_bytes());
+    hex(&sum.finalize())
 }
 
 #[cfg(test)]
