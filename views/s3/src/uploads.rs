@@ -226,7 +226,7 @@ impl Gateway {
                     return Err(s3_error!(InternalError, "part {} lost bytes", part.number));
                 }
             }
-            sums.update(&unhex(&part.meta.etag));
+            sums.update(unhex(&part.meta.etag));
             meta.push_part(size);
             offset += size;
         }

@@ -21,7 +21,7 @@ use crate::{Mode, OpenOptions};
 /// How long to try when another process has the store.
 const BUSY_PATIENCE: Duration = Duration::from_secs(10);
 /// The same while it is passing it on, which takes long only where a machine is busy.
-const MOVING_PATIENCE: Duration = Duration::from_secs(60);
+const MOVING_PATIENCE: Duration = Duration::from_mins(1);
 /// How long to try when the daemon is gone, before what is in flight fails.
 const AGAIN_PATIENCE: Duration = Duration::from_secs(30);
 /// The same when that was tried before, in vain: many calls, one after the other, must not each wait so long.
