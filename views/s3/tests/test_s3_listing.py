@@ -18,14 +18,14 @@ def drawn(rng, count: int) -> list[str]:
 
 
 def model(keys: list[str], prefix: str, delimiter: str, after: str) -> Iterator[str]:
-    """Keys and common prefixes as S3 lists them."""
+    """Keys and common prefixes as S3 lists them. Behind a common prefix is behind all that it stands for."""
     last = None
     for key in keys:
         if not key.startswith(prefix) or key.encode() <= after.encode():
             continue
         at = key.find(delimiter, len(prefix)) if delimiter else -1
         told = key if at < 0 else key[: at + len(delimiter)]
-        if told != last:
+        if told not in (last, after):
             yield told
         last = told
 

@@ -6,6 +6,8 @@ import threading
 import time
 
 SECONDS = 3
+# At least, on a machine that is slow.
+ROUNDS = 5
 # Few go into one transaction with their name, many into a file that is placed.
 SIZES = [0, 100, 300_000]
 TAGS = [{"Key": "a", "Value": "b"}]
@@ -52,16 +54,16 @@ def enumerate_keys(s3, bucket: str) -> None:
 def test_readers_of_a_key_that_is_put_over(served, s3, bucket):
     put(s3, bucket)
     until = time.monotonic() + SECONDS
-    counts, failures = {}, []
+    failures = []
 
     def run(act) -> None:
-        mine = served.client("ann")
-        while time.monotonic() < until and not failures:
+        mine, rounds = served.client("ann"), 0
+        while (time.monotonic() < until or rounds < ROUNDS) and not failures:
+            rounds += 1
             try:
                 act(mine, bucket)
             except Exception as error:
                 failures.append(f"{act.__name__}: {error!r}")
-            counts[act.__name__] = counts.get(act.__name__, 0) + 1
 
     acts = [put, put, put, get, get, head, head, ask, copy, enumerate_keys]
     threads = [threading.Thread(target=run, args=(act,)) for act in acts]
@@ -70,7 +72,6 @@ def test_readers_of_a_key_that_is_put_over(served, s3, bucket):
     for thread in threads:
         thread.join()
     assert not failures
-    assert min(counts.values()) > 5, counts
 
 
 def test_directories_that_come_and_go_under_many(served, bucket):
