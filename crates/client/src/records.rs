@@ -218,10 +218,11 @@ impl RecordCache {
     /// since that may be this change.
     pub fn begin_change(self: &Arc<Self>) -> UnderWay {
         let me = fork::generation();
-        let begun = |now: u64| match now >> UNDER_WAY_BITS == me {
-            true if now & UNDER_WAY == UNDER_WAY => None,
-            true => Some(now + 1),
-            false => Some(me << UNDER_WAY_BITS | 1),
+        let begun = |now: u64| {
+            if now >> UNDER_WAY_BITS != me {
+                return Some(me << UNDER_WAY_BITS | 1);
+            }
+            (now & UNDER_WAY != UNDER_WAY).then_some(now + 1)
         };
         let counted = self.under_way.fetch_update(Ordering::AcqRel, Ordering::Acquire, begun).is_ok();
         UnderWay(self.clone(), if counted { me } else { u64::MAX })

@@ -117,6 +117,7 @@ fn whole(size: usize) -> Layout {
     unsafe { Layout::from_size_align_unchecked((size + 1) * GRAIN, GRAIN) }
 }
 
+#[allow(clippy::cast_ptr_alignment, reason = "pieces that are kept are aligned to a grain")]
 // SAFETY: pieces come from `GlobalDlmalloc`, always by the same layout for what they are used for, and are one user's at a time.
 unsafe impl GlobalAlloc for Memory {
     #[inline]

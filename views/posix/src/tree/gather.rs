@@ -243,10 +243,8 @@ impl Tree {
         }
     }
     fn publish_all(&self, items: &Items) -> FsResult<()> {
-        let mut failed = match items.names.keys().any(|dir| self.is_laminated(*dir)) {
-            true => fail(libc::EROFS),
-            false => Ok(()),
-        };
+        let is_any_laminated = items.names.keys().any(|dir| self.is_laminated(*dir));
+        let mut failed = if is_any_laminated { fail(libc::EROFS) } else { Ok(()) };
         for _ in 0..2 {
             match self.publish_together(items) {
                 Ok(()) => return failed,
