@@ -32,11 +32,14 @@ class PosixView:
     def put(self, path: str, value: bytes, mode: int = 0o644) -> None:
         """A whole file in its place at once; directories above are made."""
         self.make_parents(path)
+        at = self.at(path)
+        if os.path.isdir(at) and not os.path.islink(at):
+            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), path)  # and its parent's time stays
         beside = self.at(path.rpartition("/")[0] + "/.beside")
         with open(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode), "wb") as out:
             out.write(value)
         try:
-            os.rename(beside, self.at(path))
+            os.rename(beside, at)
         except OSError:
             os.unlink(beside)
             raise
