@@ -9,7 +9,6 @@ use md5::{Digest as _, Md5};
 use s3s::dto::{ETag, Timestamp};
 use serde::{Deserialize, Serialize};
 
-
 /// [`Meta`] of a file, an upload or a part.
 pub const META: &[u8] = b"cenote.s3.meta";
 /// Tags: pairs of names and values.

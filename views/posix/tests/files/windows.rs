@@ -145,10 +145,10 @@ pub fn times() {
     let (_store, fs, _) = place.tree();
     let me = root_user();
     let file = file(&fs, b"f");
-    file.write_at(&[1; 100_000], 0).unwrap();
+    file.write_at(&vec![1; 100_000], 0).unwrap();
     let kernel = std::fs::File::from(file.window_for_kernel().unwrap());
     for round in 0..200_u8 {
-        std::os::unix::fs::FileExt::write_all_at(&kernel, &[round; 50_000], u64::from(round) * 500).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&kernel, &vec![round; 50_000], u64::from(round) * 500).unwrap();
         let past = Time { s: 1_000_000 + i64::from(round), ns: 7 };
         std::thread::scope(|scope| {
             scope.spawn(|| file.sync(true).unwrap());
