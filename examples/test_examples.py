@@ -12,10 +12,10 @@ HERE = Path(__file__).resolve().parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent / "target")) / "release"
 
 
-def run(*command: object, cwd: Path | None = None, path: Path | None = None) -> str:
+def run(*command: object, cwd: Path | None = None, path: Path | None = None, seconds: int = 300) -> str:
     environment = os.environ | ({"PATH": f"{path}:{os.environ['PATH']}"} if path else {})
     words = [str(word) for word in command]
-    done = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=seconds)
     assert done.returncode == 0, f"{command}:\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -25,7 +25,9 @@ def test_python(tmp_path: Path) -> None:
 
 
 def test_rust(tmp_path: Path) -> None:
-    out = run("cargo", "run", "--quiet", "--package", "cenote", "--example", "first", "--", tmp_path, cwd=HERE.parent)
+    # Of the whole workspace, as it was built for the other tests; where it was not, it is built now.
+    words = ("cargo", "run", "--quiet", "--locked", "--example", "first", "--", tmp_path)
+    out = run(*words, cwd=HERE.parent, seconds=1800)
     assert out.endswith("all is well\n")
 
 

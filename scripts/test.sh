@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 . scripts/env.sh
 
 status=0
-cargo test --workspace --locked || status=$?
+cargo test --workspace --locked --no-fail-fast || status=$?
 
 dirs=()
 for dir in scripts/tests campaign/tests bindings/python/tests crates/cli/tests/observing views/hdf5/tests views/s3/tests views/preload/tests examples views/tests; do

@@ -1,7 +1,7 @@
 //! A first program in Rust: make a store with two tiers, write, read, read without a copy, keep records, change
 //! several things at once, and look where the bytes are.
 //!
-//! `cargo run -p cenote --example first -- DIRECTORY`
+//! `cargo run --example first -- DIRECTORY`
 
 use std::path::PathBuf;
 

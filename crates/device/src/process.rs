@@ -32,6 +32,11 @@ pub fn program_of(pid: u32) -> Option<String> {
     Some(said.chars().filter(|c| !c.is_control()).take(64).collect())
 }
 
+/// Held for reading by tests that start programs, for writing by those that count who has a file open: a child has all of this
+/// process's descriptors until it comes to its program.
+#[cfg(test)]
+pub(crate) static STARTING: std::sync::RwLock<()> = std::sync::RwLock::new(());
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -40,6 +45,7 @@ mod tests {
     fn programs_have_the_names_that_people_know() {
         assert!(program_of(std::process::id()).is_some_and(|name| name.starts_with("cenote_device")));
         assert_eq!(program_of(u32::MAX), None);
+        let _starting = STARTING.read().unwrap();
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         // The child may not have come to its program yet.
         let name = (0..1000).find_map(|_| {
@@ -54,6 +60,7 @@ mod tests {
     #[test]
     fn tells_the_living_from_the_dead() {
         assert!(started_of(std::process::id()).is_some());
+        let _starting = STARTING.read().unwrap();
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = child.id();
         child.wait().unwrap();

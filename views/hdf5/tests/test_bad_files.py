@@ -45,13 +45,12 @@ def command(store, *args, check=True):
     return done
 
 
-def tell(store, names, cwd):
+def tell(store, names, cwd, **variables):
     """What is read of each file, or none if the process did not survive, or hung: native HDF5 does at some damage."""
     line = [sys.executable, "-W", "ignore", "-c", TELL, str(HERE), *map(str, names)]
+    surroundings = environment(store) | variables
     try:
-        done = subprocess.run(
-            line, env=environment(store), cwd=cwd, capture_output=True, text=True, timeout=100, check=False
-        )
+        done = subprocess.run(line, env=surroundings, cwd=cwd, capture_output=True, text=True, timeout=100, check=False)
     except subprocess.TimeoutExpired:
         return None
     if done.returncode != 0 or not done.stdout.endswith("alive\n"):
@@ -97,6 +96,24 @@ def damaged(content, chance):
         yield f"flipped{i}", bytes(noisy)
 
 
+def tell_natively(name, cwd):
+    """What native HDF5 reads of a damaged file; none if it does not survive it, or if its answer depends on memory that
+    it did not set: what allocations hold at first differs between the two runs."""
+    first, second = (tell(None, [name], cwd, MALLOC_PERTURB_=byte) for byte in ("37", "201"))
+    if first is None or first != second:
+        return None
+    # A reference that leads to something which has no name.
+    return None if "-> None" in first[name] or "NoneType" in first[name] else first[name]
+
+
+def agrees(have, native):
+    """What Cenote reads is what native HDF5 reads, or that up to a refusal of Cenote's own, which says what is wrong."""
+    # Filters have the names that they were registered with; native HDF5 tells the one in the file.
+    have, native = (re.sub(r"""(\(\d+, \d+, \([^)]*\), )b('[^']*'|"[^"]*")\)""", r"\1its name)", s) for s in (have, native))
+    before, refusal, why = have.partition("FAILED ")
+    return have == native or (bool(refusal) and "(cenote " in why and native.startswith(before))
+
+
 def test_damaged_native_files_fail_or_read_as_native_hdf5_reads_them(tmp_path):
     """In place, and staged into the store as bytes."""
     chance = seeded()
@@ -109,20 +126,20 @@ def test_damaged_native_files_fail_or_read_as_native_hdf5_reads_them(tmp_path):
         names.append(f"{name}.h5")
     refused = 0
     for name in names:
-        native = tell(None, [name], tmp_path)
+        native = tell_natively(name, tmp_path)
         if native is None:
-            continue  # HDF5 itself does not survive it
+            continue  # no measure
         staged = f"staged-{name}"
         done = command(store, "stage", tmp_path / name, tmp_path / staged, check=False)
         if done.returncode != 0:
             # What is no HDF5 file at all is not taken.
-            assert "FAILED" in native[name] and name in done.stderr and "panic" not in done.stderr, done.stderr
+            assert "FAILED" in native and name in done.stderr and "panic" not in done.stderr, done.stderr
         for file in (name, staged) if done.returncode == 0 else (name,):
             have = tell(store, [file], tmp_path)
             assert have is not None, f"{file}: the program died"
-            if "FAILED" not in native[name]:
-                assert have[file] == native[name], file
-            elif "FAILED OSError" in native[name].splitlines()[0]:
+            if "FAILED" not in native:
+                assert agrees(have[file], native), (file, have[file], native)
+            elif "FAILED OSError" in native.splitlines()[0]:
                 assert have[file].startswith("FAILED OSError"), (file, have[file][:500])
                 assert file in have[file], have[file]
                 refused += 1

@@ -77,7 +77,7 @@ pub fn place(
         let entry = Entry { kind: Kind::File, ino: found.ino, node: Some(node.clone()) };
         match before {
             Some(raw) => change.set(dir, name, &raw, &entry)?,
-            None => change.add(dir, name, &entry)?,
+            None => change.add_over(dir, name, &entry)?,
         }
         let place = Place::Entry { dir, name: name.to_vec() };
         Ok(Found { ino: found.ino, node, place, dir, raw: entry.encode() })
@@ -133,7 +133,7 @@ pub fn put(
         let entry = Entry { kind: Kind::File, ino, node: Some(node.clone()) };
         match before {
             Some(raw) => change.set(dir, name, &raw, &entry)?,
-            None => change.add(dir, name, &entry)?,
+            None => change.add_over(dir, name, &entry)?,
         }
         let place = Place::Entry { dir, name: name.to_vec() };
         Ok(Found { ino, node, place, dir, raw: entry.encode() })

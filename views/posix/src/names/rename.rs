@@ -133,7 +133,7 @@ fn place(change: &mut Change<'_>, found: &Found, (dir, name): Name<'_>, over: Op
     let entry = Entry::to(kind, found.ino);
     match over {
         Some(slot) => change.set(dir, name, &slot.raw, &entry)?,
-        None => change.add(dir, name, &entry)?,
+        None => change.add_over(dir, name, &entry)?,
     }
     if kind != Kind::Directory {
         change.tree.seen(found.ino, dir, name);

@@ -286,7 +286,7 @@ pub fn put(fs: &Inner, path: &[u8], file: &StreamFile) -> FsResult<()> {
         };
         change.txn.put(tree.nodes(), &keys::stream(ino), &source.encode())?;
         let mut entry = Entry { kind: Kind::File, ino, node: Some(node) };
-        let Some((slot, found)) = before else { return change.add(dir, name, &entry) };
+        let Some((slot, found)) = before else { return change.add_over(dir, name, &entry) };
         if found.node.stream.is_none() && file.in_place_of != Some(tree.whole(found.ino)) {
             return Err(FsError::because(
                 libc::EEXIST,

@@ -124,6 +124,14 @@ impl<'a> Change<'a> {
         self.txn.put_new(&self.tree.dir(dir), &keys::entry(name), &entry.encode())?;
         self.touch(dir)
     }
+    /// Makes an entry that is put over what has the name, where nothing has it: whoever gets it in between has this change
+    /// tried again, over him.
+    pub fn add_over(&mut self, dir: u64, name: &[u8], entry: &Entry) -> FsResult<()> {
+        let index = self.tree.dir(dir);
+        self.txn.expect(&index, &keys::entry(name), None)?;
+        self.txn.put(&index, &keys::entry(name), &entry.encode())?;
+        self.touch(dir)
+    }
     /// Sets an entry that was `raw`.
     pub fn set(&mut self, dir: u64, name: &[u8], raw: &[u8], entry: &Entry) -> FsResult<()> {
         self.set_quietly(dir, name, raw, entry)?;

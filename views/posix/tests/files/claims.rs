@@ -1,9 +1,10 @@
 //! Files that others may have open when their last names go.
 
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use cenote::{Mode, OpenOptions, Store};
-use cenote_posix::FileSystem;
+use cenote_posix::{FileSystem, New, Over, Rename};
 
 use crate::place::{CREATE, Place, READ, READ_WRITE, one_tree, root_user};
 
@@ -90,11 +91,68 @@ pub fn placed_while_open() {
     let (me, root) = (root_user(), a.root());
     let file = b.open_unnamed(&me, root, READ_WRITE, 0o600).unwrap();
     file.write_at(b"x", 0).unwrap();
-    b.place(&me, &file, (root, b"f"), &[], cenote_posix::Over::Nothing, None).unwrap();
+    b.place(&me, &file, (root, b"f"), &[], Over::Nothing, None).unwrap();
     a.unlink(&me, root, b"f").unwrap();
     std::thread::sleep(Duration::from_millis(120));
     assert_eq!((file.attr().unwrap().links, file.read_at(&mut [0; 2], 0).unwrap()), (0, 1));
     drop(file);
     until("it goes", || a.orphans(root).unwrap() == 0);
     assert_eq!(a.check(root).unwrap(), [""; 0]);
+}
+
+/// Two that put a file, rename one or give one a name, over whatever is there, do not fail because the other came in between.
+pub fn put_over_one_another() {
+    const ROUNDS: usize = 300;
+    let place = Place::new();
+    let both = two(&place);
+    let root = both[0].root();
+    let start = Barrier::new(2);
+    let round = |fs: &FileSystem, who: usize, n: usize| -> cenote_posix::FsResult<()> {
+        let me = root_user();
+        let (name, own) = (format!("f{n}").into_bytes(), format!("own{who}").into_bytes());
+        let mut file = None;
+        match (n + who) % 3 {
+            0 => file = Some(fs.open_unnamed(&me, root, READ_WRITE, 0o600)?),
+            1 => fs.open_at(&me, root, &own, CREATE, 0o600)?.0.close()?,
+            _ => {}
+        }
+        start.wait();
+        match (n + who) % 3 {
+            0 => {
+                let file = file.unwrap();
+                drop(fs.place(&me, &file, (root, &name), &[], Over::Any, None)?);
+                file.close()
+            }
+            1 => fs.rename(&me, (root, &own), (root, &name), Rename::Replace),
+            _ => {
+                let new = New { bytes: b"put", mode: 0o600, describe: &mut |_| Vec::new() };
+                fs.put(&me, (root, &name), new, Over::Any, None).map(drop)
+            }
+        }
+    };
+    let failed: Vec<String> = std::thread::scope(|scope| {
+        let run = |who: usize| {
+            let (fs, round, start) = (&both[who], &round, &start);
+            move || {
+                let mut failed = Vec::new();
+                for n in 0..ROUNDS {
+                    // Whatever happens the other goes on: he waits for this one in each round.
+                    if let Err(error) = round(fs, who, n) {
+                        failed.push(format!("{who} in round {n}: {error}"));
+                    }
+                    start.wait();
+                }
+                failed
+            }
+        };
+        let racers = [0, 1].map(|who| scope.spawn(run(who)));
+        racers.into_iter().flat_map(|racer| racer.join().unwrap()).collect()
+    });
+    assert_eq!(failed, [""; 0]);
+    let me = root_user();
+    for n in 0..ROUNDS {
+        assert_eq!(both[n % 2].lookup(&me, root, format!("f{n}").as_bytes()).unwrap().links, 1);
+    }
+    until("who was put over goes", || both[0].orphans(root).unwrap() == 0);
+    assert_eq!(both[0].check(root).unwrap(), [""; 0]);
 }

@@ -46,6 +46,7 @@ const TESTS: &[Test] = &[
     ("many_files_that_another_has_seen_go_at_once", claims::many_go_at_once),
     ("claims_are_given_up_and_taken_again", claims::claims_are_given_up),
     ("a_file_that_is_placed_while_it_is_open_stays", claims::placed_while_open),
+    ("files_are_put_over_one_another", claims::put_over_one_another),
     ("two_sessions_that_commit_are_as_the_model", model::commit),
     ("threads_at_random", churn::threads),
     ("a_forked_child_has_open_what_its_parent_had", churn::forked),
