@@ -439,7 +439,8 @@ impl Transaction {
     }
     /// Sends everything without waiting for the outcome. For changes of pinned indices ([`Index::pin`]), whose records this
     /// process knows to be what the transaction read: it detects no conflicts but that of the premise.
-    /// This process's reads see it at once; if it fails, [`Op::wait`] says so, and the indices are no longer pinned.
+    /// This process's reads see it at once (where the pin broke meanwhile, since it is waited for); if it fails, [`Op::wait`] says so,
+    /// and the indices are no longer pinned.
     pub fn launch(mut self, premise: &Premise) -> Result<Op> {
         let session = self.session()?;
         let updates = std::mem::take(&mut self.updates);
@@ -465,12 +466,19 @@ impl Transaction {
         });
         let subjects = subjects.collect();
         let ticket = session.queue.push(&session, updates, subjects, 0, &premise.together());
+        let mut is_known = true;
         for records in self.indices.values_mut() {
-            if let Some(cache) = &records.cache
-                && cache.changed_ahead(records.changed.drain())
-            {
+            let Some(cache) = &records.cache else { continue };
+            if cache.changed_ahead(records.changed.drain()) {
                 ticket.batch.told_ahead(cache);
+            } else {
+                is_known = false;
             }
+        }
+        if !is_known {
+            // The guard changed since this was begun, and what is known of the index since then is without this change: as long as
+            // that is on its way the index's word says that it holds.
+            session.queue.settle(&session, ticket.batch.number);
         }
         session.keep();
         Ok(Op::of(&session, Some(ticket)))

@@ -247,7 +247,6 @@ def together(code, count, store, cwd):
     return out
 
 
-@pytest.mark.xfail(strict=False, reason="known and not mended: docs/roadmap.md, issue 5, number 1")
 def test_of_all_who_create_one_name_exactly_one_wins(tmp_path):
     store = tmp_path / "store"
     python("import h5py; h5py.File('race.h5', 'w').close()", store, tmp_path)

@@ -63,6 +63,7 @@ const TESTS: &[Test] = &[
     ("tiers_are_measured_when_asked", tiers::measured_when_asked),
     ("tiers_are_measured_when_idle", tiers::measured_when_idle),
     ("writes_and_transactions_launched_together_are_read_as_launched", together::read_as_launched),
+    ("what_is_launched_after_a_pin_broke_is_read_as_launched", together::read_as_launched_without_a_pin),
     ("sizes_and_holes_are_known", files::sizes_and_holes),
     ("appending", files::appending),
     ("appending_together_while_the_daemon_dies", files::appending_together),

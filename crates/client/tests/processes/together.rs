@@ -48,3 +48,30 @@ pub fn read_as_launched() {
         }
     }
 }
+
+/// The guard of a pin changes in the middle of a change, which can be launched nevertheless: its process sees what it has changed.
+pub fn read_as_launched_without_a_pin() {
+    for mode in [Mode::InProcess, Mode::Daemon] {
+        let place = Place::new();
+        let store = place.make(mode);
+        let container = store.create_container("together", &ContainerSpec::default()).unwrap();
+        let [guard, records] = [1, 2].map(|number| container.create_index(Some(IndexId(number))).unwrap());
+        let records = records.remembering();
+        guard.put(&[(b"writer", b"me")]).unwrap();
+        let premise = Premise::new(&guard, b"writer", b"me");
+        for round in 0..100u8 {
+            records.pin(&guard, guard.version().unwrap()).unwrap();
+            let mut tx = store.begin();
+            assert_eq!(tx.get(&records, b"k").unwrap(), (round > 0).then(|| vec![round - 1]));
+            guard.put(&[(b"knock", &[round])]).unwrap();
+            // All that there is is known from here on, and holds whatever the guard says.
+            assert_eq!(records.get_one(&[round]).unwrap(), None);
+            tx.put(&records, b"k", &[round]).unwrap();
+            tx.put(&records, &[round], b"new").unwrap();
+            let op = tx.launch(&premise).unwrap();
+            assert_eq!(records.get_one(b"k").unwrap(), Some(vec![round]), "{mode:?}, round {round}");
+            assert_eq!(records.get_one(&[round]).unwrap().as_deref(), Some(&b"new"[..]), "{mode:?}, round {round}");
+            op.wait().unwrap();
+        }
+    }
+}
