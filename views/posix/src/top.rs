@@ -186,6 +186,8 @@ pub fn remove(fs: &Inner, caller: &Caller, name: &[u8]) -> FsResult<()> {
     let tree = tree(fs, name)?;
     let gone = |error: cenote::Error| FsError::from(error).with_errno(libc::ENOENT);
     let delete = |change: &mut Change<'_>| {
+        // Before the objects are counted: what goes in between must not look like an object that nobody knows.
+        let orphans = tree.orphans()? as u64;
         let info = tree.container.info().map_err(gone)?;
         match tree.directory(ROOT) {
             Ok(root) => check_owner(caller, &root.node)?,
@@ -193,7 +195,7 @@ pub fn remove(fs: &Inner, caller: &Caller, name: &[u8]) -> FsResult<()> {
             Err(error) if error.errno == libc::ESTALE => {}
             Err(error) => return Err(error),
         }
-        check_unused(&tree, &info)?;
+        check_unused(&tree, &info, orphans)?;
         for dir in [ROOT, BACKSTAGE] {
             change.stays_empty(dir)?;
         }
@@ -208,14 +210,13 @@ pub fn remove(fs: &Inner, caller: &Caller, name: &[u8]) -> FsResult<()> {
     }
 }
 
-/// `ENOTEMPTY` if a container holds more than a tree with nothing in it.
-fn check_unused(tree: &Tree, info: &ContainerInfo) -> FsResult<()> {
+/// `ENOTEMPTY` if a container holds more than a tree with nothing in it, and so many files that are open without a name.
+fn check_unused(tree: &Tree, info: &ContainerInfo, orphans: u64) -> FsResult<()> {
     let is_there = tree.is_there()?;
     let most = INDICES_OF_EMPTY + u64::from(is_there && tree.has_windows()?);
     if info.indices > most || (!is_there && info.indices + info.objects > 0) {
         return fail(libc::ENOTEMPTY);
     }
-    let orphans = if is_there { tree.orphans()? as u64 } else { 0 };
     if info.objects > orphans { fail(libc::ENOTEMPTY) } else { Ok(()) }
 }
 

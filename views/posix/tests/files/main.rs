@@ -52,6 +52,7 @@ const TESTS: &[Test] = &[
     ("a_forked_child_has_open_what_its_parent_had", churn::forked),
     ("children_do_not_wait_for_threads_of_their_parents", churn::forked_amid_threads),
     ("directories_at_the_top_are_seen_whole", top::seen_whole),
+    ("a_directory_at_the_top_goes_while_a_file_is_closed", top::goes_while_a_file_is_closed),
     ("what_is_laminated_stays_as_it_is", top::laminated),
     ("ranges_are_shared", top::shared_ranges),
     ("locks_have_owners", locks::owners),

@@ -18,6 +18,37 @@ fn two(place: &Place) -> [(Store, FileSystem); 2] {
     })
 }
 
+/// A directory at the top with nothing in it goes, even if a file that had its name there is closed at that moment.
+pub fn goes_while_a_file_is_closed() {
+    let place = Place::new();
+    let [(_, a), (_, b)] = two(&place);
+    let me = root_user();
+    for n in 0..100 {
+        let name = format!("d{n}").into_bytes();
+        let dir = a.make(&me, Ino::TOP, &name, &what(Kind::Directory, 0o700)).unwrap().ino;
+        let files = [&a, &b].map(|fs| {
+            let open = || {
+                let file = fs.open_at(&me, dir, b"f", CREATE, 0o600).unwrap().0;
+                file.write_at(b"x", 0).unwrap();
+                fs.unlink(&me, dir, b"f").unwrap();
+                file
+            };
+            (0..20).map(|_| open()).collect::<Vec<_>>()
+        });
+        std::thread::scope(|scope| {
+            for files in files {
+                scope.spawn(|| {
+                    for file in files {
+                        let _ = file.close(); // it may have gone with its directory
+                    }
+                });
+            }
+            std::thread::sleep(std::time::Duration::from_micros(n * 10));
+            a.rmdir(&me, Ino::TOP, &name).unwrap_or_else(|error| panic!("round {n}: {error}"));
+        });
+    }
+}
+
 /// Whoever sees a directory at the top can work in it, with its maker's rights, from the first moment to the last.
 pub fn seen_whole() {
     let place = Place::new();
