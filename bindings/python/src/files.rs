@@ -163,16 +163,38 @@ impl Files {
         fs: &FileSystem,
         caller: &Caller,
         path: &[u8],
-        (bytes, perm, dir_perm, over): (&[u8], u32, u32, Over),
+        (perm, dir_perm, over): (u32, u32, Over),
+        fill: &dyn Fn(&File) -> Result<(), FsError>,
     ) -> Result<(), FsError> {
         let above = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
         let place = Self::parent_or_made(fs, caller, (path, above), dir_perm)?;
         let file = fs.open_unnamed(caller, place.0, open_for_writing(), perm)?;
-        if !bytes.is_empty() {
-            file.write_at(bytes, 0)?;
-        }
+        fill(&file)?;
         fs.place(caller, &file, place, &[], over, None)?;
         file.close()
+    }
+    /// Puts a whole file, with the bytes that `fill` writes, in its place at once.
+    fn put_with(
+        &self,
+        py: Python<'_>,
+        path: &FsPath,
+        (perm, replace): (u32, bool),
+        fill: impl Fn(&File) -> Result<(), FsError> + Send,
+    ) -> PyResult<()> {
+        let over = if replace { Over::Any } else { Over::Nothing };
+        let how = (perm & !self.umask, 0o777 & !self.umask, over);
+        self.with(py, path, |fs, caller, path| {
+            let mut tries = 0;
+            loop {
+                match Self::put_once(fs, caller, path, how, &fill) {
+                    Err(error) if matches!(error.errno, ENOENT | ESTALE) && tries < TRIES => {
+                        tries += 1;
+                        wait_a_little();
+                    }
+                    done => return done,
+                }
+            }
+        })
     }
     /// Opens what a path leads to, made if it is not there: at the end of symbolic links too, unless it must be new.
     fn open_or_make(
@@ -350,19 +372,25 @@ impl Files {
     #[pyo3(signature = (path, value, *, replace = true, perm = 0o666))]
     fn put(&self, py: Python<'_>, path: FsPath, value: Bound<'_, PyAny>, replace: bool, perm: u32) -> PyResult<()> {
         let bytes = Bytes::of(&value)?;
-        let (perm, dir_perm) = (perm & !self.umask, 0o777 & !self.umask);
-        self.with(py, &path, |fs, caller, path| {
-            let over = if replace { Over::Any } else { Over::Nothing };
-            let mut tries = 0;
-            loop {
-                match Self::put_once(fs, caller, path, (bytes.as_slice(), perm, dir_perm, over)) {
-                    Err(error) if matches!(error.errno, ENOENT | ESTALE) && tries < TRIES => {
-                        tries += 1;
-                        wait_a_little();
-                    }
-                    done => return done,
-                }
+        let fill = |file: &File| match bytes.as_slice() {
+            [] => Ok(()),
+            bytes => file.write_at(bytes, 0).map(drop),
+        };
+        self.put_with(py, &path, (perm, replace), fill)
+    }
+    /// Copy a file, at once as `put` does: bytes are shared where that can be, and copied in the store where not.
+    #[pyo3(signature = (source, target, *, replace = true, perm = 0o666))]
+    fn copy(&self, py: Python<'_>, source: FsPath, target: FsPath, replace: bool, perm: u32) -> PyResult<()> {
+        let source = self.with(py, &source, |fs, caller, path| {
+            let found = Self::at(fs, caller, path, true)?;
+            fs.open(caller, found.ino, OpenFlags { read: true, ..OpenFlags::default() })
+        })?;
+        self.put_with(py, &target, (perm, replace), |file| {
+            let size = source.attr()?.size_bytes;
+            if size > 0 {
+                file.copy_from(&source, 0, 0, size)?;
             }
+            Ok(())
         })
     }
     /// Open a file as the built-in `open` does: buffered, as text unless the mode has "b".

@@ -43,6 +43,26 @@ def test_directories(files: cenote.Files) -> None:
     assert files.listdir(PurePosixPath("/c")) == []
 
 
+def test_a_copy_is_there_at_once_or_changes_nothing(files: cenote.Files) -> None:
+    value = bytes(range(256)) * 9000
+    files.put("/c/a", value)
+    files.copy("/c/a", "/c/made/b")
+    assert files.open("/c/made/b", "rb").read() == value
+    files.put("/c/a", b"")
+    files.copy("/c/a", "/c/made/b")
+    assert files.stat("/c/made/b").st_size == 0
+    files.mkdir("/c/dir")
+    before = files.stat("/c").st_mtime_ns
+    for target, kind, replace in ("/c/dir", IsADirectoryError, True), ("/c/made/b", FileExistsError, False):
+        with pytest.raises(kind):
+            files.copy("/c/a", target, replace=replace)
+    with pytest.raises(FileNotFoundError):
+        files.copy("/c/none", "/c/b")
+    with pytest.raises(IsADirectoryError):
+        files.copy("/c/dir", "/c/b")
+    assert (files.listdir("/c"), files.stat("/c").st_mtime_ns) == (["a", "dir", "made"], before)
+
+
 @pytest.mark.parametrize(
     ("number", "kind", "call"),
     [

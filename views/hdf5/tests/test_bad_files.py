@@ -97,8 +97,8 @@ def damaged(content, chance):
 
 
 def tell_natively(name, cwd):
-    """What native HDF5 reads of a damaged file; none if it does not survive it, or if its answer depends on memory that
-    it did not set: what allocations hold at first differs between the two runs."""
+    """What native HDF5 reads of a damaged file; none if it does not survive that, or if its answer depends on memory
+    that it did not set: what allocations hold at first differs between the two runs."""
     first, second = (tell(None, [name], cwd, MALLOC_PERTURB_=byte) for byte in ("37", "201"))
     if first is None or first != second:
         return None
@@ -107,9 +107,10 @@ def tell_natively(name, cwd):
 
 
 def agrees(have, native):
-    """What Cenote reads is what native HDF5 reads, or that up to a refusal of Cenote's own, which says what is wrong."""
+    """What Cenote reads is what native HDF5 reads, or that up to a refusal of its own, which says what is wrong."""
     # Filters have the names that they were registered with; native HDF5 tells the one in the file.
-    have, native = (re.sub(r"""(\(\d+, \d+, \([^)]*\), )b('[^']*'|"[^"]*")\)""", r"\1its name)", s) for s in (have, native))
+    told = r"""(\(\d+, \d+, \([^)]*\), )b('[^']*'|"[^"]*")\)"""
+    have, native = re.sub(told, r"\1its name)", have), re.sub(told, r"\1its name)", native)
     before, refusal, why = have.partition("FAILED ")
     return have == native or (bool(refusal) and "(cenote " in why and native.startswith(before))
 

@@ -43,4 +43,4 @@ pub use gate::Forking;
 pub use streams::{STREAMS_CONTAINER, STREAMS_LABELS, StreamFile};
 pub use system::{DirEntry, FileSystem, Follow, Make, Options, Over, Rename, SetXattr, Space};
 pub use unnamed::New;
-pub use walk::{Spot, Start, Walked, within};
+pub use walk::{Bounds, Spot, Start, Walked, within};

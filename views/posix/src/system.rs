@@ -195,6 +195,20 @@ impl FileSystem {
         let _in = gate::enter();
         walk::walk_parent(&self.0, caller, start, path, trail)
     }
+    /// The directory of what the path leads to within bounds, and its name there with the slashes behind it (`.`: the directory itself),
+    /// where every symbolic link that is to be followed was followed: who opens it follows none.
+    pub fn walk_within(
+        &self,
+        caller: &Caller,
+        start: &walk::Start<'_>,
+        path: &[u8],
+        bounds: walk::Bounds,
+        follow: Follow,
+        trail: &mut Vec<u8>,
+    ) -> FsResult<walk::Walked<(Ino, Vec<u8>)>> {
+        let _in = gate::enter();
+        walk::walk_within(&self.0, caller, start, path, bounds, follow, trail)
+    }
     /// What `stat` tells.
     pub fn attr(&self, ino: Ino) -> FsResult<Attr> {
         let _in = gate::enter();

@@ -24,6 +24,17 @@ pub struct Start<'a> {
     pub base: Ino,
 }
 
+/// What a walk is kept within (`openat2`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bounds {
+    /// No symbolic link is followed: `ELOOP`.
+    pub no_links: bool,
+    /// It leads nowhere out of the directory that it begins in: `EXDEV`.
+    pub beneath: bool,
+    /// That directory is its root, of absolute links and of what would be above.
+    pub in_root: bool,
+}
+
 /// What a path led to.
 pub struct Spot<'a> {
     fs: &'a Inner,
@@ -121,10 +132,7 @@ fn walk_on<'a>(
             continue;
         }
         if name == b".." && ino == fs.root() {
-            let above = start.at.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
-            let mut outside = start.at[..above].to_vec();
-            outside.extend_from_slice(if above == 0 && rest.is_empty() { b"/" } else { rest });
-            return Ok(Walked::Outside(outside));
+            return Ok(Walked::Outside(above_root(start.at, rest)));
         }
         if let Some(part) = &mut walked
             && !part.note(fs, ino, name)?
@@ -219,4 +227,106 @@ pub fn walk_parent<'p>(
         Walked::Inside(_) => return fail(libc::ENOTDIR),
         Walked::Outside(above) => Walked::Outside([&above[..], b"/", &path[begin..]].concat()),
     })
+}
+
+/// See [`crate::FileSystem::walk_within`].
+pub fn walk_within(
+    fs: &Inner,
+    caller: &Caller,
+    start: &Start<'_>,
+    path: &[u8],
+    bounds: Bounds,
+    follow: Follow,
+    trail: &mut Vec<u8>,
+) -> FsResult<Walked<(Ino, Vec<u8>)>> {
+    if path.len() >= PATH_BYTES_MAX {
+        return fail(libc::ENAMETOOLONG);
+    }
+    let (mut path, mut pos, mut links) = (path.to_vec(), 0, 0);
+    let base_trail = trail.len();
+    // Directories on the way down: what is above is not asked for, so who moves one meanwhile leads nobody out.
+    let mut dirs = vec![start.base];
+    loop {
+        let dir = *dirs.last().unwrap_or(&start.base);
+        let Some(begin) = path[pos..].iter().position(|byte| *byte != b'/').map(|skip| pos + skip) else {
+            return Ok(Walked::Inside((dir, b".".to_vec())));
+        };
+        let end = path[begin..].iter().position(|byte| *byte == b'/').map_or(path.len(), |len| begin + len);
+        let (name, rest) = (&path[begin..end], &path[end..]);
+        pos = end;
+        if name == b"." {
+            continue;
+        }
+        if name == b".." {
+            let is_bounded = bounds.beneath || bounds.in_root;
+            if dirs.len() == 1 && bounds.beneath {
+                return fail(libc::EXDEV);
+            }
+            if dirs.len() == 1 && !is_bounded && dir == fs.root() {
+                return Ok(Walked::Outside(above_root(start.at, rest)));
+            }
+            let above = fs.find_in(caller, dir, name)?.ino();
+            if dirs.len() > 1 {
+                dirs.pop();
+            } else if !is_bounded {
+                dirs = vec![above];
+            } else {
+                continue; // the root of a walk is above itself
+            }
+            trail.truncate(trail.iter().rposition(|byte| *byte == b'/').unwrap_or(0));
+            continue;
+        }
+        let is_last = rest.iter().all(|byte| *byte == b'/');
+        let next = match fs.find_in(caller, dir, name) {
+            Err(error) if is_last && error.errno == libc::ENOENT => None, // it may be made
+            next => Some(next?),
+        };
+        let Some(next) =
+            next.filter(|next| next.kind() == Kind::Symlink && (!rest.is_empty() || follow == Follow::Yes) || !is_last)
+        else {
+            return Ok(Walked::Inside((dir, path[begin..].to_vec())));
+        };
+        if next.kind() == Kind::Directory {
+            trail.push(b'/');
+            trail.extend_from_slice(name);
+            dirs.push(next.ino());
+            continue;
+        }
+        if next.kind() != Kind::Symlink {
+            return fail(libc::ENOTDIR);
+        }
+        links += 1;
+        if bounds.no_links || links > LINKS_MAX {
+            return fail(libc::ELOOP);
+        }
+        let target = [next.target(), rest].concat();
+        if target.len() >= PATH_BYTES_MAX {
+            return fail(libc::ENAMETOOLONG);
+        }
+        pos = 0;
+        if target.first() == Some(&b'/') {
+            if bounds.beneath {
+                return fail(libc::EXDEV);
+            }
+            if bounds.in_root {
+                dirs.truncate(1);
+                trail.truncate(base_trail);
+            } else {
+                let Some(within) = within(start.at, &target) else { return Ok(Walked::Outside(target)) };
+                pos = target.len() - within.len();
+                dirs = vec![fs.root()];
+                trail.clear();
+                trail.extend_from_slice(start.at);
+            }
+        }
+        path = target;
+    }
+}
+
+/// Where `..` of the root leads, and `rest` from there.
+fn above_root(at: &[u8], rest: &[u8]) -> Vec<u8> {
+    let above = at.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+    let mut outside = at[..above].to_vec();
+    outside.extend_from_slice(if above == 0 && rest.is_empty() { b"/" } else { rest });
+    outside
 }

@@ -99,6 +99,8 @@ pub struct Description {
     pub path: Vec<u8>,
     /// Access mode and status, as `F_GETFL` tells them.
     pub flags: AtomicI32,
+    /// Opening it made the file (`F_CREATED_QUERY`).
+    pub is_new: bool,
     offset: Mutex<u64>,
     /// The offset, as soon as it is shared with other processes.
     shared: AtomicPtr<Shared>,
@@ -123,7 +125,7 @@ impl Description {
     /// Of what was opened with `flags`.
     pub fn new(what: What, ino: Ino, path: Vec<u8>, flags: i32) -> Self {
         let flags = AtomicI32::new((flags & STAYS) | if flags & libc::O_PATH == 0 { O_LARGEFILE } else { 0 });
-        Self { what, ino, path, flags, offset: Mutex::new(0), shared: AtomicPtr::default() }
+        Self { what, ino, path, flags, is_new: false, offset: Mutex::new(0), shared: AtomicPtr::default() }
     }
     /// The open file; `EBADF` if it is none.
     pub fn file(&self) -> Result<&File, i32> {

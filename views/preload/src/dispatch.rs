@@ -260,7 +260,7 @@ const HERE: i32 = libc::AT_FDCWD;
 const NO_FOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
 
 fn call(number: i64, a: &[u64; 6]) -> Answer {
-    if number == libc::SYS_fcntl && locks_wait(a[1] as i32) || number == libc::SYS_flock {
+    if number == libc::SYS_fcntl && locks_wait(a[1] as i32) || matches!(number, libc::SYS_flock | libc::SYS_splice) {
         return by_descriptor(number, a); // may wait: not in the way of `fork`
     }
     match number {
@@ -357,8 +357,8 @@ fn by_descriptor(number: i64, a: &[u64; 6]) -> Answer {
         libc::SYS_fchdir => directories::fchdir(fd),
         libc::SYS_copy_file_range => copying::copy_file_range((fd, a[1]), (a[2] as i32, a[3]), a[4], a[5] as u32),
         libc::SYS_sendfile => copying::sendfile(fd, a[1] as i32, a[2], a[3]),
-        libc::SYS_splice => copying::splice(fd, a[2] as i32),
-        libc::SYS_tee => copying::splice(fd, a[1] as i32),
+        libc::SYS_splice => copying::splice((fd, a[1]), (a[2] as i32, a[3]), a[4], a[5] as u32),
+        libc::SYS_tee => copying::tee(fd, a[1] as i32),
         libc::SYS_epoll_ctl => waiting::epoll_ctl(a[2] as i32),
         libc::SYS_poll => waiting::poll(a[0], a[1], || kernel::simple(libc::SYS_poll, &[a[0], a[1], 0])),
         libc::SYS_ppoll => {

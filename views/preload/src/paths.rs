@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use posix::{FileSystem, Follow, Ino, Spot, Start, Walked, within};
+use posix::{Bounds, FileSystem, Follow, Ino, Spot, Start, Walked, within};
 
 use crate::description::{Description, errno};
 use crate::{kernel, place, probe, table};
@@ -213,6 +213,23 @@ impl Ours {
         let walked = system.walk_parent(&place::caller(), &self.start(), &self.path, &mut self.trail);
         Ok(match walked.map_err(of_walk)? {
             Walked::Inside((ino, name)) => To::Ours((ino, name.to_vec(), self.path.ends_with(b"/"))),
+            Walked::Outside(path) => To::Other(path),
+        })
+    }
+    /// Goes to the directory of what its path leads to within bounds; its path is the name there from then on, and no link is left to be
+    /// followed.
+    pub fn narrow(&mut self, bounds: Bounds, follow: Follow) -> Result<To<()>, i32> {
+        let system = place::system()?;
+        if self.path.is_empty() {
+            return Err(libc::ENOENT);
+        }
+        let (caller, start) = (place::caller(), self.start());
+        let walked = system.walk_within(&caller, &start, &self.path, bounds, follow, &mut self.trail);
+        Ok(match walked.map_err(of_walk)? {
+            Walked::Inside((base, path)) => {
+                (self.base, self.path) = (base, path);
+                To::Ours(())
+            }
             Walked::Outside(path) => To::Other(path),
         })
     }

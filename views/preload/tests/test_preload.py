@@ -418,3 +418,13 @@ def test_other_paths_are_left_alone(store, tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("out\n")
     assert (tmp_path / "out").read_text() == "out\n"
+
+
+def test_ways_that_are_kept_within_a_directory(both):
+    said = same(both, "", sys.executable, str(HERE / "within.py"))
+    assert said.count("XDEV") > 20 and said.count("ELOOP") > 20 and said.count("b'") > 50
+
+
+def test_pipes_into_files_and_out_of_them(both):
+    said = same(both, "", sys.executable, str(HERE / "pipes.py"))
+    assert said.count("True") == 2 and "[1, 0] 0" in said

@@ -583,6 +583,8 @@ class Files:
         """Put a whole file in its place at once: others see what was there before, or all of this. Directories above
         that are missing are made. With replace=False: raises FileExistsError if there is something.
         """
+    def copy(self, source: _Path, target: _Path, *, replace: bool = True, perm: int = 0o666) -> None:
+        """Copy a file, at once as `put` does: bytes are shared where that can be, and copied in the store where not."""
     def open_raw(self, path: _Path, mode: str = "rb", perm: int = 0o666) -> RawFile:
         """Open a file without buffering. mode: as that of the built-in `open`, with or without "b"."""
     def open(

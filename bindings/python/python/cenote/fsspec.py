@@ -401,18 +401,7 @@ class CenoteFileSystem(AbstractFileSystem):
             self.pipe_file(path2, self.cat_file(path1))
         else:
             self._make_parents(path2)
-            beside = f"/{path2}.{uuid.uuid4().hex}.partial"
-            source, copy = self.files.open_raw("/" + path1), self.files.open_raw(beside, "xb")
-            try:
-                copy.copy_from(source, 0, 0, source.size())
-                copy.close()
-                self.files.rename(beside, "/" + path2)
-            except BaseException:
-                copy.close()
-                self.files.remove_all(beside)
-                raise
-            finally:
-                source.close()
+            self.files.copy("/" + path1, "/" + path2)
 
     def mv(self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None, **options: Any) -> None:
         """Moves: by renaming where one thing gets another name in the same container."""

@@ -1,15 +1,17 @@
 //! Calls that move bytes from one descriptor to another.
 
+use std::sync::Arc;
+
 use super::bytes::Place;
 use super::{Answer, Maybe, Result, answer, put, value};
-use crate::description::errno;
-use crate::{kernel, table};
+use crate::description::{Description, errno};
+use crate::{fork, inside, kernel, table};
 
 /// Bytes that are moved at a time where the store cannot share them.
 const PIECE: usize = 1 << 20;
 
 /// Runs `with` on the offset that a call means, which is `at` if that is given.
-fn with_position<T>(at: u64, open: &crate::description::Description, with: impl FnOnce(&mut u64) -> T) -> Result<T> {
+fn with_position<T>(at: u64, open: &Description, with: impl FnOnce(&mut u64) -> T) -> Result<T> {
     if at == 0 {
         return Ok(open.with_offset(with));
     }
@@ -113,10 +115,162 @@ fn read_kernel(fd: i32, buf: &mut [u8], at: Option<i64>) -> Result {
     }
 }
 
-/// `splice`, `tee`, `vmsplice`: programs read and write then.
-pub fn splice(one: i32, other: i32) -> Answer {
+/// `tee`: neither is a pipe.
+pub fn tee(one: i32, other: i32) -> Answer {
     if table::get(one).is_none() && table::get(other).is_none() {
         return Answer::Kernel;
     }
     Answer::Done(-i64::from(libc::EINVAL))
+}
+
+/// `splice`: what is in a pipe goes into a file, or what is in a file into a pipe. It may wait.
+pub fn splice(from: (i32, u64), to: (i32, u64), len: u64, flags: u32) -> Answer {
+    let splice = || -> Maybe {
+        let [source, target] = [from.0, to.0].map(|fd| table::get(fd).map(|held| Arc::clone(&held)));
+        let (pipe, at, events) = match (&source, &target) {
+            (None, None) => return Ok(None),
+            (Some(_), Some(_)) => return Err(libc::EINVAL), // one of both is to be a pipe
+            (None, Some(target)) => {
+                if !target.file_or(libc::EBADF)?.flags().write {
+                    return Err(libc::EBADF);
+                }
+                if target.appends() {
+                    return Err(libc::EINVAL);
+                }
+                (from, to.1, libc::POLLIN)
+            }
+            (Some(source), None) => {
+                if !source.file_or(libc::EINVAL)?.flags().read {
+                    return Err(libc::EBADF);
+                }
+                (to, from.1, libc::POLLOUT)
+            }
+        };
+        let open = kernel::simple_or(libc::SYS_fcntl, &[pipe.0 as u64, libc::F_GETFL as u64])? as i32;
+        let refuses = if events == libc::POLLIN { libc::O_WRONLY } else { libc::O_RDONLY };
+        if open & libc::O_ACCMODE == refuses || open & libc::O_PATH != 0 {
+            return Err(libc::EBADF);
+        }
+        if kernel::simple_or(libc::SYS_fcntl, &[pipe.0 as u64, libc::F_GETPIPE_SZ as u64]).is_err()
+            || flags & !SPLICE_FLAGS != 0
+        {
+            return Err(libc::EINVAL);
+        }
+        if pipe.1 != 0 {
+            return Err(libc::ESPIPE);
+        }
+        if len == 0 {
+            return Ok(Some(0));
+        }
+        let waits = flags & libc::SPLICE_F_NONBLOCK == 0 && open & libc::O_NONBLOCK == 0;
+        let len = PIECE.min(len as usize);
+        loop {
+            if waits {
+                is_ready(pipe.0, events, -1)?;
+            }
+            let _at_work = fork::at_work();
+            let done = match (&source, &target) {
+                (Some(source), _) => with_place(at, |at| into_pipe(source, at, pipe.0, len)),
+                (None, Some(target)) => with_place(at, |at| out_of_pipe(pipe.0, target, at, len)),
+                (None, None) => return Ok(None),
+            };
+            match done {
+                Err(libc::EAGAIN) if waits => {} // another was faster
+                done => return done.map(Some),
+            }
+        }
+    };
+    answer(splice())
+}
+
+const SPLICE_FLAGS: u32 = libc::SPLICE_F_MOVE | libc::SPLICE_F_NONBLOCK | libc::SPLICE_F_MORE | libc::SPLICE_F_GIFT;
+/// So many bytes a pipe takes without waiting if it takes any.
+const PIPE_TAKES: usize = libc::PIPE_BUF;
+
+/// True if a pipe can be read or written to, as `events` say, after so many milliseconds at most (-1: as long as it takes).
+fn is_ready(pipe: i32, events: i16, within_ms: i32) -> Result<bool> {
+    let mut wanted = libc::pollfd { fd: pipe, events, revents: 0 };
+    let arguments = [(&raw mut wanted) as u64, 1, within_ms as u64];
+    Ok(kernel::simple_or(libc::SYS_poll, &arguments)? > 0)
+}
+
+/// Runs `with` on the place that a call gives, which moves on by as many bytes.
+fn with_place(at: u64, with: impl FnOnce(Place) -> Result<usize>) -> Result {
+    if at == 0 {
+        return with(Place::Offset).map(|done| done as i64);
+    }
+    let place: i64 = value(at)?;
+    let done = with(Place::At(place))? as i64;
+    put(at, place + done)?;
+    Ok(done)
+}
+
+/// As much as there is room for.
+fn into_pipe(source: &Description, at: Place, pipe: i32, len: usize) -> Result<usize> {
+    let mut buf = [0; PIPE_TAKES];
+    let mut done = 0;
+    while done < len {
+        if !is_ready(pipe, libc::POLLOUT, 0)? {
+            break;
+        }
+        let place = if let Place::At(at) = at { Place::At(at + done as i64) } else { at };
+        let read = source.read(&mut buf[..PIPE_TAKES.min(len - done)], place)?;
+        if read == 0 {
+            return Ok(done);
+        }
+        match kernel::simple_or(libc::SYS_write, &[pipe as u64, buf.as_ptr() as u64, read as u64]) {
+            Ok(written) => done += written as usize,
+            Err(errno) => {
+                if let Place::Offset = at {
+                    source.with_offset(|offset| *offset -= read as u64);
+                }
+                return if done > 0 { Ok(done) } else { Err(errno) };
+            }
+        }
+    }
+    if done == 0 { Err(libc::EAGAIN) } else { Ok(done) }
+}
+
+/// As much as is in the pipe, which loses what was written.
+fn out_of_pipe(pipe: i32, target: &Description, at: Place, len: usize) -> Result<usize> {
+    let aside = Aside::make()?;
+    let arguments = [pipe as u64, aside.0[1] as u64, len as u64, u64::from(libc::SPLICE_F_NONBLOCK)];
+    let there = kernel::simple_or(libc::SYS_tee, &arguments)? as usize;
+    let mut buf = vec![0; there];
+    take(aside.0[0], &mut buf)?;
+    let written = target.write(&buf, at)?;
+    take(pipe, &mut buf[..written])?;
+    Ok(written)
+}
+
+/// Reads all that `buf` has room for, which is there.
+fn take(pipe: i32, buf: &mut [u8]) -> Result<()> {
+    let mut done = 0;
+    while done < buf.len() {
+        match read_kernel(pipe, &mut buf[done..], None)? {
+            0 => return Err(libc::EIO), // another took it
+            read => done += read as usize,
+        }
+    }
+    Ok(())
+}
+
+/// A pipe of ours, in which bytes of another are seen before they are taken out of that.
+struct Aside([i32; 2]);
+
+impl Aside {
+    fn make() -> Result<Self> {
+        let mut ends = [0; 2];
+        kernel::simple_or(libc::SYS_pipe2, &[(&raw mut ends) as u64, libc::O_CLOEXEC as u64])?;
+        Ok(Self(ends.map(inside::move_away)))
+    }
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        for end in self.0 {
+            inside::forget(end);
+            kernel::close(end);
+        }
+    }
 }

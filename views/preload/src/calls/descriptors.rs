@@ -9,6 +9,8 @@ use crate::{inside, kernel, table};
 
 /// What `F_SETFL` may change.
 const SETTABLE: i32 = libc::O_APPEND | libc::O_NONBLOCK | libc::O_ASYNC | libc::O_DIRECT | libc::O_NOATIME;
+/// `F_LINUX_SPECIFIC_BASE + 4` (Linux 6.12), which the C library does not know yet.
+const F_CREATED_QUERY: i32 = 1028;
 const EBADF: Answer = Answer::Done(-(libc::EBADF as i64));
 
 /// `close`.
@@ -132,6 +134,7 @@ pub fn fcntl(fd: i32, command: i32, argument: u64) -> Answer {
         libc::F_GETLK | libc::F_SETLK | libc::F_SETLKW | libc::F_OFD_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW => {
             locks::fcntl(&open, command, argument)
         }
+        F_CREATED_QUERY => Answer::Done(i64::from(open.is_new)),
         libc::F_GETOWN | libc::F_SETOWN => Answer::Done(0),
         _ => Answer::Done(-i64::from(libc::EINVAL)),
     }

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use posix::{Follow, Ino, Kind, OpenFlags};
+use posix::{Bounds, Follow, Ino, Kind, OpenFlags};
 
 use super::{Answer, Maybe, Result, answer, outside};
 use crate::description::{Description, What, errno, open_flags};
@@ -58,16 +58,21 @@ fn pipe(dir: i32, path: u64, flags: i32) -> Result<Answer> {
     Ok(Answer::Open(met, flags & !(libc::O_CREAT | libc::O_TRUNC | libc::O_NOFOLLOW)))
 }
 
-/// `openat2`: what it can restrict ways by is refused.
+/// `openat2`.
 pub fn openat2(dir: i32, path: u64, how: u64, size: u64) -> Answer {
     answer((|| {
-        if matches!(paths::way(dir, path)?, Way::Kernel) {
+        let known = if size < HOW_BYTES { None } else { super::value::<[u64; 3]>(how).ok() };
+        let resolve = known.map_or(0, |how| how[2]);
+        // To whom the directory where a path begins is the root, slashes at its beginning say nothing.
+        let begins = if resolve & libc::RESOLVE_IN_ROOT == 0 { path } else { behind_slashes(path)? };
+        let way = paths::way(dir, begins)?;
+        if matches!(way, Way::Kernel) {
             return Ok(None);
         }
         if size < HOW_BYTES {
             return Err(libc::EINVAL);
         }
-        let [flags, mode, resolve] = super::value::<[u64; 3]>(how)?;
+        let [flags, mode, _] = super::value::<[u64; 3]>(how)?;
         // SAFETY: the program says that it is its own.
         let more = unsafe { super::input(how + HOW_BYTES, (size - HOW_BYTES).min(4096) as usize) }?;
         if more.iter().any(|byte| *byte != 0) {
@@ -77,19 +82,62 @@ pub fn openat2(dir: i32, path: u64, how: u64, size: u64) -> Answer {
         if flags & !OPEN_FLAGS != 0 || mode & !0o7777 != 0 || (mode != 0 && !makes) || resolve & !RESOLVE != 0 {
             return Err(libc::EINVAL);
         }
-        if resolve != 0 {
-            return Err(libc::EOPNOTSUPP);
+        let is_both = libc::RESOLVE_BENEATH | libc::RESOLVE_IN_ROOT;
+        if resolve & is_both == is_both {
+            return Err(libc::EINVAL);
         }
-        open(dir, path, flags as i32, mode as u32)
+        match (way, resolve) {
+            (_, 0) => open(dir, path, flags as i32, mode as u32),
+            // What is known without asking is not told apart.
+            (_, resolve) if resolve & libc::RESOLVE_CACHED != 0 => Err(libc::EAGAIN),
+            (Way::Ours(at), resolve) => {
+                let is_absolute = begins == path && paths::text(path)?.first() == Some(&b'/');
+                if is_absolute && resolve & (libc::RESOLVE_BENEATH | libc::RESOLVE_NO_XDEV) != 0 {
+                    return Err(libc::EXDEV); // it begins outside the store
+                }
+                open_within(at, flags as i32, mode as u32, (how, size), resolve)
+            }
+            // `/dev/fd/N` is a link of another kind.
+            _ => Err(libc::ELOOP),
+        }
     })())
 }
 
-fn open(dir: i32, path: u64, flags: i32, mode: u32) -> Maybe {
-    let mut at = match paths::way(dir, path)? {
-        Way::Kernel => return Ok(None),
-        Way::Descriptor(open) => return again(&open, flags).map(Some),
-        Way::Ours(at) => at,
+/// Where a path goes on behind the slashes that it begins with.
+fn behind_slashes(path: u64) -> Result<u64> {
+    let slashes = paths::text(path)?.iter().take_while(|byte| **byte == b'/').count() as u64;
+    let is_all = paths::text(path + slashes)?.is_empty() && slashes > 0;
+    Ok(if is_all { c".".as_ptr() as u64 } else { path + slashes })
+}
+
+/// Opens what a path leads to within bounds.
+fn open_within(mut at: Ours, flags: i32, mode: u32, (how, size): (u64, u64), resolve: u64) -> Maybe {
+    let has = |flag: u64| resolve & flag != 0;
+    let bounds = Bounds {
+        no_links: has(libc::RESOLVE_NO_SYMLINKS),
+        beneath: has(libc::RESOLVE_BENEATH),
+        in_root: has(libc::RESOLVE_IN_ROOT),
     };
+    let makes_new = flags & libc::O_CREAT != 0 && flags & libc::O_EXCL != 0;
+    let follow = if flags & libc::O_NOFOLLOW != 0 || makes_new { Follow::No } else { Follow::Yes };
+    match at.narrow(bounds, follow)? {
+        To::Other(_) if has(libc::RESOLVE_NO_XDEV) => Err(libc::EXDEV),
+        To::Other(path) => {
+            outside(path, |path| kernel::simple(libc::SYS_openat2, &[libc::AT_FDCWD as u64, path, how, size])).map(Some)
+        }
+        To::Ours(()) => open_at(at, flags | libc::O_NOFOLLOW, mode),
+    }
+}
+
+fn open(dir: i32, path: u64, flags: i32, mode: u32) -> Maybe {
+    match paths::way(dir, path)? {
+        Way::Kernel => Ok(None),
+        Way::Descriptor(open) => again(&open, flags).map(Some),
+        Way::Ours(at) => open_at(at, flags, mode),
+    }
+}
+
+fn open_at(mut at: Ours, flags: i32, mode: u32) -> Maybe {
     let other = |path: Vec<u8>| {
         outside(path, |path| {
             kernel::simple(libc::SYS_openat, &[libc::AT_FDCWD as u64, path, flags as u64, u64::from(mode)])
@@ -97,19 +145,20 @@ fn open(dir: i32, path: u64, flags: i32, mode: u32) -> Maybe {
     };
     match find(&mut at, flags, mode & !place::umask() & 0o7777)? {
         To::Other(path) => other(path).map(Some),
-        To::Ours((what, ino)) => {
+        To::Ours((what, ino, is_new)) => {
             let mut trail = at.trail().to_vec();
             if trail.is_empty() {
                 trail.push(b'/');
             }
-            let made = Arc::new(Description::new(what, ino, trail, flags));
-            table::add(made, flags, 0).map(|fd| Some(i64::from(fd)))
+            let mut made = Description::new(what, ino, trail, flags);
+            made.is_new = is_new;
+            table::add(Arc::new(made), flags, 0).map(|fd| Some(i64::from(fd)))
         }
     }
 }
 
-/// What a path leads to, opened. `at.trail` is its path then.
-fn find(at: &mut Ours, flags: i32, mode: u32) -> Result<To<(What, Ino)>> {
+/// What a path leads to, opened, and whether this made it. `at.trail` is its path then.
+fn find(at: &mut Ours, flags: i32, mode: u32) -> Result<To<(What, Ino, bool)>> {
     let wants_directory = flags & libc::O_DIRECTORY != 0;
     if flags & libc::O_TMPFILE == libc::O_TMPFILE {
         return unnamed(at, flags, mode);
@@ -123,7 +172,7 @@ fn find(at: &mut Ours, flags: i32, mode: u32) -> Result<To<(What, Ino)>> {
         if wants_directory && spot.kind() != Kind::Directory {
             return Err(libc::ENOTDIR);
         }
-        return Ok(To::Ours((What::Path, spot.ino())));
+        return Ok(To::Ours((What::Path, spot.ino(), false)));
     }
     let is_place =
         at.path.is_empty() || at.path.ends_with(b"/") || at.path.ends_with(b"/.") || at.path.ends_with(b"..");
@@ -143,9 +192,9 @@ fn find(at: &mut Ours, flags: i32, mode: u32) -> Result<To<(What, Ino)>> {
             Ok((_, attr, _)) if flags & libc::O_NOATIME != 0 && caller.uid != 0 && caller.uid != attr.uid => {
                 return Err(libc::EPERM);
             }
-            Ok((file, attr, _)) => {
+            Ok((file, attr, is_new)) => {
                 at.push(&name);
-                return Ok(To::Ours((What::File(file.into()), attr.ino)));
+                return Ok(To::Ours((What::File(file.into()), attr.ino, is_new)));
             }
             Err(error) if error.errno == libc::EISDIR => {
                 if flags & (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) != 0 {
@@ -166,7 +215,7 @@ fn find(at: &mut Ours, flags: i32, mode: u32) -> Result<To<(What, Ino)>> {
     Err(libc::ELOOP)
 }
 
-fn directory(at: &mut Ours, flags: i32, follow: Follow) -> Result<To<(What, Ino)>> {
+fn directory(at: &mut Ours, flags: i32, follow: Follow) -> Result<To<(What, Ino, bool)>> {
     let spot = match at.find_again(follow)? {
         To::Ours(spot) => spot,
         To::Other(path) => return Ok(To::Other(path)),
@@ -180,10 +229,10 @@ fn directory(at: &mut Ours, flags: i32, follow: Follow) -> Result<To<(What, Ino)
         return Err(libc::EISDIR);
     }
     let cursor = place::system()?.read_dir(&place::caller(), spot.ino()).map_err(errno)?;
-    Ok(To::Ours((What::Directory(Mutex::new(Some(cursor))), spot.ino())))
+    Ok(To::Ours((What::Directory(Mutex::new(Some(cursor))), spot.ino(), false)))
 }
 
-fn unnamed(at: &mut Ours, flags: i32, mode: u32) -> Result<To<(What, Ino)>> {
+fn unnamed(at: &mut Ours, flags: i32, mode: u32) -> Result<To<(What, Ino, bool)>> {
     let spot = match at.find(Follow::Yes)? {
         To::Ours(spot) => spot,
         To::Other(path) => return Ok(To::Other(path)),
@@ -195,7 +244,7 @@ fn unnamed(at: &mut Ours, flags: i32, mode: u32) -> Result<To<(What, Ino)>> {
     let opened = place::system()?.open_unnamed(&place::caller(), spot.ino(), flags, mode);
     let file = opened.map_err(errno)?;
     let ino = file.ino();
-    Ok(To::Ours((What::File(file.into()), ino)))
+    Ok(To::Ours((What::File(file.into()), ino, false)))
 }
 
 /// Opens anew what a descriptor leads to (`/dev/fd/N`).
