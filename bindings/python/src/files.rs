@@ -183,7 +183,7 @@ impl Files {
     ) -> PyResult<()> {
         let over = if replace { Over::Any } else { Over::Nothing };
         let how = (perm & !self.umask, 0o777 & !self.umask, over);
-        self.with(py, path, |fs, caller, path| {
+        self.with(py, path, move |fs, caller, path| {
             let mut tries = 0;
             loop {
                 match Self::put_once(fs, caller, path, how, &fill) {

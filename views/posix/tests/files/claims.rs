@@ -110,20 +110,18 @@ pub fn put_over_one_another() {
     let round = |fs: &FileSystem, who: usize, n: usize| -> cenote_posix::FsResult<()> {
         let me = root_user();
         let (name, own) = (format!("f{n}").into_bytes(), format!("own{who}").into_bytes());
-        let mut file = None;
-        match (n + who) % 3 {
-            0 => file = Some(fs.open_unnamed(&me, root, READ_WRITE, 0o600)?),
-            1 => fs.open_at(&me, root, &own, CREATE, 0o600)?.0.close()?,
-            _ => {}
-        }
-        start.wait();
-        match (n + who) % 3 {
-            0 => {
-                let file = file.unwrap();
-                drop(fs.place(&me, &file, (root, &name), &[], Over::Any, None)?);
+        let file = match (n + who) % 3 {
+            0 => fs.open_unnamed(&me, root, READ_WRITE, 0o600).map(Some),
+            1 => fs.open_at(&me, root, &own, CREATE, 0o600).and_then(|(file, ..)| file.close()).map(|()| None),
+            _ => Ok(None),
+        };
+        start.wait(); // whatever happens: the other waits
+        match (file?, (n + who) % 3) {
+            (Some(file), _) => {
+                fs.place(&me, &file, (root, &name), &[], Over::Any, None)?;
                 file.close()
             }
-            1 => fs.rename(&me, (root, &own), (root, &name), Rename::Replace),
+            (None, 1) => fs.rename(&me, (root, &own), (root, &name), Rename::Replace),
             _ => {
                 let new = New { bytes: b"put", mode: 0o600, describe: &mut |_| Vec::new() };
                 fs.put(&me, (root, &name), new, Over::Any, None).map(drop)

@@ -174,8 +174,10 @@ fn find(at: &mut Ours, flags: i32, mode: u32) -> Result<To<(What, Ino, bool)>> {
         }
         return Ok(To::Ours((What::Path, spot.ino(), false)));
     }
-    let is_place =
-        at.path.is_empty() || at.path.ends_with(b"/") || at.path.ends_with(b"/.") || at.path.ends_with(b"..");
+    if at.path.is_empty() {
+        return Err(libc::ENOENT);
+    }
+    let is_place = at.path.ends_with(b"/") || at.path.ends_with(b"/.") || at.path.ends_with(b"..");
     if wants_directory || is_place || at.path == b"." {
         if flags & libc::O_CREAT != 0 {
             return Err(if wants_directory { libc::EINVAL } else { libc::EISDIR });
