@@ -125,7 +125,8 @@ fn open_within(mut at: Ours, flags: i32, mode: u32, (how, size): (u64, u64), res
         To::Other(path) => {
             outside(path, |path| kernel::simple(libc::SYS_openat2, &[libc::AT_FDCWD as u64, path, how, size])).map(Some)
         }
-        To::Ours(()) => open_at(at, flags | libc::O_NOFOLLOW, mode),
+        // No link is left that is to be followed.
+        To::Ours(()) => open_at(at, (flags, libc::O_NOFOLLOW), mode),
     }
 }
 
@@ -133,17 +134,18 @@ fn open(dir: i32, path: u64, flags: i32, mode: u32) -> Maybe {
     match paths::way(dir, path)? {
         Way::Kernel => Ok(None),
         Way::Descriptor(open) => again(&open, flags).map(Some),
-        Way::Ours(at) => open_at(at, flags, mode),
+        Way::Ours(at) => open_at(at, (flags, 0), mode),
     }
 }
 
-fn open_at(mut at: Ours, flags: i32, mode: u32) -> Maybe {
+/// `more`: flags that count now, and are not told later.
+fn open_at(mut at: Ours, (flags, more): (i32, i32), mode: u32) -> Maybe {
     let other = |path: Vec<u8>| {
         outside(path, |path| {
             kernel::simple(libc::SYS_openat, &[libc::AT_FDCWD as u64, path, flags as u64, u64::from(mode)])
         })
     };
-    match find(&mut at, flags, mode & !place::umask() & 0o7777)? {
+    match find(&mut at, flags | more, mode & !place::umask() & 0o7777)? {
         To::Other(path) => other(path).map(Some),
         To::Ours((what, ino, is_new)) => {
             let mut trail = at.trail().to_vec();
