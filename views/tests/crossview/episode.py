@@ -54,6 +54,8 @@ class Episode:
         self.due: dict[str, None] = {}
         # Files that other views than the mount wrote by descriptors.
         self.written_elsewhere: set[int] = set()
+        # Those of them that the mount has not opened since.
+        self.unseen_by_mount: set[int] = set()
         # The longest that a reader was behind, by writer and reader.
         self.behind: dict[tuple[str, str], float] = {}
         # Before this operation something happens that the oracle does not know, to see whether it is noticed.
@@ -179,6 +181,7 @@ class Episode:
             self.operations.held.pop(arguments[0], None)
         elif name == "write_held" and view != "mount":
             self.written_elsewhere.add(self.oracle.held_ino(arguments[0]))
+            self.unseen_by_mount.add(self.oracle.held_ino(arguments[0]))
 
     def touched(self, arguments: tuple) -> list[str]:
         """Paths that an operation was about, those above them, and one more."""
@@ -209,6 +212,9 @@ class Episode:
         for view, which in asked.items():
             for path in which:
                 self.hold_against(view, path, seen[view][path])
+        if "mount" in views:
+            there = (path for path in asked["mount"] if os.path.lexists(self.oracle.tree.at(path)))
+            self.unseen_by_mount -= set(map(self.oracle.ino, there))
         if self.consistency == "strict":
             self.compare_times(paths, seen)
 
@@ -264,8 +270,9 @@ class Episode:
 
     def is_as_opened(self, view: str, number: int) -> bool:
         """In `commit` directories a mount shows bytes as of the last `open`, final for a file without a name."""
-        elsewhere = self.oracle.held_ino(number) in self.written_elsewhere
-        return view == "mount" and elsewhere and self.oracle.is_unlinked(number)
+        ino = self.oracle.held_ino(number)
+        is_final = ino in self.written_elsewhere and self.oracle.is_unlinked(number)
+        return view == "mount" and (is_final or ino in self.unseen_by_mount)
 
     def whole(self) -> None:
         """All that every view shows."""
@@ -274,6 +281,7 @@ class Episode:
         for view in self.views:
             self.stage.workers[view].send("everything", (self.container,))
         found = {view: self.stage.workers[view].receive() for view in self.views}
+        self.unseen_by_mount.clear()
         for view in self.views:
             if found[view][0] != "ok":
                 raise Differs(f"{view} cannot be read as a whole: {found[view][-1]}")

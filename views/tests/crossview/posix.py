@@ -104,10 +104,11 @@ class PosixView:
         try:
             os.rename(self.at(old), self.at(new))
         except OSError as error:
-            # Onto a directory that another view has moved there: the kernel knows after a look (docs/mount.md).
+            # Of or onto a directory that another view has moved there: the kernel knows after a look (docs/mount.md).
             if error.errno != errno.ESTALE:
                 raise
-            os.lstat(self.at(new))
+            for path in (old, new):
+                os.path.lexists(self.at(path))
             os.rename(self.at(old), self.at(new))
 
     def copy(self, old: str, new: str) -> None:
