@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cenote_device::{Clock, Control, Devices, MetaDir};
-use cenote_model::{ContainerId, DeviceSpec, ObjectKey, Response, StoreId};
+use cenote_model::{ContainerId, DeviceSpec, IndexKey, ObjectKey, Response, StoreId};
 
 /// Everything that the engine needs of the world.
 #[derive(Clone)]
@@ -69,6 +69,8 @@ pub struct RecoveryReport {
     pub torn_tail: Option<(String, u64)>,
     /// Names of devices that could not be opened, with the reason.
     pub failed_devices: Vec<(String, String)>,
+    /// Indices whose records were in the wrong order, with what that was; they are in order now.
+    pub repaired_indices: Vec<(IndexKey, String)>,
 }
 
 /// A container that went back after power loss.

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use cenote_model::{ContainerId, ObjectKey};
+use cenote_model::{ContainerId, IndexKey, ObjectKey};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use crate::container::{Container, Containers};
-use crate::index::Index;
+use crate::index::{Disorder, Index};
 use crate::kin::Kin;
 use crate::objects::Objects;
 use crate::persist::Cuts;
@@ -45,6 +45,8 @@ pub(crate) struct State {
     pub now_s: u32,
     /// The clock when the current request came.
     pub now_ns: u64,
+    /// Indices that were found in the wrong order when the store was opened. No part of what is kept.
+    pub disorder: Vec<(IndexKey, Disorder)>,
     /// Counts requests, for [`crate::objects::Object::word_mark`].
     pub request_mark: u32,
 }
@@ -62,6 +64,16 @@ impl State {
     pub fn find_object(&mut self, key: ObjectKey) -> Option<u32> {
         let container = self.containers.slot_of(key.container)?;
         self.objects.find(container, &self.containers.at(container).objects, key)
+    }
+    /// Notes that the records of an index were not where they belong.
+    pub fn found_disorder(&mut self, key: IndexKey, found: Disorder) {
+        if found == Disorder::default() {
+            return;
+        }
+        match self.disorder.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, known)) => known.add(found),
+            None => self.disorder.push((key, found)),
+        }
     }
     /// The key of the object in a slot.
     pub fn key_of(&self, slot: u32) -> ObjectKey {

@@ -1,6 +1,6 @@
 //! Bytes as the state. Nothing in them is trusted.
 
-use cenote_model::{ContainerId, DeviceId, IndexId, ObjectId, RUN_BYTES_MAX, Result, StoreId};
+use cenote_model::{ContainerId, DeviceId, IndexId, IndexKey, ObjectId, RUN_BYTES_MAX, Result, StoreId};
 
 use super::{
     HEAD_BYTES, Head, MAGIC, SECTION_CONTAINER, SECTION_END, SECTION_HEAD, SECTION_INDEX, SECTION_META,
@@ -403,10 +403,12 @@ impl Reader<'_> {
         let Some((id, created, records)) = self.index.take() else { return Ok(()) };
         let at = self.container.ok_or(Malformed("an index without a container"))?;
         let mut index = Index::new(created);
-        index.load(records);
+        let disorder = index.load(records);
         let container = self.state.containers.at_mut(at);
+        let key = IndexKey { container: container.id, index: id };
         container.records += index.len();
         container.indices.insert(id, index);
+        self.state.found_disorder(key, disorder);
         Ok(())
     }
 

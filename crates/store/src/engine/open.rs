@@ -48,6 +48,7 @@ impl Engine {
         begin_replay(&mut state, &beside.retired);
         let (ended, closed) = replay(meta.as_ref(), &superblock, &head, &mut state, &mut report)?;
         report.epoch = state.epoch;
+        report.repaired_indices = state.disorder.iter().map(|(key, found)| (*key, found.to_string())).collect();
         if report.power_lost {
             state.sessions.open.clear();
             (report.rolled_back, report.lost_objects) = state.roll_back(&lost);

@@ -102,38 +102,67 @@ pub(super) fn search<'a>(heads: &[u64], key: &[u8], at: impl Fn(usize) -> &'a [u
     Err(low)
 }
 
-/// Sorted bounds: each is not greater than any key of the node that it belongs to.
+/// What tells the children of a node apart: child `i` holds the keys from separator `i - 1` on, up to separator `i`
+/// (without it). The first child has no lower bound and the last no upper one, so that every key belongs to a child and no
+/// child that goes can leave a stretch of keys to the wrong one (as in a B+ tree; Bayer and Unterauer 1977).
 #[derive(Clone, Debug, Default)]
-pub(super) struct Bounds {
+pub(super) struct Separators {
     heads: Vec<u64>,
     keys: Vec<Key>,
 }
 
-impl Bounds {
-    /// The node where `key` belongs. The first node takes all that is less than its bound, too.
+impl Separators {
+    /// The child where `key` belongs.
     #[inline]
     pub fn find(&self, key: &[u8]) -> usize {
         match search(&self.heads, key, |i| self.keys[i].bytes()) {
-            Ok(at) => at,
-            Err(after) => after.saturating_sub(1),
+            Ok(at) => at + 1,
+            Err(at) => at,
         }
     }
-    pub fn insert(&mut self, at: usize, bound: &[u8]) {
-        self.heads.insert(at, head_of(bound));
-        self.keys.insert(at, Key::new(bound));
+    /// Children that are told apart.
+    #[cfg(test)]
+    pub fn children(&self) -> usize {
+        self.keys.len() + 1
     }
-    pub fn remove(&mut self, at: usize) {
+    /// Makes room for a child behind child `i`; the new child's keys begin with `key`.
+    pub fn insert_after(&mut self, i: usize, key: &[u8]) {
+        self.heads.insert(i, head_of(key));
+        self.keys.insert(i, Key::new(key));
+    }
+    /// Child `i` goes, one of several: the keys that it could have belong to the child before it from now on, or to the
+    /// next one if it was the first.
+    pub fn remove_child(&mut self, i: usize) {
+        let at = i.saturating_sub(1);
         self.heads.remove(at);
         self.keys.remove(at);
     }
-    pub fn split_off(&mut self, at: usize) -> Self {
-        Self { heads: self.heads.split_off(at), keys: self.keys.split_off(at) }
+    /// The separators of the children from `i` on, which is not the first, and the key that tells these from those before.
+    pub fn split_off(&mut self, i: usize) -> (Key, Self) {
+        let right = Self { heads: self.heads.split_off(i), keys: self.keys.split_off(i) };
+        self.heads.truncate(i - 1);
+        let between = self.keys.split_off(i - 1).swap_remove(0);
+        (between, right)
     }
-    pub fn first(&self) -> &[u8] {
-        self.keys.first().map_or(&[], Key::bytes)
+    /// The bounds of child `i`: its keys are not below the first, and below the second.
+    #[cfg(test)]
+    pub fn around(&self, i: usize) -> (Option<&[u8]>, Option<&[u8]>) {
+        let key = |i: usize| self.keys.get(i).map(Key::bytes);
+        (i.checked_sub(1).and_then(key), key(i))
+    }
+    /// True if heads and keys belong together.
+    #[cfg(test)]
+    pub fn heads_agree(&self) -> bool {
+        heads_agree(&self.heads, self.keys.iter().map(Key::bytes))
     }
     /// Bytes of memory, about.
     pub fn memory_bytes(&self) -> u64 {
         (self.heads.capacity() * 8 + self.keys.capacity() * size_of::<Key>()) as u64
     }
+}
+
+/// True if each head is that of its key, and there is one for each.
+#[cfg(test)]
+pub(super) fn heads_agree<'a>(heads: &[u64], keys: impl ExactSizeIterator<Item = &'a [u8]>) -> bool {
+    heads.len() == keys.len() && heads.iter().zip(keys).all(|(head, key)| *head == head_of(key))
 }

@@ -5,6 +5,8 @@
 
 use cenote_model::Records;
 
+#[cfg(test)]
+use super::key::heads_agree;
 use super::key::{head_of, search};
 use super::{Record, RecordRef};
 
@@ -201,6 +203,25 @@ impl Leaf {
             self.bytes = packed(&mut self.slots, &self.bytes);
             self.dead = 0;
         }
+    }
+    /// What is wrong with it, if anything is: order, heads, bytes that are counted or named by two.
+    #[cfg(test)]
+    pub fn fault(&self) -> Option<&'static str> {
+        if !heads_agree(&self.heads, (0..self.len()).map(|i| self.key(i))) {
+            return Some("the heads of a leaf are not those of its keys");
+        }
+        if (1..self.len()).any(|i| self.key(i - 1) >= self.key(i)) {
+            return Some("the keys of a leaf are not in ascending order");
+        }
+        let mut spans: Vec<(usize, usize)> = self.slots.iter().map(|slot| (slot.at as usize, slot.len())).collect();
+        spans.sort_unstable();
+        if spans.windows(2).any(|pair| pair[0].0 + pair[0].1 > pair[1].0) {
+            return Some("two records of a leaf have the same bytes");
+        }
+        if spans.iter().map(|(_, len)| len).sum::<usize>() != self.live_bytes() {
+            return Some("the bytes of a leaf are not those of its records");
+        }
+        None
     }
     /// Bytes of memory, about.
     pub fn memory_bytes(&self) -> u64 {

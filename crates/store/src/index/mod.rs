@@ -10,8 +10,8 @@ mod leaf;
 use std::ops::Bound;
 
 use cenote_model::Records;
-use key::Bounds;
 pub(crate) use key::Key;
+use key::Separators;
 use leaf::Leaf;
 
 /// Leaves in a branch: more, and it is split.
@@ -24,6 +24,37 @@ const BYTES_MIN: usize = leaf::BYTES_MAX / 4;
 pub(crate) struct Record {
     pub epoch: u64,
     pub value: Box<[u8]>,
+}
+
+/// What [`Index::load`] found in the wrong order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Disorder {
+    /// Records behind one with a key that is not less.
+    pub misplaced: u64,
+    /// Records of a key that was there already; those set last are kept.
+    pub twice: u64,
+    /// Changes in the journal that did not see what was there: new keys that were known, or deletions of what was gone.
+    pub blind: u64,
+}
+
+impl Disorder {
+    pub fn add(&mut self, more: Self) {
+        self.misplaced += more.misplaced;
+        self.twice += more.twice;
+        self.blind += more.blind;
+    }
+}
+
+impl std::fmt::Display for Disorder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { misplaced, twice, blind } = self;
+        write!(
+            f,
+            "an earlier version of Cenote lost the order of this index: {misplaced} records were in the wrong place, {twice} \
+             were there twice (those set last are kept), {blind} changes had not seen what was there; the index is in \
+             order now, but records that had been deleted may be back: compare it with what should be there"
+        )
+    }
 }
 
 /// The same where it lies.
@@ -42,7 +73,8 @@ impl RecordRef<'_> {
 /// An index.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
-    bounds: Bounds,
+    separators: Separators,
+    /// None if there are no records.
     branches: Vec<Branch>,
     records: u64,
     /// Bytes of keys and values.
@@ -53,7 +85,8 @@ pub(crate) struct Index {
 
 #[derive(Clone, Debug, Default)]
 struct Branch {
-    bounds: Bounds,
+    separators: Separators,
+    /// At least one.
     leaves: Vec<Leaf>,
 }
 
@@ -68,8 +101,8 @@ impl Index {
     /// The leaf where a key belongs: branch, and leaf in it. `None` if there is none at all.
     #[inline]
     fn place(&self, key: &[u8]) -> Option<(usize, usize)> {
-        let b = self.bounds.find(key);
-        Some((b, self.branches.get(b)?.bounds.find(key)))
+        let b = self.separators.find(key);
+        Some((b, self.branches.get(b)?.separators.find(key)))
     }
     #[inline]
     pub fn get(&self, key: &[u8]) -> Option<RecordRef<'_>> {
@@ -104,10 +137,7 @@ impl Index {
     }
     #[cold]
     fn plant(&mut self) -> (usize, usize) {
-        let mut branch = Branch { leaves: vec![Leaf::default()], ..Branch::default() };
-        branch.bounds.insert(0, &[]);
-        self.bounds.insert(0, &[]);
-        self.branches.push(branch);
+        self.branches.push(Branch { leaves: vec![Leaf::default()], ..Branch::default() });
         (0, 0)
     }
     /// Splits a leaf that is too large; `i` is the record that was one too many. Who adds records in order leaves full
@@ -117,12 +147,13 @@ impl Index {
         let leaf = &mut branch.leaves[l];
         let at = if is_last && i + 1 == leaf.len() { i } else { leaf.len() / 2 };
         let right = leaf.split_off(at);
-        branch.bounds.insert(l + 1, right.key(0));
+        branch.separators.insert_after(l, right.key(0));
         branch.leaves.insert(l + 1, right);
         if branch.leaves.len() > LEAVES_MAX {
             let at = if is_last { branch.leaves.len() - 1 } else { branch.leaves.len() / 2 };
-            let right = Branch { bounds: branch.bounds.split_off(at), leaves: branch.leaves.split_off(at) };
-            self.bounds.insert(b + 1, right.bounds.first());
+            let (between, separators) = branch.separators.split_off(at);
+            let right = Branch { separators, leaves: branch.leaves.split_off(at) };
+            self.separators.insert_after(b, between.bytes());
             self.branches.insert(b + 1, right);
         }
     }
@@ -138,7 +169,7 @@ impl Index {
         }
         Some(old)
     }
-    /// Joins a small leaf with the next one, or removes an empty one.
+    /// Joins a small leaf with the next one, or removes an empty one; a branch that has none left goes, too.
     fn thin_out(&mut self, b: usize, l: usize) {
         let branch = &mut self.branches[b];
         let (len, bytes) = (branch.leaves[l].len(), branch.leaves[l].live_bytes());
@@ -146,17 +177,52 @@ impl Index {
             len + next.len() <= leaf::RECORDS_MAX / 2 && bytes + next.live_bytes() <= leaf::BYTES_MAX / 2
         });
         if joins {
-            branch.bounds.remove(l + 1);
+            branch.separators.remove_child(l + 1);
             let next = branch.leaves.remove(l + 1);
             branch.leaves[l].append(next);
-        } else if len == 0 {
-            branch.bounds.remove(l);
+        } else if len == 0 && branch.leaves.len() > 1 {
+            branch.separators.remove_child(l);
             branch.leaves.remove(l);
-        }
-        if self.branches[b].leaves.is_empty() {
-            self.bounds.remove(b);
+        } else if len == 0 && self.branches.len() > 1 {
+            self.separators.remove_child(b);
             self.branches.remove(b);
+        } else if len == 0 {
+            self.branches.clear();
         }
+    }
+    /// What is wrong with the order of its records or with what it counts, if anything is. Takes time in proportion to it.
+    #[cfg(test)]
+    pub fn check(&self) -> Result<(), &'static str> {
+        let (mut records, mut bytes) = (0, 0);
+        let children = if self.branches.is_empty() { 1 } else { self.branches.len() };
+        if self.separators.children() != children || !self.separators.heads_agree() {
+            return Err("the root of an index does not have a separator between each two branches");
+        }
+        for (b, branch) in self.branches.iter().enumerate() {
+            if branch.separators.children() != branch.leaves.len() || !branch.separators.heads_agree() {
+                return Err("a branch of an index does not have a separator between each two leaves");
+            }
+            let outer = self.separators.around(b);
+            for (l, leaf) in branch.leaves.iter().enumerate() {
+                if let Some(fault) = leaf.fault() {
+                    return Err(fault);
+                }
+                let Some(last) = leaf.len().checked_sub(1) else { return Err("a leaf of an index is empty") };
+                let (low, high) = branch.separators.around(l);
+                let is_within = |low: Option<&[u8]>, high: Option<&[u8]>| {
+                    low.is_none_or(|low| low <= leaf.key(0)) && high.is_none_or(|high| leaf.key(last) < high)
+                };
+                if !is_within(low, high) || !is_within(outer.0, outer.1) {
+                    return Err("a leaf of an index has keys that belong to another");
+                }
+                records += leaf.len() as u64;
+                bytes += leaf.size(0, leaf.len()) as u64;
+            }
+        }
+        if (records, bytes) != (self.records, self.bytes) {
+            return Err("an index does not have as many records or bytes as it counts");
+        }
+        Ok(())
     }
     /// Records from a bound on, ascending.
     pub fn range(&self, from: Bound<&[u8]>) -> Range<'_> {
@@ -199,13 +265,27 @@ impl Index {
         }
         (records, false)
     }
-    /// Adds records in ascending order, when a checkpoint is read.
-    pub fn load(&mut self, records: Vec<(Key, Record)>) {
+    /// Adds records when a checkpoint is read. They should be in ascending order; Cenote before
+    /// November 2026 could lose the order of an index and write some twice. Of such, the one that was set last counts.
+    pub fn load(&mut self, records: Vec<(Key, Record)>) -> Disorder {
+        let mut disorder = Disorder::default();
+        let mut highest: Option<Key> = None;
         for (key, record) in records {
-            self.put(key.bytes(), record);
+            if highest.as_ref().is_some_and(|highest| key <= *highest) {
+                disorder.misplaced += 1;
+                if self.get(key.bytes()).is_some_and(|known| known.epoch >= record.epoch) {
+                    disorder.twice += 1;
+                    continue;
+                }
+            }
+            disorder.twice += u64::from(self.put(key.bytes(), record).is_some());
+            if highest.as_ref().is_none_or(|highest| key > *highest) {
+                highest = Some(key);
+            }
         }
+        disorder
     }
-    /// Forgets some records, at least `count` if there are so many; true if none is left.
+    /// Forgets some records, at least `count` if there are so many; true if none is left. Good for nothing else then.
     pub fn forget(&mut self, count: usize) -> bool {
         let mut gone = 0;
         while gone < count {
@@ -219,9 +299,10 @@ impl Index {
     }
     /// Bytes of memory, about.
     pub fn memory_bytes(&self) -> u64 {
-        let branch =
-            |branch: &Branch| branch.bounds.memory_bytes() + branch.leaves.iter().map(Leaf::memory_bytes).sum::<u64>();
-        self.bounds.memory_bytes() + self.branches.iter().map(branch).sum::<u64>()
+        let branch = |branch: &Branch| {
+            branch.separators.memory_bytes() + branch.leaves.iter().map(Leaf::memory_bytes).sum::<u64>()
+        };
+        self.separators.memory_bytes() + self.branches.iter().map(branch).sum::<u64>()
     }
 }
 
@@ -267,120 +348,4 @@ impl<'a> Iterator for Range<'a> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use super::*;
-
-    fn record(epoch: u64, value: &[u8]) -> Record {
-        Record { epoch, value: value.into() }
-    }
-
-    #[test]
-    fn orders_short_and_long_keys_as_bytes() {
-        assert!(size_of::<Key>() <= 32);
-        let mut index = Index::default();
-        let keys: Vec<Vec<u8>> = vec![vec![], vec![0], b"a".to_vec(), vec![b'a'; 30], vec![b'a'; 31], b"b".to_vec()];
-        for key in keys.iter().rev() {
-            assert!(index.put(key, record(1, b"")).is_none());
-        }
-        let found: Vec<Vec<u8>> = index.range(Bound::Unbounded).map(|(key, _)| key.to_vec()).collect();
-        assert_eq!(found, keys);
-        assert!(index.get(&[b'a'; 31]).is_some());
-        assert!(index.del(&[b'a'; 31]).is_some() && index.del(&[b'a'; 31]).is_none());
-        assert_eq!(index.bytes, 33);
-    }
-
-    struct Dice(u64);
-    impl Dice {
-        fn below(&mut self, end: u64) -> u64 {
-            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (self.0 >> 33) % end
-        }
-        fn key(&mut self) -> Vec<u8> {
-            let n = self.below(4000);
-            match n % 4 {
-                0 => n.to_be_bytes()[6..].to_vec(),
-                1 => format!("a common beginning/{n:05}").into_bytes(),
-                2 => vec![b'z'; (n % 300) as usize],
-                _ => (n * 0x1234_5678_9abc).to_le_bytes().to_vec(),
-            }
-        }
-        fn value(&mut self, epoch: u64) -> Vec<u8> {
-            let len = match self.below(20) {
-                0 => 3000,
-                1 => 1024,
-                2 => 0,
-                n => 20 * (n % 3),
-            };
-            vec![epoch as u8; len as usize]
-        }
-    }
-
-    /// Under random changes it has what a plain ordered map has.
-    #[test]
-    fn agrees_with_an_ordered_map() {
-        let mut dice = Dice(7);
-        let mut index = Index::default();
-        let mut plain: BTreeMap<Vec<u8>, Record> = BTreeMap::new();
-        for epoch in 0..60_000 {
-            let key = dice.key();
-            // Phases of growing and of shrinking, so that leaves and branches split and go.
-            if dice.below(10) < if epoch / 10_000 % 2 == 0 { 2 } else { 8 } {
-                assert_eq!(index.del(&key), plain.remove(&key));
-            } else {
-                let record = record(epoch, &dice.value(epoch));
-                assert_eq!(index.put(&key, record.clone()), plain.insert(key.clone(), record));
-            }
-            assert_eq!(index.len(), plain.len() as u64);
-            let key = dice.key();
-            assert_eq!(index.get(&key).map(RecordRef::to_owned), plain.get(&key).cloned());
-            if epoch % 100 == 0 {
-                for from in [Bound::Included(&key[..]), Bound::Excluded(&key[..]), Bound::Unbounded] {
-                    let ours = index.range(from).map(|(key, record)| (key.to_vec(), record.to_owned()));
-                    let theirs = plain.range::<[u8], _>((from, Bound::Unbounded));
-                    assert!(ours.eq(theirs.map(|(key, record)| (key.clone(), record.clone()))), "epoch {epoch}");
-                }
-                let prefix = &key[..key.len().min(dice.below(4) as usize)];
-                let (limit, bytes_max) = (1 + dice.below(300) as usize, dice.below(9000) as usize);
-                let (found, more) = index.copy(Bound::Included(&key), prefix, limit, bytes_max);
-                let matching = plain.range(key.clone()..).take_while(|(key, _)| key.starts_with(prefix));
-                let mut size = 0;
-                let wanted = matching.clone().take(limit).enumerate().take_while(|(n, (key, record))| {
-                    size += key.len() + record.value.len();
-                    *n == 0 || size <= bytes_max
-                });
-                let wanted: Vec<_> = wanted.map(|(_, (key, record))| (&key[..], &record.value[..])).collect();
-                assert!(
-                    found.iter().eq(wanted.iter().copied()),
-                    "epoch {epoch}: {} of {} limit {limit} bytes {bytes_max} prefix {prefix:?}",
-                    found.len(),
-                    wanted.len()
-                );
-                assert_eq!(more, matching.count() > wanted.len(), "epoch {epoch}");
-                let bytes: usize = plain.iter().map(|(key, record)| key.len() + record.value.len()).sum();
-                assert_eq!(index.bytes, bytes as u64);
-                assert!(
-                    index.memory_bytes() < 4 * index.bytes + 300 * index.len() + 16_384,
-                    "{}",
-                    index.memory_bytes()
-                );
-            }
-        }
-        let mut left = 0;
-        while !index.forget(100) {
-            left += 1;
-        }
-        assert!(left <= plain.len() / 100);
-    }
-
-    #[test]
-    fn keys_in_order_fill_the_leaves() {
-        let mut index = Index::default();
-        for n in 0..100_000u64 {
-            index.put(&n.to_be_bytes(), record(n, &[1; 32]));
-        }
-        assert!(index.range(Bound::Unbounded).map(|(_, record)| record.epoch).eq(0..100_000));
-        assert!(index.memory_bytes() < 100_000 * 100, "{}", index.memory_bytes());
-    }
-}
+mod tests;

@@ -1,0 +1,192 @@
+//! An index beside a plain ordered map.
+
+use std::collections::BTreeMap;
+
+use super::*;
+
+fn record(epoch: u64, value: &[u8]) -> Record {
+    Record { epoch, value: value.into() }
+}
+
+#[test]
+fn orders_short_and_long_keys_as_bytes() {
+    assert!(size_of::<Key>() <= 32);
+    let mut index = Index::default();
+    let keys: Vec<Vec<u8>> = vec![vec![], vec![0], b"a".to_vec(), vec![b'a'; 30], vec![b'a'; 31], b"b".to_vec()];
+    for key in keys.iter().rev() {
+        assert!(index.put(key, record(1, b"")).is_none());
+    }
+    let found: Vec<Vec<u8>> = index.range(Bound::Unbounded).map(|(key, _)| key.to_vec()).collect();
+    assert_eq!(found, keys);
+    assert!(index.get(&[b'a'; 31]).is_some());
+    assert!(index.del(&[b'a'; 31]).is_some() && index.del(&[b'a'; 31]).is_none());
+    assert_eq!(index.bytes, 33);
+}
+
+struct Dice(u64);
+impl Dice {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+    fn key(&mut self) -> Vec<u8> {
+        let n = self.below(4000);
+        match n % 4 {
+            0 => n.to_be_bytes()[6..].to_vec(),
+            1 => format!("a common beginning/{n:05}").into_bytes(),
+            2 => vec![b'z'; (n % 300) as usize],
+            _ => (n * 0x1234_5678_9abc).to_le_bytes().to_vec(),
+        }
+    }
+    fn value(&mut self, epoch: u64) -> Vec<u8> {
+        let len = match self.below(20) {
+            0 => 3000,
+            1 => 1024,
+            2 => 0,
+            n => 20 * (n % 3),
+        };
+        vec![epoch as u8; len as usize]
+    }
+}
+
+/// Under random changes it has what a plain ordered map has.
+#[test]
+fn agrees_with_an_ordered_map() {
+    let mut dice = Dice(7);
+    let mut index = Index::default();
+    let mut plain: BTreeMap<Vec<u8>, Record> = BTreeMap::new();
+    for epoch in 0..60_000 {
+        let key = dice.key();
+        // Phases of growing and of shrinking, so that leaves and branches split and go.
+        if dice.below(10) < if epoch / 10_000 % 2 == 0 { 2 } else { 8 } {
+            assert_eq!(index.del(&key), plain.remove(&key));
+        } else {
+            let record = record(epoch, &dice.value(epoch));
+            assert_eq!(index.put(&key, record.clone()), plain.insert(key.clone(), record));
+        }
+        assert_eq!(index.len(), plain.len() as u64);
+        let key = dice.key();
+        assert_eq!(index.get(&key).map(RecordRef::to_owned), plain.get(&key).cloned());
+        if epoch % 100 == 0 {
+            for from in [Bound::Included(&key[..]), Bound::Excluded(&key[..]), Bound::Unbounded] {
+                let ours = index.range(from).map(|(key, record)| (key.to_vec(), record.to_owned()));
+                let theirs = plain.range::<[u8], _>((from, Bound::Unbounded));
+                assert!(ours.eq(theirs.map(|(key, record)| (key.clone(), record.clone()))), "epoch {epoch}");
+            }
+            let prefix = &key[..key.len().min(dice.below(4) as usize)];
+            let (limit, bytes_max) = (1 + dice.below(300) as usize, dice.below(9000) as usize);
+            let (found, more) = index.copy(Bound::Included(&key), prefix, limit, bytes_max);
+            let matching = plain.range(key.clone()..).take_while(|(key, _)| key.starts_with(prefix));
+            let mut size = 0;
+            let wanted = matching.clone().take(limit).enumerate().take_while(|(n, (key, record))| {
+                size += key.len() + record.value.len();
+                *n == 0 || size <= bytes_max
+            });
+            let wanted: Vec<_> = wanted.map(|(_, (key, record))| (&key[..], &record.value[..])).collect();
+            assert!(
+                found.iter().eq(wanted.iter().copied()),
+                "epoch {epoch}: {} of {} limit {limit} bytes {bytes_max} prefix {prefix:?}",
+                found.len(),
+                wanted.len()
+            );
+            assert_eq!(more, matching.count() > wanted.len(), "epoch {epoch}");
+            let bytes: usize = plain.iter().map(|(key, record)| key.len() + record.value.len()).sum();
+            assert_eq!(index.bytes, bytes as u64);
+            assert!(index.memory_bytes() < 4 * index.bytes + 300 * index.len() + 16_384, "{}", index.memory_bytes());
+        }
+    }
+    let mut left = 0;
+    while !index.forget(100) {
+        left += 1;
+    }
+    assert!(left <= plain.len() / 100);
+}
+
+#[test]
+fn keys_in_order_fill_the_leaves() {
+    let mut index = Index::default();
+    for n in 0..100_000u64 {
+        index.put(&n.to_be_bytes(), record(n, &[1; 32]));
+    }
+    assert!(index.range(Bound::Unbounded).map(|(_, record)| record.epoch).eq(0..100_000));
+    assert!(index.memory_bytes() < 100_000 * 100, "{}", index.memory_bytes());
+}
+/// Does the same to an index and to a plain map, and looks at both after each step.
+#[derive(Default)]
+struct Pair {
+    index: Index,
+    plain: BTreeMap<Vec<u8>, Record>,
+    epoch: u64,
+}
+
+impl Pair {
+    fn put(&mut self, key: &[u8], len: usize) {
+        self.epoch += 1;
+        let record = record(self.epoch, &vec![self.epoch as u8; len]);
+        assert_eq!(self.index.put(key, record.clone()), self.plain.insert(key.to_vec(), record));
+    }
+    fn del(&mut self, key: &[u8]) {
+        assert_eq!(self.index.del(key), self.plain.remove(key));
+    }
+    fn compare(&self) {
+        assert_eq!(self.index.check(), Ok(()));
+        let ours = self.index.range(Bound::Unbounded).map(|(key, record)| (key.to_vec(), record.to_owned()));
+        assert!(ours.eq(self.plain.iter().map(|(key, record)| (key.clone(), record.clone()))));
+        assert!(
+            self.plain
+                .iter()
+                .all(|(key, record)| self.index.get(key)
+                    == Some(RecordRef { epoch: record.epoch, value: &record.value }))
+        );
+    }
+}
+
+/// A program keeps its last steps: what is below the first leaf's first key once belongs to that leaf again.
+#[test]
+fn a_window_that_slides_over_keys() {
+    for (window, len) in [(70u32, 8), (100, 8), (100, 120), (3000, 8), (20_000, 8)] {
+        let mut both = Pair::default();
+        for step in 0..5 * window + 3000 {
+            both.put(format!("step-{step}").as_bytes(), len);
+            if let Some(gone) = step.checked_sub(window) {
+                both.del(format!("step-{gone}").as_bytes());
+            }
+            if step % (window / 10) == 0 {
+                both.compare();
+            }
+        }
+        both.compare();
+    }
+}
+
+/// What is filled and then mostly emptied from its lowest key on takes low keys again.
+#[test]
+fn filled_and_emptied_from_below() {
+    for seed in 0..200 {
+        let (mut dice, mut both) = (Dice(seed), Pair::default());
+        for _ in 0..6 {
+            for _ in 0..2000 {
+                both.put(&dice.below(100_000).to_be_bytes(), 16);
+            }
+            for _ in 0..1900 {
+                let Some(lowest) = both.plain.keys().nth(dice.below(3) as usize).cloned() else { break };
+                both.del(&lowest);
+            }
+            both.compare();
+        }
+    }
+}
+
+/// A checkpoint of an index whose order was lost: the records set last count, and what was wrong is told.
+#[test]
+fn records_in_the_wrong_order_are_put_in_order() {
+    let mut index = Index::new(0);
+    let records = [("b", 5), ("d", 2), ("a", 3), ("b", 4), ("d", 6), ("e", 1)];
+    let found =
+        index.load(records.map(|(key, epoch)| (Key::new(key.as_bytes()), record(epoch, &[epoch as u8]))).into());
+    assert_eq!(found, Disorder { misplaced: 3, twice: 2, blind: 0 });
+    let left: Vec<_> = index.range(Bound::Unbounded).map(|(key, record)| (key, record.epoch)).collect();
+    assert_eq!(left, [(&b"a"[..], 3), (b"b", 5), (b"d", 6), (b"e", 1)]);
+    assert_eq!(index.check(), Ok(()));
+    assert_eq!(Index::new(0).load(vec![(Key::new(b"a"), record(1, b""))]), Disorder::default());
+}
