@@ -1,6 +1,6 @@
 # Cenote. `make run` is all that a newcomer needs; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test differential mpi matrix verify fix bench bench-hdf5 bench-advise bench-tiers bench-s3 s3-conformance clients views programs bench-files policies objects simulate crash faults chaos fuzz nvdimm soak clean
+.PHONY: help setup build run test differential hdf5-files mpi matrix verify fix bench bench-hdf5 bench-advise bench-tiers bench-s3 s3-conformance clients views programs bench-files policies objects simulate crash faults chaos fuzz nvdimm soak clean
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 export PYTHON ?= python3
 
@@ -27,6 +27,9 @@ matrix: build ## run every HDF5 client that is there on the connector, and write
 
 differential: build ## random HDF5 calls on Cenote and natively must do the same (ARGS="--operations N --seed N")
 	@cd views/hdf5/tests && ../../../.venv/bin/python -m differential $(ARGS)
+
+hdf5-files: build ## random handling of HDF5 files (rename, swap, copy, restore, remove, two writers) as natively (ARGS="--operations N --seed N")
+	@cd views/hdf5/tests && ../../../.venv/bin/python files_random.py $(ARGS)
 
 views: build ## random operations by all views on one store: what one writes, all others read (ARGS="--operations N --seed N")
 	@cd views/tests && ../../.venv/bin/python -m crossview $(ARGS)

@@ -10,6 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::cmd::advise::AdviseArgs;
 use crate::cmd::arrange::{MoveArgs, MoveToArgs, PinArgs, QUERY_HELP};
 use crate::cmd::consistency::ConsistencyArgs;
+use crate::cmd::files::{CP_HELP, CpArgs};
 use crate::cmd::mount::{MOUNT_HELP, MountArgs, UnmountArgs};
 use crate::cmd::policy::PolicyCommand;
 use crate::cmd::run::{RUN_HELP, RunArgs};
@@ -99,12 +100,20 @@ pub enum Command {
     Stop,
     /// Delete a store with everything in it: memory, tiers, metadata, directory
     Destroy(DestroyArgs),
-    /// Give back memory of stores whose directory was deleted by hand
+    /// Give back memory of stores whose directory was deleted by hand, and space of HDF5 files whose stubs were removed
     Clean {
         /// Do not ask
         #[arg(short, long)]
         yes: bool,
+        /// HDF5 files of the store alone
+        #[arg(long)]
+        files: bool,
+        /// Also HDF5 files that may have been removed, and wait for their grace period
+        #[arg(long)]
+        waiting: bool,
     },
+    /// Show how full the tiers are, and what removed HDF5 files take still
+    Df,
     /// Show tiers and their use, counters, sessions and the journal
     Status,
     /// List the tiers: how full, how fast, and what is special about them
@@ -168,6 +177,9 @@ pub enum Command {
         /// CONTAINER/OBJECT or CONTAINER
         target: OsString,
     },
+    /// Copy an HDF5 file of the store, as `cp` copies files
+    #[command(after_help = CP_HELP)]
+    Cp(CpArgs),
     /// Make a native HDF5 file a file of the store, exactly, whole or not at all
     #[command(after_help = HDF5_HELP)]
     Import(InterchangeArgs),

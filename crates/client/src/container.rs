@@ -81,6 +81,10 @@ impl Container {
     pub fn id(&self) -> ContainerId {
         self.inner.id
     }
+    /// Its label when this handle was made.
+    pub fn label(&self) -> &str {
+        &self.inner.label
+    }
     /// True if it had a quota when this handle was made. [`Container::info`] says what it has now.
     pub fn had_quota(&self) -> bool {
         self.inner.had_quota

@@ -9,9 +9,9 @@ use arc_swap::{ArcSwap, Guard};
 use cenote_device::fork;
 use cenote_device::home::Orphan;
 use cenote_model::{
-    Arrange, ArrangeProgress, ArrangeTarget, Arrangement, ContainerInfo, ContainerSpec, DeviceInfo, DeviceSpec, Error,
-    ErrorKind, Explanation, FlushTarget, LABEL_BYTES_MAX, ObjectKey, PolicyState, Profile, Request, Response, Result,
-    StoreId, StoreStats, Telemetry, Update, VerifyReport,
+    Arrange, ArrangeProgress, ArrangeTarget, Arrangement, ContainerId, ContainerInfo, ContainerSpec, DeviceInfo,
+    DeviceSpec, Error, ErrorKind, Explanation, FlushTarget, LABEL_BYTES_MAX, ObjectKey, PolicyState, Profile, Request,
+    Response, Result, StoreId, StoreStats, Telemetry, Update, VerifyReport,
 };
 
 use cenote_server::Destroyed;
@@ -117,6 +117,14 @@ impl Store {
             other => Err(surprise("a container", &other)),
         }
     }
+    /// An existing container by its id, which a rename keeps.
+    pub fn container_by_id(&self, id: ContainerId) -> Result<Container> {
+        let session = self.session()?;
+        match session.request(Request::ContainerById { id })? {
+            Response::Container(info) => Ok(Container::new(self, &session, &info)),
+            other => Err(surprise("a container", &other)),
+        }
+    }
     /// A new container; `ErrorKind::Exists` if the label is taken.
     pub fn create_container(&self, label: &str, spec: &ContainerSpec) -> Result<Container> {
         check_label(label)?;
@@ -158,6 +166,15 @@ impl Store {
         check_label(to)?;
         let id = self.container(from)?.id();
         self.change(Update::ContainerRename { id, label: to.into() }, || format!("container `{to}`"))
+    }
+    /// Gives a container another label, whichever it has.
+    pub fn rename_container_by_id(&self, id: ContainerId, to: &str) -> Result<()> {
+        check_label(to)?;
+        self.change(Update::ContainerRename { id, label: to.into() }, || format!("container `{to}`"))
+    }
+    /// Deletes a container with everything in it, whatever its label, atomically.
+    pub fn delete_container_by_id(&self, id: ContainerId) -> Result<()> {
+        self.change(Update::ContainerDelete { id }, || format!("container {}", id.0))
     }
     /// Deletes a container with everything in it, atomically.
     pub fn delete_container(&self, label: &str) -> Result<()> {

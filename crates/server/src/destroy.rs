@@ -12,6 +12,9 @@ use cenote_store::{Engine, Seams};
 use crate::daemon::{LOG_FILE, LOG_FILE_BEFORE, MOUNT_LOG_FILE, MOUNT_LOG_FILE_BEFORE, SOCKET, WEB_ADDRESS_FILE};
 use crate::plugin::PLUGIN_FILE;
 
+/// The directory that the HDF5 view keeps in a store's.
+const STUBS_DIR: &str = "hdf5-stubs";
+
 /// What was destroyed, and what was left.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Destroyed {
@@ -60,6 +63,8 @@ pub fn destroy(dir: &Path, force: bool) -> Result<Option<Destroyed>> {
     for name in [SOCKET, WEB_ADDRESS_FILE, PLUGIN_FILE].into_iter().chain(logs).chain([LOCK_FILE]) {
         let _ = std::fs::remove_file(dir.join(name));
     }
+    // Links of what stands for files of the store; what is there is nobody else's.
+    let _ = std::fs::remove_dir_all(dir.join(STUBS_DIR));
     let foreign = match std::fs::remove_dir(dir) {
         Ok(()) => Vec::new(),
         Err(_) => std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect(),

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from test_data import environment, nothing_stays  # noqa: F401
+from test_data import UNLOCKED, environment, nothing_stays  # noqa: F401
 from test_metadata import Talker
 from test_structure import python
 
@@ -33,7 +33,7 @@ with h5py.File("f.h5", "a") as f:
         workers.append(
             subprocess.Popen(
                 [sys.executable, "-c", code, who],
-                env=environment(store),
+                env=environment(store) | UNLOCKED,
                 cwd=tmp_path,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

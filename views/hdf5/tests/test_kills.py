@@ -16,7 +16,7 @@ import time
 
 import numpy as np
 import pytest
-from test_data import environment, nothing_stays  # noqa: F401 - a fixture that works by being here
+from test_data import UNLOCKED, environment, nothing_stays  # noqa: F401 - a fixture that works by being here
 
 WORKER = pathlib.Path(__file__).with_name("kill_worker.py")
 SEEDS = [int(seed) for seed in os.environ.get("CENOTE_KILL_SEEDS", "1,2,3").split(",")]
@@ -113,7 +113,7 @@ def test_what_was_flushed_is_there_whole(seed, tmp_path):
     """Seeds replay the writes; when the kills come depends on the machine."""
     pick = random.Random(seed)
     workers = {1: 2, 2: 16}.get(seed) or pick.randint(3, 8)
-    env = environment(tmp_path / "store")
+    env = environment(tmp_path / "store") | UNLOCKED
     path = str(tmp_path / "shared.h5")
     make = MAKE.format(layouts=LAYOUTS, rows=ROWS, columns=COLUMNS)
     subprocess.run([sys.executable, "-c", make, path], env=env, check=True, timeout=120)

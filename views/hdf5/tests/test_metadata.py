@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from test_data import environment, nothing_stays  # noqa: F401
+from test_data import UNLOCKED, environment, nothing_stays  # noqa: F401
 from test_structure import python
 
 
@@ -22,7 +22,7 @@ class Talker:
     def __init__(self, store, where):
         self.process = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-c", self.LOOP],
-            env=environment(store),
+            env=environment(store) | UNLOCKED,
             cwd=where,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

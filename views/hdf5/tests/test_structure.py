@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from structure_programs import PROGRAMS
-from test_data import environment
+from test_data import UNLOCKED, environment
 
 HERE = pathlib.Path(__file__).parent
 PROGRAM_FILE = HERE / "structure_programs.py"
@@ -142,7 +142,7 @@ def test_processes_change_one_file_at_the_same_time(tmp_path):
     workers = [
         subprocess.Popen(
             [sys.executable, "-c", WORKER, str(r), str(count)],
-            env=environment(store),
+            env=environment(store) | UNLOCKED,
             cwd=tmp_path,
             stderr=subprocess.PIPE,
             text=True,
@@ -231,7 +231,7 @@ def together(code, count, store, cwd):
     workers = [
         subprocess.Popen(
             [sys.executable, "-c", code, str(r)],
-            env=environment(store),
+            env=environment(store) | UNLOCKED,
             cwd=cwd,
             text=True,
             stdout=subprocess.PIPE,
@@ -285,7 +285,7 @@ def test_readers_see_a_dataset_grow_without_reopening(tmp_path):
     )
     reader = subprocess.Popen(
         [sys.executable, "-c", READER],
-        env=environment(store),
+        env=environment(store) | UNLOCKED,
         cwd=tmp_path,
         text=True,
         stdout=subprocess.PIPE,
@@ -303,6 +303,7 @@ with h5py.File("live.h5", "r+") as f:
 """,
         store,
         tmp_path,
+        **UNLOCKED,
     )
     out, err = reader.communicate(timeout=120)
     assert reader.returncode == 0, err[-3000:]

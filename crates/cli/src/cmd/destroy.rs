@@ -6,9 +6,9 @@ use cenote::model::size;
 use cenote::{Error, ErrorKind, Store};
 use serde_json::json;
 
-use super::Context;
+use super::{Context, files};
 use crate::args::DestroyArgs;
-use crate::failure::Done;
+use crate::failure::{Done, Failure};
 
 pub fn destroy(context: &mut Context<'_>, args: &DestroyArgs) -> Done {
     let dir = match &args.dir {
@@ -37,7 +37,14 @@ pub fn destroy(context: &mut Context<'_>, args: &DestroyArgs) -> Done {
     Ok(())
 }
 
-pub fn clean(context: &mut Context<'_>, yes: bool) -> Done {
+pub fn clean(context: &mut Context<'_>, yes: bool, files_alone: bool, also_waiting: bool) -> Done {
+    let looked = files::clean(context, also_waiting);
+    if files_alone || also_waiting {
+        return looked;
+    }
+    if let Err(Failure::Error(error)) = looked {
+        eprintln!("HDF5 files of the store were not looked at: {error}");
+    }
     let orphans = Store::orphans()?;
     if context.out.json {
         let list = orphans.iter().map(|orphan| {

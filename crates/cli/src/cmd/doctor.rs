@@ -5,7 +5,7 @@ use std::path::Path;
 use rustix::process::{Resource, getrlimit};
 use serde_json::json;
 
-use super::{Access, Context};
+use super::{Access, Context, files};
 use crate::failure::Done;
 use cenote::model::DeviceState;
 use cenote::model::size::human;
@@ -22,7 +22,7 @@ struct Check {
 
 pub fn doctor(context: &mut Context<'_>) -> Done {
     let dir = context.dir()?;
-    let checks = [memory(), space(&dir), open_files(), store(context), tiers(context)];
+    let checks = [memory(), space(&dir), open_files(), store(context), tiers(context), hdf5_files(context)];
     if context.out.json {
         let list = checks
             .iter()
@@ -82,6 +82,16 @@ fn tiers(context: &Context<'_>) -> Check {
         good: !devices.iter().any(|device| device.note.starts_with("no ") || device.state == DeviceState::Failed),
         found: if notes.is_empty() { format!("{} as their kinds say", devices.len()) } else { notes.join("; ") },
         next: "see docs/tiers.md; persistent memory wants a file system mounted with -o dax=always, files one with direct I/O",
+    }
+}
+
+fn hdf5_files(context: &Context<'_>) -> Check {
+    let (good, found) = files::health(context);
+    Check {
+        what: "HDF5 files",
+        good,
+        found,
+        next: "`cenote df` shows what they take, `cenote clean` lists them, `cenote clean --waiting` frees them",
     }
 }
 

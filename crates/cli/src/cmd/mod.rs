@@ -7,6 +7,7 @@ mod container;
 mod destroy;
 mod doctor;
 mod explain;
+pub mod files;
 mod index;
 mod init;
 mod interchange;
@@ -86,7 +87,8 @@ pub fn run(cli: &Cli, out: &mut Out) -> Done {
         Command::Serve(args) => serve::serve(context, args),
         Command::Stop => serve::stop(context),
         Command::Destroy(args) => destroy::destroy(context, args),
-        Command::Clean { yes } => destroy::clean(context, *yes),
+        Command::Clean { yes, files, waiting } => destroy::clean(context, *yes, *files, *waiting),
+        Command::Df => files::df(context),
         Command::Status => status::status(context),
         Command::Config => status::config(context),
         Command::Doctor => doctor::doctor(context),
@@ -104,6 +106,7 @@ pub fn run(cli: &Cli, out: &mut Out) -> Done {
         Command::Get { object, file, force } => object::get(context, object, file, *force),
         Command::Cat { object, offset, length } => object::cat(context, object, *offset, *length),
         Command::Truncate { object, size } => object::truncate(context, object, *size),
+        Command::Cp(args) => files::cp(context, args),
         Command::Import(args) => interchange::import(context, args),
         Command::Export(args) => interchange::export(context, args),
         Command::Stage(args) => interchange::stage(context, args),

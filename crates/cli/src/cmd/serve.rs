@@ -7,7 +7,7 @@ use cenote_server::daemon::{self, DaemonOptions};
 
 use tracing_subscriber::filter::LevelFilter;
 
-use super::{Context, web};
+use super::{Context, files, web};
 use crate::args::ServeArgs;
 use crate::failure::Done;
 
@@ -54,6 +54,7 @@ pub fn serve(context: &mut Context<'_>, args: &ServeArgs) -> Done {
             .into());
     }
     log();
+    files::free_in_background(&dir);
     daemon::run(&dir, &options)?;
     match web::address_of_daemon(&dir).filter(|_| args.background && args.http.is_some()) {
         Some(url) => context.out.line(url),

@@ -63,6 +63,12 @@ fn container_or_file(store: &Store, name: &OsStr) -> Result<Container> {
         result => return result,
     }
     let path = std::path::absolute(Path::new(name)).map_err(|error| Error::io(format!("file {text}"), &error))?;
+    if path.is_file() {
+        match cenote_hdf5::file::open::container_at(store, &path) {
+            Err(error) if error.kind() == ErrorKind::Corrupt => {} // some other file of that name
+            result => return result,
+        }
+    }
     // The connector names files by their directory's true path.
     let path = match (path.parent().map(std::fs::canonicalize), path.file_name()) {
         (Some(Ok(parent)), Some(name)) => parent.join(name),

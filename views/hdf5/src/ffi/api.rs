@@ -360,6 +360,7 @@ api! {
         fn H5VLfree_lib_state(*mut c_void) -> herr_t;
     }
     optional {
+        fn H5Pget_file_locking(hid_t, *mut bool, *mut bool) -> herr_t;
         fn H5Tdecode(*const c_void) -> hid_t;
         fn H5Tdecode1(*const c_void) -> hid_t;
         fn H5Tdecode2(*const c_void, usize) -> hid_t;

@@ -8,6 +8,7 @@ use std::path::Path;
 use cenote::Error;
 use parking_lot::Mutex;
 
+use super::in_use::InUse;
 use crate::Result;
 
 /// See the module.
@@ -16,8 +17,11 @@ pub struct AtPath {
     /// Bytes before the stub that belong to the program.
     pub user_block: u64,
     /// The descriptor and what owns it, once a program has asked.
-    open: Mutex<Option<Box<(c_int, PlainFile)>>>,
+    open: Mutex<Option<Box<(Descriptor, PlainFile)>>>,
 }
+
+/// A descriptor as programs read it: HDF5 says it is an `int`, PyTables reads a word of eight bytes.
+type Descriptor = i64;
 
 impl AtPath {
     /// With a user block of so many bytes.
@@ -26,15 +30,18 @@ impl AtPath {
     }
 
     /// Where its descriptor is; that lives as long as this does.
-    pub fn descriptor(&self, path: &Path, writable: bool) -> Result<*mut c_int> {
+    pub fn descriptor(&self, in_use: Option<&InUse>, path: &Path, writable: bool) -> Result<*mut c_int> {
         let mut open = self.open.lock();
         let kept = if let Some(kept) = open.take() {
             kept
         } else {
-            let plain = OpenOptions::new().read(true).write(writable).open(path);
+            let plain = match in_use {
+                Some(in_use) => in_use.descriptor(writable),
+                None => OpenOptions::new().read(true).write(writable).open(path),
+            };
             let plain = plain.map_err(|e| Error::io(format!("file {}", path.display()), &e))?;
-            Box::new((plain.as_raw_fd(), plain))
+            Box::new((Descriptor::from(plain.as_raw_fd()), plain))
         };
-        Ok(&raw mut open.insert(kept).0)
+        Ok((&raw mut open.insert(kept).0).cast())
     }
 }

@@ -32,6 +32,11 @@ fn is_wanted() -> bool {
     *WANTED
 }
 
+/// True if what a program opens is to be seen in whole checkpoints, whoever else has it open; `asks`: its access properties.
+pub fn is_asked(asks: Option<bool>) -> bool {
+    asks.is_some() || is_wanted() || reads_head()
+}
+
 /// True if this program's environment asks to read what is being written.
 fn reads_head() -> bool {
     static HEAD: LazyLock<bool> = LazyLock::new(|| std::env::var_os(ATOMIC_ENV).is_some_and(|value| value == "0"));
@@ -211,18 +216,6 @@ fn recover(container: &Container, supers: &Index) -> Result<()> {
         };
     }
     Err(busy())
-}
-
-/// The file's stub was removed, and with it what was published: the container begins anew.
-pub fn forget(store: &Store, container: &Container) -> Result<()> {
-    match container.delete_snapshot(PUBLISHED) {
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        result => result?,
-    }
-    let supers = container.index(SUPER_INDEX);
-    let mut tx = store.begin();
-    tx.del(&supers, WRITERS_KEY)?;
-    tx.commit().map(|_| ())
 }
 
 /// What a reader of a file that is written in atomic checkpoints is to look at; `None`: the container itself.

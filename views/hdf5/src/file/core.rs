@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use cenote::{Container, Error, ErrorKind, Object, ObjectId, Store};
 
+use super::identity::{self, STATE_SNAPSHOT};
+use super::in_use::InUse;
 use super::shared::Shared;
 use crate::Result;
 use crate::meta::records::Meta;
@@ -27,8 +29,12 @@ pub struct Core {
     pub path: String,
     /// Opened for writing.
     pub writable: bool,
+    /// The state that it was opened in, see [`super::identity`].
+    pub state: u64,
     /// What this process shares about the file, however often it has it open.
     pub shared: Arc<Shared>,
+    /// Its stub, in_use open; none of files without one of their own.
+    pub in_use: Option<Arc<InUse>>,
 }
 
 impl Core {
@@ -59,5 +65,12 @@ impl Core {
 impl Drop for Core {
     fn drop(&mut self) {
         self.shared.file_closed(self.writable);
+        if self.writable && identity::keeps_states() {
+            let kept = self.container.replace_snapshot(&format!("{STATE_SNAPSHOT}{}", self.state));
+            if let Err(error) = kept {
+                // HDF5 does not ask any more.
+                eprintln!("cenote: the state of {} could not be kept for copies of its stub: {error}", self.path);
+            }
+        }
     }
 }

@@ -5,17 +5,19 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cenote::{Container, ContainerSpec, ErrorKind, Index, Object, Store};
+use cenote::{Container, ContainerSpec, ErrorKind, Index, IndexId, Object, Store};
 
 use super::ahead::First;
 use super::creation::Creation;
-use super::making::{begin_generation, metadata};
+use super::identity::{self, Known};
+use super::making::{begin_generation, metadata, new_uuid};
 use super::open::{label_of, staged_id};
 use super::opening::{Opening, finish};
 use super::shared::Shared;
 use super::stub::{self, Seen, Stub};
-use super::superblock::Super;
+use super::superblock::{STATE_KEY, SUPER_INDEX, SUPER_KEY, Super};
 use super::{File, path, random_u64};
+use super::{in_use, kept};
 use crate::Result;
 use crate::error::h5_id;
 use crate::ffi::Api;
@@ -31,7 +33,6 @@ pub struct Making {
     pub container: Container,
     store: Store,
     store_path: PathBuf,
-    label: String,
     stub: Stub,
     path: PathBuf,
     /// The user block.
@@ -41,55 +42,70 @@ pub struct Making {
 
 impl Making {
     /// Begins a file that is to be at `path`. `staged`: the bytes of a native file.
-    fn begin(store: &Store, path: &Path, staged: bool, head: Vec<u8>) -> Result<Self> {
+    pub(super) fn begin(store: &Store, path: &Path, staged: bool, head: Vec<u8>) -> Result<Self> {
         let path = path::absolute(path)?;
         let store_path = path::absolute(store.dir())?;
         sweep(store, &path)?;
         let label = format!("{}{MARK}{}-{:x}", label_of(&path), std::process::id(), random_u64()?);
-        let uuid = u128::from(random_u64()?) << 64 | u128::from(random_u64()?);
+        let uuid = new_uuid()?;
         let (user_block, home) = (head.len() as u64, store_path.display().to_string());
-        let stub = Stub { uuid, path: path::label(&path), store: home, user_block, staged };
         let container = store.create_container(&label, &ContainerSpec::default())?;
-        Ok(Self { container, store: store.clone(), store_path, label, stub, path, head, placed: false })
+        let (id, state) = (Some(container.id()), 1);
+        let stub = Stub { uuid, container: id, state, path: path::label(&path), store: home, user_block, staged };
+        Ok(Self { container, store: store.clone(), store_path, stub, path, head, placed: false })
     }
     /// Makes an empty file of it; its superblock and its metadata.
     fn generation(&self, props: (&GroupProps, Creation)) -> Result<(Super, Index, First)> {
-        let sup = Super::new(self.stub.uuid, random_u64()?);
+        let sup = Super { state: self.stub.state, ..Super::new(self.stub.uuid, random_u64()?) };
         let meta = metadata(&self.container, sup.generation);
-        let (first, _) = begin_generation(&self.store, &self.container, sup, &meta, props, true)?;
+        let first = begin_generation(&self.store, &self.container, sup, &meta, props, true)?;
         Ok((sup, meta, first))
+    }
+    /// Begins to make a copy of a file: its superblock, with that generation, and an empty index for the metadata.
+    pub(super) fn begin_copy(&self, store: &Store, generation: u64) -> Result<Index> {
+        let sup = Super { state: self.stub.state, ..Super::new(self.stub.uuid, generation) };
+        let supers = self.container.open_index(SUPER_INDEX)?;
+        let mut tx = store.begin();
+        let meta = tx.create_index(&self.container, Some(IndexId(u128::from(generation))))?;
+        tx.put(&supers, SUPER_KEY, &sup.encode())?;
+        tx.put(&supers, STATE_KEY, &identity::record(sup.state))?;
+        tx.commit()?;
+        Ok(meta)
     }
     /// Puts the file in its place, where it replaces what is there, once all of it survives power loss.
     pub fn place(mut self) -> Result<()> {
         self.container.flush()?;
-        let label = label_of(&self.path);
-        if matches!(stub::look(&self.path), Ok(Seen::Stub(_)))
-            && let Ok(old) = self.store.container(&label)
-            && Shared::is_open(&self.store_path, old.id())
-        {
+        let old = match stub::look(&self.path)? {
+            Seen::Stub(stub) => match identity::know(&self.store, &self.store_path, &self.path, &stub)? {
+                Known::File(old, _) | Known::Stale(old, _) => Some(old.id()),
+                Known::Copy(..) | Known::Nothing => None,
+            },
+            _ => None,
+        };
+        if old.is_some_and(|old| Shared::is_open(&self.store_path, old)) {
             return Err(cenote::Error::new(ErrorKind::Busy, format!("file {}", self.path.display()))
                 .because("it is open in this process"));
         }
         let beside = beside(&self.path, self.stub.uuid);
-        self.stub.write(&beside, true)?;
-        let placed = self.with_head(&beside).and_then(|()| self.swap(&label, &beside));
+        let made = stub::make(&beside)?;
+        let placed = self.with_head(&made).and_then(|()| self.swap(&made, &beside));
         if placed.is_err() {
             // The first error is the one to tell.
             let _ = std::fs::remove_file(&beside);
         }
         self.placed = placed.is_ok();
-        placed
+        placed?;
+        // What it replaced may have another name; if not, it is gone.
+        old.map_or(Ok(()), |old| kept::free_if_gone(&self.store, &self.store_path, old))
     }
-    fn with_head(&self, beside: &Path) -> Result<()> {
-        let file = std::fs::OpenOptions::new().write(true).open(beside);
-        file.and_then(|file| file.write_all_at(&self.head, 0)).map_err(|e| stub::create_error(&self.path, &e))
+    fn with_head(&self, made: &std::fs::File) -> Result<()> {
+        let written = made.write_all_at(&self.head, 0).and_then(|()| self.stub.put(made));
+        in_use::touch(made);
+        written.map_err(|e| stub::create_error(&self.path, &e))
     }
-    fn swap(&self, label: &str, beside: &Path) -> Result<()> {
-        match self.store.delete_container(label) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        self.store.rename_container(&self.label, label)?;
+    fn swap(&self, made: &std::fs::File, beside: &Path) -> Result<()> {
+        kept::keep(&self.store_path, self.container.id(), self.stub.uuid, (made, &self.path), true);
+        identity::give_label(&self.store, self.container.id(), &self.path)?;
         self.container.flush()?;
         std::fs::rename(beside, &self.path).map_err(|e| stub::create_error(&self.path, &e))
     }
@@ -99,7 +115,7 @@ impl Drop for Making {
     fn drop(&mut self) {
         if !self.placed {
             // What cannot be deleted now is swept by the next making of this file.
-            let _ = self.store.delete_container(&self.label);
+            let _ = self.store.delete_container_by_id(self.container.id());
         }
     }
 }

@@ -1,10 +1,14 @@
 //! Making files: `H5Fcreate`.
 
+use std::fs::File as PlainFile;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cenote::{Container, ContainerSpec, Error, ErrorKind, Index, IndexId, ObjectId, Store};
+use cenote::{Container, Error, ErrorKind, Index, IndexId, ObjectId, Store};
 
 use crate::Result;
+use crate::error::h5_id;
 use crate::ffi::Api;
 use crate::ffi::types::{H5F_ACC_EXCL, H5F_ACC_RDWR, H5F_ACC_SWMR_WRITE, H5F_ACC_TRUNC, hid_t};
 use crate::meta::header::{Body, Header};
@@ -17,12 +21,16 @@ use super::STREAMS;
 use super::ahead::First;
 use super::checkpoint;
 use super::creation::Creation;
-use super::open::{label_of, store_of};
+use super::identity::{self, Known};
+use super::in_use::{self, InUse, Use};
+use super::kept;
+use super::locks::Turn;
+use super::open::store_of;
 use super::opening::Opening;
 use super::parallel::together;
 use super::shared::Shared;
 use super::stub::{self, Seen, Stub};
-use super::superblock::{SUPER_INDEX, SUPER_KEY, Super};
+use super::superblock::{STATE_KEY, SUPER_INDEX, SUPER_KEY, Super};
 use super::{File, path, random_u64};
 
 /// `H5Fcreate`.
@@ -31,80 +39,204 @@ pub fn create(h5: &'static Api, name: &[u8], flags: u32, fcpl: hid_t, fapl: hid_
         h5,
         "file_create",
         fapl,
-        || make(h5, name, flags, fcpl, fapl),
+        || {
+            let how = How { flags, fcpl, fapl, of_empty: false };
+            make(h5, name, how, None)?
+                .ok_or_else(|| Error::new(ErrorKind::Internal, "a file").because("it was not made"))
+        },
         |there| Opening { name, fapl, fcpl: Some(fcpl), ..there },
     )
 }
 
-/// Makes a new, empty file.
-fn make<'a>(h5: &'static Api, name: &'a [u8], flags: u32, fcpl: hid_t, fapl: hid_t) -> Result<Opening<'a>> {
+/// As much of what a new file replaces is put back if it cannot be made.
+const BEFORE_MAX: u64 = 1 << 20;
+
+/// How a file is to be made.
+#[derive(Clone, Copy)]
+struct How {
+    flags: u32,
+    fcpl: hid_t,
+    fapl: hid_t,
+    /// Only if an empty file is there; then an open call makes it.
+    of_empty: bool,
+}
+
+/// An empty file becomes an HDF5 file, as HDF5 makes of one that is opened for writing. None if it is not empty any more.
+pub(super) fn make_of_empty<'a>(
+    h5: &'static Api,
+    name: &'a [u8],
+    fapl: hid_t,
+    store: Option<(Store, PathBuf)>,
+) -> Result<Option<Opening<'a>>> {
+    // SAFETY: a plain call.
+    let fcpl = h5_id(h5, "H5Pcreate", unsafe { (h5.H5Pcreate)(h5.H5P_CLS_FILE_CREATE_ID_g()) })?;
+    let how = How { flags: H5F_ACC_TRUNC, fcpl: fcpl.get(), fapl, of_empty: true };
+    let made = make(h5, name, how, store)?;
+    Ok(made.map(|made| Opening { fcpl: None, ..made }))
+}
+
+/// Makes a new, empty file. None: there is one already, and only an empty file was to become one.
+fn make<'a>(
+    h5: &'static Api,
+    name: &'a [u8],
+    how: How,
+    store: Option<(Store, PathBuf)>,
+) -> Result<Option<Opening<'a>>> {
     let path = path::absolute(path::from_bytes(name)?)?;
-    let (props, user_block) = crate::props::file_props(h5, fcpl)?;
-    let creation = Creation::of(h5, fcpl)?;
-    creation.check(h5, fapl)?;
+    let (props, user_block) = crate::props::file_props(h5, how.fcpl)?;
+    let creation = Creation::of(h5, how.fcpl)?;
+    creation.check(h5, how.fapl)?;
     // Whatever it is that is there: a directory, a link that leads to nothing.
-    if flags & H5F_ACC_TRUNC == 0 && path::from_bytes(name)?.symlink_metadata().is_ok() {
+    if how.flags & H5F_ACC_TRUNC == 0 && path::from_bytes(name)?.symlink_metadata().is_ok() {
         return Err(stub::create_error(&path, &std::io::Error::from_raw_os_error(libc::EEXIST)));
     }
-    let there = stub::look(&path)?;
-    let (store, store_path) = store_of(h5, fapl)?;
-    let label = label_of(&path);
-    let container = store.open_container(&label, &ContainerSpec::default())?;
-    if there != Seen::Nothing && Shared::is_open(&store_path, container.id()) {
+    let (store, store_path) = match store {
+        Some(store) => store,
+        None => store_of(h5, how.fapl)?,
+    };
+    kept::free_some(&store, &store_path)?;
+    let asks = info::atomic_of_fapl(h5, how.fapl);
+    let place = Place::reserve(&path, how.flags & H5F_ACC_EXCL != 0)?;
+    let use_ = Use::of(true, how.flags & H5F_ACC_SWMR_WRITE != 0);
+    if in_use::is_locking(h5, how.fapl) && !team::is_mpio(h5, how.fapl) && !checkpoint::is_asked(asks) {
+        place.in_use.claim(use_, &path)?;
+    }
+    let turn = Turn::wait(&place.file, true).map_err(|e| stub::create_error(&path, &e))?;
+    let seen = stub::look_in(&place.file, &path)?;
+    if how.of_empty && seen != Seen::Empty {
+        return Ok(None);
+    }
+    let (old, state) = match &seen {
+        Seen::Stub(stub) => replaced(&store, &store_path, &path, stub)?,
+        _ => (None, 0),
+    };
+    if let Some((container, _)) = old.as_ref().filter(|(old, _)| Shared::is_open(&store_path, old.id())) {
         return Err(Error::new(ErrorKind::Busy, format!("unable to create file: name = '{}'", path.display()))
-            .because("unable to truncate a file which is already open")
+            .because(format!("unable to truncate a file which is already open ({})", container.label()))
             .try_next("close it first"));
     }
     // Before anything is changed: what dead writers left is gone then, and what they published is what readers see meanwhile.
     let mut writing = None;
-    if there != Seen::Nothing {
-        let marked = Super::read(&container)?.is_some_and(|sup| sup.is_published);
-        writing = checkpoint::enter(&store, &store_path, &container, marked, info::atomic_of_fapl(h5, fapl))?;
+    if let Some((container, sup)) = &old {
+        writing = checkpoint::enter(&store, &store_path, container, sup.is_published, asks)?;
     }
-    // The stub comes first: it shows at once whether this directory may be written to, and reserves the name.
+    let uuid = old.as_ref().map_or_else(new_uuid, |(_, sup)| Ok(sup.uuid))?;
+    let container = match &old {
+        Some((container, _)) => container.clone(),
+        None => identity::new_container(&store, &path).inspect_err(|_| place.give_up())?,
+    };
     let stub = Stub {
-        uuid: u128::from(random_u64()?) << 64 | u128::from(random_u64()?),
+        uuid,
+        container: Some(container.id()),
+        state: state + 1,
         path: path::label(&path),
         store: store_path.display().to_string(),
         user_block,
         staged: false,
     };
-    stub.write(&path, flags & H5F_ACC_EXCL != 0).inspect_err(|_| forget_empty(&store, &container, &label))?;
-    let sup = Super::new(stub.uuid, random_u64()?);
+    let sup = Super { state: stub.state, ..Super::new(uuid, random_u64()?) };
     let meta = metadata(&container, sup.generation);
-    let is_alone = !team::is_mpio(h5, fapl) && !container.had_quota();
-    let (first, was_published) = begin_generation(&store, &container, sup, &meta, (&props, creation), is_alone)
-        .inspect_err(|_| {
-            if there == Seen::Nothing {
-                // Nothing was made; the reservation must not look like a file. Failing to remove it changes nothing.
-                let _ = std::fs::remove_file(&path);
-                forget_empty(&store, &container, &label);
-            }
-        })?;
-    if was_published && there == Seen::Nothing {
-        checkpoint::forget(&store, &container)?;
+    let is_alone = !team::is_mpio(h5, how.fapl) && !container.had_quota();
+    let made = place.write(&stub).and_then(|()| {
+        kept::keep(&store_path, container.id(), uuid, (&place.file, &path), old.is_none() && place.new_at.is_some());
+        begin_generation(&store, &container, sup, &meta, (&props, creation), is_alone)
+    });
+    let first = made.inspect_err(|_| {
+        place.give_up();
+        if old.is_none() {
+            // Nothing was made. Why it could not be is what is told.
+            let _ = store.delete_container_by_id(container.id());
+        }
+    })?;
+    drop(turn);
+    place.in_use.written();
+    if old.is_some() {
+        sweep(&store, &container, sup.generation)?;
     }
-    sweep(&store, &container, sup.generation)?;
     if writing.is_none() {
-        writing = checkpoint::enter(&store, &store_path, &container, false, info::atomic_of_fapl(h5, fapl))?;
+        writing = checkpoint::enter(&store, &store_path, &container, false, asks)?;
     }
-    let intent = H5F_ACC_RDWR | flags & H5F_ACC_SWMR_WRITE;
-    Ok(Opening {
+    let intent = H5F_ACC_RDWR | how.flags & H5F_ACC_SWMR_WRITE;
+    Ok(Some(Opening {
         user_block,
         name,
         intent,
-        fcpl: Some(fcpl),
+        fcpl: Some(how.fcpl),
         first: Some(first),
         writing,
-        ..Opening::new(store, store_path, container, sup, meta, path, fapl)
+        in_use: Some(place.in_use),
+        ..Opening::new(store, store_path, container, sup, meta, path, how.fapl)
+    }))
+}
+
+/// A random id of a file.
+pub(super) fn new_uuid() -> Result<u128> {
+    Ok(u128::from(random_u64()?) << 64 | u128::from(random_u64()?))
+}
+
+/// The container that a file made over this stub is to replace the file in: only if it is the file's own, of whatever state.
+/// And the greatest state known.
+fn replaced(store: &Store, store_path: &Path, path: &Path, stub: &Stub) -> Result<(Option<(Container, Super)>, u64)> {
+    Ok(match identity::know(store, store_path, path, stub)? {
+        Known::File(container, sup) | Known::Stale(container, sup) => {
+            let state = sup.state.max(stub.state);
+            (Some((container, sup)), state)
+        }
+        Known::Copy(..) | Known::Nothing => (None, 0),
     })
 }
 
-/// Deletes the container of a file that could not be made, if there was none of that name before. Why it could not is what is
-/// told.
-fn forget_empty(store: &Store, container: &Container, label: &str) {
-    if matches!(Super::read(container), Ok(None)) {
-        let _ = store.delete_container(label);
+/// The file at a path, opened to become a stub.
+struct Place {
+    file: PlainFile,
+    in_use: Arc<InUse>,
+    /// The path of a file that was not there before.
+    new_at: Option<PathBuf>,
+    /// What was in it, to be put back if nothing comes of it.
+    before: Vec<u8>,
+}
+
+impl Place {
+    /// It shows at once whether this directory may be written to, and reserves the name.
+    fn reserve(path: &Path, is_exclusive: bool) -> Result<Self> {
+        let wrap = |e: std::io::Error| stub::create_error(path, &e);
+        let there = if is_exclusive {
+            None
+        } else {
+            match PlainFile::options().read(true).write(true).open(path) {
+                Ok(file) => Some(file),
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
+                Err(e) => return Err(wrap(e)),
+            }
+        };
+        let (file, new_at) = match there {
+            Some(file) => (file, None),
+            None => match stub::make(path) {
+                Ok(file) => (file, Some(path.to_path_buf())),
+                // Another program was faster.
+                Err(_) if !is_exclusive && path.exists() => return Self::reserve(path, false),
+                Err(error) => return Err(error),
+            },
+        };
+        let in_use = InUse::new(file.try_clone().map_err(wrap)?, true).map_err(wrap)?;
+        // A stub, or the beginning of a file that is to be replaced anyway.
+        let mut before = vec![0; file.metadata().map_err(wrap)?.len().min(BEFORE_MAX) as usize];
+        let read = file.read_at(&mut before, 0).map_err(wrap)?;
+        before.truncate(read);
+        Ok(Self { file, in_use, new_at, before })
+    }
+    fn write(&self, stub: &Stub) -> Result<()> {
+        let wrap = |e: std::io::Error| stub::create_error(&path::of_label(&stub.path), &e);
+        self.file.set_len(0).and_then(|()| stub.put(&self.file)).map_err(wrap)?;
+        in_use::touch(&self.file);
+        Ok(())
+    }
+    /// Nothing was made; the reservation must not look like a file. Failing to remove it changes nothing.
+    fn give_up(&self) {
+        let _ = match &self.new_at {
+            Some(path) => std::fs::remove_file(path),
+            None => self.file.set_len(0).and_then(|()| self.file.write_all_at(&self.before, 0)),
+        };
     }
 }
 
@@ -113,7 +245,7 @@ pub(super) fn metadata(container: &Container, generation: u64) -> Index {
     container.index(index_id(generation)).remembering()
 }
 
-/// Makes the container a new, empty file in one transaction. True if it was a file that was written in atomic checkpoints.
+/// Makes the container a new, empty file in one transaction.
 pub(super) fn begin_generation(
     store: &Store,
     container: &Container,
@@ -121,12 +253,10 @@ pub(super) fn begin_generation(
     meta: &Index,
     (root, creation): (&GroupProps, Creation),
     is_alone: bool,
-) -> Result<(First, bool)> {
+) -> Result<First> {
     let supers = container.open_index(SUPER_INDEX)?;
     let mut tx = store.begin();
-    let mut was_published = false;
     if let Some(old) = tx.get(&supers, SUPER_KEY)? {
-        was_published = tx.get(&supers, checkpoint::WRITERS_KEY)?.is_some();
         // A superblock that cannot be read belongs to some other version: its index stays, swept with the container.
         if let Ok(old) = Super::decode(&old) {
             tx.delete_index(&container.index(index_id(old.generation)))?;
@@ -134,11 +264,12 @@ pub(super) fn begin_generation(
     }
     tx.create_index(container, Some(index_id(sup.generation)))?;
     tx.put(&supers, SUPER_KEY, &sup.encode())?;
+    tx.put(&supers, STATE_KEY, &identity::record(sup.state))?;
     let first = First::put(&mut tx, &supers, is_alone)?;
     let header = Header { born_unix_s: objects::born(root.object.track_times), body: Body::Group(root.clone()) };
     tx.put(meta, &keys::of(keys::TAG_HEADER, keys::ROOT), &header.encode())?;
     creation.put(&mut tx, meta)?;
-    tx.commit().map(|_| (first, was_published))
+    tx.commit().map(|_| first)
 }
 
 fn index_id(generation: u64) -> IndexId {

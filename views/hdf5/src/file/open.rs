@@ -1,6 +1,8 @@
 //! Finding files, opening and deleting them.
 
 use std::cell::RefCell;
+use std::fs::File as PlainFile;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,11 +12,16 @@ use crate::Result;
 use crate::error::h5_id;
 use crate::ffi::Api;
 use crate::ffi::types::{H5F_ACC_RDWR, H5F_ACC_SWMR_READ, H5F_ACC_SWMR_WRITE, hid_t};
-use crate::team::{Call, Team};
+use crate::team::{self, Call, Team};
 use crate::vol::info;
 
 use super::brought;
 use super::checkpoint;
+use super::identity::{self, Known, STATE_SNAPSHOT, find};
+use super::in_use::{self, InUse, Use};
+use super::kept;
+use super::locks::Turn;
+use super::making::make_of_empty;
 use super::making::metadata;
 use super::opening::{Opening, finish};
 use super::parallel::together;
@@ -23,7 +30,8 @@ use super::stub::{self, Seen, Stub};
 use super::superblock::{SUPER_INDEX, Super};
 use super::{File, path, snapshot, store_for};
 
-const LABEL_PREFIX: &str = "hdf5:";
+/// What the labels of HDF5 files' containers begin with; the path follows.
+pub(super) const LABEL_PREFIX: &str = "hdf5:";
 
 /// Where the program wants its files: the store of its access properties.
 pub(super) fn store_of(h5: &'static Api, fapl: hid_t) -> Result<(Store, PathBuf)> {
@@ -70,7 +78,8 @@ pub fn open_stored(h5: &'static Api, store: &Store, path: &Path) -> Result<Arc<F
         return Ok(native);
     }
     let store_path = path::absolute(store.dir())?;
-    finish(h5, look_up(h5, bytes, 0, fapl.get(), Some((store.clone(), store_path)))?)
+    // The store's own views read beside whoever writes: HDF5's rule is for programs.
+    finish(h5, look_up_by(h5, bytes, 0, fapl.get(), Some((store.clone(), store_path)), false)?)
 }
 
 /// A native file at this path, opened as it is. Ranks of a parallel program do so each by itself: nothing changes it.
@@ -127,7 +136,24 @@ pub(super) fn staged(store: &Store, path: &Path) -> Result<Object> {
 pub fn files(store: &Store) -> Result<Vec<(PathBuf, ContainerId)>> {
     let all = store.containers(LABEL_PREFIX)?.into_iter();
     let named = all.map(|info| (path::of_label(&info.label[LABEL_PREFIX.len()..]), info.id));
-    Ok(named.filter(|(path, _)| path.is_absolute() && super::is_stub(path)).collect())
+    let is_of = |path: &Path, id: ContainerId| matches!(stub::look(path), Ok(Seen::Stub(stub)) if stub.container.is_none_or(|container| container == id));
+    Ok(named.filter(|(path, id)| path.is_absolute() && is_of(path, *id)).collect())
+}
+
+/// The container of the file whose stub, or a copy of it, is at `path`.
+pub fn container_at(store: &Store, path: &Path) -> Result<Container> {
+    let path = path::absolute(path)?;
+    match stub::look(&path)? {
+        Seen::Stub(stub) => {
+            let store_path = path::absolute(store.dir())?;
+            match identity::know(store, &store_path, &path, &stub)? {
+                Known::File(container, _) | Known::Copy(container, _) | Known::Stale(container, _) => Ok(container),
+                other @ Known::Nothing => Err(other.refusal(&store_path, &path, &stub)),
+            }
+        }
+        Seen::Snapshot(of, _) => container_at(store, &path::of_label(&of)),
+        other => Err(stub::refuse(&path, &other)),
+    }
 }
 
 /// The container and generation of the file at `path`; not of native files.
@@ -145,6 +171,24 @@ pub fn locate(store: &Store, path: &Path) -> Result<(Container, u64)> {
     }
 }
 
+/// Opens what is at `path` for what it is to be used for, and looks at it.
+fn look_at(path: &Path, writable: bool) -> Result<(Seen, Option<PlainFile>)> {
+    let opened = if writable {
+        // As with a native file, who may not write the stub may not write the file.
+        PlainFile::options().read(true).write(true).custom_flags(libc::O_NOATIME).open(path).or_else(|e| {
+            let is_others = e.raw_os_error() == Some(libc::EPERM);
+            if is_others { PlainFile::options().read(true).write(true).open(path) } else { Err(e) }
+        })
+    } else {
+        stub::open_quietly(path)
+    };
+    match opened {
+        Ok(file) => Ok((stub::look_in(&file, path)?, Some(file))),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok((Seen::Nothing, None)),
+        Err(e) => Err(stub::open_error(path, &e)),
+    }
+}
+
 /// Finds a file in the store given, or in that of the access properties.
 pub(super) fn look_up<'a>(
     h5: &'static Api,
@@ -153,38 +197,105 @@ pub(super) fn look_up<'a>(
     fapl: hid_t,
     store: Option<(Store, PathBuf)>,
 ) -> Result<Opening<'a>> {
+    let is_asked = checkpoint::is_asked(info::atomic_of_fapl(h5, fapl));
+    let has_rule = in_use::is_locking(h5, fapl) && !team::is_mpio(h5, fapl) && !is_asked;
+    look_up_by(h5, name, flags, fapl, store, has_rule)
+}
+
+/// `has_rule`: files are locked as HDF5 does.
+fn look_up_by<'a>(
+    h5: &'static Api,
+    name: &'a [u8],
+    flags: u32,
+    fapl: hid_t,
+    store: Option<(Store, PathBuf)>,
+    has_rule: bool,
+) -> Result<Opening<'a>> {
     let path = path::absolute(path::from_bytes(name)?)?;
     let writable = flags & H5F_ACC_RDWR != 0;
-    let mut seen = stub::look(&path)?;
+    let (mut seen, mut file) = look_at(&path, writable)?;
     if seen == Seen::Nothing && store.is_none() && brought::bring(h5, fapl, &path)? {
-        seen = stub::look(&path)?;
+        (seen, file) = look_at(&path, writable)?;
     }
-    let stub = match seen {
-        Seen::Stub(stub) => stub,
-        other => match snapshot::at(&path, &other)? {
+    if let Some(file) = file.as_ref().filter(|_| seen == Seen::Empty) {
+        // It may be about to be made.
+        let _turn = Turn::wait(file, false).map_err(|e| stub::open_error(&path, &e))?;
+        seen = stub::look_in(file, &path)?;
+    }
+    let (stub, file) = match (seen, file) {
+        (Seen::Stub(stub), Some(file)) => (stub, file),
+        // As HDF5 does: an empty file becomes one of its own.
+        (Seen::Empty, Some(_)) if writable => match make_of_empty(h5, name, fapl, store.clone())? {
+            Some(made) => return Ok(made),
+            None => return look_up(h5, name, flags, fapl, store),
+        },
+        (other, _) => match snapshot::at(&path, &other)? {
             Some(there) => return snapshot::look_up(h5, name, flags, fapl, store, &there),
             None => return Err(stub::refuse(&path, &other)),
         },
     };
-    if writable {
-        // As with a native file, who may not write the stub may not write the file.
-        std::fs::OpenOptions::new().write(true).open(&path).map_err(|e| stub::open_error(&path, &e))?;
-    }
     // Only now: looking for a file that is not there must not make a store.
     let (store, store_path) = match store {
         Some(store) => store,
         None => store_of(h5, fapl)?,
     };
-    let (mut container, mut sup) = find(&store, &store_path, &path, &stub)?;
-    let mut writing = None;
+    let wrap = |e: std::io::Error| stub::open_error(&path, &e);
+    let in_use = InUse::new(file.try_clone().map_err(wrap)?, writable).map_err(wrap)?;
+    let mode = Use::of(writable, flags & (H5F_ACC_SWMR_WRITE | H5F_ACC_SWMR_READ) != 0);
+    let asks = info::atomic_of_fapl(h5, fapl);
+    let claimed = if has_rule { in_use.claim(mode, &path) } else { Ok(()) };
+    let (container, sup, stub) = match know_settled(&store, &store_path, &path, stub, &file)? {
+        (Known::File(container, sup), stub) => (container, sup, stub),
+        (other, stub) => {
+            claimed?;
+            let refusal = other.refusal(&store_path, &path, &stub);
+            let kept = if writable { None } else { state_kept(other, &stub) };
+            let (home, container, sup) = kept.ok_or(refusal)?;
+            let meta = metadata(&container, sup.generation);
+            let (user_block, intent) = (stub.user_block, flags & H5F_ACC_SWMR_READ);
+            let opening = Opening::new(store, store_path, container, sup, meta, path, fapl);
+            return Ok(Opening { user_block, name, intent, home, in_use: Some(in_use), ..opening });
+        }
+    };
+    if !sup.is_published {
+        claimed?; // what readers see of others is whole anyway
+    }
+    identity::seen_at(&store, &store_path, &container, &sup, &file, &path);
+    if !writable {
+        kept::mark(&file);
+    }
+    let found = Found { store, store_path, container, sup, stub, file };
+    let begun = begin(found, path, flags, fapl, asks)?;
     if writable {
-        writing = checkpoint::enter(&store, &store_path, &container, sup.is_published, info::atomic_of_fapl(h5, fapl))?;
+        in_use.written();
+    }
+    Ok(Opening { in_use: Some(in_use), name, ..begun })
+}
+
+/// A file that was found, and its stub, opened.
+struct Found {
+    store: Store,
+    store_path: PathBuf,
+    container: Container,
+    sup: Super,
+    stub: Stub,
+    file: PlainFile,
+}
+
+/// Begins to write a file that was found, or to read what of it is to be read.
+fn begin<'a>(found: Found, path: PathBuf, flags: u32, fapl: hid_t, asks: Option<bool>) -> Result<Opening<'a>> {
+    let Found { store, store_path, mut container, mut sup, stub, file } = found;
+    let home = container.id();
+    let mut writing = None;
+    if flags & H5F_ACC_RDWR != 0 {
+        writing = checkpoint::enter(&store, &store_path, &container, sup.is_published, asks)?;
         if writing.is_some() {
             sup = super_of(&container, &path)?; // it may have gone back to what was published
         }
         sup.upgrade(&container.index(SUPER_INDEX))?;
+        identity::raise(&container, &mut sup, &stub, &file, &path)?;
     } else if sup.is_published
-        && let Some(published) = checkpoint::published(&store_path, &container, info::atomic_of_fapl(h5, fapl))?
+        && let Some(published) = checkpoint::published(&store_path, &container, asks)?
     {
         sup = super_of(&published, &path)?;
         container = published;
@@ -194,11 +305,34 @@ pub(super) fn look_up<'a>(
     let user_block = stub.user_block;
     Ok(Opening {
         user_block,
-        name,
         intent,
         writing,
+        home,
         ..Opening::new(store, store_path, container, sup, meta, path, fapl)
     })
+}
+
+/// What a stub stands for. What looks wrong is looked at again when nobody is changing the stub.
+fn know_settled(store: &Store, store_path: &Path, path: &Path, stub: Stub, file: &PlainFile) -> Result<(Known, Stub)> {
+    match identity::know(store, store_path, path, &stub)? {
+        known @ Known::File(..) => Ok((known, stub)),
+        known => {
+            let again = {
+                let _turn = Turn::wait(file, false).map_err(|e| stub::open_error(path, &e))?;
+                Stub::read(file, path)?
+            };
+            let Some(again) = again else { return Ok((known, stub)) };
+            Ok((identity::know(store, store_path, path, &again)?, again))
+        }
+    }
+}
+
+/// The snapshot of the state that a copy of a stub is of, if one was kept; and the file's container.
+fn state_kept(known: Known, stub: &Stub) -> Option<(ContainerId, Container, Super)> {
+    let (Known::Copy(container, ..) | Known::Stale(container, _)) = known else { return None };
+    let kept = container.open_snapshot(&format!("{STATE_SNAPSHOT}{}", stub.state)).ok()?;
+    let sup = Super::read(&kept).ok()??;
+    Some((container.id(), kept, sup))
 }
 
 pub(super) fn super_of(container: &Container, path: &Path) -> Result<Super> {
@@ -206,73 +340,6 @@ pub(super) fn super_of(container: &Container, path: &Path) -> Result<Super> {
         Error::new(ErrorKind::NotFound, format!("unable to open file: name = '{}'", path.display()))
             .because("it holds no HDF5 file")
             .try_next("look at its snapshots: `cenote snapshot list`")
-    })
-}
-
-/// The container that a stub stands for; follows a renamed stub.
-pub(super) fn find(store: &Store, store_path: &Path, path: &Path, stub: &Stub) -> Result<(Container, Super)> {
-    let here = existing(store, &label_of(path))?;
-    if let Some((container, sup)) = here
-        && (sup.uuid == stub.uuid || stub.path == path::label(path))
-    {
-        return Ok((container, sup));
-    }
-    let old_label = format!("{LABEL_PREFIX}{}", stub.path);
-    if let Some(old) = existing(store, &old_label)?
-        && old.1.uuid == stub.uuid
-    {
-        let original = path::of_label(&stub.path);
-        if path::is_same(&original, path) {
-            return Ok(old); // another hard link of the stub
-        }
-        if matches!(stub::look(&original), Ok(Seen::Stub(other)) if other.uuid == stub.uuid) {
-            return Err(Error::new(
-                ErrorKind::InvalidInput,
-                format!("unable to open file: name = '{}'", path.display()),
-            )
-            .because(format!("it is a copy of the stub of {}, not of the file", stub.path))
-            .try_next("open the original, or copy its contents with an HDF5 program"));
-        }
-        return adopt(store, store_path, path, stub, &old_label);
-    }
-    Err(Error::new(ErrorKind::NotFound, format!("unable to open file: name = '{}'", path.display()))
-        .because(format!(
-            "its stub is there, but store {} does not hold it (the stub names store {})",
-            store_path.display(),
-            stub.store
-        ))
-        .try_next(format!("name the right store: HDF5_VOL_CONNECTOR='cenote store={}' or CENOTE_STORE", stub.store)))
-}
-
-pub(super) fn existing(store: &Store, label: &str) -> Result<Option<(Container, Super)>> {
-    match store.container(label) {
-        Ok(container) => Ok(Super::read(&container)?.map(|sup| (container, sup))),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// The stub was renamed: the container follows.
-fn adopt(store: &Store, store_path: &Path, path: &Path, stub: &Stub, old_label: &str) -> Result<(Container, Super)> {
-    let label = label_of(path);
-    match store.delete_container(&label) {
-        Ok(()) => {}
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
-    }
-    match store.rename_container(old_label, &label) {
-        Ok(()) => {}
-        // Another process was faster.
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Exists) => {}
-        Err(error) => return Err(error),
-    }
-    let renamed = Stub { path: path::label(path), store: store_path.display().to_string(), ..stub.clone() };
-    // A stub that cannot be rewritten still names the file by its id.
-    let _ = renamed.rewrite(path);
-    existing(store, &label)?.ok_or_else(|| {
-        Error::new(ErrorKind::NotFound, format!("unable to open file: name = '{}'", path.display()))
-            .because("another process renamed it at the same time")
-            .try_next("try again")
     })
 }
 
@@ -294,7 +361,7 @@ pub fn is_accessible(h5: &'static Api, name: &[u8], fapl: hid_t) -> Result<bool>
             None => Err(stub::refuse(&path, &seen)),
         },
         Seen::Native => Ok(!crate::foreign::is_opening()),
-        Seen::Other => Ok(false),
+        Seen::Other | Seen::Empty => Ok(false),
     }
 }
 
@@ -319,6 +386,15 @@ fn remove(h5: &'static Api, name: &[u8], fapl: hid_t) -> Result<()> {
             Error::new(ErrorKind::Busy, format!("file {}", path.display())).because("it is open in this process")
         );
     }
-    std::fs::remove_file(&path).map_err(|e| Error::io(format!("file {}", path.display()), &e))?;
-    store.delete_container(&label_of(&path))
+    let wrap = |e: std::io::Error| Error::io(format!("file {}", path.display()), &e);
+    let file = stub::open_quietly(&path).map_err(wrap)?;
+    kept::keep(&store_path, container.id(), stub.uuid, (&file, &path), false);
+    kept::mark(&file);
+    std::fs::remove_file(&path).map_err(wrap)?;
+    if file.metadata().map_err(wrap)?.nlink() == 0 {
+        // No link of it is kept with the store, and none is anywhere else.
+        return store.delete_container_by_id(container.id());
+    }
+    drop(file);
+    kept::free_if_gone(&store, &store_path, container.id())
 }

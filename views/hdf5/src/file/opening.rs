@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use cenote::{Container, Index, Store};
+use cenote::{Container, ContainerId, Index, Store};
 use parking_lot::Mutex;
 
 use crate::Result;
@@ -18,6 +18,7 @@ use super::ahead::{Ahead, First};
 use super::at_path::AtPath;
 use super::checkpoint::Writing;
 use super::creation;
+use super::in_use::InUse;
 use super::shared::Shared;
 use super::superblock::{SUPER_INDEX, Super};
 use super::{Core, File, path};
@@ -39,6 +40,10 @@ pub(super) struct Opening<'a> {
     /// Its first writer, this process, if it was made.
     pub first: Option<First>,
     pub writing: Option<Writing>,
+    /// The file's own container, where that which is read is a snapshot of it.
+    pub home: ContainerId,
+    /// Its stub, in_use open.
+    pub in_use: Option<Arc<InUse>>,
 }
 
 impl Opening<'_> {
@@ -53,6 +58,8 @@ impl Opening<'_> {
         fapl: hid_t,
     ) -> Self {
         Self {
+            home: container.id(),
+            in_use: None,
             store,
             store_path,
             container,
@@ -97,9 +104,11 @@ pub(super) fn finish(h5: &'static Api, o: Opening<'_>) -> Result<Arc<File>> {
             meta,
             generation: o.sup.generation,
             uuid: o.sup.uuid,
+            state: o.sup.state,
             path: path::label(&o.path),
             writable,
             shared,
+            in_use: o.in_use,
         },
         native: None,
         name: o.name.to_vec(),
@@ -139,7 +148,11 @@ pub fn reopen(file: &Arc<File>) -> Result<Arc<File>> {
             store: file.store.clone(),
             store_path: file.shared.store_path().to_path_buf(),
             container: file.container.clone(),
-            sup: Super { is_published: file.writing.is_some(), ..Super::new(file.uuid, file.generation) },
+            sup: Super {
+                is_published: file.writing.is_some(),
+                state: file.state,
+                ..Super::new(file.uuid, file.generation)
+            },
             meta: file.meta.index().clone(),
             path: path::of_label(&file.path),
             user_block: file.at_path.user_block,
@@ -150,6 +163,8 @@ pub fn reopen(file: &Arc<File>) -> Result<Arc<File>> {
             team,
             first: None,
             writing: file.writing.as_ref().map(Writing::again),
+            home: file.container.id(),
+            in_use: file.in_use.clone(),
         },
     )
 }

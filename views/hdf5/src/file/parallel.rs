@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cenote::{Error, ErrorKind};
+use cenote::{ContainerId, Error, ErrorKind};
 
 use crate::Result;
 use crate::ffi::Api;
@@ -14,7 +14,7 @@ use crate::team::{Call, Team};
 use crate::vol::info;
 
 use super::making::metadata;
-use super::open::{existing, label_of, store_of};
+use super::open::store_of;
 use super::opening::{Opening, finish};
 use super::superblock::Super;
 use super::{File, checkpoint, path};
@@ -53,7 +53,9 @@ struct There {
     sup: Super,
     intent: u32,
     user_block: u64,
-    /// The file's container, or that of a snapshot of it.
+    /// The file's container.
+    home: u64,
+    /// That, or that of a snapshot of it.
     container: u64,
     /// What ranks launch is noted there.
     table: Option<Address>,
@@ -62,13 +64,17 @@ struct There {
 impl There {
     fn of(opening: &Opening<'_>) -> Self {
         let path = std::os::unix::ffi::OsStrExt::as_bytes(opening.path.as_os_str()).to_vec();
-        let (user_block, container) = (opening.user_block, opening.container.id().0);
-        Self { path, sup: opening.sup, intent: opening.intent, user_block, container, table: None }
+        let (user_block, home, container) = (opening.user_block, opening.home.0, opening.container.id().0);
+        Self { path, sup: opening.sup, intent: opening.intent, user_block, home, container, table: None }
     }
     fn join<'a>(self, h5: &'static Api, fapl: hid_t) -> Result<Opening<'a>> {
         let path = path::from_bytes(&self.path)?.to_path_buf();
         let (store, store_path) = store_of(h5, fapl)?;
-        let mut found = existing(&store, &label_of(&path))?;
+        let mut found = match store.container_by_id(ContainerId(self.home)) {
+            Ok(container) => Super::read(&container)?.map(|sup| (container, sup)),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
         let asks = info::atomic_of_fapl(h5, fapl);
         let mut writing = None;
         match &found {
@@ -104,14 +110,16 @@ impl Wire for There {
         w.bytes(&self.sup.encode());
         w.u32(self.intent);
         w.u64(self.user_block);
+        w.u64(self.home);
         w.u64(self.container);
         w.u8(u8::from(self.table.is_some()));
         self.table.unwrap_or_default().encode(w);
     }
     fn decode(r: &mut Reader<'_>) -> Result<Self> {
         let (path, sup) = (r.bytes()?.to_vec(), Super::decode(r.bytes()?)?);
-        let (intent, user_block, container) = (r.u32()?, r.u64()?, r.u64()?);
+        let (intent, user_block) = (r.u32()?, r.u64()?);
+        let (home, container) = (r.u64()?, r.u64()?);
         let (has_table, at) = (r.u8()? != 0, Address::decode(r)?);
-        Ok(Self { path, sup, intent, user_block, container, table: has_table.then_some(at) })
+        Ok(Self { path, sup, intent, user_block, home, container, table: has_table.then_some(at) })
     }
 }

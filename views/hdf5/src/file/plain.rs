@@ -1,20 +1,24 @@
 //! Files of the store opened without any libhdf5.
 
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use cenote::{Container, ContainerSpec, Error, ErrorKind, Store};
+use cenote::{Container, Error, ErrorKind, Store};
 
 use super::ahead::Ahead;
 use super::checkpoint;
 use super::creation::Creation;
-use super::making::{begin_generation, metadata};
-use super::open::{find, super_of};
+use super::identity::{self, find};
+use super::in_use::{self, InUse};
+use super::locks::Turn;
+use super::making::{begin_generation, metadata, new_uuid};
+use super::open::super_of;
 use super::shared::Shared;
 use super::stub::{self, Seen, Stub};
 use super::superblock::{SUPER_INDEX, Super};
-use super::{Core, path, random_u64};
+use super::{Core, kept, path, random_u64};
 use crate::Result;
 use crate::meta::records::Meta;
 use crate::props::GroupProps;
@@ -42,24 +46,44 @@ pub fn open(store: &Store, path: &Path, writable: bool) -> Result<Arc<Core>> {
     };
     let store_path = path::absolute(store.dir())?;
     let (mut container, mut sup) = find(store, &store_path, &path, &stub)?;
+    let wrap = |e: std::io::Error| stub::open_error(&path, &e);
+    let file = if writable {
+        File::options().read(true).write(true).open(&path).map_err(wrap)?
+    } else {
+        stub::open_quietly(&path).map_err(wrap)?
+    };
+    identity::seen_at(store, &store_path, &container, &sup, &file, &path);
     if writable {
-        std::fs::OpenOptions::new().write(true).open(&path).map_err(|e| stub::open_error(&path, &e))?;
         if sup.is_published {
             return Err(Error::new(ErrorKind::Unsupported, format!("file {}", path.display()))
                 .because("it is written in atomic checkpoints, which end with a flush of HDF5's")
                 .try_next("write it by HDF5, or remove its checkpoint with the file"));
         }
         sup.upgrade(&container.index(SUPER_INDEX))?;
+        identity::raise(&container, &mut sup, &stub, &file, &path)?;
     } else if sup.is_published
         && let Some(published) = checkpoint::published(&store_path, &container, None)?
     {
         sup = super_of(&published, &path)?;
         container = published;
     }
-    assemble(store, container, sup, &path, writable)
+    assemble(store, container, sup, &path, Some((file, writable)))
 }
 
-fn assemble(store: &Store, container: Container, sup: Super, path: &Path, writable: bool) -> Result<Arc<Core>> {
+/// `stub`: opened, and whether for writing.
+fn assemble(
+    store: &Store,
+    container: Container,
+    sup: Super,
+    path: &Path,
+    stub: Option<(File, bool)>,
+) -> Result<Arc<Core>> {
+    let writable = stub.as_ref().is_some_and(|(_, writable)| *writable);
+    let in_use = stub.map(|(file, writable)| InUse::new(file, writable)).transpose();
+    let in_use = in_use.map_err(|e| stub::open_error(path, &e))?;
+    if let Some(in_use) = in_use.as_ref().filter(|_| writable) {
+        in_use.written();
+    }
     let meta = metadata(&container, sup.generation);
     let ahead = Ahead::new(&container, container.index(SUPER_INDEX), meta.clone());
     let store_path = path::absolute(store.dir())?;
@@ -75,9 +99,11 @@ fn assemble(store: &Store, container: Container, sup: Super, path: &Path, writab
         container,
         generation: sup.generation,
         uuid: sup.uuid,
+        state: sup.state,
         path: path::label(path),
         writable,
         shared,
+        in_use,
     });
     if writable {
         // Whoever launches changes settles them now.
@@ -89,23 +115,39 @@ fn assemble(store: &Store, container: Container, sup: Super, path: &Path, writab
 /// Makes a new, empty file at `path`, where nothing may be.
 pub fn create(store: &Store, path: &Path) -> Result<Arc<Core>> {
     let path = path::absolute(path)?;
-    let label = super::open::label_of(&path);
     let store_path = path::absolute(store.dir())?;
-    let container = store.open_container(&label, &ContainerSpec::default())?;
+    let file = stub::make(&path)?;
+    let made = fill(store, &store_path, &path, &file);
+    let (container, sup) = made.inspect_err(|_| {
+        // Nothing was made; the reservation must not look like a file. Failing to remove it changes nothing.
+        let _ = std::fs::remove_file(&path);
+    })?;
+    assemble(store, container, sup, &path, Some((file, true)))
+}
+
+fn fill(store: &Store, store_path: &Path, path: &Path, file: &File) -> Result<(Container, Super)> {
+    let wrap = |e: std::io::Error| stub::create_error(path, &e);
+    let _turn = Turn::wait(file, true).map_err(wrap)?;
+    let container = identity::new_container(store, path)?;
     let stub = Stub {
-        uuid: u128::from(random_u64()?) << 64 | u128::from(random_u64()?),
-        path: path::label(&path),
+        uuid: new_uuid()?,
+        container: Some(container.id()),
+        state: 1,
+        path: path::label(path),
         store: store_path.display().to_string(),
         user_block: 0,
         staged: false,
     };
-    stub.write(&path, true)?;
-    let sup = Super::new(stub.uuid, random_u64()?);
-    let meta = metadata(&container, sup.generation);
+    let sup = Super { state: stub.state, ..Super::new(stub.uuid, random_u64()?) };
     let root = (&GroupProps::preset(), Creation::preset());
-    begin_generation(store, &container, sup, &meta, root, false).inspect_err(|_| {
-        // Nothing was made; the reservation must not look like a file. Failing to remove it changes nothing.
-        let _ = std::fs::remove_file(&path);
+    let made = stub.put(file).map_err(wrap).and_then(|()| {
+        in_use::touch(file);
+        kept::keep(store_path, container.id(), stub.uuid, (file, path), true);
+        begin_generation(store, &container, sup, &metadata(&container, sup.generation), root, false)
+    });
+    made.inspect_err(|_| {
+        // Why it could not be made is what is told.
+        let _ = store.delete_container_by_id(container.id());
     })?;
-    assemble(store, container, sup, &path, true)
+    Ok((container, sup))
 }

@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Once, Weak};
 
-use cenote::{Container, ContainerId, Error, Index};
+use cenote::{Container, ContainerId, Error, ErrorKind, Index};
 use parking_lot::Mutex;
 
 use super::ahead::Ahead;
 use super::numbers::Numbers;
+use super::superblock::Super;
 use crate::Result;
 use crate::meta::attrs::Attr;
 use crate::team::Marks;
@@ -28,9 +29,25 @@ unsafe extern "C" fn before_fork() {
     }
 }
 
+/// An error of a call. That something of a file is not there, though it was, may be because the file is another one.
+pub fn explained(error: Error) -> Error {
+    let is_of_store = error.subject().starts_with("index ") || error.subject().starts_with("object ");
+    if error.kind() != ErrorKind::NotFound || !is_of_store {
+        return error;
+    }
+    let files: Vec<_> = FILES.lock().values().filter_map(Weak::upgrade).collect();
+    match files.iter().find(|shared| shared.is_replaced()) {
+        None => error,
+        Some(shared) => Error::new(ErrorKind::NotFound, format!("file {}", shared.container.label()))
+            .because(format!("it was replaced by another program (mode 'w') after this one opened it; {error}"))
+            .try_next("close it, and open the new one"),
+    }
+}
+
 /// See the module.
 pub struct Shared {
     key: FileKey,
+    container: Container,
     meta: Index,
     ahead: Ahead,
     state: Mutex<State>,
@@ -85,6 +102,7 @@ impl Shared {
         let shared = files.get(&key).and_then(Weak::upgrade).unwrap_or_else(|| {
             let shared = Arc::new(Self {
                 key: key.clone(),
+                container: container.clone(),
                 meta,
                 ahead,
                 state: Mutex::default(),
@@ -101,6 +119,10 @@ impl Shared {
     pub fn is_open(store: &std::path::Path, container: ContainerId) -> bool {
         let files = FILES.lock();
         files.iter().any(|((s, c, _), weak)| s == store && *c == container && weak.strong_count() > 0)
+    }
+    /// True if another program has made a new file of it since it was opened.
+    fn is_replaced(&self) -> bool {
+        matches!(Super::read(&self.container), Ok(Some(sup)) if sup.generation != self.key.2)
     }
     /// Notes whether an open call asked for writing; true if one ever did.
     pub fn may_write(&self, asked: bool) -> bool {

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use cenote::{Error, ErrorKind, Store};
 
+use super::identity::find;
 use super::making::metadata;
-use super::open::{find, label_of, store_of, super_of};
+use super::open::{label_of, store_of, super_of};
 use super::opening::Opening;
 use super::path;
 use super::stub::{self, Seen, Stub};

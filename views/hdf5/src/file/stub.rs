@@ -1,20 +1,23 @@
 //! The stub: a small POSIX file at the path of an HDF5 file that lives in a store.
 //!
 //! It begins with the HDF5 signature (netCDF looks at it before it opens a file), goes on as text for people, and names
-//! the file's id. It decides whether the file exists: who removes it removes the file, who renames it renames the file.
+//! the file's id, its container and its state. It decides whether the file exists: who removes it removes the file, who
+//! renames it renames the file. What it stands for, and whether it is a copy, is [`super::identity`]'s to say.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-use cenote::{Error, ErrorKind};
+use cenote::{ContainerId, Error, ErrorKind};
 
 use super::path;
 use crate::Result;
 
 const SIGNATURE: &[u8; 8] = b"\x89HDF\r\n\x1a\n";
 /// The line after the signature. Its first byte stands where a native file has its superblock version; no version is 10.
-const MARK: &[u8] = b"\ncenote-hdf5-stub 1\n";
+const MARK: &[u8] = b"\ncenote-hdf5-stub 2\n";
+/// The same of stubs that name neither container nor state.
+const MARK_1: &[u8] = b"\ncenote-hdf5-stub 1\n";
 /// The same of a stub that stands for a snapshot (`cenote snapshot open` writes it).
 const SNAPSHOT_MARK: &[u8] = b"\ncenote-hdf5-snapshot 1\n";
 const READ_MAX: usize = 64 << 10;
@@ -24,6 +27,10 @@ const READ_MAX: usize = 64 << 10;
 pub struct Stub {
     /// The file's id.
     pub uuid: u128,
+    /// Its container; none in stubs of version 1.
+    pub container: Option<ContainerId>,
+    /// How often the file was opened for writing, or made anew: tells a stale copy from the file. 0 in stubs of version 1.
+    pub state: u64,
     /// The path that the file had when the stub was written (as in the container's label).
     pub path: String,
     /// The store's directory.
@@ -43,6 +50,8 @@ pub enum Seen {
     Snapshot(String, String),
     /// A native HDF5 file.
     Native,
+    /// An empty file, which opening for writing makes an HDF5 file.
+    Empty,
     /// Some other file.
     Other,
     /// Nothing.
@@ -53,16 +62,18 @@ impl Stub {
     fn text(&self) -> Vec<u8> {
         let mut out = SIGNATURE.to_vec();
         out.extend_from_slice(MARK);
+        let container = self.container.map_or(String::new(), |id| format!("container: {}\n", id.0));
         out.extend_from_slice(
             format!(
                 "This HDF5 file lives in a Cenote store; this text only stands for it.\n\
                  Read it with any HDF5 program through the cenote VOL connector:\n\
                  \x20 HDF5_PLUGIN_PATH=<directory of libcenote_hdf5.so> HDF5_VOL_CONNECTOR='cenote store={}'\n\
-                 Removing this stub removes the file; renaming it renames the file. Do not copy it.\n\
-                 {}file-id: {:032x}\npath: {}\nstore: {}\n",
+                 Removing this stub removes the file; renaming it renames the file. Copy it with `cenote cp`.\n\
+                 {}file-id: {:032x}\n{container}state: {}\npath: {}\nstore: {}\n",
                 path::line(&self.store),
                 if self.staged { "kind: staged bytes\n" } else { "" },
                 self.uuid,
+                self.state,
                 path::line(&self.path),
                 path::line(&self.store)
             )
@@ -71,37 +82,44 @@ impl Stub {
         out
     }
     fn parse(bytes: &[u8], user_block: u64) -> Option<Self> {
-        let text = std::str::from_utf8(bytes.strip_prefix(SIGNATURE)?.strip_prefix(MARK)?).ok()?;
+        let behind = bytes.strip_prefix(SIGNATURE)?;
+        let (text, is_first) = match behind.strip_prefix(MARK) {
+            Some(text) => (text, false),
+            None => (behind.strip_prefix(MARK_1)?, true),
+        };
+        let text = std::str::from_utf8(text).ok()?;
         let field = |name: &str| text.lines().rev().find_map(|line| line.strip_prefix(name));
         Some(Self {
             uuid: u128::from_str_radix(field("file-id: ")?, 16).ok()?,
+            container: if is_first { None } else { Some(ContainerId(field("container: ")?.parse().ok()?)) },
+            state: if is_first { 0 } else { field("state: ")?.parse().ok()? },
             path: path::of_line(field("path: ")?),
             store: path::of_line(field("store: ")?),
             user_block,
             staged: field("kind: ") == Some("staged bytes"),
         })
     }
-    /// Writes the stub at `path`. `new`: it must not be there yet.
-    pub fn write(&self, path: &Path, new: bool) -> Result<()> {
-        let mut options = fs::OpenOptions::new();
-        options.write(true).mode(0o666);
-        if new {
-            options.create_new(true)
-        } else {
-            options.create(true).truncate(true)
-        };
-        let wrap = |e: std::io::Error| create_error(path, &e);
-        let file = options.open(path).map_err(wrap)?;
-        // The hole before the text is the user block.
-        file.write_all_at(&self.text(), self.user_block).map_err(wrap)
-    }
-    /// Writes the stub anew where it stands; the user block stays.
-    pub fn rewrite(&self, path: &Path) -> std::io::Result<()> {
-        let file = fs::OpenOptions::new().write(true).open(path)?;
+    /// Writes it into a file, in the place of the stub that is there; what is before that stays.
+    pub fn put(&self, file: &fs::File) -> std::io::Result<()> {
         let text = self.text();
+        // The hole before the text, in a new file, is the user block.
         file.write_all_at(&text, self.user_block)?;
         file.set_len(self.user_block + text.len() as u64)
     }
+    /// The stub in an open file.
+    pub fn read(file: &fs::File, path: &Path) -> Result<Option<Self>> {
+        Ok(match look_in(file, path)? {
+            Seen::Stub(stub) => Some(stub),
+            _ => None,
+        })
+    }
+}
+
+/// A new file at `path`, where nothing may be.
+pub fn make(path: &Path) -> Result<fs::File> {
+    let mut options = fs::OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(0o666);
+    options.open(path).map_err(|e| create_error(path, &e))
 }
 
 /// True if what is at `path` is a native file, or stands for one that is staged: it is only read.
@@ -133,20 +151,32 @@ fn os_error(what: &str, path: &Path, e: &std::io::Error) -> Error {
 
 /// Looks at what is at `path`: a signature is at 0, or at 512, 1024, 2048, … behind a user block.
 pub fn look(path: &Path) -> Result<Seen> {
+    match open_quietly(path) {
+        Ok(file) => look_in(&file, path),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Seen::Nothing),
+        Err(e) => Err(open_error(path, &e)),
+    }
+}
+
+/// Opens a file for reading without a trace, if this user may: see [`super::kept`], to which a trace means a copy.
+pub fn open_quietly(path: &Path) -> std::io::Result<fs::File> {
+    match fs::OpenOptions::new().read(true).custom_flags(libc::O_NOATIME).open(path) {
+        Err(e) if e.raw_os_error() == Some(libc::EPERM) => fs::File::open(path),
+        opened => opened,
+    }
+}
+
+/// Looks at what an open file is.
+pub fn look_in(file: &fs::File, path: &Path) -> Result<Seen> {
     let wrap = |e: std::io::Error| open_error(path, &e);
-    let file = match fs::File::open(path) {
-        Ok(file) => file,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Seen::Nothing),
-        Err(e) => return Err(wrap(e)),
-    };
     let size = file.metadata().map_err(wrap)?.len();
     let mut at = 0;
     loop {
         let mut signature = [0; SIGNATURE.len()];
         // A directory is refused here.
-        if read_most(&file, &mut signature, at).map_err(wrap)? == signature.len() && signature == *SIGNATURE {
+        if read_most(file, &mut signature, at).map_err(wrap)? == signature.len() && signature == *SIGNATURE {
             let mut bytes = vec![0; READ_MAX];
-            let len = read_most(&file, &mut bytes, at).map_err(wrap)?;
+            let len = read_most(file, &mut bytes, at).map_err(wrap)?;
             if let Some((path, name)) = parse_snapshot(&bytes[..len]) {
                 return Ok(Seen::Snapshot(path, name));
             }
@@ -154,7 +184,7 @@ pub fn look(path: &Path) -> Result<Seen> {
         }
         at = if at == 0 { 512 } else { at * 2 };
         if at >= size {
-            return Ok(Seen::Other);
+            return Ok(if size == 0 { Seen::Empty } else { Seen::Other });
         }
     }
 }
@@ -202,6 +232,8 @@ mod tests {
     fn a_stub_is_read_back_and_begins_like_hdf5() {
         let stub = Stub {
             uuid: 0xfeed << 96,
+            container: Some(ContainerId(17)),
+            state: 3,
             path: "/data/run 1.h5".into(),
             store: "/scratch/store".into(),
             user_block: 0,
@@ -214,13 +246,22 @@ mod tests {
     }
 
     #[test]
+    fn stubs_of_the_version_before_are_read() {
+        let text = b"\x89HDF\r\n\x1a\n\ncenote-hdf5-stub 1\nwords\nfile-id: 0f\npath: /a b\nstore: /s\n";
+        let stub = Stub::parse(text, 0).unwrap();
+        assert_eq!((stub.uuid, stub.container, stub.state, &*stub.path, &*stub.store), (15, None, 0, "/a b", "/s"));
+    }
+
+    #[test]
     fn a_stub_is_found_behind_a_user_block_which_stays_when_it_is_written_anew() {
         let dir = std::env::temp_dir().join(format!("cenote-stub-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         let path = dir.join("f.h5");
         for user_block in [0, 512, 2048, 1 << 20] {
-            let stub = Stub { uuid: 7, path: "/a".into(), store: "/s".into(), user_block, staged: false };
-            stub.write(&path, false).unwrap();
+            let (container, path_of, store) = (Some(ContainerId(1)), "/a".to_owned(), "/s".to_owned());
+            let stub = Stub { uuid: 7, container, state: 9, path: path_of, store, user_block, staged: false };
+            let _ = fs::remove_file(&path);
+            stub.put(&make(&path).unwrap()).unwrap();
             fs::OpenOptions::new()
                 .write(true)
                 .open(&path)
@@ -230,7 +271,7 @@ mod tests {
             let seen = look(&path).unwrap();
             assert!(matches!(&seen, Seen::Stub(found) if *found == stub), "{user_block}");
             let renamed = Stub { path: "/b".into(), ..stub };
-            renamed.rewrite(&path).unwrap();
+            renamed.put(&fs::OpenOptions::new().write(true).open(&path).unwrap()).unwrap();
             assert_eq!(look(&path).unwrap(), Seen::Stub(renamed));
             assert!(user_block == 0 || fs::read(&path).unwrap().starts_with(b"XXXXXXXXX"));
         }

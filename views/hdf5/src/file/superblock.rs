@@ -9,6 +9,8 @@ use crate::meta::bytes::{Reader, Writer};
 /// The index that holds only this record and those of the writers, whatever the generation.
 pub const SUPER_INDEX: IndexId = IndexId(0);
 pub(super) const SUPER_KEY: &[u8] = b"super";
+/// The record beside it with the file's state, a u64: see [`super::identity`].
+pub(super) const STATE_KEY: &[u8] = b"state";
 /// 2: objects with one link have no record of their number, datasets that cannot be resized none of their extent.
 const VERSION: u8 = 2;
 /// The oldest that is read; a file of it becomes one of this version when it is opened for writing.
@@ -23,11 +25,14 @@ pub(super) struct Super {
     pub is_published: bool,
     /// Of the record that it was read from.
     pub version: u8,
+    /// How often the file was opened for writing, or made anew. Not in the record: another one says so. 0: not since there are
+    /// such records.
+    pub state: u64,
 }
 
 impl Super {
     pub fn new(uuid: u128, generation: u64) -> Self {
-        Self { uuid, generation, is_published: false, version: VERSION }
+        Self { uuid, generation, is_published: false, version: VERSION, state: 0 }
     }
     pub fn encode(self) -> Vec<u8> {
         let mut w = Writer::default();
@@ -51,11 +56,12 @@ impl Super {
         Ok(Self { version, ..Self::new(u128::from(high) << 64 | u128::from(low), r.u64()?) })
     }
     pub fn read(container: &Container) -> Result<Option<Self>> {
-        match container.index(SUPER_INDEX).get(&[SUPER_KEY, checkpoint::WRITERS_KEY]) {
+        match container.index(SUPER_INDEX).get(&[SUPER_KEY, checkpoint::WRITERS_KEY, STATE_KEY]) {
             Ok(mut records) => {
+                let state = state_of(records.pop().flatten().as_deref())?;
                 let is_published = records.pop().flatten().is_some();
                 let sup = records.pop().flatten().map(|record| Self::decode(&record)).transpose()?;
-                Ok(sup.map(|sup| Self { is_published, ..sup }))
+                Ok(sup.map(|sup| Self { is_published, state, ..sup }))
             }
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -69,6 +75,11 @@ impl Super {
         self.version = VERSION;
         supers.put(&[(SUPER_KEY, &self.encode())]).map(|_| ())
     }
+}
+
+/// The state that a record says.
+pub(super) fn state_of(record: Option<&[u8]>) -> Result<u64> {
+    record.map_or(Ok(0), |record| Reader::new("state of an HDF5 file", record).u64())
 }
 
 #[cfg(test)]

@@ -38,6 +38,7 @@ use crate::ffi::Api;
 use crate::ffi::class::{ConnectorClass, WrapClass};
 use crate::ffi::entry;
 use crate::ffi::types::{OptionalArgs, herr_t, hid_t};
+use crate::file::shared;
 use crate::object::Handle;
 use crate::regions;
 use crate::tasks;
@@ -110,7 +111,7 @@ fn run<const N: usize, T>(callback: &'static str, failed: T, work: impl FnOnce(&
     match catch_unwind(AssertUnwindSafe(all)) {
         Ok(Ok(out)) => out,
         Ok(Err(error)) => {
-            error::push(h5, callback, &error);
+            error::push(h5, callback, &shared::explained(error));
             failed
         }
         Err(_) => {

@@ -103,6 +103,9 @@ pub fn optional(file: &Arc<File>, what: &OptionalArgs) -> Result<()> {
             // Every reader sees every write at once here, so single-writer-multiple-reader needs nothing more.
             START_SWMR_WRITE => {
                 file.need_writable("SWMR writing")?;
+                if let Some(in_use) = &file.in_use {
+                    in_use.begin_swmr(&path::of_label(&file.path))?;
+                }
                 file.intent.fetch_or(H5F_ACC_SWMR_WRITE, Ordering::Relaxed);
                 Ok(())
             }
@@ -148,7 +151,8 @@ pub fn optional(file: &Arc<File>, what: &OptionalArgs) -> Result<()> {
                 args::put(*at.cast::<*mut RetryInfo>(), RetryInfo { bins: 0, retries: [std::ptr::null_mut(); 21] })
             }
             GET_VFD_HANDLE => {
-                let descriptor = file.at_path.descriptor(&path::of_label(&file.path), file.writable)?;
+                let path = path::of_label(&file.path);
+                let descriptor = file.at_path.descriptor(file.in_use.as_deref(), &path, file.writable)?;
                 args::put((*at.cast::<VfdHandle>()).handle, descriptor.cast())
             }
             GET_NO_ATTRS_HINT => args::put(*at.cast::<*mut bool>(), file.no_attrs_hint.load(Ordering::Relaxed)),

@@ -1,0 +1,221 @@
+//! What a stub stands for. A file is its container and its file id, wherever its stub is; a path is only where it was seen last.
+//!
+//! - A stub that is renamed, linked, or reached by another directory is the file still. One with another inode, while the
+//!   file's own is there ([`super::kept`]), is a copy of the stub, and no file.
+//! - Each opening for writing, and each making anew, raises the file's *state*: first in the stub, then in the record. A stub
+//!   with a smaller state is a stale copy that was put back. (A greater one is what a program that died in between has left, or
+//!   what a file has that was taken back to a snapshot.)
+//! - Labels are for people and listings. A label that another file needs is taken from a file that is not there any more, which
+//!   keeps its container under another label.
+//!
+//! Nothing here deletes anything.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use cenote::{Container, ContainerId, ContainerSpec, Error, ErrorKind, Store};
+
+use super::kept::{self, Judged};
+use super::locks::Turn;
+use super::open::{LABEL_PREFIX, label_of};
+use super::stub::{self, Stub};
+use super::superblock::{STATE_KEY, SUPER_INDEX, Super};
+use super::{in_use, path};
+use crate::Result;
+use crate::meta::bytes::Writer;
+
+/// What the names of snapshots begin with that are kept of each state, if that is asked for; the state follows.
+pub const STATE_SNAPSHOT: &str = "state-";
+/// Tries at a label that others take as often.
+const TRIES: usize = 20;
+/// Between the label that a file had and what tells it from the file that is there now. No path has a NUL in it.
+const ASIDE: &str = "\u{1}moved-";
+
+/// The environment variable that asks for a snapshot at each close of a writer (`1`), so that copies of stubs are copies.
+const COPIES_ENV: &str = "CENOTE_HDF5_COPIES";
+
+/// True if what was written is to be kept at each close, for copies of the stub.
+pub fn keeps_states() -> bool {
+    static KEEPS: LazyLock<bool> = LazyLock::new(|| std::env::var_os(COPIES_ENV).is_some_and(|value| value == "1"));
+    *KEEPS
+}
+
+/// What a stub turned out to be.
+pub enum Known {
+    /// The file.
+    File(Container, Super),
+    /// A copy of the stub, which is there, if that is known.
+    Copy(Container, Option<PathBuf>),
+    /// The stub of a state that the file was in before.
+    Stale(Container, Super),
+    /// Not in this store.
+    Nothing,
+}
+
+/// Finds out what `stub` at `path` stands for.
+pub fn know(store: &Store, store_path: &Path, path: &Path, stub: &Stub) -> Result<Known> {
+    let Some((container, sup)) = container_of(store, path, stub)? else { return Ok(Known::Nothing) };
+    let seen = path.metadata().map_err(|e| stub::open_error(path, &e))?;
+    let label = place_of(container.label());
+    match kept::judge(store_path, container.id(), stub, &seen, &label) {
+        Judged::Copy(of) => Ok(Known::Copy(container, of)),
+        Judged::Own | Judged::Heir if stub.state < sup.state => Ok(Known::Stale(container, sup)),
+        Judged::Own | Judged::Heir => Ok(Known::File(container, sup)),
+    }
+}
+
+/// Where the file with this label was seen last.
+fn place_of(label: &str) -> PathBuf {
+    let text = label.strip_prefix(LABEL_PREFIX).unwrap_or_default();
+    path::of_label(text.split(ASIDE).next().unwrap_or_default())
+}
+
+fn container_of(store: &Store, path: &Path, stub: &Stub) -> Result<Option<(Container, Super)>> {
+    let is_it = |found: &(Container, Super)| found.1.uuid == stub.uuid;
+    if let Some(id) = stub.container {
+        let found = read(store.container_by_id(id))?;
+        return Ok(found.filter(is_it));
+    }
+    // Stubs of version 1: the container is that of their path, or of where they are.
+    for label in [label_of(path), format!("{LABEL_PREFIX}{}", stub.path)] {
+        if let Some(found) = read(store.container(&label))?.filter(is_it) {
+            return Ok(Some(found));
+        }
+    }
+    // Its label may have been given to another file meanwhile.
+    for info in store.containers(&format!("{LABEL_PREFIX}{}{ASIDE}", stub.path))? {
+        if let Some(found) = read(store.container_by_id(info.id))?.filter(is_it) {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+fn read(container: Result<Container>) -> Result<Option<(Container, Super)>> {
+    match container {
+        Ok(container) => Ok(Super::read(&container)?.map(|sup| (container, sup))),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The file's container that a stub stands for.
+pub fn find(store: &Store, store_path: &Path, path: &Path, stub: &Stub) -> Result<(Container, Super)> {
+    match know(store, store_path, path, stub)? {
+        Known::File(container, sup) => Ok((container, sup)),
+        other => Err(other.refusal(store_path, path, stub)),
+    }
+}
+
+impl Known {
+    /// Why it is no file, and the way to what was wanted.
+    pub fn refusal(&self, store_path: &Path, path: &Path, stub: &Stub) -> Error {
+        let subject = format!("unable to open file: name = '{}'", path.display());
+        match self {
+            Self::Copy(container, of) => {
+                let of = of.clone().unwrap_or_else(|| place_of(container.label()));
+                Error::new(ErrorKind::InvalidInput, subject)
+                    .because(format!("it is a copy of the stub of {}, not of the file", of.display()))
+                    .try_next("open the original; copy files with `cenote cp FROM TO`")
+            }
+            Self::Stale(container, sup) => Error::new(ErrorKind::InvalidInput, subject)
+                .because(format!(
+                    "it is a stale copy of the stub of {}: of its state {}, and the file was opened for writing since (state {})",
+                    place_of(container.label()).display(),
+                    stub.state,
+                    sup.state
+                ))
+                .try_next(format!(
+                    "the file as it is now: `cenote cp --current {0} TO`; as it was: `cenote snapshot list {0}` lists what was \
+                     kept (CENOTE_HDF5_COPIES=1 keeps a snapshot at each close, so that copies of stubs are copies)",
+                    path.display()
+                )),
+            _ => Error::new(ErrorKind::NotFound, subject)
+                .because(format!(
+                    "its stub is there, but store {} does not hold it (the stub names store {})",
+                    store_path.display(),
+                    stub.store
+                ))
+                .try_next(format!(
+                    "name the right store: HDF5_VOL_CONNECTOR='cenote store={}' or CENOTE_STORE",
+                    stub.store
+                )),
+        }
+    }
+}
+
+/// The store knows from now on where the file is. It changes nothing of the file, and fails in silence.
+pub fn seen_at(store: &Store, store_path: &Path, container: &Container, sup: &Super, file: &File, path: &Path) {
+    kept::keep(store_path, container.id(), sup.uuid, (file, path), false);
+    let label = label_of(path);
+    if container.label() == label || path::is_same(&place_of(container.label()), path) {
+        return;
+    }
+    // Its own label stays if nobody may change it, or another process is as busy.
+    let _ = with_label(store, &label, || store.rename_container_by_id(container.id(), &label));
+}
+
+/// Does what needs a label, if need be after taking that from a file that is not where it says.
+fn with_label<T>(store: &Store, label: &str, take: impl Fn() -> Result<T>) -> Result<T> {
+    for _ in 0..TRIES {
+        match take() {
+            Err(error) if error.kind() == ErrorKind::Exists => {}
+            result => return result,
+        }
+        match store.container(label) {
+            Ok(other) => set_aside(store, label, other.id())?,
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    take()
+}
+
+/// A container keeps all it has under a label that no file needs.
+fn set_aside(store: &Store, label: &str, id: ContainerId) -> Result<()> {
+    let long = format!("{label}{ASIDE}{:x}", id.0);
+    match store.rename_container_by_id(id, &long) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()), // gone meanwhile
+        Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::LimitExceeded) => {
+            store.rename_container_by_id(id, &format!("{LABEL_PREFIX}{ASIDE}{:x}", id.0))
+        }
+        result => result,
+    }
+}
+
+/// A new container for a file at `path`, whatever had that label.
+pub fn new_container(store: &Store, path: &Path) -> Result<Container> {
+    let label = label_of(path);
+    with_label(store, &label, || store.create_container(&label, &ContainerSpec::default()))
+}
+
+/// A container that was made elsewhere is that of the file at `path` from now on.
+pub fn give_label(store: &Store, container: ContainerId, path: &Path) -> Result<()> {
+    let label = label_of(path);
+    with_label(store, &label, || store.rename_container_by_id(container, &label))
+}
+
+/// The file is opened for writing: its state rises. `file`: its stub, open for writing.
+pub fn raise(container: &Container, sup: &mut Super, stub: &Stub, file: &File, path: &Path) -> Result<()> {
+    let wrap = |e: std::io::Error| stub::open_error(path, &e);
+    let _turn = Turn::wait(file, true).map_err(wrap)?;
+    // What another writer has made of it meanwhile.
+    let stub = Stub::read(file, path)?.filter(|now| now.uuid == stub.uuid).unwrap_or_else(|| stub.clone());
+    let supers = container.index(SUPER_INDEX);
+    let state = super::superblock::state_of(supers.get_one(STATE_KEY)?.as_deref())?.max(stub.state) + 1;
+    let store = path::absolute(container.store().dir())?.display().to_string();
+    let next = Stub { container: Some(container.id()), state, path: path::label(path), store, ..stub };
+    next.put(file).map_err(wrap)?;
+    in_use::touch(file);
+    supers.put(&[(STATE_KEY, &record(state))])?;
+    sup.state = state;
+    Ok(())
+}
+
+/// The record of a state.
+pub fn record(state: u64) -> Vec<u8> {
+    let mut w = Writer::default();
+    w.u64(state);
+    w.0
+}

@@ -1,0 +1,156 @@
+//! Locks on a stub, as open files hold them: on descriptors, so that they end with whoever holds them.
+//!
+//! *The rule* is HDF5's own, by the same call (`flock`): who reads shares it, who writes has it alone. A program that
+//! opens the stub without this connector, or `flock(1)`, meets it as on a native file. Beside it, on bytes far behind the
+//! text (`F_OFD_SETLK`): who has the file *open*, whatever the rule; who writes for readers beside it (SWMR); and whose
+//! *turn* it is to change the stub. This room must not know stores.
+
+use std::ffi::{c_int, c_short};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+
+/// Each is one byte.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(i64)]
+pub enum Place {
+    /// Shared by all who have the file open.
+    Open = 1 << 62,
+    /// Held by who writes while others read.
+    Swmr = (1 << 62) + 1,
+    /// Held while the stub is changed.
+    Turn = (1 << 62) + 2,
+}
+
+fn described(kind: c_int, place: Place) -> libc::flock {
+    libc::flock {
+        l_type: kind as c_short,
+        l_whence: libc::SEEK_SET as c_short,
+        l_start: place as i64,
+        l_len: 1,
+        l_pid: 0,
+    }
+}
+
+fn ask(file: &File, command: c_int, lock: &mut libc::flock) -> io::Result<()> {
+    loop {
+        // SAFETY: the descriptor is open, and the lock is described in full.
+        if unsafe { libc::fcntl(file.as_raw_fd(), command, std::ptr::from_mut(lock)) } != -1 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// True of errors that say that a file system has no locks: then there is no rule, as in HDF5.
+fn has_no_locks(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EOPNOTSUPP | libc::ENOLCK | libc::EINVAL))
+}
+
+/// Takes a lock if nobody else has it; alone, or shared. False: somebody has. The descriptor must be open for what is asked.
+pub fn take(file: &File, place: Place, alone: bool) -> io::Result<bool> {
+    let mut lock = described(if alone { libc::F_WRLCK } else { libc::F_RDLCK }, place);
+    match ask(file, libc::F_OFD_SETLK, &mut lock) {
+        Ok(()) => Ok(true),
+        Err(e) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
+        Err(e) if has_no_locks(&e) => Ok(true),
+        Err(e) => Err(e),
+    }
+}
+
+/// Waits for a lock.
+pub fn wait(file: &File, place: Place, alone: bool) -> io::Result<()> {
+    let mut lock = described(if alone { libc::F_WRLCK } else { libc::F_RDLCK }, place);
+    match ask(file, libc::F_OFD_SETLKW, &mut lock) {
+        Err(e) if !has_no_locks(&e) => Err(e),
+        _ => Ok(()),
+    }
+}
+
+/// Gives a lock back.
+pub fn release(file: &File, place: Place) {
+    // The end of the descriptor does so, too.
+    let _ = ask(file, libc::F_OFD_SETLK, &mut described(libc::F_UNLCK, place));
+}
+
+/// True if somebody else has a lock, by another descriptor.
+pub fn is_taken(file: &File, place: Place) -> bool {
+    let mut lock = described(libc::F_WRLCK, place);
+    ask(file, libc::F_OFD_GETLK, &mut lock).is_ok() && lock.l_type != libc::F_UNLCK as c_short
+}
+
+/// Whose turn it is to change a stub, or to see it unchanged. Ends with this.
+pub struct Turn<'a>(&'a File);
+
+impl<'a> Turn<'a> {
+    /// Waits for it. `alone`: to change the stub, by a descriptor that may write.
+    pub fn wait(file: &'a File, alone: bool) -> io::Result<Self> {
+        wait(file, Place::Turn, alone)?;
+        Ok(Self(file))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        release(self.0, Place::Turn);
+    }
+}
+
+/// The rule: alone or shared, now or not at all. False: somebody has it. If the descriptor had it shared, it has it still then.
+pub fn rule(file: &File, alone: bool, had_shared: bool) -> io::Result<bool> {
+    let lock = |how: c_int| loop {
+        // SAFETY: a plain call with an open descriptor.
+        if unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) } == 0 {
+            return Ok(true);
+        }
+        match io::Error::last_os_error() {
+            e if e.kind() == io::ErrorKind::Interrupted => {}
+            e if e.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            e if has_no_locks(&e) => return Ok(true),
+            e => return Err(e),
+        }
+    };
+    let got = lock(if alone { libc::LOCK_EX } else { libc::LOCK_SH })?;
+    if !got && had_shared {
+        // What could not become another lock is gone.
+        lock(libc::LOCK_SH)?;
+    }
+    Ok(got)
+}
+
+/// Gives the rule back.
+pub fn end_rule(file: &File) {
+    // SAFETY: as above. The end of the last descriptor does so, too.
+    let _ = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_UN) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locks_belong_to_descriptors_and_end_with_them() {
+        let path = std::env::temp_dir().join(format!("cenote-locks-{}", std::process::id()));
+        let open = || File::options().read(true).write(true).create(true).truncate(false).open(&path).unwrap();
+        let (a, b) = (open(), open());
+        assert!(rule(&a, false, false).unwrap() && rule(&b, false, false).unwrap());
+        assert!(!rule(&a, true, true).unwrap());
+        drop(open());
+        let c = open();
+        assert!(!rule(&c, true, false).unwrap(), "both share it still");
+        drop(b);
+        assert!(rule(&a, true, true).unwrap() && !rule(&c, false, false).unwrap());
+        end_rule(&a);
+        assert!(rule(&c, false, false).unwrap());
+
+        assert!(take(&a, Place::Open, false).unwrap() && take(&c, Place::Open, false).unwrap());
+        assert!(is_taken(&a, Place::Open) && !take(&a, Place::Open, true).unwrap());
+        drop(c);
+        assert!(!is_taken(&a, Place::Open) && take(&a, Place::Open, true).unwrap());
+        assert!(!is_taken(&a, Place::Turn));
+        std::fs::remove_file(path).unwrap();
+    }
+}
