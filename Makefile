@@ -1,6 +1,6 @@
 # Cenote. `make run` is all that a newcomer needs; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test differential mpi matrix verify fix bench bench-hdf5 bench-advise bench-tiers bench-s3 s3-conformance clients views programs bench-files policies objects simulate crash faults chaos fuzz nvdimm soak clean
+.PHONY: help setup build run test differential kills mpi matrix verify fix bench bench-hdf5 bench-advise bench-tiers bench-s3 s3-conformance clients views programs bench-files policies objects simulate crash faults chaos fuzz nvdimm soak clean
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 export PYTHON ?= python3
 
@@ -18,6 +18,9 @@ run: build ## the main job: unmodified HDF5 programs on a tiered store (ARGS="--
 
 test: build ## all tests, Rust's and Python's
 	@scripts/test.sh
+
+kills: build ## writers of HDF5 files killed behind calls that returned: nothing of them is lost (ARGS="ROUNDS", preset 1,000)
+	@CENOTE_KILL_ROUNDS=$(or $(ARGS),1000) .venv/bin/python -m pytest -q -s views/hdf5/tests/test_returned.py
 
 mpi: build ## parallel HDF5 programs with Open MPI and MPICH (on Debian 13, or as root in one made by debootstrap)
 	@.venv/bin/python -m scripts.mpi $(ARGS)

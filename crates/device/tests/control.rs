@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cenote_device::control::{ClientCounts, READS_SAMPLED_IN};
+use cenote_device::control::{ClientCounts, ClientRoom, READS_SAMPLED_IN};
 use cenote_device::{ClientFile, Control, ControlView, SharedControl, conformance};
 use cenote_model::{DeviceId, ErrorKind, StoreId, Timed};
 
@@ -81,7 +81,7 @@ fn slots_of_this_process_count_and_are_adopted() {
     let base = Base::new("slots");
     let (control, _) = attached(&base);
     control.instance_raise(); // as at the end of an opening: no engine has clients before that
-    let client = control.client_create(std::process::id(), 0).unwrap();
+    let client = control.client_create(std::process::id(), &ClientRoom::default()).unwrap();
     assert_eq!(control.slots_min(), u64::MAX);
     let pins: Vec<_> = (0..64).map(|i| client.slots().announce(100 + i).unwrap()).collect();
     assert!(client.slots().pin(1).is_none(), "64 slots");
@@ -91,7 +91,7 @@ fn slots_of_this_process_count_and_are_adopted() {
     drop(control);
     let (control, _) = attached(&base);
     assert_eq!(control.slots_min(), 101, "the process lives, so a new engine honours its slots");
-    assert!(control.client_create(std::process::id(), 0).unwrap().number() > client.number());
+    assert!(control.client_create(std::process::id(), &ClientRoom::default()).unwrap().number() > client.number());
     for slot in pins {
         client.slots().clear(slot);
     }
@@ -125,7 +125,7 @@ fn slots_of_a_dead_process_do_not_count() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    let client = control.client_create(shell.id(), 4096).unwrap();
+    let client = control.client_create(shell.id(), &ClientRoom { ring_bytes: 4096, ..ClientRoom::default() }).unwrap();
     assert_eq!(client.number(), 1);
     let wait_for = |value: u64| {
         let begin = Instant::now();
@@ -139,7 +139,7 @@ fn slots_of_a_dead_process_do_not_count() {
     shell.wait().unwrap();
     wait_for(u64::MAX);
     assert!(!path.exists(), "reaped");
-    assert_eq!(control.client_create(shell.id(), 0).unwrap_err().kind(), ErrorKind::Disconnected);
+    assert_eq!(control.client_create(shell.id(), &ClientRoom::default()).unwrap_err().kind(), ErrorKind::Disconnected);
 }
 
 /// The argument in `control/mod.rs`, tried: readers check that what they copy was not used again under them.
@@ -155,7 +155,7 @@ fn readers_never_see_reused_space() {
     let reads = AtomicU64::new(0);
     thread::scope(|scope| {
         for _ in 0..2 {
-            let client = control.client_create(std::process::id(), 0).unwrap();
+            let client = control.client_create(std::process::id(), &ClientRoom::default()).unwrap();
             let (view, stop, map, runs, reads) = (view.clone(), &stop, &map, &runs, &reads);
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
@@ -211,7 +211,7 @@ const READS: u64 = 10_000;
 fn what_clients_count_is_seen_and_stays_when_they_leave() {
     let base = Base::new("counters");
     let (control, _) = attached(&base);
-    let client = control.client_create(std::process::id(), 0).unwrap();
+    let client = control.client_create(std::process::id(), &ClientRoom::default()).unwrap();
     client.counters().set_session(7);
     thread::scope(|scope| {
         for number in 0..THREADS {
@@ -244,7 +244,7 @@ fn what_clients_count_is_seen_and_stays_when_they_leave() {
     let fewest = THREADS * READS / u64::from(READS_SAMPLED_IN);
     assert!((fewest..=fewest + 64).contains(&timed), "{timed} of {}", THREADS * READS);
     // More tiers than rows: the last of them are counted together.
-    let many = control.client_create(std::process::id(), 0).unwrap();
+    let many = control.client_create(std::process::id(), &ClientRoom::default()).unwrap();
     for device in 1..=20 {
         many.counters().read(0, DeviceId(device), 1);
     }
@@ -261,7 +261,7 @@ fn what_clients_count_is_seen_and_stays_when_they_leave() {
 fn counters_of_a_hostile_client_harm_nobody() {
     let base = Base::new("hostile");
     let (control, _) = attached(&base);
-    let client = control.client_create(std::process::id(), 0).unwrap();
+    let client = control.client_create(std::process::id(), &ClientRoom::default()).unwrap();
     for offset in (8192..65_536).step_by(8) {
         client.mapping().word(offset).unwrap().store(u64::MAX - offset, Ordering::Relaxed);
     }

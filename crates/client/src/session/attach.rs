@@ -237,6 +237,26 @@ pub(crate) fn listen(session: &Arc<Session>, waiting: Option<Waiting>) {
     }
 }
 
+/// Returns when what dead processes left to be carried out is done.
+pub(crate) fn settle_dead(session: &Session) -> Result<()> {
+    if let Some(host) = session.attachment().transport.host() {
+        host.reap();
+        return Ok(());
+    }
+    // A daemon does so for everybody who comes; one that is started now does so at its start.
+    let begin = Instant::now();
+    loop {
+        let (seq, arrivals) = (Arc::new(AtomicU64::new(1)), Arc::new(Arrivals::default()));
+        match remote::connect(&session.dir, crate::ids::random(), true, &seq, &arrivals) {
+            Ok(Reached::Daemon(attachment)) => return attachment.transport.close(),
+            Ok(Reached::Moving) if begin.elapsed() < MOVING_PATIENCE => std::thread::sleep(PAUSE),
+            Ok(Reached::Moving) => return Err(busy(&session.dir)),
+            Err(error) if is_nobody(&error) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 /// Asks the daemon of `dir` to leave, and waits until it has.
 pub(crate) fn stop_daemon(dir: &Path) -> Result<bool> {
     let dir = std::path::absolute(dir).map_err(|error| Error::io(format!("store {}", dir.display()), &error))?;

@@ -345,6 +345,9 @@ impl Transport for Remote {
         }
         ring.publish();
     }
+    fn take_back(&self) {
+        lock(&self.outbox).take_back();
+    }
     fn host(&self) -> Option<&Host> {
         None
     }

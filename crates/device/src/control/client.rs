@@ -87,7 +87,7 @@ impl ControlView {
     }
 }
 
-/// A client's own file: its reader slots, its counters and room for two rings. Cheap to clone.
+/// A client's own file: its reader slots, its counters, room for two rings and for a log of what it launched. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ClientFile {
     pub(super) map: Arc<Mapping>,
@@ -147,5 +147,15 @@ impl ClientFile {
         let requests = self.map.at(RINGS_AT, len)?;
         let responses = self.map.at(RINGS_AT + len as u64, len)?;
         (len > 0).then_some([(requests, len), (responses, len)])
+    }
+    /// Where the memory of the log of launched changes begins, and its bytes; `None` if there is none.
+    pub fn log(&self) -> Option<(*mut u8, usize)> {
+        let len = self.header.log_bytes as usize;
+        let memory = self.map.at(self.header.log_at(), len)?;
+        (len > 0).then_some((memory, len))
+    }
+    /// True if the process that it belongs to lives.
+    pub fn is_alive(&self) -> bool {
+        crate::process::started_of(self.pid()) == Some(self.started())
     }
 }

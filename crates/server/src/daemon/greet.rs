@@ -43,6 +43,8 @@ pub(super) fn say(connection: &Connection, greeting: &Greeting, fds: &[std::os::
 fn converse(daemon: &Arc<Daemon>, connection: &Connection) -> Result<()> {
     let peer = connection.peer()?;
     let Some(frame) = connection.receive(PATIENCE)? else { return Ok(()) };
+    // Whoever comes sees what those had launched who are gone.
+    daemon.host.reap();
     let (nonce, read_only) = match decode_greeting(&frame.bytes) {
         Ok(Greeting::Hello { nonce, read_only }) => (nonce, read_only),
         Ok(_) => return say(connection, &Greeting::Refused(out_of_turn()), &[]),
@@ -136,12 +138,15 @@ fn part(daemon: &Daemon, client: &Client, who: SessionInfo, is_done: bool) {
     while !is_done && !is_dead() && begin.elapsed() < DYING && !daemon.is_stopping() {
         std::thread::sleep(Duration::from_millis(10));
     }
-    if is_done || is_dead() {
-        daemon.host.service.session_close(client.session);
+    if is_dead() {
+        return daemon.host.reap();
     }
-    // Views may outlive a session: their slots count until the process ends.
-    if is_dead() || client.file.slots().min() == u64::MAX {
-        daemon.host.control.client_remove(client.file.number());
+    if is_done {
+        daemon.host.service.session_close(client.session);
+        // Views may outlive a session: their slots count until the process ends.
+        if client.file.slots().min() == u64::MAX {
+            daemon.host.client_remove(client.file.number());
+        }
     }
 }
 
