@@ -37,7 +37,6 @@ impl State {
                 let key = IndexKey { container: self.containers.at(*container).id, index: *index };
                 // Once for each: whoever finds it raised by one after a change of its own knows that nobody else's came.
                 if indices.last() != Some(&key) && !indices.contains(&key) {
-                    control.word_raise(key.word_hash());
                     indices.push(key);
                 }
                 continue;
@@ -50,6 +49,10 @@ impl State {
             object.word_mark = self.request_mark;
             let after = control.word_raise(self.key_of(*slot).word_hash());
             words.push((after.wrapping_sub(1), after));
+        }
+        // Last: who finds a new record has no old map any more of the objects that changed with it.
+        for key in indices {
+            control.word_raise(key.word_hash());
         }
         words
     }
