@@ -1,11 +1,14 @@
 //! A store opened by this process: lock, control table, engine and its threads.
 
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use cenote_device::control::{ClientFile, ControlView, SharedControl};
-use cenote_device::{FsMetaDir, StoreLock, SystemClock, SystemDevices, fork, home, process, shm_base};
+use cenote_device::{
+    FsMetaDir, StoreDir, StoreLock, SystemClock, SystemDevices, fork, home, process, shm_base, store_dir,
+};
 use cenote_model::{DeviceKind, DeviceSpec, Error, ErrorKind, Result, StoreConfig, StoreId};
 use cenote_store::{Engine, Seams, SessionId, SessionInfo, StoreSummary};
 use rustix::fs::{Mode, OFlags};
@@ -67,11 +70,13 @@ impl Host {
                     .because("there is no such directory")
                     .try_next("check the path, or make a store there: `cenote init DIR`"));
             }
-            std::fs::create_dir_all(dir).map_err(|error| Error::io(subject(), &error))?;
+            make_dir(dir, how.create).map_err(|error| Error::io(subject(), &error))?;
         }
+        let store_dir = StoreDir::open(dir)?; // or it is refused, before anything in it is read
         if how.create.is_none() {
             // Before the lock file is made: no change to what is no store.
-            Engine::peek(&FsMetaDir::open_to_look(dir)?)?;
+            let found = Engine::peek(&FsMetaDir::open_to_look(dir)?)?;
+            home::make_memory_dir(&shm_base(), found.id, &store_dir)?;
         }
         let Some(store_lock) = StoreLock::acquire(dir)? else { return Ok(None) };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -132,22 +137,29 @@ impl Host {
             self.summary.readers.contains(&uid).then_some(false)
         }
     }
-    /// Takes in a client of process `pid`: a session (the same for the same nonce) and its file.
-    pub fn client(&self, who: SessionInfo, ring_bytes: u64) -> Result<Client> {
-        let session = self.service.session_open(who)?;
-        let file = self.control.client_create(who.pid, ring_bytes)?;
+    /// Takes in a client: a session (the same for the same nonce) and its file, with the lock by which its process tells that it lives.
+    pub fn client(&self, who: SessionInfo, ring_bytes: u64) -> Result<(Client, OwnedFd)> {
+        // The file first: until it has a session, sessions without files are left alone.
+        let (file, lock) = self.control.client_create(who.pid, ring_bytes)?;
+        let opened = self.service.session_open(who);
+        let session = opened.inspect_err(|_| self.control.client_remove(file.number()))?;
         file.counters().set_session(session.0);
-        Ok(Client { session, file })
+        Ok((Client { session, file }, lock))
     }
-    /// Closes the sessions of processes that are gone, and forgets their files.
+    /// Closes the sessions of clients that are gone, and forgets their files.
     pub fn reap(&self) {
-        for (number, pid) in self.control.clients() {
-            if process::started_of(pid).is_none() {
-                self.control.client_remove(number);
+        let mut live = BTreeSet::new();
+        for client in self.control.clients() {
+            if client.is_held() {
+                live.insert(client.counters().session());
+            } else {
+                self.control.client_remove(client.number());
             }
         }
         for (session, who) in self.service.sessions() {
-            if process::started_of(who.pid) != Some(who.started) {
+            // One that has no file, in the midst of coming or of an earlier version, is told by its process, if that can be seen.
+            let is_coming = live.contains(&0) && who.pid == 0;
+            if !live.contains(&session.0) && !is_coming && process::started_of(who.pid) != Some(who.started) {
                 tracing::info!(session = session.0, pid = who.pid, "its process is gone: its leases go back");
                 self.service.session_close(session);
             }
@@ -182,6 +194,13 @@ impl Drop for Host {
             self.unlock();
         }
     }
+}
+
+/// A directory that nobody else may look into, whatever the umask says; users whom the store names may reach its socket.
+fn make_dir(dir: &Path, config: Option<&StoreConfig>) -> std::io::Result<()> {
+    let is_alone = config.is_none_or(|config| config.writers.is_empty() && config.readers.is_empty());
+    let others = if is_alone { Mode::empty() } else { Mode::XGRP | Mode::XOTH };
+    store_dir::make_private_dir(dir, Mode::RWXU | others)
 }
 
 /// True if the directory holds a store.
