@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
+use cenote_device::ClientFile;
 use cenote_model::{Error, ErrorKind, Request, Response, Result};
 use cenote_server::{Host, OpenHow, holds_store, this_process};
 
@@ -84,8 +85,9 @@ impl Way<'_> {
     fn local(&self, host: Host) -> Result<Attachment> {
         let host = Arc::new(host);
         let write = !self.options.read_only;
-        let client = host.client(this_process(self.nonce, write), 0)?;
-        let readers = Readers::new(host.control.read_only()?, client.file.clone())?;
+        let (client, alive) = host.client(this_process(self.nonce, write), 0)?;
+        let own = client.file.fd().try_clone().map_err(|error| Error::io("client file", &error))?;
+        let readers = Readers::new(host.control.read_only()?, ClientFile::map_held(own, alive)?)?;
         let (store, instance) = (host.id(), host.instance);
         let local = Arc::new(Local::new(host, client, self.seq.clone(), self.arrivals.clone()));
         Ok(Attachment { store, transport: local, readers, instance, write })

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use cenote_model::{Error, ErrorKind, Result, StoreId};
 use parking_lot::{Mutex, RwLock};
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::client::{map_with_header, word_at};
@@ -19,7 +19,7 @@ use crate::header::boot_id;
 use crate::io::fail;
 use crate::map::Mapping;
 use crate::process::{program_of, started_of};
-use crate::shared_memory::{open_store_dir, store_dir};
+use crate::shared_memory::{give_as, open_store_dir};
 use crate::{Control, shm_base};
 
 const FILE: &str = "control";
@@ -97,17 +97,17 @@ impl SharedControl {
         rustix::fs::openat(&table.dir, FILE, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
             .map_err(|errno| fail(&table.path.join(FILE).display().to_string(), errno))
     }
-    /// Makes the file of a new client of process `pid`. Its slots count in [`Control::slots_min`] from now on.
-    pub fn client_create(&self, pid: u32, room: &ClientRoom) -> Result<ClientFile> {
+    /// Makes the file of a new client of process `pid` (0: it cannot be seen from here). Its slots count in
+    /// [`Control::slots_min`] from now on, as long as the lock is held that is the second part of the answer: it is for the
+    /// client's process ([`ClientFile::map_held`]), and to be dropped in this one.
+    pub fn client_create(&self, pid: u32, room: &ClientRoom) -> Result<(ClientFile, OwnedFd)> {
         let table = self.table();
         let subject = format!("client file of process {pid}");
-        let Some(started) = started_of(pid) else {
-            return Err(Error::new(ErrorKind::Disconnected, subject).because("the process is gone"));
-        };
+        let started = started_of(pid).unwrap_or(0);
         let [ring_bytes, log_bytes] = [room.ring_bytes, room.log_bytes].map(|bytes| bytes.next_multiple_of(4096));
         let number = self.next_client.fetch_add(1, Ordering::Relaxed);
-        let header =
-            ClientHeader { store: table.store, boot_id: boot_id(), number, pid, started, ring_bytes, log_bytes };
+        let (store, boot_id, is_locked) = (table.store, boot_id(), true);
+        let header = ClientHeader { store, boot_id, number, pid, started, ring_bytes, log_bytes, is_locked };
         let name = file_name(number, room.session);
         let fd = make_file(&table.dir, &name, header.file_bytes(), &header.encode()).map_err(|e| fail(&subject, e))?;
         // Rings and slots must not meet a full tmpfs later: that would be SIGBUS in both processes.
@@ -118,10 +118,14 @@ impl SharedControl {
             let _ = rustix::fs::unlinkat(&table.dir, &name, AtFlags::empty());
             return Err(fail(&subject, errno));
         }
+        // An open description of its own: its last holder's end is the lock's.
+        let lock = rustix::fs::openat(&table.dir, &name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .and_then(|lock| rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).map(|()| lock))
+            .map_err(|errno| fail(&subject, errno))?;
         let file = ClientFile::map(fd)?;
         file.slots().clear_all();
         self.clients.write().insert(number, Client::new(file.clone(), room.session));
-        Ok(file)
+        Ok((file, lock))
     }
     /// Forgets a client that is done or dead: its slots no longer count.
     pub fn client_remove(&self, number: u64) {
@@ -147,8 +151,7 @@ impl SharedControl {
         Ok(())
     }
     fn open_table(&self, store: StoreId) -> Result<(Table, bool)> {
-        let dir = open_store_dir(&self.base, store)?;
-        let path = store_dir(&self.base, store);
+        let (dir, path) = open_store_dir(&self.base, store, None)?;
         let subject = path.join(FILE).display().to_string();
         let boot_id = boot_id();
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -182,7 +185,7 @@ impl SharedControl {
             let open = || rustix::fs::openat(&table.dir, &name, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok();
             let file = open().filter(|_| survived).and_then(|fd| ClientFile::map(fd).ok()).filter(|file| {
                 let is_its = number == Some(file.number()) && file.header.store == table.store;
-                is_its && (file.is_alive() || session != 0 && file.header.boot_id == boot_id())
+                is_its && (file.is_held() || session != 0 && file.header.boot_id == boot_id())
             });
             match file {
                 Some(file) => {
@@ -223,6 +226,7 @@ fn make_file(dir: impl AsFd, name: &str, bytes: u64, header: &[u8]) -> Result<Ow
     let _ = rustix::fs::unlinkat(&dir, &temporary, AtFlags::empty());
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let fd = rustix::fs::openat(&dir, &temporary, flags, Mode::RUSR | Mode::WUSR)?;
+    give_as(&fd, &dir)?;
     rustix::fs::ftruncate(&fd, bytes)?;
     rustix::io::pwrite(&fd, header, 0)?;
     rustix::fs::renameat(&dir, &temporary, &dir, name)?;
@@ -292,7 +296,7 @@ impl Control for SharedControl {
             let mut checked = client.checked.lock();
             if checked.elapsed() >= LIVENESS_EVERY {
                 *checked = Instant::now();
-                if !client.file.is_alive() {
+                if !client.file.is_held() {
                     // One with a session stays: it may hold changes that nobody took yet.
                     client.file.slots().clear_all();
                     dead.extend((client.session == 0).then_some(*number));
