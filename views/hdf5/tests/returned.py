@@ -1,9 +1,8 @@
 """A writer killed by SIGKILL right behind calls that returned: what they wrote is read back by another process.
 
-`python returned.py --rounds 1000 [--seed N] [--store DIR]`, with HDF5's connector in the environment. Each round makes
-a file: a process writes it alone, telling after each call that returned how far it is, and is killed at a random moment;
-another one opens the file, at once, for reading or for writing, and compares. Now and then the store's daemon is killed
-with it.
+`python returned.py --rounds 1000 [--seed N] [--store DIR]`, with the connector in the environment. Each round makes a
+file: a process writes it alone, telling after each call that returned how far it is, and is killed at a random moment;
+another one opens the file, at once, for reading or for writing, and compares. Now and then the daemon is killed too.
 """
 
 import argparse
