@@ -334,9 +334,10 @@ impl Store {
         let session = self.session()?;
         session.queue.settle_all(&session)
     }
-    /// Returns when what processes had launched that are dead by now, and that was to be kept ([`Premise`](crate::Premise),
-    /// [`Object::launch_write_kept`](crate::Object::launch_write_kept)), is carried out. An engine does that by itself as soon as it
-    /// notices a death, and before it lets anybody in; who knows of a death calls this so as not to be faster.
+    /// Returns when what processes had launched that are dead by now, and that was to be kept
+    /// ([`Premise`](crate::Premise), [`Object::launch_write_kept`](crate::Object::launch_write_kept)), is carried out. An
+    /// engine does that by itself as soon as it notices a death, and before it lets anybody in; who knows of a death calls
+    /// this so as not to be faster.
     pub fn settle_dead(&self) -> Result<()> {
         session::attach::settle_dead(&*self.session()?)
     }

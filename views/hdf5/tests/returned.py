@@ -1,17 +1,17 @@
 """A writer killed by SIGKILL right behind calls that returned: what they wrote is read back by another process.
 
-`python returned.py --rounds 1000 [--seed N] [--store DIR]`; with HDF5's connector in the environment. Each round makes a file: a process
-writes it alone, telling after each call that returned how far it is, and is killed at a random moment; another one opens the file, at once,
-for reading or for writing, and compares. Also killed now and then: the store's daemon with it.
+`python returned.py --rounds 1000 [--seed N] [--store DIR]`, with the connector in the environment. Each round makes a
+file: a process writes it alone, telling after each call that returned how far it is, and is killed at a random moment;
+another one opens the file, at once, for reading or for writing, and compares. Now and then the daemon is killed too.
 """
 
 import argparse
 import mmap
 import os
+import pathlib
 import random
 import signal
 import struct
-import subprocess
 import sys
 import time
 import traceback
@@ -111,7 +111,7 @@ def compare(path, mode, count):
 def daemons(store):
     """Pids of what serves the store."""
     found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
+    for pid in filter(str.isdigit, (entry.name for entry in pathlib.Path("/proc").iterdir())):
         try:
             with open(f"/proc/{pid}/cmdline", "rb") as file:
                 words = file.read().split(b"\0")
@@ -124,7 +124,7 @@ def daemons(store):
 
 def kill_one(store, directory, number, chance):
     """One round. How many calls had returned."""
-    path = os.path.join(directory, f"r{number}.h5")
+    path = pathlib.Path(directory) / f"r{number}.h5"
     done = mmap.mmap(-1, 4096)
     writer = forked(lambda: write(path, done))
     while done[:8] == bytes(8):
@@ -141,7 +141,7 @@ def kill_one(store, directory, number, chance):
     reader = forked(lambda: compare(path, chance.choice(["r", "r+"]), count))
     _, status = os.waitpid(reader, 0)
     assert status == 0, f"round {number}, killed {len(victims)}: lost something of {count} calls (see above)"
-    os.remove(path)
+    path.unlink()
     return count
 
 

@@ -1,13 +1,15 @@
-"""One process appends to datasets and flushes, others refresh and read: what is inside of an extent that a reader sees was written.
+"""One process appends to datasets and flushes, others refresh and read: what is in an extent that they see was written.
 
-`python swmr.py --seconds 20 [--readers 2] [--plain] [--layout NAME]`, natively or with HDF5's connector in the environment. Readers count
-rows that hold fill although they are inside of the extent, apart those that the writer had flushed before the reader refreshed.
+`python swmr.py --seconds 20 [--readers 2] [--plain] [--layout NAME]`, natively or with HDF5's connector in the
+environment. Readers count rows that hold fill although they are inside of the extent, apart those that the writer had
+flushed before the reader refreshed.
 """
 
 import argparse
 import json
 import mmap
 import os
+import pathlib
 import struct
 import sys
 import time
@@ -31,7 +33,7 @@ def columns(layout):
 
 
 def write(path, layouts, shared, seconds, plain, step):
-    """Appends `step` rows at a time, all of one value that is their number plus one; flushes now by dataset, now by file."""
+    """Appends rows, `step` at a time, each full of its number plus one; flushes now by dataset, now by file."""
     with h5py.File(path, "w", libver="latest") as f:
         for layout in layouts:
             wide = columns(layout)
@@ -128,11 +130,13 @@ def main():
     parser.add_argument("--layout", choices=sorted(LAYOUTS), action="append")
     parser.add_argument("--directory", default=".")
     args = parser.parse_args()
-    path = os.path.join(args.directory, f"swmr-{os.getpid()}.h5")
+    path = pathlib.Path(args.directory) / f"swmr-{os.getpid()}.h5"
     layouts = args.layout or list(LAYOUTS)
     found = run(path, layouts, args.seconds, args.readers, args.plain, args.step)
-    os.remove(path)
-    print("%d reads: %d saw fill inside the extent (%d in flushed rows), %d missed flushed rows, %d wrong" % tuple(found))
+    path.unlink()
+    reads, blank, flushed, short, other = found
+    print(f"{reads} reads: {blank} saw fill inside the extent ({flushed} in flushed rows),", end=" ")
+    print(f"{short} missed flushed rows, {other} saw other values")
     sys.exit(any(found[1:]))
 
 

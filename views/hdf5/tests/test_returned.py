@@ -1,4 +1,4 @@
-"""Calls that returned are safe from the death of the process that made them, see `returned.py` (`make kills` for more rounds)."""
+"""Calls that returned are safe from the death of the process that made them, see `returned.py` (`make kills`)."""
 
 import os
 import pathlib

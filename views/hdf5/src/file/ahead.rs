@@ -2,11 +2,11 @@
 //!
 //! A message that is waited for costs as much as all else that makes a small dataset. So who opens a file for writing puts
 //! its name into a record (*launching*); while no other name is there, metadata and small data are launched, dozens in
-//! one message, on the premise that the record stays as it is. What is launched is in a log that outlives this process when the
-//! call returns (`cenote::Object::launch_write_kept`): the engine carries it out should this process be killed. A second writer *knocks* (sets another record): the first
-//! sees that at its next change, settles what it has launched, and lets the other in; from then on every change of both is
-//! awaited, as conflicts are possible. A first writer that makes no change has nothing under way: after a while the other
-//! lets itself in.
+//! one message, on the premise that the record stays as it is. What is launched is in a log that outlives this process
+//! when the call returns (`cenote::Object::launch_write_kept`): the engine carries it out should this process be killed.
+//! A second writer *knocks* (sets another record): the first sees that at its next change, settles what it has launched,
+//! and lets the other in; from then on every change of both is awaited, as conflicts are possible. A first writer that
+//! makes no change has nothing under way: after a while the other lets itself in.
 //!
 //! The ranks of a parallel program let each other in from the start. They await changes of metadata and launch small
 //! writes of raw data, which each of them can see the others do ([`pending`](crate::team::pending)).
