@@ -1,6 +1,6 @@
 # Cenote. `make run` is all that a newcomer needs; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test differential kills mpi matrix verify fix bench bench-hdf5 bench-advise bench-tiers bench-s3 s3-conformance clients views programs bench-files policies objects properties simulate crash faults chaos fuzz nvdimm soak clean
+.PHONY: help setup build run test clients-hdf5 differential kills mpi matrix verify fix bench bench-hdf5 bench-advise bench-tiers bench-s3 s3-conformance clients views programs bench-files policies objects properties simulate crash faults chaos fuzz nvdimm soak clean
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 export PYTHON ?= python3
 
@@ -27,6 +27,9 @@ mpi: build ## parallel HDF5 programs with Open MPI and MPICH (on Debian 13, or a
 
 matrix: build ## run every HDF5 client that is there on the connector, and write docs/hdf5-matrix.md
 	@.venv/bin/python -m scripts.hdf5_matrix
+
+clients-hdf5: build ## suites of HDF5 clients natively and on the connector, side by side (ARGS="--only NAME,NAME")
+	@.venv/bin/python -m scripts.clients_hdf5 $(ARGS)
 
 differential: build ## random HDF5 calls on Cenote and natively must do the same (ARGS="--operations N --seed N")
 	@cd views/hdf5/tests && ../../../.venv/bin/python -m differential $(ARGS)
