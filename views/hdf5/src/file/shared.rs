@@ -10,6 +10,7 @@ use cenote::{Container, ContainerId, Error, Index};
 use parking_lot::Mutex;
 
 use super::ahead::Ahead;
+use super::held::Held;
 use super::numbers::Numbers;
 use crate::Result;
 use crate::meta::attrs::Attr;
@@ -24,6 +25,10 @@ static FILES: LazyLock<Mutex<HashMap<FileKey, Weak<Shared>>>> = LazyLock::new(Mu
 unsafe extern "C" fn before_fork() {
     let files: Vec<_> = FILES.lock().values().filter_map(Weak::upgrade).collect();
     for shared in &files {
+        // What cannot be shown is told by the parent's next flush or close.
+        if let Err(error) = shared.show_extents(None) {
+            shared.tell_later(error);
+        }
         shared.ahead.arrive();
     }
 }
@@ -33,6 +38,7 @@ pub struct Shared {
     key: FileKey,
     meta: Index,
     ahead: Ahead,
+    pub(super) held: Held,
     state: Mutex<State>,
     numbers: Mutex<Numbers>,
     /// Some open call of this process asked for writing; all have that right then, as in HDF5.
@@ -87,6 +93,7 @@ impl Shared {
                 key: key.clone(),
                 meta,
                 ahead,
+                held: Held::default(),
                 state: Mutex::default(),
                 numbers: Mutex::default(),
                 writable: AtomicBool::new(false),
@@ -134,6 +141,9 @@ impl Shared {
         let is_last = writable && state.writers == 0;
         drop(state);
         if is_last {
+            if let Err(error) = self.show_extents(None) {
+                self.tell_later(error);
+            }
             self.ahead.leave();
         }
     }
