@@ -210,7 +210,8 @@ impl Serving {
         let (from, to) = (self.file(from)?, self.file(to)?);
         self.drop_set_ids(request, &to)?;
         let copied = to.copy_from(&from, from_offset, to_offset, len.min(LEN_MAX))?;
-        // Behind it the kernel throws away pages, with what was stored meanwhile in the rest of the first and the last. Told that we do not copy, it reads and writes.
+        // Behind it the kernel throws away pages, with what was stored meanwhile in the rest of the first and the last.
+        // Told that we do not copy, it reads and writes.
         if self.pages.are_there(to.ino()) {
             let end = to_offset + copied;
             let is_whole = to_offset % PAGE_BYTES == 0 && (end % PAGE_BYTES == 0 || end >= to.attr()?.size_bytes);

@@ -1,14 +1,17 @@
-//! Pages that the kernel has of files whose bytes it otherwise reads and writes past its cache (`strict`): those of mappings and of `sendfile`.
+//! Pages that the kernel has of files whose bytes it otherwise reads and writes past its cache (`strict`): those of
+//! mappings and of `sendfile`.
 //!
-//! Before such a write the kernel throws away the pages of its range, but not after: a thread that touches a mapping while the write is on its way gets the page
-//! as it was, shows it from then on, and writes it back whole, over the bytes that were acknowledged meanwhile. So
+//! Before such a write the kernel throws away the pages of its range, but not after: a thread that touches a mapping
+//! while the write is on its way gets the page as it was, shows it from then on, and writes it back whole, over the
+//! bytes that were acknowledged meanwhile. So
 //!
 //! - a page is read only before a write of its bytes begins here, or after that is in the store;
-//! - of a page that was read before, what comes back counts without the bytes of the write. Until the program hears that its write is done, what others store at
-//!   the same bytes is as if it came first;
+//! - of a page that was read before, what comes back counts without the bytes of the write. Until the program hears
+//!   that its write is done, what others store at the same bytes is as if it came first;
 //! - the program hears of it when the kernel has thrown away, once more, the pages of the range.
 //!
-//! Who waits here waits for the store and never for the kernel, which waits for us: only [`Settler`] calls the kernel, on a thread of its own.
+//! Who waits here waits for the store and never for the kernel, which waits for us: only [`Settler`] calls the kernel,
+//! on a thread of its own.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, mpsc};

@@ -11,7 +11,8 @@ const NAME_BYTES_MAX: usize = 255;
 const VALUE_BYTES_MAX: usize = 64 << 10;
 /// The consistency of a directory, which is no record.
 const CONSISTENCY: &[u8] = b"user.cenote.consistency";
-/// What a program that runs from a file may do besides; changes of its bytes and its owner take it away, whoever makes them.
+/// What a program that runs from a file may do besides; changes of its bytes and its owner take it away, whoever makes
+/// them.
 pub const CAPABILITIES: &[u8] = b"security.capability";
 
 /// True if a file has capabilities.

@@ -1,4 +1,5 @@
-//! Writes beside stores: one thread writes by calls while another changes other bytes of the same pages through a mapping.
+//! Writes beside stores: one thread writes by calls while another changes other bytes of the same pages through a
+//! mapping.
 #![allow(unsafe_code, reason = "mappings and calls that std has no way to")]
 
 use std::fs::File;
@@ -54,7 +55,8 @@ fn make(path: &Path) -> File {
     file
 }
 
-/// The first and the last word are stored through the mapping, all between is written: both must be there, whoever looks.
+/// The first and the last word are stored through the mapping, all between is written: both must be there, whoever
+/// looks.
 fn beside(mounted: &Mounted, name: &str, write: impl Fn(&File, &[u8])) {
     const ROUNDS: u64 = 60;
     let path = mounted.path(name);

@@ -98,7 +98,8 @@ fn mode_alone(file: &Path) -> u16 {
     rustix::fs::statx(at, file, rustix::fs::AtFlags::empty(), mask).unwrap().stx_mode & 0o7777
 }
 
-/// What lets a program do more than who runs it goes with any change of its bytes and its owner, by whomever; other attributes stay.
+/// What lets a program do more than who runs it goes with any change of its bytes and its owner, by whomever; other
+/// attributes stay.
 #[test]
 fn capabilities_go_when_a_program_changes() {
     const NAME: &str = "security.capability";

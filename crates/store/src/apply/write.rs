@@ -41,7 +41,8 @@ impl State {
         let epoch_before = self.objects.get(slot).epoch;
         self.point(txn, slot, (offset, to), Ext::from_model(extent, dev, born), written);
         if self.sessions.open.get(&txn.session).is_some_and(Session::is_own) {
-            // The same bytes: who read the object has read what is there. It was changed since the last cut, as all that is gathered.
+            // The same bytes: who read the object has read what is there. It was changed since the last cut, as all that
+            // is gathered.
             self.objects.get_mut(slot).epoch = epoch_before;
         }
         Ok(())

@@ -1,10 +1,10 @@
 //! Small neighbours become one extent before they are copied to where units are larger.
 //!
-//! Each write of a program has space of its own, of at least one allocation unit: a log that is written in lines of some bytes would take a
-//! unit of 512 bytes for each in memory, and one of 4 KiB where it is copied to. So what was written next to each other since the last cut
-//! is written once more, as one piece, before the next cut begins. That is a write like any other, by a session that exists for as long as
-//! it takes: readers, the journal, undo and recovery know nothing new, but that the object's epoch stays. What it replaces is given up when
-//! the cut is marked.
+//! Each write of a program has space of its own, of at least one allocation unit: a log that is written in lines of
+//! some bytes would take a unit of 512 bytes for each in memory, and one of 4 KiB where it is copied to. So what was
+//! written next to each other since the last cut is written once more, as one piece, before the next cut begins. That
+//! is a write like any other, by a session that exists for as long as it takes: readers, the journal, undo and recovery
+//! know nothing new, but that the object's epoch stays. What it replaces is given up when the cut is marked.
 
 use std::sync::Arc;
 
@@ -51,7 +51,8 @@ struct Row {
 }
 
 impl Engine {
-    /// Makes small neighbours among what the next cut of these containers will copy one extent each. What cannot be is left as it is.
+    /// Makes small neighbours among what the next cut of these containers will copy one extent each. What cannot be is
+    /// left as it is.
     pub(super) fn densify(&mut self, members: &[ContainerId]) {
         if self.state.space.shared.is_everywhere() {
             return; // what snapshots have, too, would be there twice

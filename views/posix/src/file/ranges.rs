@@ -54,8 +54,8 @@ pub fn check(offset: u64, len: u64) -> FsResult<()> {
     if len == 0 { fail(libc::EINVAL) } else { check_end(offset, len) }
 }
 
-/// `ENOSPC` unless what has no bytes yet in a range could be written now. Nothing is kept free for it: where each write takes new space there is
-/// none that could be given out ahead.
+/// `ENOSPC` unless what has no bytes yet in a range could be written now. Nothing is kept free for it: where each write
+/// takes new space there is none that could be given out ahead.
 fn check_room(live: &Live, offset: u64, len: u64) -> FsResult<()> {
     let container = &live.tree.container;
     let free = space::space(container.store(), Some(&container.info()?))?.free_bytes;
