@@ -1,4 +1,4 @@
-"""Calls that come to the preloaded library while the C library or the program holds a lock, as `held.c` makes them: none may wait for it."""
+"""Calls that come to the preloaded library while the C library or the program holds a lock (`held.c`): none waits for it."""
 
 import contextlib
 import os
@@ -16,7 +16,20 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 CENOTE = ROOT / "target/release/cenote"
 PATIENCE_S = 60
-CASES = ["trim", "arenas", "mapped", "stdio", "fork", "atfork", "dlopen", "signals", "spawn", "resolver", "locale", "backtrace"]
+CASES = [
+    "trim",
+    "arenas",
+    "mapped",
+    "stdio",
+    "fork",
+    "atfork",
+    "dlopen",
+    "signals",
+    "spawn",
+    "resolver",
+    "locale",
+    "backtrace",
+]
 
 if not (ROOT / "target/release/libcenote_posix.so").exists():
     pytest.skip("libcenote_posix.so is not built (make build)", allow_module_level=True)
@@ -36,9 +49,11 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A store in memory, with a container that strict files are in."""
+    """A store in memory."""
     dir = tmp_path_factory.mktemp("store")
-    subprocess.run([CENOTE, "init", dir / "s", "--tier", "name=ram,kind=memory,size=512MiB"], check=True, capture_output=True)
+    subprocess.run(
+        [CENOTE, "init", dir / "s", "--tier", "name=ram,kind=memory,size=512MiB"], check=True, capture_output=True
+    )
     yield dir / "s"
     subprocess.run([CENOTE, "--store", dir / "s", "destroy", "--yes", "--force"], check=True, capture_output=True)
 
@@ -46,7 +61,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def run(store: Path, *words: str | Path, patience_s: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
     """Runs a program on the store; it ends with the test if it hangs."""
     whole = [CENOTE, "--store", store, "run", "--", *words]
-    with subprocess.Popen(whole, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) as child:
+    with subprocess.Popen(
+        whole, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as child:
         try:
             said, complaint = child.communicate(timeout=patience_s)
         except subprocess.TimeoutExpired:
@@ -81,7 +98,9 @@ def test_calls_wait_for_the_next_daemon(held: Path, store: Path):
     seed = random.randrange(1 << 32)
     chosen = random.Random(seed)
     whole = [CENOTE, "--store", store, "run", "--", held / "held", "daemon", "/cenote/held/daemon", "8"]
-    with subprocess.Popen(whole, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) as child:
+    with subprocess.Popen(
+        whole, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as child:
         begun, killed = time.monotonic(), 0
         while child.poll() is None and time.monotonic() - begun < PATIENCE_S:
             time.sleep(chosen.uniform(0.1, 0.7))
