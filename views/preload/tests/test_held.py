@@ -1,4 +1,4 @@
-"""Calls that come to the preloaded library while the C library or the program holds a lock (`held.c`): none waits for it."""
+"""Calls that come to the preloaded library while the C library or the program holds a lock (`held.c`): none waits."""
 
 import contextlib
 import os
