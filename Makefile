@@ -1,6 +1,6 @@
 # Cenote. `make run` is all that a newcomer needs; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test differential hdf5-files mpi matrix verify fix bench bench-hdf5 bench-advise bench-tiers bench-s3 s3-conformance clients views programs bench-files policies objects simulate crash faults chaos fuzz nvdimm soak clean
+.PHONY: help setup build run test clients-hdf5 differential hdf5-files kills mpi matrix verify fix bench bench-hdf5 bench-advise bench-tiers bench-s3 s3-conformance clients views programs bench-files policies objects properties simulate crash faults chaos fuzz nvdimm soak clean
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 export PYTHON ?= python3
 
@@ -19,11 +19,17 @@ run: build ## the main job: unmodified HDF5 programs on a tiered store (ARGS="--
 test: build ## all tests, Rust's and Python's
 	@scripts/test.sh
 
+kills: build ## writers of HDF5 files killed behind calls that returned: nothing of them is lost (ARGS="ROUNDS", preset 1,000)
+	@CENOTE_KILL_ROUNDS=$(or $(ARGS),1000) .venv/bin/python -m pytest -q -s views/hdf5/tests/test_returned.py
+
 mpi: build ## parallel HDF5 programs with Open MPI and MPICH (on Debian 13, or as root in one made by debootstrap)
 	@.venv/bin/python -m scripts.mpi $(ARGS)
 
 matrix: build ## run every HDF5 client that is there on the connector, and write docs/hdf5-matrix.md
 	@.venv/bin/python -m scripts.hdf5_matrix
+
+clients-hdf5: build ## suites of HDF5 clients natively and on the connector, side by side (ARGS="--only NAME,NAME")
+	@.venv/bin/python -m scripts.clients_hdf5 $(ARGS)
 
 differential: build ## random HDF5 calls on Cenote and natively must do the same (ARGS="--operations N --seed N")
 	@cd views/hdf5/tests && ../../../.venv/bin/python -m differential $(ARGS)
@@ -74,6 +80,10 @@ policies: setup ## placement policies side by side on recorded traces, in simula
 
 objects: setup ## tiers in S3 and Swift against real servers, which it installs where it can
 	@scripts/objects.sh $(ARGS)
+
+properties: setup ## index, maps and allocator beside plain models, in all orders of keys (PROPTEST_CASES, PROPTEST_RNG_SEED)
+	@PROPTEST_CASES=$${PROPTEST_CASES:-100000} PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED:-$$(date +%s)} \
+	cargo test --release --locked --quiet -p cenote-model -p cenote-store --lib in_all_orders -- --nocapture
 
 simulate: setup ## 100,000 seeds of the deterministic simulation
 	@scripts/testkit.sh simulate $(or $(ARGS),--seeds 100000)

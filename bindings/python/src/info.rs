@@ -244,6 +244,8 @@ pub struct VerifyReport {
     pub bytes: u64,
     /// What is wrong; empty if all is well.
     pub findings: Vec<Py<Finding>>,
+    /// Where maps, indices or free space in memory contradict themselves; empty if all is well.
+    pub contradictions: Vec<String>,
 }
 
 impl VerifyReport {
@@ -261,7 +263,7 @@ impl VerifyReport {
             Py::new(py, record)
         };
         let findings = report.findings.into_iter().map(finding).collect::<PyResult<_>>()?;
-        Ok(Self { objects: report.objects, bytes: report.bytes, findings })
+        Ok(Self { objects: report.objects, bytes: report.bytes, findings, contradictions: report.contradictions })
     }
 }
 

@@ -56,8 +56,7 @@ pub fn file_seconds(file: &FileUse, tier: &DeviceView, tiers: &[DeviceView]) -> 
     }
     let mut ns = side_ns(&file.reads, tier, speed.read_latency_ns, speed.read_bandwidth)
         + side_ns(&file.writes, tier, speed.write_latency_ns, speed.write_bandwidth);
-    // What is deleted in the end need not be durable, whatever the program believes.
-    let syncs = if file.is_temporary() { 0 } else { file.waits_for_media() };
+    let syncs = file.waits_for_media();
     if syncs > 0 {
         if tier.kind.is_persistent() {
             ns += syncs as f64 * speed.write_latency_ns;

@@ -276,6 +276,14 @@ impl Object {
         session.keep();
         Ok(Op::of(&session, ticket).durable(self.written_through()))
     }
+    /// The same, safe from the death of this process when it returns: the engine carries it out if that comes before the
+    /// operation is acknowledged. File I/O is done before this returns.
+    pub fn launch_write_kept(&self, offset: u64, bytes: &[u8]) -> Result<Op> {
+        let session = self.container.store().session()?;
+        let ticket = self.launch(&session, &[(offset, bytes)], &Together::Kept, true)?;
+        session.keep();
+        Ok(Op::of(&session, ticket).durable(self.written_through()))
+    }
     /// The same on a premise: applied with what else is launched on it, or not at all. File I/O is done before this returns.
     pub fn launch_write_on(&self, premise: &Premise, offset: u64, bytes: &[u8]) -> Result<Op> {
         let session = self.container.store().session()?;

@@ -28,7 +28,7 @@ struct Series {
     key: Vec<u8>,
     /// Tells it from other series.
     id: u64,
-    /// Messages that were sent, or given up.
+    /// Messages that were begun.
     begun: AtomicU64,
 }
 
@@ -56,24 +56,35 @@ impl Premise {
     }
 }
 
+/// What goes before the updates of a message.
+#[derive(Default)]
+pub(crate) struct Head {
+    pub checks: Vec<Check>,
+    pub updates: Vec<Update>,
+}
+
 impl Grounds {
-    /// What a message with these updates is to check; what it says of itself is added to them.
-    pub fn checks(&self, updates: &mut Vec<Update>) -> Vec<Check> {
-        let mut checks = vec![self.check.clone()];
-        let Some(series) = &self.series else { return checks };
+    /// What is to be checked for every message.
+    pub fn begin(&self, head: &mut Head) {
+        head.checks.push(self.check.clone());
+    }
+    /// Called for each part of a message until it was true: it changes the index of the series. Also of a message that is not sent
+    /// then: those after it must find it missing.
+    pub fn is_next_in_series(&self, updates: &[Update], head: &mut Head) -> bool {
+        let Some(series) = &self.series else { return false };
         let is_in = |update: &Update| match update {
             Update::Put { index, .. } | Update::Del { index, .. } => *index == series.index,
             _ => false,
         };
         if !updates.iter().any(is_in) {
-            return checks;
+            return false;
         }
         let before = series.begun.fetch_add(1, Ordering::Relaxed);
         let (index, key) = (series.index, series.key.clone());
         if before > 0 {
-            checks.push(Check::Value { index, key: key.clone(), value: Some(series.value(before)) });
+            head.checks.push(Check::Value { index, key: key.clone(), value: Some(series.value(before)) });
         }
-        updates.push(Update::Put { index, key, value: series.value(before + 1), only_new: false });
-        checks
+        head.updates.push(Update::Put { index, key, value: series.value(before + 1), only_new: false });
+        true
     }
 }

@@ -351,6 +351,13 @@ impl Store {
         let session = self.session()?;
         session.queue.settle_all(&session)
     }
+    /// Returns when what processes had launched that are dead by now, and that was to be kept
+    /// ([`Premise`](crate::Premise), [`Object::launch_write_kept`](crate::Object::launch_write_kept)), is carried out. An
+    /// engine does that by itself as soon as it notices a death, and before it lets anybody in; who knows of a death calls
+    /// this so as not to be faster.
+    pub fn settle_dead(&self) -> Result<()> {
+        session::attach::settle_dead(&*self.session()?)
+    }
     /// Tells `listener` how far the messages of launched updates have come ([`crate::Op::message`]): now, and whenever it
     /// changes, until the listener is dropped. A forked child has messages of its own, and tells nobody.
     pub fn tell_settled(&self, listener: Weak<dyn Settling>) -> Result<()> {

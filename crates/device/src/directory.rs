@@ -11,6 +11,7 @@ use crate::file::sync_dir;
 use crate::header::SegmentHeader;
 use crate::io::{fail, open_direct};
 use crate::segmented::{Place, Segmented, read_header, reserve, whole_units, write_header};
+use crate::shared_memory::give_as;
 use crate::{OpenedDevice, SegmentMode};
 
 const UNIT_BYTES: u32 = 4096;
@@ -65,7 +66,8 @@ impl Folder {
         let names = self.files()?;
         for name in names.iter().filter(|name| !name.starts_with('.')) {
             let subject = format!("directory tier `{}`, {}", self.name, self.path.join(name).display());
-            let (fd, _) = open_direct(&self.dir, Path::new(name), OFlags::RDONLY).map_err(|e| fail(&subject, e))?;
+            let (fd, _) = open_direct(&self.dir, Path::new(name), OFlags::RDONLY | OFlags::NOFOLLOW)
+                .map_err(|e| fail(&subject, e))?;
             let owner = read_header(&fd, &subject).map(|header| (header.store, header.device));
             if owner.as_ref().ok() != Some(&(store, id)) {
                 let cause = owner.map_or_else(
@@ -100,7 +102,9 @@ impl Place for Folder {
         let temporary = format!(".new-{name}");
         let _ = rustix::fs::unlinkat(&self.dir, &temporary, AtFlags::empty());
         let make = || {
-            let opened = open_direct(&self.dir, Path::new(&temporary), OFlags::RDWR | OFlags::CREATE)?;
+            let opened =
+                open_direct(&self.dir, Path::new(&temporary), OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW)?;
+            give_as(&opened.0, &self.dir)?;
             reserve(&opened.0, header.data_offset + header.len)?;
             write_header(&opened.0, header)?;
             rustix::fs::fsync(&opened.0)?;

@@ -5,19 +5,19 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use cenote_model::{Error, Result, StoreId};
 
 use crate::ClientFile;
-use crate::process::started_of;
-use crate::shared_memory::store_dir;
+use crate::StoreDir;
+use crate::shared_memory::{PREFIX, find_store_dir, give_as, open_store_dir, store_of};
 
 /// Name of the file with the path.
 const FILE: &str = "home";
-const PREFIX: &str = "cenote-";
 
 /// Shared memory of a store whose directory is gone, which no process uses.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -39,22 +39,31 @@ fn io(path: &Path, error: &std::io::Error) -> Error {
 /// Notes beside the segments of a store where its directory is.
 pub fn note_home(base: &Path, store: StoreId, dir: &Path) -> Result<()> {
     let dir = dir.canonicalize().map_err(|error| io(dir, &error))?;
-    let file = store_dir(base, store).join(FILE);
+    let (_, memory) = open_store_dir(base, store, None)?;
+    let file = memory.join(FILE);
     let noted = dir.as_os_str().as_bytes();
     if std::fs::read(&file).is_ok_and(|found| found == noted) {
         return Ok(());
     }
     let fresh = file.with_file_name(".new-home");
-    std::fs::write(&fresh, noted).and_then(|()| std::fs::rename(&fresh, &file)).map_err(|error| io(&file, &error))
+    let mut options = std::fs::OpenOptions::new();
+    let write =
+        |mut out: std::fs::File| out.write_all(noted).and_then(|()| Ok(give_as(&out, std::fs::File::open(&memory)?)?));
+    let made = options.write(true).create(true).truncate(true).mode(0o600).open(&fresh);
+    made.and_then(write).and_then(|()| std::fs::rename(&fresh, &file)).map_err(|error| io(&file, &error))
+}
+
+/// Makes a store's directory in shared memory, if it has none, for whom the store belongs to: root must not keep it from them.
+pub fn make_memory_dir(base: &Path, store: StoreId, of: &StoreDir) -> Result<()> {
+    open_store_dir(base, store, Some(of.owner_and_group())).map(drop)
 }
 
 /// Deletes everything of a store in shared memory: the store is gone, or being deleted.
 pub fn remove_memory(base: &Path, store: StoreId) -> Result<()> {
-    let path = store_dir(base, store);
-    match std::fs::remove_dir_all(&path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(io(&path, &error)),
-        _ => Ok(()),
+    while let Some((_, path)) = find_store_dir(base, store)? {
+        std::fs::remove_dir_all(&path).map_err(|error| io(&path, &error))?;
     }
+    Ok(())
 }
 
 /// This user's stores in shared memory whose directory `is_there` denies, and which no process uses.
@@ -64,9 +73,7 @@ pub fn orphans(base: &Path, is_there: impl Fn(&Path, StoreId) -> bool) -> Result
     for entry in std::fs::read_dir(base).map_err(|error| io(base, &error))?.flatten() {
         let path = entry.path();
         let name = entry.file_name();
-        let Some(store) = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.parse::<StoreId>().ok()) else {
-            continue;
-        };
+        let Some(store) = name.to_str().and_then(store_of) else { continue };
         let is_mine = entry.metadata().is_ok_and(|meta| meta.is_dir() && meta.uid() == me);
         // Without a note it is being made, or was made by an earlier version: nobody can say that it is not needed.
         let Some(home) = std::fs::read(path.join(FILE)).ok().filter(|_| is_mine) else { continue };
@@ -91,7 +98,7 @@ fn is_attached(path: &Path) -> bool {
     files.filter(|file| file.file_name().as_bytes().starts_with(b"client-")).any(|file| {
         let opened = std::fs::OpenOptions::new().read(true).write(true).open(file.path());
         let client = opened.ok().and_then(|file| ClientFile::map(file.into()).ok());
-        client.is_some_and(|client| started_of(client.pid()) == Some(client.started()))
+        client.is_some_and(|client| client.is_held())
     })
 }
 

@@ -8,6 +8,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::fork::CloseInChild;
+use crate::store_dir::{Purpose, StoreDir};
 
 /// Name of the file that is locked, in the store's directory.
 pub const LOCK_FILE: &str = "lock";
@@ -23,13 +24,12 @@ pub struct StoreLock {
 impl StoreLock {
     /// Takes the lock of the store in `dir`; `None` if another process (or another engine in this one) holds it.
     pub fn acquire(dir: &Path) -> Result<Option<Self>> {
-        let path = dir.join(LOCK_FILE);
         let fail = |errno: Errno| {
-            Error::io(format!("lock file {}", path.display()), &errno.into())
+            Error::io(format!("lock file {}", dir.join(LOCK_FILE).display()), &errno.into())
                 .try_next("check that the directory exists and that you may write to it")
         };
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).map_err(fail)?;
+        let opened = StoreDir::open(dir)?.file_or_new(LOCK_FILE, Purpose::Write, Mode::RUSR | Mode::WUSR);
+        let file = OwnedFd::from(opened?);
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(Self { _in_child: CloseInChild::new(&file), file })),
             Err(Errno::WOULDBLOCK) => Ok(None),

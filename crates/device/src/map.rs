@@ -1,12 +1,13 @@
 //! A mapping of part of a file, and nothing but its lifetime and bounds.
 #![allow(unsafe_code, reason = "mmap, and copying through raw pointers to memory that other processes share")]
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
+use crate::fork::CloseInChild;
 use crate::torn::Watch;
 
 /// A huge page.
@@ -24,6 +25,15 @@ pub struct Mapping {
     /// The machine gave no huge page when last asked: do not ask again and again.
     no_huge: AtomicBool,
     watch: Option<Watch>,
+    /// Open as long as this is mapped.
+    companion: Option<Companion>,
+}
+
+/// A descriptor that goes with a mapping; forked children do not have it.
+#[derive(Debug)]
+struct Companion {
+    _in_child: Option<CloseInChild>, // before the descriptor: fields drop in order
+    _fd: OwnedFd,
 }
 
 // SAFETY: the mapping is plain shared memory; access is by raw copies whose races are the callers' protocol.
@@ -63,7 +73,12 @@ impl Mapping {
             // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, flags, fd, offset)? }
         };
-        Ok(Self { base: base.cast(), len, writable, no_huge: AtomicBool::new(false), watch: None })
+        Ok(Self { base: base.cast(), len, writable, no_huge: AtomicBool::new(false), watch: None, companion: None })
+    }
+    /// Keeps a descriptor open until this is unmapped; a forked child's copy of the mapping does not.
+    pub(crate) fn with_companion(mut self, fd: OwnedFd) -> Self {
+        self.companion = Some(Companion { _in_child: CloseInChild::new(&fd), _fd: fd });
+        self
     }
     /// Bytes mapped.
     pub fn len(&self) -> usize {

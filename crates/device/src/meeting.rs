@@ -14,7 +14,7 @@ use std::time::Duration;
 use cenote_model::StoreId;
 use rustix::fs::{Gid, Mode, OFlags, Uid};
 
-use crate::shared_memory::store_dir;
+use crate::shared_memory::find_store_dir;
 
 /// The last byte that the kernel knows: that of presence. No file has it.
 const PRESENCE: i64 = i64::MAX;
@@ -63,7 +63,8 @@ pub struct MeetingFile {
 
 /// The directory of such files of one sort, made if it is not there: its owner is the store's.
 pub fn meeting_dir(base: &Path, store: StoreId, sort: &str) -> io::Result<PathBuf> {
-    let above = store_dir(base, store);
+    let found = find_store_dir(base, store).map_err(io::Error::other)?;
+    let (_, above) = found.ok_or(io::ErrorKind::NotFound)?;
     let path = above.join(sort);
     if path.is_dir() {
         return Ok(path);

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use cenote_model::{Error, ErrorKind, Result};
@@ -10,6 +10,7 @@ use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::map::Mapping;
+use crate::store_dir::{Purpose, StoreDir};
 use crate::{LogFile, MetaDir};
 
 /// Files under construction begin with this; what a crash leaves of them is deleted at the next open.
@@ -26,15 +27,14 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
 /// A directory as the place of a store's metadata. Files in it that it did not make (socket, lock) are listed as well.
 #[derive(Debug)]
 pub struct FsMetaDir {
-    dir: OwnedFd,
-    path: PathBuf,
+    dir: StoreDir,
 }
 
 impl FsMetaDir {
     /// Opens an existing directory and deletes what unfinished `write_file` and `create_log` calls left.
     /// The caller holds the [`crate::StoreLock`].
     pub fn open(path: &Path) -> Result<Self> {
-        let this = Self::open_to_look(path)?;
+        let this = Self { dir: StoreDir::open(path)? };
         for name in this.names()? {
             if name.starts_with(TEMPORARY) {
                 let _ = rustix::fs::unlinkat(&this.dir, &name, AtFlags::empty());
@@ -42,23 +42,15 @@ impl FsMetaDir {
         }
         Ok(this)
     }
-    /// Opens an existing directory to read files in it, whoever holds the lock: leaves what it finds as it is.
+    /// Opens an existing directory to read files in it, whoever owns it and whoever holds the lock: leaves what it finds as it is.
     pub fn open_to_look(path: &Path) -> Result<Self> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| {
-            Error::io(format!("store directory {}", path.display()), &errno.into())
-                .try_next("check the path, or make the store first")
-        })?;
-        Ok(Self { dir, path: path.to_owned() })
+        Ok(Self { dir: StoreDir::look(path)? })
     }
     fn fail(&self, name: &str, errno: Errno) -> Error {
-        let error = Error::io(self.path.join(name).display().to_string(), &errno.into());
-        match error.kind() {
-            ErrorKind::Full => error.try_next("free some space on that file system"),
-            ErrorKind::PermissionDenied => error.try_next("check who owns the store's directory"),
-            _ if errno == Errno::ROFS => error.try_next("mount that file system writable"),
-            _ => error,
-        }
+        self.dir.fail(name, errno)
+    }
+    fn path_of(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
     }
     fn names(&self) -> Result<Vec<String>> {
         let mut names = Vec::new();
@@ -78,17 +70,17 @@ impl FsMetaDir {
     fn sync_dir(&self) -> Result<()> {
         rustix::fs::fsync(&self.dir).map_err(|errno| self.fail("", errno))
     }
-    fn open_at(&self, name: &str, flags: OFlags) -> Result<File> {
-        rustix::fs::openat(&self.dir, name, flags | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::RUSR | Mode::WUSR)
-            .map(File::from)
-            .map_err(|errno| self.fail(name, errno))
+    fn open_at(&self, name: &str, purpose: Purpose) -> Result<File> {
+        check_name(name)?;
+        self.dir.file(name, purpose)?.ok_or_else(|| self.fail(name, Errno::NOENT))
     }
     /// Makes a temporary file, lets `fill` write it, syncs it and gives it its name.
     fn install(&self, name: &str, replace: bool, fill: impl FnOnce(&mut File) -> Result<(), Errno>) -> Result<File> {
         check_name(name)?;
         let temporary = format!("{TEMPORARY}{name}");
         let _ = rustix::fs::unlinkat(&self.dir, &temporary, AtFlags::empty());
-        let mut file = self.open_at(&temporary, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)?;
+        let made = self.dir.create(&temporary, OFlags::empty(), Mode::RUSR | Mode::WUSR);
+        let mut file = made.map_err(|errno| self.fail(name, errno))?;
         let done = fill(&mut file).and_then(|()| rustix::fs::fsync(&file)).and_then(|()| {
             if replace {
                 rustix::fs::renameat(&self.dir, &temporary, &self.dir, name)
@@ -100,7 +92,7 @@ impl FsMetaDir {
         if let Err(errno) = done {
             let _ = rustix::fs::unlinkat(&self.dir, &temporary, AtFlags::empty());
             return Err(if errno == Errno::EXIST {
-                Error::new(ErrorKind::Exists, self.path.join(name).display().to_string())
+                Error::new(ErrorKind::Exists, self.path_of(name).display().to_string())
             } else {
                 self.fail(name, errno)
             });
@@ -109,16 +101,15 @@ impl FsMetaDir {
         Ok(file)
     }
     fn map(&self, name: &str, file: File) -> Result<Box<dyn LogFile>> {
-        let size =
-            file.metadata().map_err(|error| Error::io(self.path.join(name).display().to_string(), &error))?.len();
+        let size = file.metadata().map_err(|error| Error::io(self.path_of(name).display().to_string(), &error))?.len();
         if size == 0 {
-            return Err(Error::new(ErrorKind::Corrupt, self.path.join(name).display().to_string())
+            return Err(Error::new(ErrorKind::Corrupt, self.path_of(name).display().to_string())
                 .because("the log file is empty")
                 .try_next("restore the store's directory from a copy"));
         }
         let len = usize::try_from(size).map_err(|_| self.fail(name, Errno::FBIG))?;
         let map = Mapping::new(&file, 0, len, true).map_err(|errno| self.fail(name, errno))?;
-        Ok(Box::new(FsLog { map, file, path: self.path.join(name) }))
+        Ok(Box::new(FsLog { map, file, path: self.path_of(name) }))
     }
 }
 
@@ -151,8 +142,7 @@ impl MetaDir for FsMetaDir {
         self.map(name, file)
     }
     fn open_log(&self, name: &str) -> Result<Box<dyn LogFile>> {
-        check_name(name)?;
-        let file = self.open_at(name, OFlags::RDWR)?;
+        let file = self.open_at(name, Purpose::Write)?;
         let stat = rustix::fs::fstat(&file).map_err(|errno| self.fail(name, errno))?;
         let (size, held) = (stat.st_size as u64, (stat.st_blocks as u64).saturating_mul(512));
         if held < size {
@@ -164,9 +154,8 @@ impl MetaDir for FsMetaDir {
         self.install(name, true, |file| file.write_all(bytes).map_err(|error| errno_of(&error))).map(drop)
     }
     fn read_file(&self, name: &str) -> Result<Vec<u8>> {
-        check_name(name)?;
         let mut bytes = Vec::new();
-        let mut file = self.open_at(name, OFlags::RDONLY)?;
+        let mut file = self.open_at(name, Purpose::Read)?;
         file.read_to_end(&mut bytes).map_err(|error| self.fail(name, errno_of(&error)))?;
         Ok(bytes)
     }

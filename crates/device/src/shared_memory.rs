@@ -1,6 +1,7 @@
 //! The memory tier: segment files in a tmpfs, which clients map.
 
-use std::os::fd::OwnedFd;
+use std::hash::{BuildHasher, Hasher};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use rustix::io::Errno;
 use crate::header::{SegmentHeader, boot_id};
 use crate::io::fail;
 use crate::segmented::{Place, Segmented, read_header, whole_units, write_header};
+use crate::store_dir::{give, is_trusted};
 use crate::{OpenedDevice, SegmentMode};
 
 const UNIT_BYTES: u32 = 512;
@@ -18,29 +20,93 @@ const UNIT_BYTES: u32 = 512;
 const DATA_OFFSET: u64 = 2 << 20;
 const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 
-/// The directory in shared memory that belongs to a store.
-pub(crate) fn store_dir(base: &Path, store: StoreId) -> PathBuf {
-    base.join(format!("cenote-{store}"))
+/// What the names of all stores' directories in shared memory begin with.
+pub(crate) const PREFIX: &str = "cenote-";
+
+/// The store that a directory in shared memory is named after.
+pub(crate) fn store_of(name: &str) -> Option<StoreId> {
+    let name = name.strip_prefix(PREFIX)?;
+    name.split_once('.').map_or(name, |(id, _)| id).parse().ok()
 }
 
-/// Opens that directory, making it if it is not there. Refuses one that another user planted.
-pub(crate) fn open_store_dir(base: &Path, store: StoreId) -> Result<OwnedFd> {
-    let path = store_dir(base, store);
-    let subject = path.display().to_string();
-    match rustix::fs::mkdir(&path, Mode::RWXU) {
-        Ok(()) | Err(Errno::EXIST) => {}
-        Err(errno) => return Err(fail(&subject, errno)),
+/// The directory in shared memory that belongs to a store, if it has one.
+///
+/// Everybody may make names in shared memory, so the first name may be another user's: then the store's has a second one behind a dot.
+/// Which is meant is told by whom it belongs to.
+pub(crate) fn find_store_dir(base: &Path, store: StoreId) -> Result<Option<(OwnedFd, PathBuf)>> {
+    let first = format!("{PREFIX}{store}");
+    let path = base.join(&first);
+    if let Some(found) = enter(&path)? {
+        return Ok(Some((found, path)));
     }
+    let fail = |error: std::io::Error| Error::io(base.display().to_string(), &error);
+    for entry in std::fs::read_dir(base).map_err(fail)?.flatten() {
+        let name = entry.file_name();
+        if name.to_str().is_some_and(|name| name.len() > first.len() && store_of(name) == Some(store))
+            && let Some(found) = enter(&entry.path())?
+        {
+            return Ok(Some((found, entry.path())));
+        }
+    }
+    Ok(None)
+}
+
+/// Opens a directory, if it is one and belongs to somebody who is trusted. What is another user's is as if it were not there.
+fn enter(path: &Path) -> Result<Option<OwnedFd>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let dir = rustix::fs::open(&path, flags, Mode::empty()).map_err(|errno| fail(&subject, errno))?;
-    let owner = rustix::fs::fstat(&dir).map_err(|errno| fail(&subject, errno))?.st_uid;
-    let me = rustix::process::geteuid().as_raw();
-    if owner != me {
-        return Err(Error::new(ErrorKind::PermissionDenied, subject)
-            .because(format!("it belongs to user {owner}, this process runs as user {me}"))
-            .try_next("open the store as the user who made it, or have that directory removed"));
+    let fail = |errno| fail(&path.display().to_string(), errno);
+    let owner = match rustix::fs::lstat(path) {
+        Ok(stat) => stat.st_uid,
+        Err(Errno::NOENT) => return Ok(None),
+        Err(errno) => return Err(fail(errno)),
+    };
+    if !is_trusted(owner) {
+        return Ok(None);
     }
-    Ok(dir)
+    let dir = match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(dir) => dir,
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
+        Err(errno) => return Err(fail(errno)),
+    };
+    let stat = rustix::fs::fstat(&dir).map_err(fail)?;
+    if !is_trusted(stat.st_uid) {
+        return Ok(None);
+    }
+    let others = Mode::RWXG | Mode::RWXO;
+    if stat.st_uid == rustix::process::geteuid().as_raw() && Mode::from_raw_mode(stat.st_mode).intersects(others) {
+        rustix::fs::fchmod(&dir, Mode::RWXU).map_err(fail)?;
+    }
+    Ok(Some(dir))
+}
+
+/// Opens that directory, making it if it is not there, for the store's `owner` (a user and a group) if it is not this process's.
+pub(crate) fn open_store_dir(base: &Path, store: StoreId, owner: Option<(u32, u32)>) -> Result<(OwnedFd, PathBuf)> {
+    let mut path = base.join(format!("{PREFIX}{store}"));
+    for _ in 0..100 {
+        if let Some(found) = find_store_dir(base, store)? {
+            return Ok(found);
+        }
+        match rustix::fs::mkdir(&path, Mode::RWXU) {
+            Ok(()) => {
+                if let (Some((user, group)), Some(made)) = (owner, enter(&path)?) {
+                    give(&made, user, group).map_err(|errno| fail(&path.display().to_string(), errno))?;
+                }
+            }
+            // Another user's, or just made by another process of ours.
+            Err(Errno::EXIST) => {
+                let random = std::hash::RandomState::new().build_hasher().finish();
+                path = base.join(format!("{PREFIX}{store}.{random:016x}"));
+            }
+            Err(errno) => return Err(fail(&path.display().to_string(), errno)),
+        }
+    }
+    Err(Error::new(ErrorKind::Busy, path.display().to_string()).because("others take every name in shared memory"))
+}
+
+/// What root makes in a directory belongs to whom the directory does.
+pub(crate) fn give_as(made: impl AsFd, dir: impl AsFd) -> Result<(), Errno> {
+    let stat = rustix::fs::fstat(dir)?;
+    give(made, stat.st_uid, stat.st_gid)
 }
 
 struct Memory {
@@ -52,8 +118,8 @@ struct Memory {
 
 impl Memory {
     fn new(base: &Path, store: StoreId, device: DeviceId, spec: &DeviceSpec) -> Result<Self> {
-        let path = store_dir(base, store);
-        Ok(Self { dir: open_store_dir(base, store)?, path, device, name: spec.name.clone() })
+        let (dir, path) = open_store_dir(base, store, None)?;
+        Ok(Self { dir, path, device, name: spec.name.clone() })
     }
     fn file_name(&self, number: u64) -> String {
         format!("dev-{}-seg-{number}", self.device.0)
@@ -104,6 +170,7 @@ impl Place for Memory {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let make = || {
             let fd = rustix::fs::openat(&self.dir, &temporary, flags, Mode::RUSR | Mode::WUSR)?;
+            give_as(&fd, &self.dir)?;
             rustix::fs::ftruncate(&fd, header.data_offset + header.len)?;
             write_header(&fd, header)?;
             rustix::fs::renameat(&self.dir, &temporary, &self.dir, &name)?;
@@ -161,10 +228,8 @@ fn survives(place: &Memory, store: StoreId, id: DeviceId, capacity: u64, boot_id
 }
 
 pub(crate) fn remove(base: &Path, store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<()> {
-    if !store_dir(base, store).exists() {
-        return Ok(());
-    }
-    Memory::new(base, store, id, spec)?.clear()?;
-    let _ = rustix::fs::rmdir(store_dir(base, store)); // the last one out; fails while anything is left
+    let Some((dir, path)) = find_store_dir(base, store)? else { return Ok(()) };
+    Memory { dir, path: path.clone(), device: id, name: spec.name.clone() }.clear()?;
+    let _ = rustix::fs::rmdir(path); // the last one out; fails while anything is left
     Ok(())
 }

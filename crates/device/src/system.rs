@@ -31,9 +31,9 @@ impl SystemDevices {
     pub fn with_shm_base(path: impl Into<PathBuf>) -> Self {
         Self { shm_base: path.into() }
     }
-    /// The directory in shared memory that belongs to a store.
-    pub fn store_dir(&self, store: StoreId) -> PathBuf {
-        shared_memory::store_dir(&self.shm_base, store)
+    /// The directory in shared memory that belongs to a store, if it has one.
+    pub fn store_dir(&self, store: StoreId) -> Option<PathBuf> {
+        shared_memory::find_store_dir(&self.shm_base, store).ok()?.map(|(_, path)| path)
     }
     /// The base directory of shared memory files.
     pub fn base(&self) -> &Path {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cenote_device::control::{ClientCounts, READS_SAMPLED_IN};
+use cenote_device::control::{ClientCounts, ClientRoom, READS_SAMPLED_IN};
 use cenote_device::{ClientFile, Control, ControlView, SharedControl, conformance};
 use cenote_model::{DeviceId, ErrorKind, StoreId, Timed};
 
@@ -81,7 +81,7 @@ fn slots_of_this_process_count_and_are_adopted() {
     let base = Base::new("slots");
     let (control, _) = attached(&base);
     control.instance_raise(); // as at the end of an opening: no engine has clients before that
-    let client = control.client_create(std::process::id(), 0).unwrap();
+    let (client, _alive) = control.client_create(std::process::id(), &ClientRoom::default()).unwrap();
     assert_eq!(control.slots_min(), u64::MAX);
     let pins: Vec<_> = (0..64).map(|i| client.slots().announce(100 + i).unwrap()).collect();
     assert!(client.slots().pin(1).is_none(), "64 slots");
@@ -91,7 +91,7 @@ fn slots_of_this_process_count_and_are_adopted() {
     drop(control);
     let (control, _) = attached(&base);
     assert_eq!(control.slots_min(), 101, "the process lives, so a new engine honours its slots");
-    assert!(control.client_create(std::process::id(), 0).unwrap().number() > client.number());
+    assert!(control.client_create(std::process::id(), &ClientRoom::default()).unwrap().0.number() > client.number());
     for slot in pins {
         client.slots().clear(slot);
     }
@@ -115,18 +115,19 @@ fn child_that_announces_and_waits_for_its_death() {
 fn slots_of_a_dead_process_do_not_count() {
     let base = Base::new("dead");
     let (control, _) = attached(&base);
-    // The file needs the child's pid and the child the file's name, which is known: the first client is number 1.
+    control.instance_raise(); // as at the end of an opening
     let path = base.0.join(format!("cenote-{STORE}")).join("client-1");
-    let mut shell = Command::new("/bin/sh")
-        .args(["-c", "while ! [ -e \"$CENOTE_TEST_CLIENT_FILE\" ]; do sleep 0.01; done; exec \"$0\" \"$@\""])
-        .arg(std::env::current_exe().unwrap())
+    // As of a process in another container: nobody here knows its number. It has the lock, and its death lets go of it.
+    let (client, alive) = control.client_create(0, &ClientRoom { ring_bytes: 4096, ..ClientRoom::default() }).unwrap();
+    assert_eq!(client.number(), 1);
+    assert!(client.is_held());
+    let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child_that_announces_and_waits_for_its_death"])
         .env("CENOTE_TEST_CLIENT_FILE", &path)
+        .stdin(Stdio::from(alive))
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    let client = control.client_create(shell.id(), 4096).unwrap();
-    assert_eq!(client.number(), 1);
     let wait_for = |value: u64| {
         let begin = Instant::now();
         while control.slots_min() != value {
@@ -135,11 +136,13 @@ fn slots_of_a_dead_process_do_not_count() {
         }
     };
     wait_for(7);
-    shell.kill().unwrap();
-    shell.wait().unwrap();
+    let (again, survived) = attached(&base);
+    assert!(!survived || again.clients().len() == 1, "the next engine honours it");
+    child.kill().unwrap();
+    child.wait().unwrap();
     wait_for(u64::MAX);
     assert!(!path.exists(), "reaped");
-    assert_eq!(control.client_create(shell.id(), 0).unwrap_err().kind(), ErrorKind::Disconnected);
+    assert!(!client.is_held());
 }
 
 /// The argument in `control/mod.rs`, tried: readers check that what they copy was not used again under them.
@@ -155,9 +158,10 @@ fn readers_never_see_reused_space() {
     let reads = AtomicU64::new(0);
     thread::scope(|scope| {
         for _ in 0..2 {
-            let client = control.client_create(std::process::id(), 0).unwrap();
+            let (client, alive) = control.client_create(std::process::id(), &ClientRoom::default()).unwrap();
             let (view, stop, map, runs, reads) = (view.clone(), &stop, &map, &runs, &reads);
             scope.spawn(move || {
+                let _alive = alive;
                 while !stop.load(Ordering::Relaxed) {
                     // A cached map and its word, as a lookup gives them (word first: an older word only misses).
                     let word = view.word(9);
@@ -211,7 +215,7 @@ const READS: u64 = 10_000;
 fn what_clients_count_is_seen_and_stays_when_they_leave() {
     let base = Base::new("counters");
     let (control, _) = attached(&base);
-    let client = control.client_create(std::process::id(), 0).unwrap();
+    let (client, _alive) = control.client_create(std::process::id(), &ClientRoom::default()).unwrap();
     client.counters().set_session(7);
     thread::scope(|scope| {
         for number in 0..THREADS {
@@ -244,7 +248,7 @@ fn what_clients_count_is_seen_and_stays_when_they_leave() {
     let fewest = THREADS * READS / u64::from(READS_SAMPLED_IN);
     assert!((fewest..=fewest + 64).contains(&timed), "{timed} of {}", THREADS * READS);
     // More tiers than rows: the last of them are counted together.
-    let many = control.client_create(std::process::id(), 0).unwrap();
+    let (many, _alive) = control.client_create(std::process::id(), &ClientRoom::default()).unwrap();
     for device in 1..=20 {
         many.counters().read(0, DeviceId(device), 1);
     }
@@ -261,7 +265,7 @@ fn what_clients_count_is_seen_and_stays_when_they_leave() {
 fn counters_of_a_hostile_client_harm_nobody() {
     let base = Base::new("hostile");
     let (control, _) = attached(&base);
-    let client = control.client_create(std::process::id(), 0).unwrap();
+    let (client, _alive) = control.client_create(std::process::id(), &ClientRoom::default()).unwrap();
     for offset in (8192..65_536).step_by(8) {
         client.mapping().word(offset).unwrap().store(u64::MAX - offset, Ordering::Relaxed);
     }

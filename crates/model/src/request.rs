@@ -281,6 +281,8 @@ pub struct VerifyReport {
     pub bytes: u64,
     /// What is wrong; empty if all is well.
     pub findings: Vec<Finding>,
+    /// Where maps, indices or free space in memory contradict themselves; empty if all is well.
+    pub contradictions: Vec<String>,
 }
 
 /// Answer to [`Request::Stats`].

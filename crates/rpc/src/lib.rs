@@ -5,11 +5,13 @@
 //! lies in shared memory is copied once, then checked; a damaged ring or frame is an error, never a wild read.
 
 mod doorbell;
+mod log;
 mod ring;
 mod socket;
 mod spin;
 
 pub use doorbell::{Doorbell, Poller};
+pub use log::FrameLog;
 pub use ring::{Consumer, Producer, RING_HEADER_BYTES, RingMemory, Waker, ring_bytes_for};
 pub use socket::{Connection, Credentials, FRAME_BYTES_MAX, FRAME_FDS_MAX, Frame, Listener};
 pub use spin::Spin;

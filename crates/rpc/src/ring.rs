@@ -35,7 +35,7 @@ use crate::{Doorbell, Spin};
 /// Bytes of a ring's memory before its data.
 pub const RING_HEADER_BYTES: usize = 512;
 const TAIL_AT: usize = 0;
-const HEAD_AT: usize = 64;
+pub(crate) const HEAD_AT: usize = 64;
 const CONSUMER_WAITS_AT: usize = 128;
 const PRODUCER_WAITS_AT: usize = 192;
 const CLOSED_AT: usize = 256;
@@ -76,7 +76,7 @@ impl RingMemory {
         let data = len - RING_HEADER_BYTES;
         Ok(Self { base, capacity: 1 << data.ilog2(), _owner: owner })
     }
-    fn u64_at(&self, offset: usize) -> &AtomicU64 {
+    pub(crate) fn u64_at(&self, offset: usize) -> &AtomicU64 {
         // SAFETY: a constant offset within the header, which `new` checked to be there and aligned.
         #[allow(clippy::cast_ptr_alignment, reason = "offsets are multiples of 64")]
         unsafe {
@@ -285,6 +285,19 @@ impl Producer {
             }
             waits.store(0, Ordering::SeqCst);
         }
+    }
+    /// Bytes that are free now.
+    pub(crate) fn free(&mut self) -> Result<u64> {
+        self.refresh()?;
+        Ok(self.room())
+    }
+    /// Bytes published and pushed so far.
+    pub(crate) fn tail(&self) -> u64 {
+        self.tail
+    }
+    /// Takes back what the consumer has not taken. Only when it is gone, and what it left went another way.
+    pub fn take_back(&mut self) {
+        self.memory.u64_at(HEAD_AT).store(self.published, Ordering::Release);
     }
     /// Bytes pushed and not yet consumed, as far as known.
     pub fn is_drained(&mut self) -> Result<bool> {

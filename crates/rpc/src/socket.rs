@@ -1,6 +1,7 @@
 //! A unix socket that carries frames with descriptors beside them, and says who is at the other end.
 //!
 //! A frame is: length of the bytes (u32), number of descriptors (u16), version (u16), then the bytes. All little-endian.
+#![allow(unsafe_code, reason = "no safe interface gives the credentials of a process that this one cannot see")]
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use cenote_model::{Error, ErrorKind, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -29,7 +30,7 @@ const GROW_BYTES: usize = 1 << 20;
 /// Who is at the other end, as the kernel saw it when the connection was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Credentials {
-    /// Process, as seen from here.
+    /// Process, as seen from here; 0 if it cannot be seen from here (it is in another container).
     pub pid: u32,
     /// Effective user.
     pub uid: u32,
@@ -49,6 +50,20 @@ pub struct Frame {
 /// The directory of the socket, opened: addresses are short however long the path is.
 fn address(dir: &OwnedFd, name: &str) -> Result<SocketAddrUnix, Errno> {
     SocketAddrUnix::new(format!("/proc/self/fd/{}/{name}", dir.as_raw_fd()))
+}
+
+/// The socket of that name itself, whatever the name leads to a moment later. `LOOP` for a link.
+fn open_socket(dir: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
+    let found = rustix::fs::openat(dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    match FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode) {
+        FileType::Socket => Ok(found),
+        FileType::Symlink => Err(Errno::LOOP),
+        _ => Err(Errno::NOTSOCK),
+    }
+}
+
+fn at(fd: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
 fn open_dir(dir: &Path) -> Result<OwnedFd, Errno> {
@@ -82,7 +97,8 @@ impl Listener {
             Err(errno) => return Err(fail(errno)),
         }
         rustix::net::bind(&socket, &address(&dir, name).map_err(fail)?).map_err(fail)?;
-        rustix::fs::chmodat(&dir, name, Mode::from_raw_mode(0o666), AtFlags::empty()).map_err(fail)?;
+        let made = open_socket(&dir, name).map_err(fail)?;
+        rustix::fs::chmod(at(&made), Mode::from_raw_mode(0o666)).map_err(fail)?;
         rustix::net::listen(&socket, 128).map_err(fail)?;
         Ok(Self { socket, dir, path, name: name.to_owned() })
     }
@@ -138,7 +154,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects to `name` in `dir`. `NotFound` if there is no socket, `Disconnected` if nobody listens on it.
+    /// Connects to `name` in `dir`. `NotFound` if there is no socket, `Disconnected` if nobody listens on it,
+    /// `PermissionDenied` if the name leads elsewhere, or if who listens is neither whom the directory belongs to nor this user nor root.
     pub fn connect(dir: &Path, name: &str, timeout: Duration) -> Result<Self> {
         let path = dir.join(name);
         let fail = |errno: Errno| match errno {
@@ -149,18 +166,35 @@ impl Connection {
             _ => Error::io(format!("socket {}", path.display()), &errno.into()),
         };
         let dir = open_dir(dir).map_err(fail)?;
-        let address = address(&dir, name).map_err(fail)?;
+        let found = open_socket(&dir, name).map_err(|errno| match errno {
+            Errno::LOOP | Errno::NOTSOCK => {
+                refused(&path, "it is no socket").try_next("no store makes it so: look who did, and remove it")
+            }
+            _ => fail(errno),
+        })?;
+        let owner = rustix::fs::fstat(&dir).map_err(fail)?.st_uid;
+        let address = SocketAddrUnix::new(at(&found)).map_err(fail)?;
         let socket = new_socket().map_err(fail)?;
         let deadline = Instant::now() + timeout;
         loop {
             match rustix::net::connect(&socket, &address) {
-                Ok(()) => return Ok(Self { socket, path }),
+                Ok(()) => return Self { socket, path }.checked(owner),
                 Err(Errno::INTR) => {}
                 // A full backlog: nothing to poll on.
                 Err(Errno::AGAIN) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(2)),
                 Err(errno) => return Err(fail(errno)),
             }
         }
+    }
+    /// Whoever may put a name into the directory could listen there.
+    fn checked(self, owner: u32) -> Result<Self> {
+        let uid = self.peer()?.uid;
+        if [0, owner, rustix::process::geteuid().as_raw()].contains(&uid) {
+            return Ok(self);
+        }
+        let why = format!("user {uid} listens there, and the directory belongs to user {owner}");
+        Err(refused(&self.path, &why)
+            .try_next("find out who that is, and why; then start a daemon: `cenote serve DIR`"))
     }
     /// Two connected ends, for tests and for children.
     pub fn pair() -> Result<(Self, Self)> {
@@ -172,8 +206,17 @@ impl Connection {
     }
     /// Who is at the other end.
     pub fn peer(&self) -> Result<Credentials> {
-        let cred = rustix::net::sockopt::socket_peercred(&self.socket).map_err(|errno| self.fail(errno))?;
-        Ok(Credentials { pid: cred.pid.as_raw_nonzero().get() as u32, uid: cred.uid.as_raw(), gid: cred.gid.as_raw() })
+        let mut cred = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+        let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+        let fd = self.socket.as_raw_fd();
+        // SAFETY: the descriptor is open; the kernel writes at most `len` bytes, which the structure has.
+        let done =
+            unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut cred).cast(), &raw mut len) };
+        if done != 0 {
+            let error = std::io::Error::last_os_error();
+            return Err(self.fail(Errno::from_io_error(&error).unwrap_or(Errno::IO)));
+        }
+        Ok(Credentials { pid: cred.pid.cast_unsigned(), uid: cred.uid, gid: cred.gid })
     }
     /// True if the other end is closed: its process is gone, or does not want to talk any more.
     pub fn is_peer_gone(&self) -> bool {
@@ -325,6 +368,11 @@ impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+#[cold]
+fn refused(path: &Path, cause: &str) -> Error {
+    Error::new(ErrorKind::PermissionDenied, format!("socket {}", path.display())).because(cause)
 }
 
 /// What remains of the slices after their first `n` bytes.

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cenote_model::ErrorKind;
-use cenote_rpc::{Consumer, Doorbell, Poller, Producer, RingMemory, Waker, ring_bytes_for};
+use cenote_rpc::{Consumer, Doorbell, FrameLog, Poller, Producer, RingMemory, Waker, ring_bytes_for};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -353,4 +353,29 @@ fn two_processes_and_a_death() {
     requests.publish();
     assert!(!child.wait().unwrap().success());
     assert!(!responses.wait(Duration::from_millis(10)).unwrap(), "the dead do not answer, and nobody hangs");
+}
+
+#[test]
+fn a_log_has_what_its_writer_did_not_take_back() {
+    let len = ring_bytes_for(4096);
+    let shared = Shared::new(len);
+    let mut log = FrameLog::new(shared.ring(0, len)).unwrap();
+    let mut ends = std::collections::VecDeque::new();
+    let mut first = 0;
+    for number in 0..500u64 {
+        let bytes = frame(number, (number as usize * 37) % 900);
+        while !log.has_room(bytes.len()).unwrap() {
+            log.take_back(ends.pop_front().unwrap());
+            first += 1;
+        }
+        assert!(log.push(&[&bytes[..8], &bytes[8..]]).unwrap(), "there is room");
+        ends.push_back(log.end());
+        // Whoever comes after the writer finds just what is left, at any moment.
+        let mut found = Consumer::new(shared.ring(0, len)).unwrap();
+        for expected in first..=number {
+            check(found.take().unwrap().unwrap(), expected);
+        }
+        assert!(!found.is_ready());
+    }
+    assert!(first > 400, "its memory was used again");
 }

@@ -1,11 +1,10 @@
 //! The end of stores: destroyed as asked for, or swept up after their directory was deleted by hand.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cenote_device::home::{self, Orphan};
-use cenote_device::{FsMetaDir, LOCK_FILE, SharedControl, StoreLock, SystemClock, SystemDevices, shm_base};
+use cenote_device::{FsMetaDir, LOCK_FILE, SharedControl, StoreDir, StoreLock, SystemClock, SystemDevices, shm_base};
 use cenote_model::{DeviceKind, Error, ErrorKind, Result, StoreId};
 use cenote_store::{Engine, Seams};
 
@@ -33,6 +32,7 @@ pub fn destroy(dir: &Path, force: bool) -> Result<Option<Destroyed>> {
     if !dir.exists() {
         return Err(Error::new(ErrorKind::NotFound, subject()).because("there is no such directory"));
     }
+    let store_dir = StoreDir::open(dir)?;
     let meta = FsMetaDir::open_to_look(dir)?;
     let summary = Engine::peek(&meta).map_err(|error| match error.kind() {
         ErrorKind::Corrupt | ErrorKind::VersionMismatch => error.try_next(
@@ -40,13 +40,6 @@ pub fn destroy(dir: &Path, force: bool) -> Result<Option<Destroyed>> {
         ),
         _ => error,
     })?;
-    let owner = std::fs::metadata(dir).map_err(|error| Error::io(subject(), &error))?.uid();
-    let me = rustix::process::geteuid().as_raw();
-    if me != owner && me != 0 {
-        return Err(Error::new(ErrorKind::PermissionDenied, subject())
-            .because(format!("it belongs to user {owner}, this process runs as user {me}"))
-            .try_next("only its owner may destroy it"));
-    }
     let Some(lock) = StoreLock::acquire(dir)? else { return Ok(None) };
     let seams = Seams {
         meta: Arc::new(FsMetaDir::open(dir)?),
@@ -61,7 +54,7 @@ pub fn destroy(dir: &Path, force: bool) -> Result<Option<Destroyed>> {
     }
     let logs = [LOG_FILE, LOG_FILE_BEFORE, MOUNT_LOG_FILE, MOUNT_LOG_FILE_BEFORE];
     for name in [SOCKET, WEB_ADDRESS_FILE, PLUGIN_FILE].into_iter().chain(logs).chain([LOCK_FILE]) {
-        let _ = std::fs::remove_file(dir.join(name));
+        let _ = store_dir.remove(name);
     }
     // Links of what stands for files of the store; what is there is nobody else's.
     let _ = std::fs::remove_dir_all(dir.join(STUBS_DIR));

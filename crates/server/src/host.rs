@@ -1,16 +1,20 @@
 //! A store opened by this process: lock, control table, engine and its threads.
 
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use cenote_device::control::{ClientFile, ControlView, SharedControl};
-use cenote_device::{FsMetaDir, StoreLock, SystemClock, SystemDevices, fork, home, process, shm_base};
+use cenote_device::control::{ClientFile, ClientRoom, ControlView, SharedControl};
+use cenote_device::{
+    FsMetaDir, StoreDir, StoreLock, SystemClock, SystemDevices, fork, home, process, shm_base, store_dir,
+};
 use cenote_model::{DeviceKind, DeviceSpec, Error, ErrorKind, Result, StoreConfig, StoreId};
 use cenote_store::{Engine, Seams, SessionId, SessionInfo, StoreSummary};
 use rustix::fs::{Mode, OFlags};
 
 use crate::Service;
+use crate::legacy::{self, Gate};
 use crate::service::lock;
 
 /// What to do if the directory holds no store, or one.
@@ -46,15 +50,22 @@ pub struct Host {
     store_lock: Mutex<Option<StoreLock>>,
     /// Fork generation that it lives in.
     generation: u64,
+    /// Who takes from the rings of the clients of this engine, by the numbers of their files.
+    gates: Mutex<HashMap<u64, Arc<Gate>>>,
+    /// Held while what dead clients left is carried out.
+    settling: Mutex<()>,
+    /// Sessions whose clients have no file yet.
+    coming: Mutex<HashSet<SessionId>>,
 }
 
 /// A client as the host knows it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Client {
     /// Its session with the engine.
     pub session: SessionId,
     /// Its reader slots and rings.
     pub file: ClientFile,
+    pub(crate) gate: Arc<Gate>,
 }
 
 impl Host {
@@ -67,11 +78,13 @@ impl Host {
                     .because("there is no such directory")
                     .try_next("check the path, or make a store there: `cenote init DIR`"));
             }
-            std::fs::create_dir_all(dir).map_err(|error| Error::io(subject(), &error))?;
+            make_dir(dir, how.create).map_err(|error| Error::io(subject(), &error))?;
         }
+        let store_dir = StoreDir::open(dir)?; // or it is refused, before anything in it is read
         if how.create.is_none() {
             // Before the lock file is made: no change to what is no store.
-            Engine::peek(&FsMetaDir::open_to_look(dir)?)?;
+            let found = Engine::peek(&FsMetaDir::open_to_look(dir)?)?;
+            home::make_memory_dir(&shm_base(), found.id, &store_dir)?;
         }
         let Some(store_lock) = StoreLock::acquire(dir)? else { return Ok(None) };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -110,7 +123,9 @@ impl Host {
         }
         let store_lock = Mutex::new(Some(store_lock));
         let (dir, generation) = (dir.to_path_buf(), fork::generation());
-        let host = Self { service, control, summary, instance, dir, dir_fd, store_lock, generation };
+        let (gates, settling, coming) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let host =
+            Self { service, control, summary, instance, dir, dir_fd, store_lock, generation, gates, settling, coming };
         host.reap();
         Ok(Some(host))
     }
@@ -132,26 +147,67 @@ impl Host {
             self.summary.readers.contains(&uid).then_some(false)
         }
     }
-    /// Takes in a client of process `pid`: a session (the same for the same nonce) and its file.
-    pub fn client(&self, who: SessionInfo, ring_bytes: u64) -> Result<Client> {
+    /// Takes in a client: a session (the same for the same nonce) and its file, with the lock by which its process tells that it
+    /// lives.
+    pub fn client(&self, who: SessionInfo, ring_bytes: u64) -> Result<(Client, OwnedFd)> {
+        // Until it has a file that its process holds, nobody takes its session for one that was left.
+        let mut coming = lock(&self.coming);
         let session = self.service.session_open(who)?;
-        let file = self.control.client_create(who.pid, ring_bytes)?;
+        coming.insert(session);
+        drop(coming);
+        let log_bytes = if who.write { legacy::log_memory_bytes() } else { 0 };
+        let room = ClientRoom { session: session.0, ring_bytes, log_bytes };
+        let made = self.control.client_create(who.pid, &room);
+        lock(&self.coming).remove(&session);
+        let (file, alive) = made?;
         file.counters().set_session(session.0);
-        Ok(Client { session, file })
+        let gate = Arc::<Gate>::default();
+        lock(&self.gates).insert(file.number(), gate.clone());
+        Ok((Client { session, file, gate }, alive))
     }
-    /// Closes the sessions of processes that are gone, and forgets their files.
+    /// Forgets a client's file, of which nothing is needed any more.
+    pub fn client_remove(&self, number: u64) {
+        lock(&self.gates).remove(&number);
+        self.control.client_remove(number);
+    }
+    /// Carries out what processes that are gone had launched, closes their sessions, and forgets their files.
     pub fn reap(&self) {
-        for (number, pid) in self.control.clients() {
-            if process::started_of(pid).is_none() {
-                self.control.client_remove(number);
+        // In this order: who is not coming any more has its file.
+        let sessions = self.service.sessions();
+        let coming = lock(&self.coming).clone();
+        let held = self.control.clients().into_iter().filter(|(_, file)| file.is_held());
+        let live: BTreeSet<u64> = held.map(|(session, file)| session.max(file.counters().session())).collect();
+        for (session, who) in sessions {
+            // One that has no file, of an earlier version, is told by its process, if that can be seen.
+            let is_live = live.contains(&session.0) || process::started_of(who.pid) == Some(who.started);
+            if !is_live && !coming.contains(&session) {
+                self.settle_dead(session);
             }
         }
-        for (session, who) in self.service.sessions() {
-            if process::started_of(who.pid) != Some(who.started) {
-                tracing::info!(session = session.0, pid = who.pid, "its process is gone: its leases go back");
-                self.service.session_close(session);
+        // What is in the file of a session that could not be ended is for the next engine.
+        let Ok(sessions) = self.service.with_engine(|engine| engine.sessions()) else { return };
+        let clients = self.control.clients();
+        for (at, (session, file)) in clients.iter().enumerate() {
+            let has_session = sessions.iter().any(|(id, _)| id.0 == *session);
+            let is_left = || has_session && clients[at + 1..].iter().any(|(other, _)| other == session);
+            if !has_session && !file.is_held() || is_left() && legacy::is_spent(file) {
+                self.client_remove(file.number());
             }
         }
+    }
+    /// The same for one session, whose process is gone. Its files are for [`Host::reap`].
+    pub(crate) fn settle_dead(&self, session: SessionId) {
+        let _one = lock(&self.settling);
+        let Some((_, who)) = self.service.sessions().into_iter().find(|(id, _)| *id == session) else { return };
+        tracing::info!(session = session.0, pid = who.pid, "its process is gone: its leases go back");
+        for (_, file) in self.control.clients().iter().filter(|(of, _)| who.write && *of == session.0) {
+            let gate = lock(&self.gates).get(&file.number()).cloned();
+            if let Some(gate) = gate {
+                gate.shut();
+            }
+            legacy::carry_out(&self.service, session, file);
+        }
+        self.service.session_close(session);
     }
     /// Closes the engine and lets go of the directory.
     pub fn close(&self) -> Result<()> {
@@ -182,6 +238,13 @@ impl Drop for Host {
             self.unlock();
         }
     }
+}
+
+/// A directory that nobody else may look into, whatever the umask says; users whom the store names may reach its socket.
+fn make_dir(dir: &Path, config: Option<&StoreConfig>) -> std::io::Result<()> {
+    let is_alone = config.is_none_or(|config| config.writers.is_empty() && config.readers.is_empty());
+    let others = if is_alone { Mode::empty() } else { Mode::XGRP | Mode::XOTH };
+    store_dir::make_private_dir(dir, Mode::RWXU | others)
 }
 
 /// True if the directory holds a store.

@@ -6,11 +6,13 @@
 pub mod daemon;
 mod destroy;
 mod host;
+mod legacy;
 mod plugin;
 mod profile;
 mod service;
 
 pub use destroy::{Destroyed, destroy, orphans, sweep};
 pub use host::{Client, Host, OpenHow, Wrap, holds_store, this_process};
+pub use legacy::log_memory;
 pub use plugin::{PATIENCE as PLUGIN_PATIENCE, Plugin, keep as keep_plugin};
 pub use service::{Handling, Reply, Service};

@@ -186,6 +186,15 @@ pub(crate) struct Containers {
     pub next_id: u64,
     /// Snapshots of each container that has any, deleted ones that wait included, oldest first.
     families: BTreeMap<ContainerId, Vec<ContainerId>>,
+    given_up: GivenUp,
+}
+
+/// Labels that containers had, with the epochs of the renames: power loss may bring some of them back.
+#[derive(Debug, Default)]
+struct GivenUp {
+    labels: BTreeMap<String, Vec<(ContainerId, u64)>>,
+    /// Looked through once there are so many.
+    bound: usize,
 }
 
 impl Default for Containers {
@@ -198,6 +207,7 @@ impl Default for Containers {
             last: (ContainerId(0), 0),
             next_id: 1,
             families: BTreeMap::new(),
+            given_up: GivenUp::default(),
         }
     }
 }
@@ -300,6 +310,44 @@ impl Containers {
         let old = std::mem::replace(&mut self.at_mut(slot).label, label);
         self.by_label.remove(&old);
         old
+    }
+    /// A container gave its label up at an epoch.
+    pub fn give_up(&mut self, label: &str, id: ContainerId, epoch: u64) {
+        const LABELS_FEW: usize = 64;
+        if self.given_up.labels.len() >= self.given_up.bound.max(LABELS_FEW) {
+            let mut labels = std::mem::take(&mut self.given_up.labels);
+            labels.retain(|_, givers| {
+                givers.retain(|giver| self.may_go_back(*giver));
+                !givers.is_empty()
+            });
+            self.given_up.bound = 2 * labels.len();
+            self.given_up.labels = labels;
+        }
+        self.given_up.labels.entry(label.to_owned()).or_default().push((id, epoch));
+    }
+    /// The containers that power loss may give this label back to.
+    pub fn givers(&self, label: &str) -> Vec<ContainerId> {
+        let givers = self.given_up.labels.get(label).map_or(&[][..], Vec::as_slice);
+        givers.iter().filter(|giver| self.may_go_back(**giver)).map(|(id, _)| *id).collect()
+    }
+    fn may_go_back(&self, (id, epoch): (ContainerId, u64)) -> bool {
+        self.get(id).is_some_and(|container| container.is_tracked() && container.persisted < epoch)
+    }
+    /// Finds labels anew after they went back. Of two that have the same one, which only a scratch container can bring
+    /// about, that one gets its id behind the label.
+    pub fn relabel(&mut self) {
+        self.by_label.clear();
+        let mut ids = self.ids();
+        ids.retain(|id| self.get(*id).is_some_and(|container| container.snapshot.is_none()));
+        ids.sort_by_key(|id| self.get(*id).is_some_and(|container| !container.is_tracked()));
+        for id in ids {
+            let Some(slot) = self.slot_of(id) else { continue };
+            while self.by_label.contains_key(&self.at(slot).label) {
+                let label = format!("{}~{id}", self.at(slot).label);
+                self.at_mut(slot).label = label;
+            }
+            self.by_label.insert(self.at(slot).label.clone(), slot);
+        }
     }
     /// Takes id and label away; the container stays in its slot until [`Containers::vacate`].
     pub fn hide(&mut self, slot: u32) {

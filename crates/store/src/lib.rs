@@ -5,6 +5,7 @@
 
 mod api;
 mod apply;
+mod audit;
 mod checkpoint;
 mod codec;
 mod container;

@@ -19,12 +19,18 @@ impl State {
             if !container.is_tracked() {
                 continue;
             }
-            if container.epoch > container.persisted {
-                let (from, to, label) = (container.epoch, container.persisted, container.label.clone());
+            let (from, to) = (container.epoch, container.persisted);
+            let is_gone = self.undo_all(at);
+            if from > to {
+                let label = self.containers.at(at).label.clone();
                 rolled_back.push(RolledBack { container: id, label, from, to });
             }
-            self.undo_all(at);
+            if is_gone {
+                self.containers.hide(at);
+                self.containers.vacate(at);
+            }
         }
+        self.containers.relabel();
         // What only a session read, too.
         let deleted = self.containers.ids().into_iter().filter(|id| self.containers.is_deleted_snapshot(*id));
         for id in deleted.collect::<Vec<_>>() {
@@ -35,11 +41,14 @@ impl State {
         (rolled_back, self.leave_lost_devices(lost))
     }
 
-    fn undo_all(&mut self, at: u32) {
+    /// True if the container itself was not there yet: it is empty then.
+    fn undo_all(&mut self, at: u32) -> bool {
+        let mut is_gone = false;
         let container = self.containers.at_mut(at);
         let mut undo = std::mem::take(&mut container.undo);
         container.undo_first += undo.len() as u64;
         while let Some(entry) = undo.pop_back() {
+            is_gone |= matches!(entry.change, Change::Made);
             self.undo_one(at, entry.change);
         }
         let container = self.containers.at_mut(at);
@@ -51,6 +60,7 @@ impl State {
         container.later = container.cuts;
         container.fresh.clear();
         container.links.clear();
+        is_gone
     }
 
     /// A snapshot goes with all its objects; who has their space is found out later.
@@ -104,6 +114,10 @@ impl State {
                 container.records += was.len();
                 container.indices.insert(index, *was);
             }
+            // Who has which label is found out when all are back.
+            Change::Renamed { was } => container.label = was,
+            Change::Set { was } => container.spec = *was,
+            Change::Made => {}
             Change::SnapshotMade { id } => self.drop_snapshot(id),
             Change::SnapshotDeleted { id } => {
                 let snapshot = self.containers.get_mut(id).and_then(|container| container.snapshot.as_mut());

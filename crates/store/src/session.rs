@@ -10,6 +10,9 @@ use crate::{SessionId, SessionInfo};
 /// Answers remembered for each session.
 pub(crate) const OUTCOMES_MAX: usize = 4096;
 
+/// By which the engine knows the session that it opens for writes of its own; clients draw theirs at random.
+pub(crate) const OWN_NONCE: u128 = u128::from_be_bytes(*b"cenote: densify.");
+
 /// What a change was answered, so that it can be answered again.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Recorded {
@@ -43,6 +46,10 @@ pub(crate) struct Session {
 impl Session {
     pub fn new(info: SessionInfo) -> Self {
         Self { info, ..Self::default() }
+    }
+    /// True for that of the engine itself.
+    pub fn is_own(&self) -> bool {
+        self.info.nonce == OWN_NONCE
     }
     /// Takes a range out of the leases; false if the session does not lease all of it.
     pub fn consume(&mut self, dev: u8, offset: u64, len: u64) -> bool {

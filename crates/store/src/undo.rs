@@ -1,6 +1,6 @@
 //! What a container needs to go back to its persisted epoch after power loss.
 
-use cenote_model::{ContainerId, IndexId, ObjectId};
+use cenote_model::{ContainerId, ContainerSpec, IndexId, ObjectId};
 
 use crate::index::{Index, Key, Record};
 use crate::map::Pieces;
@@ -31,4 +31,11 @@ pub(crate) enum Change {
     SnapshotMade { id: ContainerId },
     /// The snapshot was there; it waits under its id.
     SnapshotDeleted { id: ContainerId },
+    /// The container had this label.
+    Renamed { was: String },
+    /// The container had these settings.
+    Set { was: Box<ContainerSpec> },
+    /// The container was not there. Noted only of one whose label another had until an update that power loss may still
+    /// take back; other containers are there from their creation on.
+    Made,
 }

@@ -47,9 +47,11 @@ impl FileUse {
     pub fn is(&self, flag: u64) -> bool {
         self.flags & flag != 0
     }
-    /// True if it was made and deleted in the run.
+    /// True if it was made and deleted in the run, and nothing of it had to be on media meanwhile. A file that was
+    /// synced is no scratch even if it is deleted in the end: a database's journal is what recovers it if the machine
+    /// fails before that.
     pub fn is_temporary(&self) -> bool {
-        self.is(file_flag::CREATED) && self.is(file_flag::DELETED)
+        self.is(file_flag::CREATED) && self.is(file_flag::DELETED) && self.waits_for_media() == 0
     }
     /// How often something had to be on media before the program went on.
     pub fn waits_for_media(&self) -> u64 {

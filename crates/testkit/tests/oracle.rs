@@ -192,3 +192,18 @@ fn random_prefixes_are_accepted_and_become_the_base() {
         }
     }
 }
+
+#[test]
+fn a_label_goes_with_the_content_that_it_was_given_to() {
+    let mut oracle = Oracle::new();
+    make(&mut oracle, A, Durability::Async);
+    let before = observe(oracle.current());
+    apply(&mut oracle, vec![write(A, 1)], true);
+    apply(&mut oracle, vec![Change::ContainerRename { id: A, label: "result".into() }], true);
+    let after = observe(oracle.current());
+    let mut empty = before.clone();
+    empty.containers.get_mut(&A).expect("it is there").label = "result".into();
+    assert!(oracle.clone().after_power_loss(&before).is_ok());
+    assert!(oracle.clone().after_power_loss(&after).is_ok());
+    assert!(oracle.after_power_loss(&empty).is_err(), "a new name for what was there before the writes");
+}

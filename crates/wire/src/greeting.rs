@@ -10,8 +10,8 @@ use crate::codec::{decode, encode, wire_enum};
 pub enum Greeting {
     /// From a client: the same nonce again means the same session. Who it is, the socket tells.
     Hello { nonce: u128, read_only: bool },
-    /// To it: welcome. Beside it the descriptors of the control table, of the client's own file with its rings, and of
-    /// the daemon's doorbell.
+    /// To it: welcome. Beside it the descriptors of the control table, of the client's own file with its rings, of
+    /// the daemon's doorbell, and of the lock by which the client tells that it lives: it lets go of it by its end.
     Welcome { store: StoreId, instance: u64, write: bool },
     /// To it: this store is just being handed to a daemon; connect again in a moment.
     Moving,

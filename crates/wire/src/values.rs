@@ -266,7 +266,7 @@ wire_struct!(ObjectStat, 41, { size, block_shift, extents, mapped_bytes, epoch, 
 wire_struct!(ExtentWhy, 45, { offset, extent, device, why });
 wire_struct!(Explanation, 41, { stat, ranges, notes });
 wire_struct!(Finding, 48, { key, offset, len, device, what });
-wire_struct!(VerifyReport, 20, { objects, bytes, findings });
+wire_struct!(VerifyReport, 24, { objects, bytes, findings, contradictions });
 wire_struct!(StoreStats, 88, {
     epoch, containers, objects, indices, records, extents, journal_bytes, moved_bytes, sessions, scrub_findings,
     metadata_bytes,

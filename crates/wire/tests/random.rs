@@ -372,6 +372,7 @@ impl Random {
                     device: r.text(),
                     what: r.text(),
                 }),
+                contradictions: self.list(3, Self::text),
             }),
             15 => Response::Stats(StoreStats { epoch: self.next(), sessions: self.next(), ..StoreStats::default() }),
             23 => Response::Habit(self.list(9, |r| r.next() as u8)),

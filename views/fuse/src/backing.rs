@@ -75,8 +75,9 @@ impl Backings {
         let Some(device) = self.by.get() else { return (flags, 0) };
         // What goes to the end whoever else writes there, or to media with each write, is seen to here.
         let goes_past = file.flags().append || file.flags().sync;
-        // Set-id bits go with the first write, which is not seen where the kernel makes it.
-        let is_guarded = file.flags().write && attr.mode & SET_IDS != 0;
+        // Set-id bits and capabilities go with the first write, which is not seen where the kernel makes it.
+        let has_privileges = attr.mode & SET_IDS != 0 || file.has_capabilities().unwrap_or(true);
+        let is_guarded = file.flags().write && has_privileges;
         if is_guarded {
             self.forget(attr.ino);
         }

@@ -37,6 +37,10 @@ impl<T> Handles<T> {
     pub fn get(&self, handle: u64) -> Option<Arc<T>> {
         self.inner.read().held.get(handle as usize)?.clone()
     }
+    /// True if one of them is so.
+    pub fn any(&self, is_so: impl Fn(&T) -> bool) -> bool {
+        self.inner.read().held.iter().flatten().any(|value| is_so(value))
+    }
     /// Takes one out.
     pub fn remove(&self, handle: u64) -> Option<Arc<T>> {
         let mut inner = self.inner.write();

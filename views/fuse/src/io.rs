@@ -7,11 +7,12 @@ use cenote_posix::{File, FsError, FsResult, Ino};
 use crate::convert;
 use crate::kernel::abi::{self, op};
 use crate::kernel::{Args, Fields, Request};
+use crate::pages::{PAGE_BYTES, Settle, Span};
 use crate::privileges;
 use crate::serving::{Answer, Call, Out, Serving, Undo};
 
 impl Serving {
-    pub fn answer_io(&self, call: &mut Call<'_>, ino: Ino, mut args: Args<'_>) -> FsResult<Answer> {
+    pub fn answer_io(self: &Arc<Self>, call: &mut Call<'_>, ino: Ino, mut args: Args<'_>) -> FsResult<Answer> {
         let request = call.request;
         let args = &mut args;
         match request.op {
@@ -19,7 +20,7 @@ impl Serving {
             op::CREATE => self.create(request, ino, args),
             op::TMPFILE => self.create_unnamed(request, ino, args),
             op::READ => self.read(call, args),
-            op::WRITE => self.write(request, args),
+            op::WRITE => self.write(call, args),
             op::FLUSH => self.flush(args),
             op::RELEASE => self.release_file(args),
             op::FSYNC => {
@@ -29,7 +30,10 @@ impl Serving {
             op::FALLOCATE => {
                 let (handle, offset, len, mode) = (args.u64()?, args.u64()?, args.u64()?, args.u32()?);
                 let what = convert::allocate(mode.cast_signed()).ok_or_else(|| FsError::new(libc::EOPNOTSUPP))?;
-                self.file(handle)?.allocate(what, offset, len).map(|()| Answer::done())
+                let file = self.file(handle)?;
+                // The kernel says so of writes only.
+                self.drop_set_ids(request, &file)?;
+                file.allocate(what, offset, len).map(|()| Answer::done())
             }
             op::LSEEK => self.seek(args),
             op::COPY_FILE_RANGE | op::COPY_FILE_RANGE_64 => self.copy(request, args),
@@ -62,8 +66,8 @@ impl Serving {
         let caller = self.caller(request);
         let wanted = convert::open_flags(flags, self.remember.is_write_back);
         let file = self.fs.open(&caller, ino, wanted)?;
-        if wanted.truncate && caller.uid != 0 {
-            privileges::written(&caller, &file)?;
+        if wanted.truncate {
+            self.drop_set_ids(request, &file)?;
         }
         let attr = file.attr()?;
         if self.remember.asks_at_open(&attr, self.alone.is_so()) {
@@ -73,6 +77,13 @@ impl Serving {
         let handle = self.files.insert(file);
         let fields = Fields::new().u64(handle).u32(flags).u32(backing);
         Ok(Answer { out: Out::Fields(fields), undo: Undo::Opened(handle) })
+    }
+    /// Set-id bits go before bytes change, and the kernel, which believes that it knows the mode, hears of that.
+    fn drop_set_ids(&self, request: &Request<'_>, file: &File) -> FsResult<()> {
+        if privileges::written(&self.caller(request), file)? {
+            self.expire(file.ino());
+        }
+        Ok(())
     }
     /// Makes a file that the kernel found missing, and opens it.
     fn create(&self, request: &Request<'_>, dir: Ino, args: &mut Args<'_>) -> FsResult<Answer> {
@@ -115,7 +126,10 @@ impl Serving {
     /// Reads where the bytes are if they lie in one piece, else by a copy.
     fn read(&self, call: &mut Call<'_>, args: &mut Args<'_>) -> FsResult<Answer> {
         let (handle, offset, len) = (args.u64()?, args.u64()?, args.u32()? as usize);
-        let file: Arc<File> = self.file(handle)?;
+        let (how, file) = (args.u32()?, self.file(handle)?);
+        if how & abi::READ_BY_OWNER == 0 && !self.remember.is_write_back {
+            self.pages.read(file.ino(), Span::new(offset, len as u64));
+        }
         if let Ok(Some(view)) = file.view(offset, len) {
             return Ok(call.send(&view));
         }
@@ -124,23 +138,57 @@ impl Serving {
         }
         file.read_at(&mut call.scratch[..len], offset).map(Answer::scratch)
     }
-    fn write(&self, request: &Request<'_>, args: &mut Args<'_>) -> FsResult<Answer> {
+    fn write(self: &Arc<Self>, call: &Call<'_>, args: &mut Args<'_>) -> FsResult<Answer> {
         let (handle, offset, len, how) = (args.u64()?, args.u64()?, args.u32()?, args.u32()?);
         args.skip(8)?;
         let flags = args.u32()?.cast_signed();
         args.skip(4)?;
         let (bytes, file) = (args.bytes(len as usize)?, self.file(handle)?);
         if how & abi::WRITE_KILL_SUIDGID != 0 {
-            privileges::written(&self.caller(request), &file)?;
+            self.drop_set_ids(call.request, &file)?;
         }
-        // The kernel's idea of the end may be old. Pages that come back from its cache (mappings, write-back) have their place.
+        let done = Fields::new().u32(len).u32(0);
+        // Pages that come back from the kernel's cache (mappings, write-back) have their place.
+        if how & abi::WRITE_CACHE != 0 {
+            self.write_back(&file, bytes, offset)?;
+            return Ok(Answer::fields(done));
+        }
+        // The kernel's idea of the end may be old.
         let is_at_end = flags & libc::O_APPEND != 0 && !self.remember.is_write_back;
-        if is_at_end && how & abi::WRITE_CACHE == 0 {
-            file.append(bytes)?;
-        } else {
-            file.write_at(bytes, offset)?;
+        let write = || {
+            if is_at_end { file.append(bytes) } else { file.write_at(bytes, offset).map(|()| offset) }
+        };
+        // Otherwise the kernel has the pages locked, and makes the change in them as well.
+        let is_past_cache = how & abi::WRITE_BY_OWNER != 0 && !self.remember.is_write_back;
+        if !is_past_cache {
+            write()?;
+            return Ok(Answer::fields(done));
         }
-        Ok(Answer::fields(Fields::new().u32(len).u32(0)))
+        let span = if is_at_end { Span { first: offset, end: u64::MAX } } else { Span::new(offset, len.into()) };
+        let mut writing = self.pages.write(file.ino(), span);
+        let at = write()?;
+        let span = Span { first: at.min(offset), end: at + u64::from(len) };
+        if !writing.applied(span) {
+            return Ok(Answer::fields(done));
+        }
+        let (flights, reply) = (call.way.flights.clone(), call.way.reply.clone());
+        let Some(flight) = flights.hand_on(call.way.flight) else { return Ok(Answer::silent()) };
+        let answer = Box::new(move || {
+            reply.data(&flight, done.as_bytes());
+            flights.forget(&flight);
+        });
+        self.settler.settle(Settle { number: call.request.node, writing, answer }, self.notifier());
+        Ok(Answer::silent())
+    }
+    fn write_back(&self, file: &File, bytes: &[u8], offset: u64) -> FsResult<()> {
+        if self.remember.is_write_back {
+            return file.write_at(bytes, offset);
+        }
+        let (_coming, pieces) = self.pages.write_back(file.ino(), Span::new(offset, bytes.len() as u64));
+        pieces.into_iter().try_for_each(|piece| {
+            let range = (piece.first - offset) as usize..(piece.end - offset) as usize;
+            file.write_at(&bytes[range], piece.first)
+        })
     }
     fn seek(&self, args: &mut Args<'_>) -> FsResult<Answer> {
         let (handle, offset, whence) = (args.u64()?, args.u64()?, args.u32()?.cast_signed());
@@ -160,7 +208,17 @@ impl Serving {
         args.skip(8)?;
         let (to, to_offset, len) = (args.u64()?, args.u64()?, args.u64()?);
         let (from, to) = (self.file(from)?, self.file(to)?);
+        self.drop_set_ids(request, &to)?;
         let copied = to.copy_from(&from, from_offset, to_offset, len.min(LEN_MAX))?;
+        // Behind it the kernel throws away pages, with what was stored meanwhile in the rest of the first and the last.
+        // Told that we do not copy, it reads and writes.
+        if self.pages.are_there(to.ino()) {
+            let end = to_offset + copied;
+            let is_whole = to_offset % PAGE_BYTES == 0 && (end % PAGE_BYTES == 0 || end >= to.attr()?.size_bytes);
+            if !is_whole {
+                return Err(FsError::new(libc::EOPNOTSUPP));
+            }
+        }
         let fields = Fields::new();
         Ok(Answer::fields(if request.op == op::COPY_FILE_RANGE {
             fields.u32(copied as u32).u32(0)

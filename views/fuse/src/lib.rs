@@ -17,6 +17,7 @@ mod locks;
 mod mount;
 pub mod mounted;
 mod open;
+mod pages;
 mod privileges;
 mod remember;
 mod requests;

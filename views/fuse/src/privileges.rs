@@ -10,12 +10,13 @@ fn without(attr: &Attr) -> Option<u32> {
     (lost != 0 && attr.kind == Kind::File).then_some(attr.mode & !lost)
 }
 
-/// Somebody without `CAP_FSETID` writes to the file.
-pub fn written(caller: &Caller, file: &File) -> FsResult<()> {
-    if let Some(mode) = without(&file.attr()?) {
+/// Somebody writes to the file, who is not root: true if it lost something by that.
+pub fn written(caller: &Caller, file: &File) -> FsResult<bool> {
+    let lost = if caller.uid == 0 { None } else { without(&file.attr()?) };
+    if let Some(mode) = lost {
         file.set_attr(caller, &SetAttr { mode: Some(mode), ..SetAttr::default() })?;
     }
-    Ok(())
+    Ok(lost.is_some())
 }
 
 /// Adds to a change of size what it takes with it, unless root made it.

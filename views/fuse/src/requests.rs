@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cenote_posix::{Caller, Consistency, FsError, FsResult, Ino, Kind, Make, SetAttr, SetTime, Time};
+use cenote_posix::{Consistency, FsError, FsResult, Ino, Kind, Make, Rename, SetAttr, SetTime, Time};
 use parking_lot::Mutex;
 
 use crate::convert;
@@ -46,10 +46,7 @@ impl Serving {
                 Ok(call.send(&target))
             }
             op::SYMLINK | op::MKNOD | op::MKDIR => self.make(request, ino, &mut args),
-            op::UNLINK => {
-                let (caller, name) = (self.caller(request), args.name()?);
-                self.taking_away(&caller, ino, name, || self.fs.unlink(&caller, ino, name))
-            }
+            op::UNLINK => self.unlink(request, ino, args.name()?),
             op::RMDIR => self.remove_dir(request, ino, args.name()?),
             op::RENAME | op::RENAME2 => self.rename(request, ino, &mut args),
             op::LINK => self.link(request, ino, &mut args),
@@ -164,6 +161,15 @@ impl Serving {
         let what = Make { kind, mode: mode & 0o7777, rdev: u64::from(rdev), target };
         self.entry(|| self.fs.make(&self.caller(request), dir, name, &what))
     }
+    fn unlink(&self, request: &Request<'_>, dir: Ino, name: &[u8]) -> FsResult<Answer> {
+        let caller = self.caller(request);
+        let was = if self.backings.is_used() { self.fs.lookup(&caller, dir, name).ok() } else { None };
+        self.fs.unlink(&caller, dir, name)?;
+        if let Some(was) = was.filter(|was| was.links == 1) {
+            self.backings.forget(was.ino);
+        }
+        Ok(Answer::done())
+    }
     fn remove_dir(&self, request: &Request<'_>, dir: Ino, name: &[u8]) -> FsResult<Answer> {
         let caller = self.caller(request);
         let attr = self.fs.lookup(&caller, dir, name);
@@ -183,20 +189,12 @@ impl Serving {
         let (name, to_name) = (args.name()?, args.name()?);
         let how = convert::rename(flags).ok_or_else(|| FsError::new(libc::EINVAL))?;
         let caller = self.caller(request);
-        self.taking_away(&caller, to_dir, to_name, || self.fs.rename(&caller, (dir, name), (to_dir, to_name), how))
-    }
-    /// Does what may take away the last name of a file.
-    fn taking_away(
-        &self,
-        caller: &Caller,
-        dir: Ino,
-        name: &[u8],
-        change: impl FnOnce() -> FsResult<()>,
-    ) -> FsResult<Answer> {
-        let was = if self.backings.is_used() { self.fs.lookup(caller, dir, name).ok() } else { None };
-        change()?;
-        if let Some(was) = was.filter(|was| was.links == 1) {
-            self.backings.forget(was.ino);
+        let over = self.fs.lookup(&caller, to_dir, to_name).ok();
+        self.fs.rename(&caller, (dir, name), (to_dir, to_name), how)?;
+        match over.filter(|_| how == Rename::Replace) {
+            Some(over) if over.kind == Kind::Directory => self.gone.add(over),
+            Some(over) if over.links == 1 => self.backings.forget(over.ino),
+            _ => {}
         }
         Ok(Answer::done())
     }

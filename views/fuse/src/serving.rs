@@ -20,6 +20,7 @@ use crate::kernel::{Fields, Request};
 use crate::known::Known;
 use crate::locks::Owners;
 use crate::open::Reading;
+use crate::pages::{Pages, Settler};
 use crate::remember::Remember;
 
 /// What the kernel calls the root.
@@ -37,6 +38,8 @@ pub struct Serving {
     pub gone: Gone,
     pub owners: Owners,
     pub backings: Backings,
+    pub pages: Arc<Pages>,
+    pub settler: Settler,
     /// Files that were made without a name, while they are open.
     pub unnamed: Mutex<HashMap<Ino, Weak<File>>>,
     no_groups: Arc<[u32]>,
@@ -149,12 +152,18 @@ impl Serving {
             gone: Gone::default(),
             owners: Owners::default(),
             backings: Backings::default(),
+            pages: Arc::default(),
+            settler: Settler::default(),
             unnamed: Mutex::default(),
             no_groups: Arc::new([]),
             notifier: OnceLock::new(),
         }
     }
-    /// By what the kernel is told that it should forget something.
+    /// By what the kernel is told something that it did not ask for.
+    pub fn notifier(&self) -> Option<&Notifier> {
+        self.notifier.get()
+    }
+    /// The kernel is told things by this.
     pub fn notify_by(&self, notifier: Notifier) {
         let _ = self.notifier.set(notifier);
     }
@@ -184,8 +193,10 @@ impl Serving {
     /// Closes a file. Whoever still reads in it, for a request that was let go, closes it in place of us.
     pub fn release(&self, handle: u64) -> FsResult<()> {
         let Some(file) = self.files.remove(handle) else { return Ok(()) };
+        let ino = file.ino();
+        self.pages.close(ino, || !self.files.any(|other| other.ino() == ino));
         if !self.unnamed.lock().is_empty() {
-            self.unnamed.lock().remove(&file.ino());
+            self.unnamed.lock().remove(&ino);
         }
         self.backings.leave(file).map_or(Ok(()), Self::close)
     }

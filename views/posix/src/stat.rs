@@ -125,6 +125,9 @@ fn set_records(tree: &Tree, caller: &Caller, ino: u64, set: &SetAttr, by_descrip
             Some(size) => truncated(change, &found, size)?,
             None => settled(&found.node, dirty),
         };
+        if set.uid.is_some() || set.gid.is_some() {
+            change.drop_capabilities(&found)?;
+        }
         apply(&mut node, caller, set, change.now);
         if is_dir {
             if set.modified.is_some() {

@@ -11,6 +11,15 @@ const NAME_BYTES_MAX: usize = 255;
 const VALUE_BYTES_MAX: usize = 64 << 10;
 /// The consistency of a directory, which is no record.
 const CONSISTENCY: &[u8] = b"user.cenote.consistency";
+/// What a program that runs from a file may do besides; changes of its bytes and its owner take it away, whoever makes
+/// them.
+pub const CAPABILITIES: &[u8] = b"security.capability";
+
+/// True if a file has capabilities.
+pub fn has_capabilities(tree: &Tree, found: &Found) -> FsResult<bool> {
+    let may_have = found.node.kind == Kind::File && found.node.has_xattrs;
+    Ok(may_have && tree.nodes().get_one(&keys::xattr(found.ino, CAPABILITIES))?.is_some())
+}
 
 impl Consistency {
     /// The word for it: `strict`, `commit`, `laminated`.
@@ -50,7 +59,8 @@ fn check(caller: &Caller, node: &Node, name: &[u8], mask: u32) -> FsResult<()> {
         return if caller.uid == 0 { Ok(()) } else { fail(refused) };
     }
     if name.starts_with(b"security.") {
-        return if !is_write || caller.uid == 0 { Ok(()) } else { fail(libc::EPERM) };
+        // A kernel that checks rights takes capabilities away in the name of whoever changes a file.
+        return if !is_write || caller.is_above() { Ok(()) } else { fail(libc::EPERM) };
     }
     if name.starts_with(b"cenote.") && caller.is_checked {
         return Ok(());
@@ -116,7 +126,13 @@ pub fn set(tree: &Tree, caller: &Caller, ino: u64, name: &[u8], value: &[u8], ho
         }
         let node = Node { has_xattrs: true, changed: change.now, ..found.node.clone() };
         change.put_node(&found, &node)
-    })
+    })?;
+    if name == CAPABILITIES
+        && let Some(live) = tree.live(ino)
+    {
+        live.note_capabilities();
+    }
+    Ok(())
 }
 
 /// Names of all attributes.

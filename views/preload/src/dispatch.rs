@@ -11,7 +11,7 @@ use crate::calls::{
 };
 use crate::entry::{self, DESCRIPTOR, LOOK, Registers};
 use crate::inside::{self, Inside};
-use crate::{fork, kernel, limit, place, signals, users};
+use crate::{fork, kernel, limit, pass, place, signals, users};
 
 /// Calls whose first argument is a descriptor and that concern us if that is ours.
 const BY_DESCRIPTOR: [i64; 32] = [
@@ -168,14 +168,25 @@ pub fn choose() {
     }
 }
 
+/// True for calls that only give descriptors.
+pub fn gives(number: i64) -> bool {
+    GIVING.contains(&number) || matches!(number, libc::SYS_memfd_create | libc::SYS_eventfd2)
+}
+
+/// True for calls about the descriptor in their first argument.
+pub fn is_by_descriptor(number: i64) -> bool {
+    BY_DESCRIPTOR.contains(&number)
+}
+
 /// Carries out a call; 0: the kernel is to do it.
 pub extern "C" fn dispatch(registers: &mut Registers) -> u32 {
     let (number, a) = (registers.rax as i64, registers.args);
-    if matches!(number, libc::SYS_munmap | libc::SYS_mremap | libc::SYS_msync) && !mapping::any() {
-        return 0;
-    }
     if inside::is_inside() && !matches!(number, libc::SYS_execve | libc::SYS_execveat) {
         return own(registers);
+    }
+    // A call that is not certain here is looked at in full; setting signals takes no lock either.
+    if pass::is_of_others(number, &a) {
+        return 0;
     }
     let inside = Inside::enter();
     let answer = catch_unwind(AssertUnwindSafe(|| call(number, &a)));
@@ -264,9 +275,20 @@ fn call(number: i64, a: &[u64; 6]) -> Answer {
         return by_descriptor(number, a); // may wait: not in the way of `fork`
     }
     match number {
-        // The child of `vfork` would keep the gate shut for its parent.
+        // None of these waits for `fork`. The child of `vfork` would keep the gate shut for its parent.
         libc::SYS_execve => return process::exec((HERE, a[0], 0), a[1], a[2]),
         libc::SYS_execveat => return process::exec((a[0] as i32, a[1], a[4] as i32), a[2], a[3]),
+        libc::SYS_rt_sigaction => return signals::action(a[0] as i32, a[1], a[2], a[3]),
+        libc::SYS_umask => {
+            place::set_umask(a[0] as u32);
+            return Answer::Kernel;
+        }
+        libc::SYS_setrlimit | libc::SYS_prlimit64 => {
+            // SAFETY: as the program asked for.
+            let result = unsafe { kernel::call(number, *a) };
+            limit::look();
+            return Answer::Done(result);
+        }
         _ => {}
     }
     let _at_work = fork::at_work();
@@ -280,16 +302,6 @@ fn call(number: i64, a: &[u64; 6]) -> Answer {
         libc::SYS_munmap => mapping::munmap(a),
         libc::SYS_mremap => mapping::mremap(a),
         libc::SYS_msync => mapping::msync(a),
-        libc::SYS_umask => {
-            place::set_umask(a[0] as u32);
-            Answer::Kernel
-        }
-        libc::SYS_setrlimit | libc::SYS_prlimit64 => {
-            // SAFETY: as the program asked for.
-            let result = unsafe { kernel::call(number, *a) };
-            limit::look();
-            Answer::Done(result)
-        }
         libc::SYS_exit_group => process::end(),
         number if IDENTITY.contains(&number) => {
             users::before();
@@ -411,7 +423,6 @@ fn by_name(number: i64, a: &[u64; 6]) -> Answer {
         libc::SYS_futimesat => times::utimes(dir, a[1], a[2]),
         libc::SYS_utimensat => times::utimensat(dir, a[1], a[2], a[3] as i32),
         libc::SYS_inotify_add_watch => attributes::unsupported(a[1], libc::ENOSPC),
-        libc::SYS_rt_sigaction => signals::action(a[0] as i32, a[1], a[2], a[3]),
         libc::SYS_chroot => attributes::unsupported(a[0], libc::EPERM),
         _ => Answer::Kernel,
     }

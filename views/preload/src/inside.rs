@@ -3,10 +3,9 @@
 
 use std::cell::Cell;
 use std::ffi::c_void;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering::Relaxed};
 
-use crate::kernel;
+use crate::{kernel, threads};
 
 thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
@@ -108,6 +107,7 @@ static OURS: [AtomicBool; ROOM] = [const { AtomicBool::new(false) }; ROOM];
 
 /// Finds out where our own descriptors go: just below the limit, where programs come last.
 pub fn begin() {
+    real();
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     kernel::simple(libc::SYS_getrlimit, &[u64::from(libc::RLIMIT_NOFILE), (&raw mut limit) as u64]);
     let most = limit.rlim_cur.min(crate::table::FDS as u64);
@@ -217,11 +217,17 @@ extern "C" fn work(of: *mut c_void) -> *mut c_void {
     start(argument)
 }
 
-/// The C library's function, found once.
+static REAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The C library's function, found at the start: looking for it waits for the loader.
 fn real() -> Create {
-    static REAL: OnceLock<Create> = OnceLock::new();
+    let mut real = REAL.load(Relaxed);
+    if real.is_null() {
+        real = threads::next(c"pthread_create");
+        REAL.store(real, Relaxed);
+    }
     // SAFETY: the symbol is a function of that type.
-    *REAL.get_or_init(|| unsafe { std::mem::transmute(libc::dlsym(libc::RTLD_NEXT, c"pthread_create".as_ptr())) })
+    unsafe { std::mem::transmute(real) }
 }
 
 /// Stands before the C library's: threads that our own code starts are ours for good, and leave signals to the program's.

@@ -23,6 +23,7 @@ mod inside;
 mod kernel;
 mod limit;
 mod memory;
+mod pass;
 mod paths;
 mod place;
 mod probe;
@@ -31,6 +32,7 @@ mod signals;
 mod sites;
 mod start;
 mod table;
+mod threads;
 mod users;
 
 #[global_allocator]

@@ -105,11 +105,37 @@ pub fn way(dir: i32, path: u64) -> Result<Way, i32> {
     }
 }
 
+/// True if a path certainly is none of ours, told without memory and locks.
+pub fn is_elsewhere(dir: i32, path: u64) -> bool {
+    let of_directory = || if dir == libc::AT_FDCWD { place::may_have_cwd() } else { table::may_be_ours(dir) };
+    if bad(path) || probe::readable(path).is_err() {
+        return !of_directory();
+    }
+    // SAFETY: a string has at least one byte.
+    let first = unsafe { *(path as *const u8) };
+    if first == b'/' {
+        if !may_be_ours(path) {
+            return true;
+        }
+        let Ok(path) = text(path) else { return false };
+        let doubled = path.iter().take_while(|byte| **byte == b'/').count().saturating_sub(1);
+        let path = &path[doubled..];
+        return within(&place::place().at, path).is_none() && !number(path).is_some_and(table::may_be_ours);
+    }
+    !of_directory() && text(path).is_ok_and(|path| !names_root(path))
+}
+
+/// True if a component is named as the last one of where the root is seen.
+fn names_root(path: &[u8]) -> bool {
+    let at = &place::place().at;
+    let last = at.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    path.len() >= last.len() && path.split(|byte| *byte == b'/').any(|name| name == last)
+}
+
 /// A path that begins in a directory of the kernel's: it leads in if it names the last component of where the root is seen, and the directory is the right one.
 fn from_outside(dir: i32, path: &[u8]) -> Result<Way, i32> {
     let at = &place::place().at;
-    let last = at.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    if path.len() < last.len() || !path.split(|byte| *byte == b'/').any(|name| name == last) {
+    if !names_root(path) {
         return Ok(Way::Kernel);
     }
     let mut all = directory(dir);
@@ -158,7 +184,12 @@ fn at_root(rest: &[u8]) -> Result<Ours, i32> {
 
 /// What `/dev/fd/N` and the like stand for, if that is ours.
 fn descriptor(path: &[u8]) -> Option<Arc<Description>> {
-    let number = match path {
+    table::get(number(path)?).map(|held| Arc::clone(&held))
+}
+
+/// The descriptor that such a path stands for.
+fn number(path: &[u8]) -> Option<i32> {
+    Some(match path {
         b"/dev/stdin" => 0,
         b"/dev/stdout" => 1,
         b"/dev/stderr" => 2,
@@ -166,8 +197,7 @@ fn descriptor(path: &[u8]) -> Option<Arc<Description>> {
             let digits = path.strip_prefix(b"/dev/fd/").or_else(|| path.strip_prefix(b"/proc/self/fd/"))?;
             std::str::from_utf8(digits).ok()?.parse().ok()?
         }
-    };
-    table::get(number).map(|held| Arc::clone(&held))
+    })
 }
 
 /// A directory where a path begins was removed, and nothing is found there any more.

@@ -147,6 +147,12 @@ pub fn cwd() -> Option<Arc<Cwd>> {
     if HAS_CWD.load(Ordering::Relaxed) { CWD.load_full() } else { None }
 }
 
+/// False if the working directory is certainly the kernel's.
+#[inline]
+pub fn may_have_cwd() -> bool {
+    HAS_CWD.load(Ordering::Relaxed) || table::is_changed()
+}
+
 /// The working directory is this now; none: the kernel's.
 pub fn set_cwd(cwd: Option<Arc<Cwd>>) {
     if cwd.is_none() && self::cwd().is_none() {

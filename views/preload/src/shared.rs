@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use crate::{inside, kernel};
+use crate::{inside, kernel, table};
 
 /// Bytes of the file: pages that are not touched cost nothing.
 const LEN: usize = 16 << 20;
@@ -29,6 +29,8 @@ struct Head {
 
 static ARENA: AtomicPtr<Head> = AtomicPtr::new(std::ptr::null_mut());
 static FD: AtomicI32 = AtomicI32::new(-1);
+/// The child of `vfork` that made the file, whose parent has the memory and not the descriptor; 0: none such.
+static CHILD: AtomicI32 = AtomicI32::new(0);
 
 fn map(fd: i32) -> Option<*mut Head> {
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
@@ -39,8 +41,8 @@ fn map(fd: i32) -> Option<*mut Head> {
 fn arena() -> Option<&'static Head> {
     static MAKING: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
     let _one = MAKING.lock();
-    let known = ARENA.load(Ordering::Acquire);
-    if known.is_null() {
+    let child = CHILD.load(Ordering::Relaxed);
+    if ARENA.load(Ordering::Acquire).is_null() || child != 0 && child != kernel::pid() {
         let name = c"cenote offsets".as_ptr() as u64;
         let fd = kernel::simple(libc::SYS_memfd_create, &[name, u64::from(libc::MFD_CLOEXEC)]) as i32;
         if fd < 0 {
@@ -49,10 +51,18 @@ fn arena() -> Option<&'static Head> {
         let fd = inside::move_away(fd);
         kernel::simple(libc::SYS_ftruncate, &[fd as u64, LEN as u64]);
         FD.store(fd, Ordering::Relaxed);
+        CHILD.store(if table::is_of_this_process() { 0 } else { kernel::pid() }, Ordering::Relaxed);
         ARENA.store(map(fd)?, Ordering::Release);
     }
     // SAFETY: mapped for as long as the process lives, and zeros are valid.
     unsafe { ARENA.load(Ordering::Acquire).as_ref() }
+}
+
+/// Makes the file, unless it is there: before a child of `vfork` needs it, which would have it for itself.
+pub fn ready() {
+    if ARENA.load(Ordering::Acquire).is_null() {
+        arena();
+    }
 }
 
 /// The file's descriptor, for the next program.

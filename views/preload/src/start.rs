@@ -1,39 +1,30 @@
 //! How it begins, before the program's first instruction.
 
-use std::ffi::CStr;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::{dispatch, fork, handoff, inside, kernel, limit, place, signals, sites, table};
+use crate::{dispatch, fork, handoff, inside, kernel, limit, place, signals, sites, table, threads, users};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEGIN: extern "C" fn() = begin;
 
-static LIBRARY: OnceLock<Vec<u8>> = OnceLock::new();
-
 /// This library's path, as `LD_PRELOAD` named it.
 pub fn library() -> &'static [u8] {
-    LIBRARY.get().map_or(b"libcenote_posix.so", |path| path)
-}
-
-fn find_library() {
-    // SAFETY: zeros are valid; any address may be asked about.
-    unsafe {
-        let mut info: libc::Dl_info = std::mem::zeroed();
-        if libc::dladdr(begin as *const libc::c_void, &raw mut info) != 0 && !info.dli_fname.is_null() {
-            let _ = LIBRARY.set(CStr::from_ptr(info.dli_fname).to_bytes().to_vec());
-        }
-    }
+    threads::library().unwrap_or(b"libcenote_posix.so")
 }
 
 extern "C" fn begin() {
     // A loader that runs constructors twice (`dlmopen`) has libraries of its own.
     static BEGUN: AtomicBool = AtomicBool::new(false);
-    if BEGUN.swap(true, Ordering::Relaxed) || !place::begin() {
+    if BEGUN.swap(true, Ordering::Relaxed) {
         return;
     }
-    find_library();
+    // What stands before functions of the C library does so in any case.
+    users::begin();
+    if !place::begin() {
+        return;
+    }
+    threads::begin();
     inside::begin();
     limit::look();
     table::own();

@@ -6,14 +6,14 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
 
 use arc_swap::{ArcSwapOption, Guard};
 use parking_lot::Mutex;
 
 use crate::description::Description;
 use crate::place::Cwd;
-use crate::{kernel, memory};
+use crate::{kernel, memory, shared};
 
 /// Descriptors from this number on are never ours.
 pub const FDS: usize = 1 << 20;
@@ -132,6 +132,21 @@ pub fn get(fd: i32) -> Option<Held> {
     guard.is_some().then_some(Held::Guard(guard))
 }
 
+/// True if the descriptor may lead to us: told by a look at one word. A child of `vfork` has to look closer.
+#[inline]
+pub fn may_be_ours(fd: i32) -> bool {
+    let Some(slot) = TABLE.get(fd as u32 as usize) else { return false };
+    // SAFETY: the slot is one word that is changed at once, as the entry has it too.
+    let word = unsafe { AtomicPtr::from_ptr(std::ptr::from_ref(slot).cast_mut().cast::<*mut ()>()) };
+    !word.load(Ordering::Acquire).is_null() || is_changed()
+}
+
+/// This thread is or was in a child of `vfork` that changed something.
+#[inline]
+pub fn is_changed() -> bool {
+    CENOTE_OVERLAYS.load(Ordering::Relaxed) > 0 && BEFORE.get() != 0
+}
+
 /// The descriptor leads there from now on, or is not ours any more. What it led to before.
 pub fn set(fd: i32, to: Option<Arc<Description>>) -> Option<Arc<Description>> {
     let slot = TABLE.get(fd as u32 as usize)?;
@@ -167,6 +182,9 @@ pub fn add(description: Arc<Description>, flags: i32, least: i32) -> Result<i32,
 /// A descriptor that the kernel has made leads there.
 pub fn put(fd: i32, description: Arc<Description>) {
     HIGHEST.fetch_max(fd, Ordering::Relaxed);
+    if is_of_this_process() {
+        shared::ready();
+    }
     set(fd, Some(description));
 }
 

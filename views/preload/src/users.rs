@@ -3,12 +3,13 @@
 //! The C library tells all threads of such a change, by a call whose number stands in memory: it cannot be found in its code ([`crate::sites`]). So its functions are stood
 //! before.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use libc::{gid_t, uid_t};
 
 use crate::inside::Inside;
-use crate::place;
+use crate::{place, threads};
 
 /// Before the process acts as another. It comes to the store as who it was: a forked child by a connection of its own, which the new user might not be given.
 pub fn before() {
@@ -18,35 +19,51 @@ pub fn before() {
     }
 }
 
-fn next(name: &CStr) -> *mut libc::c_void {
-    // SAFETY: a name that ends.
-    unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
-}
-
-/// Defines functions that pass on what they are given.
+/// Defines functions that pass on what they are given. The C library's are found at the start, since looking for them
+/// waits for the loader.
 macro_rules! passed_on {
-    ($($name:ident($($argument:ident: $kind:ty),*);)*) => {$(
+    ($($name:ident($($argument:ident: $kind:ty),*);)*) => {
+        $(
         #[doc = concat!("As the C library's `", stringify!($name), "`.")]
         ///
         /// # Safety
         /// The same.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $kind),*) -> i32 {
-            // SAFETY: a string with its end.
-            let name = unsafe { CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes()) };
-            let real = next(name);
+            let mut real = real::$name.load(Relaxed);
             if real.is_null() {
-                return -1;
+                real = find(concat!(stringify!($name), "\0")); // a constructor that runs before ours
+                if real.is_null() {
+                    return -1;
+                }
             }
             before();
             // SAFETY: the C library's function of that name has this type, and our caller promises what it asks for.
             let result = unsafe {
-                std::mem::transmute::<*mut libc::c_void, unsafe extern "C" fn($($kind),*) -> i32>(real)($($argument),*)
+                std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($kind),*) -> i32>(real)($($argument),*)
             };
             place::forget_caller();
             result
         }
-    )*};
+        )*
+
+        /// Where the C library's functions are.
+        #[allow(non_upper_case_globals, reason = "each has its function's name")]
+        mod real {
+            use super::{AtomicPtr, c_void};
+            $(pub static $name: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());)*
+        }
+
+        /// Finds the C library's functions.
+        pub fn begin() {
+            $(real::$name.store(find(concat!(stringify!($name), "\0")), Relaxed);)*
+        }
+    };
+}
+
+/// The C library's function of that name, which ends in NUL.
+fn find(name: &str) -> *mut c_void {
+    CStr::from_bytes_with_nul(name.as_bytes()).map_or(std::ptr::null_mut(), threads::next)
 }
 
 passed_on! {

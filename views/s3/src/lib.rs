@@ -4,6 +4,7 @@
 //! to bytes and names goes through `cenote-posix`, and what it knows besides is in extended attributes of its own.
 
 mod acl;
+mod alive;
 mod amend;
 mod api;
 mod body;

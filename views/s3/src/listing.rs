@@ -3,6 +3,7 @@
 use cenote_posix::{Attr, Ino, Kind};
 use s3s::{S3Result, s3_error};
 
+use crate::alive;
 use crate::failure::{failed, is_gone};
 use crate::gateway::{Gateway, is_aborted};
 use crate::meta::{MARKER, Meta};
@@ -71,6 +72,7 @@ impl Wanted {
         let mut walk = Walk::new(tree, root, &begin, self.limit + 1)?;
         let mut last: Option<String> = None;
         while let Some((key, item)) = walk.next()? {
+            alive::check()?;
             if !key.starts_with(&self.prefix) {
                 break;
             }

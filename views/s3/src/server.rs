@@ -1,7 +1,8 @@
 //! The server: connections, TLS, what each may take, and how long.
 //!
-//! Requests are served on threads of their own runtime, without handing them on: what they ask of the store is mostly memory. There are more threads
-//! than processors, so that some may wait for a slow tier. Only the sums of large bodies are taken on further threads (`summing`).
+//! Each connection has a thread for as long as it lives, where its requests are served without handing them on: what
+//! they ask of the store is mostly memory, and where it is not, nobody else waits (`alive`). Sums of large bodies are
+//! taken on further threads (`summing`); the runtime's own only tell who may go on.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -28,6 +29,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
+use crate::alive::{ABANDONED_MAX, Steps, Watch};
 use crate::amend;
 use crate::api::{Peer, Service};
 use crate::cors;
@@ -60,8 +62,10 @@ const FAREWELL: Duration = Duration::from_secs(10);
 const SWEEP: Duration = Duration::from_mins(10);
 /// After a failure to accept: too many open files, most likely.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Threads for each processor.
-const THREADS_EACH: usize = 8;
+/// Threads that tell connections to go on.
+const THREADS: usize = 2;
+/// Threads for sums and the like, besides those of connections.
+const THREADS_MORE: usize = 128;
 
 /// How to serve.
 #[derive(Clone, Debug)]
@@ -94,6 +98,7 @@ struct Shared {
     domain: Option<String>,
     requests: AtomicU64,
     stopping: watch::Sender<bool>,
+    watch: Watch,
 }
 
 /// Any name that a container can have, so that those that other views made are there.
@@ -131,9 +136,9 @@ impl Server {
         if let Some(domain) = &config.domain {
             builder.set_host(SingleDomain::new(domain).map_err(|error| invalid(domain, error.to_string()))?);
         }
-        let threads = std::thread::available_parallelism().map_or(2, usize::from) * THREADS_EACH;
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(threads.max(16))
+            .worker_threads(THREADS)
+            .max_blocking_threads(CONNECTIONS_MAX + ABANDONED_MAX + THREADS_MORE)
             .thread_name("cenote-s3")
             .enable_all()
             .build()
@@ -147,7 +152,9 @@ impl Server {
             domain: config.domain.clone(),
             requests: AtomicU64::new(0),
             stopping: watch::channel(false).0,
+            watch: Watch::default(),
         });
+        allow_descriptors();
         Ok(Self { runtime, listener, shared })
     }
     /// Where it listens.
@@ -158,17 +165,21 @@ impl Server {
     pub fn run(self) -> Result<()> {
         let Self { runtime, listener, shared } = self;
         let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        runtime.block_on(async {
-            let ended = ended()?;
-            tokio::spawn(sweep(shared.gateway.clone()));
-            tokio::select! {
-                () = accept(listener, shared.clone(), room.clone()) => {}
-                () = ended => {}
-            }
-            let _ = shared.stopping.send(true);
-            let _ = tokio::time::timeout(FAREWELL, room.acquire_many(CONNECTIONS_MAX as u32)).await;
-            Ok(())
-        })
+        runtime
+            .block_on(async {
+                let ended = ended()?;
+                tokio::spawn(sweep(shared.gateway.clone()));
+                tokio::select! {
+                    () = accept(listener, shared.clone(), room.clone()) => {}
+                    () = shared.watch.look_after() => {}
+                    () = ended => {}
+                }
+                let _ = shared.stopping.send(true);
+                let _ = tokio::time::timeout(FAREWELL, room.acquire_many(CONNECTIONS_MAX as u32)).await;
+                Ok(())
+            })
+            // Calls that are not over by now are not waited for.
+            .inspect(|()| runtime.shutdown_background())
     }
 }
 
@@ -217,12 +228,23 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, room: Arc<Semaphore>
                 continue;
             }
         };
-        let shared = shared.clone();
-        tokio::spawn(async move {
-            greet(stream, from.ip(), shared).await;
-            drop(place);
-        });
+        let one = match shared.watch.add(&stream, place) {
+            Ok(one) => one,
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be served");
+                continue;
+            }
+        };
+        let (shared, runtime) = (shared.clone(), tokio::runtime::Handle::current());
+        tokio::task::spawn_blocking(move || runtime.block_on(Steps::new(greet(stream, from.ip(), shared), one)));
     }
+}
+
+/// Each connection takes two descriptors: as many are allowed as may be.
+fn allow_descriptors() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, rustix::process::Rlimit { current: limit.maximum, ..limit });
 }
 
 async fn greet(stream: TcpStream, from: IpAddr, shared: Arc<Shared>) {

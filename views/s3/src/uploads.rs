@@ -7,6 +7,7 @@ use md5::{Digest as _, Md5};
 use s3s::dto::CompletedPart;
 use s3s::{S3Error, S3Result, s3_error};
 
+use crate::alive;
 use crate::body::Source;
 use crate::bucket::Bucket;
 use crate::checksum::{Algorithm, combined, composite};
@@ -116,6 +117,7 @@ impl Gateway {
             let mut all = Vec::new();
             let mut after: Option<Vec<u8>> = None;
             loop {
+                alive::check()?;
                 let page =
                     self.fs.list(uploads, after.as_deref(), PAGE).map_err(|error| failed(&error, &bucket.name))?;
                 let is_end = page.len() < PAGE;
@@ -335,6 +337,7 @@ pub fn sum_of_file(algorithm: Algorithm, file: &File) -> S3Result<Option<String>
     let mut buffer = vec![0; 1 << 20];
     let mut offset = 0;
     loop {
+        alive::check()?;
         let read = file.read_at(&mut buffer, offset).map_err(|error| failed(&error, "checksum"))?;
         if read == 0 {
             return Ok(sums.finish().checksums.remove(algorithm.word()));

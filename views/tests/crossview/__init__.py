@@ -7,3 +7,9 @@ operations, each by a random view (`posix.py`, `files.py`, `fsspec_view.py`, `s3
 tmpfs: each operation is done there too, by the kernel, and what only S3 knows is kept beside (`oracle.py`). After each
 operation every view is asked for what was touched; after some, for everything. `docs/views.md` has the rules.
 """
+
+import sys
+from pathlib import Path
+
+# What tests in Python share is in `scripts`.
+sys.path.append(str(Path(__file__).resolve().parents[3]))

@@ -1,9 +1,12 @@
 """Random operations: which, by which view, on what."""
 
+import collections
 import os
 import random
 import stat
 from collections.abc import Callable
+
+from scripts.workload import steps
 
 from .oracle import Oracle, is_text
 
@@ -44,6 +47,10 @@ class Operations:
 
     def __init__(self, rng: random.Random, oracle: Oracle, container: str, with_xattrs: bool) -> None:
         self.rng, self.oracle, self.container, self.with_xattrs = rng, oracle, container, with_xattrs
+        # In every other episode names come and go in the orders of `crates/workload`, besides those drawn one by one.
+        order = steps(rng.getrandbits(62), 40, 400) if rng.random() < 0.5 else []
+        self.to_put = collections.deque(number for is_put, number in order if is_put)
+        self.to_go = collections.deque(number for is_put, number in order if not is_put)
         self.held: dict[int, str] = {}
         self.next_held = 0
         # All that is there: whoever changes the oracle says so by `look`.
@@ -95,6 +102,8 @@ class Operations:
     def place(self, view: str) -> str:
         """Where something may be or not."""
         while True:
+            if self.to_put and self.rng.random() < 0.3:
+                return f"{self.container}/step-{self.to_put.popleft()}"
             draw = self.rng.random()
             if draw < 0.35 and (found := self.pick(view)):
                 return found
@@ -209,6 +218,8 @@ class Operations:
         return target, self.place(view)
 
     def draw_unlink(self, view: str) -> tuple:
+        if self.to_go and self.rng.random() < 0.4:
+            return (f"{self.container}/step-{self.to_go.popleft()}",)
         return ((self.rng.random() < 0.85 and self.pick(view, "file", "link")) or self.place(view),)
 
     def draw_unlink_many(self, view: str) -> tuple | None:

@@ -123,3 +123,22 @@ fn the_policy_file_sends_files_to_their_tiers() {
     assert_eq!(goes("hdf5:/out/ckpt-9999.h5", 1 << 20), "ssd", "the next checkpoint, too");
     assert!(rules.text.contains("mode = \"scratch\""));
 }
+
+/// A database makes its journal, has it on media before it goes on, and deletes it: what recovers the database is no
+/// scratch.
+#[test]
+fn what_is_synced_is_never_scratch() {
+    let hot = side(100_000, 4096, false, 20.0);
+    let mut journal = file("/db/main.db-journal", 8 << 20, hot.clone(), side(100, 1 << 20, true, 5.0));
+    journal.flags = file_flag::CREATED | file_flag::DELETED;
+    journal.syncs = 10;
+    let mut each = file("/db/each-write.log", 8 << 20, hot, side(100, 1 << 20, true, 5.0));
+    each.flags = file_flag::CREATED | file_flag::DELETED | file_flag::SYNCED;
+    let advice = advise(&run(&[journal, each], &[]), &tiers(), 100.0);
+    assert_eq!(advice.items.len(), 2);
+    for item in &advice.items {
+        assert!(!item.reason.contains("need not be durable"), "{}: {}", item.name(), item.reason);
+    }
+    let rules = policy_text(&advice, &tiers()).unwrap();
+    assert!(!rules.text.contains("scratch"), "{}", rules.text);
+}

@@ -12,11 +12,13 @@ use std::time::Duration;
 
 use cenote::model::size::human;
 use cenote::{Error, ErrorKind, Store};
+use cenote_device::store_dir::{Purpose, StoreDir};
 use cenote_hdf5::ffi::{Api, load};
 use cenote_hdf5::file;
 use cenote_hdf5::interchange::{self, stream::Stream};
 use cenote_posix::{FileSystem, FsError, Options, STREAMS_CONTAINER, StreamFile};
 use clap::Args;
+use rustix::fs::Mode;
 use serde_json::{Value, json};
 
 use super::mount::background::keep_descriptors_from_child;
@@ -200,7 +202,8 @@ impl Maker {
     fn adopt(&self, file: &Path) -> cenote::Result<bool> {
         let path = in_tree(file);
         let failed = |error: std::io::Error| Error::io(format!("file {LOCK_FILE} of the store"), &error);
-        let lock = std::fs::File::create(self.store.dir().join(LOCK_FILE)).map_err(failed)?;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let lock = StoreDir::open(self.store.dir())?.file_or_new(LOCK_FILE, Purpose::Write, mode)?;
         lock.lock().map_err(failed)?;
         for _ in 0..TRIES {
             if file.symlink_metadata().is_ok() {

@@ -39,6 +39,11 @@ pub fn verify(context: &mut Context<'_>, container: Option<&OsStr>) -> Done {
         report.objects += found.objects;
         report.bytes += found.bytes;
         report.findings.extend(found.findings);
+        for contradiction in found.contradictions {
+            if !report.contradictions.contains(&contradiction) {
+                report.contradictions.push(contradiction);
+            }
+        }
         progress.add(info.stored_bytes);
     }
     progress.done();
@@ -48,22 +53,29 @@ pub fn verify(context: &mut Context<'_>, container: Option<&OsStr>) -> Done {
     };
     if context.out.json {
         let findings: Vec<_> = report.findings.iter().map(|finding| document(finding, &name(finding))).collect();
-        let all = json!({ "objects": report.objects, "bytes": report.bytes, "findings": findings });
+        let all = json!({ "objects": report.objects, "bytes": report.bytes, "findings": findings,
+                          "contradictions": report.contradictions });
         context.out.document(&all)?;
     } else {
         let rows = report.findings.iter().map(|finding| row(finding, name(finding))).collect::<Vec<_>>();
         if !rows.is_empty() {
             context.out.table(&["object", ">offset", ">bytes", "tier", "what is wrong"], &rows)?;
         }
+        for contradiction in &report.contradictions {
+            context.out.line(format!("memory contradicts itself: {contradiction}"))?;
+        }
         let (objects, bytes) = (count(report.objects), human(report.bytes));
-        let verdict = match report.findings.len() {
-            0 => "all is well".to_owned(),
-            1 => "1 damaged range".to_owned(),
-            many => format!("{many} damaged ranges"),
+        let verdict = match (report.findings.len(), report.contradictions.len()) {
+            (0, 0) => "all is well".to_owned(),
+            (0, many) => {
+                format!("{many} contradictions in memory; stop the store and open it again, it is made anew then")
+            }
+            (1, _) => "1 damaged range".to_owned(),
+            (many, _) => format!("{many} damaged ranges"),
         };
         context.out.line(format!("{objects} objects, {bytes} read and checked: {verdict}"))?;
     }
-    if report.findings.is_empty() { Ok(()) } else { Err(Failure::Damage) }
+    if report.findings.is_empty() && report.contradictions.is_empty() { Ok(()) } else { Err(Failure::Damage) }
 }
 
 /// A container and its snapshots.

@@ -5,25 +5,31 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cenote::model::{StoreId, Telemetry};
-use cenote::{Error, Result, Store};
+use cenote::{Result, Store};
+use cenote_device::StoreDir;
 use cenote_server::daemon::{Observer, Onlooker, WEB_ADDRESS_FILE};
 use cenote_web::{Source, Web};
+use rustix::fs::Mode;
 
 use crate::args::HttpArg;
 
 /// What serves the page with the daemon: where the command line says, or else where it was served before.
 pub fn observer(dir: &Path, http: Option<HttpArg>) -> Option<Observer> {
-    let file = dir.join(WEB_ADDRESS_FILE);
     match http {
         Some(HttpArg::Off) => {
-            let _ = std::fs::remove_file(file);
+            let _ = StoreDir::open(dir).and_then(|dir| dir.remove(WEB_ADDRESS_FILE));
             None
         }
-        Some(HttpArg::At(address)) => Some(Arc::new(move |onlooker| {
-            let web = Web::start(address, Arc::new(OfDaemon(onlooker)))?;
-            std::fs::write(&file, web.url()).map_err(|error| Error::io(file.display().to_string(), &error))?;
-            tracing::info!(url = web.url(), "the page is served");
-            Ok(Box::new(web))
+        Some(HttpArg::At(address)) => Some(Arc::new({
+            let dir = dir.to_owned();
+            move |onlooker| {
+                let web = Web::start(address, Arc::new(OfDaemon(onlooker)))?;
+                // It says where, not what; who may reach the directory may know.
+                let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
+                StoreDir::open(&dir)?.write_text(WEB_ADDRESS_FILE, &web.url(), mode)?;
+                tracing::info!(url = web.url(), "the page is served");
+                Ok(Box::new(web))
+            }
         })),
         None => {
             let address = address_in(dir)?;
@@ -47,7 +53,7 @@ pub fn argument(http: HttpArg) -> String {
 }
 
 fn address_in(dir: &Path) -> Option<SocketAddr> {
-    let url = std::fs::read_to_string(dir.join(WEB_ADDRESS_FILE)).ok()?;
+    let url = StoreDir::look(dir).and_then(|dir| dir.read_text(WEB_ADDRESS_FILE)).ok()??;
     let address: SocketAddr = url.trim_end().strip_prefix("http://")?.trim_end_matches('/').parse().ok()?;
     address.ip().is_loopback().then_some(address)
 }

@@ -66,6 +66,11 @@ fn holes_are_seen_made_and_filled() {
     allocate(0, 9 * MIB, MIB).unwrap();
     assert_eq!(file.metadata().unwrap().len(), 10 * MIB);
     assert_eq!(errno(allocate(libc::FALLOC_FL_COLLAPSE_RANGE, 0, 4096)), libc::EOPNOTSUPP);
+    // More than there is room for.
+    for mode in [0, libc::FALLOC_FL_KEEP_SIZE, libc::FALLOC_FL_ZERO_RANGE] {
+        assert_eq!(errno(allocate(mode, 0, 100 << 30)), libc::ENOSPC, "{mode}");
+    }
+    assert_eq!(file.metadata().unwrap().len(), 10 * MIB);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //!
 //! Only root can mount without a helper, and not every container has /dev/fuse: elsewhere each test says so and is skipped.
 
+mod beside;
 mod bytes;
 #[path = "../common/mod.rs"]
 mod common;

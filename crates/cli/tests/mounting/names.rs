@@ -122,16 +122,25 @@ fn a_file_without_a_name_lives_until_it_is_closed() {
 #[test]
 fn a_directory_that_was_removed_can_be_asked_for_while_it_is_open() {
     let Some(mounted) = Mounted::new() else { return };
-    let path = mounted.path("short");
-    fs::create_dir(&path).unwrap();
-    let dir = File::open(&path).unwrap();
-    fs::remove_dir(&path).unwrap();
-    let meta = dir.metadata().unwrap();
-    assert!(meta.is_dir() && meta.nlink() == 0, "{meta:?}");
-    let made = rustix::fs::mkdirat(&dir, "in", rustix::fs::Mode::RWXU);
-    assert_eq!(made, Err(rustix::io::Errno::NOENT));
-    assert_eq!(rustix::fs::statat(&dir, "in", AtFlags::empty()).err(), Some(rustix::io::Errno::NOENT));
-    assert_eq!(errno(fs::metadata(&path)), libc::ENOENT);
+    let (path, other) = (mounted.path("short"), mounted.path("other"));
+    for is_renamed_over in [false, true] {
+        fs::create_dir(&path).unwrap();
+        let dir = File::open(&path).unwrap();
+        if is_renamed_over {
+            fs::create_dir(&other).unwrap();
+            fs::rename(&other, &path).unwrap();
+            assert_eq!(errno(fs::metadata(&other)), libc::ENOENT);
+            assert_eq!(fs::metadata(&path).unwrap().nlink(), 2);
+        } else {
+            fs::remove_dir(&path).unwrap();
+            assert_eq!(errno(fs::metadata(&path)), libc::ENOENT);
+        }
+        let meta = dir.metadata().unwrap();
+        assert!(meta.is_dir() && meta.nlink() == 0, "{meta:?}");
+        let made = rustix::fs::mkdirat(&dir, "in", rustix::fs::Mode::RWXU);
+        assert_eq!(made, Err(rustix::io::Errno::NOENT));
+        assert_eq!(rustix::fs::statat(&dir, "in", AtFlags::empty()).err(), Some(rustix::io::Errno::NOENT));
+    }
 }
 
 #[test]

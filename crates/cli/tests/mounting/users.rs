@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::Path;
 
 use crate::common::Said;
 use crate::mounted::{Mounted, as_user};
@@ -58,13 +59,23 @@ fn sticky_directories_and_set_id_bits() {
     assert_eq!(as_user(USER, &[], &format!("mv {} {}", at("tmp/file"), at("tmp/own"))).code, 0);
 
     // Bits that run as somebody go when somebody else changes what runs.
-    for change in ["echo more >> FILE", "truncate -s 3 FILE", ": > FILE"] {
+    for change in [
+        "echo more >> FILE",
+        "truncate -s 3 FILE",
+        ": > FILE",
+        "fallocate -l 9000 FILE",
+        "fallocate -n -l 9000 FILE",
+        "fallocate -p -l 4 FILE",
+        "fallocate -z -l 4 FILE",
+    ] {
         let file = mounted.path("program");
         fs::write(&file, b"program").unwrap();
         chown(&file, Some(USER), Some(USER)).unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o6777)).unwrap();
         let said = as_user(OTHER, &[], &change.replace("FILE", &at("program")));
         assert_eq!(said.code, 0, "{said:?}");
+        // Who asks for the mode alone is answered by what the kernel remembers.
+        assert_eq!(mode_alone(&file), 0o777, "{change}");
         assert_eq!(fs::metadata(&file).unwrap().mode() & 0o7777, 0o777, "{change}");
         fs::set_permissions(&file, fs::Permissions::from_mode(0o6777)).unwrap();
         fs::write(&file, b"by root").unwrap();
@@ -80,6 +91,52 @@ fn sticky_directories_and_set_id_bits() {
     let dir = fs::metadata(mounted.path("shared/dir")).unwrap();
     assert_eq!((dir.gid(), dir.mode() & 0o2000), (GROUP, 0o2000));
     assert_eq!(fs::metadata(mounted.path("shared/file")).unwrap().gid(), GROUP);
+}
+
+fn mode_alone(file: &Path) -> u16 {
+    let (at, mask) = (rustix::fs::CWD, rustix::fs::StatxFlags::MODE);
+    rustix::fs::statx(at, file, rustix::fs::AtFlags::empty(), mask).unwrap().stx_mode & 0o7777
+}
+
+/// What lets a program do more than who runs it goes with any change of its bytes and its owner, by whomever; other
+/// attributes stay.
+#[test]
+fn capabilities_go_when_a_program_changes() {
+    const NAME: &str = "security.capability";
+    // Version 2, effective, of `CAP_CHOWN`.
+    const VALUE: [u8; 20] = [1, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let Some(mounted) = Mounted::new() else { return };
+    let file = mounted.path("program");
+    let has = |name: &str| rustix::fs::getxattr(&file, name, &mut [0; 64]).is_ok();
+    let set = |name: &str, value: &[u8]| {
+        rustix::fs::setxattr(&file, name, value, rustix::fs::XattrFlags::empty()).unwrap();
+    };
+    fs::write(&file, b"program").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o777)).unwrap();
+    let changes =
+        ["echo more >> FILE", "truncate -s 3 FILE", ": > FILE", "fallocate -l 9000 FILE", "fallocate -p -l 4 FILE"];
+    for user in [0, OTHER] {
+        for change in changes {
+            set(NAME, &VALUE);
+            set("trusted.note", b"stays");
+            let said = as_user(user, &[], &change.replace("FILE", &file.display().to_string()));
+            assert_eq!(said.code, 0, "{said:?}");
+            assert!(!has(NAME) && has("trusted.note"), "{change} by {user}");
+        }
+    }
+    set(NAME, &VALUE);
+    fs::read(&file).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    assert!(has(NAME));
+    chown(&file, Some(USER), None).unwrap();
+    assert!(!has(NAME));
+    // While somebody has it open for writing.
+    let open = fs::File::options().write(true).open(&file).unwrap();
+    for byte in *b"ab" {
+        set(NAME, &VALUE);
+        std::os::unix::fs::FileExt::write_all_at(&open, &[byte], 0).unwrap();
+        assert!(!has(NAME));
+    }
 }
 
 #[test]

@@ -2,8 +2,10 @@
 
 pub(crate) mod append;
 pub(crate) mod arena;
+mod building;
 pub(crate) mod cache;
 pub(crate) mod callbacks;
+pub(crate) mod kept;
 mod packed;
 pub(crate) mod pieces;
 pub(crate) mod queue;

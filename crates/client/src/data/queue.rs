@@ -5,22 +5,20 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 use cenote_model::{DeviceId, Error, ErrorKind, IndexKey, KeyCode, ObjectKey, Request, Response, Result, Run, Update};
 
+use super::building::Building;
 use super::cache::ObjectCache;
+use super::kept::Encoded;
 use super::pieces::Place;
 use crate::premise::Grounds;
 use crate::records::RecordCache;
 use crate::session::Session;
 use crate::sync::lock;
 
-/// Updates in a batch: one message and one journal record.
-const BATCH_UPDATES_MAX: usize = 64;
-/// A batch with so many bytes of data is sent: its message costs little beside them.
-const BATCH_BYTES_MAX: u64 = 512 << 10;
 /// Batches on their way at once. The engine remembers 4,096 outcomes of a session.
 const IN_FLIGHT_MAX: usize = 128;
 /// A batch waits so long for company.
@@ -44,8 +42,19 @@ pub(crate) enum Together {
     Not,
     /// All of the call or none.
     Whole,
-    /// All of the call, and those launched before and after on the same premise that travel with it, or none.
+    /// Each by itself; safe from the death of this process when the call returns.
+    Kept,
+    /// All of the call, and those launched before and after on the same premise that travel with it, or none; as safe.
     Premise(Arc<Grounds>),
+}
+
+impl Together {
+    pub fn premise(&self) -> Option<&Arc<Grounds>> {
+        if let Self::Premise(premise) = self { Some(premise) } else { None }
+    }
+    pub fn is_kept(&self) -> bool {
+        matches!(self, Self::Kept | Self::Premise(_))
+    }
 }
 
 /// Who wants to know how far a session's messages have come, see [`Store::tell_settled`](crate::Store::tell_settled).
@@ -60,14 +69,14 @@ pub(crate) struct Batch {
     pub number: u64,
     opened: Instant,
     /// File I/O under way for its updates.
-    io_left: AtomicUsize,
+    pub(super) io_left: AtomicUsize,
     done: AtomicBool,
-    state: Mutex<BatchState>,
+    pub(super) state: Mutex<BatchState>,
 }
 
 #[derive(Default)]
-struct BatchState {
-    subjects: Vec<Subject>,
+pub(super) struct BatchState {
+    pub(super) subjects: Vec<Subject>,
     /// Failures by index of the update; taken by whoever reports them.
     errors: Vec<(usize, Error)>,
     callbacks: Vec<Box<dyn FnOnce() + Send>>,
@@ -83,14 +92,6 @@ pub(crate) struct Ticket {
     pub first: usize,
     /// Number of updates.
     pub count: usize,
-}
-
-struct Building {
-    batch: Arc<Batch>,
-    updates: Vec<Update>,
-    atomic: bool,
-    premise: Option<Arc<Grounds>>,
-    bytes: u64,
 }
 
 /// All batches of a session.
@@ -189,55 +190,48 @@ impl Queue {
     pub fn push(
         &self,
         session: &Session,
-        mut updates: Vec<Update>,
-        mut subjects: Vec<Subject>,
+        updates: Vec<Update>,
+        subjects: Vec<Subject>,
         io: usize,
         together: &Together,
     ) -> Ticket {
         self.make_room(session);
-        let bytes: u64 = subjects.iter().map(Subject::bytes).sum();
-        let (ticket, full) = {
-            let mut state = lock(&self.state);
-            let premise = if let Together::Premise(premise) = together { Some(premise) } else { None };
-            let whole = matches!(together, Together::Whole);
-            if whole || state.open.as_ref().is_some_and(|open| !is_same(open.premise.as_ref(), premise)) {
+        let is_whole = matches!(together, Together::Whole);
+        let (updates, encoded) = if together.is_kept() { encoded(updates, together) } else { (updates, None) };
+        let (ticket, is_full, is_safe) = {
+            let mut state = self.state_with_room(session, encoded.as_ref());
+            if is_whole || state.open.as_ref().is_some_and(|open| !open.may_take(together, encoded.as_ref())) {
                 self.seal(&mut state);
             }
             let open = state.open_batch(self);
-            let number = open.batch.number;
-            for subject in &subjects {
-                if let Subject::Write { object, .. }
-                | Subject::Create(object)
-                | Subject::Part { object: Some(object), .. } = subject
-                {
-                    object.batch_last.store(number, Ordering::Release);
-                }
-            }
-            let count = updates.len();
-            open.batch.io_left.fetch_add(io, Ordering::AcqRel);
-            open.updates.append(&mut updates);
-            open.bytes += bytes;
-            open.atomic |= whole || premise.is_some();
-            if open.premise.is_none() {
-                open.premise = premise.cloned();
-            }
-            let batch = open.batch.clone();
-            let full = whole || open.updates.len() >= BATCH_UPDATES_MAX || open.bytes >= BATCH_BYTES_MAX;
-            let first = {
-                let mut inner = lock(&batch.state);
-                let first = inner.subjects.len();
-                inner.subjects.append(&mut subjects);
-                first
-            };
-            if full {
+            let head = open.head(together, &updates);
+            let is_safe = !together.is_kept() || open.keep(session, &head, encoded.as_ref());
+            let ticket = open.append(head, updates, subjects, io);
+            open.atomic |= is_whole;
+            let is_full = is_whole || open.is_full();
+            if is_full {
                 self.seal(&mut state);
             }
-            (Ticket { batch, first, count }, full)
+            (ticket, is_full, is_safe)
         };
-        if full {
+        if is_full {
             self.pump(session);
         }
+        if !is_safe {
+            self.settle(session, ticket.batch.number);
+        }
         ticket
+    }
+    /// Locks, when the log has room for updates that are to be kept.
+    fn state_with_room(&self, session: &Session, encoded: Option<&Encoded>) -> MutexGuard<'_, State> {
+        loop {
+            let state = lock(&self.state);
+            if encoded.is_none_or(|encoded| session.kept.has_room(encoded)) {
+                return state;
+            }
+            drop(state);
+            self.send_all(session);
+        }
     }
     /// The I/O of one update is over.
     pub fn io_done(&self, session: &Session, ticket: &Ticket, index: usize, result: Result<()>) {
@@ -323,15 +317,14 @@ impl Queue {
             let Some(building) = ready else { return };
             let number = building.batch.number;
             self.send(session, building);
+            session.kept.sent(number);
             // Not before: who waits for it must not overtake a batch that another thread is just sending.
             self.sent.store(number, Ordering::Release);
             session.arrivals.note();
         }
     }
     fn send(&self, session: &Session, building: Building) {
-        let Building { batch, mut updates, atomic, premise, .. } = building;
-        // Also of a message that is not sent: those after it must find it missing.
-        let checks = premise.map(|premise| premise.checks(&mut updates)).unwrap_or_default();
+        let Building { batch, mut updates, atomic, checks, .. } = building;
         // Which updates are in the message: those whose I/O failed are not.
         let lost: Vec<usize> = lock(&batch.state).errors.iter().map(|(index, _)| *index).collect();
         let mut sent: Option<Vec<usize>> = None;
@@ -433,28 +426,25 @@ impl State {
         self.listeners.retain(|listener| listener.upgrade().map(|it| it.settled(settled)).is_some());
     }
     fn open_batch(&mut self, queue: &Queue) -> &mut Building {
-        self.open.get_or_insert_with(|| Building {
-            batch: Arc::new(Batch {
+        self.open.get_or_insert_with(|| {
+            Building::of(Arc::new(Batch {
                 number: queue.begun.fetch_add(1, Ordering::AcqRel) + 1,
                 opened: Instant::now(),
                 io_left: AtomicUsize::new(0),
                 done: AtomicBool::new(false),
                 state: Mutex::default(),
-            }),
-            updates: Vec::with_capacity(BATCH_UPDATES_MAX),
-            atomic: false,
-            premise: None,
-            bytes: 0,
+            }))
         })
     }
 }
 
-fn is_same(a: Option<&Arc<Grounds>>, b: Option<&Arc<Grounds>>) -> bool {
-    a.map(Arc::as_ptr) == b.map(Arc::as_ptr)
+fn encoded(updates: Vec<Update>, together: &Together) -> (Vec<Update>, Option<Encoded>) {
+    let (encoded, updates) = Encoded::new(updates, together.premise().is_some());
+    (updates, encoded)
 }
 
 impl Subject {
-    fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         match self {
             Self::Write { len, .. } => *len,
             Self::Put { bytes, .. } | Self::Part { bytes, .. } => *bytes,

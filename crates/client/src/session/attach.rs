@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
+use cenote_device::ClientFile;
 use cenote_model::{Error, ErrorKind, Request, Response, Result};
 use cenote_server::{Host, OpenHow, holds_store, this_process};
 
@@ -84,8 +85,9 @@ impl Way<'_> {
     fn local(&self, host: Host) -> Result<Attachment> {
         let host = Arc::new(host);
         let write = !self.options.read_only;
-        let client = host.client(this_process(self.nonce, write), 0)?;
-        let readers = Readers::new(host.control.read_only()?, client.file.clone())?;
+        let (client, alive) = host.client(this_process(self.nonce, write), 0)?;
+        let own = client.file.fd().try_clone().map_err(|error| Error::io("client file", &error))?;
+        let readers = Readers::new(host.control.read_only()?, ClientFile::map_held(own, alive)?)?;
         let (store, instance) = (host.id(), host.instance);
         let local = Arc::new(Local::new(host, client, self.seq.clone(), self.arrivals.clone()));
         Ok(Attachment { store, transport: local, readers, instance, write })
@@ -234,6 +236,26 @@ pub(crate) fn back_home(session: &Session) -> Result<(Attachment, Option<Waiting
 pub(crate) fn listen(session: &Arc<Session>, waiting: Option<Waiting>) {
     if let Some(waiting) = waiting {
         *lock(&session.listener) = Some(handover::listen(session, waiting));
+    }
+}
+
+/// Returns when what dead processes left to be carried out is done.
+pub(crate) fn settle_dead(session: &Session) -> Result<()> {
+    if let Some(host) = session.attachment().transport.host() {
+        host.reap();
+        return Ok(());
+    }
+    // A daemon does so for everybody who comes; one that is started now does so at its start.
+    let begin = Instant::now();
+    loop {
+        let (seq, arrivals) = (Arc::new(AtomicU64::new(1)), Arc::new(Arrivals::default()));
+        match remote::connect(&session.dir, crate::ids::random(), true, &seq, &arrivals) {
+            Ok(Reached::Daemon(attachment)) => return attachment.transport.close(),
+            Ok(Reached::Moving) if begin.elapsed() < MOVING_PATIENCE => std::thread::sleep(PAUSE),
+            Ok(Reached::Moving) => return Err(busy(&session.dir)),
+            Err(error) if is_nobody(&error) => return Ok(()),
+            Err(error) => return Err(error),
+        }
     }
 }
 

@@ -99,7 +99,7 @@ impl Transport for Local {
         let result = self.host.close();
         // Views may outlive the session: their slots count until the process ends.
         if self.client.file.slots().min() == u64::MAX {
-            self.host.control.client_remove(self.client.file.number());
+            self.host.client_remove(self.client.file.number());
         }
         result
     }

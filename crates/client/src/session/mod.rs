@@ -27,6 +27,7 @@ use crate::OpenOptions;
 use crate::data::arena::Arenas;
 use crate::data::cache::{Objects, Version};
 use crate::data::callbacks::Callbacks;
+use crate::data::kept::Kept;
 use crate::data::queue::Queue;
 use crate::data::segments::Segments;
 use crate::data::tiering::Tiering;
@@ -82,6 +83,7 @@ pub(crate) struct Session {
     pub segments: Segments,
     pub arenas: Arenas,
     pub queue: Queue,
+    pub kept: Kept,
     pub callbacks: Callbacks,
     pub workers: Workers,
     pub pins: Pins,
@@ -117,6 +119,7 @@ impl Session {
             segments: Segments::default(),
             arenas: Arenas::default(),
             queue: Queue::default(),
+            kept: Kept::default(),
             callbacks: Callbacks::default(),
             workers: Workers::default(),
             pins: Pins::default(),
@@ -127,6 +130,7 @@ impl Session {
             company: handover::Company::default(),
             keeper: keeper::Keeper::default(),
         });
+        session.kept.move_to(&session.attachment().readers)?;
         attach::listen(&session, listener);
         Ok(session)
     }
@@ -173,6 +177,11 @@ impl Session {
         if new.store != old.store || !new.readers.same_table(&old.readers) {
             self.objects.forget_all();
         }
+        // What had no answer was sent to the new engine already: from here on nothing in the old file is needed.
+        if let Err(error) = self.kept.move_to(&new.readers) {
+            tracing::warn!(%error, "what is launched is not safe before it is sent");
+        }
+        old.transport.take_back();
         self.attachment.store(Arc::new(new));
         self.arrivals.note();
     }

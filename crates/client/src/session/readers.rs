@@ -117,6 +117,10 @@ impl Readers {
         let table = ControlView::map(table)?;
         Ok(Self { table, file, table_is, counting: is_counting(), groups: Mutex::default() })
     }
+    /// This client's file.
+    pub fn file(&self) -> &ClientFile {
+        &self.file
+    }
     /// Value of the instance word now.
     #[inline]
     pub fn instance(&self) -> u64 {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use cenote_device::control::ClientFile;
 use cenote_device::fork::CloseInChild;
-use cenote_device::{SegmentFile, SegmentMode};
+use cenote_device::{SegmentFile, SegmentMode, store_dir};
 use cenote_model::{DeviceId, Error, ErrorKind, Request, Response, Result};
 use cenote_rpc::{Connection, Consumer, Doorbell, Frame, Producer, Waker};
 use cenote_server::Host;
@@ -106,6 +106,7 @@ pub(crate) fn connect(
     seq: &Arc<AtomicU64>,
     arrivals: &Arc<Arrivals>,
 ) -> Result<Reached> {
+    refuse_as_root(dir)?;
     let connection = Connection::connect(dir, SOCKET, PATIENCE)?;
     let close_in_child = CloseInChild::new(&connection);
     say(&connection, &Greeting::Hello { nonce, read_only })?;
@@ -116,8 +117,8 @@ pub(crate) fn connect(
         Greeting::Refused(error) => return Err(error),
         _ => return Err(nonsense()),
     };
-    let [table, file, bell] = <[_; 3]>::try_from(frame.fds).map_err(|_| nonsense())?;
-    let file = ClientFile::map(file)?;
+    let [table, file, bell, alive] = <[_; 4]>::try_from(frame.fds).map_err(|_| nonsense())?;
+    let file = ClientFile::map_held(file, alive)?;
     let [requests, responses] = ring_memories(&file)?;
     let readers = Readers::new(table, file)?;
     let remote = Remote {
@@ -132,6 +133,19 @@ pub(crate) fn connect(
         arrivals: arrivals.clone(),
     };
     Ok(Reached::Daemon(Box::new(Attachment { store, transport: Arc::new(remote), readers, instance, write })))
+}
+
+/// Root is not to be led by whoever made a directory, unless that was asked for.
+fn refuse_as_root(dir: &Path) -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    match std::fs::metadata(dir).map(|meta| std::os::unix::fs::MetadataExt::uid(&meta)) {
+        Ok(owner) if !store_dir::is_trusted(owner) => {
+            Err(store_dir::not_trusted(format!("store directory {}", dir.display()), owner))
+        }
+        _ => Ok(()), // who does not see the directory is told so by whatever comes next
+    }
 }
 
 /// True if whoever listens in `dir` is just letting go of the store. Asks for nothing.
@@ -344,6 +358,9 @@ impl Transport for Remote {
             self.push(&mut ring, &message);
         }
         ring.publish();
+    }
+    fn take_back(&self) {
+        lock(&self.outbox).take_back();
     }
     fn host(&self) -> Option<&Host> {
         None

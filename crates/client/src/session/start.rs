@@ -3,6 +3,7 @@
 
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -30,6 +31,12 @@ pub(crate) fn start_daemon(dir: &Path) -> Result<()> {
         .map_err(|error| Error::io(format!("daemon program {}", program.display()), &error))?;
     if output.status.success() {
         return Ok(());
+    }
+    if let Some(signal) = output.status.signal() {
+        // It was killed while it started: another attempt may go better.
+        return Err(Error::new(ErrorKind::Disconnected, format!("daemon for {}", dir.display()))
+            .because(format!("{} was ended by signal {signal} before it served", program.display()))
+            .try_next("see daemon.log in the store's directory"));
     }
     let said = String::from_utf8_lossy(&output.stdout);
     Err(said.lines().find_map(read_report).unwrap_or_else(|| {

@@ -61,6 +61,8 @@ pub(crate) trait Transport: Send + Sync {
     fn close(&self) -> Result<()>;
     /// Sends again what another transport had no response to.
     fn resend(&self, pending: Vec<Pending>);
+    /// Nothing that was sent and not taken is needed any more: it was sent elsewhere.
+    fn take_back(&self) {}
     /// The engine's host, if it is in this process.
     fn host(&self) -> Option<&Host>;
 }

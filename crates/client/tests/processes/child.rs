@@ -11,7 +11,7 @@ fn open(dir: &str, mode: Mode) -> Store {
     Store::open_with(dir, &OpenOptions { mode, ..OpenOptions::default() }).unwrap()
 }
 
-fn say(text: impl std::fmt::Display) {
+pub fn say(text: impl std::fmt::Display) {
     println!("{text}");
     std::io::stdout().flush().unwrap();
 }
@@ -30,6 +30,7 @@ pub fn run(role: &str, args: &[String]) -> ExitCode {
         "endless" => endless(&open(dir, Mode::Daemon)),
         "cutter" => cutter(&open(dir, Mode::Daemon), args[1].parse().unwrap()),
         "appender" => appender(&open(dir, Mode::Daemon), args[1].parse().unwrap(), args[2].parse().unwrap()),
+        "launcher" => crate::kept::launcher(dir, &args[1], &args[2]),
         "sitter" => sitter(&open(dir, Mode::Daemon)),
         _ => panic!("no role {role}"),
     }

@@ -8,6 +8,7 @@ mod api;
 mod bad;
 mod child;
 mod files;
+mod kept;
 mod lives;
 mod moving;
 mod others;
@@ -50,6 +51,8 @@ const TESTS: &[Test] = &[
     ("stop_and_idle_exit", others::stop_and_idle),
     ("a_daemon_dies_in_the_middle", lives::daemon_dies),
     ("clients_die", lives::clients_die),
+    ("what_is_launched_to_be_kept_survives_its_client", kept::by_a_daemon),
+    ("what_is_launched_to_be_kept_survives_the_engine", kept::in_process),
     ("fork_with_a_daemon", lives::fork_with_a_daemon),
     ("fork_in_process", lives::fork_in_process),
     ("closing", lives::closing),

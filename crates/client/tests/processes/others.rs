@@ -169,7 +169,7 @@ pub fn hostile() {
         cenote_wire::encode_greeting(&greeting, &mut hello);
         connection.send(&[&hello], &[], patience).unwrap();
         let frame = connection.receive(patience).unwrap().unwrap();
-        let [_, file, bell] = <[_; 3]>::try_from(frame.fds).unwrap();
+        let [_, file, bell, _alive] = <[_; 4]>::try_from(frame.fds).unwrap();
         let file = cenote_device::ClientFile::map(file).unwrap();
         let [requests, _] = ring_memories(&file).unwrap();
         if round % 2 == 0 {

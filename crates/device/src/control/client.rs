@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cenote_model::{Error, ErrorKind, Result, StoreId};
+use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
 use super::layout::{CONTROL_BYTES, EPOCH_AT, HeaderBytes, INSTANCE_AT, RINGS_AT, WORDS, WORDS_AT};
 use super::{ClientCounters, ClientHeader, ControlHeader, ReaderSlots};
 use crate::io::fail;
 use crate::map::Mapping;
+use crate::process::started_of;
 
 /// An atomic word of a mapping whose size was checked when it was made.
 #[inline]
@@ -87,7 +89,7 @@ impl ControlView {
     }
 }
 
-/// A client's own file: its reader slots, its counters and room for two rings. Cheap to clone.
+/// A client's own file: its reader slots, its counters, room for two rings and for a log of what it launched. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ClientFile {
     pub(super) map: Arc<Mapping>,
@@ -100,8 +102,19 @@ pub struct ClientFile {
 impl ClientFile {
     /// Maps the file from the descriptor that the engine's process made or sent.
     pub fn map(fd: OwnedFd) -> Result<Self> {
+        Self::map_with(fd, None)
+    }
+    /// The same in the client's process, with the lock on the file that says that it lives: held until nothing of this process maps
+    /// the file any more, or the process dies.
+    pub fn map_held(fd: OwnedFd, lock: OwnedFd) -> Result<Self> {
+        Self::map_with(fd, Some(lock))
+    }
+    fn map_with(fd: OwnedFd, lock: Option<OwnedFd>) -> Result<Self> {
         let subject = "client file";
-        let (map, header) = map_with_header(&fd, 0, true, subject)?;
+        let (mut map, header) = map_with_header(&fd, 0, true, subject)?;
+        if let Some(lock) = lock {
+            map = map.with_companion(lock);
+        }
         let header = ClientHeader::decode(&header, subject)?;
         if (map.len() as u64) < header.file_bytes() {
             return Err(Error::new(ErrorKind::Corrupt, subject).because("the file is shorter than its header says"));
@@ -111,6 +124,20 @@ impl ClientFile {
         let counters = ClientCounters::new(Arc::clone(&map));
         Ok(Self { map, fd: Arc::new(fd), header, slots, counters })
     }
+    /// True as long as its client lives and may look at slots, wherever that runs: told by the lock that it holds, since numbers of
+    /// processes mean something else in each container. Not to be asked of what [`ClientFile::map_held`] gave with the same lock.
+    pub fn is_held(&self) -> bool {
+        if !self.header.is_locked {
+            return started_of(self.header.pid) == Some(self.header.started);
+        }
+        match rustix::fs::flock(&self.fd, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {
+                let _ = rustix::fs::flock(&self.fd, FlockOperation::Unlock);
+                false
+            }
+            Err(_) => true, // when in doubt it lives
+        }
+    }
     /// Its number, unique among the live clients of the store.
     pub fn number(&self) -> u64 {
         self.header.number
@@ -118,10 +145,6 @@ impl ClientFile {
     /// The process that it belongs to.
     pub fn pid(&self) -> u32 {
         self.header.pid
-    }
-    /// When that process was started, in the kernel's ticks since boot.
-    pub fn started(&self) -> u64 {
-        self.header.started
     }
     /// Its descriptor, open for reading and writing.
     pub fn fd(&self) -> &Arc<OwnedFd> {
@@ -147,5 +170,11 @@ impl ClientFile {
         let requests = self.map.at(RINGS_AT, len)?;
         let responses = self.map.at(RINGS_AT + len as u64, len)?;
         (len > 0).then_some([(requests, len), (responses, len)])
+    }
+    /// Where the memory of the log of launched changes begins, and its bytes; `None` if there is none.
+    pub fn log(&self) -> Option<(*mut u8, usize)> {
+        let len = self.header.log_bytes as usize;
+        let memory = self.map.at(self.header.log_at(), len)?;
+        (len > 0).then_some((memory, len))
     }
 }

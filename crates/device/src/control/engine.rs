@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use cenote_model::{Error, ErrorKind, Result, StoreId};
 use parking_lot::{Mutex, RwLock};
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::client::{map_with_header, word_at};
@@ -19,7 +19,7 @@ use crate::header::boot_id;
 use crate::io::fail;
 use crate::map::Mapping;
 use crate::process::{program_of, started_of};
-use crate::shared_memory::{open_store_dir, store_dir};
+use crate::shared_memory::{give_as, open_store_dir};
 use crate::{Control, shm_base};
 
 const FILE: &str = "control";
@@ -37,15 +37,28 @@ struct Table {
 
 struct Client {
     file: ClientFile,
+    /// The session, by the file's name: what is in the file its client can change.
+    session: u64,
     program: String,
     checked: Mutex<Instant>,
 }
 
 impl Client {
-    fn new(file: ClientFile) -> Self {
+    fn new(file: ClientFile, session: u64) -> Self {
         let program = program_of(file.pid()).unwrap_or_default();
-        Self { file, program, checked: Mutex::new(Instant::now()) }
+        Self { file, session, program, checked: Mutex::new(Instant::now()) }
     }
+}
+
+/// What the file of a client is to have room for, and for whom.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ClientRoom {
+    /// The session; 0: none, so that nothing in the file is needed once the process is dead.
+    pub session: u64,
+    /// Bytes of each of two rings; 0 for none.
+    pub ring_bytes: u64,
+    /// Bytes of the log of launched changes; 0 for none.
+    pub log_bytes: u64,
 }
 
 /// The shared control table, owned by the process that runs the engine.
@@ -84,18 +97,18 @@ impl SharedControl {
         rustix::fs::openat(&table.dir, FILE, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
             .map_err(|errno| fail(&table.path.join(FILE).display().to_string(), errno))
     }
-    /// Makes the file of a new client of process `pid`, with room for two rings of `ring_bytes` (a multiple of 4096,
-    /// or 0 for none). Its slots count in [`Control::slots_min`] from now on.
-    pub fn client_create(&self, pid: u32, ring_bytes: u64) -> Result<ClientFile> {
+    /// Makes the file of a new client of process `pid` (0: it cannot be seen from here). Its slots count in
+    /// [`Control::slots_min`] from now on, as long as the lock is held that is the second part of the answer: it is for the
+    /// client's process ([`ClientFile::map_held`]), and to be dropped in this one.
+    pub fn client_create(&self, pid: u32, room: &ClientRoom) -> Result<(ClientFile, OwnedFd)> {
         let table = self.table();
         let subject = format!("client file of process {pid}");
-        let Some(started) = started_of(pid) else {
-            return Err(Error::new(ErrorKind::Disconnected, subject).because("the process is gone"));
-        };
-        let ring_bytes = ring_bytes.next_multiple_of(4096);
+        let started = started_of(pid).unwrap_or(0);
+        let [ring_bytes, log_bytes] = [room.ring_bytes, room.log_bytes].map(|bytes| bytes.next_multiple_of(4096));
         let number = self.next_client.fetch_add(1, Ordering::Relaxed);
-        let header = ClientHeader { store: table.store, boot_id: boot_id(), number, pid, started, ring_bytes };
-        let name = format!("{CLIENT_PREFIX}{number}");
+        let (store, boot_id, is_locked) = (table.store, boot_id(), true);
+        let header = ClientHeader { store, boot_id, number, pid, started, ring_bytes, log_bytes, is_locked };
+        let name = file_name(number, room.session);
         let fd = make_file(&table.dir, &name, header.file_bytes(), &header.encode()).map_err(|e| fail(&subject, e))?;
         // Rings and slots must not meet a full tmpfs later: that would be SIGBUS in both processes.
         let reserved = rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::empty(), 0, header.file_bytes());
@@ -105,22 +118,26 @@ impl SharedControl {
             let _ = rustix::fs::unlinkat(&table.dir, &name, AtFlags::empty());
             return Err(fail(&subject, errno));
         }
+        // An open description of its own: its last holder's end is the lock's.
+        let lock = rustix::fs::openat(&table.dir, &name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .and_then(|lock| rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).map(|()| lock))
+            .map_err(|errno| fail(&subject, errno))?;
         let file = ClientFile::map(fd)?;
         file.slots().clear_all();
-        self.clients.write().insert(number, Client::new(file.clone()));
-        Ok(file)
+        self.clients.write().insert(number, Client::new(file.clone(), room.session));
+        Ok((file, lock))
     }
     /// Forgets a client that is done or dead: its slots no longer count.
     pub fn client_remove(&self, number: u64) {
         let removed = self.clients.write().remove(&number);
         if let Some(client) = removed {
             self.departed.lock().add(&client.file.counters().counts());
-            let _ = rustix::fs::unlinkat(&self.table().dir, format!("{CLIENT_PREFIX}{number}"), AtFlags::empty());
+            let _ = rustix::fs::unlinkat(&self.table().dir, file_name(number, client.session), AtFlags::empty());
         }
     }
-    /// Numbers and pids of all clients.
-    pub fn clients(&self) -> Vec<(u64, u32)> {
-        self.clients.read().iter().map(|(number, client)| (*number, client.file.pid())).collect()
+    /// The files of all clients with their sessions, oldest first; also of clients that died, until they are removed.
+    pub fn clients(&self) -> Vec<(u64, ClientFile)> {
+        self.clients.read().values().map(|client| (client.session, client.file.clone())).collect()
     }
     /// Deletes the table, if one is attached, and everything of clients from shared memory: the store is being deleted.
     pub fn delete(&self) -> Result<()> {
@@ -134,8 +151,7 @@ impl SharedControl {
         Ok(())
     }
     fn open_table(&self, store: StoreId) -> Result<(Table, bool)> {
-        let dir = open_store_dir(&self.base, store)?;
-        let path = store_dir(&self.base, store);
+        let (dir, path) = open_store_dir(&self.base, store, None)?;
         let subject = path.join(FILE).display().to_string();
         let boot_id = boot_id();
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -160,20 +176,21 @@ impl SharedControl {
         };
         Ok((Table { map, fd, dir, path, store }, survived))
     }
-    /// Takes over the clients of an engine that died: the live ones may be reading.
+    /// Takes over the clients of an engine that died: the live ones may be reading, the dead ones may have left changes.
     fn adopt_clients(&self, table: &Table, survived: bool) -> Result<()> {
         let subject = table.path.display().to_string();
         let mut clients = self.clients.write();
         for name in file_names(&table.dir).map_err(|errno| fail(&subject, errno))? {
-            let Some(number) = name.strip_prefix(CLIENT_PREFIX) else { continue };
+            let Some((number, session)) = name.strip_prefix(CLIENT_PREFIX).map(number_and_session) else { continue };
             let open = || rustix::fs::openat(&table.dir, &name, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok();
             let file = open().filter(|_| survived).and_then(|fd| ClientFile::map(fd).ok()).filter(|file| {
-                number.parse() == Ok(file.number()) && file.header.store == table.store && is_alive(file)
+                let is_its = number == Some(file.number()) && file.header.store == table.store;
+                is_its && (file.is_held() || session != 0 && file.header.boot_id == boot_id())
             });
             match file {
                 Some(file) => {
                     self.next_client.fetch_max(file.number() + 1, Ordering::Relaxed);
-                    clients.insert(file.number(), Client::new(file));
+                    clients.insert(file.number(), Client::new(file, session));
                 }
                 None => drop(rustix::fs::unlinkat(&table.dir, &name, AtFlags::empty())),
             }
@@ -182,8 +199,17 @@ impl SharedControl {
     }
 }
 
-fn is_alive(file: &ClientFile) -> bool {
-    started_of(file.pid()) == Some(file.started())
+fn file_name(number: u64, session: u64) -> String {
+    match session {
+        0 => format!("{CLIENT_PREFIX}{number}"),
+        session => format!("{CLIENT_PREFIX}{number}-{session}"),
+    }
+}
+
+/// What a name says behind its prefix. Programs before this one named no session.
+fn number_and_session(name: &str) -> (Option<u64>, u64) {
+    let (number, session) = name.split_once('-').unwrap_or((name, "0"));
+    session.parse().map_or((None, 0), |session| (number.parse().ok(), session))
 }
 
 fn file_names(dir: impl AsFd) -> Result<Vec<String>, Errno> {
@@ -200,6 +226,7 @@ fn make_file(dir: impl AsFd, name: &str, bytes: u64, header: &[u8]) -> Result<Ow
     let _ = rustix::fs::unlinkat(&dir, &temporary, AtFlags::empty());
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let fd = rustix::fs::openat(&dir, &temporary, flags, Mode::RUSR | Mode::WUSR)?;
+    give_as(&fd, &dir)?;
     rustix::fs::ftruncate(&fd, bytes)?;
     rustix::io::pwrite(&fd, header, 0)?;
     rustix::fs::renameat(&dir, &temporary, &dir, name)?;
@@ -269,8 +296,10 @@ impl Control for SharedControl {
             let mut checked = client.checked.lock();
             if checked.elapsed() >= LIVENESS_EVERY {
                 *checked = Instant::now();
-                if !is_alive(&client.file) {
-                    dead.push(*number);
+                if !client.file.is_held() {
+                    // One with a session stays: it may hold changes that nobody took yet.
+                    client.file.slots().clear_all();
+                    dead.extend((client.session == 0).then_some(*number));
                     continue;
                 }
             }

@@ -116,12 +116,16 @@ pub(crate) struct ClientHeader {
     pub(crate) store: StoreId,
     pub(crate) boot_id: [u8; 16],
     pub(crate) number: u64,
-    /// The process that the slots belong to…
+    /// The process that the slots belong to, as the engine's process saw it (0: it did not)…
     pub(crate) pid: u32,
     /// …and when it was started, in the kernel's ticks since boot, since pids are used again.
     pub(crate) started: u64,
     /// Bytes of each ring; 0 if it has none.
     pub(crate) ring_bytes: u64,
+    /// Bytes of the log of launched changes; 0 if it has none, as files of older programs.
+    pub(crate) log_bytes: u64,
+    /// The client holds a lock on the file as long as it maps it. Files of earlier versions have none: their process tells.
+    pub(crate) is_locked: bool,
 }
 
 impl ClientHeader {
@@ -132,6 +136,8 @@ impl ClientHeader {
         out[60..64].copy_from_slice(&(READER_SLOTS as u32).to_le_bytes());
         out[64..72].copy_from_slice(&self.started.to_le_bytes());
         out[72..80].copy_from_slice(&self.ring_bytes.to_le_bytes());
+        out[80..88].copy_from_slice(&self.log_bytes.to_le_bytes());
+        out[88] = u8::from(self.is_locked);
         seal(out)
     }
     pub(crate) fn decode(bytes: &HeaderBytes, subject: &str) -> Result<Self> {
@@ -143,13 +149,19 @@ impl ClientHeader {
             pid: u32_at(bytes, 56),
             started: u64_at(bytes, 64),
             ring_bytes: u64_at(bytes, 72),
+            log_bytes: u64_at(bytes, 80),
+            is_locked: bytes[88] == 1,
         };
-        if u32_at(bytes, 60) as usize != READER_SLOTS || header.ring_bytes > 1 << 40 {
+        let is_long = header.ring_bytes > 1 << 40 || header.log_bytes > 1 << 40;
+        if u32_at(bytes, 60) as usize != READER_SLOTS || is_long {
             return Err(Error::new(ErrorKind::Corrupt, subject).because("its header contradicts itself"));
         }
         Ok(header)
     }
     pub(crate) fn file_bytes(&self) -> u64 {
+        self.log_at() + self.log_bytes
+    }
+    pub(crate) fn log_at(&self) -> u64 {
         RINGS_AT + 2 * self.ring_bytes
     }
 }
@@ -162,8 +174,16 @@ mod tests {
     fn headers_come_back_and_flipped_bits_do_not() {
         let control = ControlHeader { store: StoreId(77), boot_id: [3; 16] };
         assert_eq!(ControlHeader::decode(&control.encode(), "it").unwrap(), control);
-        let client =
-            ClientHeader { store: StoreId(77), boot_id: [3; 16], number: 4, pid: 12, started: 99, ring_bytes: 1 << 20 };
+        let client = ClientHeader {
+            store: StoreId(77),
+            boot_id: [3; 16],
+            number: 4,
+            pid: 12,
+            started: 99,
+            ring_bytes: 1 << 20,
+            log_bytes: 1 << 18,
+            is_locked: true,
+        };
         assert_eq!(ClientHeader::decode(&client.encode(), "it").unwrap(), client);
         for bit in 0..HEADER_BYTES * 8 {
             let (mut one, mut other) = (control.encode(), client.encode());

@@ -1,7 +1,8 @@
 //! The table in shared memory through which readers and the engine agree without messages.
 //!
 //! `control` holds the instance, the reader epoch and the version words; clients map it read-only. `client-<n>` belongs
-//! to one client: its reader slots and, behind them, room for its two rings. Both survive the engine.
+//! to one client: its reader slots and, behind them, room for its two rings and for a log of what it launched. Both files
+//! survive the engine, and those of a client that dies stay until somebody has taken what it left there.
 //!
 //! # Why a reader never copies bytes that were released
 //!
@@ -23,7 +24,7 @@ mod slots;
 
 pub use client::{ClientFile, ControlView};
 pub use counters::{ClientCounters, ClientCounts, READS_SAMPLED_IN, WRITES_TIMED_IN, is_counting};
-pub use engine::SharedControl;
+pub use engine::{ClientRoom, SharedControl};
 pub use layout::{CONTROL_VERSION, READER_SLOTS, WORDS};
 pub use slots::{Pin, ReaderSlots};
 

@@ -165,20 +165,28 @@ impl<V> Tree<V> {
         let leaves = self.branches.iter().flat_map(|branch| &branch.leaves).map(|leaf| leaf.memory_bytes() + 16);
         leaves.sum::<usize>() + self.branches.len() * (size_of::<Branch<V>>() + 40)
     }
-    #[cfg(test)]
-    pub fn check(&self) {
-        assert_eq!((self.bounds.len(), self.bounds[0]), (self.branches.len(), 0));
+    /// What is wrong with it, if anything is.
+    pub fn check(&self) -> Result<(), &'static str> {
+        if self.bounds.len() != self.branches.len() || self.bounds.first() != Some(&0) {
+            return Err("a map has not one bound for each branch, from zero on");
+        }
         let (mut before, mut len) = (None, 0);
         for (bound, branch) in self.bounds.iter().zip(&self.branches) {
-            assert_eq!(branch.bounds.len(), branch.leaves.len());
-            assert_eq!(branch.bounds[0], *bound);
+            if branch.bounds.len() != branch.leaves.len() || branch.bounds.first() != Some(bound) {
+                return Err("a branch has not one bound for each leaf, from its own on");
+            }
             for (bound, leaf) in branch.bounds.iter().zip(&branch.leaves) {
-                assert!(before.is_none_or(|key| key < *bound));
-                assert!(leaf.len() > 0 && leaf.keys()[0] >= *bound && leaf.keys().is_sorted());
-                before = leaf.keys().last().copied();
+                let keys = leaf.keys();
+                if before.is_some_and(|key| key >= *bound) || keys.first().is_none_or(|key| key < bound) {
+                    return Err("a leaf has keys on the wrong side of its bound, or none");
+                }
+                if keys.windows(2).any(|pair| pair[0] >= pair[1]) {
+                    return Err("the keys of a leaf are not in ascending order");
+                }
+                before = keys.last().copied();
                 len += leaf.len();
             }
         }
-        assert_eq!(len, self.len);
+        if len == self.len { Ok(()) } else { Err("a map counts its entries wrongly") }
     }
 }

@@ -48,6 +48,17 @@ impl<V> OffsetMap<V> {
             Shape::Many(tree) => tree.len(),
         }
     }
+    /// What is wrong with its order or with what it counts, if anything is. Takes time in proportion to its entries.
+    pub fn check(&self) -> Result<(), &'static str> {
+        match &self.0 {
+            Shape::Few(keys, values) if keys.len() != values.len() => Err("a map has not one value for each key"),
+            Shape::Few(keys, _) if keys.windows(2).any(|pair| pair[0] >= pair[1]) => {
+                Err("the keys of a map are not in ascending order")
+            }
+            Shape::Few(..) => Ok(()),
+            Shape::Many(tree) => tree.check(),
+        }
+    }
     /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -2,6 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use cenote_workload::Step;
+use cenote_workload::property::{Held, Plan, hold, plans};
+use proptest::{prop_assert, prop_assert_eq};
+
 use super::*;
 
 struct Random(u64);
@@ -81,7 +85,7 @@ fn history(seed: u64, steps: u64) {
 
 fn check(map: &mut OffsetMap<u64>, model: &mut BTreeMap<u64, u64>, seed: u64) {
     if let Shape::Many(tree) = &map.0 {
-        tree.check();
+        assert_eq!(tree.check(), Ok(()));
     }
     assert!(map.iter().eq(model.iter().map(|(at, value)| (*at, value))), "CENOTE_SEED={seed}");
     assert_eq!(map.last(), model.last_key_value().map(|(at, value)| (*at, value)), "CENOTE_SEED={seed}");
@@ -140,4 +144,31 @@ fn takes_little_memory() {
         map.insert(random.below(1 << 60), [0u8; 48]);
     }
     assert!(map.memory_bytes() < 100_000 * 88, "{} bytes at random", map.memory_bytes());
+}
+
+/// Offsets with gaps, so that what lies between two of them is looked for, too.
+fn follow(plan: &Plan) -> Held {
+    let (mut map, mut model) = (OffsetMap::default(), BTreeMap::new());
+    plan.each(|step| {
+        let key = step.ordinal() * 4096 + plan.seed % 3;
+        match step {
+            Step::Put(value) => prop_assert_eq!(map.insert(key, value), model.insert(key, value)),
+            Step::Del(_) => prop_assert_eq!(map.remove(key), model.remove(&key)),
+        }
+        prop_assert_eq!(map.check(), Ok(()));
+        prop_assert_eq!(map.len(), model.len());
+        for key in [key, key - 1, key + 1] {
+            let floor = model.range(..=key).next_back().map(|(at, value)| (*at, value));
+            prop_assert_eq!(map.floor(key), floor);
+        }
+        prop_assert_eq!(map.last(), model.last_key_value().map(|(at, value)| (*at, value)));
+        Ok(())
+    })?;
+    prop_assert!(map.iter().eq(model.iter().map(|(at, value)| (*at, value))));
+    Ok(())
+}
+
+#[test]
+fn offsets_that_come_and_go_in_all_orders() {
+    hold("offset map", 100, plans(300, 8), follow);
 }

@@ -1,12 +1,13 @@
 //! A daemon in the background: a process of its own session, which says when it serves or why it cannot.
 #![allow(unsafe_code, reason = "no safe interface marks all descriptors at once")]
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use cenote_device::StoreDir;
 use cenote_model::{Error, ErrorKind, Result};
 use cenote_wire::{Greeting, decode_greeting, encode_greeting};
 
@@ -71,7 +72,7 @@ fn start_child(dir: &Path, options: &DaemonOptions) -> Result<()> {
         command.arg("--create");
     }
     command.args(&options.background_args);
-    let log = open_log(dir).map_or_else(Stdio::null, Stdio::from);
+    let log = open_log(dir)?;
     command.env(CHILD_VARIABLE, "1").env_remove(REPORT_VARIABLE);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).process_group(0).current_dir("/");
     keep_descriptors_from_child();
@@ -96,13 +97,14 @@ fn start_child(dir: &Path, options: &DaemonOptions) -> Result<()> {
     }
 }
 
-/// The log file. A long one is set aside first, in place of the one before it.
-fn open_log(dir: &Path) -> Option<File> {
-    let path = dir.join(LOG_FILE);
-    if std::fs::metadata(&path).is_ok_and(|meta| meta.len() > LOG_BYTES_MAX) {
-        let _ = std::fs::rename(&path, dir.join(LOG_FILE_BEFORE));
+/// The log file; nowhere if there is no directory yet, or no room in it. A name there that leads elsewhere is an error.
+fn open_log(dir: &Path) -> Result<Stdio> {
+    let log = StoreDir::open(dir).and_then(|dir| dir.log(LOG_FILE, LOG_FILE_BEFORE, LOG_BYTES_MAX));
+    match log {
+        Ok(log) => Ok(log.into()),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Err(error),
+        Err(_) => Ok(Stdio::null()),
     }
-    OpenOptions::new().create(true).append(true).open(path).ok()
 }
 
 /// In the daemon: says that it serves, or why not, to whoever started it, and leaves that process's session.

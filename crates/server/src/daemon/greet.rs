@@ -1,6 +1,6 @@
 //! What happens on a client's socket: the greeting, the segments it asks for, its end.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -43,58 +43,75 @@ pub(super) fn say(connection: &Connection, greeting: &Greeting, fds: &[std::os::
 fn converse(daemon: &Arc<Daemon>, connection: &Connection) -> Result<()> {
     let peer = connection.peer()?;
     let Some(frame) = connection.receive(PATIENCE)? else { return Ok(()) };
+    // Whoever comes sees what those had launched who are gone.
+    daemon.host.reap();
     let (nonce, read_only) = match decode_greeting(&frame.bytes) {
         Ok(Greeting::Hello { nonce, read_only }) => (nonce, read_only),
         Ok(_) => return say(connection, &Greeting::Refused(out_of_turn()), &[]),
         Err(error) => return say(connection, &Greeting::Refused(error), &[]),
     };
-    let (client, who) = match admit(daemon, peer, nonce, read_only) {
+    let ((client, alive), who) = match admit(daemon, peer, nonce, read_only) {
         Ok(admitted) => admitted,
         Err(error) => return say(connection, &Greeting::Refused(error), &[]),
     };
     daemon.connected.fetch_add(1, Ordering::SeqCst);
-    let result = serve(daemon, connection, &client, who);
+    let result = serve(daemon, connection, &client, alive, who);
     daemon.connected.fetch_sub(1, Ordering::SeqCst);
     result
 }
 
 /// Serves an admitted client until it leaves or is lost.
-fn serve(daemon: &Arc<Daemon>, connection: &Connection, client: &Client, who: SessionInfo) -> Result<()> {
+fn serve(
+    daemon: &Arc<Daemon>,
+    connection: &Connection,
+    client: &Client,
+    alive: OwnedFd,
+    who: SessionInfo,
+) -> Result<()> {
     let standing = Arc::new(Standing::new(client.session, who.write));
     lock(&daemon.fresh).push(Peer::new(client, standing.clone())?);
     daemon.bell.ring();
-    let result = welcome(daemon, connection, client, who.write).and_then(|()| attend(daemon, connection, who.write));
+    let result =
+        welcome(daemon, connection, client, alive, who.write).and_then(|()| attend(daemon, connection, who.write));
     standing.leave();
     daemon.bell.ring();
     let is_done = result.as_ref().is_ok_and(|bye| *bye);
-    part(daemon, client, who, is_done);
+    part(daemon, client, is_done);
     result.map(drop)
 }
 
 /// Judges who it is, and opens a session.
-fn admit(daemon: &Daemon, peer: Credentials, nonce: u128, read_only: bool) -> Result<(Client, SessionInfo)> {
+fn admit(daemon: &Daemon, peer: Credentials, nonce: u128, read_only: bool) -> Result<((Client, OwnedFd), SessionInfo)> {
     let subject = || format!("store {}", daemon.host.dir().display());
     let Some(may_write) = daemon.host.rights(peer.uid) else {
         return Err(Error::new(ErrorKind::PermissionDenied, subject())
             .because(format!("user {} is neither its owner nor among its writers and readers", peer.uid))
             .try_next("its owner can name users who may, when the store is made"));
     };
-    let gone = || Error::new(ErrorKind::Disconnected, subject()).because("the client's process is gone");
-    let started = process::started_of(peer.pid).ok_or_else(gone)?;
+    let started = process::started_of(peer.pid).unwrap_or(0); // 0: it cannot be seen from here
     let write = may_write && !read_only;
     let who = SessionInfo { nonce, pid: peer.pid, started, uid: peer.uid, write };
-    let stranger = |(_, known): &(_, SessionInfo)| known.nonce == nonce && (known.uid, known.pid) != (who.uid, who.pid);
+    // A process has other numbers where it is seen from another container, so only a number that is certainly another one's tells.
+    let is_other = |known: &SessionInfo| {
+        known.uid != who.uid
+            || known.pid != who.pid && started != 0 && process::started_of(known.pid) == Some(known.started)
+    };
+    let stranger = |(_, known): &(_, SessionInfo)| known.nonce == nonce && is_other(known);
     if daemon.host.service.sessions().iter().any(stranger) {
         return Err(Error::new(ErrorKind::PermissionDenied, subject()).because("that session is another process's"));
     }
     Ok((daemon.host.client(who, RING_BYTES)?, who))
 }
 
-fn welcome(daemon: &Daemon, connection: &Connection, client: &Client, write: bool) -> Result<()> {
+/// Gives it what it needs. From then on the lock on its file is its own alone.
+fn welcome(daemon: &Daemon, connection: &Connection, client: &Client, alive: OwnedFd, write: bool) -> Result<()> {
     let table = daemon.host.control.read_only()?;
     let instance = daemon.host.instance;
     let greeting = Greeting::Welcome { store: daemon.host.id(), instance, write };
-    say(connection, &greeting, &[table.as_fd(), client.file.fd().as_fd(), daemon.bell.as_fd()])
+    let fds = [table.as_fd(), client.file.fd().as_fd(), daemon.bell.as_fd(), alive.as_fd()];
+    let said = say(connection, &greeting, &fds);
+    drop(alive);
+    said
 }
 
 /// Hands out segments until the client leaves (true) or is lost.
@@ -130,18 +147,22 @@ fn segment(daemon: &Daemon, connection: &Connection, device: DeviceId, number: u
 }
 
 /// After a client's end: what it held goes back, once its process cannot use it any more.
-fn part(daemon: &Daemon, client: &Client, who: SessionInfo, is_done: bool) {
-    let is_dead = || process::started_of(who.pid) != Some(who.started);
+fn part(daemon: &Daemon, client: &Client, is_done: bool) {
+    let is_dead = || !client.file.is_held();
     let begin = Instant::now();
     while !is_done && !is_dead() && begin.elapsed() < DYING && !daemon.is_stopping() {
         std::thread::sleep(Duration::from_millis(10));
     }
-    if is_done || is_dead() {
-        daemon.host.service.session_close(client.session);
+    if is_dead() {
+        return daemon.host.reap();
     }
-    // Views may outlive a session: their slots count until the process ends.
-    if is_dead() || client.file.slots().min() == u64::MAX {
-        daemon.host.control.client_remove(client.file.number());
+    if is_done {
+        daemon.host.service.session_close(client.session);
+        // Views may outlive a session, and a session its connection: slots count, and leases stay, until the client lets go of
+        // its file.
+        if client.file.slots().min() == u64::MAX {
+            daemon.host.client_remove(client.file.number());
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use cenote_wire::{Assembly, MESSAGE_BYTES_MAX, decode_request, encode_response, 
 
 use super::Daemon;
 use crate::Client;
+use crate::legacy::Gate;
 use crate::service::{Handling, lock};
 
 /// Requests taken from one client before the next has its turn.
@@ -42,6 +43,7 @@ impl Standing {
 pub(super) struct Peer {
     standing: Arc<Standing>,
     file: ClientFile,
+    gate: Arc<Gate>,
     requests: Consumer,
     responses: Producer,
     assembly: Assembly,
@@ -60,6 +62,7 @@ impl Peer {
         Ok(Self {
             standing,
             file: client.file.clone(),
+            gate: client.gate.clone(),
             requests: Consumer::new(requests)?,
             responses: Producer::new(responses, Waker::Futex)?,
             assembly: Assembly::default(),
@@ -113,6 +116,11 @@ impl Peer {
         let mut busy = self.send_late()?;
         if self.flush()? && self.requests.is_ready() {
             busy = true;
+            let gate = self.gate.clone();
+            let Some(_taking) = gate.enter() else {
+                self.is_lost = true;
+                return Ok(true);
+            };
             self.asked_at = Instant::now();
             let mut engine = None;
             for _ in 0..TURN {

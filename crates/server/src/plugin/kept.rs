@@ -4,8 +4,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use cenote_device::StoreDir;
 use cenote_model::{Error, ErrorKind, Result};
 use cenote_store::Engine;
+use rustix::fs::Mode;
 
 use super::{PATIENCE, Plugin};
 
@@ -14,18 +16,10 @@ pub const PLUGIN_FILE: &str = "policy-plugin";
 
 /// From now on the store in `dir` is opened with that plugin, or (`None`) with none.
 pub fn keep(dir: &Path, plugin: Option<&Path>) -> Result<()> {
-    let file = dir.join(PLUGIN_FILE);
-    let done = match plugin {
-        Some(path) => {
-            let path = std::path::absolute(path).map_err(|error| Error::io(path.display().to_string(), &error))?;
-            std::fs::write(&file, format!("{}\n", path.display()))
-        }
-        None => match std::fs::remove_file(&file) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-            done => done,
-        },
-    };
-    done.map_err(|error| Error::io(file.display().to_string(), &error))
+    let dir = StoreDir::open(dir)?;
+    let Some(path) = plugin else { return dir.remove(PLUGIN_FILE) };
+    let path = std::path::absolute(path).map_err(|error| Error::io(path.display().to_string(), &error))?;
+    dir.write_text(PLUGIN_FILE, &format!("{}\n", path.display()), Mode::RUSR | Mode::WUSR)
 }
 
 /// Loads the plugin that was named, which must work; else the one that is kept with the store, which may be missing: then
@@ -47,7 +41,10 @@ pub(crate) fn load(engine: &mut Engine, dir: &Path, named: Option<&Path>) -> Res
 }
 
 fn kept(dir: &Path) -> Option<PathBuf> {
-    let text = std::fs::read_to_string(dir.join(PLUGIN_FILE)).ok()?;
+    let text = StoreDir::open(dir).and_then(|dir| dir.read_text(PLUGIN_FILE)).unwrap_or_else(|error| {
+        tracing::warn!(%error, "no policy plugin is looked for");
+        None
+    })?;
     let path = text.trim_end();
     (!path.is_empty()).then(|| PathBuf::from(path))
 }

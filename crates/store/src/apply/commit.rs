@@ -37,7 +37,6 @@ impl State {
                 let key = IndexKey { container: self.containers.at(*container).id, index: *index };
                 // Once for each: whoever finds it raised by one after a change of its own knows that nobody else's came.
                 if indices.last() != Some(&key) && !indices.contains(&key) {
-                    control.word_raise(key.word_hash());
                     indices.push(key);
                 }
                 continue;
@@ -50,6 +49,10 @@ impl State {
             object.word_mark = self.request_mark;
             let after = control.word_raise(self.key_of(*slot).word_hash());
             words.push((after.wrapping_sub(1), after));
+        }
+        // Last: who finds a new record has no old map any more of the objects that changed with it.
+        for key in indices {
+            control.word_raise(key.word_hash());
         }
         words
     }
@@ -201,9 +204,64 @@ impl State {
                 self.reclaim.push_back(Reclaim::Container(slot));
                 slot
             }
-            Step::ContainerCreated { slot } | Step::ContainerRenamed { slot, .. } | Step::ContainerSet { slot, .. } => {
+            Step::ContainerCreated { slot } => {
+                self.commit_container_create(epoch, slot);
                 slot
             }
+            Step::ContainerRenamed { slot, was } => {
+                let id = self.containers.at(slot).id;
+                self.take_label(epoch, slot);
+                if self.containers.at(slot).is_tracked() {
+                    self.containers.give_up(&was, id, epoch);
+                    self.note(slot, epoch, Change::Renamed { was });
+                }
+                slot
+            }
+            Step::ContainerSet { slot, was } => {
+                let container = self.containers.at_mut(slot);
+                if !container.is_tracked() {
+                    // It is empty, and has no state to go back to from now on.
+                    container.undo_first += container.undo.len() as u64;
+                    container.undo.clear();
+                }
+                self.note(slot, epoch, Change::Set { was: Box::new(was) });
+                slot
+            }
+        }
+    }
+
+    /// A new container is there from its making on, unless its label may go back to another one: then it goes with that.
+    fn commit_container_create(&mut self, epoch: u64, slot: u32) {
+        if self.take_label(epoch, slot) {
+            let container = self.containers.at_mut(slot);
+            (container.epoch, container.persisted, container.cut_epoch) = (epoch - 1, epoch - 1, epoch - 1);
+            self.note(slot, epoch, Change::Made);
+        }
+    }
+
+    /// A container has got its label: whoever may get that back after power loss is cut together with it. True if there is
+    /// such a one.
+    fn take_label(&mut self, epoch: u64, slot: u32) -> bool {
+        let container = self.containers.at(slot);
+        if !container.is_tracked() {
+            return false;
+        }
+        let id = container.id;
+        let givers = self.containers.givers(&container.label);
+        let others: Vec<ContainerId> = givers.into_iter().filter(|giver| *giver != id).collect();
+        for other in &others {
+            self.couple(epoch, id, *other);
+            self.couple(epoch, *other, id);
+        }
+        !others.is_empty()
+    }
+
+    /// `id` is cut together with `other`, unless it has survived this epoch.
+    fn couple(&mut self, epoch: u64, id: ContainerId, other: ContainerId) {
+        let Some(container) = self.containers.get_mut(id) else { return };
+        match container.links.iter_mut().find(|(_, linked)| *linked == other) {
+            Some(link) => link.0 = link.0.max(epoch),
+            None => container.links.push((epoch, other)),
         }
     }
 

@@ -1,4 +1,6 @@
-//! Container updates. They follow the journal itself: power loss takes them back only with the end of the journal.
+//! Container updates. Making and deleting follow the journal itself: power loss takes them back only with its end. A rename
+//! and new settings are updates of the container like any others: they go back with what was before them in it. So does the
+//! making of one whose label another gave up by a rename that may still go back.
 
 use cenote_model::{
     BLOCK_SHIFT_MAX, BLOCK_SHIFT_MIN, ContainerId, ContainerSpec, Durability, KeyCode, LABEL_BYTES_MAX,
@@ -8,6 +10,7 @@ use super::{NO_CONTAINER, Refusal, Step, Txn, refuse};
 use crate::codec::ORDINALS_END;
 use crate::container::Container;
 use crate::state::State;
+use crate::undo::{Change, Undo};
 
 /// Longest name of a placement policy, in bytes.
 const POLICY_BYTES_MAX: usize = 255;
@@ -87,7 +90,8 @@ impl State {
         check_spec(self, &spec, Some(&self.containers.at(slot).spec))?;
         let container = self.containers.at(slot);
         let scratch = |spec: &ContainerSpec| spec.durability == Durability::Scratch;
-        let empty = container.objects.is_empty() && container.indices.is_empty() && container.undo.is_empty();
+        let kept = |undo: &Undo| !matches!(undo.change, Change::Renamed { .. } | Change::Set { .. } | Change::Made);
+        let empty = container.objects.is_empty() && container.indices.is_empty() && !container.undo.iter().any(kept);
         let holds = !empty || !self.containers.snapshots_of(id).is_empty();
         let container = self.containers.at_mut(slot);
         if scratch(&spec) != scratch(&container.spec) && holds {

@@ -87,3 +87,40 @@ impl State {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use cenote_model::{ContainerId, ContainerSpec, IndexId, Update};
+
+    use super::*;
+
+    /// The journal of an index that had lost its order: what it has was acknowledged, so it is carried out, and told.
+    #[test]
+    fn replay_carries_out_what_an_index_without_order_had_allowed() {
+        let mut state = State::default();
+        let index = IndexKey { container: ContainerId(1000), index: IndexId(1) };
+        let apply = |state: &mut State, epoch: u64, update: Update| {
+            let mut txn = Txn { epoch, ..Txn::default() };
+            let done = state.apply(&mut txn, update);
+            state.epoch = epoch;
+            state.commit(&mut txn, crate::space::Tag::default());
+            done
+        };
+        let put = |value: u8| Update::Put { index, key: b"k".to_vec(), value: vec![value], only_new: true };
+        let del = || Update::Del { index, key: b"k".to_vec() };
+        let spec = ContainerSpec::default();
+        let create = Update::ContainerCreate { id: index.container, label: "c".into(), spec };
+        for (epoch, update) in [(1, create), (2, Update::IndexCreate { key: index }), (3, put(1))] {
+            assert!(apply(&mut state, epoch, update).is_ok());
+        }
+        assert_eq!(apply(&mut state, 4, put(2)).map_err(|refusal| refusal.code), Err(KeyCode::Exists));
+        state.space.replaying = true;
+        assert!(apply(&mut state, 5, put(3)).is_ok());
+        assert!(apply(&mut state, 6, del()).is_ok() && apply(&mut state, 7, del()).is_ok());
+        assert_eq!(state.disorder, [(index, Disorder { misplaced: 0, twice: 0, blind: 2 })]);
+        assert_eq!(state.audit_container(index.container), None);
+        assert_eq!(state.audit_space().len(), 1, "a verify names it");
+        state.space.replaying = false;
+        assert_eq!(apply(&mut state, 8, del()).map_err(|refusal| refusal.code), Err(KeyCode::NotFound));
+    }
+}

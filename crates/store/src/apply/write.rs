@@ -6,6 +6,7 @@ use cenote_model::{Encoding, Extent, KeyCode, OBJECT_BYTES_MAX, ObjectKey, RUN_B
 
 use super::{Brought, Merged, NO_OBJECT, RangeStep, Refusal, Step, Txn, Written, refuse};
 use crate::map::{Ext, ExtentMap, NO_DEVICE, Pieces, Run, Splits};
+use crate::session::Session;
 use crate::space::{DeviceSlot, Shared};
 use crate::state::State;
 use crate::sums::{UNIT, combine};
@@ -37,7 +38,13 @@ impl State {
         device.reserved_bytes = device.reserved_bytes.saturating_sub(padded);
         device.unsynced |= !device.is_volatile();
         let written = Written { dev, run_offset: extent.run_offset, padded, merged: None };
+        let epoch_before = self.objects.get(slot).epoch;
         self.point(txn, slot, (offset, to), Ext::from_model(extent, dev, born), written);
+        if self.sessions.open.get(&txn.session).is_some_and(Session::is_own) {
+            // The same bytes: who read the object has read what is there. It was changed since the last cut, as all that
+            // is gathered.
+            self.objects.get_mut(slot).epoch = epoch_before;
+        }
         Ok(())
     }
 

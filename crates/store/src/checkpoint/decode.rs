@@ -44,7 +44,7 @@ struct Reader<'a> {
 }
 
 /// Reads the head alone, and which version it is of.
-fn decode_head(name: &str, bytes: &[u8]) -> Result<(u32, Head)> {
+pub(super) fn decode_head(name: &str, bytes: &[u8]) -> Result<(u32, Head)> {
     if bytes.len() < HEAD_BYTES || bytes[..8] != MAGIC {
         return Err(corrupt(name, 0, "it does not begin like a checkpoint"));
     }
@@ -445,9 +445,19 @@ impl Reader<'_> {
             }
             7 => Change::SnapshotMade { id: ContainerId(from.u64()?) },
             8 => Change::SnapshotDeleted { id: ContainerId(from.u64()?) },
+            9 => self.renamed(at, epoch, from)?,
+            10 => Change::Set { was: Box::new(decode_spec(from)?) },
+            11 => Change::Made,
             _ => return Err(Malformed("an unknown undo entry")),
         };
         Ok(Undo { epoch, change })
+    }
+
+    fn renamed(&mut self, at: u32, epoch: u64, from: &mut Decoder<'_>) -> Decoded<Change> {
+        let was = from.text()?;
+        let id = self.state.containers.at(at).id;
+        self.state.containers.give_up(&was, id, epoch);
+        Ok(Change::Renamed { was })
     }
 
     fn deleted_object(&mut self, at: u32, epoch: u64, from: &mut Decoder<'_>) -> Decoded<Change> {

@@ -305,6 +305,15 @@ impl Writer<'_> {
                 self.bytes.put_u8(8);
                 self.bytes.put_u64(id.0);
             }
+            Change::Renamed { was } => {
+                self.bytes.put_u8(9);
+                self.bytes.put_bytes(was.as_bytes());
+            }
+            Change::Set { was } => {
+                self.bytes.put_u8(10);
+                encode_spec(&mut self.bytes, was);
+            }
+            Change::Made => self.bytes.put_u8(11),
             Change::Record { index, key, was } => {
                 self.bytes.put_u8(6);
                 self.bytes.put_u128(index.0);

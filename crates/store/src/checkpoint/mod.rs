@@ -13,8 +13,8 @@ pub(crate) use decode::decode;
 pub(crate) use encode::encode;
 
 const MAGIC: [u8; 8] = *b"CENOTEC\0";
-/// Version 1 knew no snapshots; it is read too.
-const VERSION: u32 = 2;
+/// Version 1 knew no snapshots, version 2 no undo of changes of containers; both are read too.
+const VERSION: u32 = 3;
 /// Magic, version, checksum of the head, store, sequence, journal file, journal position, epoch.
 const HEAD_BYTES: usize = 64;
 /// Section header: kind, checksum, length.

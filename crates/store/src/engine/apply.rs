@@ -41,6 +41,15 @@ impl Engine {
         }
     }
 
+    /// Writes of the engine itself, each by itself.
+    pub(super) fn apply_own(&mut self, session: SessionId, updates: Vec<Update>) -> Result<()> {
+        let mut txn = std::mem::take(&mut self.txn);
+        let done = self.apply_new(&mut txn, session, 0, &[], updates, false);
+        txn.steps.clear();
+        self.txn = txn;
+        done.map(drop)
+    }
+
     fn apply_new(
         &mut self,
         txn: &mut Txn,

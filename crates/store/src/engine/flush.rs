@@ -33,7 +33,8 @@ impl Engine {
         let mut containers = Vec::new();
         for id in &self.txn.touched {
             let Some(container) = self.state.containers.get(*id) else { continue };
-            if container.spec.durability == Durability::Sync {
+            // One that was `Sync` until now promises this last change.
+            if container.spec.durability == Durability::Sync || self.txn.ends_sync {
                 containers.push((*id, container.epoch));
             }
         }

@@ -209,7 +209,7 @@ impl Engine {
         }
     }
 
-    fn grant(
+    pub(super) fn grant(
         &mut self,
         (session, container): (SessionId, ContainerId),
         seq: u64,

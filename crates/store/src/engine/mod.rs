@@ -4,6 +4,7 @@ mod apply;
 mod changes;
 mod checkpoint;
 mod create;
+mod densify;
 mod destroy;
 mod devices;
 mod drain;

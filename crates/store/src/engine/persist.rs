@@ -142,6 +142,7 @@ impl Engine {
     }
 
     fn begin_cut(&mut self, members: &[ContainerId]) -> cenote_model::Result<()> {
+        self.densify(members);
         let (id, epoch) = (self.state.cuts.next_id, self.state.epoch);
         let containers = || members.iter().map(|member| self.state.containers.get(*member));
         let renews = containers().flatten().any(|container| container.pending_cut.is_some());

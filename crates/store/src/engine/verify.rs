@@ -18,6 +18,8 @@ const SLICE_BYTES: u64 = 8 << 20;
 const SLICE_PARTS: usize = 512;
 /// Objects looked at for one slice.
 const SLICE_OBJECTS: u32 = 65_536;
+/// Containers whose tables are looked at in one go.
+const SLICE_CONTAINERS: usize = 64;
 const FINDINGS_MAX: usize = 10_000;
 /// Reports kept for those who have not asked yet.
 const REPORTS_MAX: usize = 16;
@@ -33,6 +35,15 @@ struct Walk {
     report: VerifyReport,
     in_flight: u32,
     walked: bool,
+    /// Containers whose indices and tables are still to be looked at; None before the objects are.
+    containers: Option<VecDeque<ContainerId>>,
+}
+
+impl Walk {
+    fn is_over(&self) -> bool {
+        let audited = self.object.is_some() || self.containers.as_ref().is_some_and(VecDeque::is_empty);
+        self.walked && audited && self.in_flight == 0
+    }
 }
 
 /// Walks asked for, and the background one.
@@ -101,7 +112,8 @@ impl Engine {
             }
             if parts.is_empty() {
                 walk.walked = true;
-                if walk.in_flight == 0 {
+                let audited = self.audit_next(&mut walk);
+                if audited && walk.in_flight == 0 {
                     self.end_walk(walk);
                 } else {
                     self.verify.queue.push_front(walk);
@@ -122,14 +134,42 @@ impl Engine {
         let read = walk.report.bytes - before;
         // A slice, then a pause such that the rate comes out; after the last object a longer one.
         let pause_ns = if parts.is_empty() && walk.slot >= self.state.objects.slots() {
-            walk = Walk::default();
-            60_000_000_000
+            if self.audit_next(&mut walk) {
+                self.verify.scrub_findings += walk.report.contradictions.len() as u64;
+                walk = Walk::default();
+                60_000_000_000
+            } else {
+                0
+            }
         } else {
             read.saturating_mul(1_000_000_000) / self.settings.scrub_bytes_per_s
         };
         self.verify.scrub = walk;
         self.verify.scrub_due_ns = self.state.now_ns.saturating_add(pause_ns);
         (!parts.is_empty()).then(|| self.check_job(true, parts))
+    }
+
+    /// Looks at the indices and tables of some more containers, and at free space; true once that is done.
+    fn audit_next(&mut self, walk: &mut Walk) -> bool {
+        if walk.object.is_some() {
+            return true;
+        }
+        let first = walk.containers.is_none();
+        let wanted = walk.container;
+        let ids = || -> VecDeque<_> { wanted.map_or_else(|| self.state.containers.ids(), |id| vec![id]).into() };
+        let containers = walk.containers.get_or_insert_with(ids);
+        for id in containers.drain(..containers.len().min(SLICE_CONTAINERS)) {
+            walk.report.contradictions.extend(self.state.audit_container(id));
+        }
+        if first {
+            walk.report.contradictions.extend(self.state.audit_space());
+        }
+        walk.containers.as_ref().is_some_and(VecDeque::is_empty)
+    }
+
+    /// What contradicts itself in memory: for tests, which ask after every step.
+    pub fn audit(&self) -> Vec<String> {
+        self.state.audit()
     }
 
     fn end_walk(&mut self, walk: Walk) {
@@ -174,6 +214,7 @@ impl Engine {
             if let Some(key) = wanted {
                 if walk.offset == 0 {
                     walk.report.objects += 1;
+                    walk.report.contradictions.extend(self.state.audit_object(walk.slot));
                 }
                 for (at, ext) in object.map.overlapping(walk.offset, u64::MAX) {
                     if bytes >= bytes_max || parts.len() >= SLICE_PARTS {
@@ -217,7 +258,7 @@ impl Engine {
             walk.report.findings.extend(found.iter().take(room).cloned());
         }
         self.keep_findings(found);
-        if self.verify.queue.front().is_some_and(|walk| walk.walked && walk.in_flight == 0)
+        if self.verify.queue.front().is_some_and(Walk::is_over)
             && let Some(walk) = self.verify.queue.pop_front()
         {
             self.end_walk(walk);

@@ -1,6 +1,10 @@
-//! An index beside a plain ordered map.
+//! An index beside a plain ordered map, for what it adds: counts, copies in bounded pieces, repair.
 
 use std::collections::BTreeMap;
+
+use cenote_workload::property::{Held, Plan, hold, plans};
+use cenote_workload::{Rng, Step, size_at_limits};
+use proptest::prop_assert_eq;
 
 use super::*;
 
@@ -102,15 +106,6 @@ fn agrees_with_an_ordered_map() {
     assert!(left <= plain.len() / 100);
 }
 
-#[test]
-fn keys_in_order_fill_the_leaves() {
-    let mut index = Index::default();
-    for n in 0..100_000u64 {
-        index.put(&n.to_be_bytes(), record(n, &[1; 32]));
-    }
-    assert!(index.range(Bound::Unbounded).map(|(_, record)| record.epoch).eq(0..100_000));
-    assert!(index.memory_bytes() < 100_000 * 100, "{}", index.memory_bytes());
-}
 /// Does the same to an index and to a plain map, and looks at both after each step.
 #[derive(Default)]
 struct Pair {
@@ -189,4 +184,25 @@ fn records_in_the_wrong_order_are_put_in_order() {
     assert_eq!(left, [(&b"a"[..], 3), (b"b", 5), (b"d", 6), (b"e", 1)]);
     assert_eq!(index.check(), Ok(()));
     assert_eq!(Index::new(0).load(vec![(Key::new(b"a"), record(1, b""))]), Disorder::default());
+}
+
+fn follow(plan: &Plan) -> Held {
+    let (mut rng, mut both) = (Rng::new(plan.seed), Pair::default());
+    plan.each(|step| {
+        let key = plan.shape.key(step.ordinal());
+        match step {
+            Step::Put(_) => both.put(&key, size_at_limits(&mut rng, &[30, 1024, 4096], 5000) as usize),
+            Step::Del(_) => both.del(&key),
+        }
+        prop_assert_eq!(both.index.check(), Ok(()));
+        prop_assert_eq!(both.index.len(), both.plain.len() as u64);
+        Ok(())
+    })?;
+    both.compare();
+    Ok(())
+}
+
+#[test]
+fn keys_that_come_and_go_in_all_orders() {
+    hold("index", 60, plans(80, 65_536), follow);
 }

@@ -2,6 +2,8 @@
 
 mod ext;
 mod pieces;
+#[cfg(test)]
+mod tests;
 
 use cenote_model::OffsetMap;
 
@@ -80,6 +82,27 @@ impl ExtentMap {
     /// All extents, ascending.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &Ext)> {
         self.overlapping(0, u64::MAX)
+    }
+    /// What is wrong with it, if anything is: order, extents that overlap or are empty, bytes that are counted wrongly.
+    pub fn check(&self) -> Result<(), &'static str> {
+        if let Self::Many(tree) = self {
+            tree.extents.check()?;
+        }
+        let (mut behind, mut mapped_bytes) = (0, 0);
+        for (at, ext) in self.iter() {
+            if ext.len == 0 {
+                return Err("an extent is empty");
+            }
+            if at < behind {
+                return Err("two extents overlap");
+            }
+            if ext.end() > ext.run_len {
+                return Err("an extent ends behind its run");
+            }
+            behind = end_of(at, ext);
+            mapped_bytes += u64::from(ext.len);
+        }
+        if mapped_bytes == self.mapped_bytes() { Ok(()) } else { Err("its bytes are counted wrongly") }
     }
     /// Changes extents in place; their lengths must not change.
     pub fn for_each_mut(&mut self, mut each: impl FnMut(u64, &mut Ext)) {

@@ -260,7 +260,10 @@ impl State {
             Change::ObjectCreated { .. }
             | Change::IndexCreated { .. }
             | Change::Record { .. }
-            | Change::SnapshotMade { .. } => {}
+            | Change::SnapshotMade { .. }
+            | Change::Renamed { .. }
+            | Change::Set { .. }
+            | Change::Made => {}
         }
     }
 }

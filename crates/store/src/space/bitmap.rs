@@ -185,6 +185,41 @@ impl Bitmap {
         }
         wrong
     }
+    /// What is wrong with what it counts, if anything is.
+    pub fn check(&self) -> Result<(), &'static str> {
+        let mut free_units = 0;
+        for (z, zone) in (0..).zip(&self.zones) {
+            let units = self.zone_units(z);
+            let (mut free, mut longest) = (0, 0);
+            let (mut at, end) = (z * ZONE_UNITS, z * ZONE_UNITS + units);
+            if u64::from(zone.free) > units
+                || zone.used_bits.is_none() && !(zone.free == 0 || u64::from(zone.free) == units)
+            {
+                return Err("a zone without bits is neither free nor used");
+            }
+            let is_used = |at: u64| match &zone.used_bits {
+                None => zone.free == 0,
+                Some(bits) => bits[(at % ZONE_UNITS / 64) as usize] >> (at % 64) & 1 == 1,
+            };
+            while at < end {
+                let begin = at;
+                while at < end && !is_used(at) {
+                    at += 1;
+                }
+                free += at - begin;
+                longest = longest.max(at - begin);
+                at += 1;
+            }
+            if free != u64::from(zone.free) {
+                return Err("a zone counts its free units wrongly");
+            }
+            if zone.longest != UNKNOWN && longest > u64::from(zone.longest) {
+                return Err("a zone has a longer run of free units than it says");
+            }
+            free_units += free;
+        }
+        if free_units == self.free_units { Ok(()) } else { Err("its free units are counted wrongly") }
+    }
     /// True if all these units are free.
     #[cfg(test)]
     fn is_free(&self, first: u64, len: u64) -> bool {
@@ -294,133 +329,4 @@ fn find(bits: &[u64; WORDS], from: u64, of: impl Fn(u64) -> u64) -> Option<u64> 
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn runs_stay_within_segments_and_minimum() {
-        let mut map = Bitmap::new(1000, 100);
-        let runs = map.take(250, 50, 99);
-        assert_eq!(runs, [(0, 100), (100, 100), (200, 50)]);
-        map.clear(10, 20);
-        map.clear(60, 60);
-        assert_eq!(map.take(40, 40, 99), [(250, 40)]);
-        assert_eq!(map.free_units(), 1000 - 290 + 80);
-        map.mark(290, 710);
-        assert_eq!(map.take(100, 40, 99), [(60, 40)], "20 are too few, 20 after the segment's end too");
-        assert!(map.take(101, 101, 99).is_empty());
-        assert_eq!(map.take(100, 1, 99), [(100, 20), (10, 20)], "next fit");
-        assert!(map.take(1, 1, 99).is_empty());
-        assert_eq!(map.free_units(), 0);
-    }
-
-    #[test]
-    fn zones_agree_with_a_plain_vector() {
-        let units = ZONE_UNITS * 2 + 777;
-        let mut map = Bitmap::new(units, units);
-        let mut plain = vec![false; units as usize];
-        let mut seed = 7u64;
-        let mut random = |bound: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (seed >> 33) % bound
-        };
-        for _ in 0..600 {
-            let first = random(units);
-            let len = 1 + random(units - first).min(40_000);
-            let used = random(2) == 0;
-            let wrong = plain[first as usize..(first + len) as usize].iter().filter(|u| **u == used).count() as u64;
-            assert_eq!(if used { map.mark(first, len) } else { map.clear(first, len) }, wrong);
-            plain[first as usize..(first + len) as usize].fill(used);
-            let free = plain.iter().filter(|u| !**u).count() as u64;
-            assert_eq!(map.free_units(), free);
-            let expected = plain.iter().skip(first as usize).position(|u| !u).map(|i| first + i as u64);
-            assert_eq!(map.find_free(first, 1), expected);
-        }
-        let free = map.free_units();
-        let taken: u64 = map.take(free, 1, usize::MAX).iter().map(|(_, len)| len).sum();
-        assert_eq!(taken, free);
-        assert!(!map.is_free(0, 1));
-    }
-
-    /// What [`Bitmap::take`] promises, unit by unit.
-    fn take_plainly(
-        used: &mut [bool],
-        segment: usize,
-        begin: usize,
-        want: usize,
-        run_min: usize,
-        runs_max: usize,
-    ) -> Vec<(u64, u64)> {
-        let (mut runs, mut left) = (Vec::new(), want);
-        let units = used.len();
-        for (from, to) in [(begin, units), (0, begin)] {
-            let mut at = from;
-            while at < units && left >= run_min && runs.len() < runs_max {
-                let Some(first) = (at..units).find(|unit| !used[*unit]).filter(|first| *first < to) else { break };
-                let limit = (first + left).min((first / segment + 1) * segment).min(units);
-                let end = (first..limit).find(|unit| used[*unit]).unwrap_or(limit);
-                if end - first >= run_min {
-                    used[first..end].fill(true);
-                    runs.push((first as u64, (end - first) as u64));
-                    left -= end - first;
-                }
-                at = end;
-            }
-        }
-        runs
-    }
-
-    fn longest_plainly(used: &[bool], segment: u64, run_min: u64) -> Option<u64> {
-        let runs = used.chunks(segment as usize).flat_map(|segment| segment.split(|used| *used)).map(<[bool]>::len);
-        runs.max().map(|longest| longest as u64).filter(|longest| *longest >= run_min)
-    }
-
-    #[test]
-    fn takes_what_a_search_unit_by_unit_would() {
-        let one = std::env::var("CENOTE_SEED").ok().and_then(|text| text.parse::<u64>().ok());
-        for seed in one.map_or(0..6, |seed| seed..seed + 1) {
-            println!("CENOTE_SEED={seed}");
-            let mut state = seed;
-            let mut random = |bound: u64| {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                (state >> 33) % bound
-            };
-            let units = ZONE_UNITS * 3 + [0, 500, ZONE_UNITS - 1][random(3) as usize];
-            let segment = [units, ZONE_UNITS, 5000, ZONE_UNITS * 2][random(4) as usize];
-            let mut map = Bitmap::new(units, segment);
-            let mut plain = vec![false; units as usize];
-            for _ in 0..400 {
-                if random(2) == 0 {
-                    for _ in 0..[3, 300][random(2) as usize] {
-                        let first = random(units);
-                        let most = [2, 40, 2000][random(3) as usize];
-                        let len = (1 + random(most)).min(units - first);
-                        let used = random(5) < 3;
-                        if used {
-                            map.mark(first, len)
-                        } else {
-                            map.clear(first, len)
-                        };
-                        plain[first as usize..(first + len) as usize].fill(used);
-                    }
-                }
-                if random(3) == 0 {
-                    map.rewind();
-                }
-                let most = [3, 30, 3000][random(3) as usize];
-                let run_min = 1 + random(most);
-                let (want, runs_max) = (run_min + random(20_000), 1 + random(200) as usize);
-                assert_eq!(map.longest(run_min), longest_plainly(&plain, segment, run_min), "CENOTE_SEED={seed}");
-                let begin = if map.cursor < units { map.cursor } else { 0 };
-                let taken = map.take(want, run_min, runs_max);
-                let (want, run_min) = (want as usize, run_min as usize);
-                let expected = if run_min as u64 > segment {
-                    Vec::new()
-                } else {
-                    take_plainly(&mut plain, segment as usize, begin as usize, want, run_min, runs_max)
-                };
-                assert_eq!(taken, expected, "CENOTE_SEED={seed}");
-            }
-        }
-    }
-}
+mod tests;

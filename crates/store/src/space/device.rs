@@ -170,6 +170,11 @@ impl DeviceSlot {
         let unit = u64::from(self.unit_bytes);
         self.map.mark(offset / unit, bytes.div_ceil(unit)) * unit
     }
+    /// True if all of `[begin, end)` is marked as in use.
+    pub fn is_taken(&self, begin: u64, end: u64) -> bool {
+        let unit = u64::from(self.unit_bytes);
+        self.map.free_run(begin / unit, end.div_ceil(unit)).is_none()
+    }
     /// Gives back space that nobody can be reading and that was counted as reserved.
     pub fn give_back(&mut self, offset: u64, bytes: u64) {
         let unit = u64::from(self.unit_bytes);

@@ -61,6 +61,16 @@ impl RetiredQueue {
         }
         self.queue.iter().take_while(|retired| retired.tag.epoch < readers_min).map(|retired| retired.len).sum()
     }
+    /// What is wrong with it, if anything is; `is_taken(offset, len)` says whether space is marked as in use.
+    pub fn check(&self, is_taken: impl Fn(u64, u64) -> bool) -> Result<(), &'static str> {
+        if self.queue.iter().map(|retired| retired.len).sum::<u64>() != self.bytes {
+            return Err("its bytes are counted wrongly");
+        }
+        if self.queue.iter().any(|retired| !is_taken(retired.offset, retired.len)) {
+            return Err("some of it counts as free");
+        }
+        Ok(())
+    }
     pub fn iter(&self) -> impl Iterator<Item = &Retired> {
         self.queue.iter()
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use cenote_model::{ContainerId, IndexId, IndexKey, ObjectId, ObjectKey};
+use cenote_workload::KeyShape;
 
 use crate::content::{self, WriteId};
 use crate::oracle::Change;
@@ -61,7 +62,8 @@ fn write_id(slot: u64, number: u64) -> WriteId {
 fn draw_change(rng: &mut Rng, slot: u64, number: u64, container: ContainerId) -> Change {
     let key = ObjectKey { container, object: ObjectId(u128::from(rng.below(OBJECTS))) };
     let index = IndexKey { container, index: IndexId(1) };
-    let record = vec![b'a' + rng.below(5) as u8, b'0' + rng.below(5) as u8];
+    let few = vec![b'a' + rng.below(5) as u8, b'0' + rng.below(5) as u8];
+    let (put, deleted) = slide(slot, number).unwrap_or_else(|| (few.clone(), few));
     let id = write_id(slot, number);
     match rng.below(20) {
         0..=9 => Change::Write { key, offset: rng.below(SPAN), len: rng.size(60_000), id, from: 0 },
@@ -70,10 +72,24 @@ fn draw_change(rng: &mut Rng, slot: u64, number: u64, container: ContainerId) ->
         12..=17 => {
             let len = rng.below(300) as usize;
             let value: Arc<[u8]> = content::bytes(id, 0, len).into();
-            Change::Put { index, key: record, value, only_new: false }
+            Change::Put { index, key: put, value, only_new: false }
         }
-        _ => Change::Del { index, key: record },
+        _ => Change::Del { index, key: deleted },
     }
+}
+
+/// Two of three slots slide over keys, one up and one down: the key put at this number, and the one deleted, which was put
+/// some time before.
+fn slide(slot: u64, number: u64) -> Option<(Vec<u8>, Vec<u8>)> {
+    const WINDOW: u64 = 70;
+    let shape = KeyShape::all(300)[(slot / 3 % 7) as usize];
+    let step = number / 64;
+    let ordinal = |step: u64| match slot % 3 {
+        1 => Some((1 << 40) + step),
+        2 => Some((1 << 40) - step),
+        _ => None,
+    };
+    Some((shape.key(ordinal(step)?), shape.key(ordinal(step.saturating_sub(WINDOW))?)))
 }
 
 /// What a new slot begins with: its objects and its index, in each container.

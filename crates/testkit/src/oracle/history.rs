@@ -236,8 +236,8 @@ impl Oracle {
 
     /// Power was lost and the store was opened again. The state found becomes the base: all of it came from media.
     ///
-    /// Containers themselves (existence, label, settings) follow the journal, which is cut at one place for all; what
-    /// is in a container may be cut earlier, for each container at its own place.
+    /// Which containers there are follows the journal, which is cut at one place for all; what is in a container, its label and
+    /// its settings may be cut earlier, for each container at its own place.
     pub fn after_power_loss(&mut self, observed: &Observed) -> Result<(), String> {
         let journal = self.journal_end(observed)?;
         let mut allowed: Prefixes = BTreeMap::new();
@@ -266,7 +266,53 @@ impl Oracle {
         }
         Ok(())
     }
-    /// The latest place at which the journal can have ended for these containers to be there with these labels.
+    /// The first difference in which containers there are once the journal ended at `at`. One that was made with a label that
+    /// another had given up may be missing, unless it was promised.
+    fn compare_existence(&self, observed: &Observed, state: &State, at: usize) -> Result<(), String> {
+        if let Some(id) = observed.containers.keys().find(|id| !state.containers.contains_key(id)) {
+            return Err(format!("container {id} should not be there"));
+        }
+        let mut labels = BTreeSet::new();
+        if let Some(twice) = observed.containers.values().find(|container| !labels.insert(&container.label)) {
+            return Err(format!("two containers have the label `{}`", twice.label));
+        }
+        for (id, expected) in &state.containers {
+            if !observed.containers.contains_key(id) && !self.may_be_unmade(*id, at) {
+                return Err(format!("container {id} `{}` is missing", expected.label));
+            }
+        }
+        // What is in scratch containers follows nothing, their labels and settings the journal.
+        for (id, expected) in state.containers.iter().filter(|(id, _)| self.scratch.contains(id)) {
+            let Some(found) = observed.containers.get(id) else { continue };
+            let made_unique = found.label.strip_suffix(&format!("~{id}")) == Some(&expected.label);
+            if !made_unique || found.spec.durability != expected.spec.durability {
+                found.compare_settings(expected).map_err(|why| format!("container {id} {why}"))?;
+            }
+        }
+        Ok(())
+    }
+    fn may_be_unmade(&self, id: ContainerId, at: usize) -> bool {
+        let floor = self.floors.get(&id).copied().unwrap_or(0).saturating_sub(self.first);
+        let made = |change: &Change| match change {
+            Change::ContainerCreate { id: made, label, .. } if *made == id => Some(label.clone()),
+            _ => None,
+        };
+        let mut state = self.base.clone();
+        let mut given_up: BTreeSet<String> = BTreeSet::new();
+        for (number, entry) in self.entries[..at].iter().enumerate() {
+            if let Some(label) = entry.changes.iter().find_map(made) {
+                return given_up.contains(&label) && floor <= number;
+            }
+            for change in entry.changes.iter().filter(|change| change.is_about_container()) {
+                if let Change::ContainerRename { id, .. } = change {
+                    given_up.extend(state.containers.get(id).map(|container| container.label.clone()));
+                }
+                state.change(change, entry.epoch);
+            }
+        }
+        false
+    }
+    /// The latest place at which the journal can have ended for these containers to be there.
     fn journal_end(&self, observed: &Observed) -> Result<usize, String> {
         let floor = self.floors.values().copied().max().unwrap_or(0).max(self.journal_floor).saturating_sub(self.first);
         let mut state = State::default();
@@ -285,7 +331,7 @@ impl Oracle {
             if at < floor {
                 continue;
             }
-            match observed.compare_containers(&state) {
+            match self.compare_existence(observed, &state, at) {
                 Ok(()) => latest = Some(at),
                 Err(text) => difference = text,
             }
@@ -322,7 +368,8 @@ impl Oracle {
             }
             let Some(expected) = state.containers.get(&id).filter(|_| at >= floor) else { continue };
             let matches = verdict.get_or_insert_with(|| {
-                let difference = found.compare_content(expected, lenience);
+                let settled = if self.scratch.contains(&id) { Ok(()) } else { found.compare_settings(expected) };
+                let difference = settled.and_then(|()| found.compare_content(expected, lenience));
                 difference.map_err(|why| differences.push(format!("{}: {why}", self.first + at))).is_ok()
             });
             if *matches {

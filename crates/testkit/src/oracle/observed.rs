@@ -73,13 +73,7 @@ impl Observed {
             let Some(found) = self.containers.get(id) else {
                 return Err(format!("container {id} `{}` is missing", expected.label));
             };
-            if found.label != expected.label {
-                return Err(format!("container {id} has label `{}`, expected `{}`", found.label, expected.label));
-            }
-            let (a, b) = (&found.spec, &expected.spec);
-            if (a.durability, a.block_shift, a.quota_bytes) != (b.durability, b.block_shift, b.quota_bytes) {
-                return Err(format!("container {id} has settings {a:?}, expected {b:?}"));
-            }
+            found.compare_settings(expected).map_err(|why| format!("container {id} {why}"))?;
         }
         match self.containers.keys().find(|id| !state.containers.contains_key(id)) {
             Some(id) => Err(format!("container {id} should not be there")),
@@ -89,6 +83,17 @@ impl Observed {
 }
 
 impl ObservedContainer {
+    /// The first difference in label and settings.
+    pub fn compare_settings(&self, expected: &ContainerState) -> Result<(), String> {
+        if self.label != expected.label {
+            return Err(format!("has label `{}`, expected `{}`", self.label, expected.label));
+        }
+        let (a, b) = (&self.spec, &expected.spec);
+        if (a.durability, a.block_shift, a.quota_bytes) != (b.durability, b.block_shift, b.quota_bytes) {
+            return Err(format!("has settings {a:?}, expected {b:?}"));
+        }
+        Ok(())
+    }
     /// The first difference in what is in it.
     pub fn compare_content(&self, expected: &ContainerState, lenience: Lenience) -> Result<(), String> {
         for (id, object) in &expected.objects {

@@ -7,6 +7,8 @@ use cenote_model::{
     ObjectKey, Request, Response, Run, Update,
 };
 
+use cenote_workload::Step;
+
 use super::client::Goal;
 use super::read::kind_of;
 use super::{Check, Sim, trace};
@@ -218,8 +220,11 @@ impl Sim {
             4 => self.any_object().map(|key| (Update::ObjectDelete { key }, Change::ObjectDelete { key })),
             5 => self.any_index().map(|key| (Update::IndexCreate { key }, Change::IndexCreate { key })),
             6 => self.any_index().map(|key| (Update::IndexDelete { key }, Change::IndexDelete { key })),
-            7 => self.any_index().map(|index| {
-                let key = self.draw_key();
+            7 | 8 => self.any_index().map(|index| {
+                let (key, stays) = self.draw_record(kind == 7);
+                if !stays {
+                    return (Update::Del { index, key: key.clone() }, Change::Del { index, key });
+                }
                 let len = if self.rng.chance(50) { 3000 } else { self.rng.below(60) as usize };
                 let value = content::bytes(self.write_id(), 0, len);
                 let only_new = self.rng.chance(300);
@@ -229,12 +234,14 @@ impl Sim {
                     Change::Put { index, key, value: shared, only_new },
                 )
             }),
-            9 => self.draw_share(),
-            _ => self.any_index().map(|index| {
-                let key = self.draw_key();
-                (Update::Del { index, key: key.clone() }, Change::Del { index, key })
-            }),
+            _ => self.draw_share(),
         })
+    }
+    /// The key of a record that is to be put, or deleted (false). `puts`: which, where no order says so.
+    fn draw_record(&mut self, puts: bool) -> (Vec<u8>, bool) {
+        let Some(orders) = &mut self.orders else { return (self.draw_key(), puts) };
+        let step = orders.keys.step();
+        (orders.shape.key(step.ordinal()), matches!(step, Step::Put(_)))
     }
     fn write_id(&mut self) -> WriteId {
         self.next_write += 1;
@@ -247,6 +254,11 @@ impl Sim {
             object.map.iter().flat_map(|(at, segment)| [*at, at + segment.len]).collect()
         });
         let reach = self.profile.write_max * 4;
+        if let Some(orders) = &mut self.orders
+            && self.rng.chance(500)
+        {
+            return orders.offsets.step().ordinal() % 64 * self.profile.write_max.div_ceil(4) % reach;
+        }
         match self.rng.below(8) {
             0..=2 if !edges.is_empty() => *self.rng.pick(&edges),
             3..=4 => self.rng.below(reach) / 4096 * 4096,

@@ -205,6 +205,9 @@ impl Sim {
             (Goal::Other { may_fail }, Response::Failed(error)) if may_fail.contains(&error.kind()) => Ok(()),
             (_, Response::Failed(error)) => Err(format!("{request:?} failed: {error:?}")),
             (Goal::Other { .. }, Response::Verified(report)) => {
+                if let Some(contradiction) = report.contradictions.first() {
+                    return Err(format!("verify found that memory contradicts itself: {contradiction}"));
+                }
                 // What could not be read is found too, and said to be that.
                 let maimed = self.is_maimed() || self.profile.weather > 0;
                 let unread = |finding: &&cenote_model::Finding| {

@@ -24,6 +24,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use cenote_model::{ContainerId, DeviceId, DeviceKind, DeviceSpec, StoreConfig, StoreId};
 use cenote_store::{Engine, Job, JobDone, Tuning};
 
+use cenote_workload::{KeyShape, Steps};
+
 use crate::oracle::Oracle;
 use crate::rng::Rng;
 use crate::world::World;
@@ -124,8 +126,26 @@ pub struct Summary {
     pub shared: u64,
 }
 
+/// In which order keys of records and offsets of writes come and go, where they are not drawn one by one.
+struct Orders {
+    keys: Steps,
+    shape: KeyShape,
+    offsets: Steps,
+}
+
+impl Orders {
+    /// For every other seed. From a stream of its own, so that what the seed decides besides stays as it was.
+    fn draw(seed: u64) -> Option<Self> {
+        let mut rng = Rng::new(seed ^ 0x000D_E205);
+        let shape = *rng.pick(&KeyShape::all(300));
+        let (keys, offsets) = (Steps::new(rng.next_u64(), 60), Steps::new(rng.next_u64(), 24));
+        rng.chance(500).then_some(Self { keys, shape, offsets })
+    }
+}
+
 struct Sim {
     rng: Rng,
+    orders: Option<Orders>,
     profile: Profile,
     world: World,
     engine: Option<Engine>,
@@ -296,6 +316,7 @@ impl Sim {
         };
         Ok(Some(Self {
             rng,
+            orders: Orders::draw(seed),
             profile,
             world,
             engine: Some(engine),

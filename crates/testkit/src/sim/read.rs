@@ -264,8 +264,14 @@ impl Sim {
             (Some(response), _) => Err(format!("NEXT of {index}: {response:?}")),
         }
     }
-    /// A short key from a small space, so that keys meet.
+    /// A short key from a small space, so that keys meet; or one that is there, or was, in the order of the run.
     pub(super) fn draw_key(&mut self) -> Vec<u8> {
+        if let Some(orders) = &self.orders {
+            let live = orders.keys.live();
+            let beside = self.rng.below(3);
+            let at = live.iter().nth(self.rng.index(live.len())).copied().unwrap_or(1 << 40);
+            return orders.shape.key((at + beside).saturating_sub(1));
+        }
         let first = b'a' + self.rng.below(3) as u8;
         let mut key = vec![first];
         for _ in 0..self.rng.below(3) {

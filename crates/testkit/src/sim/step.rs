@@ -85,7 +85,15 @@ impl Sim {
     pub(super) fn tick(&mut self) -> Check {
         trace!(self.trace, "tick");
         self.engine().tick();
+        self.audit()?;
         self.take_answers()
+    }
+    /// What is in memory agrees with itself.
+    pub(super) fn audit(&mut self) -> Check {
+        match self.engine().audit().first() {
+            None => Ok(()),
+            Some(contradiction) => Err(format!("memory contradicts itself: {contradiction}")),
+        }
     }
     pub(super) fn job_take(&mut self) {
         if let Some(job) = self.engine().next_job() {
@@ -113,6 +121,7 @@ impl Sim {
         let done = self.jobs_done.swap_remove(at);
         trace!(self.trace, "job finishes");
         self.engine().finish_job(done);
+        self.audit()?;
         self.take_answers()
     }
     pub(super) fn flush(&mut self) -> Check {

@@ -88,5 +88,8 @@ pub const GETATTR_HANDLE: u32 = 1;
 pub const FSYNC_DATA: u32 = 1;
 /// `write`: a page of the kernel's cache comes back.
 pub const WRITE_CACHE: u32 = 1 << 0;
+/// `read`, `write`: a program asks, and not the kernel's cache.
+pub const READ_BY_OWNER: u32 = 1 << 1;
+pub const WRITE_BY_OWNER: u32 = 1 << 1;
 /// `write`: set-id bits go.
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;

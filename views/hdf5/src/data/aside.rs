@@ -174,6 +174,10 @@ impl Chunked {
         Ok(())
     }
 
+    /// True if something is put aside.
+    pub fn has_aside(&self) -> bool {
+        !self.dirty.lock().own().is_empty()
+    }
     /// Stores everything that is put aside.
     pub fn flush_aside(&self) -> Result<()> {
         let mut dirty = self.dirty.lock();

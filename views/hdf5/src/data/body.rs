@@ -67,6 +67,13 @@ impl State {
         Ok(Self { place, element_bytes, blobs, body, lease: Mutex::default() })
     }
 
+    /// Something was written: others may see a larger extent now, unless parts of chunks wait until they can be stored.
+    pub fn show_extent(&self) -> Result<()> {
+        match &self.body {
+            Body::Chunked(chunks) if !chunks.has_aside() => self.place.file.shared.show_extents(Some(self.place.oid)),
+            _ => Ok(()),
+        }
+    }
     /// Writes stored elements. `dims`: the extent that the pairs count in.
     pub fn write(&self, pairs: &[Pair], dims: &[u64], mem: Memory) -> Result<()> {
         match &self.body {

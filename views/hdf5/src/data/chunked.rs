@@ -137,12 +137,13 @@ impl Chunked {
     /// Generation and dimensions, straight from the index.
     fn extent_now(&self) -> Result<(u64, Vec<u64>)> {
         let (extent, generation) = (self.place.extent_key(), self.place.generation_key());
+        let held = self.place.file.shared.held_extent(self.place.oid);
         let values = self.place.index().get(&[&extent[..], &generation[..]])?;
         let [Some(extent), generation] = &values[..] else {
             return Err(Error::new(ErrorKind::NotFound, self.place.name())
                 .because("it was deleted, or the file was truncated, by another process"));
         };
-        let dims = self.dims(extent)?;
+        let dims = held.map_or_else(|| self.dims(extent), |held| Ok(held.dims().to_vec()))?;
         Ok((self.place.count(generation.as_deref())?, dims))
     }
 

@@ -88,7 +88,10 @@ impl Later {
             let Piece { state, pairs, dims, apart, user } = piece;
             match self.direction {
                 Direction::Read => state.read(pairs, dims, *user, *apart, self.skip_checksums)?,
-                Direction::Write => state.write(pairs, dims, *user)?,
+                Direction::Write => {
+                    state.write(pairs, dims, *user)?;
+                    state.show_extent()?;
+                }
             }
         }
         Ok(())

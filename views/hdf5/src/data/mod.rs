@@ -96,7 +96,9 @@ pub fn write(parts: &[Io<'_>], dxpl: hid_t) -> Result<()> {
     } else {
         io::write(parts, dxpl)
     };
-    written.map_err(|error| match parts {
+    // Also after a failure: what was resized stays so.
+    let shown = parts.iter().try_for_each(|io| io.dataset.data.show_extent());
+    written.and(shown).map_err(|error| match parts {
         [one] => named(error, &one.dataset.file, || one.dataset.name()),
         _ => error,
     })
@@ -134,6 +136,7 @@ pub fn set_extent(dataset: &Dataset, dims: &[u64]) -> Result<()> {
 /// Stores what this process still holds back, and waits for media if flushes are to.
 pub fn flush(dataset: &Dataset) -> Result<()> {
     dataset.data.flush()?;
+    dataset.file.shared.show_extents(Some(dataset.oid))?;
     dataset.file.settle()?;
     dataset.file.flush_to_media()
 }
@@ -156,7 +159,8 @@ pub fn give_up(file: &File) {
 }
 /// Stores what this process still holds back of any dataset of a file. To be called when the file is flushed or closed.
 pub fn flush_file(file: &File) -> Result<()> {
-    aside::flush_file(file)
+    aside::flush_file(file)?;
+    file.shared.show_extents(None)
 }
 /// `H5Dget_storage_size`.
 pub fn storage_size(dataset: &Dataset) -> Result<u64> {
@@ -172,7 +176,8 @@ pub fn space_status(dataset: &Dataset) -> Result<c_int> {
 }
 /// Optional operations (`NATIVE_DATASET_*` in [`crate::ffi::class`]).
 pub fn optional(dataset: &Dataset, op: c_int, args: *mut c_void, dxpl: hid_t) -> Result<()> {
-    queries::optional(dataset, op, args, dxpl)
+    queries::optional(dataset, op, args, dxpl)?;
+    dataset.data.show_extent()
 }
 /// Deletes all raw data of a dataset, in the transaction that deletes its header.
 pub fn delete(tx: &mut Transaction, file: &Core, oid: u64) -> Result<()> {

@@ -2,10 +2,11 @@
 //!
 //! A message that is waited for costs as much as all else that makes a small dataset. So who opens a file for writing puts
 //! its name into a record (*launching*); while no other name is there, metadata and small data are launched, dozens in
-//! one message, on the premise that the record stays as it is. A second writer *knocks* (sets another record): the first
-//! sees that at its next change, settles what it has launched, and lets the other in; from then on every change of both is
-//! awaited, as conflicts are possible. A first writer that makes no change has nothing under way: after a while the other
-//! lets itself in.
+//! one message, on the premise that the record stays as it is. What is launched is in a log that outlives this process
+//! when the call returns (`cenote::Object::launch_write_kept`): the engine carries it out should this process be killed.
+//! A second writer *knocks* (sets another record): the first sees that at its next change, settles what it has launched,
+//! and lets the other in; from then on every change of both is awaited, as conflicts are possible. A first writer that
+//! makes no change has nothing under way: after a while the other lets itself in.
 //!
 //! The ranks of a parallel program let each other in from the start. They await changes of metadata and launch small
 //! writes of raw data, which each of them can see the others do ([`pending`](crate::team::pending)).
@@ -34,7 +35,7 @@ use super::process::Process;
 use super::random_u64;
 
 /// The record with the writers' names, beside the superblock record.
-const WRITERS_KEY: &[u8] = b"launching";
+pub(super) const WRITERS_KEY: &[u8] = b"launching";
 /// The name of who wants to be let in.
 const KNOCK_KEY: &[u8] = b"knock";
 const VERSION: u8 = 1;
@@ -47,6 +48,9 @@ pub const LAUNCHED_BYTES_MAX: u64 = 64 << 10;
 
 /// Ranges that are launched in one call; more are one transaction, and awaited.
 const LAUNCHED_PARTS_MAX: usize = 16;
+
+/// Dead writers that this process remembers to have waited for.
+const SETTLED_MAX: usize = 256;
 
 /// The lower half of an object's id: what tells it from others of the file.
 fn number_of(object: &Object) -> u64 {
@@ -102,6 +106,24 @@ impl Writers {
 
 fn knocking(record: &[u8]) -> Option<Process> {
     name(&mut Reader::new("record of who knocks", record)).ok()
+}
+
+/// Returns when what the writers of this record have launched that are dead is in the store.
+pub(super) fn settle_dead(store: &Store, record: Option<&[u8]>) -> Result<()> {
+    static SETTLED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+    // A record that makes no sense is told of by who needs it.
+    let Ok(writers) = Writers::decode(record) else { return Ok(()) };
+    let is_settled = |name: &Process| SETTLED.lock().contains(&name.nonce) || name.is_alive();
+    if writers.names.iter().all(is_settled) {
+        return Ok(());
+    }
+    store.settle_dead()?;
+    let dead = writers.names.iter().filter(|name| !name.is_alive());
+    let mut settled = SETTLED.lock();
+    settled.extend(dead.map(|name| name.nonce));
+    let surplus = settled.len().saturating_sub(SETTLED_MAX);
+    settled.drain(..surplus);
+    Ok(())
 }
 
 /// For [`crate::fuzz`].
@@ -203,6 +225,10 @@ impl Ahead {
             _ => None,
         }
     }
+    /// The store.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
     /// Returns when what other ranks of this program have launched into these bytes of an object is in the store.
     pub fn wait_for_others(&self, object: &Object, ranges: &(impl Iterator<Item = Range<u64>> + Clone)) -> Result<()> {
         self.tables().iter().try_for_each(|table| table.wait_for(number_of(object), ranges))
@@ -280,7 +306,7 @@ impl Ahead {
         let mut state = self.state.lock();
         state.take_in(!table.has_room(parts.len()))?;
         for (offset, bytes) in parts {
-            let op = object.launch_write(*offset, bytes)?;
+            let op = object.launch_write_kept(*offset, bytes)?;
             if let Some(message) = op.message() {
                 table.note(number_of(object), *offset..*offset + bytes.len() as u64, message);
             }
@@ -323,6 +349,8 @@ impl Ahead {
             let mut values = self.supers.get(&[WRITERS_KEY, KNOCK_KEY])?.into_iter();
             let record = values.next().flatten();
             let knock = values.next().flatten();
+            // Their changes hold only as long as the record names them.
+            settle_dead(&self.store, record.as_deref())?;
             let mut writers = Writers::decode(record.as_deref())?;
             let before = writers.clone();
             writers.names.retain(|other| *other == name || other.is_alive());

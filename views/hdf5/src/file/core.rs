@@ -33,7 +33,7 @@ pub struct Core {
     pub state: u64,
     /// What this process shares about the file, however often it has it open.
     pub shared: Arc<Shared>,
-    /// Its stub, in_use open; none of files without one of their own.
+    /// Its stub, held open; none of files without one of their own.
     pub in_use: Option<Arc<InUse>>,
 }
 

@@ -1,4 +1,4 @@
-//! The stub of an open file, in_use open: its descriptor with the locks on it, one for each file and process, however often
+//! The stub of an open file, held open: its descriptor with the locks on it, one for each file and process, however often
 //! the process has the file open.
 //!
 //! It is what `H5Fget_vfd_handle` gives, what tells other programs that the file is in use, and whose time is set when the

@@ -9,6 +9,7 @@ pub mod copying;
 mod core;
 pub mod creation;
 pub mod given;
+mod held;
 mod identity;
 mod in_use;
 pub mod incoming;
@@ -64,7 +65,9 @@ pub fn staged_object(store: &Store, path: &std::path::Path) -> Result<Object> {
 /// The upper half of the ids of objects that have the bytes of whole files; no generation is this.
 pub const STREAMS: u64 = u64::MAX;
 
+pub use ahead::Ahead;
 pub use core::Core;
+pub use shared::Shared;
 pub use stores::{STORE_ENV, store_for, store_path_default};
 pub use superblock::SUPER_INDEX;
 

@@ -42,7 +42,7 @@ pub(super) struct Opening<'a> {
     pub writing: Option<Writing>,
     /// The file's own container, where that which is read is a snapshot of it.
     pub home: ContainerId,
-    /// Its stub, in_use open.
+    /// Its stub, held open.
     pub in_use: Option<Arc<InUse>>,
 }
 

@@ -10,6 +10,7 @@ use cenote::{Container, ContainerId, Error, ErrorKind, Index};
 use parking_lot::Mutex;
 
 use super::ahead::Ahead;
+use super::held::Held;
 use super::numbers::Numbers;
 use super::superblock::Super;
 use crate::Result;
@@ -25,6 +26,10 @@ static FILES: LazyLock<Mutex<HashMap<FileKey, Weak<Shared>>>> = LazyLock::new(Mu
 unsafe extern "C" fn before_fork() {
     let files: Vec<_> = FILES.lock().values().filter_map(Weak::upgrade).collect();
     for shared in &files {
+        // What cannot be shown is told by the parent's next flush or close.
+        if let Err(error) = shared.show_extents(None) {
+            shared.tell_later(error);
+        }
         shared.ahead.arrive();
     }
 }
@@ -50,6 +55,7 @@ pub struct Shared {
     container: Container,
     meta: Index,
     ahead: Ahead,
+    pub(super) held: Held,
     state: Mutex<State>,
     numbers: Mutex<Numbers>,
     /// Some open call of this process asked for writing; all have that right then, as in HDF5.
@@ -105,6 +111,7 @@ impl Shared {
                 container: container.clone(),
                 meta,
                 ahead,
+                held: Held::default(),
                 state: Mutex::default(),
                 numbers: Mutex::default(),
                 writable: AtomicBool::new(false),
@@ -156,6 +163,9 @@ impl Shared {
         let is_last = writable && state.writers == 0;
         drop(state);
         if is_last {
+            if let Err(error) = self.show_extents(None) {
+                self.tell_later(error);
+            }
             self.ahead.leave();
         }
     }

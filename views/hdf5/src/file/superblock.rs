@@ -2,7 +2,7 @@
 
 use cenote::{Container, Error, ErrorKind, Index, IndexId};
 
-use super::checkpoint;
+use super::{ahead, checkpoint};
 use crate::Result;
 use crate::meta::bytes::{Reader, Writer};
 
@@ -55,9 +55,12 @@ impl Super {
         let (low, high) = (r.u64()?, r.u64()?);
         Ok(Self { version, ..Self::new(u128::from(high) << 64 | u128::from(low), r.u64()?) })
     }
+    /// Reads it. What a writer that has died since had launched is in the store when this returns.
     pub fn read(container: &Container) -> Result<Option<Self>> {
-        match container.index(SUPER_INDEX).get(&[SUPER_KEY, checkpoint::WRITERS_KEY, STATE_KEY]) {
+        let keys = [SUPER_KEY, checkpoint::WRITERS_KEY, STATE_KEY, ahead::WRITERS_KEY];
+        match container.index(SUPER_INDEX).get(&keys) {
             Ok(mut records) => {
+                ahead::settle_dead(container.store(), records.pop().flatten().as_deref())?;
                 let state = state_of(records.pop().flatten().as_deref())?;
                 let is_published = records.pop().flatten().is_some();
                 let sup = records.pop().flatten().map(|record| Self::decode(&record)).transpose()?;

@@ -16,10 +16,10 @@ pub mod resolve;
 
 use std::time::Duration;
 
-use cenote::{Error, ErrorKind, Transaction};
+use cenote::{Error, ErrorKind, Store, Transaction};
 
 use crate::Result;
-use crate::file::Core;
+use crate::file::{Ahead, Core, Shared};
 use crate::space::Extent;
 
 /// Tries at a transaction before giving up on others who keep changing the same records.
@@ -27,22 +27,25 @@ const CONFLICT_TRIES: u32 = 2_000;
 
 /// Runs `f` in a transaction: launched while this process is the file's only writer ([`crate::file::ahead`]); else one that
 /// fails if what it read has changed meanwhile, again and again until it does not.
-pub fn transact<T>(file: &Core, mut f: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
-    let ahead = file.shared.ahead();
+pub fn transact<T>(file: &Core, f: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
+    transact_ahead(file.shared.ahead(), f)
+}
+
+fn transact_ahead<T>(ahead: &Ahead, mut f: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
     ahead.with(|premise| match premise {
         Some(premise) => {
-            let mut tx = file.store.begin();
+            let mut tx = ahead.store().begin();
             let out = f(&mut tx)?;
             ahead.send(tx, premise).map(|()| out)
         }
-        None => transact_awaited(file, &mut f),
+        None => transact_awaited(ahead.store(), &mut f),
     })
 }
 
-fn transact_awaited<T>(file: &Core, f: &mut impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
+fn transact_awaited<T>(store: &Store, f: &mut impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
     let mut tries = 0;
     loop {
-        let mut tx = file.store.begin();
+        let mut tx = store.begin();
         tx.detect_conflicts(true);
         let out = f(&mut tx)?;
         match tx.commit() {
@@ -59,6 +62,9 @@ fn transact_awaited<T>(file: &Core, f: &mut impl FnMut(&mut Transaction) -> Resu
 
 /// The current extent of a dataset. Of one that cannot be resized it is in the header alone.
 pub fn extent_get(file: &Core, oid: u64) -> Result<Extent> {
+    if let Some(held) = file.shared.held_extent(oid) {
+        return Ok(held);
+    }
     if let Some(record) = file.meta.get_one(&keys::extent(oid))? {
         return decode_extent(&record);
     }
@@ -80,6 +86,20 @@ pub fn extent_put_in(tx: &mut Transaction, file: &Core, oid: u64, extent: &Exten
     let mut w = bytes::Writer::default();
     extent.encode(&mut w);
     tx.put(&file.meta, &keys::extent(oid), &w.0)
+}
+
+/// Makes the extent that this process has for itself ([`Shared::hold_extent`]) everybody's: that of a dataset that is still there; what
+/// others have made larger meanwhile stays so.
+pub fn extent_show(shared: &Shared, oid: u64, extent: &Extent) -> Result<()> {
+    let (key, meta) = (keys::extent(oid), shared.meta());
+    transact_ahead(shared.ahead(), |tx| {
+        let Some(record) = tx.get(meta, &key)? else { return Ok(()) };
+        let now = decode_extent(&record)?;
+        let dims = now.dims().iter().zip(extent.dims()).map(|(now, held)| *now.max(held)).collect();
+        let mut w = bytes::Writer::default();
+        Extent::Simple { dims, max: extent.max_dims().to_vec() }.encode(&mut w);
+        tx.put(meta, &key, &w.0)
+    })
 }
 
 fn decode_extent(record: &[u8]) -> Result<Extent> {

@@ -2,3 +2,9 @@
 
 Run it with `make differential ARGS="--operations 1000000 --seed N"`; what it covers is in the modules `on_*`.
 """
+
+import sys
+from pathlib import Path
+
+# What tests in Python share is in `scripts`.
+sys.path.append(str(Path(__file__).resolve().parents[4]))

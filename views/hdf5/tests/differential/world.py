@@ -8,11 +8,14 @@ import bisect
 import ctypes
 import random
 
+from scripts.workload import steps
+
 from .types import Types
 
 FILES = (b"a.h5", b"b.h5")
 ROOMS = "FGDTA"  # file, group, dataset, committed datatype, attribute
 MAX_OPEN = 6
+ORDER_STEPS = 400
 OF_ANY_FILE = 0x1F
 LINKING = ("link_hard", "link_soft", "link_external", "link_copy", "link_move", "object_link")
 WITHOUT_PATH = ("object_open_by_token", "reference_make", "reference_read", "reference_old", "reference_region")
@@ -44,6 +47,7 @@ class World:
         self.any_resized = self.any_copied = self.any_deleted = False
         self.one_path = True  # to each object: no links beside those of creation, and nothing opened without one
         self.lists = {}
+        self.order, self.order_of, self.number = [], None, 0
         self.words, self.new_format, self.close_degree, self.links_out = [], False, 0, True
         self.aloud = self.missing = None
         self.in_full = False
@@ -60,6 +64,12 @@ class World:
     def step(self, seed, number):
         """Carries out operation `number` of an episode; a line about it that must be the same in both processes."""
         self.r.seed(seed * 100_003 + number)
+        # In every third episode names come and go in the orders of `crates/workload`, besides those drawn one by one.
+        order_of = (seed, number // ORDER_STEPS) if seed % 3 == 0 else None
+        if order_of != self.order_of:
+            self.order = steps(seed * 1000 + order_of[1], 12, ORDER_STEPS) if order_of else []
+            self.order_of = order_of
+        self.number = number
         self.new_format, self.close_degree = seed % 2 == 0, (0, 0, 1, 0, 2, 3, 0, 0)[seed // 2 % 8]
         # Behind an external link a file is opened as the first one is: all for writing then.
         self.links_out = seed // 16 % 2 == 0
@@ -193,6 +203,12 @@ class World:
 
     def name(self, new=False):
         """A path from a small pool, so that many calls meet."""
+        if self.order and self.r.random() < 0.3:
+            at = self.number % ORDER_STEPS
+            ahead = (ordinal for is_put, ordinal in self.order[at:] if is_put == new)
+            name = b"s%d" % next(ahead, 0)
+            self.say(name)
+            return name
         x = self.r.random()
         if x < 0.55:
             name = self.r.choice((b"a", b"b", b"c", b"d", b"e"))

@@ -9,7 +9,7 @@ use cenote::{IndexVersion, Object, fork_generation};
 use super::{Joined, Meetings};
 use crate::records::Node;
 use crate::tree::{Change, Found, Place, Tree};
-use crate::{FsResult, Time, fail, gate, rights};
+use crate::{FsResult, Time, fail, gate, rights, xattr};
 
 /// Files end below this offset: that of `off_t`.
 pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
@@ -25,6 +25,8 @@ pub struct Live {
     has_object: AtomicBool,
     /// It has set-id bits that go with the first write.
     set_ids: AtomicBool,
+    /// It may have capabilities (`security.capability`), which go with the first change of its bytes.
+    may_have_capabilities: AtomicBool,
     dirty: Mutex<Dirty>,
     /// Appends of this process come one after the other, so that they need not try again for each other.
     appending: Mutex<()>,
@@ -74,6 +76,7 @@ impl Live {
             object: tree.object_of(found.ino, &found.node),
             has_object: AtomicBool::new(found.node.has_object),
             set_ids: AtomicBool::new(false),
+            may_have_capabilities: AtomicBool::new(false),
             dirty: Mutex::default(),
             appending: Mutex::default(),
             is_orphaned: AtomicBool::new(false),
@@ -101,6 +104,20 @@ impl Live {
             self.has_object.store(true, Ordering::Release);
         }
         self.set_ids.store(rights::without_set_ids(node.kind, node.mode) != node.mode, Ordering::Relaxed);
+        if node.has_xattrs {
+            self.note_capabilities();
+        }
+    }
+    /// It got capabilities, or may have some.
+    pub fn note_capabilities(&self) {
+        self.may_have_capabilities.store(true, Ordering::Relaxed);
+    }
+    /// What a program that runs from it may do besides.
+    pub fn has_capabilities(&self) -> FsResult<bool> {
+        if !self.may_have_capabilities.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        xattr::has_capabilities(&self.tree, &self.find()?)
     }
     /// Another process made the file first, and published it: all that comes is about that one.
     pub fn become_other(&self, found: &Found) {
@@ -216,7 +233,7 @@ impl Live {
         }
         check_end(offset, bytes.len() as u64)?;
         self.check_changes()?;
-        self.drop_set_ids(keeps_set_ids)?;
+        self.drop_privileges(keeps_set_ids)?;
         match (self.window()?, self.object()?) {
             // Its own time is what others see.
             (Some(window), _) => return window.write_at(bytes, offset),
@@ -261,7 +278,7 @@ impl Live {
     /// Makes a range what one of another file is; how many bytes that were.
     pub fn copy_from(&self, from: &Object, from_offset: u64, at: u64, len: u64, keeps_set_ids: bool) -> FsResult<u64> {
         self.check_changes()?;
-        self.drop_set_ids(keeps_set_ids)?;
+        self.drop_privileges(keeps_set_ids)?;
         if self.object()?.is_none() {
             self.with_object(|_, _| Ok(()))?;
         }
@@ -273,20 +290,32 @@ impl Live {
         self.note();
         Ok(copied)
     }
-    fn drop_set_ids(&self, keeps: bool) -> FsResult<()> {
-        if keeps || !self.set_ids.load(Ordering::Relaxed) {
+    /// Bytes are changed: what lets a program do more than who runs it goes. `keeps_set_ids`: for root.
+    pub fn drop_privileges(&self, keeps_set_ids: bool) -> FsResult<()> {
+        let has_set_ids = !keeps_set_ids && self.set_ids.load(Ordering::Relaxed);
+        let has_capabilities = self.may_have_capabilities.load(Ordering::Relaxed);
+        if !has_set_ids && !has_capabilities {
             return Ok(());
         }
-        self.tree.change_file(|change| {
+        // Whoever gives it some from now on says so again.
+        self.may_have_capabilities.store(false, Ordering::Relaxed);
+        let done = self.tree.change_file(|change| {
             let found = self.find()?;
-            let mode = rights::without_set_ids(found.node.kind, found.node.mode);
-            if mode != found.node.mode {
+            let mut mode = found.node.mode;
+            if has_set_ids {
+                mode = rights::without_set_ids(found.node.kind, mode);
+            }
+            if change.drop_capabilities(&found)? || mode != found.node.mode {
                 change.put_node(&found, &Node { mode, changed: change.now, ..found.node.clone() })?;
             }
             Ok(())
-        })?;
-        self.set_ids.store(false, Ordering::Relaxed);
-        Ok(())
+        });
+        if done.is_err() && has_capabilities {
+            self.note_capabilities();
+        } else if done.is_ok() && has_set_ids {
+            self.set_ids.store(false, Ordering::Relaxed);
+        }
+        done
     }
     /// A transaction on the bytes and the node's times, in which the object is made if it is not there.
     pub fn with_object<T>(&self, mut make: impl FnMut(&mut Change<'_>, &Object) -> FsResult<T>) -> FsResult<T> {
@@ -312,7 +341,7 @@ impl Live {
             return self.size();
         }
         self.check_changes()?;
-        self.drop_set_ids(keeps_set_ids)?;
+        self.drop_privileges(keeps_set_ids)?;
         if let Some(window) = self.window()? {
             return window.append(bytes);
         }
@@ -439,6 +468,7 @@ pub fn settled(node: &Node, dirty: Dirty) -> Node {
 pub fn truncated(change: &mut Change<'_>, found: &Found, size: u64) -> FsResult<Node> {
     let (tree, mut node) = (change.tree, found.node.clone());
     (node.modified, node.changed) = (change.now, change.now);
+    change.drop_capabilities(found)?;
     let object = tree.object(found.ino);
     if node.has_object {
         change.txn.truncate(&object, size)?;

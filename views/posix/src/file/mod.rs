@@ -177,7 +177,10 @@ impl File {
     pub fn allocate(&self, what: Allocate, offset: u64, len: u64) -> FsResult<()> {
         let _in = gate::enter();
         self.need_write()?;
-        ranges::allocate(self.known(), what, offset, len)?;
+        let live = self.known();
+        ranges::check(offset, len)?;
+        live.drop_privileges(self.keeps_set_ids)?;
+        ranges::allocate(live, what, offset, len)?;
         self.written()
     }
     /// Copies `len` bytes of `from` here without moving them where the store can; returns how many there were.
@@ -232,6 +235,11 @@ impl File {
             live.check_changes()?;
         }
         live.window_for_kernel(self.flags.write)
+    }
+    /// Whether it has capabilities, which go with the first change of its bytes.
+    pub fn has_capabilities(&self) -> FsResult<bool> {
+        let _in = gate::enter();
+        self.live().has_capabilities()
     }
     /// Whether the file has a window just now, made by any process.
     pub fn has_window(&self) -> FsResult<bool> {

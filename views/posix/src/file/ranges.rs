@@ -1,7 +1,7 @@
 //! Ranges of files: holes, `fallocate`, copies.
 
 use crate::tree::Change;
-use crate::{Allocate, FsResult, fail};
+use crate::{Allocate, FsResult, fail, space};
 
 use super::live::{FILE_BYTES_MAX, Live, check_end};
 use super::window::Window;
@@ -49,11 +49,32 @@ fn hole_from(live: &Live, offset: u64) -> FsResult<Option<u64>> {
     }
 }
 
-pub fn allocate(live: &Live, what: Allocate, offset: u64, len: u64) -> FsResult<()> {
-    if len == 0 {
-        return fail(libc::EINVAL);
+/// An error if no file can have such a range.
+pub fn check(offset: u64, len: u64) -> FsResult<()> {
+    if len == 0 { fail(libc::EINVAL) } else { check_end(offset, len) }
+}
+
+/// `ENOSPC` unless what has no bytes yet in a range could be written now. Nothing is kept free for it: where each write
+/// takes new space there is none that could be given out ahead.
+fn check_room(live: &Live, offset: u64, len: u64) -> FsResult<()> {
+    let container = &live.tree.container;
+    let free = space::space(container.store(), Some(&container.info()?))?.free_bytes;
+    let (mut at, end, mut missing) = (offset, offset + len, 0);
+    while len > free && at < end {
+        let data = data_from(live, at)?.unwrap_or(end).min(end);
+        missing += data - at;
+        if missing > free {
+            return fail(libc::ENOSPC);
+        }
+        at = if data < end { hole_from(live, data)?.unwrap_or(end) } else { end };
     }
-    check_end(offset, len)?;
+    Ok(())
+}
+
+pub fn allocate(live: &Live, what: Allocate, offset: u64, len: u64) -> FsResult<()> {
+    if matches!(what, Allocate::Extend | Allocate::KeepSize | Allocate::Zero { .. }) {
+        check_room(live, offset, len)?;
+    }
     if let Some(window) = live.window()? {
         return allocate_in(live, &window, what, offset, len);
     }

@@ -6,7 +6,7 @@ use cenote::{ErrorKind, Transaction};
 use std::sync::{Arc, RwLockWriteGuard};
 
 use crate::records::{Entry, Node, Times, keys};
-use crate::{FsResult, Time};
+use crate::{FsResult, Time, xattr};
 
 use super::{Found, Place, Tree};
 
@@ -178,6 +178,14 @@ impl<'a> Change<'a> {
         debug_assert!(self.gate.is_none(), "one file at most");
         self.gate = None;
         self.gate = Some(self.tree.gates.of(place).write());
+    }
+    /// Takes capabilities away that a file has. True if it had some.
+    pub fn drop_capabilities(&mut self, found: &Found) -> FsResult<bool> {
+        let has_some = xattr::has_capabilities(self.tree, found)?;
+        if has_some {
+            self.txn.del(self.tree.nodes(), &keys::xattr(found.ino, xattr::CAPABILITIES))?;
+        }
+        Ok(has_some)
     }
     /// Takes all extended attributes of a number away.
     pub fn drop_xattrs(&mut self, ino: u64) -> FsResult<()> {

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use posix::Consistency;
@@ -20,16 +20,65 @@ struct Mapped {
     at: u64,
     end: u64,
     open: Arc<Description>,
+    /// Where it is noted.
+    place: usize,
+}
+
+impl Mapped {
+    /// Noted from here on. Who calls holds the lock.
+    fn new(at: u64, end: u64, open: Arc<Description>) -> Self {
+        Self { at, end, open, place: note(at, end) }
+    }
 }
 
 static MAPPED: Mutex<Vec<Mapped>> = Mutex::new(Vec::new());
 /// How many there are, so that programs without any do not wait for one another.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
+/// Where files of ours are mapped (from, to), to be looked at without the lock: `malloc` gives memory back while it
+/// holds its own. The last place has all that the others have no room for, as one range.
+static PLACES: [(AtomicU64, AtomicU64); PLACES_MAX] = [const { (AtomicU64::new(0), AtomicU64::new(0)) }; PLACES_MAX];
+const PLACES_MAX: usize = 256;
+const HULL: usize = PLACES_MAX - 1;
+
 /// True if files of ours are mapped so that calls about memory have to be looked at.
 #[inline]
-pub fn any() -> bool {
+fn any() -> bool {
     COUNT.load(Ordering::Relaxed) != 0
+}
+
+/// True if a file of ours may be mapped in that range.
+#[inline]
+pub fn touches(at: u64, len: u64) -> bool {
+    let end = at.saturating_add(pages(len));
+    any()
+        && PLACES.iter().any(|(from, to)| {
+            let to = to.load(Ordering::Acquire);
+            to > at && from.load(Ordering::Relaxed) < end
+        })
+}
+
+/// True if `mmap` replaces what may be a mapping of ours.
+#[inline]
+pub fn concerns(a: &[u64; 6]) -> bool {
+    a[3] as i32 & libc::MAP_FIXED != 0 && touches(a[0], a[1])
+}
+
+/// Notes a range; its place. Who calls holds the lock.
+fn note(at: u64, end: u64) -> usize {
+    let free = PLACES[..HULL].iter().position(|(_, to)| to.load(Ordering::Relaxed) == 0).unwrap_or(HULL);
+    let (from, to) = &PLACES[free];
+    let is_first = to.load(Ordering::Relaxed) == 0;
+    from.store(if is_first { at } else { from.load(Ordering::Relaxed).min(at) }, Ordering::Relaxed);
+    to.fetch_max(end, Ordering::Release);
+    free
+}
+
+/// The range at that place is not mapped any more.
+fn forget(place: usize) {
+    if place != HULL {
+        PLACES[place].1.store(0, Ordering::Release);
+    }
 }
 
 /// Flags of `mmap` that mean something here, or nothing.
@@ -50,7 +99,7 @@ const KNOWN: i32 = libc::MAP_TYPE
 /// `mmap`.
 pub fn mmap(a: &[u64; 6]) -> Answer {
     let [at, len, _, flags, fd, _] = *a;
-    if flags as i32 & libc::MAP_FIXED != 0 && any() {
+    if concerns(a) {
         take_out(at, len); // what was there is gone, or the call fails and it is closed late
     }
     if flags as i32 & libc::MAP_ANONYMOUS != 0 {
@@ -100,7 +149,7 @@ fn shared(open: &Arc<Description>, file: &posix::File, a: &[u64; 6]) -> Maybe {
     let window = file.window().map_err(errno)?;
     let fd = window.as_raw_fd() as u64;
     let got = kernel::simple_or(libc::SYS_mmap, &[at, len, protection, flags, fd, offset])?;
-    put_in(Mapped { at: got as u64, end: got as u64 + pages(len), open: open.clone() });
+    put_in(got as u64, got as u64 + pages(len), open.clone());
     Ok(Some(got))
 }
 
@@ -139,7 +188,7 @@ pub fn mremap(a: &[u64; 6]) -> Answer {
         if a[3] as i32 & libc::MREMAP_DONTUNMAP == 0 {
             take_out(old, old_len);
         }
-        put_in(Mapped { at: got as u64, end: got as u64 + pages(new_len), open });
+        put_in(got as u64, got as u64 + pages(new_len), open);
     }
     Answer::Done(result)
 }
@@ -173,9 +222,9 @@ fn pages(len: u64) -> u64 {
     len.checked_next_multiple_of(PAGE).unwrap_or(len)
 }
 
-fn put_in(one: Mapped) {
+fn put_in(at: u64, end: u64, open: Arc<Description>) {
     let mut mapped = MAPPED.lock();
-    mapped.push(one);
+    mapped.push(Mapped::new(at, end, open));
     COUNT.store(mapped.len(), Ordering::Relaxed);
 }
 
@@ -190,11 +239,12 @@ fn take_out(at: u64, len: u64) {
             continue;
         }
         if one.at < at {
-            mapped.push(Mapped { at: one.at, end: at, open: one.open.clone() });
+            mapped.push(Mapped::new(one.at, at, one.open.clone()));
         }
         if end < one.end {
-            mapped.push(Mapped { at: end, end: one.end, open: one.open.clone() });
+            mapped.push(Mapped::new(end, one.end, one.open.clone()));
         }
+        forget(one.place);
         gone.push(one.open);
     }
     COUNT.store(mapped.len(), Ordering::Relaxed);

@@ -213,7 +213,8 @@ fn start_program(dir: i32, path: u64, flags: i32, arguments: u64, given: u64) ->
             File::Memory(fd) => warn_of(*fd, path, libc::AT_EMPTY_PATH, &name, 0),
         }
     }
-    if let Some(system) = place::known_system() {
+    // A program that our own code starts (the daemon) waits for nothing: it may be what calls in this process wait for.
+    if let Some(system) = place::known_system().filter(|_| !inside::was_inside()) {
         drop(system.before_fork());
         for (_, open) in table::all() {
             let _ = open.closed(false);

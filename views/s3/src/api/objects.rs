@@ -14,6 +14,7 @@ use s3s::{S3Request, S3Result, s3_error};
 
 use super::{Service, object_grants, refuse_unmet, said};
 use crate::acl::{Acl, GrantHeaders};
+use crate::alive;
 use crate::api::described::{expires, header, user};
 use crate::body::{announced, receive, send};
 use crate::bucket::Bucket;
@@ -349,6 +350,7 @@ impl Service {
         let is_quiet = request.input.delete.quiet.unwrap_or_default();
         let (mut gone, mut errors) = (Vec::new(), Vec::new());
         for one in wanted {
+            alive::check()?;
             let verdict = self.may_delete_one(&request, &bucket, &one);
             let input = DeleteObjectInput {
                 bucket: bucket.name.clone(),

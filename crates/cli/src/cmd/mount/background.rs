@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use cenote::{Error, ErrorKind};
+use cenote_device::StoreDir;
 use cenote_server::daemon::{MOUNT_LOG_FILE, MOUNT_LOG_FILE_BEFORE};
 
 use crate::failure::{Done, Failure};
@@ -59,12 +60,11 @@ pub fn keep_descriptors_from_child() {
 pub fn ready(store: &Path) {
     let _ = rustix::process::setsid();
     let _ = std::env::set_current_dir("/");
-    let log = store.join(MOUNT_LOG_FILE);
-    if std::fs::metadata(&log).is_ok_and(|meta| meta.len() > LOG_BYTES_MAX) {
-        let _ = std::fs::rename(&log, store.join(MOUNT_LOG_FILE_BEFORE));
+    let log = StoreDir::open(store).and_then(|dir| dir.log(MOUNT_LOG_FILE, MOUNT_LOG_FILE_BEFORE, LOG_BYTES_MAX));
+    if let Err(error) = &log {
+        tracing::warn!(%error, "what this mount notices is written nowhere");
     }
     let Ok(null) = OpenOptions::new().read(true).write(true).open("/dev/null") else { return };
-    let log = OpenOptions::new().create(true).append(true).open(log);
     let _ = rustix::stdio::dup2_stderr(log.as_ref().unwrap_or(&null));
     let mut output = std::io::stdout();
     let _ = writeln!(output, "{READY}");

@@ -1,0 +1,202 @@
+//! Who may do what to a store: a second user, a reader, a hostile store directory, names in shared memory that others took first.
+//! Each case is a line of a table. Without root they are left out, since there is no second user then.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use common::{Place, Said, said};
+
+/// Another user, who has nothing here.
+const OTHER: u32 = 65_534;
+/// A user whom stores name.
+const NAMED: u32 = 65_533;
+
+impl Place {
+    /// Runs the command as a user, with more in its environment.
+    fn by(&self, uid: u32, args: &[&str], more: &[(&str, &str)]) -> Said {
+        let begin = Instant::now();
+        let mut command = self.command(args);
+        command.stdin(Stdio::null()).envs(more.iter().copied()).uid(uid).gid(uid);
+        let said = said(&mut command);
+        assert!(begin.elapsed() < Duration::from_secs(20), "{args:?} by {uid} took {:?}", begin.elapsed());
+        said
+    }
+    /// A store that belongs to another user, made by that user.
+    fn of_other() -> Self {
+        let place = Self::new();
+        chown(&place.dir, Some(OTHER), Some(OTHER)).unwrap();
+        let made = place.by(OTHER, &["init", "--tier", "name=memory,kind=memory,size=16MiB", "--tier", DISK], &[]);
+        assert_eq!(made.code, 0, "{made:?}");
+        place
+    }
+    /// A store of root's that names users.
+    fn naming(words: &[&str]) -> Self {
+        let place = Self::new();
+        let mut args = vec!["init", "--tier", "name=memory,kind=memory,size=16MiB", "--tier", DISK];
+        args.extend(words);
+        place.ok(args);
+        place.ok(["mk", "runs"]);
+        place
+    }
+    fn mode_of(&self, name: &str) -> u32 {
+        fs::metadata(self.store().join(name)).unwrap().mode() & 0o7777
+    }
+}
+
+const DISK: &str = "name=disk,kind=directory,path=disk,size=64MiB";
+const TRUST: (&str, &str) = ("CENOTE_TRUST_OWNER", "65534");
+
+#[track_caller]
+fn refused(said: &Said, words: &str) {
+    assert!(said.code == 1 && said.err.contains(words), "wanted `{words}`: {said:?}");
+}
+
+type Case = (&'static str, fn());
+
+const CASES: &[Case] = &[
+    ("root opens another user's store by accident", || {
+        let place = Place::of_other();
+        for args in [&["ls"][..], &["mk", "runs"], &["serve", "--background"], &["destroy", "--yes"], &["stop"]] {
+            refused(&place.run(args), "it belongs to user 65534");
+        }
+        assert!(!place.store().join("daemon.log").exists());
+        // Through a daemon of that user's too.
+        assert_eq!(place.by(OTHER, &["serve", "--background", "--idle-exit", "60"], &[]).code, 0);
+        refused(&place.run(["ls"]), "CENOTE_TRUST_OWNER=65534");
+        assert_eq!(place.run_in(["ls"], &[TRUST]).code, 0);
+        assert_eq!(place.by(OTHER, &["destroy", "--yes", "--force"], &[]).code, 0);
+    }),
+    ("root opens it as asked, and its owner goes on", || {
+        let place = Place::of_other();
+        for args in [&["mk", "by-root"][..], &["put", "--flush", "store/superblock", "by-root"]] {
+            let said = place.run_in(args, &[TRUST]);
+            assert_eq!(said.code, 0, "{said:?}");
+        }
+        for entry in fs::read_dir(place.store()).unwrap().flatten() {
+            assert_eq!(entry.metadata().unwrap().uid(), OTHER, "{}", entry.path().display());
+        }
+        let listed = place.by(OTHER, &["ls", "by-root"], &[]);
+        assert!(listed.code == 0 && !listed.out.trim().is_empty(), "{listed:?}");
+        assert_eq!(place.by(OTHER, &["destroy", "--yes", "--force"], &[]).code, 0);
+    }),
+    ("daemon.log, web-address and lock lead elsewhere", || {
+        let place = Place::of_other();
+        let victim = place.path("victim");
+        fs::write(&victim, "untouched").unwrap();
+        for name in ["daemon.log", "lock"] {
+            let at = place.store().join(name);
+            let _ = fs::remove_file(&at);
+            symlink(&victim, &at).unwrap();
+            refused(&place.run_in(["serve", "--background"], &[TRUST]), "symbolic link");
+            assert_eq!(fs::read_to_string(&victim).unwrap(), "untouched", "{name}");
+            fs::remove_file(&at).unwrap();
+        }
+        symlink(&victim, place.store().join("web-address")).unwrap();
+        let args = ["serve", "--background", "--idle-exit", "60", "--http=127.0.0.1:0"];
+        let said = place.run_in(args, &[TRUST]);
+        assert_eq!(said.code, 0, "{said:?}");
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "untouched");
+        assert_eq!(place.run_in(["destroy", "--yes", "--force"], &[TRUST]).code, 0);
+    }),
+    ("the socket leads elsewhere, or a stranger listens", || {
+        let place = Place::with_store();
+        let elsewhere = place.path("elsewhere");
+        let _listener = std::os::unix::net::UnixListener::bind(&elsewhere).unwrap();
+        symlink(&elsewhere, place.store().join("socket")).unwrap();
+        refused(&place.run(["ls"]), "it is no socket");
+        fs::remove_file(place.store().join("socket")).unwrap();
+        fs::set_permissions(place.store(), fs::Permissions::from_mode(0o777)).unwrap();
+        let script = "import socket, sys, time\ns = socket.socket(socket.AF_UNIX)\ns.bind(sys.argv[1])\ns.listen()\nprint('up', flush=True)\ntime.sleep(60)";
+        let mut stranger = std::process::Command::new("python3")
+            .args(["-c", script])
+            .arg(place.store().join("socket"))
+            .stdout(Stdio::piped())
+            .uid(OTHER)
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(stranger.stdout.take().unwrap()), &mut line).unwrap();
+        let said = place.run(["ls"]);
+        stranger.kill().unwrap();
+        stranger.wait().unwrap();
+        refused(&said, "user 65534 listens there");
+        place.ok(["ls"]);
+        assert_eq!(place.mode_of("") & 0o002, 0, "opening it has shut strangers out");
+    }),
+    ("umask 000", || {
+        let place = Place::new();
+        let line = format!(
+            "umask 000; \"$0\" init --tier name=memory,kind=memory,size=16MiB --tier {DISK} && \"$0\" serve --background --idle-exit 60"
+        );
+        let mut command = place.command([] as [&str; 0]);
+        let env: Vec<_> = command.get_envs().map(|(k, v)| (k.to_owned(), v.map(ToOwned::to_owned))).collect();
+        command = std::process::Command::new("sh");
+        command.args(["-c", &line, env!("CARGO_BIN_EXE_cenote")]).current_dir(&place.dir);
+        for (key, value) in env {
+            command.env(key, value.unwrap_or_default());
+        }
+        let done = said(&mut command);
+        assert_eq!(done.code, 0, "{done:?}");
+        assert_eq!(place.mode_of(""), 0o700);
+        for entry in fs::read_dir(place.store()).unwrap().flatten() {
+            let (name, mode) = (entry.file_name(), entry.metadata().unwrap().mode() & 0o777);
+            let wanted = if name == "socket" {
+                0o666
+            } else if name == "disk" {
+                0o700
+            } else {
+                0o600
+            };
+            assert_eq!(mode, wanted, "{}", name.display());
+        }
+    }),
+    ("names in shared memory that another took first", || {
+        let place = Place::with_store();
+        place.ok(["put", "--flush", "store/superblock", "runs"]);
+        let id = place.json(["status"])["store"].as_str().map(ToOwned::to_owned);
+        let id = id.unwrap_or_else(|| panic!("{}", place.json(["status"])));
+        let memory =
+            fs::read_dir("/dev/shm").unwrap().flatten().find(|entry| entry.file_name().to_string_lossy().contains(&id));
+        let memory = memory.expect("the store's memory").path();
+        fs::remove_dir_all(&memory).unwrap(); // as after a reboot
+        fs::create_dir(&memory).unwrap();
+        chown(&memory, Some(OTHER), Some(OTHER)).unwrap();
+        let lines = place.ok(["ls", "runs"]).lines().count();
+        place.ok(["put", "store/superblock", "runs"]);
+        assert_eq!(place.ok(["ls", "runs"]).lines().count(), lines + 1);
+        assert_eq!(fs::read_dir(&memory).unwrap().count(), 0, "nothing of it is used");
+        fs::remove_dir(&memory).unwrap();
+    }),
+    ("a writer, a reader and nobody, without a daemon and with one", || {
+        let place = Place::naming(&["--writer", "65533", "--reader", "65534"]);
+        assert_eq!(place.mode_of(""), 0o711);
+        place.ok(["put", "--flush", "store/superblock", "runs"]);
+        for uid in [NAMED, OTHER] {
+            let said = place.by(uid, &["ls"], &[]);
+            assert!(said.code == 1 && said.err.contains("cenote serve"), "{said:?}");
+        }
+        place.ok(["serve", "--background", "--idle-exit", "60"]);
+        assert_eq!(place.by(NAMED, &["mk", "by-writer"], &[]).code, 0);
+        assert_eq!(place.by(OTHER, &["ls", "runs"], &[]).code, 0);
+        refused(&place.by(OTHER, &["mk", "by-reader"], &[]), "may only read");
+        refused(&place.by(1, &["ls"], &[]), "neither its owner nor among its writers and readers");
+    }),
+];
+
+#[test]
+fn strangers_find_no_door() {
+    if !rustix::process::geteuid().is_root() {
+        println!("(not root: there is no second user to try)");
+        return;
+    }
+    let wanted = std::env::var("CENOTE_CASE").unwrap_or_default();
+    for (what, case) in CASES.iter().filter(|(what, _)| what.contains(&wanted)) {
+        println!("case: {what}");
+        case();
+    }
+}

@@ -1,0 +1,115 @@
+//! Launched updates that are safe from the death of this process when the call that launches them returns: until their message is
+//! sent they are in a log of the client's file too, which the engine carries out if the process dies ([`FrameLog`]).
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+use cenote_model::{Check, Request, Result, Update};
+use cenote_rpc::FrameLog;
+use cenote_server::log_memory;
+use cenote_wire::encode_request;
+
+use crate::premise::Head;
+use crate::session::readers::Readers;
+use crate::sync::lock;
+
+/// Encoded updates of one call that go into the log; more are waited for. A message of several is one frame of a ring.
+const CALL_BYTES_MAX: usize = 24 << 10;
+/// What goes before the updates of a message, at most.
+const HEAD_BYTES: usize = 2 << 10;
+/// Encoded updates of one message.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 56 << 10;
+
+/// Updates encoded for the log.
+pub(crate) struct Encoded(Vec<u8>);
+
+impl Encoded {
+    /// None if they are too many.
+    pub fn new(updates: Vec<Update>, atomic: bool) -> (Option<Self>, Vec<Update>) {
+        let (bytes, updates) = encode(Vec::new(), updates, atomic);
+        ((bytes.len() <= CALL_BYTES_MAX).then_some(Self(bytes)), updates)
+    }
+    pub fn bytes(&self) -> usize {
+        self.0.len()
+    }
+}
+
+fn encode(checks: Vec<Check>, updates: Vec<Update>, atomic: bool) -> (Vec<u8>, Vec<Update>) {
+    let mut bytes = Vec::with_capacity(512);
+    let request = Request::Apply { checks, updates, atomic };
+    encode_request(0, &request, &mut bytes);
+    let Request::Apply { updates, .. } = request else { return (bytes, Vec::new()) };
+    (bytes, updates)
+}
+
+/// The log of the client's file that is in use.
+#[derive(Default)]
+pub(crate) struct Kept(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    log: Option<FrameLog>,
+    /// Messages in it, and where each ends.
+    messages: VecDeque<(u64, u64)>,
+}
+
+impl Kept {
+    /// There is an engine, or another one, and so a new file: takes there what is not sent yet, for a moment in both.
+    pub fn move_to(&self, readers: &Readers) -> Result<()> {
+        let mut state = lock(&self.0);
+        // An engine of an older program makes no room for it: whoever asks for safety waits then.
+        let Some(memory) = log_memory(readers.file())? else {
+            *state = State::default();
+            return Ok(());
+        };
+        let mut new = FrameLog::new(memory)?;
+        if let Some(old) = &mut state.log {
+            let (mut frames, mut messages) = (old.frames()?, VecDeque::new());
+            while let Some(frame) = if frames.is_ready() { frames.take()? } else { None } {
+                new.push(&[frame])?;
+                let number = frame.first_chunk().map_or(0, |number| u64::from_le_bytes(*number));
+                messages.push_back((number, new.end()));
+            }
+            old.take_back(old.end());
+            state.messages = messages;
+        }
+        state.log = Some(new);
+        Ok(())
+    }
+    /// Adds a part of a message that is to be sent, with what is to be checked for it. False if there is no room, or no log.
+    pub fn put(&self, number: u64, head: &Head, part: &Encoded, atomic: bool) -> Result<bool> {
+        let mut state = lock(&self.0);
+        let State { log: Some(log), messages } = &mut *state else { return Ok(false) };
+        let number_bytes = number.to_le_bytes();
+        if !head.checks.is_empty() || !head.updates.is_empty() {
+            let (first, _) = encode(head.checks.clone(), head.updates.clone(), atomic);
+            if !log.push(&[&number_bytes, &first])? {
+                return Ok(false);
+            }
+        }
+        let is_in = log.push(&[&number_bytes, &part.0])?;
+        let end = log.end();
+        match messages.back_mut() {
+            Some((last, at)) if *last == number => *at = end,
+            _ => messages.push_back((number, end)),
+        }
+        Ok(is_in)
+    }
+    /// False if what is there has to be sent first.
+    pub fn has_room(&self, part: &Encoded) -> bool {
+        let mut state = lock(&self.0);
+        state.log.as_mut().is_none_or(|log| log.has_room(part.bytes() + HEAD_BYTES).unwrap_or(true))
+    }
+    /// Every message up to this number is sent.
+    pub fn sent(&self, number: u64) {
+        let mut state = lock(&self.0);
+        let State { log: Some(log), messages } = &mut *state else { return };
+        let mut to = None;
+        while messages.front().is_some_and(|(first, _)| *first <= number) {
+            to = messages.pop_front().map(|(_, end)| end);
+        }
+        if let Some(to) = to {
+            log.take_back(to);
+        }
+    }
+}

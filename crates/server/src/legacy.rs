@@ -1,0 +1,135 @@
+//! What a client leaves that dies: requests in its ring that nobody took, and changes that it had launched and not sent yet.
+//!
+//! A client says of some launched changes that they are safe as soon as they are in the log of its file
+//! ([`cenote_rpc::FrameLog`]); here they are carried out after its death, in its session, before what it leased goes back.
+//! Requests in the ring have numbers, so that none is carried out twice. A part of the log has none: what the client just
+//! sent when it died may still be there, and is refused, as its space is leased no more and its premise has moved on.
+#![allow(unsafe_code, reason = "rings lie in memory shared with the client")]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+use cenote_device::control::ClientFile;
+use cenote_model::{Check, Request, Response, Result, Update};
+use cenote_rpc::{Consumer, RingMemory, ring_bytes_for};
+use cenote_store::SessionId;
+use cenote_wire::{Assembly, decode_request};
+
+use crate::Service;
+use crate::service::lock;
+
+/// Bytes of a client's log of launched changes.
+pub const LOG_BYTES: usize = 256 << 10;
+
+/// Bytes of memory for it.
+pub(crate) fn log_memory_bytes() -> u64 {
+    ring_bytes_for(LOG_BYTES) as u64
+}
+
+/// The log of a client's file; none if the file was made by an older program.
+pub fn log_memory(file: &ClientFile) -> Result<Option<RingMemory>> {
+    let wrap = |(base, len)| {
+        // SAFETY: the memory belongs to the mapping, which the ring keeps alive; only rings use it.
+        unsafe { RingMemory::new(base, len, file.mapping().clone()) }
+    };
+    file.log().map(wrap).transpose()
+}
+
+/// Who may take requests from a client's ring: the thread that serves it, until somebody takes over what it left.
+#[derive(Default)]
+pub(crate) struct Gate {
+    is_shut: AtomicBool,
+    taking: Mutex<()>,
+}
+
+impl Gate {
+    /// For the time of a turn. None once it is shut.
+    pub fn enter(&self) -> Option<MutexGuard<'_, ()>> {
+        let taking = lock(&self.taking);
+        (!self.is_shut.load(Ordering::SeqCst)).then_some(taking)
+    }
+    /// For good; returns when nobody is in the middle of a turn.
+    pub fn shut(&self) {
+        let _taking = lock(&self.taking);
+        self.is_shut.store(true, Ordering::SeqCst);
+    }
+}
+
+/// True if nothing is left in the file of a client, and none of its slots is in use.
+pub(crate) fn is_spent(file: &ClientFile) -> bool {
+    let is_empty = |memory: RingMemory| Consumer::new(memory).is_ok_and(|consumer| !consumer.is_ready());
+    let rings = crate::daemon::ring_memories(file).map_or(true, |[requests, _]| is_empty(requests));
+    rings && log_memory(file).is_ok_and(|log| log.is_none_or(is_empty)) && file.slots().min() == u64::MAX
+}
+
+/// Carries out what a dead client left in its file.
+pub(crate) fn carry_out(service: &Service, session: SessionId, file: &ClientFile) {
+    if file.mapping().is_torn() {
+        return;
+    }
+    let results = [requests(service, session, file), launched(service, session, file)];
+    for error in results.into_iter().filter_map(Result::err) {
+        tracing::warn!(%error, session = session.0, "what a dead client left cannot be read to its end");
+    }
+}
+
+fn requests(service: &Service, session: SessionId, file: &ClientFile) -> Result<()> {
+    let Ok([memory, _]) = crate::daemon::ring_memories(file) else { return Ok(()) };
+    let mut ring = Consumer::new(memory)?;
+    let mut assembly = Assembly::default();
+    while let Some(frame) = taken(&mut ring)? {
+        // The rest of a message whose beginning another engine took makes no sense; what comes behind it does.
+        let decoded = assembly.take(frame, decode_request);
+        if let Ok(Some(Ok((seq, request @ Request::Apply { .. })))) = decoded {
+            apply(service, session, seq, request)?;
+        }
+        ring.release();
+    }
+    Ok(())
+}
+
+fn launched(service: &Service, session: SessionId, file: &ClientFile) -> Result<()> {
+    let Some(memory) = log_memory(file)? else { return Ok(()) };
+    let mut log = Consumer::new(memory)?;
+    let mut message: Option<Message> = None;
+    while let Some(frame) = taken(&mut log)? {
+        let Some((number, part)) = frame.split_first_chunk() else { continue };
+        let number = u64::from_le_bytes(*number);
+        let (_, Request::Apply { checks, updates, atomic }) = decode_request(part)? else { continue };
+        match &mut message {
+            Some((current, all_checks, all, _)) if *current == number => {
+                all_checks.extend(checks);
+                all.extend(updates);
+            }
+            _ => send(service, session, message.replace((number, checks, updates, atomic)))?,
+        }
+    }
+    send(service, session, message)?;
+    log.release();
+    Ok(())
+}
+
+/// The next frame; none at the end. A ring that was closed is read to its end, too.
+fn taken(ring: &mut Consumer) -> Result<Option<&[u8]>> {
+    if ring.is_ready() { ring.take() } else { Ok(None) }
+}
+
+type Message = (u64, Vec<Check>, Vec<Update>, bool);
+
+fn send(service: &Service, session: SessionId, message: Option<Message>) -> Result<()> {
+    let Some((_, checks, updates, atomic)) = message.filter(|(_, _, updates, _)| !updates.is_empty()) else {
+        return Ok(());
+    };
+    apply(service, session, 0, Request::Apply { checks, updates, atomic })
+}
+
+/// An error if the engine is being closed: the next one takes what is left.
+fn apply(service: &Service, session: SessionId, seq: u64, request: Request) -> Result<()> {
+    // Answers that come later have nobody to go to; what they tell of is in the journal by then.
+    let answer = service.lock().handle(session, seq, request, || Box::new(drop));
+    if let Some(Response::Failed(error)) = answer {
+        service.with_engine(|_| ())?;
+        tracing::info!(%error, session = session.0, "a change that a dead client left is not carried out");
+    }
+    Ok(())
+}

@@ -1,0 +1,92 @@
+//! Whether what is in memory agrees with itself: maps, indices, tables, free space.
+//!
+//! Checksums guard the bytes on devices; this guards what says where they are. A verify and the scrub look at it, tests and
+//! the simulation after their steps. It changes nothing and reads nothing but memory.
+
+use cenote_model::{ContainerId, IndexKey};
+
+use crate::map::Ext;
+use crate::objects::Presence;
+use crate::space::for_places;
+use crate::state::State;
+
+/// Records of an index that a verify counts in one go; of a longer one only the container's count is checked.
+const RECORDS_MAX: u64 = 200_000;
+
+impl State {
+    /// What is wrong with an object's map: extents that overlap, or whose space is free or about to be.
+    pub fn audit_object(&self, slot: u32) -> Option<String> {
+        let object = self.objects.get(slot);
+        if object.presence == Presence::Free {
+            return None;
+        }
+        let subject = || format!("the extent map of object {}", self.key_of(slot));
+        if let Err(why) = object.map.check() {
+            return Some(format!("{}: {why}", subject()));
+        }
+        let wrong = object.map.iter().find_map(|(at, ext)| Some((at, self.audit_space_of(ext)?)));
+        wrong.map(|(at, why)| format!("{}: at {at} {why}", subject()))
+    }
+    fn audit_space_of(&self, ext: &Ext) -> Option<&'static str> {
+        let hull = ext.hull();
+        let mut wrong = None;
+        for_places(ext, |place| {
+            let Some(slot) = self.space.slots.get(usize::from(place.dev)) else {
+                wrong = Some("it names no device");
+                return;
+            };
+            let (begin, end) = (place.unit_at(hull.begin), place.end_at(hull.end));
+            if slot.removed {
+                wrong = Some("it is on a device that was removed");
+            } else if begin >= end || end > slot.map.units() * u64::from(slot.unit_bytes) {
+                wrong = Some("it ends behind its device");
+            } else if !slot.is_taken(begin, end) {
+                wrong = Some("its space counts as free");
+            }
+        });
+        wrong
+    }
+    /// What is wrong with a container: indices, counts, objects that are not where it has them.
+    pub fn audit_container(&self, id: ContainerId) -> Option<String> {
+        let container = self.containers.get(id)?;
+        let mut records = 0;
+        for (index, found) in &container.indices {
+            records += found.len();
+            if found.len() <= RECORDS_MAX
+                && let Err(why) = found.check()
+            {
+                return Some(format!("index {}: {why}", IndexKey { container: id, index: *index }));
+            }
+        }
+        if records != container.records {
+            return Some(format!("container {id}: it counts {} records and has {records}", container.records));
+        }
+        let lost = container.objects.iter().find(|(object, slot)| {
+            let found = self.objects.get(**slot);
+            found.presence != Presence::Live || self.containers.at(found.container).id != id || found.id() != **object
+        });
+        lost.map(|(object, slot)| format!("container {id}: object {object:?} is not in slot {slot}"))
+    }
+    /// What is wrong with the free space of devices, and with what was found at opening.
+    pub fn audit_space(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for slot in self.space.present() {
+            if let Err(why) = slot.map.check() {
+                wrong.push(format!("the free space of device `{}`: {why}", slot.spec.name));
+            }
+            if let Err(why) = slot.retired.check(|offset, len| slot.is_taken(offset, offset + len)) {
+                wrong.push(format!("the retired space of device `{}`: {why}", slot.spec.name));
+            }
+        }
+        for (key, found) in &self.disorder {
+            wrong.push(format!("index {key}: {found}"));
+        }
+        wrong
+    }
+    /// All of it: for tests.
+    pub fn audit(&self) -> Vec<String> {
+        let objects = (0..self.objects.slots()).filter_map(|slot| self.audit_object(slot));
+        let containers = self.containers.ids().into_iter().filter_map(|id| self.audit_container(id));
+        objects.chain(containers).chain(self.audit_space()).collect()
+    }
+}

@@ -1,0 +1,217 @@
+//! Small neighbours become one extent before they are copied to where units are larger.
+//!
+//! Each write of a program has space of its own, of at least one allocation unit: a log that is written in lines of
+//! some bytes would take a unit of 512 bytes for each in memory, and one of 4 KiB where it is copied to. So what was
+//! written next to each other since the last cut is written once more, as one piece, before the next cut begins. That
+//! is a write like any other, by a session that exists for as long as it takes: readers, the journal, undo and recovery
+//! know nothing new, but that the object's epoch stays. What it replaces is given up when the cut is marked.
+
+use std::sync::Arc;
+
+use cenote_device::Device;
+use cenote_model::{ContainerId, Extent, ObjectKey, Result, Sums, Update};
+
+use super::Engine;
+use crate::SessionInfo;
+use crate::container::Fresh;
+use crate::map::Ext;
+use crate::objects::Presence;
+use crate::session::OWN_NONCE;
+use crate::sums::{UNIT, sum_of};
+
+/// What is worth it: shorter than this, and not whole units of devices that are files.
+const SMALL_BYTES: u32 = 16 << 10;
+const FILE_UNIT_BYTES: u32 = 4096;
+/// The most that becomes one extent.
+const DENSE_BYTES_MAX: u64 = 256 << 10;
+/// So many extents of a container are looked at before a cut: nobody else is served meanwhile.
+const LOOKED_MAX: usize = 1 << 17;
+/// Of more ranges than this only those are looked at that are not blocks, up to this size.
+const RANGES_MANY: usize = 1024;
+const BLOCK_BYTES: u64 = 64 << 10;
+/// Of what was there before, so many neighbours on the left: usually the end of a log, which is one.
+const LEFT_MAX: usize = 4;
+/// Writes in one request.
+const WRITES_MAX: usize = 256;
+
+/// Neighbours that become one.
+struct Group {
+    key: ObjectKey,
+    offset: u64,
+    len: u64,
+    dev: u8,
+}
+
+/// Neighbours so far.
+struct Row {
+    offset: u64,
+    len: u64,
+    dev: u8,
+    extents: usize,
+}
+
+impl Engine {
+    /// Makes small neighbours among what the next cut of these containers will copy one extent each. What cannot be is
+    /// left as it is.
+    pub(super) fn densify(&mut self, members: &[ContainerId]) {
+        if self.state.space.shared.is_everywhere() {
+            return; // what snapshots have, too, would be there twice
+        }
+        for member in members {
+            let groups = self.small_neighbours(*member);
+            if !groups.is_empty() && self.write_dense(*member, &groups).is_err() {
+                return; // there is no space, or the journal does not take it
+            }
+        }
+    }
+
+    fn small_neighbours(&self, member: ContainerId) -> Vec<Group> {
+        let mut groups = Vec::new();
+        let mut left = LOOKED_MAX;
+        for (slot, from, to) in self.written(member) {
+            let (key, mut row) = (self.state.key_of(slot), None::<Row>);
+            for (at, ext) in self.state.objects.get(slot).map.overlapping(self.first_small(slot, from), to) {
+                left = left.saturating_sub(1);
+                if left == 0 {
+                    return groups;
+                }
+                let is_small = self.is_small(ext);
+                if is_small && row.as_mut().is_some_and(|row| row.takes(at, ext)) {
+                    continue;
+                }
+                groups.extend(row.take().and_then(|row| row.group(key)));
+                row = is_small.then(|| Row { offset: at, len: u64::from(ext.len), dev: ext.dev, extents: 1 });
+            }
+            groups.extend(row.and_then(|row| row.group(key)));
+        }
+        groups.dedup_by(|next, before| before.key == next.key && before.offset + before.len > next.offset);
+        groups
+    }
+
+    /// Object slots and ranges that were written since the last cut, each byte once, in order.
+    fn written(&self, member: ContainerId) -> Vec<(u32, u64, u64)> {
+        let Some(container) = self.state.containers.get(member) else { return Vec::new() };
+        // Who writes blocks here and there has nothing that could get denser.
+        let is_long = container.fresh.len() > RANGES_MANY;
+        let unit = u64::from(FILE_UNIT_BYTES);
+        let is_wanted = |fresh: &&Fresh| {
+            let is_block =
+                fresh.len <= BLOCK_BYTES && fresh.len.is_multiple_of(unit) && fresh.offset.is_multiple_of(unit);
+            let object = self.state.objects.get(fresh.slot);
+            !(is_long && is_block) && object.generation == fresh.generation && object.presence == Presence::Live
+        };
+        let mut ranges: Vec<_> = container
+            .fresh
+            .iter()
+            .take(LOOKED_MAX)
+            .filter(is_wanted)
+            .map(|fresh| (fresh.slot, fresh.offset, fresh.offset + fresh.len))
+            .collect();
+        ranges.sort_unstable();
+        ranges.dedup_by(|next, before| {
+            let meets = next.0 == before.0 && next.1 <= before.2;
+            if meets {
+                before.2 = before.2.max(next.2);
+            }
+            meets
+        });
+        ranges
+    }
+
+    /// Where the small neighbours begin that lie before `offset`.
+    fn first_small(&self, slot: u32, offset: u64) -> u64 {
+        let map = &self.state.objects.get(slot).map;
+        let mut from = offset;
+        for _ in 0..LEFT_MAX {
+            let Some(last) = from.checked_sub(1) else { return from };
+            match map.overlapping(last, from).next() {
+                Some((at, ext)) if self.is_small(ext) => from = at,
+                _ => return from,
+            }
+        }
+        from
+    }
+
+    /// In memory, and more in units than in bytes. Whole runs only: parts of one have no checksum of their own.
+    fn is_small(&self, ext: &Ext) -> bool {
+        let is_whole = ext.skip == 0 && ext.len == ext.run_len && !ext.is_packed;
+        let device = self.state.space.get(ext.dev);
+        ext.len < SMALL_BYTES
+            && !ext.len.is_multiple_of(FILE_UNIT_BYTES)
+            && is_whole
+            && device.is_volatile()
+            && device.device.is_some()
+            && !self.state.space.shared.is_shared(ext.dev, ext.place().unit_at(0))
+    }
+
+    fn write_dense(&mut self, container: ContainerId, groups: &[Group]) -> Result<()> {
+        let session = self.session_open(SessionInfo { nonce: OWN_NONCE, pid: 0, started: 0, uid: 0, write: true })?;
+        let done = groups.chunks(WRITES_MAX).try_for_each(|groups| {
+            let mut updates = Vec::with_capacity(groups.len());
+            for group in groups {
+                let slot = self.state.space.get_mut(group.dev);
+                let padded = slot.padded(group.len);
+                let Some(device) = slot.device.clone() else { continue };
+                let runs = slot.take(padded, padded);
+                let [(at, len)] = runs[..] else {
+                    for (at, len) in runs {
+                        self.state.space.get_mut(group.dev).give_back(at, len);
+                    }
+                    continue;
+                };
+                self.grant((session, container), 0, group.dev, &[(at, len)])?;
+                if let Some(extent) = self.gather_dense(group, &device, at) {
+                    updates.push(Update::Write { key: group.key, offset: group.offset, extent });
+                }
+            }
+            if updates.is_empty() {
+                return Ok(());
+            }
+            self.apply_own(session, updates)
+        });
+        self.session_close(session);
+        done
+    }
+
+    /// Puts the bytes of a group there. None if they are not as they were written: the scrub finds that.
+    fn gather_dense(&mut self, group: &Group, device: &Arc<dyn Device>, at: u64) -> Option<Extent> {
+        let slot = self.state.find_object(group.key)?;
+        let mut bytes = vec![0; usize::try_from(group.len).ok()?];
+        for (offset, ext) in self.state.objects.get(slot).map.overlapping(group.offset, group.offset + group.len) {
+            let from = usize::try_from(offset.checked_sub(group.offset)?).ok()?;
+            let part = bytes.get_mut(from..from + ext.len as usize)?;
+            device.read_at(ext.run_offset, part).ok()?;
+            if sum_of(part) != *ext.sums().first()? {
+                return None;
+            }
+        }
+        let sums: Vec<u32> = bytes.chunks(UNIT as usize).map(sum_of).collect();
+        device.write_at(at, &bytes).ok()?;
+        // What it takes the place of is good: this must be, too.
+        device.read_at(at, &mut bytes).ok()?;
+        if !bytes.chunks(UNIT as usize).map(sum_of).eq(sums.iter().copied()) {
+            return None;
+        }
+        Some(Extent::whole(
+            self.state.space.get(group.dev).id,
+            at,
+            u32::try_from(group.len).ok()?,
+            Sums::from_slice(&sums),
+        ))
+    }
+}
+
+impl Row {
+    /// Goes on with an extent, if that lies behind it and there is room.
+    fn takes(&mut self, at: u64, ext: &Ext) -> bool {
+        let len = self.len + u64::from(ext.len);
+        let takes = self.dev == ext.dev && self.offset + self.len == at && len <= DENSE_BYTES_MAX;
+        if takes {
+            (self.len, self.extents) = (len, self.extents + 1);
+        }
+        takes
+    }
+    fn group(self, key: ObjectKey) -> Option<Group> {
+        (self.extents > 1).then_some(Group { key, offset: self.offset, len: self.len, dev: self.dev })
+    }
+}

@@ -1,0 +1,154 @@
+"""Test suites of HDF5 clients, natively and on the connector. `make clients-hdf5` (ARGS="--only NAME,NAME").
+
+Each suite comes from PyPI, with the wheel or the source archive of the release, into an environment below target/. It
+is run twice: on native HDF5 and with the connector's two environment variables. docs/hdf5-clients.md says how it went.
+"""
+
+import argparse
+import datetime
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import venv
+import xml.etree.ElementTree as ElementTree
+from dataclasses import dataclass
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parent.parent
+PLUGIN = TOP / "target/hdf5-plugin"
+ENVIRONMENTS = TOP / "target/clients-hdf5"
+PAGE = TOP / "docs/hdf5-clients.md"
+SUITE_SECONDS = 3600
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Where a suite is and what it needs."""
+
+    package: str
+    version: str
+    # Below site-packages, or in the source archive.
+    tests: str
+    needs: tuple[str, ...] = ()
+    from_source: bool = False
+    arguments: tuple[str, ...] = ()
+
+
+SUITES = {
+    "h5netcdf": Suite("h5netcdf", "1.8.2", "h5netcdf/tests", ("netCDF4", "h5py")),
+    "anndata": Suite("anndata", "0.12.19", "tests", ("anndata[test]", "h5py"), True, ("-k", "h5ad or hdf5 or h5")),
+    "pandas": Suite("pandas", "3.1.1", "pandas/tests/io/pytables", ("tables", "hypothesis", "pytest")),
+    "hickle": Suite("hickle", "5.0.3", "hickle/tests", ("h5py", "scipy", "astropy", "pandas")),
+    "silx": Suite("silx", "3.1.3", "silx/io/test", ("h5py", "hdf5plugin", "fabio")),
+    "MDAnalysis": Suite("MDAnalysisTests", "2.11.0", "MDAnalysisTests/coordinates/test_h5md.py", ("pyedr", "h5py")),
+    "nexusformat": Suite("nexusformat", "2.1.0", "tests", ("h5py",), True),
+}
+
+
+def environment(name: str, suite: Suite) -> tuple[Path, Path]:
+    """A Python with the suite, and where its tests are."""
+    root = ENVIRONMENTS / name
+    python = root / "bin/python"
+    if not python.exists():
+        venv.create(root, with_pip=True)
+    pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "install", f"{suite.package}=={suite.version}", "pytest", *suite.needs], check=True)
+    if not suite.from_source:
+        site = next((root / "lib").glob("python3.*/site-packages"))
+        return python, site / suite.tests
+    sources = root / "sources"
+    if not sources.exists():
+        fetch = [*pip, "download", "--no-deps", "--no-binary", ":all:", "--dest", root / "archives"]
+        subprocess.run([*fetch, f"{suite.package}=={suite.version}"], check=True)
+        archive = next((root / "archives").glob("*.tar.gz"))
+        with tarfile.open(archive) as opened:
+            opened.extractall(sources, filter="data")
+    return python, next(sources.iterdir()) / suite.tests
+
+
+def outcomes(python: Path, tests: Path, suite: Suite, variables: dict[str, str], work: Path) -> dict[str, str]:
+    """How each test ended: passed, failed, skipped."""
+    report = work / "report.xml"
+    command = [
+        python,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--basetemp",
+        work / "base",
+        f"--junitxml={report}",
+    ]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HDF5_", "CENOTE_", "PYTHON"))}
+    command += [*suite.arguments, tests]
+    run = subprocess.run(
+        command, cwd=work, env=kept | variables, capture_output=True, text=True, errors="replace", timeout=SUITE_SECONDS
+    )
+    if not report.exists():
+        raise RuntimeError(f"pytest made no report:\n{run.stdout[-2000:]}{run.stderr[-2000:]}")
+    ended = {}
+    for case in ElementTree.parse(report).iter("testcase"):
+        kinds = {child.tag for child in case}
+        how = "failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
+        ended[f"{case.get('classname')}::{case.get('name')}"] = how
+    return ended
+
+
+def run_suite(name: str, suite: Suite) -> tuple[str, list[str]]:
+    """A row of the table, and the tests that end otherwise than natively."""
+    print(f"{name} {suite.version}: setting up", flush=True)
+    python, tests = environment(name, suite)
+    with tempfile.TemporaryDirectory(prefix=f"clients-{name}-") as place:
+        work = Path(place)
+        store = {"HDF5_PLUGIN_PATH": str(PLUGIN), "HDF5_VOL_CONNECTOR": f"cenote store={work}/store"}
+        found = []
+        for label, variables in (("native", {}), ("cenote", store)):
+            below = work / label
+            below.mkdir()
+            found.append(outcomes(python, tests, suite, variables, below))
+            counts = {how: list(found[-1].values()).count(how) for how in ("passed", "failed", "skipped")}
+            print(f"{name} {label}: {counts}", flush=True)
+        subprocess.run([TOP / "target/release/cenote", "destroy", "--force", f"{work}/store"], capture_output=True)
+    native, ours = found
+    passed = [test for test, how in native.items() if how == "passed"]
+    different = [f"{test}: {ours.get(test, 'missing')}" for test in passed if ours.get(test) != "passed"]
+    row = f"| {name} | {suite.version} | {len(passed)} | {len(passed) - len(different)} | {len(different)} |"
+    return row, different
+
+
+def main() -> int:
+    """Runs the suites and writes the page; 1 if any test ends otherwise than natively."""
+    parser = argparse.ArgumentParser(prog="clients-hdf5", description=__doc__)
+    parser.add_argument("--only", help="these suites, with commas")
+    args = parser.parse_args()
+    names = args.only.split(",") if args.only else list(SUITES)
+    rows, lists = [], []
+    for name in names:
+        row, different = run_suite(name, SUITES[name])
+        rows.append(row)
+        lists += [f"- {name}: `{line}`" for line in different]
+    text = [
+        "# Suites of HDF5 clients",
+        "",
+        f"Made by `make clients-hdf5` on {datetime.date.today()}: each suite natively and on the connector.",
+        "",
+        "| client | release | pass natively | of these on Cenote | otherwise |",
+        "|---|---|---|---|---|",
+        *rows,
+        *(["", "Otherwise than natively:", "", *lists] if lists else []),
+        "",
+    ]
+    print("\n".join(text))
+    if not args.only:
+        PAGE.write_text("\n".join(text))
+    return 1 if lists else 0
+
+
+if __name__ == "__main__":
+    if not shutil.which("cargo") or not PLUGIN.exists():
+        sys.exit("clients-hdf5: `make build` first")
+    sys.exit(main())
