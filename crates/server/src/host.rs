@@ -176,7 +176,9 @@ impl Host {
         let sessions = self.service.sessions();
         let coming = lock(&self.coming).clone();
         let held = self.control.clients().into_iter().filter(|(_, file)| file.is_held());
-        let live: BTreeSet<u64> = held.map(|(session, file)| session.max(file.counters().session())).collect();
+        // The name says whose a file is; what is in it a client can change, and is asked only where there is no name.
+        let owner = |(session, file): (u64, ClientFile)| if session == 0 { file.counters().session() } else { session };
+        let live: BTreeSet<u64> = held.map(owner).collect();
         for (session, who) in sessions {
             // One that has no file, of an earlier version, is told by its process, if that can be seen.
             let is_live = live.contains(&session.0) || process::started_of(who.pid) == Some(who.started);
