@@ -50,7 +50,7 @@ fn pins_are_set_shown_and_refused() {
     assert_eq!(place.json(["stat", ID])["pinned_bytes"], 3 << 20);
     assert!(place.ok(["ls", "-l", "runs"]).contains("pinned"));
     assert!(place.ok(["explain", ID]).contains("pinned: it stays here"));
-    assert!(place.ok(["promote", ID, "--to", "ram"]).contains("unpin it first"));
+    refused(&place.run(["promote", ID, "--to", "ram"]), &["3.0 MiB", "stay where they are", "unpin it first"]);
     place.ok(["stop"]);
     assert_eq!(place.json(["stat", ID])["pinned_bytes"], 3 << 20, "after a restart");
     place.ok(["unpin", "--where", "pinned=yes"]);
@@ -85,7 +85,7 @@ fn archives_and_releases() {
     place.ok(["put", path.to_str().unwrap(), ID]);
     let dry = place.json(["archive", ID, "--to", "far", "--dry-run"]);
     assert_eq!((&dry["bytes"], &dry["moves"][0]["to"]), (&(5 << 20).into(), &"far".into()));
-    assert!(place.ok(["release", ID, "--to", "far"]).contains("archive it first"));
+    refused(&place.run(["release", ID, "--to", "far"]), &["5.0 MiB", "archive it first"]);
     let done = place.json(["archive", "--where", "label=runs and size>=1MiB", "--to", "far"]);
     assert_eq!((&done["moved_bytes"], &done["staying_bytes"]), (&(5 << 20).into(), &0.into()));
     assert_eq!(place.json(["archive", ID, "--to", "far"])["already_bytes"], 5 << 20);

@@ -221,8 +221,14 @@ fn what_does_not_read_back_as_it_was_is_no_archive() {
     let content = pattern(3, 256 * KIB);
     put(&mut world, key, &content);
     world.writes_lie.store(true, Ordering::Relaxed);
-    let done = arrange(&mut world, ArrangeTarget::Object(key), Arrange::Archive { to: None });
-    assert!(done.staying_why.contains("checksum") && done.staying_why.contains("capacity"), "{}", done.staying_why);
+    let target = Box::new(ArrangeTarget::Object(key));
+    let request = Request::Arrange { target, what: Arrange::Archive { to: None }, dry_run: false };
+    let Response::Failed(error) = world.ask(request) else { panic!("nothing was archived") };
+    assert_eq!(error.subject(), "archive of 256.0 KiB", "{error}");
+    let cause = error.cause();
+    assert!(cause.starts_with("0 B of it are done, 256.0 KiB are not: "), "{cause}");
+    assert!(cause.contains("checksum") && cause.contains("capacity"), "{cause}");
+    assert!(error.next_step().contains("repeat the command"), "{}", error.next_step());
     world.writes_lie.store(false, Ordering::Relaxed);
     world.clock.advance_ns(60_000_000_000); // a tier that failed of late is avoided
     let none = arrange(&mut world, ArrangeTarget::Object(key), Arrange::Release { to: None });

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::{Access, Context};
 use crate::copy::Progress;
-use crate::failure::Done;
+use crate::failure::{Done, Failure};
 use crate::target::{self, Target};
 
 /// Between two looks at how far a long one is.
@@ -101,7 +101,20 @@ fn arrange(context: &mut Context<'_>, args: &MoveArgs, what: &Arrange) -> Done {
     } else {
         watched(&store, &target, what)?
     };
-    report(context, &done, args.dry_run, "nothing there is meant")
+    report(context, &done, args.dry_run, "nothing there is meant")?;
+    if !args.dry_run && done.staying_bytes > 0 {
+        return Err(stayed(&done));
+    }
+    Ok(())
+}
+
+/// Something was to be moved and was not: that is no success, whatever else was moved.
+fn stayed(done: &Arrangement) -> Failure {
+    Failure::Error(
+        Error::new(ErrorKind::Unsupported, format!("moving {} of what was meant", human(done.staying_bytes)))
+            .because(format!("they stay where they are: {}", done.staying_why))
+            .try_next("see what would be moved with --dry-run; --where leaves out what is not meant"),
+    )
 }
 
 fn target_of(store: &Store, args: &MoveArgs) -> cenote::Result<ArrangeTarget> {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cenote_model::ErrorKind;
+use parking_lot::Mutex;
 
 /// A service of whole, immutable objects by key, all in one bucket.
 ///
@@ -90,15 +91,30 @@ impl<S: ObjectService> ObjectService for Arc<S> {
 }
 
 /// A service whose passing refusals are met with patience.
+///
+/// Where a read was in vain for as long as that, others fail at once for a moment ([`GONE_FOR`]): a read of many
+/// pieces takes as long as one until it fails, not as long as all.
 pub struct Patient<S> {
     inner: S,
     patience: Patience,
+    /// When the last read came to nothing, and why; none since one went well.
+    gone: Mutex<Option<(Instant, Refusal)>>,
 }
+
+/// So long a service is not asked again for bytes after one read was in vain.
+pub const GONE_FOR: Duration = Duration::from_secs(3);
+/// Tries that took less are made again each time.
+const LONG: Duration = Duration::from_secs(1);
 
 impl<S> Patient<S> {
     /// Wraps.
     pub fn new(inner: S, patience: Patience) -> Self {
-        Self { inner, patience }
+        Self { inner, patience, gone: Mutex::new(None) }
+    }
+    /// Why the last read was in vain, if that was just now.
+    fn just_gone(&self) -> Option<Refusal> {
+        let gone = self.gone.lock();
+        gone.as_ref().filter(|(when, _)| when.elapsed() < GONE_FOR).map(|(_, refusal)| refusal.clone())
     }
     fn bear<T>(&self, mut ask: impl FnMut(u32) -> Answer<T>) -> Answer<T> {
         let begun = Instant::now();
@@ -136,7 +152,16 @@ impl<S: ObjectService> ObjectService for Patient<S> {
         })
     }
     fn get(&self, key: &str, from: u64, len: u64) -> Answer<Bytes> {
-        self.bear(|_| self.inner.get(key, from, len))
+        if let Some(refusal) = self.just_gone() {
+            return Err(refusal);
+        }
+        let begun = Instant::now();
+        let answer = self.bear(|_| self.inner.get(key, from, len));
+        *self.gone.lock() = match &answer {
+            Err(refusal) if refusal.again && begun.elapsed() >= LONG => Some((Instant::now(), refusal.clone())),
+            _ => None,
+        };
+        answer
     }
     fn list(&self, prefix: &str) -> Answer<Vec<(String, u64)>> {
         self.bear(|_| self.inner.list(prefix))
@@ -155,4 +180,54 @@ pub(super) fn holds<S: ObjectService + ?Sized>(service: &S, key: &str, parts: &[
     let end = service.get(key, bytes.saturating_sub(1), 2)?;
     let last = parts.iter().rev().find_map(|part| part.last());
     Ok(parts.first().is_none_or(|part| *part == begin) && end.len() <= 1 && end.first() == last)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Away {
+        asked: AtomicU32,
+        is_back: AtomicBool,
+    }
+
+    impl ObjectService for Away {
+        fn put(&self, _: &str, _: &[Bytes], _: bool) -> Answer<()> {
+            Err(Refusal::passing("away"))
+        }
+        fn get(&self, _: &str, _: u64, _: u64) -> Answer<Bytes> {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            if self.is_back.load(Ordering::Relaxed) { Ok(Bytes::new()) } else { Err(Refusal::passing("away")) }
+        }
+        fn list(&self, _: &str) -> Answer<Vec<(String, u64)>> {
+            Ok(Vec::new())
+        }
+        fn delete(&self, _: &str) -> Answer<()> {
+            Ok(())
+        }
+    }
+
+    /// A read of many pieces fails after the tries of its first one, and the service is asked again soon after.
+    #[test]
+    fn many_reads_in_vain_take_as_long_as_one() {
+        let away = Arc::new(Away::default());
+        let patience = Patience { tries: 3, pause: Duration::from_millis(600), total: Duration::from_mins(1) };
+        let patient = Patient::new(away.clone(), patience);
+        let begun = Instant::now();
+        let first = patient.get("k", 0, 1).unwrap_err();
+        assert!(first.cause.contains("tried 3 times"), "{}", first.cause);
+        let took = begun.elapsed();
+        assert!(took >= LONG);
+        for piece in 1..30 {
+            assert_eq!(patient.get("k", piece, 1).unwrap_err(), first, "it says what was tried");
+        }
+        assert_eq!(away.asked.load(Ordering::Relaxed), 3);
+        away.is_back.store(true, Ordering::Relaxed);
+        std::thread::sleep(GONE_FOR);
+        assert!(patient.get("k", 0, 1).is_ok());
+        assert!(patient.get("k", 1, 1).is_ok(), "it is not gone any more");
+    }
 }

@@ -329,9 +329,13 @@ impl Engine {
                     self.add_finding(key, offset, part.placing.was.3, part.placing.was.0, error.cause());
                 }
                 let device = self.state.space.get(part.placing.was.0).spec.name.clone();
-                Error::new(error.kind(), subject)
-                    .because(format!("on `{device}`: {}", error.cause()))
-                    .try_next("rewrite or delete that range; the rest of the store is not affected")
+                // Only what is damaged is helped by writing it again: what cannot be reached now is still there.
+                let next = if error.kind() == ErrorKind::Corrupt {
+                    "rewrite or delete that range; the rest of the store is not affected".to_owned()
+                } else {
+                    format!("look after `{device}` (`cenote tiers` says how it is) and repeat; its bytes are not lost")
+                };
+                Error::new(error.kind(), subject).because(format!("on `{device}`: {}", error.cause())).try_next(next)
             }
             CopyFailure::Target(error) => {
                 self.note_trouble(part.reserved.0, &error);

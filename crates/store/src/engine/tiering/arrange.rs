@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cenote_model::{Arrange, ArrangeProgress, ArrangeTarget, Arrangement, Error, Response};
+use cenote_model::{Arrange, ArrangeProgress, ArrangeTarget, Arrangement, Error, Response, size};
 
 use super::super::{Engine, failed};
 use super::fate::Fate;
@@ -30,6 +30,9 @@ struct Running {
     began_ns: u64,
     /// Bytes of the steps that are over.
     done_bytes: u64,
+    target: ArrangeTarget,
+    /// Why something could not be moved: what was first.
+    failure: Option<Error>,
 }
 
 impl Engine {
@@ -45,7 +48,9 @@ impl Engine {
         let ticket = self.ticket();
         self.tiering.arrangements.begun += 1;
         let (number, began_ns) = (self.tiering.arrangements.begun, self.state.now_ns);
-        let mut running = Running { ticket, what, walk, result, number, began_ns, done_bytes: 0 };
+        let target = target.clone();
+        let mut running =
+            Running { ticket, what, walk, result, number, began_ns, done_bytes: 0, target, failure: None };
         if dry_run {
             while !running.walk.is_done {
                 self.arrange_step(&mut running, None);
@@ -81,15 +86,41 @@ impl Engine {
             }
             running.done_bytes = running.result.bytes;
         }
-        self.finished.push((running.ticket, Response::Arranged(Box::new(running.result))));
+        let response = match running.failure.take() {
+            None => Response::Arranged(Box::new(running.result)),
+            Some(failure) => {
+                Response::Failed(self.fell_short(&running.target, &running.what, &running.result, &failure))
+            }
+        };
+        self.finished.push((running.ticket, response));
+    }
+
+    /// Some moves failed: how much was moved, told by what would still be.
+    fn fell_short(&mut self, target: &ArrangeTarget, what: &Arrange, done: &Arrangement, failure: &Error) -> Error {
+        let left = match self.arrange(target, what.clone(), true) {
+            Outcome::Ready(Response::Arranged(left)) => left.bytes,
+            _ => done.bytes, // it is gone meanwhile
+        };
+        let (all, moved) = (done.bytes.max(left), done.bytes.saturating_sub(left));
+        let next = match failure.next_step() {
+            "" => "mend that, and repeat the command: it goes on with the rest".to_owned(),
+            next => format!("{next}; then repeat the command: it goes on with the rest"),
+        };
+        Error::new(failure.kind(), format!("{} of {}", words(what), size::human(all)))
+            .because(format!(
+                "{} of it are done, {} are not: {}: {}",
+                size::human(moved),
+                size::human(all - moved),
+                failure.subject(),
+                if failure.cause().is_empty() { failure.kind().words() } else { failure.cause() },
+            ))
+            .try_next(next)
     }
 
     /// The moves under a number are over.
     pub(super) fn arrangement_over(&mut self, waiter: u64, error: Option<Error>) {
         let Some(mut running) = self.tiering.arrangements.running.remove(&waiter) else { return };
-        if let (Some(error), true) = (error, running.result.staying_why.is_empty()) {
-            running.result.staying_why = error.to_string();
-        }
+        running.failure = running.failure.take().or(error);
         running.done_bytes = running.result.bytes;
         self.arrange_on(running);
     }
@@ -125,7 +156,7 @@ impl Engine {
         if !evictions.is_empty()
             && let Err(error) = self.place_all(&evictions)
         {
-            running.result.staying_why = error.to_string();
+            running.failure.get_or_insert(error);
         }
         queued
     }

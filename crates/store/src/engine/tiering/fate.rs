@@ -117,6 +117,7 @@ impl Engine {
                 return Fate::Stay(format!("`{away}`, where its copy is, is away or fails"));
             }
             Arrange::Evict if has_copy => return Fate::Leave,
+            Arrange::Evict if at + 1 == views.len() => return Fate::Already,
             Arrange::Evict => return Fate::Stay("it has no copy on another tier".to_owned()),
             Arrange::Unpin | Arrange::Pin { to: None } => return Fate::Already,
             Arrange::Promote { to: Some(name) }
@@ -124,6 +125,7 @@ impl Engine {
             | Arrange::Archive { to: Some(name) }
             | Arrange::Release { to: Some(name) }
             | Arrange::Pin { to: Some(name) } => named(name),
+            Arrange::Promote { to: None } if at == 0 => return Fate::Already,
             Arrange::Promote { to: None } => (0..at).find(has_room),
             Arrange::Demote { to: None } => (at + 1..views.len()).find(has_room),
             Arrange::Archive { to: None } | Arrange::Release { to: None } => lowest(),
@@ -135,8 +137,7 @@ impl Engine {
         match what {
             Arrange::Archive { .. } if ext.copy == dev => Fate::Already,
             Arrange::Release { .. } if ext.copy == dev => Fate::Leave,
-            Arrange::Archive { .. } | Arrange::Release { .. } | Arrange::Pin { .. } if to == at => Fate::Already,
-            _ if to == at => Fate::Stay(format!("it is on `{}` already", views[at].name)),
+            _ if to == at => Fate::Already,
             Arrange::Archive { .. } if to > at => Fate::Go(How::Archive, dev),
             Arrange::Archive { .. } | Arrange::Release { .. } if to < at => Fate::Already, // below it
             Arrange::Release { .. } => Fate::Stay(format!("it has no copy on `{}`: archive it first", views[to].name)),
