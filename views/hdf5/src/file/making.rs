@@ -94,7 +94,8 @@ fn make<'a>(
         Some(store) => store,
         None => store_of(h5, how.fapl)?,
     };
-    kept::free_some(&store, &store_path)?;
+    // What cannot be freed is told by `cenote clean`; no new file fails for it.
+    let _ = kept::free_some(&store, &store_path);
     let asks = info::atomic_of_fapl(h5, how.fapl);
     let place = Place::reserve(&path, how.flags & H5F_ACC_EXCL != 0)?;
     let use_ = Use::of(true, how.flags & H5F_ACC_SWMR_WRITE != 0);
@@ -110,35 +111,23 @@ fn make<'a>(
         Seen::Stub(stub) => replaced(&store, &store_path, &path, stub)?,
         _ => (None, 0),
     };
-    if let Some((container, _)) = old.as_ref().filter(|(old, _)| Shared::is_open(&store_path, old.id())) {
-        return Err(Error::new(ErrorKind::Busy, format!("unable to create file: name = '{}'", path.display()))
-            .because(format!("unable to truncate a file which is already open ({})", container.label()))
-            .try_next("close it first"));
-    }
     // Before anything is changed: what dead writers left is gone then, and what they published is what readers see meanwhile.
     let mut writing = None;
     if let Some((container, sup)) = &old {
         writing = checkpoint::enter(&store, &store_path, container, sup.is_published, asks)?;
     }
-    let uuid = old.as_ref().map_or_else(new_uuid, |(_, sup)| Ok(sup.uuid))?;
-    let container = match &old {
-        Some((container, _)) => container.clone(),
-        None => identity::new_container(&store, &path).inspect_err(|_| place.give_up())?,
-    };
-    let stub = Stub {
-        uuid,
-        container: Some(container.id()),
-        state: state + 1,
-        path: path::label(&path),
-        store: store_path.display().to_string(),
-        user_block,
-        staged: false,
-    };
-    let sup = Super { state: stub.state, ..Super::new(uuid, random_u64()?) };
+    let begun = begin_in(&store, &store_path, &path, old.as_ref(), (state + 1, user_block));
+    let (container, stub, sup) = begun.inspect_err(|_| place.give_up())?;
     let meta = metadata(&container, sup.generation);
     let is_alone = !team::is_mpio(h5, how.fapl) && !container.had_quota();
     let made = place.write(&stub).and_then(|()| {
-        kept::keep(&store_path, container.id(), uuid, (&place.file, &path), old.is_none() && place.new_at.is_some());
+        kept::keep(
+            &store_path,
+            container.id(),
+            stub.uuid,
+            (&place.file, &path),
+            old.is_none() && place.new_at.is_some(),
+        );
         begin_generation(&store, &container, sup, &meta, (&props, creation), is_alone)
     });
     let first = made.inspect_err(|_| {
@@ -169,6 +158,32 @@ fn make<'a>(
     }))
 }
 
+/// The container that a file is to be in, a new one unless it takes the place of `old`; its stub and its superblock.
+fn begin_in(
+    store: &Store,
+    store_path: &Path,
+    path: &Path,
+    old: Option<&(Container, Super)>,
+    (state, user_block): (u64, u64),
+) -> Result<(Container, Stub, Super)> {
+    let uuid = old.map_or_else(new_uuid, |(_, sup)| Ok(sup.uuid))?;
+    let container = match old {
+        Some((container, _)) => container.clone(),
+        None => identity::new_container(store, path)?,
+    };
+    let stub = Stub {
+        uuid,
+        container: Some(container.id()),
+        state,
+        path: path::label(path),
+        store: store_path.display().to_string(),
+        user_block,
+        staged: false,
+    };
+    let sup = Super { state, ..Super::new(uuid, random_u64()?) };
+    Ok((container, stub, sup))
+}
+
 /// A random id of a file.
 pub(super) fn new_uuid() -> Result<u128> {
     Ok(u128::from(random_u64()?) << 64 | u128::from(random_u64()?))
@@ -179,6 +194,11 @@ pub(super) fn new_uuid() -> Result<u128> {
 fn replaced(store: &Store, store_path: &Path, path: &Path, stub: &Stub) -> Result<(Option<(Container, Super)>, u64)> {
     Ok(match identity::know(store, store_path, path, stub)? {
         Known::File(container, sup) | Known::Stale(container, sup) => {
+            if Shared::is_open(store_path, container.id()) {
+                return Err(Error::new(ErrorKind::Busy, format!("unable to create file: name = '{}'", path.display()))
+                    .because("unable to truncate a file which is already open")
+                    .try_next("close it first"));
+            }
             let state = sup.state.max(stub.state);
             (Some((container, sup)), state)
         }
