@@ -48,6 +48,12 @@ pub fn note_home(base: &Path, store: StoreId, dir: &Path) -> Result<()> {
     std::fs::write(&fresh, noted).and_then(|()| std::fs::rename(&fresh, &file)).map_err(|error| io(&file, &error))
 }
 
+/// Where the directory of a store was when an engine had it last; `None` if its memory is gone.
+pub fn noted(base: &Path, store: StoreId) -> Option<PathBuf> {
+    let home = std::fs::read(store_dir(base, store).join(FILE)).ok()?;
+    Some(PathBuf::from(OsStr::from_bytes(&home)))
+}
+
 /// Deletes everything of a store in shared memory: the store is gone, or being deleted.
 pub fn remove_memory(base: &Path, store: StoreId) -> Result<()> {
     let path = store_dir(base, store);
