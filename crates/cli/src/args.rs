@@ -100,6 +100,16 @@ pub enum Command {
     Stop,
     /// Delete a store with everything in it: memory, tiers, metadata, directory
     Destroy(DestroyArgs),
+    /// Say that a copied or restored store directory is the store: the one that it was copied from is gone
+    Adopt {
+        /// The directory
+        dir: PathBuf,
+    },
+    /// Make a store of its own, with another id, of the copy of a store's directory
+    Clone {
+        /// The copy
+        dir: PathBuf,
+    },
     /// Give back memory of stores whose directory was deleted by hand, and space of HDF5 files whose stubs were removed
     Clean {
         /// Do not ask

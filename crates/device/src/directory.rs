@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use crate::file::sync_dir;
 use crate::header::SegmentHeader;
 use crate::io::{fail, open_direct};
-use crate::segmented::{Place, Segmented, read_header, reserve, whole_units, write_header};
+use crate::segmented::{self, Place, Segmented, read_header, reserve, whole_units, write_header};
 use crate::shared_memory::give_as;
 use crate::{OpenedDevice, SegmentMode};
 
@@ -147,7 +147,19 @@ pub(crate) fn open(store: StoreId, id: DeviceId, spec: &DeviceSpec, create: bool
             .because("the device's first segment file is not there")
             .try_next("check the path: is the file system mounted?"));
     }
-    Segmented::new(shape, Box::new(place)).opened(create)
+    Segmented::new(shape, Box::new(place)).opened(&spec.path, create)
+}
+
+/// Makes the segments of a copied device another store's.
+pub(crate) fn change_store(spec: &DeviceSpec, from: StoreId, to: StoreId) -> Result<()> {
+    let place = Folder::open_dir(spec, false)?;
+    for name in place.files()?.iter().filter(|name| !name.starts_with('.')) {
+        let subject = format!("directory tier `{}`, {}", spec.name, spec.path.join(name).display());
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW;
+        let (fd, _) = open_direct(&place.dir, Path::new(name), flags).map_err(|errno| fail(&subject, errno))?;
+        segmented::change_store(&fd, &subject, from, to)?;
+    }
+    Ok(())
 }
 
 pub(crate) fn remove(store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<()> {

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use cenote_model::{DeviceId, DeviceKind, DeviceSpec, Error, ErrorKind, Result, StoreId};
 use parking_lot::Mutex;
-use rustix::fs::{FileType, OFlags};
+use rustix::fs::{FallocateFlags, FileType, OFlags};
 use rustix::io::Errno;
 
 use crate::aligned::AlignedBuf;
 use crate::fork::CloseInChild;
 use crate::header::{HEADER_BYTES, SegmentHeader};
 use crate::io::{fail, open_direct, size_of};
-use crate::segmented::{Place, Segmented, read_full, read_header, reserve, whole_units, write_header};
+use crate::segmented::{self, Place, Segmented, read_full, read_header, reserve, whole_units, write_header};
 use crate::{OpenedDevice, SegmentMode};
 
 const UNIT_BYTES: u32 = 4096;
@@ -119,6 +119,31 @@ impl Place for OneFile {
     }
 }
 
+/// Leaves nothing readable between two offsets of a block device: it clears itself if it can, else zeros are written.
+fn clear(fd: &OwnedFd, mut from: u64, to: u64) -> Result<(), Errno> {
+    const AT_ONCE: u64 = 1 << 30;
+    const WRITTEN: usize = 4 << 20;
+    let ways = [FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, FallocateFlags::ZERO_RANGE];
+    let mut zeros = None;
+    while from < to {
+        let len = AT_ONCE.min(to - from);
+        let by_device = zeros.is_none() && ways.iter().any(|way| rustix::fs::fallocate(fd, *way, from, len).is_ok());
+        if by_device {
+            from += len;
+            continue;
+        }
+        let zeros = zeros.get_or_insert_with(|| AlignedBuf::new(WRITTEN));
+        let part = (WRITTEN as u64).min(to - from) as usize;
+        match rustix::io::pwrite(fd, &zeros[..part], from) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(n) => from += n as u64,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
 pub(crate) fn kind_of(fd: &OwnedFd) -> Result<FileType, Errno> {
     Ok(FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode))
 }
@@ -157,7 +182,15 @@ pub(crate) fn open(store: StoreId, id: DeviceId, spec: &DeviceSpec, create: bool
     }
     let capacity = whole_units(&subject, spec.capacity_bytes, UNIT_BYTES)?;
     let shape = SegmentHeader::sole(store, id, DeviceKind::File, UNIT_BYTES, DATA_OFFSET, capacity);
-    Segmented::new(shape, Box::new(place)).opened(create)
+    Segmented::new(shape, Box::new(place)).opened(&spec.path, create)
+}
+
+/// Makes the file of a copied device another store's.
+pub(crate) fn change_store(spec: &DeviceSpec, from: StoreId, to: StoreId) -> Result<()> {
+    let place = OneFile::of(spec);
+    let subject = place.subject(0);
+    let (fd, _) = place.open_path(OFlags::NOFOLLOW).map_err(|errno| fail(&subject, errno))?;
+    segmented::change_store(&fd, &subject, from, to)
 }
 
 pub(crate) fn remove(store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<()> {
@@ -172,7 +205,11 @@ pub(crate) fn remove(store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<
     let header = read_header(&fd, &subject)?;
     header.check(&subject, store, id, DeviceKind::File, 0)?;
     let done = if kind_of(&fd).map_err(|errno| fail(&subject, errno))? == FileType::BlockDevice {
-        rustix::io::pwrite(&fd, &AlignedBuf::new(4096), 0).and_then(|_| rustix::fs::fdatasync(&fd))
+        // The header last: what was interrupted can be repeated.
+        clear(&fd, header.data_offset, header.data_offset + header.len)
+            .and_then(|()| rustix::fs::fdatasync(&fd))
+            .and_then(|()| rustix::io::pwrite(&fd, &AlignedBuf::new(4096), 0))
+            .and_then(|_| rustix::fs::fdatasync(&fd))
     } else {
         rustix::fs::unlink(&spec.path)
     };

@@ -58,6 +58,13 @@ pub fn make_memory_dir(base: &Path, store: StoreId, of: &StoreDir) -> Result<()>
     open_store_dir(base, store, Some(of.owner_and_group())).map(drop)
 }
 
+/// Where the directory of a store was when an engine had it last; `None` if its memory is gone.
+pub fn noted(base: &Path, store: StoreId) -> Option<PathBuf> {
+    let (_, memory) = find_store_dir(base, store).ok()??;
+    let home = std::fs::read(memory.join(FILE)).ok()?;
+    Some(PathBuf::from(OsStr::from_bytes(&home)))
+}
+
 /// Deletes everything of a store in shared memory: the store is gone, or being deleted.
 pub fn remove_memory(base: &Path, store: StoreId) -> Result<()> {
     while let Some((_, path)) = find_store_dir(base, store)? {

@@ -15,6 +15,7 @@ pub mod faulty;
 mod file;
 pub mod fork;
 pub mod header;
+mod holder;
 pub mod home;
 mod io;
 pub mod lane;
@@ -41,6 +42,7 @@ pub mod write_back;
 
 pub use clock::SystemClock;
 pub use control::{ClientFile, ControlView, ReaderSlots, SharedControl};
+pub use holder::{Holder, holder_of, holder_of_store};
 pub use io::SegmentIo;
 pub use lock::{LOCK_FILE, StartLock, StoreLock};
 pub use meta_dir::FsMetaDir;

@@ -105,7 +105,7 @@ impl FsMetaDir {
         if size == 0 {
             return Err(Error::new(ErrorKind::Corrupt, self.path_of(name).display().to_string())
                 .because("the log file is empty")
-                .try_next("restore the store's directory from a copy"));
+                .try_next("restore the store directory from a copy, then `cenote adopt DIR`"));
         }
         let len = usize::try_from(size).map_err(|_| self.fail(name, Errno::FBIG))?;
         let map = Mapping::new(&file, 0, len, true).map_err(|errno| self.fail(name, errno))?;

@@ -18,7 +18,7 @@ use crate::file::{check_unused, kind_of, sync_dir};
 use crate::header::SegmentHeader;
 use crate::io::fail;
 use crate::map::Mapping;
-use crate::segmented::{Place, Segmented, read_header, reserve, whole_units, write_header};
+use crate::segmented::{self, Place, Segmented, read_header, reserve, whole_units, write_header};
 use crate::{OpenedDevice, SegmentMode, write_back};
 
 const UNIT_BYTES: u32 = 512;
@@ -109,7 +109,15 @@ pub(crate) fn open(store: StoreId, id: DeviceId, spec: &DeviceSpec, create: bool
     }
     let capacity = whole_units(&subject, spec.capacity_bytes, UNIT_BYTES)?;
     let shape = SegmentHeader::sole(store, id, DeviceKind::PersistentMemory, UNIT_BYTES, DATA_OFFSET, capacity);
-    Segmented::new(shape, Box::new(place)).opened(create)
+    Segmented::new(shape, Box::new(place)).opened(&spec.path, create)
+}
+
+/// Makes the file of a copied device another store's.
+pub(crate) fn change_store(spec: &DeviceSpec, from: StoreId, to: StoreId) -> Result<()> {
+    let place = OneFile::of(spec);
+    let subject = place.subject(0);
+    let fd = place.open_path(OFlags::NOFOLLOW).map_err(|errno| fail(&subject, errno))?;
+    segmented::change_store(&fd, &subject, from, to)
 }
 
 pub(crate) fn remove(store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<()> {

@@ -2,16 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cenote_model::{DeviceKind, Error, ErrorKind, Result};
+use cenote_model::{DeviceKind, Error, ErrorKind, Result, StoreId};
 use parking_lot::{Mutex, RwLock};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
 use crate::aligned::{ALIGN_BYTES, AlignedBuf};
 use crate::header::{HEADER_BYTES, SegmentHeader};
+use crate::holder::Lease;
 use crate::io::{SegmentIo, fail};
 use crate::{Device, OpenedDevice, SegmentFile, SegmentMode};
 
@@ -40,20 +42,24 @@ pub(crate) struct Segmented {
     place: Box<dyn Place>,
     segments: RwLock<BTreeMap<u64, Arc<Segment>>>,
     making: Mutex<()>,
+    _lease: Option<Lease>,
 }
 
 impl Segmented {
     pub(crate) fn new(shape: SegmentHeader, place: Box<dyn Place>) -> Self {
-        Self { shape, place, segments: RwLock::default(), making: Mutex::new(()) }
+        Self { shape, place, segments: RwLock::default(), making: Mutex::new(()), _lease: None }
     }
-    /// A device whose content survives: its first segment is made, or must be the one that was made.
-    pub(crate) fn opened(self, create: bool) -> Result<OpenedDevice> {
+    /// A device whose content survives: its first segment is made, or must be the one that was made. `path`: the file
+    /// or directory that it is, which this engine has for itself alone from now on.
+    pub(crate) fn opened(self, path: &Path, create: bool) -> Result<OpenedDevice> {
+        // Refuses what is not this device's, before it is anybody's.
         if create {
             self.make(0)?;
         } else {
             self.check(0)?;
         }
-        Ok(OpenedDevice { device: Arc::new(self), survived: !create })
+        let lease = Lease::acquire(path, &self.place.subject(0))?;
+        Ok(OpenedDevice { device: Arc::new(Self { _lease: lease, ..self }), survived: !create })
     }
     pub(crate) fn count(&self) -> u64 {
         self.shape.capacity_bytes.div_ceil(self.shape.segment_bytes)
@@ -293,4 +299,19 @@ pub(crate) fn whole_units(subject: &str, capacity_bytes: u64, unit_bytes: u32) -
     Err(Error::new(ErrorKind::InvalidInput, subject)
         .because(format!("a capacity of {capacity_bytes} bytes"))
         .try_next(format!("choose at least {unit_bytes} bytes and less than 2^60")))
+}
+
+/// Makes a segment file another store's. One that is so already is left as it is.
+pub(crate) fn change_store(fd: impl AsFd, subject: &str, from: StoreId, to: StoreId) -> Result<()> {
+    let header = read_header(&fd, subject)?;
+    if header.store == to {
+        return Ok(());
+    }
+    if header.store != from {
+        return Err(Error::new(ErrorKind::Corrupt, subject)
+            .because(format!("it belongs to store {}, not to {from}", header.store)));
+    }
+    write_header(&fd, &SegmentHeader { store: to, ..header })
+        .and_then(|()| rustix::fs::fsync(&fd))
+        .map_err(|errno| fail(subject, errno))
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use cenote_model::{DeviceId, DeviceKind, DeviceSpec, Result, StoreId};
+use cenote_model::{DeviceId, DeviceKind, DeviceSpec, Error, ErrorKind, Result, StoreId};
 
 use crate::{Devices, OpenedDevice, directory, file, object, persistent_memory, shared_memory};
 
@@ -34,6 +34,18 @@ impl SystemDevices {
     /// The directory in shared memory that belongs to a store, if it has one.
     pub fn store_dir(&self, store: StoreId) -> Option<PathBuf> {
         shared_memory::find_store_dir(&self.shm_base, store).ok()?.map(|(_, path)| path)
+    }
+    /// Makes the files of a persistent device, which are a copy, those of another store.
+    pub fn change_store(&self, spec: &DeviceSpec, from: StoreId, to: StoreId) -> Result<()> {
+        match spec.kind {
+            DeviceKind::PersistentMemory => persistent_memory::change_store(spec, from, to),
+            DeviceKind::File => file::change_store(spec, from, to),
+            DeviceKind::Directory => directory::change_store(spec, from, to),
+            DeviceKind::SharedMemory | DeviceKind::S3 | DeviceKind::Swift => {
+                Err(Error::new(ErrorKind::Unsupported, format!("tier `{}`", spec.name))
+                    .because("a directory's copy has no copy of it"))
+            }
+        }
     }
     /// The base directory of shared memory files.
     pub fn base(&self) -> &Path {

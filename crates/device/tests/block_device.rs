@@ -97,6 +97,9 @@ fn conformance_at_both_sizes_of_sectors() {
         assert!(again.survived && &back == b"kept");
         drop(again);
         devices.remove(STORE, DEVICE, &spec).expect("remove");
+        let left = std::fs::read(&looped.file).unwrap();
+        let readable = left[..20 << 20].iter().position(|byte| *byte != 0);
+        assert_eq!(readable, None, "something is left of what was stored");
         assert!(devices.open(STORE, DEVICE, &spec, false).is_err(), "its header is gone");
         assert!(looped.node.exists(), "a device node is not deleted");
     }

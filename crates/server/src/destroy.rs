@@ -9,6 +9,7 @@ use cenote_model::{DeviceKind, Error, ErrorKind, Result, StoreId};
 use cenote_store::{Engine, Seams};
 
 use crate::daemon::{LOG_FILE, LOG_FILE_BEFORE, MOUNT_LOG_FILE, MOUNT_LOG_FILE_BEFORE, SOCKET, WEB_ADDRESS_FILE};
+use crate::identity::{self, IDENTITY_FILE};
 use crate::plugin::PLUGIN_FILE;
 
 /// The directory that the HDF5 view keeps in a store's.
@@ -41,6 +42,8 @@ pub fn destroy(dir: &Path, force: bool) -> Result<Option<Destroyed>> {
         _ => error,
     })?;
     let Some(lock) = StoreLock::acquire(dir)? else { return Ok(None) };
+    identity::may_destroy(dir, &meta, &summary)?;
+    let summary = Engine::peek(&meta)?; // a directory that was moved has just been told
     let seams = Seams {
         meta: Arc::new(FsMetaDir::open(dir)?),
         devices: Arc::new(SystemDevices::default()),
@@ -53,7 +56,7 @@ pub fn destroy(dir: &Path, force: bool) -> Result<Option<Destroyed>> {
         let _ = std::fs::remove_dir(&device.path); // only if it is empty now
     }
     let logs = [LOG_FILE, LOG_FILE_BEFORE, MOUNT_LOG_FILE, MOUNT_LOG_FILE_BEFORE];
-    for name in [SOCKET, WEB_ADDRESS_FILE, PLUGIN_FILE].into_iter().chain(logs).chain([LOCK_FILE]) {
+    for name in [SOCKET, WEB_ADDRESS_FILE, PLUGIN_FILE, IDENTITY_FILE].into_iter().chain(logs).chain([LOCK_FILE]) {
         let _ = store_dir.remove(name);
     }
     // Links of what stands for files of the store; what is there is nobody else's.

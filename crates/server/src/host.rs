@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex};
 
 use cenote_device::control::{ClientFile, ClientRoom, ControlView, SharedControl};
 use cenote_device::{
-    FsMetaDir, StoreDir, StoreLock, SystemClock, SystemDevices, fork, home, process, shm_base, store_dir,
+    FsMetaDir, Holder, StoreDir, StoreLock, SystemClock, SystemDevices, fork, home, process, shm_base, store_dir,
 };
 use cenote_model::{DeviceKind, DeviceSpec, Error, ErrorKind, Result, StoreConfig, StoreId};
 use cenote_store::{Engine, Seams, SessionId, SessionInfo, StoreSummary};
 use rustix::fs::{Mode, OFlags};
 
 use crate::Service;
+use crate::identity::{self, Identity};
 use crate::legacy::{self, Gate};
 use crate::service::lock;
 
@@ -100,9 +101,12 @@ impl Host {
         if exists && how.create_new {
             return Err(Error::new(ErrorKind::Exists, subject()).try_next("open it, or choose another directory"));
         }
+        if let Ok(summary) = &found {
+            identity::enter(dir, meta.as_ref(), summary)?;
+        }
         let control = Arc::new(SharedControl::default());
         let seams = Seams {
-            meta,
+            meta: meta.clone(),
             devices: Arc::new(SystemDevices::default()),
             clock: Arc::new(SystemClock),
             control: control.clone(),
@@ -117,9 +121,22 @@ impl Host {
         crate::plugin::load(&mut engine, dir, how.policy_plugin)?;
         let summary = engine.summary();
         let service = Service::start(engine);
+        let (watched, table) = (dir_fd.try_clone().map_err(|error| Error::io(subject(), &error))?, control.clone());
+        service.watch(Box::new(move || {
+            let is_gone = is_deleted(&watched);
+            if is_gone {
+                // What readers remember of it counts no more: their next call asks, and is told.
+                cenote_device::Control::instance_raise(table.as_ref());
+            }
+            is_gone
+        }));
         let instance = ControlView::map(control.read_only()?)?.instance();
         if let Err(error) = home::note_home(&shm_base(), summary.id, dir) {
             tracing::warn!(%error, "if the directory is deleted by hand, its memory will have to be as well");
+        }
+        identity::note_memory(dir, summary.id, false);
+        if !exists {
+            Identity::here(dir, summary.id)?.write(meta.as_ref())?;
         }
         let store_lock = Mutex::new(Some(store_lock));
         let (dir, generation) = (dir.to_path_buf(), fork::generation());
@@ -214,16 +231,26 @@ impl Host {
     /// Closes the engine and lets go of the directory.
     pub fn close(&self) -> Result<()> {
         let result = self.service.close();
+        if result.is_ok() {
+            self.note_closed();
+        }
         self.unlock();
         result
     }
+    /// Nothing of the directory changes any more: a copy of it agrees with its memory.
+    fn note_closed(&self) {
+        if lock(&self.store_lock).is_some() && !self.is_deleted() {
+            identity::note_memory(&self.dir, self.summary.id, true);
+        }
+    }
     /// True if somebody deleted the directory.
     pub fn is_deleted(&self) -> bool {
-        rustix::fs::fstat(&self.dir_fd).is_ok_and(|stat| stat.st_nlink == 0)
+        is_deleted(&self.dir_fd)
     }
     /// Lets go of the directory, once the engine is closed. A store without one gives its memory back.
     pub(crate) fn unlock(&self) {
         if let Some(held) = lock(&self.store_lock).take() {
+            self.control.let_go();
             if self.is_deleted() {
                 let _ = home::remove_memory(&shm_base(), self.summary.id);
             }
@@ -247,6 +274,31 @@ fn make_dir(dir: &Path, config: Option<&StoreConfig>) -> std::io::Result<()> {
     let is_alone = config.is_none_or(|config| config.writers.is_empty() && config.readers.is_empty());
     let others = if is_alone { Mode::empty() } else { Mode::XGRP | Mode::XOTH };
     store_dir::make_private_dir(dir, Mode::RWXU | others)
+}
+
+/// True if a store's directory was deleted, or everything in it.
+fn is_deleted(dir: &OwnedFd) -> bool {
+    let superblock = || rustix::fs::statat(dir, "superblock", rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
+    rustix::fs::fstat(dir).is_ok_and(|stat| stat.st_nlink == 0) || superblock().err() == Some(rustix::io::Errno::NOENT)
+}
+
+/// Who has the lock of the store in `dir`, if the system tells.
+pub fn holder(dir: &Path) -> Option<Holder> {
+    cenote_device::holder_of_store(dir)
+}
+
+/// True if a process has the lock of the store in `dir`.
+pub fn is_locked(dir: &Path) -> bool {
+    matches!(StoreLock::acquire(dir), Ok(None))
+}
+
+/// The id of the store in a directory; `None` if there is none.
+pub fn store_in(dir: &Path) -> Result<Option<StoreId>> {
+    match Engine::peek(&FsMetaDir::open_to_look(dir)?) {
+        Ok(found) => Ok(Some(found.id)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// True if the directory holds a store.

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,12 @@ use crate::profile::QUIET;
 /// Called once with the response to a request that could not be answered at once.
 pub type Reply = Box<dyn FnOnce(Response) + Send>;
 
+/// See [`Service::watch`].
+pub type Watch = Box<dyn Fn() -> bool + Send + Sync>;
+
 const JOB_THREADS: usize = 2;
+/// How often it is looked whether the store is still there.
+const WATCH_EVERY: Duration = Duration::from_millis(250);
 /// Between ticks while something happens: a tenth of the journal's group commit.
 const TICK_BUSY: Duration = Duration::from_millis(1);
 /// Between ticks when nothing does, for scrubbing and for what time alone brings about.
@@ -47,6 +52,10 @@ pub(crate) struct Shared {
     turns_due: AtomicUsize,
     pub(crate) requests: AtomicU64,
     pub(crate) stop: AtomicBool,
+    /// Says whether the store is gone from under the engine.
+    watch: OnceLock<Watch>,
+    /// It said so: nothing is acknowledged any more.
+    gone: AtomicBool,
     /// Nothing was asked for a while.
     pub(crate) quiet: AtomicBool,
     /// The engine has a device to be measured.
@@ -92,6 +101,8 @@ impl Service {
             turns_due: AtomicUsize::new(0),
             requests: AtomicU64::new(0),
             stop: AtomicBool::new(false),
+            watch: OnceLock::new(),
+            gone: AtomicBool::new(false),
             quiet: AtomicBool::new(false),
             profile_due: Mutex::new(false),
             profile_wake: Condvar::new(),
@@ -104,6 +115,11 @@ impl Service {
         let job_loop: fn(&Shared) = |shared| shared.job_loop(&shared.jobs);
         threads.extend((0..JOB_THREADS).map(|_| spawn("cenote-job", &shared, job_loop)));
         Arc::new(Self { shared, threads: Mutex::new(threads), generation: fork::generation() })
+    }
+    /// Has somebody look, some times a second, whether the store is still where it was. Once that says that it is gone,
+    /// every request fails.
+    pub fn watch(&self, watch: Watch) {
+        let _ = self.shared.watch.set(watch);
     }
     /// Locks the engine for a batch of requests.
     pub fn lock(&self) -> Handling<'_> {
@@ -206,6 +222,9 @@ impl Handling<'_> {
         request: Request,
         later: impl FnOnce() -> Reply,
     ) -> Option<Response> {
+        if self.shared.gone.load(Ordering::Relaxed) {
+            return Some(Response::Failed(gone()));
+        }
         let guard = self.guard.as_mut().expect("locked until dropped");
         guard.handled = guard.handled.wrapping_add(1);
         let is_timed = guard.handled.is_multiple_of(REQUESTS_TIMED_IN) && is_counting();
@@ -259,7 +278,12 @@ impl Shared {
     }
     fn tick_loop(&self) {
         let (mut seen, mut active_at, mut asked_at) = (0, Instant::now(), Instant::now());
+        let mut watched_at = Instant::now();
         while !self.stop.load(Ordering::SeqCst) {
+            if watched_at.elapsed() >= WATCH_EVERY {
+                watched_at = Instant::now();
+                self.look_whether_gone();
+            }
             let Turn { working, due } = self.turn(None);
             let requests = self.requests.load(Ordering::Relaxed);
             if requests != seen {
@@ -277,6 +301,12 @@ impl Shared {
             }
             let pause = if busy { TICK_BUSY } else { due.map_or(TICK_IDLE, |due| due.clamp(TICK_BUSY, TICK_IDLE)) };
             drop(self.tick_wake.wait_timeout(guard, pause));
+        }
+    }
+    fn look_whether_gone(&self) {
+        if !self.gone.load(Ordering::Relaxed) && self.watch.get().is_some_and(|is_gone| is_gone()) {
+            tracing::error!("the store's directory was deleted: nothing is acknowledged any more");
+            self.gone.store(true, Ordering::SeqCst);
         }
     }
     fn job_loop(&self, queue: &JobQueue) {
@@ -329,6 +359,10 @@ impl Shared {
                 })
                 .collect();
             let measure = engine.is_measuring_due(self.quiet.load(Ordering::SeqCst));
+            for finding in engine.take_findings() {
+                let (object, range, tier) = (finding.key, (finding.offset, finding.len), &finding.device);
+                tracing::error!(%object, ?range, %tier, what = %finding.what, "damage that the scrub could not repair");
+            }
             (finished, guard.jobs_running > 0, measure, engine.tick_due_in())
         };
         if measure {
@@ -369,6 +403,13 @@ fn nanos(begin: Instant) -> u64 {
 fn spawn(name: &str, shared: &Arc<Shared>, body: fn(&Shared)) -> JoinHandle<()> {
     let shared = shared.clone();
     std::thread::Builder::new().name(name.into()).spawn(move || body(&shared)).expect("the system starts a thread")
+}
+
+#[cold]
+fn gone() -> Error {
+    Error::new(ErrorKind::Disconnected, "store")
+        .because("its directory was deleted while it was open")
+        .try_next("restore the directory from a copy, and open it anew")
 }
 
 #[cold]

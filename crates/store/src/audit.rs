@@ -5,6 +5,7 @@
 
 use cenote_model::{ContainerId, IndexKey};
 
+use crate::container::bytes_of;
 use crate::map::Ext;
 use crate::objects::Presence;
 use crate::space::for_places;
@@ -60,6 +61,13 @@ impl State {
         }
         if records != container.records {
             return Some(format!("container {id}: it counts {} records and has {records}", container.records));
+        }
+        if records <= RECORDS_MAX {
+            let bytes = container.indices.values().map(bytes_of).sum::<u64>();
+            if bytes != container.record_bytes {
+                let counted = container.record_bytes;
+                return Some(format!("container {id}: it counts {counted} bytes of records and has {bytes}"));
+            }
         }
         let lost = container.objects.iter().find(|(object, slot)| {
             let found = self.objects.get(**slot);

@@ -46,6 +46,8 @@ pub(crate) struct Container {
     pub objects: BTreeMap<ObjectId, u32>,
     pub indices: BTreeMap<IndexId, Index>,
     pub records: u64,
+    /// Bytes of their keys and values.
+    pub record_bytes: u64,
     pub stored_bytes: u64,
     /// Epoch of its last update.
     pub epoch: u64,
@@ -93,6 +95,7 @@ impl Container {
             objects: BTreeMap::new(),
             indices: BTreeMap::new(),
             records: 0,
+            record_bytes: 0,
             stored_bytes: 0,
             epoch,
             persisted: epoch,
@@ -131,6 +134,27 @@ impl Container {
             records: self.records,
             stored_bytes: self.stored_bytes,
         }
+    }
+    /// True if it may not hold so many bytes more: of objects, of keys and of values. `replaced` are given up for them.
+    pub fn is_past_quota(&self, more: u64, replaced: u64) -> bool {
+        let quota = self.spec.quota_bytes;
+        let held = self.stored_bytes + self.record_bytes;
+        quota != 0 && more > replaced && held.saturating_add(more - replaced) > quota
+    }
+    /// A record came, went, or has another value: bytes of key and value before and after, or none.
+    pub fn count_record(&mut self, before: Option<usize>, after: Option<usize>) {
+        self.records = self.records + u64::from(after.is_some()) - u64::from(before.is_some());
+        self.record_bytes = self.record_bytes + after.unwrap_or(0) as u64 - before.unwrap_or(0) as u64;
+    }
+    /// All records of an index came.
+    pub fn count_index(&mut self, index: &Index) {
+        self.records += index.len();
+        self.record_bytes += bytes_of(index);
+    }
+    /// All records of an index went.
+    pub fn discount_index(&mut self, index: &Index) {
+        self.records -= index.len();
+        self.record_bytes -= bytes_of(index);
     }
     /// True if the container goes back to a persisted epoch after power loss.
     pub fn is_tracked(&self) -> bool {
@@ -173,6 +197,11 @@ impl Container {
     pub fn undo_mut(&mut self, number: u64) -> Option<&mut Undo> {
         self.undo.get_mut(usize::try_from(number.checked_sub(self.undo_first)?).ok()?)
     }
+}
+
+/// Bytes of the keys and values in an index.
+pub(crate) fn bytes_of(index: &Index) -> u64 {
+    index.range(std::ops::Bound::Unbounded).map(|(key, record)| (key.len() + record.value.len()) as u64).sum()
 }
 
 /// All containers, by slot, id and label.

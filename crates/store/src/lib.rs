@@ -37,5 +37,9 @@ mod times;
 mod undo;
 mod work;
 
+/// What to do about metadata that cannot be read.
+pub(crate) const RESTORE: &str =
+    "restore the store directory from a copy, then `cenote adopt DIR`; nothing was changed";
+
 pub use api::{Outcome, RecoveryReport, RolledBack, Seams, SessionId, SessionInfo, StoreSummary, Ticket, Tuning};
 pub use engine::{Engine, Job, JobDone, Measurement, REQUESTS_TIMED_IN};

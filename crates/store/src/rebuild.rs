@@ -46,7 +46,7 @@ impl State {
                         format!("{} bytes at {offset} of object {}", ext.len, self.key_of(slot)),
                     )
                     .because(why)
-                    .try_next("restore the store directory from a copy"));
+                    .try_next(crate::RESTORE));
                 }
             }
             self.list_fresh(slot);
@@ -112,7 +112,7 @@ impl State {
             if let Some(cut) = pending.filter(|cut| !self.cuts.pending.contains_key(cut)) {
                 return Err(Error::new(ErrorKind::Corrupt, format!("container {id}"))
                     .because(format!("it waits for cut {cut}, which is not pending"))
-                    .try_next("restore the store directory from a copy"));
+                    .try_next(crate::RESTORE));
             }
         }
         Ok(())

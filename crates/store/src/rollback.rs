@@ -107,11 +107,11 @@ impl State {
             }
             Change::IndexCreated { index } => {
                 if let Some(gone) = container.indices.remove(&index) {
-                    container.records -= gone.len();
+                    container.discount_index(&gone);
                 }
             }
             Change::IndexDeleted { index, was } => {
-                container.records += was.len();
+                container.count_index(&was);
                 container.indices.insert(index, *was);
             }
             // Who has which label is found out when all are back.
@@ -127,12 +127,13 @@ impl State {
             }
             Change::Record { index, key, was } => {
                 let Some(records) = container.indices.get_mut(&index) else { return };
-                let before = records.len();
-                match was {
-                    Some(record) => drop(records.put(key.bytes(), record)),
-                    None => drop(records.del(key.bytes())),
-                }
-                container.records = container.records + records.len() - before;
+                let bytes = key.bytes().len();
+                let after = was.as_ref().map(|record| bytes + record.value.len());
+                let before = match was {
+                    Some(record) => records.put(key.bytes(), record),
+                    None => records.del(key.bytes()),
+                };
+                container.count_record(before.map(|record| bytes + record.value.len()), after);
             }
         }
     }

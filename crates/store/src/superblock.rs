@@ -193,9 +193,7 @@ fn open(bytes: &[u8], magic: [u8; 8], what: &str, newest: u32) -> Result<(u32, V
 
 #[cold]
 fn damaged(what: &str, why: &str) -> Error {
-    Error::new(ErrorKind::Corrupt, what)
-        .because(why)
-        .try_next("restore the store directory from a copy; nothing was changed")
+    Error::new(ErrorKind::Corrupt, what).because(why).try_next(crate::RESTORE)
 }
 
 /// What the engine writes at the begin of each device: whose it is, and which of its lives this is.

@@ -147,3 +147,62 @@ fn a_scratch_container_gives_way_to_who_gets_its_label_back() {
     world.open().unwrap();
     assert_eq!(world.shown()[..2], expected, "and so it stays");
 }
+
+#[test]
+fn a_quota_counts_records_as_it_counts_bytes() {
+    const QUOTA: u64 = 10_000;
+    let mut world = small_world();
+    let id = world.container("c", Durability::Async);
+    let key = index(id, 1);
+    world.must(vec![Update::IndexCreate { key }, Update::ObjectCreate { key: object(id, 1), block_shift: 12 }]);
+    assert!(matches!(world.set(id, Durability::Async, QUOTA), Response::Applied { .. }));
+    let put = |n: u32, len: usize| {
+        vec![Update::Put { index: key, key: n.to_be_bytes().to_vec(), value: vec![1; len], only_new: false }]
+    };
+    let refused = |response: Response| match response {
+        Response::Failed(error) => error.kind() == ErrorKind::LimitExceeded && error.to_string().contains("quota"),
+        _ => false,
+    };
+    let mut taken = 0;
+    for n in 0.. {
+        match world.apply(put(n, 996), true) {
+            Response::Applied { .. } => taken += 1000,
+            response => {
+                assert!(refused(response));
+                break;
+            }
+        }
+    }
+    assert_eq!(taken, QUOTA, "all of it, and no more");
+    assert!(world.write(object(id, 1), 0, &[1; 1]).is_err(), "bytes of objects and of records count together");
+    // What takes no more than before is let through, at the quota and past it.
+    world.must(put(0, 996));
+    assert!(refused(world.apply(put(0, 997), true)));
+    assert!(matches!(world.set(id, Durability::Async, QUOTA / 2), Response::Applied { .. }));
+    world.must(put(0, 100));
+    assert!(refused(world.apply(put(0, 996), true)));
+    // It is known again after all ways to come back.
+    assert!(matches!(world.set(id, Durability::Async, QUOTA), Response::Applied { .. }));
+    world.must(put(0, 996));
+    for way in 0..3 {
+        match way {
+            0 => world.kill(),
+            1 => {
+                assert_eq!(world.ask(Request::Checkpoint), Response::Done);
+                world.kill();
+            }
+            _ => {
+                world.flush(FlushTarget::Store).unwrap();
+                world.must(vec![Update::Del { index: key, key: 0u32.to_be_bytes().to_vec() }]);
+                world.power_loss(Keep::Nothing);
+            }
+        }
+        world.open().unwrap();
+        assert!(refused(world.apply(put(99, 1), true)), "way {way}");
+    }
+    world.must(vec![Update::Del { index: key, key: 0u32.to_be_bytes().to_vec() }]);
+    world.write(object(id, 1), 0, &[1; 1000]).unwrap();
+    assert!(world.write(object(id, 1), 1000, &[1; 1]).is_err());
+    world.must(vec![Update::IndexDelete { key }]);
+    world.write(object(id, 1), 0, &[1; QUOTA as usize]).unwrap();
+}

@@ -375,10 +375,13 @@ fn absurd_requests_are_refused() {
         );
     }
     let quota = ContainerSpec { quota_bytes: 10_000, ..ContainerSpec::default() };
-    world.must(vec![Update::ContainerSet { id: container, spec: quota }]);
-    world.write(key, 0, &[1; 9000]).unwrap();
-    world.write(key, 1000, &[1; 9000]).unwrap();
-    assert_eq!(world.write(key, 20_000, &[1; 9000]).unwrap_err().kind(), LimitExceeded);
+    let bounded = world.container("bounded", Durability::Async);
+    let within = object(bounded, 1);
+    world.must(vec![Update::ContainerSet { id: bounded, spec: quota }]);
+    world.must(vec![Update::ObjectCreate { key: within, block_shift: 12 }]);
+    world.write(within, 0, &[1; 9000]).unwrap();
+    world.write(within, 1000, &[1; 9000]).unwrap();
+    assert_eq!(world.write(within, 20_000, &[1; 9000]).unwrap_err().kind(), LimitExceeded);
     let Response::Lookup(_) = world.ask(Request::Lookup { key, offset: u64::MAX, len: u64::MAX, limit: 0 }) else {
         panic!()
     };

@@ -328,3 +328,43 @@ fn a_cut_of_which_something_cannot_be_read_is_never_called_done() {
     assert!(world.report.lost_objects.is_empty(), "{:?}", world.report);
     assert_eq!(world.read(key).unwrap(), [1; 5000]);
 }
+
+/// Bytes of all journal files.
+fn journal_bytes(world: &World) -> u64 {
+    let names = world.meta.list().unwrap().into_iter().filter(|name| name.starts_with("journal-"));
+    names.map(|name| world.meta.open_log(&name).unwrap().capacity()).sum()
+}
+
+#[test]
+fn journal_files_do_not_pile_up() {
+    const LOG: u64 = 4 << 20;
+    let settings = cenote_store::Tuning { log_bytes: LOG, checkpoint_bytes: 4 * LOG, ..tuning() };
+    let mut world = small_world();
+    let key = index(world.container("c", Durability::Async), 1);
+    world.must(vec![Update::IndexCreate { key }]);
+    // Killed as soon as it has opened, again and again.
+    let open = |world: &mut World| {
+        world.kill();
+        world.engine = Some(Engine::open_tuned(world.seams(), settings).unwrap().0);
+        world.attach();
+    };
+    for _ in 0..30 {
+        open(&mut world);
+    }
+    assert!(journal_bytes(&world) < 4 * LOG, "{} bytes after 30 kills", journal_bytes(&world));
+    // And as soon as one lives for a moment, all of it goes.
+    world.settle();
+    assert!(journal_bytes(&world) <= LOG, "{} bytes after a moment", journal_bytes(&world));
+    // However much is written to a store in which little is.
+    for n in 0..3000u32 {
+        let value = vec![n as u8; 10_000];
+        world.must(vec![Update::Put { index: key, key: b"k".to_vec(), value, only_new: false }]);
+        if n % 20 == 0 {
+            world.settle();
+            assert!(journal_bytes(&world) <= 4 * LOG, "{} bytes after {n} puts", journal_bytes(&world));
+        }
+    }
+    open(&mut world);
+    let get = Request::Get { index: key, keys: vec![b"k".to_vec()] };
+    assert!(matches!(world.ask(get), Response::Values(found) if found[0].is_some()));
+}

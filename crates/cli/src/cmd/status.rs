@@ -28,13 +28,13 @@ pub fn status(context: &mut Context<'_>) -> Done {
         ("journal", format!("{} since the last checkpoint", human(stats.journal_bytes))),
         ("moved", format!("{} between tiers since it was opened", human(stats.moved_bytes))),
         ("metadata", format!("{} of memory", human(stats.metadata_bytes))),
-        ("scrub", format!("{} bad ranges found since it was opened", count(stats.scrub_findings))),
+        ("scrub", format!("{} bad ranges that it could not repair since it was opened", count(stats.scrub_findings))),
     ];
     for (name, value) in rows {
         out.line(format!("{name:<11} {value}"))?;
     }
     if stats.scrub_findings > 0 {
-        out.line("damage was found: `cenote verify` lists it")?;
+        out.line("damage was found: `cenote verify` lists it, and the daemon's log says of each range why it could not be repaired")?;
     }
     Ok(())
 }

@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use cenote_device::ClientFile;
-use cenote_model::{Error, ErrorKind, Request, Response, Result};
-use cenote_server::{Host, OpenHow, holds_store, this_process};
+use cenote_model::{Error, ErrorKind, Request, Response, Result, StoreId};
+use cenote_server::{Holder, Host, OpenHow, holds_store, this_process};
 
 use super::handover::{self, Waiting};
 use super::local::Local;
@@ -29,7 +29,11 @@ const AGAIN_PATIENCE: Duration = Duration::from_secs(30);
 const STILL_PATIENCE: Duration = Duration::from_secs(1);
 /// From the moment that nobody answers any more until the lock is free.
 const LETTING_GO: Duration = Duration::from_millis(200);
+/// From the moment that the lock is free until the process has ended.
+const ENDING: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(5);
+/// Between attempts that fail each time, at most: an attempt may start a daemon.
+const PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// The way that is tried.
 struct Way<'a> {
@@ -62,8 +66,9 @@ pub(crate) fn attach(
 
 #[cold]
 fn busy(dir: &Path) -> Error {
+    let who = cenote_server::holder(dir).map_or_else(|| "another process".to_owned(), |who| who.to_string());
     Error::new(ErrorKind::Busy, format!("store {}", dir.display()))
-        .because("another process has it for itself")
+        .because(format!("{who} has it for itself"))
         .try_next("wait until that process is done, or let it open the store with Mode::Auto")
 }
 
@@ -180,7 +185,8 @@ impl Way<'_> {
 /// Finds the engine that took over, or starts a daemon, and sends what had no response. If there is none to be had,
 /// that fails. `is_known`: it did so before.
 pub(crate) fn again(session: &Session, pending: Vec<Pending>, is_known: bool) -> Result<Attachment> {
-    let result = reconnect(session, if is_known { STILL_PATIENCE } else { AGAIN_PATIENCE });
+    let known = session.attachment().store;
+    let result = reconnect(session, known, if is_known { STILL_PATIENCE } else { AGAIN_PATIENCE }, is_known);
     match &result {
         Ok(attachment) => attachment.transport.resend(pending),
         Err(error) => super::fail_all(pending, error),
@@ -188,7 +194,26 @@ pub(crate) fn again(session: &Session, pending: Vec<Pending>, is_known: bool) ->
     result
 }
 
-fn reconnect(session: &Session, patience: Duration) -> Result<Attachment> {
+/// The error of a session whose store is not in its directory any more: it was deleted, or another one is there.
+fn gone(session: &Session, known: StoreId) -> Option<Error> {
+    let lost = |why: String| {
+        let error = Error::new(ErrorKind::Disconnected, session.name()).because(why);
+        Some(error.try_next("open the store that is meant anew"))
+    };
+    if !session.dir.exists() {
+        return lost("it was destroyed, or its directory was moved or deleted".into());
+    }
+    match cenote_server::store_in(&session.dir) {
+        Ok(Some(found)) if found != known => {
+            lost(format!("another store is in its directory now: {found}, not {known}"))
+        }
+        Ok(None) => lost("its directory holds no store any more: it was destroyed, or its files were deleted".into()),
+        Ok(Some(_)) | Err(_) => None, // who may not look finds out by asking the daemon
+    }
+}
+
+/// `once`: it was tried before, in vain, and no daemon is started more than once.
+fn reconnect(session: &Session, known: StoreId, patience: Duration, once: bool) -> Result<Attachment> {
     let way = Way {
         dir: &session.dir,
         options: &session.options,
@@ -197,9 +222,20 @@ fn reconnect(session: &Session, patience: Duration) -> Result<Attachment> {
         arrivals: &session.arrivals,
     };
     let begin = Instant::now();
+    let mut pause = PAUSE;
     loop {
+        if let Some(error) = gone(session, known) {
+            return Err(error);
+        }
         let error = match way.daemon(Duration::ZERO) {
-            Ok(attachment) => return Ok(attachment),
+            Ok(attachment) if attachment.store == known => return Ok(attachment),
+            Ok(attachment) => {
+                let found = attachment.store;
+                let _ = attachment.transport.close();
+                return Err(Error::new(ErrorKind::Disconnected, session.name())
+                    .because(format!("another store is in its directory now: {found}, not {known}"))
+                    .try_next("open the store that is meant anew"));
+            }
             Err(error) => error,
         };
         // Whoever may not start one waits for somebody who may.
@@ -207,16 +243,15 @@ fn reconnect(session: &Session, patience: Duration) -> Result<Attachment> {
             error.kind(),
             ErrorKind::Busy | ErrorKind::Disconnected | ErrorKind::NotFound | ErrorKind::PermissionDenied
         );
-        if !session.dir.exists() {
-            return Err(Error::new(ErrorKind::Disconnected, session.name())
-                .because("it was destroyed, or its directory was moved or deleted"));
-        }
-        if !may_pass || begin.elapsed() > patience || session.check_open().is_err() {
+        let is_tried = once && error.kind() != ErrorKind::Busy;
+        if !may_pass || is_tried || begin.elapsed() > patience || session.check_open().is_err() {
             return Err(Error::new(ErrorKind::Disconnected, session.name())
                 .because(format!("its daemon is gone, and there is no other: {error}"))
                 .try_next("start one with `cenote serve DIR` and see its daemon.log"));
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(pause);
+        // Busy: another process starts one, which takes a moment. Else this attempt has started one, in vain.
+        pause = if error.kind() == ErrorKind::Busy { PAUSE } else { (2 * pause).min(PAUSE_MAX) };
     }
 }
 
@@ -262,21 +297,30 @@ pub(crate) fn settle_dead(session: &Session) -> Result<()> {
 /// Asks the daemon of `dir` to leave, and waits until it has.
 pub(crate) fn stop_daemon(dir: &Path) -> Result<bool> {
     let dir = std::path::absolute(dir).map_err(|error| Error::io(format!("store {}", dir.display()), &error))?;
+    let begin = Instant::now();
+    let holder = cenote_server::holder(&dir);
     let arrivals = Arc::new(Arrivals::default());
     let attachment = match remote::connect(&dir, crate::ids::random(), false, &Arc::new(AtomicU64::new(1)), &arrivals) {
         Ok(Reached::Daemon(attachment)) => attachment,
-        Ok(Reached::Moving) => return Err(busy(&dir)),
-        Err(error) if is_nobody(&error) => return Ok(false),
+        Ok(Reached::Moving) => {
+            // It leaves already, or hands the store on.
+            return if has_left(&dir, holder.as_ref(), false, begin) { Ok(true) } else { Err(busy(&dir)) };
+        }
+        Err(error) if is_nobody(&error) => {
+            // One that has just taken its socket away may not have let go of the store yet.
+            while holder.is_some() && cenote_server::holder(&dir) == holder && begin.elapsed() < LETTING_GO {
+                std::thread::sleep(PAUSE);
+            }
+            return Ok(false);
+        }
         Err(error) => return Err(error),
     };
     let answer = Arc::new(std::sync::Mutex::new(None));
     let filled = answer.clone();
     let done = Box::new(move |response| *lock(&filled) = Some(response));
-    if attachment.transport.submit(Request::Shutdown, done).is_err() {
-        return Ok(true); // gone already
-    }
+    // If it cannot be asked, it is gone already, or on its way.
+    let _ = attachment.transport.submit(Request::Shutdown, done);
     // It goes on until its store is closed; then the connection ends.
-    let begin = Instant::now();
     while attachment.transport.progress(arrivals.count(), Duration::from_millis(20)) {
         if let Some(Response::Failed(error)) = lock(&answer).take() {
             return Err(error);
@@ -287,12 +331,27 @@ pub(crate) fn stop_daemon(dir: &Path) -> Result<bool> {
                 .try_next("see its daemon.log"));
         }
     }
-    // The lock is free a moment after the connection ended.
-    while begin.elapsed() < AGAIN_PATIENCE {
-        match cenote_device::StoreLock::acquire(&dir) {
-            Ok(None) => std::thread::sleep(PAUSE),
-            _ => break,
+    drop(attachment);
+    if has_left(&dir, holder.as_ref(), true, begin) { Ok(true) } else { Err(busy(&dir)) }
+}
+
+/// Waits until nobody has the store's lock any more who had it, and for the end of a daemon's process: what that holds
+/// of devices goes with it, a moment after the lock.
+fn has_left(dir: &Path, holder: Option<&Holder>, is_daemon: bool, begin: Instant) -> bool {
+    let is_locked = || match holder {
+        Some(holder) => cenote_server::holder(dir).as_ref() == Some(holder),
+        None => cenote_server::is_locked(dir),
+    };
+    while is_locked() {
+        if begin.elapsed() > AGAIN_PATIENCE {
+            return false;
         }
+        std::thread::sleep(PAUSE);
     }
-    Ok(true)
+    let unlocked = Instant::now();
+    let is_there = || holder.is_some_and(|holder| holder.pid != std::process::id() && holder.is_alive());
+    while is_daemon && is_there() && unlocked.elapsed() < ENDING {
+        std::thread::sleep(PAUSE);
+    }
+    true
 }

@@ -27,7 +27,11 @@ pub(crate) fn destroy(dir: &Path, force: bool) -> Result<Destroyed> {
         }
         let stopped = stop_daemon(&dir);
         if begin.elapsed() > PATIENCE {
-            return Err(stopped.err().unwrap_or_else(|| in_use(&dir, "another process has it for itself")));
+            return Err(stopped.err().unwrap_or_else(|| {
+                let who =
+                    cenote_server::holder(&dir).map_or_else(|| "another process".to_owned(), |who| who.to_string());
+                in_use(&dir, &format!("{who} has it for itself"))
+            }));
         }
         std::thread::sleep(PAUSE);
     }

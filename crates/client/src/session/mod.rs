@@ -40,6 +40,9 @@ use transport::{Arrivals, Asked, Done, Pending, Slot, Transport, Unsent};
 /// How long a waiting thread sleeps at most before it looks whether the other end still lives.
 const PATIENCE: Duration = Duration::from_millis(100);
 
+/// After a failed attempt to find an engine: how long calls fail at once, before there is another one.
+const AGAIN_AFTER: Duration = Duration::from_millis(900);
+
 /// One engine that the session is, or was, attached to.
 pub(crate) struct Attachment {
     pub store: StoreId,
@@ -165,6 +168,12 @@ impl Session {
         if let Err(error) = self.check_open() {
             fail_all(pending, &error);
             return Err(error);
+        }
+        // And not again and again, since each attempt may start a daemon: idle sessions of a store that is gone, too.
+        if let Some((_, error)) = failed.as_ref().filter(|(at, _)| at.elapsed() < AGAIN_AFTER) {
+            fail_all(pending, error);
+            self.arrivals.note();
+            return Err(error.clone());
         }
         let result = attach::again(self, pending, failed.is_some());
         self.arrivals.note(); // those who wait look again: at what failed, or for the new attachment

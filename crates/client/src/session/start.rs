@@ -41,7 +41,9 @@ pub(crate) fn start_daemon(dir: &Path) -> Result<()> {
     let said = String::from_utf8_lossy(&output.stdout);
     Err(said.lines().find_map(read_report).unwrap_or_else(|| {
         let complaint = String::from_utf8_lossy(&output.stderr);
-        Error::new(ErrorKind::Internal, format!("daemon for {}", dir.display())).because(format!(
+        // Killed on its way, perhaps by who kills daemons: another attempt may go better.
+        let kind = output.status.signal().map_or(ErrorKind::Internal, |_| ErrorKind::Disconnected);
+        Error::new(kind, format!("daemon for {}", dir.display())).because(format!(
             "{} ended with {}: {}",
             program.display(),
             output.status,

@@ -8,6 +8,7 @@ mod api;
 mod bad;
 mod child;
 mod files;
+mod gone;
 mod kept;
 mod lives;
 mod moving;
@@ -73,6 +74,12 @@ const TESTS: &[Test] = &[
     ("empty_directories", files::empty_directories),
     ("sharing_ranges", files::sharing),
     ("small_files_cost_a_message", files::small_files),
+    ("a_directory_that_is_removed_is_noticed_in_process", gone::removed_in_process),
+    ("a_session_stays_with_its_store", gone::stays_with_its_store),
+    ("attempts_back_off", gone::attempts_back_off),
+    ("daemons_are_killed_while_they_start", gone::killed_starting),
+    ("a_stopped_daemon_has_let_go", gone::stopped_has_let_go),
+    ("who_has_the_store_is_named", gone::holder_is_named),
 ];
 
 fn main() -> ExitCode {

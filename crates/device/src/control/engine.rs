@@ -16,6 +16,7 @@ use super::client::{map_with_header, word_at};
 use super::layout::{CONTROL_BYTES, EPOCH_AT, INSTANCE_AT, WORDS, WORDS_AT};
 use super::{ClientCounts, ClientFile, ClientHeader, ControlHeader};
 use crate::header::boot_id;
+use crate::holder::Lease;
 use crate::io::fail;
 use crate::map::Mapping;
 use crate::process::{program_of, started_of};
@@ -33,6 +34,8 @@ struct Table {
     dir: OwnedFd,
     path: PathBuf,
     store: StoreId,
+    /// Nobody else has an engine of this store, from whatever directory.
+    lease: Mutex<Option<Lease>>,
 }
 
 struct Client {
@@ -90,6 +93,12 @@ impl SharedControl {
     }
     fn table(&self) -> &Table {
         self.table.get().expect("the engine attaches the control table before it uses it")
+    }
+    /// The engine is closed: another one may have the store, though this table is still mapped here.
+    pub fn let_go(&self) {
+        if let Some(table) = self.table.get() {
+            drop(table.lease.lock().take());
+        }
     }
     /// A read-only descriptor of the table, for clients.
     pub fn read_only(&self) -> Result<OwnedFd> {
@@ -153,6 +162,7 @@ impl SharedControl {
     fn open_table(&self, store: StoreId) -> Result<(Table, bool)> {
         let (dir, path) = open_store_dir(&self.base, store, None)?;
         let subject = path.join(FILE).display().to_string();
+        let lease = Lease::acquire(&path, &format!("memory of store {store}"))?;
         let boot_id = boot_id();
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let found = match rustix::fs::openat(&dir, FILE, flags, Mode::empty()) {
@@ -174,7 +184,7 @@ impl SharedControl {
             Some(found) => found,
             None => make_table(&dir, &ControlHeader { store, boot_id }, &subject)?,
         };
-        Ok((Table { map, fd, dir, path, store }, survived))
+        Ok((Table { map, fd, dir, path, store, lease: Mutex::new(lease) }, survived))
     }
     /// Takes over the clients of an engine that died: the live ones may be reading, the dead ones may have left changes.
     fn adopt_clients(&self, table: &Table, survived: bool) -> Result<()> {

@@ -129,8 +129,9 @@ fn serve(dir: &Path, options: &DaemonOptions, in_background: bool) -> Result<()>
     let create = options.create.then_some(&config);
     let how = OpenHow { create, create_new: false, policy_plugin, world: options.world };
     let host = Host::open(dir, &how)?.ok_or_else(|| {
+        let who = crate::holder(dir).map_or_else(|| "another process".to_owned(), |who| who.to_string());
         Error::new(ErrorKind::Busy, format!("store {}", dir.display()))
-            .because("another process has it")
+            .because(format!("{who} has it"))
             .try_next("if a daemon serves it already, use that one; else wait until that process is done")
     })?;
     let listener = Listener::bind(dir, SOCKET)?;

@@ -34,6 +34,8 @@ pub(crate) const NO_CONTAINER: Refusal = refuse(KeyCode::NotFound, "no such cont
 pub(crate) const NO_OBJECT: Refusal = refuse(KeyCode::NotFound, "no such object");
 pub(crate) const NO_SNAPSHOT: Refusal = refuse(KeyCode::NotFound, "no such snapshot of it");
 pub(crate) const NO_KEY: Refusal = refuse(KeyCode::NotFound, "no such key");
+pub(crate) const PAST_QUOTA: Refusal =
+    refuse(KeyCode::Limit, "the container's quota is used up: bytes of objects, and keys and values of records");
 pub(crate) const NO_INDEX: Refusal = refuse(KeyCode::NotFound, "no such index");
 
 /// A request's updates on their way.

@@ -4,7 +4,7 @@ use std::collections::btree_map::Entry;
 
 use cenote_model::{IndexKey, KEY_BYTES_MAX, KeyCode, VALUE_BYTES_MAX};
 
-use super::{NO_CONTAINER, NO_INDEX, NO_KEY, Refusal, Step, Txn, refuse};
+use super::{NO_CONTAINER, NO_INDEX, NO_KEY, PAST_QUOTA, Refusal, Step, Txn, refuse};
 use crate::index::{Disorder, Index, Key, Record};
 use crate::state::State;
 
@@ -25,7 +25,7 @@ impl State {
         let at = self.containers.slot_of(key.container).ok_or(NO_CONTAINER)?;
         let container = self.containers.at_mut(at);
         let was = container.indices.remove(&key.index).ok_or(NO_INDEX)?;
-        container.records -= was.len();
+        container.discount_index(&was);
         txn.steps.push(Step::IndexDeleted { container: at, index: key.index, was: Box::new(was) });
         Ok(())
     }
@@ -47,16 +47,25 @@ impl State {
         let at = self.containers.slot_of(index.container).ok_or(NO_CONTAINER)?;
         let container = self.containers.at_mut(at);
         let cuts = container.cuts;
-        let records = container.indices.get_mut(&index.index).ok_or(NO_INDEX)?;
+        let records = container.indices.get(&index.index).ok_or(NO_INDEX)?;
         let in_new_index = records.created == cuts;
         // What the journal has was allowed once, by an index that may not have found the key where it was.
         let blind = u64::from(only_new && records.get(key).is_some());
         if blind > 0 && !self.space.replaying {
             return Err(refuse(KeyCode::Exists, "the key is there already"));
         }
+        let after = key.len() + value.len();
+        // What the journal has was allowed, perhaps by an engine that did not count records.
+        if container.is_past_quota(after as u64, 0) && !self.space.replaying {
+            let replaced = records.get(key).map_or(0, |was| key.len() + was.value.len());
+            if container.is_past_quota(after as u64, replaced as u64) {
+                return Err(PAST_QUOTA);
+            }
+        }
+        let records = container.indices.get_mut(&index.index).ok_or(NO_INDEX)?;
         let was = records.put(key, Record { epoch: txn.epoch, value: value.into_boxed_slice() });
+        container.count_record(was.as_ref().map(|was| key.len() + was.value.len()), Some(after));
         let key = Key::new(key);
-        container.records += u64::from(was.is_none());
         txn.steps.push(Step::Record { container: at, index: index.index, key, was, in_new_index });
         self.found_disorder(index, Disorder { blind, ..Disorder::default() });
         Ok(())
@@ -76,7 +85,7 @@ impl State {
             }
             return Err(NO_KEY);
         };
-        container.records -= 1;
+        container.count_record(Some(key.len() + was.value.len()), None);
         txn.steps.push(Step::Record {
             container: at,
             index: index.index,

@@ -30,18 +30,19 @@ impl State {
             }
             Step::IndexDeleted { container, index, was } => {
                 let container = self.containers.at_mut(container);
-                container.records += was.len();
+                container.count_index(&was);
                 container.indices.insert(index, *was);
             }
             Step::Record { container, index, key, was, .. } => {
                 let container = self.containers.at_mut(container);
                 let Some(records) = container.indices.get_mut(&index) else { return };
-                let before = records.len();
-                match was {
-                    Some(record) => drop(records.put(key.bytes(), record)),
-                    None => drop(records.del(key.bytes())),
-                }
-                container.records = container.records + records.len() - before;
+                let bytes = key.bytes().len();
+                let after = was.as_ref().map(|record| bytes + record.value.len());
+                let before = match was {
+                    Some(record) => records.put(key.bytes(), record),
+                    None => records.del(key.bytes()),
+                };
+                container.count_record(before.map(|record| bytes + record.value.len()), after);
             }
             Step::ContainerCreated { slot } => {
                 self.containers.next_id = self.containers.at(slot).id.0;

@@ -6,7 +6,7 @@
 
 use cenote_model::{KeyCode, OBJECT_BYTES_MAX, ObjectKey};
 
-use super::{Brought, NO_OBJECT, RangeStep, Refusal, Step, Txn, refuse};
+use super::{Brought, NO_OBJECT, PAST_QUOTA, RangeStep, Refusal, Step, Txn, refuse};
 use crate::container::Fresh;
 use crate::map::Ext;
 use crate::persist::DeviceSet;
@@ -110,12 +110,11 @@ impl State {
     fn check_quota(&self, target: u32, (from, to): (u64, u64), bytes: u64) -> Result<(), Refusal> {
         let object = self.objects.get(target);
         let container = self.containers.at(object.container);
-        let quota = container.spec.quota_bytes;
-        if quota != 0 && container.stored_bytes.saturating_add(bytes) > quota {
+        if container.is_past_quota(bytes, 0) && !self.space.replaying {
             let replaced = object.map.overlapping(from, to);
-            let replaced: u64 = replaced.map(|(at, ext)| (at + u64::from(ext.len)).min(to) - at.max(from)).sum();
-            if container.stored_bytes + bytes - replaced > quota {
-                return Err(refuse(KeyCode::Limit, "the container's quota is used up"));
+            let replaced = replaced.map(|(at, ext)| (at + u64::from(ext.len)).min(to) - at.max(from)).sum();
+            if container.is_past_quota(bytes, replaced) {
+                return Err(PAST_QUOTA);
             }
         }
         Ok(())

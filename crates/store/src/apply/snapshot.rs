@@ -83,7 +83,7 @@ impl State {
         container.data_epoch = from.data_epoch;
         container.wrote = DeviceSet::ALL; // what a pending cut of the original has yet to sync is its, too
         container.suspect.clone_from(&from.suspect);
-        container.records = from.records;
+        (container.records, container.record_bytes) = (from.records, from.record_bytes);
         container.snapshot = Some(Box::new(snapshot));
         container.indices = from.indices.iter().map(|(id, index)| (*id, index.clone())).collect();
         container.indices.values_mut().for_each(|index| index.created = 0);
@@ -192,7 +192,7 @@ impl State {
         let gone: Vec<IndexId> = container.indices.keys().filter(|id| !kept.contains(id)).copied().collect();
         for index in gone {
             let Some(was) = container.indices.remove(&index) else { continue };
-            container.records -= was.len();
+            container.discount_index(&was);
             txn.steps.push(Step::IndexDeleted { container: origin, index, was: Box::new(was) });
         }
         for id in kept {
@@ -203,18 +203,19 @@ impl State {
                 Index::new(cuts)
             });
             let in_new_index = index.created == cuts;
-            let before = index.len();
             let kept = &self.containers.at(snapshot).indices[&id];
             for (key, value) in differences(&index, kept) {
+                let bytes = key.bytes().len();
+                let after = value.as_ref().map(|value| bytes + value.len());
                 let was = match value {
                     Some(value) => index.put(key.bytes(), Record { epoch: txn.epoch, value }),
                     None => index.del(key.bytes()),
                 };
+                let before = was.as_ref().map(|was| bytes + was.value.len());
+                self.containers.at_mut(origin).count_record(before, after);
                 txn.steps.push(Step::Record { container: origin, index: id, key, was, in_new_index });
             }
-            let container = self.containers.at_mut(origin);
-            container.records = container.records + index.len() - before;
-            container.indices.insert(id, index);
+            self.containers.at_mut(origin).indices.insert(id, index);
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cenote_model::{Encoding, Extent, KeyCode, OBJECT_BYTES_MAX, ObjectKey, RUN_BYTES_MAX};
 
-use super::{Brought, Merged, NO_OBJECT, RangeStep, Refusal, Step, Txn, Written, refuse};
+use super::{Brought, Merged, NO_OBJECT, PAST_QUOTA, RangeStep, Refusal, Step, Txn, Written, refuse};
 use crate::map::{Ext, ExtentMap, NO_DEVICE, Pieces, Run, Splits};
 use crate::session::Session;
 use crate::space::{DeviceSlot, Shared};
@@ -20,12 +20,11 @@ impl State {
         check_extent(extent, self.space.get(dev))?;
         let slot = self.find_object(key).ok_or(NO_OBJECT)?;
         let container = self.containers.at(self.objects.get(slot).container);
-        let quota = container.spec.quota_bytes;
-        if quota != 0 && container.stored_bytes.saturating_add(len) > quota {
+        if container.is_past_quota(len, 0) && !self.space.replaying {
             let replaced = self.objects.get(slot).map.overlapping(offset, to);
-            let replaced: u64 = replaced.map(|(at, ext)| (at + u64::from(ext.len)).min(to) - at.max(offset)).sum();
-            if container.stored_bytes + len - replaced > quota {
-                return Err(refuse(KeyCode::Limit, "the container's quota is used up"));
+            let replaced = replaced.map(|(at, ext)| (at + u64::from(ext.len)).min(to) - at.max(offset)).sum();
+            if container.is_past_quota(len, replaced) {
+                return Err(PAST_QUOTA);
             }
         }
         let born = container.cuts;

@@ -406,7 +406,7 @@ impl Reader<'_> {
         let disorder = index.load(records);
         let container = self.state.containers.at_mut(at);
         let key = IndexKey { container: container.id, index: id };
-        container.records += index.len();
+        container.count_index(&index);
         container.indices.insert(id, index);
         self.state.found_disorder(key, disorder);
         Ok(())

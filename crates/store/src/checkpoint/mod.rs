@@ -58,10 +58,22 @@ pub(crate) fn sequence_of(name: &str) -> Option<u64> {
     ordinal_in_name(name, "checkpoint-")
 }
 
+/// Whose checkpoint it is.
+pub(crate) fn store_of(name: &str, bytes: &[u8]) -> cenote_model::Result<StoreId> {
+    decode::decode_head(name, bytes).map(|(_, head)| head.store)
+}
+/// Makes it another store's. The bytes were looked at by [`store_of`].
+pub(crate) fn change_store(bytes: &mut [u8], store: StoreId) {
+    bytes[16..32].copy_from_slice(&store.0.to_le_bytes());
+    bytes[12..16].fill(0);
+    let sum = crate::sums::sum_of(&bytes[..HEAD_BYTES]);
+    bytes[12..16].copy_from_slice(&sum.to_le_bytes());
+}
+
 /// The error for damage in a checkpoint.
 #[cold]
 fn corrupt(name: &str, offset: usize, why: &str) -> Error {
     Error::new(ErrorKind::Corrupt, format!("checkpoint `{name}` at byte {offset}"))
         .because(why)
-        .try_next("restore the store directory from a copy; nothing was changed")
+        .try_next(crate::RESTORE)
 }

@@ -43,9 +43,16 @@ impl Engine {
         Outcome::Wait(ticket)
     }
 
+    /// There is to be one soon.
+    pub(super) fn want_checkpoint(&mut self) {
+        self.checkpoint.wanted = true;
+    }
+
     pub(super) fn plan_checkpoint(&mut self) {
         let grown = self.journal.position().saturating_sub(self.checkpoint.position);
-        let limit = self.settings.checkpoint_bytes.max(2 * self.checkpoint.bytes as u64);
+        // The journal of a small store is small: what it costs to write a checkpoint is in proportion to that.
+        let (bytes, most) = (self.checkpoint.bytes as u64, self.settings.checkpoint_bytes);
+        let limit = (8 * bytes).max(self.settings.log_bytes).min(most).max(2 * bytes);
         if grown > limit {
             self.checkpoint.wanted = true;
         }

@@ -3,6 +3,7 @@
 mod apply;
 mod changes;
 mod checkpoint;
+mod copied;
 mod create;
 mod densify;
 mod destroy;

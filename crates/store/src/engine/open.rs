@@ -15,6 +15,9 @@ use crate::state::State;
 use crate::superblock::{Stamp, Superblock, SuperblockDevice};
 use crate::{RecoveryReport, Seams, Tuning};
 
+/// Length of the journal's next file where the last openings ended before there was a checkpoint.
+const LOG_BYTES_AGAIN: u64 = 256 << 10;
+
 impl Engine {
     /// Opens the store in `seams.meta`.
     pub fn open(seams: Seams) -> Result<(Engine, RecoveryReport)> {
@@ -61,6 +64,9 @@ impl Engine {
         engine.checkpoint.sequence = head.sequence;
         engine.checkpoint.position = head.position;
         engine.checkpoint.bytes = bytes.len();
+        if ended.files > 1 {
+            engine.want_checkpoint();
+        }
         engine.quarantine();
         if report.power_lost {
             engine.settle(&lost)?;
@@ -106,7 +112,7 @@ fn newest_checkpoint(meta: &dyn MetaDir) -> Result<(String, Vec<u8>)> {
     let Some(sequence) = newest else {
         return Err(Error::new(ErrorKind::Corrupt, "store")
             .because("the directory has a superblock but no checkpoint")
-            .try_next("restore the store directory from a copy"));
+            .try_next(crate::RESTORE));
     };
     let name = checkpoint::file_name(sequence);
     let bytes = meta.read_file(&name)?;
@@ -289,8 +295,10 @@ fn begin_journal(
     let newest = names.iter().filter_map(|name| journal::sequence_of(name)).max().unwrap_or(0);
     let sequence = newest.max(ended.sequence) + 1;
     let previous = (ended.sequence, ended.offset);
-    let journal =
-        Journal::begin(Arc::clone(meta), superblock.id, sequence, previous, ended.position, settings.log_bytes)?;
+    // One of several openings that came to no checkpoint: files must not pile up however often an engine is killed.
+    let bytes = if ended.files > 1 { settings.log_bytes.min(LOG_BYTES_AGAIN) } else { settings.log_bytes };
+    let mut journal = Journal::begin(Arc::clone(meta), superblock.id, sequence, previous, ended.position, bytes)?;
+    journal.file_bytes = settings.log_bytes;
     journal::write_continued(last.as_ref(), ended.offset, sequence);
     Ok(journal)
 }

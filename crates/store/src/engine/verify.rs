@@ -11,7 +11,7 @@ use crate::Outcome;
 use crate::copying::Part;
 use crate::map::{Ext, NO_DEVICE};
 use crate::objects::Presence;
-use crate::placing::{Identity, Target, identity};
+use crate::placing::{Action, Identity, Placing, Target, identity};
 use crate::work::{Job, Work};
 
 const SLICE_BYTES: u64 = 8 << 20;
@@ -57,6 +57,8 @@ pub(super) struct Verify {
     scrub_due_ns: u64,
     pub scrub_findings: u64,
     pub findings: Vec<Finding>,
+    /// Those of the scrub that nobody was told of.
+    unsaid: Vec<Finding>,
 }
 
 /// A part of a walk on its way through a job.
@@ -248,8 +250,9 @@ impl Engine {
             }
         }
         if slice.scrub {
-            self.verify.scrub_findings += found.len() as u64;
-            self.keep_findings(found);
+            for finding in found {
+                self.scrub_found(finding);
+            }
             return;
         }
         if let Some(walk) = self.verify.queue.front_mut() {
@@ -263,6 +266,42 @@ impl Engine {
         {
             self.end_walk(walk);
         }
+    }
+
+    /// The scrub has found bad bytes: what has a copy falls back to it, if that is good. The rest is for a person to hear
+    /// of, once.
+    fn scrub_found(&mut self, mut finding: Finding) {
+        let (key, offset) = (finding.key, finding.offset);
+        let target = Target::Live { key, offset };
+        let Some(ext) = self.state.target_mut(target).cloned() else { return };
+        let name = |dev: u8| self.state.space.get(dev).spec.name.clone();
+        let first_is_bad = name(ext.dev) == finding.device;
+        if first_is_bad && ext.copy != NO_DEVICE {
+            let placing = Placing { target, was: identity(&ext), action: Action::Evict };
+            self.rescue_found(key, placing, finding);
+            return;
+        }
+        finding.what += if first_is_bad {
+            "; there is no copy of it: restore the range from elsewhere, or write it again"
+        } else {
+            "; it is the copy, and what programs read is good: write the range again, so that it gets another copy"
+        };
+        self.not_repaired(finding);
+    }
+
+    /// Bad bytes that the scrub found and could not repair.
+    pub(super) fn not_repaired(&mut self, finding: Finding) {
+        if self.verify.findings.contains(&finding) {
+            return; // said already, in an earlier round
+        }
+        self.verify.scrub_findings += 1;
+        self.verify.unsaid.push(finding.clone());
+        self.keep_findings(vec![finding]);
+    }
+
+    /// What the scrub could not repair, and nobody was told yet.
+    pub fn take_findings(&mut self) -> Vec<Finding> {
+        std::mem::take(&mut self.verify.unsaid)
     }
 
     /// Remembers that stored bytes are bad.

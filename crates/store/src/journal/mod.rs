@@ -155,7 +155,7 @@ impl Header {
 pub(crate) fn corrupt(name: &str, offset: u64, why: &str) -> Error {
     Error::new(ErrorKind::Corrupt, format!("journal file `{name}` at byte {offset}"))
         .because(why)
-        .try_next("restore the store directory from a copy; nothing was changed")
+        .try_next(crate::RESTORE)
 }
 
 /// The name of a log file.
@@ -165,6 +165,24 @@ pub(crate) fn file_name(sequence: u64) -> String {
 /// The sequence number in a log file's name.
 pub(crate) fn sequence_of(name: &str) -> Option<u64> {
     ordinal_in_name(name, "journal-")
+}
+
+/// Whose log file it is; `None` if it was made ahead of need and holds nothing.
+pub(crate) fn store_of(name: &str, log: &dyn LogFile) -> Result<Option<StoreId>> {
+    let mut bytes = vec![0; HEADER_USED];
+    log.read(0, &mut bytes)?;
+    Ok(Header::decode(name, &bytes)?.map(|header| header.store))
+}
+/// Makes it another store's. The header was looked at by [`store_of`].
+pub(crate) fn change_store(log: &dyn LogFile, store: StoreId) -> Result<()> {
+    let mut bytes = vec![0; HEADER_USED];
+    log.read(0, &mut bytes)?;
+    bytes[16..32].copy_from_slice(&store.0.to_le_bytes());
+    bytes[12..16].fill(0);
+    let sum = sum_of(&bytes);
+    bytes[12..16].copy_from_slice(&sum.to_le_bytes());
+    log.write(0, &bytes)?;
+    log.sync()
 }
 
 /// The journal, open for appending.

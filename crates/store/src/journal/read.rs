@@ -22,6 +22,8 @@ pub(crate) struct Ended {
     pub torn: bool,
     /// Up to here, a record says, the file was on media.
     pub proven: u64,
+    /// How many files the journal has.
+    pub files: usize,
 }
 
 /// A record as it was read.
@@ -89,12 +91,13 @@ pub(crate) fn read_all(
         let next = chain.get(i + 1).map(|log| &log.header);
         ended = Some(read_file(&log.name, log.file.as_ref(), &log.header, next, power_lost, each)?);
     }
-    ended.ok_or_else(|| missing(first))
+    let ended = ended.ok_or_else(|| missing(first))?;
+    Ok(Ended { files: chain.len(), ..ended })
 }
 
 #[cold]
 fn missing(sequence: u64) -> Error {
-    corrupt(&file_name(sequence), 0, "it is missing, or damaged").try_next("restore it from a copy")
+    corrupt(&file_name(sequence), 0, "it is missing, or damaged").try_next(crate::RESTORE)
 }
 
 /// A file of the journal, opened for reading.
@@ -161,7 +164,14 @@ fn read_file(
                 return Err(corrupt(name, at, "a record is damaged"));
             }
             let torn = judge_end(name, &mut window, header, at, power_lost)?;
-            return Ok(Ended { sequence: header.sequence, offset: at, position: header.base + at, torn, proven });
+            return Ok(Ended {
+                sequence: header.sequence,
+                offset: at,
+                position: header.base + at,
+                torn,
+                proven,
+                files: 1,
+            });
         };
         let end = (at + len as u64).next_multiple_of(8);
         let payload = &window.slice(at, len)?[RECORD_HEADER..];
@@ -178,7 +188,7 @@ fn read_file(
         each(Replayed { kind, epoch, payload, name, offset: at })?;
         at = end;
     }
-    Ok(Ended { sequence: header.sequence, offset: at, position: header.base + at, torn: false, proven })
+    Ok(Ended { sequence: header.sequence, offset: at, position: header.base + at, torn: false, proven, files: 1 })
 }
 
 /// True if nothing was ever written behind the header.

@@ -282,6 +282,10 @@ impl File {
     /// The last descriptor was closed.
     pub fn close(self) -> FsResult<()> {
         let _in = gate::enter();
-        self.flush()
+        let tree = self.live().tree.clone();
+        let done = self.flush();
+        // Who is the last of all writes back what anybody wrote to the window.
+        drop(self);
+        done.and(tree.take_lost())
     }
 }

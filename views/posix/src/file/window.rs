@@ -395,12 +395,19 @@ impl Live {
             Ok(found) => found.place == Place::Orphan && self.tree.is_held_by_me_alone(self.ino),
             Err(error) => error.errno == libc::ESTALE,
         };
+        let mut failed = None;
         let alone = window.file.meeting().alone(|| {
             // Whoever was killed may have written as well. What cannot be written back stays, for who comes next.
-            (is_gone || window.write_back(self).is_ok()) && self.tree.note_no_window(self.ino).is_ok()
+            let written = if is_gone { Ok(()) } else { window.write_back(self) };
+            failed = written.err();
+            failed.is_none() && self.tree.note_no_window(self.ino).is_ok()
         });
         if !alone.unwrap_or(false) && may_differ && !is_gone {
-            let _ = window.write_back(self);
+            failed = window.write_back(self).err();
+        }
+        if let Some(error) = failed {
+            // Nobody's call any more: the next flush, sync or close in the tree is told.
+            self.tree.note_lost(error);
         }
     }
 }

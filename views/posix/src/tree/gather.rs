@@ -235,6 +235,10 @@ impl Tree {
             state.lost.get_or_insert(error);
         }
     }
+    /// Something that was to become known to all could not: [`Tree::take_lost`] says so.
+    pub fn note_lost(&self, error: FsError) {
+        self.gathered.state.lock().lost.get_or_insert(error);
+    }
     /// What could not be published since this was asked last.
     pub fn take_lost(&self) -> FsResult<()> {
         match self.gathered.state.lock().lost.take() {

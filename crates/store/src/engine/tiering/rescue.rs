@@ -1,7 +1,7 @@
 //! A reader cannot read bytes where they are: what has a copy that is well falls back to it. The copy is read and its
 //! checksums compared before the place that failed is given up, since that may be the only good one after all.
 
-use cenote_model::{Error, ErrorKind, ObjectKey, Response, Result};
+use cenote_model::{Error, ErrorKind, Finding, ObjectKey, Response, Result};
 
 use super::super::jobs::What;
 use super::super::{Engine, failed};
@@ -21,12 +21,18 @@ pub(in super::super) struct Rescue {
     placings: Vec<Placing>,
     /// The device that is looked at after all copies: where the first of the bytes are.
     first: Option<u8>,
+    /// The scrub's: what is to be said if there is no good copy.
+    finding: Option<Finding>,
 }
 
 impl Rescue {
     /// One that nobody waits for.
     pub fn unasked(key: ObjectKey, placing: Placing) -> Self {
-        Self { ticket: None, key, placings: vec![placing], first: None }
+        Self { ticket: None, key, placings: vec![placing], first: None, finding: None }
+    }
+    /// One of bad bytes that the scrub found.
+    fn for_scrub(key: ObjectKey, placing: Placing, finding: Finding) -> Self {
+        Self { finding: Some(finding), ..Self::unasked(key, placing) }
     }
 }
 
@@ -37,10 +43,21 @@ impl Engine {
             Err(error) => failed(error),
             Ok(placings) => {
                 let ticket = self.ticket();
-                self.tiering.rescues.push_back(Rescue { ticket: Some(ticket), key, placings, first: None });
+                self.tiering.rescues.push_back(Rescue {
+                    ticket: Some(ticket),
+                    key,
+                    placings,
+                    first: None,
+                    finding: None,
+                });
                 Outcome::Wait(ticket)
             }
         }
+    }
+
+    /// Bad bytes that the scrub found fall back to their copy, if that is good.
+    pub(in super::super) fn rescue_found(&mut self, key: ObjectKey, placing: Placing, finding: Finding) {
+        self.tiering.rescues.push_back(Rescue::for_scrub(key, placing, finding));
     }
 
     fn plan_rescue(&mut self, key: ObjectKey, ranges: &[(u64, u64)]) -> Result<Vec<Placing>> {
@@ -84,6 +101,7 @@ impl Engine {
                 return Some(self.start(What::Rescue(rescue), Work::Check { parts }));
             }
             // It changed meanwhile, or nothing has a copy that could be read.
+            // What the scrub saw is looked at again in its next round.
             let error = nowhere_else(rescue.key, "the tiers that have a copy of it are away too");
             self.finished.extend(rescue.ticket.map(|ticket| (ticket, Response::Failed(error))));
         }
@@ -107,6 +125,11 @@ impl Engine {
                 }
                 None => {}
             }
+        }
+        if let (Some(mut finding), Some(why)) = (rescue.finding, &bad) {
+            let seen = &finding.what;
+            finding.what = format!("{seen}; its copy cannot be read either ({why}): restore the range from elsewhere");
+            self.not_repaired(finding);
         }
         let placed = if evictions.is_empty() { Ok(()) } else { self.place_all(&evictions) };
         let response = match (placed, bad) {

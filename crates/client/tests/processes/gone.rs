@@ -1,0 +1,165 @@
+//! Stores that are removed under their sessions, daemons that are killed while they start, and daemons that leave.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use cenote::{ContainerSpec, ErrorKind, Mode, OpenOptions, Store};
+use cenote_device::StoreLock;
+use cenote_device::process::started_of;
+
+use crate::tools::{Place, daemon_pid, signal};
+
+/// What a session is told at most so long after its store is gone.
+const SOON: Duration = Duration::from_millis(1500);
+
+/// The first error of an operation that is repeated, which must come soon.
+fn first_error(what: &str, mut operation: impl FnMut() -> cenote::Result<()>) -> cenote::Error {
+    let begin = Instant::now();
+    loop {
+        if let Err(error) = operation() {
+            return error;
+        }
+        assert!(begin.elapsed() < SOON, "{what} goes on in a store that is gone");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+pub fn removed_in_process() {
+    for only_files in [false, true] {
+        let place = Place::new();
+        let store = place.make(Mode::InProcess);
+        let object = store.create_container("c", &ContainerSpec::default()).unwrap().create_object(None, None).unwrap();
+        object.write_at(0, &[1; 100]).unwrap();
+        object.read_at(0, &mut [0; 100]).unwrap();
+        if only_files {
+            for file in std::fs::read_dir(place.dir()).unwrap() {
+                std::fs::remove_file(file.unwrap().path()).unwrap();
+            }
+        } else {
+            std::fs::remove_dir_all(place.dir()).unwrap();
+        }
+        let error = first_error("writing", || object.write_at(0, &[2; 100]).map(drop));
+        assert_eq!(error.kind(), ErrorKind::Disconnected, "{error}");
+        let error = first_error("reading", || object.read_at(0, &mut [0; 100]).map(drop));
+        assert_eq!(error.kind(), ErrorKind::Disconnected, "{error}");
+        assert!(store.flush().is_err());
+        let begin = Instant::now();
+        drop((object, store));
+        assert!(begin.elapsed() < Duration::from_secs(5), "leaving takes {:?}", begin.elapsed());
+    }
+}
+
+pub fn stays_with_its_store() {
+    let place = Place::new();
+    let store = place.make(Mode::Daemon);
+    let object = store.create_container("c", &ContainerSpec::default()).unwrap().create_object(None, None).unwrap();
+    object.write_at(0, b"mine").unwrap();
+    signal(daemon_pid(&place.dir()), libc::SIGKILL);
+    std::fs::remove_dir_all(place.dir()).unwrap();
+    std::fs::remove_dir_all(place.dir().with_file_name("disk")).unwrap();
+    let begin = Instant::now();
+    let error = object.write_at(0, b"lost").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Disconnected, "{error}");
+    assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
+    // Another store in its place, served or not, is not the one that was opened.
+    for served in [false, true] {
+        let other = place.make(if served { Mode::Daemon } else { Mode::InProcess });
+        let spec = ContainerSpec::default();
+        if !served {
+            other.create_container("c", &spec).unwrap();
+            other.close().unwrap();
+        }
+        std::thread::sleep(Duration::from_secs(1)); // attempts are apart from each other
+        let error = store.create_container("d", &spec).map(drop).unwrap_err();
+        assert!(error.kind() == ErrorKind::Disconnected && error.to_string().contains("another store"), "{error}");
+        assert!(object.write_at(0, b"elsewhere").is_err());
+        if served {
+            assert!(other.container("c").is_ok() && other.container("d").is_err(), "served: {served}");
+        }
+    }
+}
+
+/// Another program in the place of the daemon's, until dropped.
+struct Program {
+    was: std::ffi::OsString,
+    calls: PathBuf,
+}
+
+impl Program {
+    /// A script; `$CALLS` in it is a file to which it adds a line each time, `$CENOTE` the real program.
+    fn new(place: &Path, script: &str) -> Self {
+        let was = std::env::var_os("CENOTE_BIN").expect("set by main");
+        let (path, calls) = (place.with_file_name("program"), place.with_file_name("calls"));
+        std::fs::write(&calls, "").unwrap();
+        let head =
+            format!("#!/bin/sh\nCENOTE='{}'\nCALLS='{}'\necho x >> \"$CALLS\"\n", was.display(), calls.display());
+        std::fs::write(&path, head + script).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        // SAFETY: no other thread of this program reads the environment now.
+        unsafe { std::env::set_var("CENOTE_BIN", &path) };
+        Self { was, calls }
+    }
+    fn calls(&self) -> usize {
+        std::fs::read_to_string(&self.calls).unwrap().lines().count()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        unsafe { std::env::set_var("CENOTE_BIN", &self.was) };
+    }
+}
+
+pub fn attempts_back_off() {
+    let place = Place::new();
+    let store = place.make(Mode::Daemon);
+    let container = store.create_container("c", &ContainerSpec::default()).unwrap();
+    let program = Program::new(&place.dir(), "exit 7\n");
+    signal(daemon_pid(&place.dir()), libc::SIGKILL);
+    let (begin, mut failed) = (Instant::now(), 0);
+    while begin.elapsed() < Duration::from_secs(3) {
+        failed += usize::from(container.create_object(None, None).is_err());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(failed > 20, "calls wait for what cannot come: {failed} in 3 s");
+    assert!((1..=5).contains(&program.calls()), "{} daemons were started in 3 s", program.calls());
+    drop(program);
+    std::thread::sleep(Duration::from_secs(1));
+    container.create_object(None, None).unwrap();
+}
+
+pub fn killed_starting() {
+    let place = Place::new();
+    let store = place.make(Mode::Daemon);
+    let object = store.create_container("c", &ContainerSpec::default()).unwrap().create_object(None, None).unwrap();
+    let script = "if [ $(wc -l < \"$CALLS\") -le 4 ]; then kill -9 $$; fi\nexec \"$CENOTE\" \"$@\"\n";
+    let program = Program::new(&place.dir(), script);
+    signal(daemon_pid(&place.dir()), libc::SIGKILL);
+    object.write_at(0, b"still there").unwrap();
+    assert_eq!(program.calls(), 5);
+}
+
+pub fn stopped_has_let_go() {
+    let place = Place::new();
+    drop(place.make(Mode::InProcess));
+    for _ in 0..5 {
+        let store = place.open(Mode::Daemon);
+        let pid = daemon_pid(&place.dir());
+        store.close().unwrap();
+        assert!(Store::stop_daemon(place.dir()).unwrap());
+        assert_eq!(started_of(pid), None, "the daemon is still there");
+        assert!(StoreLock::acquire(&place.dir()).unwrap().is_some(), "its lock is held");
+    }
+}
+
+pub fn holder_is_named() {
+    let place = Place::new();
+    let store = place.make(Mode::InProcess);
+    let options = OpenOptions { mode: Mode::InProcess, ..OpenOptions::default() };
+    let error = Store::open_with(place.dir(), &options).map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+    assert!(error.to_string().contains(&format!("process {} (", std::process::id())), "{error}");
+    store.close().unwrap();
+}

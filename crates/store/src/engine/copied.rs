@@ -1,0 +1,71 @@
+//! A store's directory that was moved, or copied: metadata that name where they are and whose they are.
+
+use std::path::Path;
+
+use cenote_device::MetaDir;
+use cenote_model::{DeviceId, DeviceSpec, Error, ErrorKind, Result, StoreId};
+
+use super::Engine;
+use crate::superblock::{Stamp, Superblock};
+use crate::{Seams, checkpoint, journal};
+
+impl Engine {
+    /// The store's directory is elsewhere now: devices that were in it are where it is. No engine may have the store.
+    pub fn move_devices(meta: &dyn MetaDir, from: &Path, to: &Path) -> Result<()> {
+        let mut superblock = Superblock::read(meta)?;
+        let mut moved = false;
+        for device in &mut superblock.devices {
+            let is_path = device.spec.path.is_absolute() && !device.spec.kind.is_object();
+            if let Some(within) = device.spec.path.strip_prefix(from).ok().filter(|_| is_path) {
+                device.spec.path = to.join(within);
+                moved = true;
+            }
+        }
+        if moved { superblock.write(meta) } else { Ok(()) }
+    }
+
+    /// Makes a copy of a store a store of its own, with another id. `retag` does so with the files of a persistent device;
+    /// the volatile ones begin empty, so that it opens as after a power loss. Can be repeated until it succeeds.
+    #[allow(clippy::needless_pass_by_value, reason = "the seams are the engine's, as in every other way to open one")]
+    pub fn change_id(
+        seams: Seams,
+        to: StoreId,
+        retag: &mut dyn FnMut(DeviceId, &DeviceSpec, StoreId) -> Result<()>,
+    ) -> Result<()> {
+        let meta = seams.meta.as_ref();
+        let mut superblock = Superblock::read(meta)?;
+        let from = superblock.id;
+        for device in superblock.devices.iter().filter(|device| !device.removed && device.spec.kind.is_persistent()) {
+            retag(device.id, &device.spec, from)?;
+            let opened = seams.devices.open(to, device.id, &device.spec, false)?;
+            let mut bytes = vec![0; Stamp::LEN];
+            opened.device.read_at(0, &mut bytes)?;
+            let stamp = Stamp::decode(&bytes)?;
+            check_owner(&format!("tier `{}`", device.spec.name), stamp.store, (from, to))?;
+            Stamp { store: to, ..stamp }.write(opened.device.as_ref())?;
+        }
+        for name in meta.list()? {
+            if checkpoint::sequence_of(&name).is_some() {
+                let mut bytes = meta.read_file(&name)?;
+                check_owner(&name, checkpoint::store_of(&name, &bytes)?, (from, to))?;
+                checkpoint::change_store(&mut bytes, to);
+                meta.write_file(&name, &bytes)?;
+            } else if journal::sequence_of(&name).is_some() {
+                let log = meta.open_log(&name)?;
+                if let Some(store) = journal::store_of(&name, log.as_ref())? {
+                    check_owner(&name, store, (from, to))?;
+                    journal::change_store(log.as_ref(), to)?;
+                }
+            }
+        }
+        superblock.id = to;
+        superblock.write(meta) // last: with it, it is done
+    }
+}
+
+fn check_owner(what: &str, found: StoreId, (from, to): (StoreId, StoreId)) -> Result<()> {
+    if found == from || found == to {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Corrupt, what).because(format!("it belongs to store {found}, not to {from}")))
+}

@@ -1,0 +1,74 @@
+//! The scrub repairs what has a good copy, and says what it could not repair.
+
+mod world;
+
+use cenote_model::*;
+use world::*;
+
+const MIB: u64 = 1 << 20;
+
+/// A round of the scrub, and what comes of it.
+fn round(world: &mut World) -> Vec<Finding> {
+    for _ in 0..3 {
+        world.clock.advance_ns(61_000_000_000);
+        world.work();
+    }
+    world.engine().take_findings()
+}
+
+#[test]
+fn what_has_a_good_copy_is_repaired_and_the_rest_is_said_once() {
+    let mut world = World::new(&three_tiers(4 * MIB, 16 * MIB, 16 * MIB));
+    let container = world.container("c", Durability::Async);
+    let key = object(container, 1);
+    world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
+    let bytes = vec![7; 100_000];
+    world.write(key, 0, &bytes).unwrap();
+    world.flush(FlushTarget::Store).unwrap();
+    world.settle();
+    assert_eq!(round(&mut world), []);
+    let id = world.engine().id();
+    let place = |world: &mut World| {
+        let extent = world.lookup(key).unwrap().extents[0].1.clone();
+        (extent.device, extent.run_offset + 70_000)
+    };
+    let (memory, at) = place(&mut world);
+    assert!(world.devices.corrupt(id, memory, at, 1));
+    assert_eq!(round(&mut world), [], "it has a copy");
+    assert_ne!(place(&mut world).0, memory);
+    assert!(world.read(key).unwrap() == bytes);
+    // Now there is one place alone.
+    let (disk, at) = place(&mut world);
+    assert!(world.devices.corrupt(id, disk, at, 1));
+    let found = round(&mut world);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].key == key && found[0].what.contains("no copy"), "{found:?}");
+    assert_eq!(round(&mut world), [], "said once");
+    let Response::Stats(stats) = world.ask(Request::Stats) else { panic!() };
+    assert_eq!(stats.scrub_findings, 1);
+}
+
+#[test]
+fn two_bad_places_are_told_as_such() {
+    let mut world = World::new(&three_tiers(4 * MIB, 16 * MIB, 16 * MIB));
+    let container = world.container("c", Durability::Async);
+    let key = object(container, 1);
+    world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
+    world.write(key, 0, &[7; 5000]).unwrap();
+    let extent = world.lookup(key).unwrap().extents[0].1.clone();
+    world.flush(FlushTarget::Store).unwrap();
+    let id = world.engine().id();
+    assert!(world.devices.corrupt(id, extent.device, extent.run_offset + 10, 1));
+    // The copy is the first thing on the one persistent device that has anything.
+    let used: Vec<String> = world.used().into_iter().filter(|(_, used, _)| *used > 0).map(|(name, ..)| name).collect();
+    let names = ["memory", "file", "capacity"];
+    let disk = names.iter().position(|name| *name != "memory" && used.contains(&(*name).to_owned())).unwrap();
+    let disk = DeviceId(disk as u16 + 1);
+    let device = world.engine().device(disk).unwrap();
+    let mut bytes = vec![0; MIB as usize];
+    device.read_at(0, &mut bytes).unwrap();
+    let at = bytes.windows(100).position(|window| window == [7; 100]).unwrap();
+    assert!(world.devices.corrupt(id, disk, at as u64, 1));
+    let found = round(&mut world);
+    assert!(found.iter().any(|finding| finding.what.contains("its copy cannot be read either")), "{found:?}");
+}
