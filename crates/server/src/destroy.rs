@@ -11,6 +11,9 @@ use cenote_store::{Engine, Seams};
 use crate::daemon::{LOG_FILE, LOG_FILE_BEFORE, MOUNT_LOG_FILE, MOUNT_LOG_FILE_BEFORE, SOCKET, WEB_ADDRESS_FILE};
 use crate::plugin::PLUGIN_FILE;
 
+/// Name of the file in a store's directory with random bytes that only its owner may read.
+pub const SECRET_FILE: &str = "secret";
+
 /// What was destroyed, and what was left.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Destroyed {
@@ -40,7 +43,7 @@ pub fn destroy(dir: &Path, force: bool) -> Result<Option<Destroyed>> {
     let Some(lock) = StoreLock::acquire(dir)? else { return Ok(None) };
     let seams = Seams {
         meta: Arc::new(FsMetaDir::open(dir)?),
-        devices: Arc::new(SystemDevices::default()),
+        devices: Arc::new(SystemDevices::default().of_owner(store_dir.owner())),
         clock: Arc::new(SystemClock),
         control: Arc::new(SharedControl::default()),
     };
@@ -50,7 +53,7 @@ pub fn destroy(dir: &Path, force: bool) -> Result<Option<Destroyed>> {
         let _ = std::fs::remove_dir(&device.path); // only if it is empty now
     }
     let logs = [LOG_FILE, LOG_FILE_BEFORE, MOUNT_LOG_FILE, MOUNT_LOG_FILE_BEFORE];
-    for name in [SOCKET, WEB_ADDRESS_FILE, PLUGIN_FILE].into_iter().chain(logs).chain([LOCK_FILE]) {
+    for name in [SOCKET, WEB_ADDRESS_FILE, PLUGIN_FILE, SECRET_FILE].into_iter().chain(logs).chain([LOCK_FILE]) {
         let _ = store_dir.remove(name);
     }
     let foreign = match std::fs::remove_dir(dir) {

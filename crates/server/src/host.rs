@@ -25,8 +25,8 @@ pub struct OpenHow<'a> {
     pub create_new: bool,
     /// Puts something between the engine and the world, for tests.
     pub world: Option<Wrap>,
-    /// A shared library with a placement policy ([`crate::Plugin`]), which must load. `None`: the one kept with the store
-    /// ([`crate::keep_plugin`]), if there is one.
+    /// A shared library with a placement policy ([`crate::Plugin`]), which must load. `None`: the one kept with the
+    /// store ([`crate::keep_plugin`]), if there is one.
     pub policy_plugin: Option<&'a Path>,
 }
 
@@ -95,7 +95,7 @@ impl Host {
         let control = Arc::new(SharedControl::default());
         let seams = Seams {
             meta,
-            devices: Arc::new(SystemDevices::default()),
+            devices: Arc::new(SystemDevices::default().of_owner(store_dir.owner())),
             clock: Arc::new(SystemClock),
             control: control.clone(),
         };
@@ -137,7 +137,8 @@ impl Host {
             self.summary.readers.contains(&uid).then_some(false)
         }
     }
-    /// Takes in a client: a session (the same for the same nonce) and its file, with the lock by which its process tells that it lives.
+    /// Takes in a client: a session (the same for the same nonce) and its file, with the lock by which its process
+    /// tells that it lives.
     pub fn client(&self, who: SessionInfo, ring_bytes: u64) -> Result<(Client, OwnedFd)> {
         // The file first: until it has a session, sessions without files are left alone.
         let (file, lock) = self.control.client_create(who.pid, ring_bytes)?;
@@ -157,7 +158,8 @@ impl Host {
             }
         }
         for (session, who) in self.service.sessions() {
-            // One that has no file, in the midst of coming or of an earlier version, is told by its process, if that can be seen.
+            // One that has no file, in the midst of coming or of an earlier version, is told by its process, if that
+            // can be seen.
             let is_coming = live.contains(&0) && who.pid == 0;
             if !live.contains(&session.0) && !is_coming && process::started_of(who.pid) != Some(who.started) {
                 tracing::info!(session = session.0, pid = who.pid, "its process is gone: its leases go back");
@@ -196,7 +198,8 @@ impl Drop for Host {
     }
 }
 
-/// A directory that nobody else may look into, whatever the umask says; users whom the store names may reach its socket.
+/// A directory that nobody else may look into, whatever the umask says; users whom the store names may reach its
+/// socket.
 fn make_dir(dir: &Path, config: Option<&StoreConfig>) -> std::io::Result<()> {
     let is_alone = config.is_none_or(|config| config.writers.is_empty() && config.readers.is_empty());
     let others = if is_alone { Mode::empty() } else { Mode::XGRP | Mode::XOTH };

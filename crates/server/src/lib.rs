@@ -10,7 +10,7 @@ mod plugin;
 mod profile;
 mod service;
 
-pub use destroy::{Destroyed, destroy, orphans, sweep};
+pub use destroy::{Destroyed, SECRET_FILE, destroy, orphans, sweep};
 pub use host::{Client, Host, OpenHow, Wrap, holds_store, this_process};
 pub use plugin::{PATIENCE as PLUGIN_PATIENCE, Plugin, keep as keep_plugin};
 pub use service::{Handling, Reply, Service};

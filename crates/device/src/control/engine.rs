@@ -84,9 +84,10 @@ impl SharedControl {
         rustix::fs::openat(&table.dir, FILE, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
             .map_err(|errno| fail(&table.path.join(FILE).display().to_string(), errno))
     }
-    /// Makes the file of a new client of process `pid` (0: it cannot be seen from here), with room for two rings of `ring_bytes`
-    /// (a multiple of 4096, or 0 for none). Its slots count in [`Control::slots_min`] from now on, as long as the lock is held that is
-    /// the second part of the answer: it is for the client's process ([`ClientFile::map_held`]), and to be dropped in this one.
+    /// Makes the file of a new client of process `pid` (0: it cannot be seen from here), with room for two rings of
+    /// `ring_bytes` (a multiple of 4096, or 0 for none). Its slots count in [`Control::slots_min`] from now on, as
+    /// long as the lock is held that is the second part of the answer: it is for the client's process
+    /// ([`ClientFile::map_held`]), and to be dropped in this one.
     pub fn client_create(&self, pid: u32, ring_bytes: u64) -> Result<(ClientFile, OwnedFd)> {
         let table = self.table();
         let subject = format!("client file of process {pid}");

@@ -122,7 +122,8 @@ pub(crate) struct ClientHeader {
     pub(crate) started: u64,
     /// Bytes of each ring; 0 if it has none.
     pub(crate) ring_bytes: u64,
-    /// The client holds a lock on the file as long as it maps it. Files of earlier versions have none: their process tells.
+    /// The client holds a lock on the file as long as it maps it. Files of earlier versions have none: their process
+    /// tells.
     pub(crate) is_locked: bool,
 }
 

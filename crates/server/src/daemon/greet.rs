@@ -89,7 +89,8 @@ fn admit(daemon: &Daemon, peer: Credentials, nonce: u128, read_only: bool) -> Re
     let started = process::started_of(peer.pid).unwrap_or(0); // 0: it cannot be seen from here
     let write = may_write && !read_only;
     let who = SessionInfo { nonce, pid: peer.pid, started, uid: peer.uid, write };
-    // A process has other numbers where it is seen from another container, so only a number that is certainly another one's tells.
+    // A process has other numbers where it is seen from another container, so only a number that is certainly another
+    // one's tells.
     let is_other = |known: &SessionInfo| {
         known.uid != who.uid
             || known.pid != who.pid && started != 0 && process::started_of(known.pid) == Some(known.started)
@@ -154,7 +155,8 @@ fn part(daemon: &Daemon, client: &Client, is_done: bool) {
     if is_done || is_dead() {
         daemon.host.service.session_close(client.session);
     }
-    // Views may outlive a session, and a session its connection: slots count, and leases stay, until the client lets go of its file.
+    // Views may outlive a session, and a session its connection: slots count, and leases stay, until the client lets
+    // go of its file.
     if is_dead() || is_done && client.file.slots().min() == u64::MAX {
         daemon.host.control.client_remove(client.file.number());
     }
