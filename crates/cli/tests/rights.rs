@@ -1,5 +1,5 @@
-//! Who may do what to a store: a second user, a reader, a hostile store directory, names in shared memory that others took first.
-//! Each case is a line of a table. Without root they are left out, since there is no second user then.
+//! Who may do what to a store: a second user, a reader, a hostile store directory, names in shared memory that others
+//! took first. Each case is a line of a table. Without root they are left out, since there is no second user then.
 
 mod common;
 
@@ -185,6 +185,19 @@ const CASES: &[Case] = &[
         assert_eq!(place.by(OTHER, &["ls", "runs"], &[]).code, 0);
         refused(&place.by(OTHER, &["mk", "by-reader"], &[]), "may only read");
         refused(&place.by(1, &["ls"], &[]), "neither its owner nor among its writers and readers");
+    }),
+    ("keys of S3 that root makes", || {
+        let place = Place::with_store();
+        refused(&place.run(["s3", "key", "add", "ann"]), "--uid UID");
+        let made = place.ok(["s3", "key", "add", "ann", "--uid", "65534"]);
+        assert!(made.contains("AWS_SECRET_ACCESS_KEY="), "{made}");
+        let secret = made.rsplit('=').next().unwrap();
+        let listed = place.ok(["s3", "key", "list"]);
+        assert!(listed.contains("65534:65534") && !listed.contains(secret), "its group is not root's: {listed}");
+        assert_eq!(place.mode_of("secret"), 0o600);
+        for (path, bytes) in common::tree(&place.store()) {
+            assert!(!bytes.windows(secret.len()).any(|at| at == secret.as_bytes()), "{}", path.display());
+        }
     }),
 ];
 

@@ -16,6 +16,7 @@ mod op;
 mod options;
 mod premise;
 mod records;
+mod secret;
 mod session;
 mod share;
 mod snapshot;

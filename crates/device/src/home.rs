@@ -53,7 +53,8 @@ pub fn note_home(base: &Path, store: StoreId, dir: &Path) -> Result<()> {
     made.and_then(write).and_then(|()| std::fs::rename(&fresh, &file)).map_err(|error| io(&file, &error))
 }
 
-/// Makes a store's directory in shared memory, if it has none, for whom the store belongs to: root must not keep it from them.
+/// Makes a store's directory in shared memory, if it has none, for whom the store belongs to: root must not keep it
+/// from them.
 pub fn make_memory_dir(base: &Path, store: StoreId, of: &StoreDir) -> Result<()> {
     open_store_dir(base, store, Some(of.owner_and_group())).map(drop)
 }

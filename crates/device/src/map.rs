@@ -42,7 +42,8 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `[offset, offset + len)`. `offset` must be a multiple of the page size, `len` not 0, and the file that long.
+    /// Maps `[offset, offset + len)`. `offset` must be a multiple of the page size, `len` not 0, and the file that
+    /// long.
     pub fn new(fd: impl AsFd, offset: u64, len: usize, writable: bool) -> Result<Self, Errno> {
         Self::with_flags(fd, offset, len, writable, MapFlags::SHARED)
     }
@@ -108,8 +109,8 @@ impl Mapping {
     #[allow(clippy::cast_ptr_alignment, reason = "the base is page-aligned and the offset checked")]
     pub fn word(&self, offset: u64) -> Option<&AtomicU64> {
         let at = self.at(offset, 8).filter(|_| offset.is_multiple_of(8))?;
-        // SAFETY: in bounds, aligned, alive as long as `self`. Whoever copies over it through `copy_in` meanwhile breaks
-        // the word's meaning, not memory.
+        // SAFETY: in bounds, aligned, alive as long as `self`. Whoever copies over it through `copy_in` meanwhile
+        // breaks the word's meaning, not memory.
         Some(unsafe { &*at.cast::<AtomicU64>() })
     }
     /// Copies bytes out; false if they are not all inside.
@@ -170,7 +171,8 @@ impl Mapping {
         true
     }
     /// The same, watched: if another process cuts off the file, a process that asked to survive that
-    /// ([`crate::torn::survive`]) goes on with zeros behind the cut. Not for data, which must never be zeros in silence.
+    /// ([`crate::torn::survive`]) goes on with zeros behind the cut. Not for data, which must never be zeros in
+    /// silence.
     #[must_use]
     pub fn watched(mut self) -> Self {
         self.watch = Watch::new(self.base, self.len);

@@ -42,7 +42,8 @@ impl FsMetaDir {
         }
         Ok(this)
     }
-    /// Opens an existing directory to read files in it, whoever owns it and whoever holds the lock: leaves what it finds as it is.
+    /// Opens an existing directory to read files in it, whoever owns it and whoever holds the lock: leaves what it
+    /// finds as it is.
     pub fn open_to_look(path: &Path) -> Result<Self> {
         Ok(Self { dir: StoreDir::look(path)? })
     }

@@ -31,8 +31,8 @@ pub(crate) fn store_of(name: &str) -> Option<StoreId> {
 
 /// The directory in shared memory that belongs to a store, if it has one.
 ///
-/// Everybody may make names in shared memory, so the first name may be another user's: then the store's has a second one behind a dot.
-/// Which is meant is told by whom it belongs to.
+/// Everybody may make names in shared memory, so the first name may be another user's: then the store's has a second
+/// one behind a dot. Which is meant is told by whom it belongs to.
 pub(crate) fn find_store_dir(base: &Path, store: StoreId) -> Result<Option<(OwnedFd, PathBuf)>> {
     let first = format!("{PREFIX}{store}");
     let path = base.join(&first);
@@ -51,7 +51,8 @@ pub(crate) fn find_store_dir(base: &Path, store: StoreId) -> Result<Option<(Owne
     Ok(None)
 }
 
-/// Opens a directory, if it is one and belongs to somebody who is trusted. What is another user's is as if it were not there.
+/// Opens a directory, if it is one and belongs to somebody who is trusted. What is another user's is as if it were
+/// not there.
 fn enter(path: &Path) -> Result<Option<OwnedFd>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fail = |errno| fail(&path.display().to_string(), errno);
@@ -79,7 +80,8 @@ fn enter(path: &Path) -> Result<Option<OwnedFd>> {
     Ok(Some(dir))
 }
 
-/// Opens that directory, making it if it is not there, for the store's `owner` (a user and a group) if it is not this process's.
+/// Opens that directory, making it if it is not there, for the store's `owner` (a user and a group) if it is not this
+/// process's.
 pub(crate) fn open_store_dir(base: &Path, store: StoreId, owner: Option<(u32, u32)>) -> Result<(OwnedFd, PathBuf)> {
     let mut path = base.join(format!("{PREFIX}{store}"));
     for _ in 0..100 {

@@ -1,8 +1,10 @@
-//! A store's directory, opened once, and what is in it by that descriptor: no link is followed, and nothing of a stranger's is taken.
+//! A store's directory, opened once, and what is in it by that descriptor: no link is followed, and nothing of a
+//! stranger's is taken.
 //!
-//! Whoever may write to a directory decides what its names lead to. So a directory of another user is opened only if that user
-//! is trusted ([`TRUST_VARIABLE`]), and a file in it only if it is a plain file of the directory's owner, of this process's user or
-//! of root. What this process makes in a directory of a user whom it trusts is given to that user.
+//! Whoever may write to a directory decides what its names lead to. So a directory of another user is opened only if
+//! that user is trusted ([`TRUST_VARIABLE`]), and a file in it only if it is a plain file of the directory's owner,
+//! of this process's user or of root. What this process makes in a directory of a user whom it trusts is given to
+//! that user.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -10,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use cenote_model::{Error, ErrorKind, Result};
-use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Uid};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Uid};
 use rustix::io::Errno;
 
 /// Numeric users, separated by commas, whose store directories this process opens as if they were its own user's.
@@ -235,6 +237,23 @@ impl StoreDir {
             let _ = rustix::fs::unlinkat(&self.fd, &fresh, AtFlags::empty());
             self.fail(name, errno)
         })
+    }
+    /// Makes a small file that is not there, for good. False: there is one already.
+    pub fn write_new(&self, name: &str, text: &str) -> Result<bool> {
+        let fresh = format!(".new-{name}-{}", std::process::id());
+        let made = self.create(&fresh, OFlags::empty(), Mode::RUSR | Mode::WUSR).and_then(|mut file| {
+            file.write_all(text.as_bytes()).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+            rustix::fs::fsync(&file)?;
+            rustix::fs::renameat_with(&self.fd, &fresh, &self.fd, name, RenameFlags::NOREPLACE)?;
+            rustix::fs::fsync(&self.fd)
+        });
+        match made {
+            Ok(()) => Ok(true),
+            Err(errno) => {
+                let _ = rustix::fs::unlinkat(&self.fd, &fresh, AtFlags::empty());
+                if errno == Errno::EXIST { Ok(false) } else { Err(self.fail(name, errno)) }
+            }
+        }
     }
     /// Removes a name, if it is there.
     pub fn remove(&self, name: &str) -> Result<()> {

@@ -18,18 +18,25 @@ pub fn shm_base() -> PathBuf {
 #[derive(Clone, Debug)]
 pub struct SystemDevices {
     shm_base: PathBuf,
+    /// Whom the store belongs to, if that is known.
+    owner: Option<u32>,
 }
 
 impl Default for SystemDevices {
     fn default() -> Self {
-        Self { shm_base: shm_base() }
+        Self { shm_base: shm_base(), owner: None }
     }
 }
 
 impl SystemDevices {
     /// With shared memory files below another directory (a tmpfs, or for tests any).
     pub fn with_shm_base(path: impl Into<PathBuf>) -> Self {
-        Self { shm_base: path.into() }
+        Self { shm_base: path.into(), owner: None }
+    }
+    /// For a store that belongs to this user: whose secrets are for its tiers depends on it.
+    #[must_use]
+    pub fn of_owner(self, owner: u32) -> Self {
+        Self { owner: Some(owner), ..self }
     }
     /// The directory in shared memory that belongs to a store, if it has one.
     pub fn store_dir(&self, store: StoreId) -> Option<PathBuf> {
@@ -60,7 +67,7 @@ impl Devices for SystemDevices {
             DeviceKind::PersistentMemory => persistent_memory::open(store, id, spec, create),
             DeviceKind::File => file::open(store, id, spec, create),
             DeviceKind::Directory => directory::open(store, id, spec, create),
-            DeviceKind::S3 | DeviceKind::Swift => object::real().open(store, id, spec, create),
+            DeviceKind::S3 | DeviceKind::Swift => object::real(self.owner).open(store, id, spec, create),
         }
     }
     fn remove(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<()> {
@@ -69,7 +76,7 @@ impl Devices for SystemDevices {
             DeviceKind::PersistentMemory => persistent_memory::remove(store, id, spec),
             DeviceKind::File => file::remove(store, id, spec),
             DeviceKind::Directory => directory::remove(store, id, spec),
-            DeviceKind::S3 | DeviceKind::Swift => object::real().remove(store, id, spec),
+            DeviceKind::S3 | DeviceKind::Swift => object::real(self.owner).remove(store, id, spec),
         }
     }
 }

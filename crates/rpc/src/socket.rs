@@ -1,6 +1,7 @@
 //! A unix socket that carries frames with descriptors beside them, and says who is at the other end.
 //!
-//! A frame is: length of the bytes (u32), number of descriptors (u16), version (u16), then the bytes. All little-endian.
+//! A frame is: length of the bytes (u32), number of descriptors (u16), version (u16), then the bytes. All
+//! little-endian.
 #![allow(unsafe_code, reason = "no safe interface gives the credentials of a process that this one cannot see")]
 
 use std::io::{IoSlice, IoSliceMut};
@@ -155,7 +156,8 @@ pub struct Connection {
 
 impl Connection {
     /// Connects to `name` in `dir`. `NotFound` if there is no socket, `Disconnected` if nobody listens on it,
-    /// `PermissionDenied` if the name leads elsewhere, or if who listens is neither whom the directory belongs to nor this user nor root.
+    /// `PermissionDenied` if the name leads elsewhere, or if who listens is neither whom the directory belongs to nor
+    /// this user nor root.
     pub fn connect(dir: &Path, name: &str, timeout: Duration) -> Result<Self> {
         let path = dir.join(name);
         let fail = |errno: Errno| match errno {

@@ -14,6 +14,8 @@ use crate::plugin::PLUGIN_FILE;
 
 /// The directory that the HDF5 view keeps in a store's.
 const STUBS_DIR: &str = "hdf5-stubs";
+/// Name of the file in a store's directory with random bytes that only its owner may read.
+pub const SECRET_FILE: &str = "secret";
 
 /// What was destroyed, and what was left.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,7 +48,7 @@ pub fn destroy(dir: &Path, force: bool) -> Result<Option<Destroyed>> {
     let summary = Engine::peek(&meta)?; // a directory that was moved has just been told
     let seams = Seams {
         meta: Arc::new(FsMetaDir::open(dir)?),
-        devices: Arc::new(SystemDevices::default()),
+        devices: Arc::new(SystemDevices::default().of_owner(store_dir.owner())),
         clock: Arc::new(SystemClock),
         control: Arc::new(SharedControl::default()),
     };
@@ -56,7 +58,9 @@ pub fn destroy(dir: &Path, force: bool) -> Result<Option<Destroyed>> {
         let _ = std::fs::remove_dir(&device.path); // only if it is empty now
     }
     let logs = [LOG_FILE, LOG_FILE_BEFORE, MOUNT_LOG_FILE, MOUNT_LOG_FILE_BEFORE];
-    for name in [SOCKET, WEB_ADDRESS_FILE, PLUGIN_FILE, IDENTITY_FILE].into_iter().chain(logs).chain([LOCK_FILE]) {
+    for name in
+        [SOCKET, WEB_ADDRESS_FILE, PLUGIN_FILE, IDENTITY_FILE, SECRET_FILE].into_iter().chain(logs).chain([LOCK_FILE])
+    {
         let _ = store_dir.remove(name);
     }
     // Links of what stands for files of the store; what is there is nobody else's.

@@ -27,8 +27,8 @@ pub struct OpenHow<'a> {
     pub create_new: bool,
     /// Puts something between the engine and the world, for tests.
     pub world: Option<Wrap>,
-    /// A shared library with a placement policy ([`crate::Plugin`]), which must load. `None`: the one kept with the store
-    /// ([`crate::keep_plugin`]), if there is one.
+    /// A shared library with a placement policy ([`crate::Plugin`]), which must load. `None`: the one kept with the
+    /// store ([`crate::keep_plugin`]), if there is one.
     pub policy_plugin: Option<&'a Path>,
 }
 
@@ -107,7 +107,7 @@ impl Host {
         let control = Arc::new(SharedControl::default());
         let seams = Seams {
             meta: meta.clone(),
-            devices: Arc::new(SystemDevices::default()),
+            devices: Arc::new(SystemDevices::default().of_owner(store_dir.owner())),
             clock: Arc::new(SystemClock),
             control: control.clone(),
         };
@@ -269,7 +269,8 @@ impl Drop for Host {
     }
 }
 
-/// A directory that nobody else may look into, whatever the umask says; users whom the store names may reach its socket.
+/// A directory that nobody else may look into, whatever the umask says; users whom the store names may reach its
+/// socket.
 fn make_dir(dir: &Path, config: Option<&StoreConfig>) -> std::io::Result<()> {
     let is_alone = config.is_none_or(|config| config.writers.is_empty() && config.readers.is_empty());
     let others = if is_alone { Mode::empty() } else { Mode::XGRP | Mode::XOTH };

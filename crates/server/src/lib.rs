@@ -15,7 +15,7 @@ mod service;
 
 pub use cenote_device::Holder;
 pub use copied::{Copied, adopt, clone_copy};
-pub use destroy::{Destroyed, destroy, orphans, sweep};
+pub use destroy::{Destroyed, SECRET_FILE, destroy, orphans, sweep};
 pub use host::{Client, Host, OpenHow, Wrap, holder, holds_store, is_locked, store_in, this_process};
 pub use legacy::log_memory;
 pub use plugin::{PATIENCE as PLUGIN_PATIENCE, Plugin, keep as keep_plugin};

@@ -4,6 +4,7 @@
 mod world;
 
 use cenote_model::*;
+use cenote_store::SessionInfo;
 use world::*;
 
 const MIB: u64 = 1 << 20;
@@ -146,4 +147,34 @@ fn what_was_written_to_a_tier_before_it_went_away_is_not_taken_for_synced() {
     world.must(vec![staged]);
     let error = world.flush(FlushTarget::Store).unwrap_err();
     assert!(error.to_string().contains("`capacity`"), "{error}");
+}
+
+/// What a session that may only read says of a place is no reason to give it up: the store looks for itself.
+#[test]
+fn a_reader_cannot_have_bytes_given_up_that_are_well() {
+    let mut world = World::new(&three_tiers(4 * MIB, 8 * MIB, 16 * MIB));
+    let key = promoted(&mut world, "memory");
+    let device = |world: &mut World| world.lookup(key).unwrap().extents[0].1.device;
+    let place = device(&mut world);
+    let writer = world.session;
+    let reader = SessionInfo { nonce: 99, pid: 1, started: 1, uid: 1, write: false };
+    world.session = world.engine().session_open(reader).unwrap();
+    let Response::Failed(error) = unreadable(&mut world, key) else { panic!("a reader was believed") };
+    assert!(error.to_string().contains("the store reads it well where it is"), "{error}");
+    assert_eq!(device(&mut world), place, "it is where it was");
+    world.session = writer;
+    assert!(matches!(unreadable(&mut world, key), Response::Done), "a writer is believed");
+    assert_ne!(device(&mut world), place);
+}
+
+/// Where it cannot be read indeed, a reader is helped like anybody.
+#[test]
+fn a_reader_is_helped_where_a_place_fails() {
+    let mut world = World::new(&three_tiers(4 * MIB, 8 * MIB, 16 * MIB));
+    let key = promoted(&mut world, "file");
+    lose(&mut world, "file");
+    let reader = SessionInfo { nonce: 99, pid: 1, started: 1, uid: 1, write: false };
+    world.session = world.engine().session_open(reader).unwrap();
+    assert!(matches!(unreadable(&mut world, key), Response::Done));
+    assert!(world.read(key).unwrap() == vec![7; LEN]);
 }

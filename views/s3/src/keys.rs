@@ -1,11 +1,14 @@
 //! Access keys: which user has which, and the secrets that requests are signed with.
 //!
-//! They are records of an index in a container of its own, which belongs to whoever made it: nobody else is let in by the store.
+//! They are records of an index in a container of its own. Every reader of the store can read those, so secrets are
+//! sealed in them ([`crate::seal`]), and told once, when they are made.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use cenote::{ContainerSpec, Durability, Error, ErrorKind, Index, IndexId, Result, Store};
 use serde::{Deserialize, Serialize};
+
+use crate::seal::Seal;
 
 /// The container. A slash keeps it from being a bucket or a directory.
 const CONTAINER: &str = "cenote/s3";
@@ -29,11 +32,11 @@ pub struct User {
 }
 
 /// A key.
-#[derive(Serialize, Deserialize, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Key {
     /// What requests name: 20 letters and digits.
     pub id: String,
-    /// What they are signed with.
+    /// What they are signed with; empty in lists.
     pub secret: String,
     /// Whose it is.
     pub user: String,
@@ -41,6 +44,26 @@ pub struct Key {
     pub made_s: u64,
     /// When it ends, if it was replaced.
     pub until_s: Option<u64>,
+}
+
+/// A key as the store has it.
+#[derive(Serialize, Deserialize, Clone)]
+struct Kept {
+    id: String,
+    /// The secret as earlier versions kept it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    secret: String,
+    #[serde(default)]
+    sealed: String,
+    user: String,
+    made_s: u64,
+    until_s: Option<u64>,
+}
+
+impl Kept {
+    fn with(self, secret: String) -> Key {
+        Key { id: self.id, secret, user: self.user, made_s: self.made_s, until_s: self.until_s }
+    }
 }
 
 impl std::fmt::Debug for Key {
@@ -60,6 +83,7 @@ impl Key {
 #[derive(Clone, Debug)]
 pub struct Keys {
     index: Index,
+    seal: Seal,
 }
 
 /// Seconds since 1970.
@@ -79,12 +103,27 @@ impl Keys {
             },
             found => found?,
         };
-        Ok(Self { index: index.remembering() })
+        let keys = Self { index: index.remembering(), seal: Seal::of(store)? };
+        keys.seal_old()?;
+        Ok(keys)
+    }
+    /// Secrets that an earlier version kept as they are.
+    fn seal_old(&self) -> Result<()> {
+        for mut kept in self.kept()?.into_iter().filter(|kept| !kept.secret.is_empty()) {
+            tracing::warn!(key = kept.id, "readers of the store could read its secret; now it is sealed: replace it");
+            kept.sealed = self.seal.close(&kept.id, &std::mem::take(&mut kept.secret))?;
+            self.put(KEY, &kept.id.clone(), &kept)?;
+        }
+        Ok(())
     }
     /// A key by its id, if there is one and it still works.
     pub fn key(&self, id: &str) -> Result<Option<Key>> {
-        let key: Option<Key> = self.record(KEY, id)?;
-        Ok(key.filter(|key| key.is_valid(now_s())))
+        let Some(kept) = self.record::<Kept>(KEY, id)? else { return Ok(None) };
+        let secret = match kept.secret.as_str() {
+            "" => self.seal.open(&kept.id, &kept.sealed)?,
+            plain => plain.to_owned(),
+        };
+        Ok(Some(kept.with(secret)).filter(|key| key.is_valid(now_s())))
     }
     /// A user by name.
     pub fn user(&self, name: &str) -> Result<Option<User>> {
@@ -94,9 +133,23 @@ impl Keys {
     pub fn users(&self) -> Result<Vec<User>> {
         self.all(USER)
     }
-    /// All keys, ended ones too.
+    /// All keys, ended ones too, without their secrets.
     pub fn keys(&self) -> Result<Vec<Key>> {
+        Ok(self.kept()?.into_iter().map(|kept| kept.with(String::new())).collect())
+    }
+    fn kept(&self) -> Result<Vec<Kept>> {
         self.all(KEY)
+    }
+    fn keep(&self, key: &Key) -> Result<()> {
+        let kept = Kept {
+            id: key.id.clone(),
+            secret: String::new(),
+            sealed: self.seal.close(&key.id, &key.secret)?,
+            user: key.user.clone(),
+            made_s: key.made_s,
+            until_s: key.until_s,
+        };
+        self.put(KEY, &key.id, &kept)
     }
     /// Makes a user (if there is none of that name) and a key. A user has two keys that work at most.
     pub fn add(&self, user: &User) -> Result<Key> {
@@ -131,13 +184,13 @@ impl Keys {
             made_s: now_s(),
             until_s: None,
         };
-        self.put(KEY, id, &key)?;
+        self.keep(&key)?;
         Ok(key)
     }
     /// Makes a new key for a user; the newest of the older ones works for `grace_s` seconds more, all others end.
     pub fn rotate(&self, name: &str, grace_s: u64) -> Result<Key> {
         let user = self.user(name)?.ok_or_else(|| no_user(name))?;
-        let mut older: Vec<Key> = self.keys()?.into_iter().filter(|key| key.user == user.name).collect();
+        let mut older: Vec<Kept> = self.kept()?.into_iter().filter(|key| key.user == user.name).collect();
         older.sort_by_key(|key| std::cmp::Reverse(key.made_s));
         let made = self.make_key(name)?;
         for (age, mut key) in older.into_iter().enumerate() {
@@ -171,7 +224,7 @@ impl Keys {
 
     fn make_key(&self, user: &str) -> Result<Key> {
         let key = Key { id: drawn(20)?, secret: drawn(40)?, user: user.to_owned(), made_s: now_s(), until_s: None };
-        self.put(KEY, &key.id, &key)?;
+        self.keep(&key)?;
         Ok(key)
     }
     fn record<T: for<'a> Deserialize<'a>>(&self, tag: u8, name: &str) -> Result<Option<T>> {
@@ -224,4 +277,50 @@ fn drawn(len: usize) -> Result<String> {
             .map_err(|error| Error::io("random numbers", &error.into()))?;
     }
     Ok(bytes.iter().map(|byte| char::from(LETTERS[usize::from(byte & 31)])).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All that a reader of the store may have.
+    fn records(keys: &Keys) -> String {
+        let all = keys.index.iter(&[]).map(|record| String::from_utf8_lossy(&record.unwrap().1).into_owned());
+        all.collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn no_reader_finds_a_secret() {
+        let dir = std::env::temp_dir().join(format!("cenote-s3-keys-{}", std::process::id()));
+        let tier = |text: &str| text.parse().unwrap();
+        let devices = vec![
+            tier("name=memory,kind=memory,size=16MiB"),
+            tier(&format!("name=disk,kind=directory,path={},size=64MiB", dir.join("disk").display())),
+        ];
+        let config = cenote::StoreConfig { devices, ..cenote::StoreConfig::default() };
+        let mode = cenote::Mode::InProcess;
+        let options = cenote::OpenOptions { mode, create: true, config, ..cenote::OpenOptions::default() };
+        let store = Store::open_with(&dir, &options).unwrap();
+        let keys = Keys::open(&store).unwrap();
+        let user = User { name: "ann".into(), uid: 1, gid: 1 };
+        let drawn = keys.add(&user).unwrap();
+        let chosen = keys.import(&user, "CHOSEN", "chosen-by-ann").unwrap();
+        // As an earlier version left one.
+        let old = r#"{"id":"OLD","secret":"as-it-was","user":"ann","made_s":7,"until_s":null}"#;
+        keys.index.put(&[(&named(KEY, "OLD"), old.as_bytes())]).unwrap();
+        assert_eq!(keys.key("OLD").unwrap().unwrap().secret, "as-it-was", "until it is sealed");
+        let keys = Keys::open(&store).unwrap();
+        for (id, secret) in
+            [(drawn.id.as_str(), drawn.secret.as_str()), (&chosen.id, &chosen.secret), ("OLD", "as-it-was")]
+        {
+            assert_eq!(keys.key(id).unwrap().unwrap().secret, secret);
+            assert!(!records(&keys).contains(secret), "{id}: {}", records(&keys));
+        }
+        assert!(keys.keys().unwrap().iter().all(|key| key.secret.is_empty()), "they are told once");
+        let next = keys.rotate("ann", 60).unwrap();
+        assert!(!records(&keys).contains(&next.secret));
+        store.close().unwrap();
+        Store::destroy(&dir, true).unwrap();
+        assert!(!dir.exists(), "the file with the store's secret goes too");
+    }
 }

@@ -23,6 +23,7 @@ mod name;
 mod objects;
 mod patience;
 mod policy;
+mod seal;
 mod server;
 mod summing;
 mod unread;

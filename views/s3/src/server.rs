@@ -196,6 +196,35 @@ fn ended() -> Result<impl Future<Output = ()>> {
     })
 }
 
+/// The content of a file that nobody else decides about: it belongs to this user or root, and others cannot write to
+/// it.
+fn own_file(path: &Path) -> Result<Vec<u8>> {
+    use std::io::Read;
+    use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+    let name = || path.display().to_string();
+    let failed = |error: std::io::Error| Error::io(name(), &error);
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path).map_err(failed)?;
+    let meta = file.metadata().map_err(failed)?;
+    let me = rustix::process::geteuid().as_raw();
+    let why = if !meta.is_file() {
+        Some("it is no plain file".to_owned())
+    } else if ![0, me].contains(&meta.uid()) {
+        Some(format!("it belongs to user {}, this process runs as user {me}", meta.uid()))
+    } else {
+        (meta.mode() & 0o022 != 0).then(|| "others may write to it".to_owned())
+    };
+    if let Some(why) = why {
+        return Err(Error::new(ErrorKind::PermissionDenied, name()).because(why).try_next("chown and `chmod 600` it"));
+    }
+    if meta.mode() & 0o004 != 0 {
+        tracing::warn!(file = name(), "everybody can read this private key: `chmod 600` it");
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(failed)?;
+    Ok(bytes)
+}
+
 fn acceptor(chain: &Path, key: &Path) -> Result<TlsAcceptor> {
     let bad =
         |file: &Path, cause: String| Error::new(ErrorKind::InvalidInput, file.display().to_string()).because(cause);
@@ -206,8 +235,9 @@ fn acceptor(chain: &Path, key: &Path) -> Result<TlsAcceptor> {
     if certificates.is_empty() {
         return Err(bad(chain, "there is no certificate in it".into()));
     }
+    let secret = own_file(key)?;
     let secret =
-        PrivateKeyDer::from_pem_file(key).map_err(|error| bad(key, format!("no private key in PEM: {error}")))?;
+        PrivateKeyDer::from_pem_slice(&secret).map_err(|error| bad(key, format!("no private key in PEM: {error}")))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

@@ -82,7 +82,7 @@ class Served:
 
     def add(self, user: str, key: str | None = None, secret: str = "") -> None:
         """Gives a user a key: this one, or a new one."""
-        words = ["--json", "s3", "key", "add", user, *(["--id", key] if key else [])]
+        words = ["--json", "s3", "key", "add", user, "--uid", str(os.geteuid()), *(["--id", key] if key else [])]
         made = json.loads(self.cenote(*words, CENOTE_S3_SECRET=secret))
         self.keys[user] = made["access_key_id"], made["secret_access_key"]
 

@@ -72,10 +72,10 @@ enum KeyCommand {
     Add {
         /// The user
         user: String,
-        /// Numeric user whose files it makes [default: who runs this]
+        /// Numeric user whose files it makes and whose rights it has [default: who runs this; root must say]
         #[arg(long)]
         uid: Option<u32>,
-        /// Numeric group of its files
+        /// Numeric group of its files [default: that of the user]
         #[arg(long)]
         gid: Option<u32>,
         /// Use this key id, with the secret from the environment variable CENOTE_S3_SECRET
@@ -165,11 +165,8 @@ fn key(context: &mut Context<'_>, command: &KeyCommand) -> Done {
     let keys = Keys::open(&store)?;
     match command {
         KeyCommand::Add { user, uid, gid, id } => {
-            let user = User {
-                name: user.clone(),
-                uid: uid.unwrap_or_else(|| rustix::process::geteuid().as_raw()),
-                gid: gid.unwrap_or_else(|| rustix::process::getegid().as_raw()),
-            };
+            let (uid, gid) = whose(user, *uid, *gid)?;
+            let user = User { name: user.clone(), uid, gid };
             let made = match id {
                 None => keys.add(&user)?,
                 Some(id) => {
@@ -197,6 +194,28 @@ fn key(context: &mut Context<'_>, command: &KeyCommand) -> Done {
         }
     }
     Ok(store.close()?)
+}
+
+/// Whose rights a key has: of who runs this unless told otherwise. Root's only if that is said.
+fn whose(user: &str, uid: Option<u32>, gid: Option<u32>) -> cenote::Result<(u32, u32)> {
+    let (me, my_group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    match uid {
+        None if me == 0 => Err(Error::new(ErrorKind::InvalidInput, format!("key for `{user}`"))
+            .because("root runs this, and a key with root's rights may read and change every file")
+            .try_next("say whose files it makes: --uid UID [--gid GID]; --uid 0 gives it root's rights")),
+        None => Ok((me, gid.unwrap_or(my_group))),
+        Some(uid) if uid == me => Ok((uid, gid.unwrap_or(my_group))),
+        Some(uid) => Ok((uid, gid.or_else(|| group_of(uid)).unwrap_or(uid))),
+    }
+}
+
+/// The group of a user, as `/etc/passwd` has it.
+fn group_of(uid: u32) -> Option<u32> {
+    let users = std::fs::read_to_string("/etc/passwd").ok()?;
+    users.lines().find_map(|line| {
+        let mut fields = line.split(':').skip(2);
+        (fields.next()?.parse() == Ok(uid)).then(|| fields.next()?.parse().ok())?
+    })
 }
 
 fn tell(context: &mut Context<'_>, key: &Key) -> Done {

@@ -104,8 +104,8 @@ impl ClientFile {
     pub fn map(fd: OwnedFd) -> Result<Self> {
         Self::map_with(fd, None)
     }
-    /// The same in the client's process, with the lock on the file that says that it lives: held until nothing of this process maps
-    /// the file any more, or the process dies.
+    /// The same in the client's process, with the lock on the file that says that it lives: held until nothing of
+    /// this process maps the file any more, or the process dies.
     pub fn map_held(fd: OwnedFd, lock: OwnedFd) -> Result<Self> {
         Self::map_with(fd, Some(lock))
     }
@@ -124,8 +124,9 @@ impl ClientFile {
         let counters = ClientCounters::new(Arc::clone(&map));
         Ok(Self { map, fd: Arc::new(fd), header, slots, counters })
     }
-    /// True as long as its client lives and may look at slots, wherever that runs: told by the lock that it holds, since numbers of
-    /// processes mean something else in each container. Not to be asked of what [`ClientFile::map_held`] gave with the same lock.
+    /// True as long as its client lives and may look at slots, wherever that runs: told by the lock that it holds,
+    /// since numbers of processes mean something else in each container. Not to be asked of what
+    /// [`ClientFile::map_held`] gave with the same lock.
     pub fn is_held(&self) -> bool {
         if !self.header.is_locked {
             return started_of(self.header.pid) == Some(self.header.started);

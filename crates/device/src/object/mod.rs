@@ -1,8 +1,10 @@
-//! A tier in a bucket of an object service (S3, OpenStack Swift): a log of immutable packs behind the interface of a device.
+//! A tier in a bucket of an object service (S3, OpenStack Swift): a log of immutable packs behind the interface of a
+//! device.
 //!
-//! Writes gather in memory until they fill a *pack* or somebody syncs; a pack goes to the service as one object and is never
-//! changed. A map in memory says in which pack each byte of the device is; it is made anew from the packs' tables when
-//! the device is opened. Bytes written or discarded since leave garbage in old packs, which is collected ([`tidy`]).
+//! Writes gather in memory until they fill a *pack* or somebody syncs; a pack goes to the service as one object and
+//! is never changed. A map in memory says in which pack each byte of the device is; it is made anew from the packs'
+//! tables when the device is opened. Bytes written or discarded since leave garbage in old packs, which is collected
+//! ([`tidy`]).
 //!
 //! What this room must not know: HTTP and credentials ([`remote`] does), and what the bytes mean.
 
@@ -80,9 +82,10 @@ where
     }
 }
 
-/// The real services.
-pub(crate) fn real() -> impl Devices {
-    ObjectDevices::new(Remote::new, true, Patience::default())
+/// The real services, for a store that belongs to `owner`.
+pub(crate) fn real(owner: Option<u32>) -> impl Devices {
+    let service = move |spec: &DeviceSpec| Remote::of_owner(spec, remote::Timeouts::default(), owner);
+    ObjectDevices::new(service, true, Patience::default())
 }
 
 fn place_of(store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<Place> {

@@ -91,7 +91,8 @@ fn admit(daemon: &Daemon, peer: Credentials, nonce: u128, read_only: bool) -> Re
     let started = process::started_of(peer.pid).unwrap_or(0); // 0: it cannot be seen from here
     let write = may_write && !read_only;
     let who = SessionInfo { nonce, pid: peer.pid, started, uid: peer.uid, write };
-    // A process has other numbers where it is seen from another container, so only a number that is certainly another one's tells.
+    // A process has other numbers where it is seen from another container, so only a number that is certainly another
+    // one's tells.
     let is_other = |known: &SessionInfo| {
         known.uid != who.uid
             || known.pid != who.pid && started != 0 && process::started_of(known.pid) == Some(known.started)

@@ -174,7 +174,7 @@ impl Engine {
             Request::RulesTry => ready(Ok(Response::Arranged(Box::new(self.rules_try())))),
             Request::Progress => ready(Ok(Response::Progress(self.arrangements()))),
             Request::Shutdown => Outcome::Ready(Response::Done),
-            Request::Unreadable { key, ranges } => self.rescue(key, &ranges),
+            Request::Unreadable { key, ranges } => self.rescue(key, &ranges, !info.write),
             other => ready(self.read(other)),
         }
     }

@@ -11,6 +11,8 @@ use crate::undo::{Change, Undo};
 
 /// Most snapshots in one answer.
 const LIMIT_MAX: u32 = 65_536;
+/// Most snapshots that a session that may only read keeps from being freed.
+const PINS_OF_READER_MAX: usize = 64;
 
 impl Engine {
     /// True if a snapshot was deleted and no session reads it: it only waits for the original to be persistent.
@@ -95,6 +97,11 @@ impl Engine {
         let Some(owner) = self.state.sessions.open.get(&session) else { return Ok(()) };
         if owner.pins.contains(&id) == yes {
             return Ok(());
+        }
+        if yes && !owner.info.write && owner.pins.len() >= PINS_OF_READER_MAX {
+            return Err(Error::new(ErrorKind::LimitExceeded, format!("session {}", session.0))
+                .because(format!("it has {PINS_OF_READER_MAX} snapshots open, as many as a user who may only read"))
+                .try_next("close some of them"));
         }
         let mut draft = self.journal.draft(if yes { Kind::Pin } else { Kind::Unpin });
         draft.bytes.put_u64(session.0);

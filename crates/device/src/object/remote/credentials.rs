@@ -1,10 +1,16 @@
 //! Where the secrets are, and what they are now. Never kept by the store: only where they are is.
+//!
+//! A store says both where its service is and where the secrets for it are. So whoever wrote a store could have
+//! another user's secrets sent to a service of their own. Therefore a store of another user gets secrets only from a
+//! file of that user's, unless who opens it names them.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 
 use cenote_model::DeviceKind;
+use rustix::fs::{FileType, Mode, OFlags};
 
 /// Where to look.
 #[derive(Clone, Debug)]
@@ -12,7 +18,15 @@ pub(super) struct Credentials {
     source: Source,
     /// What names of variables and entries may begin with, `_` excluded.
     vendors: &'static [&'static str],
+    /// Who opens the store named them, not the store.
+    is_chosen: bool,
+    /// Whom the store belongs to, if that is known.
+    owner: Option<u32>,
 }
+
+/// Where the user who opens a store has the secrets for its tiers, whatever the store says: written as the option
+/// `credentials` is.
+pub(super) const VARIABLE: &str = "CENOTE_CREDENTIALS";
 
 #[derive(Clone, Debug)]
 enum Source {
@@ -43,15 +57,20 @@ impl fmt::Display for Credentials {
 
 impl Credentials {
     /// From the option `credentials` of a tier. Never repeats it in an error: it may be the secret itself.
-    pub fn of(kind: DeviceKind, option: Option<&str>) -> Result<Self, &'static str> {
+    pub fn of(kind: DeviceKind, option: Option<&str>, owner: Option<u32>) -> Result<Self, &'static str> {
+        let chosen = std::env::var(VARIABLE).ok().filter(|chosen| !chosen.is_empty());
+        let source = Self::source(chosen.as_deref().or(option))?;
         let vendors: &[&str] = if kind == DeviceKind::Swift { &["OS", "ST"] } else { &["AWS"] };
-        let Some(option) = option else { return Ok(Self { source: Source::Usual, vendors }) };
+        Ok(Self { source, vendors, is_chosen: chosen.is_some(), owner })
+    }
+    fn source(option: Option<&str>) -> Result<Source, &'static str> {
+        let Some(option) = option else { return Ok(Source::Usual) };
         if let Some(prefix) = option.strip_prefix("env:") {
             let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
             if prefix.is_empty() || !prefix.chars().all(is_name) {
                 return Err("env: must be followed by what the names of the variables begin with");
             }
-            return Ok(Self { source: Source::Variables(prefix.to_owned()), vendors });
+            return Ok(Source::Variables(prefix.to_owned()));
         }
         let (path, profile) = option.rsplit_once('#').unwrap_or((option, "default"));
         let path = match (path.strip_prefix("~/"), std::env::home_dir()) {
@@ -61,15 +80,52 @@ impl Credentials {
         if !path.is_absolute() {
             return Err("it is neither env:PREFIX nor the absolute path of a file");
         }
-        Ok(Self { source: Source::File(path, profile.to_owned()), vendors })
+        Ok(Source::File(path, profile.to_owned()))
+    }
+    /// Another user who decides what the store says.
+    fn stranger(&self) -> Option<u32> {
+        let me = rustix::process::geteuid().as_raw();
+        self.owner.filter(|owner| !self.is_chosen && ![0, me].contains(owner))
+    }
+    /// The text of a file that may be relied on.
+    fn text_of(&self, path: &Path) -> Result<String, String> {
+        let failed = |error: &dyn fmt::Display| format!("{}: {error}", path.display());
+        let links = if self.stranger().is_some() { OFlags::NOFOLLOW } else { OFlags::empty() };
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY | links;
+        let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match self.stranger() {
+            Some(_) => failed(&format!("{errno}: {}", choose())),
+            None => failed(&errno),
+        })?;
+        let stat = rustix::fs::fstat(&file).map_err(|errno| failed(&errno))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(failed(&"it is no plain file"));
+        }
+        let me = rustix::process::geteuid().as_raw();
+        let is_fine = match self.stranger() {
+            Some(owner) => stat.st_uid == owner,
+            None => [0, me].contains(&stat.st_uid) || !self.is_chosen && self.owner == Some(stat.st_uid),
+        };
+        if !is_fine {
+            let of = self.owner.map_or_else(String::new, |owner| format!(", the store to user {owner}"));
+            return Err(failed(&format!("it belongs to user {}{of}: {}", stat.st_uid, choose())));
+        }
+        let mut text = String::new();
+        std::fs::File::from(file).read_to_string(&mut text).map_err(|error| failed(&error))?;
+        Ok(text)
     }
 
     /// What they are now, or why they cannot be read.
     pub fn read(&self) -> Result<Secrets, String> {
+        if let (Some(owner), Source::Variables(_) | Source::Usual) = (self.stranger(), &self.source) {
+            return Err(format!(
+                "the store belongs to user {owner}, who is not to say where this user's secrets go: {}",
+                choose()
+            ));
+        }
         let mut secrets = Secrets { of_file: BTreeMap::new(), prefixes: Vec::new(), vendors: self.vendors };
         match &self.source {
             Source::File(path, profile) => {
-                let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+                let text = self.text_of(path)?;
                 secrets.of_file =
                     section(&text, profile).ok_or_else(|| format!("{} has no part [{profile}]", path.display()))?;
             }
@@ -83,6 +139,10 @@ impl Credentials {
         }
         Ok(secrets)
     }
+}
+
+fn choose() -> String {
+    format!("to use secrets of your own for it, set {VARIABLE} to FILE#PROFILE or env:PREFIX")
 }
 
 /// The part of the file that the tools of AWS would take.
@@ -132,7 +192,7 @@ mod tests {
         std::fs::write(&path, text).unwrap();
         let read = |profile: &str| {
             let option = format!("{}#{profile}", path.display());
-            Credentials::of(DeviceKind::S3, Some(&option)).unwrap().read()
+            Credentials::of(DeviceKind::S3, Some(&option), None).unwrap().read()
         };
         let cold = read("cold").ok().unwrap();
         assert_eq!(cold.get("access_key_id").as_deref(), Some("B=C"));
@@ -146,9 +206,48 @@ mod tests {
     #[test]
     fn a_secret_is_not_repeated() {
         for bad in ["AKIAEXAMPLE:wJalrXUtnFEMI/K7MDENG", "env:", "env:A B", "relative/file"] {
-            let why = Credentials::of(DeviceKind::Swift, Some(bad)).unwrap_err();
+            let why = Credentials::of(DeviceKind::Swift, Some(bad), None).unwrap_err();
             assert!(!why.contains("AKIA"), "{why}");
         }
-        assert!(Credentials::of(DeviceKind::Swift, Some("env:COLD")).is_ok());
+        assert!(Credentials::of(DeviceKind::Swift, Some("env:COLD"), None).is_ok());
+    }
+
+    #[test]
+    fn a_store_of_another_user_gets_no_secrets_of_this_one() {
+        let me = rustix::process::geteuid().as_raw();
+        let stranger = if me == 65_534 { 65_533 } else { 65_534 };
+        let path = std::env::temp_dir().join(format!("cenote-credentials-of-{}", std::process::id()));
+        std::fs::write(&path, "[default]\naws_access_key_id = A\n").unwrap();
+        let file = path.display().to_string();
+        let link = path.with_extension("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let link = link.display().to_string();
+        let read =
+            |option: Option<&str>, owner| Credentials::of(DeviceKind::S3, option, owner).unwrap().read().map(drop);
+        for (option, owner, is_given) in [
+            (Some(file.as_str()), Some(me), true),
+            (Some(link.as_str()), Some(me), true),
+            (Some("env:COLD"), Some(me), true),
+            (None, Some(me), true),
+            (Some(file.as_str()), None, true),
+            (Some(file.as_str()), Some(stranger), false),
+            (Some(link.as_str()), Some(stranger), false),
+            (Some("env:COLD"), Some(stranger), false),
+            (None, Some(stranger), false),
+            (Some("/dev/zero"), Some(me), false),
+        ] {
+            let given = read(option, owner);
+            assert_eq!(given.is_ok(), is_given, "{option:?} for {owner:?}: {given:?}");
+            assert!(is_given || option == Some("/dev/zero") || given.unwrap_err().contains("CENOTE_CREDENTIALS"));
+        }
+        if me == 0 {
+            // A file of the store's owner is for that owner to say, and not for others who open the store.
+            std::os::unix::fs::chown(&path, Some(stranger), None).unwrap();
+            assert!(read(Some(&file), Some(stranger)).is_ok());
+            assert!(read(Some(&link), Some(stranger)).is_err(), "through a link");
+            assert!(read(Some(&file), Some(me)).is_err());
+        }
+        std::fs::remove_file(&path).unwrap();
+        std::fs::remove_file(&link).unwrap();
     }
 }

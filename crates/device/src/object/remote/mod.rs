@@ -56,6 +56,11 @@ impl Remote {
 
     /// The bucket of a tier. Asks nobody yet, but for its options: `InvalidInput` names the one that is no good.
     pub fn with_timeouts(spec: &DeviceSpec, timeouts: Timeouts) -> Result<Self> {
+        Self::of_owner(spec, timeouts, None)
+    }
+
+    /// The same for a store that belongs to a user: not everybody's secrets are for everybody's stores.
+    pub fn of_owner(spec: &DeviceSpec, timeouts: Timeouts, owner: Option<u32>) -> Result<Self> {
         let refuse = |option: &str, why: &str, next: &str| {
             Error::new(ErrorKind::InvalidInput, format!("tier `{}`, option `{option}`", spec.name))
                 .because(why)
@@ -65,7 +70,7 @@ impl Remote {
         if let Some(url) = &endpoint {
             check_url(url).map_err(|why| refuse("endpoint", why, "write endpoint=https://HOST[:PORT]"))?;
         }
-        let credentials = Credentials::of(spec.kind, spec.options.get("credentials")).map_err(|why| {
+        let credentials = Credentials::of(spec.kind, spec.options.get("credentials"), owner).map_err(|why| {
             refuse("credentials", why, "name a file, FILE#PROFILE or env:PREFIX; the secret itself belongs there")
         })?;
         let path = spec.path.to_string_lossy();

@@ -19,8 +19,10 @@ pub(in super::super) struct Rescue {
     ticket: Option<Ticket>,
     key: ObjectKey,
     placings: Vec<Placing>,
-    /// The device that is looked at after all copies: where the first of the bytes are.
-    first: Option<u8>,
+    /// The devices that are looked at after all copies: where the first of the bytes are, or all of them.
+    firsts: Vec<u8>,
+    /// Who asked may only read the store, so that is no reason to believe it: what can be read where it is stays there.
+    is_doubted: bool,
     /// The scrub's: what is to be said if there is no good copy.
     finding: Option<Finding>,
 }
@@ -28,7 +30,7 @@ pub(in super::super) struct Rescue {
 impl Rescue {
     /// One that nobody waits for.
     pub fn unasked(key: ObjectKey, placing: Placing) -> Self {
-        Self { ticket: None, key, placings: vec![placing], first: None, finding: None }
+        Self { ticket: None, key, placings: vec![placing], firsts: Vec::new(), is_doubted: false, finding: None }
     }
     /// One of bad bytes that the scrub found.
     fn for_scrub(key: ObjectKey, placing: Placing, finding: Finding) -> Self {
@@ -37,9 +39,9 @@ impl Rescue {
 }
 
 impl Engine {
-    pub(in super::super) fn rescue(&mut self, key: ObjectKey, ranges: &[(u64, u64)]) -> Outcome {
+    pub(in super::super) fn rescue(&mut self, key: ObjectKey, ranges: &[(u64, u64)], is_doubted: bool) -> Outcome {
         self.update_clock();
-        match self.plan_rescue(key, &ranges[..ranges.len().min(RANGES_MAX)]) {
+        match self.plan_rescue(key, &ranges[..ranges.len().min(RANGES_MAX)], is_doubted) {
             Err(error) => failed(error),
             Ok(placings) => {
                 let ticket = self.ticket();
@@ -47,7 +49,8 @@ impl Engine {
                     ticket: Some(ticket),
                     key,
                     placings,
-                    first: None,
+                    firsts: Vec::new(),
+                    is_doubted,
                     finding: None,
                 });
                 Outcome::Wait(ticket)
@@ -60,9 +63,9 @@ impl Engine {
         self.tiering.rescues.push_back(Rescue::for_scrub(key, placing, finding));
     }
 
-    fn plan_rescue(&mut self, key: ObjectKey, ranges: &[(u64, u64)]) -> Result<Vec<Placing>> {
+    fn plan_rescue(&mut self, key: ObjectKey, ranges: &[(u64, u64)], is_doubted: bool) -> Result<Vec<Placing>> {
         let slot = self.object(key)?;
-        for (offset, len) in ranges {
+        for (offset, len) in ranges.iter().filter(|_| !is_doubted) {
             self.isolate(slot, key, *offset, offset.saturating_add(*len));
         }
         let map = &self.state.objects.get(slot).map;
@@ -79,9 +82,8 @@ impl Engine {
 
     pub(in super::super) fn next_rescue(&mut self) -> Option<Job> {
         while let Some(rescue) = self.tiering.rescues.pop_front() {
-            let mut parts = Vec::new();
-            let mut placings = Vec::new();
-            let mut firsts = Vec::new();
+            // Those that can be looked at where they are come first, so that one's number is that of the other.
+            let (mut seen, mut away, mut firsts) = (Vec::new(), Vec::new(), Vec::new());
             for placing in rescue.placings {
                 let Some(ext) = self.state.target_mut(placing.target).cloned() else { continue };
                 if identity(&ext) == placing.was
@@ -89,15 +91,21 @@ impl Engine {
                     && let Some(part) = self.part_of(&ext.at_copy())
                 {
                     // Where it is, is looked at too: a tier that fails is to be known to.
-                    firsts.extend(self.part_of(&ext).map(|first| (ext.dev, first)));
-                    parts.push(part);
-                    placings.push(placing);
+                    match self.part_of(&ext) {
+                        Some(first) => {
+                            firsts.push((ext.dev, first));
+                            seen.push((part, placing));
+                        }
+                        None => away.push((part, placing)),
+                    }
                 }
             }
+            let (mut parts, placings): (Vec<_>, Vec<_>) = seen.into_iter().chain(away).unzip();
             if !parts.is_empty() {
-                let (first, first_part): (Vec<u8>, Vec<_>) = firsts.into_iter().take(1).unzip();
-                parts.extend(first_part);
-                let rescue = Rescue { placings, first: first.first().copied(), ..rescue };
+                let count = if rescue.is_doubted { firsts.len() } else { 1 };
+                let (firsts, first_parts): (Vec<u8>, Vec<_>) = firsts.into_iter().take(count).unzip();
+                parts.extend(first_parts);
+                let rescue = Rescue { placings, firsts, ..rescue };
                 return Some(self.start(What::Rescue(rescue), Work::Check { parts }));
             }
             // It changed meanwhile, or nothing has a copy that could be read.
@@ -108,17 +116,21 @@ impl Engine {
         None
     }
 
-    pub(in super::super) fn finish_rescue(&mut self, rescue: Rescue, results: Vec<Option<String>>) {
-        if let (Some(dev), Some(Some(why))) = (rescue.first, results.get(rescue.placings.len()))
-            && !why.contains("checksum")
-        {
-            self.note_trouble(dev, &Error::new(ErrorKind::Io, "").because(why.clone()));
+    pub(in super::super) fn finish_rescue(&mut self, rescue: Rescue, results: &[Option<String>]) {
+        let (copies, places) = results.split_at(results.len().min(rescue.placings.len()));
+        for (dev, why) in rescue.firsts.iter().zip(places) {
+            if let Some(why) = why.as_ref().filter(|why| !why.contains("checksum")) {
+                self.note_trouble(*dev, &Error::new(ErrorKind::Io, "").because(why.clone()));
+            }
         }
+        let is_well = |at: usize| rescue.is_doubted && places.get(at).is_some_and(Option::is_none);
+        let all_well = (0..rescue.placings.len()).all(is_well);
         let mut bad = None;
         let mut evictions: Vec<Placing> = Vec::new();
-        for (placing, result) in rescue.placings.into_iter().zip(results) {
+        for (at, (placing, result)) in rescue.placings.into_iter().zip(copies).enumerate() {
             match result {
-                Some(why) => bad = Some(why),
+                _ if is_well(at) => {}
+                Some(why) => bad = Some(why.clone()),
                 // Of twins each takes the other along, and what changed meanwhile is elsewhere already.
                 None if self.state.can_place(&placing) && evictions.iter().all(|other| other.was != placing.was) => {
                     evictions.push(placing);
@@ -133,6 +145,7 @@ impl Engine {
         }
         let placed = if evictions.is_empty() { Ok(()) } else { self.place_all(&evictions) };
         let response = match (placed, bad) {
+            _ if all_well => Response::Failed(nowhere_else(rescue.key, "the store reads it well where it is")),
             (Err(error), _) => Response::Failed(error),
             (Ok(()), Some(why)) if evictions.is_empty() => {
                 Response::Failed(nowhere_else(rescue.key, &format!("its copy cannot be read either: {why}")))

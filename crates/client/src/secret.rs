@@ -1,0 +1,44 @@
+//! What a store keeps for its owner alone, beside what its readers and writers may read.
+
+use cenote_device::StoreDir;
+use cenote_model::{Error, ErrorKind, Result};
+
+use crate::Store;
+
+/// The file in the store's directory, of the mode 0600.
+const FILE: &str = cenote_server::SECRET_FILE;
+
+impl Store {
+    /// 32 random bytes that never change, drawn when they are first asked for. Only processes of the user whom the
+    /// store's directory belongs to (and root) get them: what is sealed with them can be kept in the store, where
+    /// every reader finds it.
+    pub fn secret(&self) -> Result<[u8; 32]> {
+        let dir = StoreDir::open(self.dir())?;
+        if let Some(text) = dir.read_text(FILE)? {
+            return decode(&text).ok_or_else(|| {
+                Error::new(ErrorKind::Corrupt, dir.path().join(FILE).display().to_string())
+                    .because("it does not hold 64 hexadecimal digits")
+                    .try_next("restore it from a copy; without it what is sealed is lost: remove it, and make those keys anew")
+            });
+        }
+        let mut drawn = [0; 32];
+        let mut filled = 0;
+        while filled < drawn.len() {
+            filled += rustix::rand::getrandom(&mut drawn[filled..], rustix::rand::GetRandomFlags::empty())
+                .map_err(|error| Error::io("random numbers", &error.into()))?;
+        }
+        let text: String = drawn
+            .iter()
+            .flat_map(|byte| [byte >> 4, byte & 15])
+            .filter_map(|digit| char::from_digit(digit.into(), 16))
+            .collect();
+        if dir.write_new(FILE, &text)? { Ok(drawn) } else { self.secret() }
+    }
+}
+
+fn decode(text: &str) -> Option<[u8; 32]> {
+    let digits: Vec<u8> =
+        text.trim().chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect::<Option<_>>()?;
+    let bytes: Vec<u8> = digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect();
+    bytes.try_into().ok().filter(|_| digits.len() == 64)
+}
