@@ -83,7 +83,7 @@ fn raise_version(bytes: &mut [u8]) {
 fn two_daemons_on_one_store() {
     let place = Place::served();
     for args in [&["serve"][..], &["serve", "--background"]] {
-        clear(&place.run(args), 1, &["store", "another process has it", "next:"], "a second daemon");
+        clear(&place.run(args), 1, &["store", "(cenote) has it", "next:"], "a second daemon");
     }
     clear(&place.run(["--mode", "in-process", "ls"]), 1, &["another process", "next:"], "in this process");
     assert!(place.ok(["ls"]).contains("runs"));

@@ -128,19 +128,20 @@ fn slots_of_a_dead_process_do_not_count() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    let wait_for = |value: u64| {
+    let wait_for = |control: &SharedControl, value: u64| {
         let begin = Instant::now();
         while control.slots_min() != value {
             assert!(begin.elapsed() < Duration::from_secs(20), "slots_min never became {value}");
             thread::sleep(Duration::from_millis(2));
         }
     };
-    wait_for(7);
-    let (again, survived) = attached(&base);
-    assert!(!survived || again.clients().len() == 1, "the next engine honours it");
+    wait_for(&control, 7);
+    drop(control);
+    let (control, survived) = attached(&base);
+    assert!(!survived || control.clients().len() == 1, "the next engine honours it");
     child.kill().unwrap();
     child.wait().unwrap();
-    wait_for(u64::MAX);
+    wait_for(&control, u64::MAX);
     assert!(!path.exists(), "reaped");
     assert!(!client.is_held());
 }
