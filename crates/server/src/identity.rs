@@ -61,7 +61,7 @@ impl Identity {
     }
     fn decode(bytes: &[u8]) -> Option<Self> {
         let rest = bytes.strip_prefix(MAGIC.as_bytes())?.strip_prefix(b"\nsum ")?;
-        let (sum, body) = (std::str::from_utf8(rest.get(..8)?).ok()?, rest.get(9..)?);
+        let (sum, body) = (std::str::from_utf8(rest.get(..8)?).ok()?, rest.get(8..)?.strip_prefix(b"\n")?);
         if u32::from_str_radix(sum, 16).ok()? != sums::sum_of(body) {
             return None;
         }

@@ -154,16 +154,17 @@ fn part(daemon: &Daemon, client: &Client, is_done: bool) {
     while !is_done && !is_dead() && begin.elapsed() < DYING && !daemon.is_stopping() {
         std::thread::sleep(Duration::from_millis(10));
     }
-    if is_dead() {
-        return daemon.host.reap();
-    }
     if is_done {
         daemon.host.service.session_close(client.session);
         // Views may outlive a session, and a session its connection: slots count, and leases stay, until the client lets go of
         // its file.
-        if client.file.slots().min() == u64::MAX {
+        if is_dead() || client.file.slots().min() == u64::MAX {
             daemon.host.client_remove(client.file.number());
         }
+    } else if is_dead() {
+        // Its process may live on: what let go of the file is the session.
+        daemon.host.settle_dead(client.session);
+        daemon.host.reap();
     }
 }
 
