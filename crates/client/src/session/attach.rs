@@ -194,6 +194,23 @@ pub(crate) fn again(session: &Session, pending: Vec<Pending>, is_known: bool) ->
     result
 }
 
+/// The daemon of the session's store, if there is one; none is started.
+pub(crate) fn look(session: &Session) -> Option<Attachment> {
+    let way = Way {
+        dir: &session.dir,
+        options: &session.options,
+        nonce: session.nonce,
+        seq: &session.seq,
+        arrivals: &session.arrivals,
+    };
+    let Ok(Reached::Daemon(found)) = way.connect() else { return None };
+    if found.store == session.attachment().store {
+        return Some(*found);
+    }
+    let _ = found.transport.close();
+    None
+}
+
 /// The error of a session whose store is not in its directory any more: it was deleted, or another one is there.
 fn gone(session: &Session, known: StoreId) -> Option<Error> {
     let lost = |why: String| {

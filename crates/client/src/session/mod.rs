@@ -171,6 +171,13 @@ impl Session {
         }
         // And not again and again, since each attempt may start a daemon: idle sessions of a store that is gone, too.
         if let Some((_, error)) = failed.as_ref().filter(|(at, _)| at.elapsed() < AGAIN_AFTER) {
+            // A daemon that somebody else started meanwhile is there for the asking.
+            if let Some(found) = attach::look(self) {
+                found.transport.resend(pending);
+                *failed = None;
+                self.replace_attachment(seen, found);
+                return Ok(());
+            }
             fail_all(pending, error);
             self.arrivals.note();
             return Err(error.clone());
