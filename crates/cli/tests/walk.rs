@@ -85,7 +85,7 @@ fn two_daemons_on_one_store() {
     for args in [&["serve"][..], &["serve", "--background"]] {
         clear(&place.run(args), 1, &["store", "(cenote) has it", "next:"], "a second daemon");
     }
-    clear(&place.run(["--mode", "in-process", "ls"]), 1, &["another process", "next:"], "in this process");
+    clear(&place.run(["--mode", "in-process", "ls"]), 1, &["(cenote) has it", "next:"], "in this process");
     assert!(place.ok(["ls"]).contains("runs"));
 }
 
