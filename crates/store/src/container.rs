@@ -6,7 +6,7 @@ use cenote_model::{ContainerId, ContainerInfo, ContainerSpec, Durability, IndexI
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-use crate::index::Index;
+use crate::index::{Index, Key, Record};
 use crate::persist::DeviceSet;
 use crate::undo::Undo;
 
@@ -145,6 +145,17 @@ impl Container {
     pub fn count_record(&mut self, before: Option<usize>, after: Option<usize>) {
         self.records = self.records + u64::from(after.is_some()) - u64::from(before.is_some());
         self.record_bytes = self.record_bytes + after.unwrap_or(0) as u64 - before.unwrap_or(0) as u64;
+    }
+    /// A record becomes what it was before a change; none: it is not there.
+    pub fn put_back_record(&mut self, index: IndexId, key: &Key, was: Option<Record>) {
+        let Some(records) = self.indices.get_mut(&index) else { return };
+        let bytes = key.bytes().len();
+        let after = was.as_ref().map(|record| bytes + record.value.len());
+        let before = match was {
+            Some(record) => records.put(key.bytes(), record),
+            None => records.del(key.bytes()),
+        };
+        self.count_record(before.map(|record| bytes + record.value.len()), after);
     }
     /// All records of an index came.
     pub fn count_index(&mut self, index: &Index) {

@@ -12,12 +12,11 @@ import pathlib
 import random
 import signal
 import struct
-import sys
 import time
-import traceback
 
 import h5py
 import numpy as np
+from forked import forked
 
 ROWS = 4096
 
@@ -71,22 +70,6 @@ def missing(f, i):
         grown = f["growing"]
         return None if len(grown) > row and grown[row] == i + 1 else f"growing {row} of {len(grown)}"
     return None if f["text"][row] == f"text {i}".encode() else f"text {row}: {f['text'][row]}"
-
-
-def forked(work):
-    """Runs it in a process of its own."""
-    pid = os.fork()
-    if pid:
-        return pid
-    code = 1
-    try:
-        work()
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stderr.flush()
-        os._exit(code)
 
 
 def write(path, done):

@@ -13,10 +13,10 @@ import pathlib
 import struct
 import sys
 import time
-import traceback
 
 import h5py
 import numpy as np
+from forked import forked
 
 LAYOUTS = {
     "rows": {"chunks": (16, 8)},
@@ -86,22 +86,6 @@ def read(path, layouts, shared, plain, out):
                 short += int(rows < flushed)
     out.write(json.dumps([reads, blank, flushed_blank, short, other]))
     out.close()
-
-
-def forked(work):
-    """Runs it in a process of its own."""
-    pid = os.fork()
-    if pid:
-        return pid
-    code = 1
-    try:
-        work()
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stderr.flush()
-        os._exit(code)
 
 
 def run(path, layouts, seconds, readers, plain, step):

@@ -77,6 +77,19 @@ fn is_nobody(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Disconnected)
 }
 
+impl<'a> Way<'a> {
+    /// That of a session that had an engine already.
+    fn of(session: &'a Session) -> Self {
+        Self {
+            dir: &session.dir,
+            options: &session.options,
+            nonce: session.nonce,
+            seq: &session.seq,
+            arrivals: &session.arrivals,
+        }
+    }
+}
+
 impl Way<'_> {
     fn host(&self) -> Result<Option<Host>> {
         let config = self.options.create.then_some(&self.options.config);
@@ -196,14 +209,7 @@ pub(crate) fn again(session: &Session, pending: Vec<Pending>, is_known: bool) ->
 
 /// The daemon of the session's store, if there is one; none is started.
 pub(crate) fn look(session: &Session) -> Option<Attachment> {
-    let way = Way {
-        dir: &session.dir,
-        options: &session.options,
-        nonce: session.nonce,
-        seq: &session.seq,
-        arrivals: &session.arrivals,
-    };
-    let Ok(Reached::Daemon(found)) = way.connect() else { return None };
+    let Ok(Reached::Daemon(found)) = Way::of(session).connect() else { return None };
     if found.store == session.attachment().store {
         return Some(*found);
     }
@@ -213,31 +219,29 @@ pub(crate) fn look(session: &Session) -> Option<Attachment> {
 
 /// The error of a session whose store is not in its directory any more: it was deleted, or another one is there.
 fn gone(session: &Session, known: StoreId) -> Option<Error> {
-    let lost = |why: String| {
-        let error = Error::new(ErrorKind::Disconnected, session.name()).because(why);
-        Some(error.try_next("open the store that is meant anew"))
-    };
     if !session.dir.exists() {
-        return lost("it was destroyed, or its directory was moved or deleted".into());
+        return Some(lost(session, "it was destroyed, or its directory was moved or deleted"));
     }
     match cenote_server::store_in(&session.dir) {
-        Ok(Some(found)) if found != known => {
-            lost(format!("another store is in its directory now: {found}, not {known}"))
+        Ok(Some(found)) if found != known => Some(replaced(session, found, known)),
+        Ok(None) => {
+            Some(lost(session, "its directory holds no store any more: it was destroyed, or its files were deleted"))
         }
-        Ok(None) => lost("its directory holds no store any more: it was destroyed, or its files were deleted".into()),
         Ok(Some(_)) | Err(_) => None, // who may not look finds out by asking the daemon
     }
 }
 
+fn replaced(session: &Session, found: StoreId, known: StoreId) -> Error {
+    lost(session, &format!("another store is in its directory now: {found}, not {known}"))
+}
+
+fn lost(session: &Session, why: &str) -> Error {
+    Error::new(ErrorKind::Disconnected, session.name()).because(why).try_next("open the store that is meant anew")
+}
+
 /// `once`: it was tried before, in vain, and no daemon is started more than once.
 fn reconnect(session: &Session, known: StoreId, patience: Duration, once: bool) -> Result<Attachment> {
-    let way = Way {
-        dir: &session.dir,
-        options: &session.options,
-        nonce: session.nonce,
-        seq: &session.seq,
-        arrivals: &session.arrivals,
-    };
+    let way = Way::of(session);
     let begin = Instant::now();
     let mut pause = PAUSE;
     loop {
@@ -249,9 +253,7 @@ fn reconnect(session: &Session, known: StoreId, patience: Duration, once: bool) 
             Ok(attachment) => {
                 let found = attachment.store;
                 let _ = attachment.transport.close();
-                return Err(Error::new(ErrorKind::Disconnected, session.name())
-                    .because(format!("another store is in its directory now: {found}, not {known}"))
-                    .try_next("open the store that is meant anew"));
+                return Err(replaced(session, found, known));
             }
             Err(error) => error,
         };
@@ -274,14 +276,8 @@ fn reconnect(session: &Session, known: StoreId, patience: Duration, once: bool) 
 
 /// After a handover that failed: an engine in this process again.
 pub(crate) fn back_home(session: &Session) -> Result<(Attachment, Option<Waiting>)> {
-    let way = Way {
-        dir: &session.dir,
-        options: &OpenOptions { create: false, create_new: false, ..session.options.clone() },
-        nonce: session.nonce,
-        seq: &session.seq,
-        arrivals: &session.arrivals,
-    };
-    way.auto()
+    let options = OpenOptions { create: false, create_new: false, ..session.options.clone() };
+    Way { options: &options, ..Way::of(session) }.auto()
 }
 
 /// Begins to listen for other processes.

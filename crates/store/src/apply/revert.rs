@@ -35,14 +35,7 @@ impl State {
             }
             Step::Record { container, index, key, was, .. } => {
                 let container = self.containers.at_mut(container);
-                let Some(records) = container.indices.get_mut(&index) else { return };
-                let bytes = key.bytes().len();
-                let after = was.as_ref().map(|record| bytes + record.value.len());
-                let before = match was {
-                    Some(record) => records.put(key.bytes(), record),
-                    None => records.del(key.bytes()),
-                };
-                container.count_record(before.map(|record| bytes + record.value.len()), after);
+                container.put_back_record(index, &key, was);
             }
             Step::ContainerCreated { slot } => {
                 self.containers.next_id = self.containers.at(slot).id.0;

@@ -41,8 +41,11 @@ struct Walk {
 
 impl Walk {
     fn is_over(&self) -> bool {
-        let audited = self.object.is_some() || self.containers.as_ref().is_some_and(VecDeque::is_empty);
-        self.walked && audited && self.in_flight == 0
+        self.walked && self.is_audited() && self.in_flight == 0
+    }
+    /// Tables and free space were looked at; a walk over one object does not.
+    fn is_audited(&self) -> bool {
+        self.object.is_some() || self.containers.as_ref().is_some_and(VecDeque::is_empty)
     }
 }
 
@@ -153,7 +156,7 @@ impl Engine {
 
     /// Looks at the indices and tables of some more containers, and at free space; true once that is done.
     fn audit_next(&mut self, walk: &mut Walk) -> bool {
-        if walk.object.is_some() {
+        if walk.is_audited() {
             return true;
         }
         let first = walk.containers.is_none();
@@ -166,7 +169,7 @@ impl Engine {
         if first {
             walk.report.contradictions.extend(self.state.audit_space());
         }
-        walk.containers.as_ref().is_some_and(VecDeque::is_empty)
+        walk.is_audited()
     }
 
     /// What contradicts itself in memory: for tests, which ask after every step.
