@@ -5,7 +5,7 @@
 
 use cenote_model::{ContainerId, IndexKey};
 
-use crate::container::bytes_of;
+use crate::index::Index;
 use crate::map::Ext;
 use crate::objects::Presence;
 use crate::space::for_places;
@@ -97,4 +97,9 @@ impl State {
         let containers = self.containers.ids().into_iter().filter_map(|id| self.audit_container(id));
         objects.chain(containers).chain(self.audit_space()).collect()
     }
+}
+
+/// Bytes of the keys and values of an index, counted anew.
+fn bytes_of(index: &Index) -> u64 {
+    index.range(std::ops::Bound::Unbounded).map(|(key, record)| (key.len() + record.value.len()) as u64).sum()
 }

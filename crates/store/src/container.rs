@@ -160,12 +160,12 @@ impl Container {
     /// All records of an index came.
     pub fn count_index(&mut self, index: &Index) {
         self.records += index.len();
-        self.record_bytes += bytes_of(index);
+        self.record_bytes += index.bytes;
     }
     /// All records of an index went.
     pub fn discount_index(&mut self, index: &Index) {
         self.records -= index.len();
-        self.record_bytes -= bytes_of(index);
+        self.record_bytes -= index.bytes;
     }
     /// True if the container goes back to a persisted epoch after power loss.
     pub fn is_tracked(&self) -> bool {
@@ -208,11 +208,6 @@ impl Container {
     pub fn undo_mut(&mut self, number: u64) -> Option<&mut Undo> {
         self.undo.get_mut(usize::try_from(number.checked_sub(self.undo_first)?).ok()?)
     }
-}
-
-/// Bytes of the keys and values in an index.
-pub(crate) fn bytes_of(index: &Index) -> u64 {
-    index.range(std::ops::Bound::Unbounded).map(|(key, record)| (key.len() + record.value.len()) as u64).sum()
 }
 
 /// All containers, by slot, id and label.
