@@ -92,18 +92,28 @@ impl<S: ObjectService> ObjectService for Arc<S> {
 
 /// A service whose passing refusals are met with patience.
 ///
-/// Where a read was in vain for as long as that, others fail at once for a moment ([`GONE_FOR`]): a read of many
-/// pieces takes as long as one until it fails, not as long as all.
+/// Where a read was in vain for as long as that, others are tried but once for a moment ([`GONE_FOR`]), or not at all if
+/// the service let the last try wait: a read of many pieces takes about as long as one until it fails, not as long as
+/// all, and a service that is back and answers is found at once.
 pub struct Patient<S> {
     inner: S,
     patience: Patience,
-    /// When the last read came to nothing, and why; none since one went well.
-    gone: Mutex<Option<(Instant, Refusal)>>,
+    /// The last read that came to nothing; none since one went well.
+    gone: Mutex<Option<Gone>>,
 }
 
-/// So long a service is not asked again for bytes after one read was in vain.
+/// A read that was in vain.
+#[derive(Clone)]
+struct Gone {
+    when: Instant,
+    why: Refusal,
+    /// The last try was not refused at once: another one would wait as long.
+    is_silent: bool,
+}
+
+/// So long nobody is patient with a service after one read was in vain.
 pub const GONE_FOR: Duration = Duration::from_secs(3);
-/// Tries that took less are made again each time.
+/// Reads, and tries, that took less are made again each time.
 const LONG: Duration = Duration::from_secs(1);
 
 impl<S> Patient<S> {
@@ -111,10 +121,9 @@ impl<S> Patient<S> {
     pub fn new(inner: S, patience: Patience) -> Self {
         Self { inner, patience, gone: Mutex::new(None) }
     }
-    /// Why the last read was in vain, if that was just now.
-    fn just_gone(&self) -> Option<Refusal> {
-        let gone = self.gone.lock();
-        gone.as_ref().filter(|(when, _)| when.elapsed() < GONE_FOR).map(|(_, refusal)| refusal.clone())
+    /// The last read, if it was in vain just now.
+    fn just_gone(&self) -> Option<Gone> {
+        self.gone.lock().clone().filter(|gone| gone.when.elapsed() < GONE_FOR)
     }
     fn bear<T>(&self, mut ask: impl FnMut(u32) -> Answer<T>) -> Answer<T> {
         let begun = Instant::now();
@@ -152,13 +161,28 @@ impl<S: ObjectService> ObjectService for Patient<S> {
         })
     }
     fn get(&self, key: &str, from: u64, len: u64) -> Answer<Bytes> {
-        if let Some(refusal) = self.just_gone() {
-            return Err(refusal);
+        let mut is_silent = false;
+        let mut ask = || {
+            let begun = Instant::now();
+            let answer = self.inner.get(key, from, len);
+            is_silent = begun.elapsed() >= LONG;
+            answer
+        };
+        if let Some(gone) = self.just_gone() {
+            if gone.is_silent {
+                return Err(gone.why);
+            }
+            let answer = ask();
+            let is_gone = matches!(&answer, Err(refusal) if refusal.again);
+            *self.gone.lock() = is_gone.then(|| Gone { is_silent, ..gone.clone() });
+            return if is_gone { Err(gone.why) } else { answer };
         }
         let begun = Instant::now();
-        let answer = self.bear(|_| self.inner.get(key, from, len));
+        let answer = self.bear(|_| ask());
         *self.gone.lock() = match &answer {
-            Err(refusal) if refusal.again && begun.elapsed() >= LONG => Some((Instant::now(), refusal.clone())),
+            Err(why) if why.again && begun.elapsed() >= LONG => {
+                Some(Gone { when: Instant::now(), why: why.clone(), is_silent })
+            }
             _ => None,
         };
         answer
@@ -191,6 +215,7 @@ mod tests {
     #[derive(Default)]
     struct Away {
         asked: AtomicU32,
+        is_silent: bool,
         is_back: AtomicBool,
     }
 
@@ -200,7 +225,13 @@ mod tests {
         }
         fn get(&self, _: &str, _: u64, _: u64) -> Answer<Bytes> {
             self.asked.fetch_add(1, Ordering::Relaxed);
-            if self.is_back.load(Ordering::Relaxed) { Ok(Bytes::new()) } else { Err(Refusal::passing("away")) }
+            if self.is_back.load(Ordering::Relaxed) {
+                return Ok(Bytes::new());
+            }
+            if self.is_silent {
+                std::thread::sleep(LONG);
+            }
+            Err(Refusal::passing("away"))
         }
         fn list(&self, _: &str) -> Answer<Vec<(String, u64)>> {
             Ok(Vec::new())
@@ -210,21 +241,37 @@ mod tests {
         }
     }
 
-    /// A read of many pieces fails after the tries of its first one, and the service is asked again soon after.
-    #[test]
-    fn many_reads_in_vain_take_as_long_as_one() {
-        let away = Arc::new(Away::default());
-        let patience = Patience { tries: 3, pause: Duration::from_millis(600), total: Duration::from_mins(1) };
+    /// The first of many pieces is tried as often as patience says, and what that says is said of all.
+    fn reads_in_vain(away: &Arc<Away>, pause: Duration) -> Patient<Arc<Away>> {
+        let patience = Patience { tries: 3, pause, total: Duration::from_mins(1) };
         let patient = Patient::new(away.clone(), patience);
         let begun = Instant::now();
         let first = patient.get("k", 0, 1).unwrap_err();
         assert!(first.cause.contains("tried 3 times"), "{}", first.cause);
-        let took = begun.elapsed();
-        assert!(took >= LONG);
+        assert!(begun.elapsed() >= LONG && away.asked.load(Ordering::Relaxed) == 3);
+        let begun = Instant::now();
         for piece in 1..30 {
             assert_eq!(patient.get("k", piece, 1).unwrap_err(), first, "it says what was tried");
         }
-        assert_eq!(away.asked.load(Ordering::Relaxed), 3);
+        assert!(begun.elapsed() < LONG, "many reads in vain take about as long as one");
+        patient
+    }
+
+    #[test]
+    fn a_service_that_refuses_is_found_as_soon_as_it_is_back() {
+        let away = Arc::new(Away::default());
+        let patient = reads_in_vain(&away, Duration::from_millis(600));
+        assert_eq!(away.asked.load(Ordering::Relaxed), 3 + 29, "once each");
+        away.is_back.store(true, Ordering::Relaxed);
+        assert!(patient.get("k", 0, 1).is_ok());
+        assert!(patient.get("k", 1, 1).is_ok(), "it is not gone any more");
+    }
+
+    #[test]
+    fn a_service_that_is_silent_is_left_alone_for_a_moment() {
+        let away = Arc::new(Away { is_silent: true, ..Away::default() });
+        let patient = reads_in_vain(&away, Duration::from_millis(1));
+        assert_eq!(away.asked.load(Ordering::Relaxed), 3, "not again");
         away.is_back.store(true, Ordering::Relaxed);
         std::thread::sleep(GONE_FOR);
         assert!(patient.get("k", 0, 1).is_ok());
