@@ -500,6 +500,8 @@ class VerifyReport:
     objects: int
     bytes: int
     findings: list[Finding]
+    contradictions: list[str]
+    """What the store's own maps, indices and tables contradict each other in: empty for a sound store."""
 
 @final
 class ExplainedRange:
