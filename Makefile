@@ -1,6 +1,6 @@
 # Cenote. `make run` is all that a newcomer needs; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test clients-hdf5 differential hdf5-files kills mpi matrix verify fix bench bench-hdf5 bench-advise bench-tiers bench-s3 s3-conformance clients views programs bench-files policies objects properties simulate crash faults chaos fuzz nvdimm soak clean
+.PHONY: help setup build run test clients-hdf5 differential hdf5-files kills mpi matrix verify fix bench bench-hdf5 bench-advise bench-tiers bench-s3 s3-conformance clients views programs bench-files policies objects properties simulate crash faults chaos fuzz coverage nvdimm soak clean
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 export PYTHON ?= python3
 
@@ -81,9 +81,12 @@ policies: setup ## placement policies side by side on recorded traces, in simula
 objects: setup ## tiers in S3 and Swift against real servers, which it installs where it can
 	@scripts/objects.sh $(ARGS)
 
-properties: setup ## index, maps and allocator beside plain models, in all orders of keys (PROPTEST_CASES, PROPTEST_RNG_SEED)
+properties: setup ## index, maps, allocator and clients' caches beside plain models, in all orders of keys (PROPTEST_CASES, PROPTEST_RNG_SEED)
 	@PROPTEST_CASES=$${PROPTEST_CASES:-100000} PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED:-$$(date +%s)} \
-	cargo test --release --locked --quiet -p cenote-model -p cenote-store --lib in_all_orders -- --nocapture
+	cargo test --release --locked --quiet -p cenote-model -p cenote-store -p cenote --lib in_all_orders -- --nocapture
+
+coverage: setup ## branches of store, model and client that tests and simulation reach, and those they do not (ARGS="SEEDS")
+	@scripts/coverage.sh $(ARGS)
 
 simulate: setup ## 100,000 seeds of the deterministic simulation
 	@scripts/testkit.sh simulate $(or $(ARGS),--seeds 100000)

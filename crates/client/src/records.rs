@@ -364,6 +364,24 @@ pub(crate) fn is_checkable(value: Option<&[u8]>) -> bool {
 }
 
 impl State {
+    /// Whether what is counted and what is claimed agree with what is there.
+    #[cfg(test)]
+    fn check(&self) -> Result<(), String> {
+        let bytes: usize = self.records.iter().map(|(key, value)| Self::size(key, value.as_deref())).sum();
+        if bytes != self.bytes {
+            return Err(format!("it counts {} bytes and has {bytes}", self.bytes));
+        }
+        if self.stamp.is_none() && !self.records.is_empty() {
+            return Err("it has records without a stamp".to_owned());
+        }
+        if self.pin.is_some() != self.stamp.is_some_and(Stamp::is_pinned) {
+            return Err("its pin and its stamp do not belong together".to_owned());
+        }
+        Ok(())
+    }
+    fn size(key: &[u8], value: Option<&[u8]>) -> usize {
+        key.len() + value.map_or(0, <[u8]>::len) + 64
+    }
     fn forget(&mut self) {
         self.records.clear();
         self.prefixes.clear();
@@ -372,10 +390,9 @@ impl State {
         self.misses = 0;
     }
     fn set(&mut self, key: &[u8], value: Option<Vec<u8>>) {
-        let size = |value: &Option<Vec<u8>>| key.len() + value.as_ref().map_or(0, Vec::len) + 64;
-        self.bytes += size(&value);
+        self.bytes += Self::size(key, value.as_deref());
         if let Some(old) = self.records.insert(Key::from_slice(key), value) {
-            self.bytes -= size(&old);
+            self.bytes -= Self::size(key, old.as_deref());
         }
     }
     /// The outer option: whether it is known.
@@ -408,86 +425,4 @@ impl State {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const ONE: Stamp = Stamp { instance: 1, word: 7 };
-    const TWO: Stamp = Stamp { instance: 1, word: 8 };
-
-    #[allow(clippy::option_option, reason = "whether it is known, and whether it is there, are two questions")]
-    fn get(cache: &RecordCache, now: Stamp, key: &[u8]) -> Option<Option<Vec<u8>>> {
-        match cache.get(now, &[key]) {
-            Answer::Known(mut values) => values.pop(),
-            _ => None,
-        }
-    }
-    fn loaded(more: bool) -> RecordCache {
-        let cache = RecordCache::default();
-        assert!(matches!(cache.get(ONE, &[b"a"]), Answer::Load(NextFrom::Start)));
-        cache.learn_many(ONE, &NextFrom::Start, &[("a", "1"), ("c", "3")].into_iter().collect(), more);
-        cache
-    }
-
-    #[test]
-    fn what_is_loaded_is_known_until_the_word_changes() {
-        let cache = loaded(false);
-        assert_eq!(get(&cache, ONE, b"a"), Some(Some(b"1".to_vec())));
-        assert_eq!(get(&cache, ONE, b"z"), Some(None));
-        assert_eq!(get(&cache, TWO, b"a"), None);
-        assert_eq!(get(&cache, ONE, b"a"), None, "the word never goes back, but if it did");
-    }
-
-    #[test]
-    fn a_part_answers_for_that_part_only() {
-        let cache = loaded(true);
-        assert_eq!(get(&cache, ONE, b"b"), Some(None));
-        assert_eq!(get(&cache, ONE, b"d"), None);
-        assert!(matches!(cache.next(ONE, b"c", &NextFrom::Start, 9), Answer::Load(NextFrom::After(_))));
-        assert!(
-            matches!(cache.next(ONE, b"b", &NextFrom::Start, 9), Answer::Known((found, false)) if found.is_empty())
-        );
-        cache.learn_prefix(ONE, b"c", &[("c", "3"), ("cc", "4")].into_iter().collect());
-        assert!(
-            matches!(cache.next(ONE, b"c", &NextFrom::After(b"c".to_vec()), 9), Answer::Known((found, false)) if found.len() == 1)
-        );
-    }
-
-    #[test]
-    fn own_changes_are_applied_only_if_nobody_elses_came_between() {
-        let cache = loaded(false);
-        cache.changed(ONE, TWO, false, [(b"a".to_vec(), None), (b"b".to_vec(), Some(b"2".to_vec()))].into_iter());
-        assert_eq!(get(&cache, TWO, b"a"), Some(None));
-        assert_eq!(get(&cache, TWO, b"b"), Some(Some(b"2".to_vec())));
-        let three = Stamp { word: 9, ..TWO };
-        cache.changed(ONE, three, false, [(b"a".to_vec(), Some(b"x".to_vec()))].into_iter());
-        assert_eq!(get(&cache, three, b"a"), None);
-        let cache = loaded(false);
-        cache.changed(ONE, Stamp { instance: 2, ..TWO }, false, [(b"a".to_vec(), None)].into_iter());
-        assert_eq!(get(&cache, ONE, b"a"), Some(Some(b"1".to_vec())));
-    }
-
-    #[test]
-    fn what_is_known_outlasts_a_look_while_an_own_change_is_on_its_way() {
-        let cache = Arc::new(loaded(false));
-        let under_way = cache.begin_change();
-        assert_eq!(get(&cache, TWO, b"a"), None, "it may be another's change");
-        cache.changed(ONE, TWO, false, [(b"b".to_vec(), Some(b"2".to_vec()))].into_iter());
-        drop(under_way);
-        assert_eq!(cache.get_one(TWO, b"a"), Some(Some(b"1".to_vec())));
-        assert_eq!(cache.get_one(TWO, b"b"), Some(Some(b"2".to_vec())));
-        let under_way = cache.begin_change();
-        let three = Stamp { word: 9, ..TWO };
-        assert_eq!(get(&cache, three, b"a"), None);
-        drop(under_way);
-        assert_eq!(cache.get_one(three, b"a"), None);
-        assert_eq!(cache.get_one(TWO, b"a"), None, "forgotten: it was another's");
-    }
-
-    #[test]
-    fn an_answer_from_before_a_change_is_not_learnt() {
-        let cache = loaded(false);
-        assert_eq!(get(&cache, TWO, b"a"), None);
-        cache.learn(ONE, [(&b"a"[..], Some(&b"old"[..]))].into_iter());
-        assert_eq!(get(&cache, TWO, b"a"), None);
-    }
-}
+mod tests;

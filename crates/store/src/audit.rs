@@ -86,6 +86,9 @@ impl State {
                 wrong.push(format!("the retired space of device `{}`: {why}", slot.spec.name));
             }
         }
+        if let Err(why) = self.kin.check() {
+            wrong.push(format!("shared ranges: {why}"));
+        }
         for (key, found) in &self.disorder {
             wrong.push(format!("index {key}: {found}"));
         }

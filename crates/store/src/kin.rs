@@ -38,6 +38,16 @@ impl Kin {
             places.push(place);
         }
     }
+    /// Whether the notes are sound in themselves. They may be incomplete, and may say what does not hold any more.
+    pub fn check(&self) -> Result<(), String> {
+        let wrong = self
+            .by_run
+            .iter()
+            .find(|(_, places)| places.is_empty() || places.iter().collect::<BTreeSet<_>>().len() != places.len());
+        wrong.map_or(Ok(()), |((device, offset), _)| {
+            Err(format!("the notes of the run at {offset} on device {device} are empty, or name a place twice"))
+        })
+    }
     /// Bytes of memory, about.
     pub fn memory_bytes(&self) -> u64 {
         self.by_run.len() as u64 * 88

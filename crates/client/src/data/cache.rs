@@ -36,6 +36,17 @@ struct State {
     pieces: Pieces,
 }
 
+impl State {
+    /// Whether what is cached is sound in itself.
+    #[cfg(test)]
+    fn check(&self) -> Result<(), String> {
+        if self.known.is_none() && self.pieces.len() > 0 {
+            return Err("it has pieces of no version".to_owned());
+        }
+        self.pieces.check()
+    }
+}
+
 /// When a map was true: an engine that dies between its journal and a version word leaves the word to its successor as it
 /// was, so that a word alone says nothing about what another engine told.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -212,3 +223,6 @@ impl Objects {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

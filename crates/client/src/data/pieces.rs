@@ -77,6 +77,19 @@ impl Pieces {
     pub fn len(&self) -> usize {
         self.0.len()
     }
+    /// Whether the map is sound and no two pieces overlap.
+    #[cfg(test)]
+    pub fn check(&self) -> Result<(), String> {
+        self.0.check()?;
+        let mut end = 0;
+        for (at, len, _) in self.iter() {
+            if at < end || len == 0 {
+                return Err(format!("the piece of {len} bytes at {at} begins before {end} or is empty"));
+            }
+            end = at + len;
+        }
+        Ok(())
+    }
     /// Appends the parts of `[offset, offset + len)` that are known without a gap; returns how many bytes they cover.
     pub fn parts(&self, offset: u64, len: usize, base: usize, parts: &mut impl Extend<Part>) -> usize {
         let mut done = 0usize;

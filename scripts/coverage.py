@@ -1,0 +1,63 @@
+"""Reached branches by room and file from llvm-cov's JSON, and a list of the others. Called by scripts/coverage.sh."""
+
+import json
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parent.parent
+ROOMS = ("crates/model/src", "crates/store/src", "crates/client/src")
+
+
+def of_tests(path: str, lines: list[str], line: int) -> bool:
+    """Whether a branch is one of the tests' own: a file of tests, or below `mod tests` at the end of a file."""
+    if "/tests" in path or path.endswith("tests.rs"):
+        return True
+    return any(text.startswith("mod tests") for text in lines[:line])
+
+
+def read(report: Path) -> dict[str, dict[tuple[int, int], tuple[int, int]]]:
+    """For each file its branches, by place: how often each way was taken, summed over copies of generic code."""
+    found: dict[str, dict[tuple[int, int], tuple[int, int]]] = defaultdict(dict)
+    for function in json.loads(report.read_text())["data"][0]["functions"]:
+        for branch in function["branches"]:
+            line, column, taken, passed, file = branch[0], branch[1], branch[4], branch[5], branch[6]
+            name = function["filenames"][file].removeprefix(f"{TOP}/")
+            if name.startswith(ROOMS):
+                before = found[name].get((line, column), (0, 0))
+                found[name][line, column] = (before[0] + taken, before[1] + passed)
+    return found
+
+
+def main() -> int:
+    """Prints the table; writes the branches that nothing reached, one a line, with their source."""
+    found = read(Path(sys.argv[1]))
+    rooms = {room: [0, 0] for room in ROOMS}
+    files, unreached = [], []
+    for name, branches in sorted(found.items()):
+        lines = (TOP / name).read_text().splitlines()
+        ways = reached = 0
+        for (line, column), (taken, passed) in sorted(branches.items()):
+            if of_tests(name, lines, line):
+                continue
+            ways += 2
+            reached += (taken > 0) + (passed > 0)
+            if not (taken and passed):
+                missing = "neither way" if not taken and not passed else "never true" if not taken else "never false"
+                unreached.append(f"{name}:{line}:{column}: {missing}: {lines[line - 1].strip()}")
+        if ways:
+            room = next(room for room in ROOMS if name.startswith(room))
+            rooms[room][0] += ways
+            rooms[room][1] += reached
+            files.append((reached / ways, ways - reached, name))
+    Path(sys.argv[2]).write_text("\n".join(unreached) + "\n")
+    for share, missing, name in sorted(files, key=lambda one: -one[1])[:40]:
+        print(f"{share:7.1%}  {missing:4} not reached  {name}")
+    for room, (ways, reached) in rooms.items():
+        print(f"{room}: {reached} of {ways} ways of branches reached, {reached / max(ways, 1):.1%}")
+    print(f"the others, by place: {sys.argv[2]}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Which branches of crates/model, crates/store and crates/client the tests and the simulation reach: scripts/coverage.sh [SEEDS]
+# The programs of the simulation and of the crash test run as well, since they draw from the same generators as the property tests.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/env.sh
+seeds=${1:-3000}
+command -v cargo-llvm-cov >/dev/null || cargo install --locked --quiet cargo-llvm-cov --version 0.9.1
+rustup component list --installed 2>/dev/null | grep -q llvm-tools || rustup component add llvm-tools
+
+export CARGO_TARGET_DIR="$PWD/target/coverage" CARGO_INCREMENTAL=0 CI=1
+mkdir -p "$CARGO_TARGET_DIR"
+eval "$(cargo llvm-cov show-env --sh 2>/dev/null)"
+# Branches are counted by a flag that stable compilers keep behind this variable. Only the three rooms are instrumented, so what stands
+# around them is as quick as ever. Counters are a mapped file (%c), since many of the processes are killed.
+export RUSTC_BOOTSTRAP=1
+export __CARGO_LLVM_COV_RUSTC_WRAPPER_CRATE_NAMES=cenote_model,cenote_store,cenote
+separator=$'\x1f'
+export __CARGO_LLVM_COV_RUSTC_WRAPPER_RUSTFLAGS="-Cinstrument-coverage${separator}--cfg=coverage${separator}-Zcoverage-options=branch${separator}-Cllvm-args=-runtime-counter-relocation"
+export LLVM_PROFILE_FILE="$CARGO_TARGET_DIR/main-%p-%2m%c.profraw"
+find "$CARGO_TARGET_DIR" -maxdepth 1 -name '*.profraw' -delete
+
+status=0
+cargo test --locked --no-fail-fast -p cenote-model -p cenote-store -p cenote -p cenote-server -p cenote-testkit -p cenote-posix -p cenote-cli --lib --bins --tests || status=$?
+simulate=(cargo run --locked --quiet -p cenote-testkit --bin simulate --)
+"${simulate[@]}" --seeds "$seeds" || status=$?
+"${simulate[@]}" --weather --seeds "$((seeds / 3))" || status=$?
+cargo llvm-cov report --branch --json --output-path "$CARGO_TARGET_DIR/coverage.json" 2>/dev/null
+"$PYTHON" scripts/coverage.py "$CARGO_TARGET_DIR/coverage.json" "$CARGO_TARGET_DIR/unreached.txt"
+exit $status
