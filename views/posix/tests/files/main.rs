@@ -58,6 +58,7 @@ const TESTS: &[Test] = &[
     ("locks_have_owners", locks::owners),
     ("locks_end_with_their_processes", locks::killed),
     ("windows_are_shared", windows::shared),
+    ("windows_that_have_no_room_say_so", windows::no_room),
     ("times_that_are_set_while_windows_are_put_back", windows::times),
     ("windows_of_processes_that_are_killed", windows::killed),
     ("windows_at_random", windows::random),

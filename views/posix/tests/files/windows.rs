@@ -139,6 +139,30 @@ pub fn shared() {
     assert_eq!(a.check(a.root()).unwrap(), [""; 0]);
 }
 
+/// What another left in a window has no room in the store when the last one closes: its `close` says so, and nothing is lost.
+pub fn no_room() {
+    const BYTES: usize = 4 << 20;
+    let place = Place::new();
+    drop(place.make_of(Mode::InProcess, vec![Place::memory()]));
+    let ((_store, a), (_, b)) = (open(&place.dir()), open(&place.dir()));
+    let me = root_user();
+    let (made, filler) = (file(&a, b"f"), file(&b, b"filler"));
+    let size = SetAttr { size_bytes: Some(BYTES as u64), ..SetAttr::default() };
+    a.set_attr(&me, made.ino(), &size).unwrap();
+    made.close().unwrap();
+    // A reader's flush writes nothing back. The kernel, which was given the window, writes for somebody who is gone.
+    let one = a.open_at(&me, a.root(), b"f", crate::place::READ, 0).unwrap().0;
+    let kernel = std::fs::File::from(one.window_for_kernel().unwrap());
+    std::os::unix::fs::FileExt::write_all_at(&kernel, &[7; BYTES], 0).unwrap();
+    drop(kernel);
+    let full = (0_u64..).find_map(|at| filler.write_at(&[1; 1 << 20], at << 20).err()).unwrap();
+    assert_eq!(full.errno, libc::ENOSPC);
+    assert_eq!(errno(one.close()), libc::ENOSPC);
+    filler.close().unwrap();
+    b.unlink(&me, b.root(), b"filler").unwrap();
+    assert!(stored(&b, b"f") == [7; BYTES]);
+}
+
 /// A time that is set while the bytes are put back is the file's, and not that of the writes before.
 pub fn times() {
     let place = Place::new();
