@@ -153,14 +153,14 @@ pub fn no_room() {
     // A reader's flush writes nothing back. The kernel, which was given the window, writes for somebody who is gone.
     let one = a.open_at(&me, a.root(), b"f", crate::place::READ, 0).unwrap().0;
     let kernel = std::fs::File::from(one.window_for_kernel().unwrap());
-    std::os::unix::fs::FileExt::write_all_at(&kernel, &[7; BYTES], 0).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&kernel, &vec![7; BYTES], 0).unwrap();
     drop(kernel);
-    let full = (0_u64..).find_map(|at| filler.write_at(&[1; 1 << 20], at << 20).err()).unwrap();
+    let full = (0_u64..).find_map(|at| filler.write_at(&vec![1; 1 << 20], at << 20).err()).unwrap();
     assert_eq!(full.errno, libc::ENOSPC);
     assert_eq!(errno(one.close()), libc::ENOSPC);
     filler.close().unwrap();
     b.unlink(&me, b.root(), b"filler").unwrap();
-    assert!(stored(&b, b"f") == [7; BYTES]);
+    assert!(stored(&b, b"f") == vec![7; BYTES]);
 }
 
 /// A time that is set while the bytes are put back is the file's, and not that of the writes before.
