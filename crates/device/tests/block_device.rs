@@ -175,6 +175,32 @@ fn what_is_in_use_is_refused() {
     drop((again, segment));
 }
 
+#[test]
+fn nothing_is_readable_of_what_was_destroyed() {
+    const SECRET: &[u8] = b"a secret of a store";
+    let Some(looped) = looped("destroyed", 512) else { return };
+    let devices = SystemDevices::default();
+    let spec = looped.spec(16 << 20);
+    let opened = devices.open(STORE, DEVICE, &spec, true).unwrap();
+    let block: Vec<u8> = SECRET.iter().copied().cycle().take(64 << 10).collect();
+    for at in [0, 5 << 20, opened.device.capacity_bytes() - (64 << 10)] {
+        opened.device.write_at(at, &block).unwrap();
+    }
+    opened.device.sync().unwrap();
+    drop(opened);
+    let is_readable = || {
+        let bytes = std::fs::read(&looped.node).unwrap();
+        bytes.windows(SECRET.len()).any(|some| some == SECRET)
+    };
+    assert!(is_readable());
+    let other = devices.remove(StoreId(1), DEVICE, &spec).expect_err("it is another store's");
+    assert!(is_readable(), "{other}");
+    devices.remove(STORE, DEVICE, &spec).unwrap();
+    assert!(!is_readable());
+    // What was there is no store's any more: another one takes it.
+    drop(devices.open(StoreId(1), DEVICE, &spec, true).unwrap());
+}
+
 fn wipe(node: &Path) {
     let file = std::fs::OpenOptions::new().write(true).open(node).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &vec![0; 1 << 20], 0).unwrap();
