@@ -159,16 +159,36 @@ pub fn info(h5: &'static Api, id: hid_t, fields: c_uint, what: impl FnOnce() -> 
 /// Makes an HDF5 call that prints nothing; a negative result is an error about `what` with HDF5's own cause.
 pub fn call(h5: &'static Api, what: impl FnOnce() -> String, act: impl FnOnce() -> i64) -> Result<i64> {
     tried(h5, act).map_err(|cause| {
-        Error::new(ErrorKind::Corrupt, what())
-            .because(format!("HDF5 cannot read it: {cause}"))
-            .try_next("try it without the connector (unset HDF5_VOL_CONNECTOR); if that fails too, the file is damaged")
+        let kind = kind_of(&cause);
+        let failed =
+            Error::new(kind.unwrap_or(ErrorKind::Corrupt), what()).because(format!("HDF5 cannot read it: {cause}"));
+        match kind {
+            Some(_) => failed,
+            None => failed.try_next(
+                "try it without the connector (unset HDF5_VOL_CONNECTOR); if that fails too, the file is damaged",
+            ),
+        }
     })
 }
 
 /// The same for a call that writes.
 pub fn written(h5: &'static Api, what: impl FnOnce() -> String, act: impl FnOnce() -> i64) -> Result<i64> {
-    tried(h5, act)
-        .map_err(|cause| Error::new(ErrorKind::InvalidInput, what()).because(format!("HDF5 refuses it: {cause}")))
+    tried(h5, act).map_err(|cause| match kind_of(&cause) {
+        Some(kind) => Error::new(kind, what()).because(format!("HDF5 could not write it: {cause}")),
+        None => Error::new(ErrorKind::InvalidInput, what()).because(format!("HDF5 refuses it: {cause}")),
+    })
+}
+
+/// What kind of failure of the system HDF5's words tell of, if they do: it names the number, in the middle of a sentence.
+fn kind_of(cause: &str) -> Option<ErrorKind> {
+    let number = cause.split_once("errno = ")?.1;
+    let end = number.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(number.len());
+    Some(match number[..end].parse().ok()? {
+        libc::ENOSPC | libc::EDQUOT => ErrorKind::Full,
+        libc::EACCES | libc::EPERM => ErrorKind::PermissionDenied,
+        libc::ENOENT => ErrorKind::NotFound,
+        _ => ErrorKind::Io,
+    })
 }
 
 /// The same, with HDF5's own cause alone.
@@ -200,4 +220,19 @@ fn cause(h5: &'static Api) -> String {
         (h5.H5Eclear2)(H5E_DEFAULT);
     }
     if found.is_empty() { "it gives no reason".to_owned() } else { found }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kind_of_a_failure_is_the_systems() {
+        let full = "file write failed: time = Tue, file descriptor = 23, errno = 28, error message = 'No space left'";
+        assert_eq!(kind_of(full), Some(ErrorKind::Full));
+        assert_eq!(kind_of("file read failed: errno = 5"), Some(ErrorKind::Io));
+        assert_eq!(kind_of("unable to open file: errno = 13, message"), Some(ErrorKind::PermissionDenied));
+        assert_eq!(kind_of("truncated file: eof = 1000"), None);
+        assert_eq!(kind_of("errno = many"), None);
+    }
 }
