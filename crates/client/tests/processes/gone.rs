@@ -8,7 +8,7 @@ use cenote::{ContainerSpec, ErrorKind, Mode, OpenOptions, Store};
 use cenote_device::StoreLock;
 use cenote_device::process::started_of;
 
-use crate::tools::{Place, daemon_pid, signal};
+use crate::tools::{Place, daemon_pid, daemon_pid_now, signal};
 
 /// What a session is told at most so long after its store is gone.
 const SOON: Duration = Duration::from_millis(1500);
@@ -139,6 +139,33 @@ pub fn killed_starting() {
     signal(daemon_pid(&place.dir()), libc::SIGKILL);
     object.write_at(0, b"still there").unwrap();
     assert_eq!(program.calls(), 5);
+}
+
+/// Of four daemons three are killed within 60 ms of their start: before they have the store, while they recover it, while they serve.
+/// No call fails. `CENOTE_KILL_ROUNDS`: how often a daemon is killed besides (preset 8).
+pub fn killed_soon_after_starting() {
+    let rounds: u64 = std::env::var("CENOTE_KILL_ROUNDS").map_or(8, |rounds| rounds.parse().unwrap());
+    let place = Place::new();
+    let store = place.make(Mode::Daemon);
+    let object = store.create_container("c", &ContainerSpec::default()).unwrap().create_object(None, None).unwrap();
+    let script = "n=$(wc -l < \"$CALLS\"); if [ $((n % 4)) -ne 0 ]; then me=$$\n\
+        (sleep 0.0$(printf %02d $((n * 7 % 60))); kill -9 $me) > /dev/null 2>&1 &\nfi\nexec \"$CENOTE\" \"$@\"\n";
+    let program = Program::new(&place.dir(), script);
+    let mut longest = Duration::ZERO;
+    for round in 0..rounds {
+        if let Some(pid) = daemon_pid_now(&place.dir()) {
+            signal(pid, libc::SIGKILL);
+        }
+        let begin = Instant::now();
+        object.write_at(round * 8, &round.to_le_bytes()).unwrap();
+        longest = longest.max(begin.elapsed());
+    }
+    for round in 0..rounds {
+        let mut bytes = [0; 8];
+        assert_eq!(object.read_at(round * 8, &mut bytes).unwrap(), 8);
+        assert_eq!(u64::from_le_bytes(bytes), round);
+    }
+    println!("{rounds} rounds, {} daemons started, longest call {} ms", program.calls(), longest.as_millis());
 }
 
 pub fn stopped_has_let_go() {

@@ -78,6 +78,7 @@ const TESTS: &[Test] = &[
     ("a_session_stays_with_its_store", gone::stays_with_its_store),
     ("attempts_back_off", gone::attempts_back_off),
     ("daemons_are_killed_while_they_start", gone::killed_starting),
+    ("daemons_are_killed_soon_after_they_start", gone::killed_soon_after_starting),
     ("a_stopped_daemon_has_let_go", gone::stopped_has_let_go),
     ("who_has_the_store_is_named", gone::holder_is_named),
 ];

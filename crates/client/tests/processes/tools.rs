@@ -106,6 +106,13 @@ pub fn daemon_pid(dir: &Path) -> u32 {
     }
 }
 
+/// The daemon of a store, if there is one just now.
+pub fn daemon_pid_now(dir: &Path) -> Option<u32> {
+    let connection =
+        cenote_rpc::Connection::connect(dir, cenote_server::daemon::SOCKET, Duration::from_secs(1)).ok()?;
+    Some(connection.peer().ok()?.pid)
+}
+
 /// Sends a signal to a process that the tests started.
 pub fn signal(pid: u32, signal: i32) {
     // SAFETY: kill has no memory effects.
