@@ -11,10 +11,9 @@ rustup component list --installed 2>/dev/null | grep -q llvm-tools || rustup com
 export CARGO_TARGET_DIR="$PWD/target/coverage" CARGO_INCREMENTAL=0 CI=1
 mkdir -p "$CARGO_TARGET_DIR"
 eval "$(cargo llvm-cov show-env --sh 2>/dev/null)"
-# Branches are counted by a flag that stable compilers keep behind this variable. Only the three rooms are instrumented, so what stands
-# around them is as quick as ever. Counters are a mapped file (%c), since many of the processes are killed.
+# Branches are counted by a flag that stable compilers keep behind this variable. Counters are a mapped file (%c), since many of the
+# processes are killed. All crates of ours are instrumented: a program whose own crate is not has nothing that writes them.
 export RUSTC_BOOTSTRAP=1
-export __CARGO_LLVM_COV_RUSTC_WRAPPER_CRATE_NAMES=cenote_model,cenote_store,cenote
 separator=$'\x1f'
 export __CARGO_LLVM_COV_RUSTC_WRAPPER_RUSTFLAGS="-Cinstrument-coverage${separator}--cfg=coverage${separator}-Zcoverage-options=branch${separator}-Cllvm-args=-runtime-counter-relocation"
 export LLVM_PROFILE_FILE="$CARGO_TARGET_DIR/main-%p-%2m%c.profraw"
