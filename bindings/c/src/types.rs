@@ -198,7 +198,7 @@ pub unsafe fn container_spec(spec: *const cenote_container_spec_t) -> Result<Con
         quota_bytes: spec.quota_bytes,
         // SAFETY: the caller vouches for it.
         policy: if spec.policy.is_null() { String::new() } else { unsafe { text(spec.policy, "policy") }?.to_owned() },
-        owner_uid: None,
+        ..defaults
     })
 }
 

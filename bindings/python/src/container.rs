@@ -35,7 +35,8 @@ impl Container {
         py.detach(|| self.0.info()).map(ContainerInfo::from).map_err(raise)
     }
     /// Change what can be changed; None leaves as it is.
-    #[pyo3(signature = (durability = None, quota = None, policy = None, owner_uid = None))]
+    #[pyo3(signature = (durability = None, quota = None, policy = None, owner_uid = None, owner_gid = None, mode = None))]
+    #[allow(clippy::too_many_arguments, reason = "keywords of Python's")]
     fn set(
         &self,
         py: Python<'_>,
@@ -43,6 +44,8 @@ impl Container {
         quota: Option<u64>,
         policy: Option<String>,
         owner_uid: Option<u32>,
+        owner_gid: Option<u32>,
+        mode: Option<u16>,
     ) -> PyResult<()> {
         let durability = durability.map(self::durability).transpose()?;
         py.detach(|| {
@@ -51,6 +54,8 @@ impl Container {
             spec.quota_bytes = quota.unwrap_or(spec.quota_bytes);
             spec.policy = policy.unwrap_or(spec.policy);
             spec.owner_uid = owner_uid.or(spec.owner_uid);
+            spec.owner_gid = owner_gid.or(spec.owner_gid);
+            spec.mode = mode.unwrap_or(spec.mode);
             self.0.set(&spec)
         })
         .map_err(raise)

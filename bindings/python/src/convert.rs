@@ -56,7 +56,7 @@ pub fn container_spec(word: &str, block_size: u64, quota: u64, policy: String) -
         durability: durability(word)?,
         quota_bytes: quota,
         policy,
-        owner_uid: None,
+        ..ContainerSpec::default()
     })
 }
 

@@ -20,6 +20,10 @@ pub struct ContainerInfo {
     pub policy: String,
     /// Numeric user that owns it.
     pub owner_uid: Option<u32>,
+    /// Numeric group of it.
+    pub owner_gid: Option<u32>,
+    /// Who may read and write it, as the nine bits of a file's mode.
+    pub mode: u16,
     /// Objects in it.
     pub objects: u64,
     /// Indices in it.
@@ -40,6 +44,8 @@ impl From<cenote::ContainerInfo> for ContainerInfo {
             quota: info.spec.quota_bytes,
             policy: info.spec.policy,
             owner_uid: info.spec.owner_uid,
+            owner_gid: info.spec.owner_gid,
+            mode: info.spec.mode,
             objects: info.objects,
             indices: info.indices,
             records: info.records,
@@ -198,6 +204,12 @@ pub struct StoreStats {
     pub scrub_findings: u64,
     /// Estimated bytes of memory that the metadata take.
     pub metadata_bytes: u64,
+    /// Bytes of values of records in memory that may leave it.
+    pub values_here_bytes: u64,
+    /// So many may be there.
+    pub values_budget_bytes: u64,
+    /// Bytes of values of records that are on tiers instead.
+    pub values_away_bytes: u64,
 }
 
 impl From<cenote::StoreStats> for StoreStats {
@@ -214,6 +226,9 @@ impl From<cenote::StoreStats> for StoreStats {
             sessions: stats.sessions,
             scrub_findings: stats.scrub_findings,
             metadata_bytes: stats.metadata_bytes,
+            values_here_bytes: stats.values_here_bytes,
+            values_budget_bytes: stats.values_budget_bytes,
+            values_away_bytes: stats.values_away_bytes,
         }
     }
 }

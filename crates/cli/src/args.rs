@@ -17,6 +17,7 @@ use crate::cmd::run::{RUN_HELP, RunArgs};
 use crate::cmd::s3::S3Args;
 use crate::cmd::streams::StreamsArgs;
 use crate::config;
+use crate::mode::{self, ModeChange};
 use cenote::model::size;
 
 const BEGIN: &str = "\
@@ -140,6 +141,24 @@ pub enum Command {
     Mk(MkArgs),
     /// Change a container's durability, quota or policy
     Set(SetArgs),
+    /// Change who may read (r) and write (w) containers: `chmod 0750 CONTAINER`, `chmod go-rwx CONTAINER`
+    Chmod {
+        /// Octal, or as for files: u, g, o, a; + - =; r, w, x
+        #[arg(value_parser = mode::parse, value_name = "MODE")]
+        rights: ModeChange,
+        /// CONTAINER
+        #[arg(required = true)]
+        containers: Vec<OsString>,
+    },
+    /// Give containers to another user or group
+    Chown {
+        /// Numeric: UID, UID:GID, or :GID
+        #[arg(value_parser = mode::parse_owner, value_name = "UID:GID")]
+        to: (Option<u32>, Option<u32>),
+        /// CONTAINER
+        #[arg(required = true)]
+        containers: Vec<OsString>,
+    },
     /// Give a container another label
     Rename {
         /// Its label
@@ -599,6 +618,9 @@ pub struct MkArgs {
     /// Placement policy [default: fast-first]
     #[arg(long, default_value = "", hide_default_value = true)]
     pub policy: String,
+    /// Who may read and write it [default: 0755]
+    #[arg(long, value_parser = mode::parse, value_name = "MODE")]
+    pub rights: Option<ModeChange>,
     /// No error if it is there already
     #[arg(long)]
     pub if_missing: bool,
@@ -621,6 +643,12 @@ pub struct SetArgs {
     /// Numeric id of the user who owns it
     #[arg(long, value_name = "UID")]
     pub owner: Option<u32>,
+    /// Numeric id of its group
+    #[arg(long, value_name = "GID")]
+    pub group: Option<u32>,
+    /// Who may read and write it, as for `chmod`
+    #[arg(long, value_parser = mode::parse, value_name = "MODE")]
+    pub rights: Option<ModeChange>,
 }
 
 /// Arguments of `put`.

@@ -13,6 +13,7 @@ mod copy;
 #[path = "../../../views/preload/src/elf.rs"]
 mod elf;
 mod failure;
+mod mode;
 mod out;
 mod target;
 

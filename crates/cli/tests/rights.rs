@@ -186,6 +186,58 @@ const CASES: &[Case] = &[
         refused(&place.by(OTHER, &["mk", "by-reader"], &[]), "may only read");
         refused(&place.by(1, &["ls"], &[]), "neither its owner nor among its writers and readers");
     }),
+    ("a client in another PID namespace lives", || {
+        let place = Place::served();
+        let namespace = ["--pid", "--fork", "--mount-proc"];
+        let can = std::process::Command::new("unshare").args(namespace).arg("true").status();
+        if !can.is_ok_and(|status| status.success()) {
+            println!("(no PID namespaces here)");
+            return;
+        }
+        let command = place.command(["put", "-", "runs"]);
+        let mut inside = std::process::Command::new("unshare");
+        inside.args(namespace).arg(command.get_program()).args(command.get_args()).current_dir(&place.dir);
+        for (key, value) in command.get_envs() {
+            inside.env(key, value.unwrap_or_default());
+        }
+        let mut child = inside.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut input = child.stdin.take().unwrap();
+        let bytes: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 251) as u8).collect();
+        // Half is written, and others come meanwhile: each has the daemon look who is dead.
+        std::io::Write::write_all(&mut input, &bytes[..2_000_000]).unwrap();
+        let connected = || place.json(["top", "--once"])["clients"].as_array().map_or(0, Vec::len) > 1;
+        let begin = Instant::now();
+        while !connected() && begin.elapsed() < Duration::from_secs(5) {}
+        assert!(connected(), "it is connected still, after everybody who came");
+        for at in 0..5_u8 {
+            place.run_with_input(&[at; 1 << 16], ["put", "-", "runs"]);
+        }
+        std::io::Write::write_all(&mut input, &bytes[2_000_000..]).unwrap();
+        drop(input);
+        let done = child.wait_with_output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+        let at = String::from_utf8(done.stdout).unwrap();
+        assert!(place.run(["cat", at.trim()]).bytes == bytes);
+        place.ok(["verify"]);
+    }),
+    ("S3 by a writer, and by a reader", || {
+        let place = Place::naming(&["--writer", "65533", "--reader", "65534"]);
+        place.ok(["serve", "--background", "--idle-exit", "60"]);
+        let home = place.path("home");
+        fs::create_dir(&home).unwrap();
+        chown(&home, Some(NAMED), Some(NAMED)).unwrap();
+        let home = home.to_str().unwrap();
+        let made = place.by(NAMED, &["s3", "key", "add", "ann"], &[("XDG_CONFIG_HOME", home)]);
+        assert!(made.code == 0 && made.out.contains("AWS_SECRET_ACCESS_KEY="), "{made:?}");
+        let secret = made.out.trim().rsplit('=').next().unwrap().to_owned();
+        let listed = place.by(NAMED, &["s3", "key", "list"], &[("XDG_CONFIG_HOME", home)]);
+        assert!(listed.code == 0 && listed.out.contains("65533:65533") && !listed.out.contains(&secret), "{listed:?}");
+        for (path, bytes) in common::tree(&place.dir) {
+            assert!(!bytes.windows(secret.len()).any(|at| at == secret.as_bytes()), "{}", path.display());
+        }
+        let said = place.by(OTHER, &["s3", "key", "list"], &[("XDG_CONFIG_HOME", home)]);
+        assert!(said.code == 1 && said.err.contains("may not find it"), "{said:?}");
+    }),
     ("keys of S3 that root makes", || {
         let place = Place::with_store();
         refused(&place.run(["s3", "key", "add", "ann"]), "--uid UID");

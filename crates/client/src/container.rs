@@ -32,6 +32,7 @@ pub(crate) struct Inner {
     pub class: Class,
     pub block_shift: u8,
     pub had_quota: bool,
+    pub had_spec: Option<ContainerSpec>,
     /// It is a snapshot, which stays as long as this.
     _pin: Option<Pin>,
 }
@@ -59,7 +60,9 @@ impl Container {
         let class = Class { durability: info.spec.durability, policy: info.spec.policy.clone() };
         let block_shift = info.spec.block_shift;
         let had_quota = info.spec.quota_bytes != 0;
-        let inner = Inner { store: store.clone(), id: info.id, label, class, block_shift, had_quota, _pin: pin };
+        let had_spec = Some(info.spec.clone());
+        let inner =
+            Inner { store: store.clone(), id: info.id, label, class, block_shift, had_quota, had_spec, _pin: pin };
         Self { inner: Arc::new(inner) }
     }
     pub(crate) fn nowhere(store: &Store, label: &str) -> Self {
@@ -74,7 +77,8 @@ impl Container {
         let class = Class { durability: spec.durability, policy: spec.policy };
         let block_shift = spec.block_shift;
         let (label, had_quota) = (label.into(), false);
-        let inner = Inner { store: store.clone(), id, label, class, block_shift, had_quota, _pin: None };
+        let inner =
+            Inner { store: store.clone(), id, label, class, block_shift, had_quota, had_spec: None, _pin: None };
         Self { inner: Arc::new(inner) }
     }
     /// Its id, which a rename keeps.
@@ -89,6 +93,10 @@ impl Container {
     pub fn had_quota(&self) -> bool {
         self.inner.had_quota
     }
+    /// Its settings when this handle was made, if they were asked for then. [`Container::info`] says what they are now.
+    pub fn had_spec(&self) -> Option<&ContainerSpec> {
+        self.inner.had_spec.as_ref()
+    }
     /// As it stands.
     pub fn info(&self) -> Result<ContainerInfo> {
         match self.inner.store.session()?.request(Request::ContainerById { id: self.id() })? {
@@ -96,7 +104,7 @@ impl Container {
             other => Err(surprise("a container", &other)),
         }
     }
-    /// Changes durability, quota, policy or owner.
+    /// Changes durability, quota, policy, owner, group or mode.
     pub fn set(&self, spec: &ContainerSpec) -> Result<()> {
         self.inner.store.change(Update::ContainerSet { id: self.id(), spec: spec.clone() }, || self.name())
     }

@@ -32,7 +32,7 @@ pub struct Index {
 
 /// What [`Index::version`] says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct IndexVersion(Stamp);
+pub struct IndexVersion(pub(crate) Stamp);
 
 impl IndexVersion {
     /// True if exactly one change lies between the two.
@@ -60,6 +60,10 @@ impl Index {
     #[must_use]
     pub fn remembering(mut self) -> Self {
         self.cache = Some(Arc::default());
+        self
+    }
+    pub(crate) fn with_cache(mut self, cache: Arc<RecordCache>) -> Self {
+        self.cache = Some(cache);
         self
     }
     /// From now on only this process changes it, until `guard` is changed, which was as `seen` says when that was found

@@ -6,6 +6,7 @@
 
 mod changes;
 mod container;
+mod content;
 mod data;
 mod helper;
 mod ids;
@@ -34,14 +35,16 @@ pub use cenote_device::meeting::{Blocking, Holder, LockKind, MeetingFile};
 pub use cenote_device::process::started_of as process_started;
 pub use cenote_model as model;
 pub use cenote_model::{
-    Arrange, ArrangeMove, ArrangeProgress, ArrangeTarget, Arrangement, ContainerId, ContainerInfo, ContainerSpec,
-    DeviceInfo, DeviceKind, DeviceSpec, Durability, Error, ErrorKind, Explanation, Finding, IndexId, IndexKey, KeyCode,
-    NextFrom, ObjectId, ObjectKey, ObjectStat, PluginState, PolicyState, Profile, ProfilePoint, Records, Result,
-    RuleState, SnapshotInfo, Speed, StoreConfig, StoreId, StoreStats, TierOptions, VerifyReport,
+    Arrange, ArrangeMove, ArrangeProgress, ArrangeTarget, Arrangement, CONTAINER_MODE, CONTAINER_MODE_BITS,
+    CONTAINER_MODE_PRIVATE, ContainerId, ContainerInfo, ContainerSpec, DeviceInfo, DeviceKind, DeviceSpec, Durability,
+    Error, ErrorKind, Explanation, Finding, IndexId, IndexKey, KeyCode, NextFrom, ObjectId, ObjectKey, ObjectStat,
+    PluginState, PolicyState, Profile, ProfilePoint, Records, Result, RuleState, SnapshotInfo, Speed, StoreConfig,
+    StoreId, StoreStats, TierOptions, VerifyReport,
 };
 pub use cenote_server::Destroyed;
 pub use changes::Changes;
 pub use container::Container;
+pub use content::{Content, FirstIndex, FirstRecords};
 pub use data::queue::Settling;
 pub use helper::Helper;
 pub use index::{Index, IndexVersion, Record};

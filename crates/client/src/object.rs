@@ -128,12 +128,13 @@ impl Object {
         let session = self.container.store().session()?;
         self.known(&session, |known| read::size_of(&session, &known.cache))
     }
-    /// Its recorded size, and how many bytes of it are in no hole: without a message if what this process knows of it still holds.
+    /// Its recorded size, and how many bytes it takes, in allocation units: without a message if what this process
+    /// knows of it still holds.
     pub fn usage(&self) -> Result<(u64, u64)> {
         let session = self.container.store().session()?;
         match self.known(&session, |known| read::usage_of(&session, &known.cache))? {
             Some(usage) => Ok(usage),
-            None => self.stat().map(|stat| (stat.size, stat.mapped_bytes)),
+            None => self.stat().map(|stat| (stat.size, stat.taken_bytes)),
         }
     }
     /// The first offset from `offset` on that has data, as extents begin; `None` if there is none before the end.

@@ -48,8 +48,8 @@ type Key = SmallVec<[u8; 24]>;
 /// Instance and version word: equal stamps, equal records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stamp {
-    instance: u64,
-    word: u64,
+    pub instance: u64,
+    pub word: u64,
 }
 
 impl Stamp {
@@ -160,6 +160,13 @@ pub(crate) enum Answer<T> {
 }
 
 impl RecordCache {
+    /// Knows the first records of an index, of which there may be more.
+    pub fn loaded(stamp: Stamp, records: &Records, more: bool) -> Self {
+        let cache = Self::default();
+        lock(&cache.state).stamp = Some(stamp);
+        cache.learn_many(stamp, &NextFrom::Start, records, more);
+        cache
+    }
     /// The stamp of `index` now.
     pub fn stamp(&self, session: &Session, index: IndexKey) -> Stamp {
         if self.pinned_by.load(Ordering::Acquire) == fork::generation() + 1 {

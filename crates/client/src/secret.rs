@@ -1,6 +1,6 @@
 //! What a store keeps for its owner alone, beside what its readers and writers may read.
 
-use cenote_device::StoreDir;
+use cenote_device::{StoreDir, store_dir};
 use cenote_model::{Error, ErrorKind, Result};
 
 use crate::Store;
@@ -9,14 +9,23 @@ use crate::Store;
 const FILE: &str = cenote_server::SECRET_FILE;
 
 impl Store {
-    /// 32 random bytes that never change, drawn when they are first asked for. Only processes of the user whom the
-    /// store's directory belongs to (and root) get them: what is sealed with them can be kept in the store, where
-    /// every reader finds it.
+    /// 32 random bytes that never change, drawn when they are first asked for. Only processes of this user (and root)
+    /// get them: what is sealed with them can be kept in the store, where every reader finds it. Those of the user whom
+    /// the store's directory belongs to are in it; another user's are in that user's own directory of settings.
     pub fn secret(&self) -> Result<[u8; 32]> {
-        let dir = StoreDir::open(self.dir())?;
-        if let Some(text) = dir.read_text(FILE)? {
+        let (owner, me) = (StoreDir::look(self.dir())?.owner(), rustix::process::geteuid().as_raw());
+        if me == owner || me == 0 {
+            return Self::secret_in(&StoreDir::open(self.dir())?, FILE);
+        }
+        let settings = store_dir::settings_dir()?;
+        store_dir::make_private_dir(&settings, rustix::fs::Mode::RWXU)
+            .map_err(|error| Error::io(settings.display().to_string(), &error))?;
+        Self::secret_in(&StoreDir::open(&settings)?, &format!("{FILE}-{}", self.id()))
+    }
+    fn secret_in(dir: &StoreDir, file: &str) -> Result<[u8; 32]> {
+        if let Some(text) = dir.read_text(file)? {
             return decode(&text).ok_or_else(|| {
-                Error::new(ErrorKind::Corrupt, dir.path().join(FILE).display().to_string())
+                Error::new(ErrorKind::Corrupt, dir.path().join(file).display().to_string())
                     .because("it does not hold 64 hexadecimal digits")
                     .try_next("restore it from a copy; without it what is sealed is lost: remove it, and make those keys anew")
             });
@@ -32,7 +41,7 @@ impl Store {
             .flat_map(|byte| [byte >> 4, byte & 15])
             .filter_map(|digit| char::from_digit(digit.into(), 16))
             .collect();
-        if dir.write_new(FILE, &text)? { Ok(drawn) } else { self.secret() }
+        if dir.write_new(file, &text)? { Ok(drawn) } else { Self::secret_in(dir, file) }
     }
 }
 

@@ -37,7 +37,7 @@ impl Staged {
         let session = object.container().store().session()?.clone();
         session.check_writable()?;
         let mut space = Space::Heap(Vec::new());
-        if len > 0 && len <= RUN_BYTES_MAX as usize {
+        if len > 0 && len <= RUN_BYTES_MAX as usize && !session.is_bound() {
             let (container, mut avoid) = (object.container().id(), Vec::new());
             let chunk = object.arena(&session).take(&session, container, len as u64, Filling::InPlace, &mut avoid)?;
             if chunk.len as usize == len && write::is_memory(&chunk) {

@@ -11,12 +11,13 @@ use cenote_device::home::Orphan;
 use cenote_model::{
     Arrange, ArrangeProgress, ArrangeTarget, Arrangement, ContainerId, ContainerInfo, ContainerSpec, DeviceInfo,
     DeviceSpec, Error, ErrorKind, Explanation, FlushTarget, LABEL_BYTES_MAX, ObjectKey, PolicyState, Profile, Request,
-    Response, Result, StoreId, StoreStats, Telemetry, Update, VerifyReport,
+    Response, Result, StoreId, StoreStats, Telemetry, Update, VALUE_BYTES_MAX, VerifyReport,
 };
 
 use cenote_server::Destroyed;
 
 use crate::container::Container;
+use crate::content;
 use crate::data::queue::{Settling, code_error};
 use crate::session::Session;
 use crate::transaction::Transaction;
@@ -124,14 +125,6 @@ impl Store {
             Response::Container(info) => Ok(Container::new(self, &session, &info)),
             other => Err(surprise("a container", &other)),
         }
-    }
-    /// A new container; `ErrorKind::Exists` if the label is taken.
-    pub fn create_container(&self, label: &str, spec: &ContainerSpec) -> Result<Container> {
-        check_label(label)?;
-        let update =
-            Update::ContainerCreate { id: cenote_model::ContainerId(0), label: label.into(), spec: spec.clone() };
-        self.change(update, || format!("container `{label}`"))?;
-        self.container(label)
     }
     /// The container of that label, made if it is not there.
     pub fn open_container(&self, label: &str, spec: &ContainerSpec) -> Result<Container> {
@@ -380,21 +373,14 @@ impl Store {
         self.inner.session.load().check_open().is_err()
     }
     /// Applies one update; `subject` names what it is about.
-    pub(crate) fn change(&self, update: Update, subject: impl FnOnce() -> String) -> Result<()> {
+    pub(crate) fn change(&self, update: Update, subject: impl Fn() -> String) -> Result<()> {
         let session = self.session()?;
-        session.check_writable()?;
-        // Atomic, so that a refusal says why.
-        match session.request(Request::Apply { checks: Vec::new(), updates: vec![update], atomic: true }) {
-            Ok(Response::Applied { codes, .. }) => match codes.first() {
+        match content::apply(&session, vec![update], &subject)? {
+            Response::Applied { codes, .. } => match codes.first() {
                 None | Some(cenote_model::KeyCode::Ok) => Ok(()),
                 Some(code) => Err(code_error(*code, subject())),
             },
-            Ok(other) => Err(surprise("an outcome", &other)),
-            // The engine knows containers by number.
-            Err(error) if is_refusal(&error) => {
-                Err(Error::new(error.kind(), subject()).because(error.cause()).try_next(error.next_step()))
-            }
-            Err(error) => Err(error),
+            other => Err(surprise("an outcome", &other)),
         }
     }
     fn command(&self, request: Request) -> Result<()> {
@@ -404,7 +390,7 @@ impl Store {
     }
 }
 
-fn is_refusal(error: &Error) -> bool {
+pub(crate) fn is_refusal(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Exists | ErrorKind::InvalidInput | ErrorKind::LimitExceeded)
 }
 
@@ -424,12 +410,22 @@ fn of_store_in(dir: &Path, error: Error) -> Error {
 }
 
 /// The error for a label that no container can have.
-fn check_label(label: &str) -> Result<()> {
+/// Refuses what cannot be a container's label.
+pub(crate) fn check_label(label: &str) -> Result<()> {
     if label.is_empty() || label.len() > LABEL_BYTES_MAX {
         return Err(Error::new(ErrorKind::InvalidInput, "container label")
             .because(format!("it has {} bytes; 1 to {LABEL_BYTES_MAX} are allowed", label.len())));
     }
     Ok(())
+}
+
+/// Refuses what cannot be a record's value.
+pub(crate) fn check_value(value: &[u8], subject: impl Fn() -> String) -> Result<()> {
+    if value.len() <= VALUE_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::InvalidInput, subject())
+        .because(format!("a value of {} bytes; at most {VALUE_BYTES_MAX} are allowed", value.len())))
 }
 
 /// The error for a response of the wrong kind.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use cenote_device::fork;
 use cenote_model::{
-    Check, Error, ErrorKind, IndexId, IndexKey, OBJECT_BYTES_MAX, ObjectId, ObjectKey, Request, Response, Result, Run,
-    TRANSACTION_UPDATES_MAX, Update, VALUE_BYTES_MAX,
+    Check, DeviceId, Error, ErrorKind, IndexId, IndexKey, OBJECT_BYTES_MAX, ObjectId, ObjectKey, Request, Response,
+    Result, Run, TRANSACTION_UPDATES_MAX, Update,
 };
 
 use crate::container::Container;
@@ -20,7 +20,7 @@ use crate::op::Op;
 use crate::premise::Premise;
 use crate::records::{self, RecordCache};
 use crate::session::Session;
-use crate::store::{Store, surprise};
+use crate::store::{Store, check_value, surprise};
 
 /// Small, made for each transaction, and keyed by what this process itself chose.
 type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
@@ -39,6 +39,8 @@ pub struct Transaction {
     checks: Vec<Check>,
     /// Objects that were written through: the commit waits until they survive power loss.
     durable: Vec<ObjectKey>,
+    /// What it wrote, if the session can read nothing where it is.
+    own: Vec<Box<[u8]>>,
 }
 
 /// What the transaction did to one object.
@@ -91,6 +93,7 @@ impl Transaction {
             detect: false,
             checks: Vec::new(),
             durable: Vec::new(),
+            own: Vec::new(),
         }
     }
     /// Makes `commit` fail with `Conflict` if anything read through this transaction from now on was changed by others
@@ -151,13 +154,21 @@ impl Transaction {
         let target = write::Target { object: &cache, container: object.container().id(), arena: &arena };
         let mut at = offset;
         for stored in write::store(&session, &target, bytes, write::Then::WrittenLater)? {
-            self.runs.push(stored.chunk.run());
-            if let Some(unwritten) = &stored.unwritten {
-                write::Stored::write_out(&stored.chunk, unwritten)?;
-            }
-            let len = u64::from(stored.chunk.len);
+            self.runs.push(stored.run);
+            stored.write_out()?;
+            let len = u64::from(stored.len);
+            let place = if session.is_bound() {
+                // It is to be read before the daemon would let this session: from memory of its own.
+                let (from, to) = ((at - offset) as usize, (at - offset + len) as usize);
+                let own: Box<[u8]> = bytes[from..to].into();
+                let place = Place::Memory(own.as_ptr() as usize, DeviceId(0));
+                self.own.push(own);
+                place
+            } else {
+                stored.place
+            };
             let overlay = self.overlay(object)?;
-            overlay.pieces.set(at, len, stored.place());
+            overlay.pieces.set(at, len, place);
             overlay.size = overlay.size.max(at + len);
             self.updates.push(Update::Write { key: object.key(), offset: at, extent: stored.extent });
             at += len;
@@ -299,10 +310,7 @@ impl Transaction {
     fn put_record(&mut self, index: &Index, key: &[u8], value: &[u8], only_new: bool) -> Result<()> {
         self.changing(index.store())?;
         check_key(key)?;
-        if value.len() > VALUE_BYTES_MAX {
-            return Err(Error::new(ErrorKind::InvalidInput, index.name())
-                .because(format!("a value of {} bytes; at most {VALUE_BYTES_MAX} are allowed", value.len())));
-        }
+        check_value(value, || index.name())?;
         self.records(index)?.changed.insert(key.to_vec(), Some(value.to_vec()));
         self.updates.push(Update::Put { index: index.key(), key: key.to_vec(), value: value.to_vec(), only_new });
         Ok(())
@@ -419,6 +427,9 @@ impl Transaction {
     /// What it did to an object is known without asking, if nobody else changed it meanwhile.
     fn learn(&self, session: &Session, key: ObjectKey, before: Version, after: u64) {
         let Some(overlay) = self.objects.get(&key).filter(|it| !it.deleted && it.shared.is_empty()) else { return };
+        if session.is_bound() {
+            return; // its pieces name this transaction's own memory
+        }
         let cache = session.objects.get(key, session.queue.settled());
         let pieces: Vec<(u64, u64, Place)> = overlay.pieces.iter().collect();
         if overlay.fresh {

@@ -12,6 +12,7 @@ use crate::header::SegmentHeader;
 use crate::io::{fail, open_direct};
 use crate::segmented::{self, Place, Segmented, read_header, reserve, whole_units, write_header};
 use crate::shared_memory::give_as;
+use crate::store_dir::{check_owner, way_to};
 use crate::{OpenedDevice, SegmentMode};
 
 const UNIT_BYTES: u32 = 4096;
@@ -36,6 +37,7 @@ impl Folder {
         if spec.path.as_os_str().is_empty() {
             return Err(Error::new(ErrorKind::InvalidInput, subject).because("no path").try_next("name a directory"));
         }
+        let way = way_to(&spec.path, &subject)?;
         if make {
             match rustix::fs::mkdir(&spec.path, Mode::RWXU) {
                 Ok(()) => sync_dir(spec.path.parent().unwrap_or(Path::new("."))).map_err(|e| fail(&subject, e))?,
@@ -43,8 +45,9 @@ impl Folder {
                 Err(errno) => return Err(fail(&subject, errno)),
             }
         }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | way;
         let dir = rustix::fs::open(&spec.path, flags, Mode::empty()).map_err(|errno| fail(&subject, errno))?;
+        check_owner(&dir, &subject)?;
         Ok(Self { dir, path: spec.path.clone(), name: spec.name.clone() })
     }
     /// Names of segment files, and of half made ones.

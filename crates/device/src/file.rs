@@ -14,6 +14,7 @@ use crate::fork::CloseInChild;
 use crate::header::{HEADER_BYTES, SegmentHeader};
 use crate::io::{fail, open_direct, size_of};
 use crate::segmented::{self, Place, Segmented, read_full, read_header, reserve, whole_units, write_header};
+use crate::store_dir::{check_owner, way_to};
 use crate::{OpenedDevice, SegmentMode};
 
 const UNIT_BYTES: u32 = 4096;
@@ -66,8 +67,19 @@ impl OneFile {
             }
         }
     }
-    fn open_path(&self, flags: OFlags) -> Result<(OwnedFd, SegmentMode), Errno> {
-        open_direct(rustix::fs::CWD, &self.path, OFlags::RDWR | flags)
+    /// `None` if there is nothing.
+    fn open_path(&self, flags: OFlags) -> Result<Option<(OwnedFd, SegmentMode)>> {
+        let subject = self.subject(0);
+        let way = way_to(&self.path, &subject)?;
+        match open_direct(rustix::fs::CWD, &self.path, OFlags::RDWR | flags | way) {
+            Ok(opened) => check_owner(&opened.0, &subject).map(|()| Some(opened)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(fail(&subject, errno)),
+        }
+    }
+    /// The same where there must be something.
+    fn open_there(&self, flags: OFlags) -> Result<(OwnedFd, SegmentMode)> {
+        self.open_path(flags)?.ok_or_else(|| fail(&self.subject(0), Errno::NOENT))
     }
 }
 
@@ -75,16 +87,14 @@ impl Place for OneFile {
     fn subject(&self, _number: u64) -> String {
         format!("file tier `{}` in {}", self.name, self.path.display())
     }
-    fn open(&self, number: u64) -> Result<Option<(OwnedFd, SegmentMode)>> {
-        match self.open_path(OFlags::empty()) {
-            Ok(opened) => self.claim(&opened.0, CLAIM_PATIENCE).map(|()| Some(opened)),
-            Err(errno) => Err(fail(&self.subject(number), errno)),
-        }
+    fn open(&self, _number: u64) -> Result<Option<(OwnedFd, SegmentMode)>> {
+        let opened = self.open_there(OFlags::empty())?;
+        self.claim(&opened.0, CLAIM_PATIENCE).map(|()| Some(opened))
     }
     fn make(&self, header: &SegmentHeader) -> Result<(OwnedFd, SegmentMode)> {
         let subject = self.subject(0);
         let refuse = |errno| fail(&subject, errno);
-        let (fd, mode) = self.open_path(OFlags::CREATE).map_err(refuse)?;
+        let (fd, mode) = self.open_there(OFlags::CREATE)?;
         self.claim(&fd, Duration::ZERO)?;
         check_unused(&fd, &subject, header)?;
         let bytes = header.data_offset + header.len;
@@ -189,18 +199,14 @@ pub(crate) fn open(store: StoreId, id: DeviceId, spec: &DeviceSpec, create: bool
 pub(crate) fn change_store(spec: &DeviceSpec, from: StoreId, to: StoreId) -> Result<()> {
     let place = OneFile::of(spec);
     let subject = place.subject(0);
-    let (fd, _) = place.open_path(OFlags::NOFOLLOW).map_err(|errno| fail(&subject, errno))?;
+    let (fd, _) = place.open_there(OFlags::NOFOLLOW)?;
     segmented::change_store(&fd, &subject, from, to)
 }
 
 pub(crate) fn remove(store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<()> {
     let place = OneFile::of(spec);
     let subject = place.subject(0);
-    let fd = match place.open_path(OFlags::empty()) {
-        Ok((fd, _)) => fd,
-        Err(Errno::NOENT) => return Ok(()),
-        Err(errno) => return Err(fail(&subject, errno)),
-    };
+    let Some((fd, _)) = place.open_path(OFlags::empty())? else { return Ok(()) };
     place.claim(&fd, CLAIM_PATIENCE)?;
     let header = read_header(&fd, &subject)?;
     header.check(&subject, store, id, DeviceKind::File, 0)?;

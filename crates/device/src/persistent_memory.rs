@@ -19,6 +19,7 @@ use crate::header::SegmentHeader;
 use crate::io::fail;
 use crate::map::Mapping;
 use crate::segmented::{self, Place, Segmented, read_header, reserve, whole_units, write_header};
+use crate::store_dir::{check_owner, way_to};
 use crate::{OpenedDevice, SegmentMode, write_back};
 
 const UNIT_BYTES: u32 = 512;
@@ -34,8 +35,19 @@ impl OneFile {
     fn of(spec: &DeviceSpec) -> Self {
         Self { path: spec.path.clone(), name: spec.name.clone() }
     }
-    fn open_path(&self, flags: OFlags) -> Result<OwnedFd, Errno> {
-        rustix::fs::open(&self.path, OFlags::RDWR | OFlags::CLOEXEC | flags, Mode::RUSR | Mode::WUSR)
+    /// `None` if there is nothing.
+    fn open_path(&self, flags: OFlags) -> Result<Option<OwnedFd>> {
+        let subject = self.subject(0);
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | flags | way_to(&self.path, &subject)?;
+        match rustix::fs::open(&self.path, flags, Mode::RUSR | Mode::WUSR) {
+            Ok(opened) => check_owner(&opened, &subject).map(|()| Some(opened)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(fail(&subject, errno)),
+        }
+    }
+    /// The same where there must be something.
+    fn open_there(&self, flags: OFlags) -> Result<OwnedFd> {
+        self.open_path(flags)?.ok_or_else(|| fail(&self.subject(0), Errno::NOENT))
     }
     /// An error unless it is a regular file.
     fn check_kind(&self, fd: &OwnedFd) -> Result<()> {
@@ -65,8 +77,8 @@ impl Place for OneFile {
     fn subject(&self, _number: u64) -> String {
         format!("persistent memory tier `{}` in {}", self.name, self.path.display())
     }
-    fn open(&self, number: u64) -> Result<Option<(OwnedFd, SegmentMode)>> {
-        let fd = self.open_path(OFlags::empty()).map_err(|errno| fail(&self.subject(number), errno))?;
+    fn open(&self, _number: u64) -> Result<Option<(OwnedFd, SegmentMode)>> {
+        let fd = self.open_there(OFlags::empty())?;
         self.check_kind(&fd)?;
         let mode = mode_of(&fd);
         Ok(Some((fd, mode)))
@@ -74,7 +86,7 @@ impl Place for OneFile {
     fn make(&self, header: &SegmentHeader) -> Result<(OwnedFd, SegmentMode)> {
         let subject = self.subject(0);
         let refuse = |errno| fail(&subject, errno);
-        let fd = self.open_path(OFlags::CREATE).map_err(refuse)?;
+        let fd = self.open_there(OFlags::CREATE)?;
         self.check_kind(&fd)?;
         check_unused(&fd, &subject, header)?;
         // Zeros first: what an earlier device of the same store left must not be taken for a header.
@@ -116,18 +128,14 @@ pub(crate) fn open(store: StoreId, id: DeviceId, spec: &DeviceSpec, create: bool
 pub(crate) fn change_store(spec: &DeviceSpec, from: StoreId, to: StoreId) -> Result<()> {
     let place = OneFile::of(spec);
     let subject = place.subject(0);
-    let fd = place.open_path(OFlags::NOFOLLOW).map_err(|errno| fail(&subject, errno))?;
+    let fd = place.open_there(OFlags::NOFOLLOW)?;
     segmented::change_store(&fd, &subject, from, to)
 }
 
 pub(crate) fn remove(store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<()> {
     let place = OneFile::of(spec);
     let subject = place.subject(0);
-    let fd = match place.open_path(OFlags::empty()) {
-        Ok(fd) => fd,
-        Err(Errno::NOENT) => return Ok(()),
-        Err(errno) => return Err(fail(&subject, errno)),
-    };
+    let Some(fd) = place.open_path(OFlags::empty())? else { return Ok(()) };
     place.check_kind(&fd)?;
     read_header(&fd, &subject)?.check(&subject, store, id, DeviceKind::PersistentMemory, 0)?;
     rustix::fs::unlink(&spec.path).map_err(|errno| fail(&subject, errno))

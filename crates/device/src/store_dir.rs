@@ -39,6 +39,25 @@ pub fn not_trusted(subject: impl Into<String>, owner: u32) -> Error {
         ))
 }
 
+/// How to open what a tier's path names: links at its end are followed only if a trusted user made them. Whoever may
+/// write to the directory above decides what the name leads to, and what is there may be another user's.
+pub(crate) fn way_to(path: &Path, subject: &str) -> Result<OFlags> {
+    match rustix::fs::lstat(path) {
+        Ok(found) if FileType::from_raw_mode(found.st_mode) != FileType::Symlink => Ok(OFlags::NOFOLLOW),
+        Ok(link) if is_trusted(link.st_uid) => Ok(OFlags::empty()),
+        Ok(link) => Err(Error::new(ErrorKind::PermissionDenied, subject)
+            .because(format!("its path is a symbolic link that user {} made", link.st_uid))
+            .try_next("look where it leads, and name that place, or another one")),
+        Err(_) => Ok(OFlags::NOFOLLOW), // whoever opens it is told what is wrong
+    }
+}
+
+/// An error if what was opened as a tier's belongs to somebody who is not trusted.
+pub(crate) fn check_owner(opened: impl AsFd, subject: &str) -> Result<()> {
+    let stat = rustix::fs::fstat(opened).map_err(|errno| Error::io(subject, &errno.into()))?;
+    if is_trusted(stat.st_uid) { Ok(()) } else { Err(not_trusted(subject, stat.st_uid)) }
+}
+
 /// Makes a directory for one user alone, whatever the umask; `mode` if others are to reach what is in it.
 /// One that is there already stays as it is.
 pub fn make_private_dir(path: &Path, mode: Mode) -> std::io::Result<()> {
@@ -54,6 +73,17 @@ pub fn make_private_dir(path: &Path, mode: Mode) -> std::io::Result<()> {
         Err(Errno::EXIST) => Ok(()),
         Err(errno) => Err(errno.into()),
     }
+}
+
+/// Where this user keeps settings of Cenote's.
+pub fn settings_dir() -> Result<PathBuf> {
+    let named = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute());
+    let base = named.or_else(|| Some(std::env::home_dir()?.join(".config"))).ok_or_else(|| {
+        Error::new(ErrorKind::NotFound, "a directory for this user's settings")
+            .because("neither XDG_CONFIG_HOME nor HOME is set")
+            .try_next("set HOME")
+    })?;
+    Ok(base.join("cenote"))
 }
 
 /// Root gives what it made to whom the directory belongs.

@@ -67,7 +67,14 @@ impl Devices for SystemDevices {
             DeviceKind::PersistentMemory => persistent_memory::open(store, id, spec, create),
             DeviceKind::File => file::open(store, id, spec, create),
             DeviceKind::Directory => directory::open(store, id, spec, create),
-            DeviceKind::S3 | DeviceKind::Swift => object::real(self.owner).open(store, id, spec, create),
+            DeviceKind::S3 | DeviceKind::Swift => {
+                if create {
+                    object::remote::approved::approve(spec, self.owner);
+                } else {
+                    object::remote::approved::check(spec, self.owner)?;
+                }
+                object::real(self.owner).open(store, id, spec, create)
+            }
         }
     }
     fn remove(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<()> {
@@ -76,7 +83,10 @@ impl Devices for SystemDevices {
             DeviceKind::PersistentMemory => persistent_memory::remove(store, id, spec),
             DeviceKind::File => file::remove(store, id, spec),
             DeviceKind::Directory => directory::remove(store, id, spec),
-            DeviceKind::S3 | DeviceKind::Swift => object::real(self.owner).remove(store, id, spec),
+            DeviceKind::S3 | DeviceKind::Swift => {
+                object::remote::approved::check(spec, self.owner)?;
+                object::real(self.owner).remove(store, id, spec)
+            }
         }
     }
 }

@@ -199,3 +199,73 @@ fn nobody_is_locked_out_of_shared_memory() {
         assert_eq!(taken.symlink_metadata().is_ok(), what != "nothing", "{what}: another's is left alone");
     }
 }
+
+/// What a tier's path names may be somebody else's doing, where they may write to the directory above.
+#[test]
+fn tiers_do_not_follow_strangers() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new("tiers");
+    let path = |name: &str| scratch.0.join(name);
+    let devices = SystemDevices::with_shm_base(path("shm"));
+    let spec = |kind, path: PathBuf| DeviceSpec {
+        name: "tier".into(),
+        kind,
+        path,
+        capacity_bytes: 16 << 20,
+        watermark_high_permille: 800,
+        watermark_low_permille: 600,
+        options: TierOptions::default(),
+    };
+    let try_all = |what: &str, name: &str, kind: DeviceKind, cause: Option<&str>| {
+        for create in [true, false] {
+            let spec = spec(kind, path(name));
+            let opened = devices.open(StoreId(3), DeviceId(1), &spec, create).map(drop);
+            let removed = if create { Ok(()) } else { devices.remove(StoreId(3), DeviceId(1), &spec) };
+            match cause {
+                None => assert!(opened.is_ok() && removed.is_ok(), "{what}: {opened:?} {removed:?}"),
+                Some(cause) => {
+                    let error = opened.unwrap_err();
+                    assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{what}, create {create}: {error}");
+                    assert!(error.to_string().contains(cause), "{what}: {error}");
+                    assert!(create || removed.is_err(), "{what}: it was removed");
+                }
+            }
+        }
+    };
+    for kind in [DeviceKind::File, DeviceKind::PersistentMemory, DeviceKind::Directory] {
+        let is_dir = kind == DeviceKind::Directory;
+        let make = |name: &str| if is_dir { std::fs::create_dir(path(name)) } else { std::fs::write(path(name), "") };
+        let clear = || {
+            for name in ["own", "theirs", "link", "good-link"] {
+                let at = path(name);
+                let _ = if at.is_dir() && !at.is_symlink() {
+                    std::fs::remove_dir_all(&at)
+                } else {
+                    std::fs::remove_file(&at)
+                };
+            }
+        };
+        try_all("nothing there", "own", kind, None);
+        clear();
+        make("own").unwrap();
+        symlink(path("own"), path("link")).unwrap();
+        rustix::fs::chownat(
+            CWD,
+            path("link"),
+            Some(rustix::fs::Uid::from_raw(STRANGER)),
+            None,
+            rustix::fs::AtFlags::SYMLINK_NOFOLLOW,
+        )
+        .unwrap();
+        try_all("a link of a stranger's", "link", kind, Some("symbolic link that user 65534 made"));
+        symlink(path("own"), path("good-link")).unwrap();
+        let opened = devices.open(StoreId(3), DeviceId(1), &spec(kind, path("good-link")), true).map(drop);
+        assert!(opened.is_ok(), "a link of one's own: {opened:?}");
+        make("theirs").unwrap();
+        chown(path("theirs"), Some(STRANGER), None).unwrap();
+        try_all("what is a stranger's", "theirs", kind, Some("it belongs to user 65534"));
+        clear();
+    }
+}

@@ -48,8 +48,56 @@ pub struct ContainerSpec {
     pub quota_bytes: u64,
     /// Name of the placement policy; empty for the default (`fast-first`).
     pub policy: String,
-    /// Numeric user that owns the container; filled in from the peer's credentials if `None`.
+    /// Numeric user that owns the container; filled in from the session's credentials when it is made, if `None`. A
+    /// container without one is the store's owner's.
     pub owner_uid: Option<u32>,
+    /// Numeric group of the container; filled in likewise.
+    pub owner_gid: Option<u32>,
+    /// Who may do what, as the nine bits of a file's mode: reading is looking at anything in it, writing is changing
+    /// it. Bits for execution are kept and mean nothing.
+    pub mode: u16,
+}
+
+/// Mode of a container for which none was asked.
+pub const CONTAINER_MODE: u16 = 0o755;
+/// Mode of a container that is its owner's alone; also that of containers made before there were modes.
+pub const CONTAINER_MODE_PRIVATE: u16 = 0o700;
+/// The bits that a mode can have.
+pub const CONTAINER_MODE_BITS: u16 = 0o777;
+
+/// What somebody may do with a container.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Right {
+    /// Find it: see its label and settings. Whoever may read or write it, and its owner.
+    Find,
+    /// Look at what is in it.
+    Read,
+    /// Change what is in it.
+    Write,
+    /// Rename it, delete it, change its settings.
+    Own,
+}
+
+impl ContainerSpec {
+    /// True if a user with these groups may do that. The owner of the store and root may do all: they are not asked
+    /// about here.
+    #[must_use]
+    pub fn allows(&self, uid: u32, is_in_group: impl Fn(u32) -> bool, right: Right) -> bool {
+        let is_owner = self.owner_uid == Some(uid);
+        let class = if is_owner {
+            self.mode >> 6
+        } else if self.owner_gid.is_some_and(is_in_group) {
+            self.mode >> 3
+        } else {
+            self.mode
+        };
+        match right {
+            Right::Find => is_owner || class & 0o6 != 0,
+            Right::Read => class & 0o4 != 0,
+            Right::Write => class & 0o2 != 0,
+            Right::Own => is_owner,
+        }
+    }
 }
 
 impl Default for ContainerSpec {
@@ -60,6 +108,8 @@ impl Default for ContainerSpec {
             quota_bytes: 0,
             policy: String::new(),
             owner_uid: None,
+            owner_gid: None,
+            mode: CONTAINER_MODE,
         }
     }
 }

@@ -22,7 +22,10 @@ mod tier_options;
 mod tier_text;
 mod update;
 
-pub use container::{ContainerInfo, ContainerSpec, Durability, SnapshotInfo};
+pub use container::{
+    CONTAINER_MODE, CONTAINER_MODE_BITS, CONTAINER_MODE_PRIVATE, ContainerInfo, ContainerSpec, Durability, Right,
+    SnapshotInfo,
+};
 pub use error::{Error, ErrorKind, Result};
 pub use extent::{Encoding, Extent, Sums};
 pub use histogram::{HISTOGRAM_BUCKETS, Histogram, histogram_bucket, histogram_end_ns};
@@ -36,8 +39,8 @@ pub use packed::{Codec, Packed};
 pub use profile::{Learner, Profile, ProfilePoint, Seen, Speed};
 pub use records::Records;
 pub use request::{
-    Check, Explanation, ExtentWhy, Finding, FlushTarget, KeyCode, Lease, Lookup, NextFrom, ObjectStat, Request,
-    Response, Run, StoreStats, Touch, VerifyReport,
+    Check, ContainerContent, Explanation, ExtentWhy, Finding, FlushTarget, IndexContent, KeyCode, Lease, Lookup,
+    NextFrom, ObjectStat, Request, Response, Run, StoreStats, Touch, VerifyReport,
 };
 pub use telemetry::{
     ClientTelemetry, ContainerTelemetry, Counts, Flow, FlowEnd, FlowWhy, HEAT_AGES, HEAT_AGES_S, HOT_MAX, HeatRow,

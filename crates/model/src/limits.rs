@@ -22,3 +22,5 @@ pub const RUN_BYTES_MAX: u32 = 64 << 20;
 pub const SUM_UNIT_SHIFT: u8 = 16;
 /// Updates in one transaction.
 pub const TRANSACTION_UPDATES_MAX: usize = 1 << 20;
+/// Bytes that the daemon carries to or from a client in one message, where that may not map the devices.
+pub const CARRIED_BYTES_MAX: u32 = 16 << 20;

@@ -52,6 +52,18 @@ impl Records {
         self.bytes.extend_from_slice(value);
         self.ends.push((key_end, self.bytes.len()));
     }
+    /// Adds a record whose value is zeros until it is set through [`Self::value_mut`].
+    pub fn push_zeros(&mut self, key: &[u8], len: usize) {
+        self.bytes.extend_from_slice(key);
+        let key_end = self.bytes.len();
+        self.bytes.resize(key_end + len, 0);
+        self.ends.push((key_end, self.bytes.len()));
+    }
+    /// The value of a record. Its length stays.
+    pub fn value_mut(&mut self, at: usize) -> Option<&mut [u8]> {
+        let (key_end, end) = *self.ends.get(at)?;
+        self.bytes.get_mut(key_end..end)
+    }
     /// Adds all records of another behind these.
     pub fn append(&mut self, other: &Self) {
         let base = self.bytes.len();
@@ -121,5 +133,11 @@ mod tests {
         assert_eq!(Records::from_parts([(1, usize::MAX)].into_iter(), vec![1]), None);
         assert_eq!(Records::from_parts([(1, 1)].into_iter(), vec![1]), None);
         assert_eq!(Records::default().last(), None);
+        let mut records = Records::default();
+        records.push_zeros(b"k", 2);
+        records.push(b"l", b"m");
+        records.value_mut(0).unwrap().copy_from_slice(b"ab");
+        assert!(records.value_mut(2).is_none());
+        assert!(records.iter().eq([(&b"k"[..], &b"ab"[..]), (b"l", b"m")]));
     }
 }

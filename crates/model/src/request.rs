@@ -10,7 +10,8 @@ use crate::{
 /// Bulk data are never in them: they go through mapped segments and file descriptors (index values are records, not bulk).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// Applies updates as one transaction. `atomic`: all or none, the first failing update is the error.
+    /// Applies updates as one transaction. `atomic`: all or none, the first failing update is the error. Changes of containers stand
+    /// alone there, but for the making of one (with id 0: the engine chooses) with its first indices and records (of container 0).
     /// Not atomic: each update stands for itself and has its [`KeyCode`]; still one journal record.
     Apply {
         /// Must all hold, or nothing is applied and the error is `Conflict`.
@@ -39,6 +40,9 @@ pub enum Request {
     ContainerByLabel { label: String },
     /// A container by its id.
     ContainerById { id: ContainerId },
+    /// A container by its id with what it begins with: of each of its first indices up to `limit` records, `bytes_max` bytes in all,
+    /// and the maps of its first objects as far as they are small. One message for who is about to read most of a small container.
+    ContainerContent { id: ContainerId, limit: u32, bytes_max: u32 },
     /// Up to `limit` containers whose label is greater than `after`, in label order.
     ContainerList { after: Option<String>, limit: u32 },
     /// Up to `limit` snapshots of a container whose name is greater than `after`, in the order of names.
@@ -113,6 +117,12 @@ pub enum Request {
     RulesTry,
     /// How far arrangements are that are being carried out.
     Progress,
+    /// Bytes of an object, for who may not map the devices: at most [`crate::CARRIED_BYTES_MAX`], up to the object's
+    /// size.
+    Read { key: ObjectKey, offset: u64, len: u32 },
+    /// Space that holds these bytes, or the first of them, leased as by [`Request::Lease`]: from who may not map the
+    /// devices.
+    Deposit { container: ContainerId, bytes: Vec<u8>, avoid: Vec<DeviceId>, durability: Option<Durability> },
 }
 
 /// Reads of a range of an object that were answered from what the client had in memory.
@@ -216,6 +226,30 @@ pub struct Lookup {
     pub covered_to: u64,
 }
 
+/// Answer to [`Request::ContainerContent`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ContainerContent {
+    /// The container.
+    pub info: ContainerInfo,
+    /// Its first indices, ascending.
+    pub indices: Vec<IndexContent>,
+    /// The whole maps of its first objects, ascending.
+    pub maps: Vec<(ObjectId, Lookup)>,
+}
+
+/// An index and its first records.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct IndexContent {
+    /// The index.
+    pub id: IndexId,
+    /// Value of its version word when this was true.
+    pub version: u64,
+    /// In order, from the first.
+    pub records: Records,
+    /// There are more.
+    pub more: bool,
+}
+
 /// An object as it stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ObjectStat {
@@ -231,6 +265,8 @@ pub struct ObjectStat {
     pub epoch: u64,
     /// Of the covered bytes those that are pinned to a tier.
     pub pinned_bytes: u64,
+    /// Bytes that the extents take where they are read, in allocation units; of very many extents estimated.
+    pub taken_bytes: u64,
 }
 
 /// Why a range is where it is.
@@ -310,6 +346,12 @@ pub struct StoreStats {
     pub scrub_findings: u64,
     /// Estimated bytes of process memory that the metadata take.
     pub metadata_bytes: u64,
+    /// Bytes of values of records in memory that may leave it.
+    pub values_here_bytes: u64,
+    /// So many may be there.
+    pub values_budget_bytes: u64,
+    /// Bytes of values of records that are on tiers instead.
+    pub values_away_bytes: u64,
 }
 
 impl Request {
@@ -319,7 +361,13 @@ impl Request {
         match self {
             Self::Apply { .. } => Timed::Apply,
             Self::Lease { .. } | Self::Unlease { .. } => Timed::Lease,
-            Self::Flush { .. } | Self::Verify { .. } | Self::DeviceDrain { .. } | Self::Checkpoint => Timed::Flush,
+            // They wait for a job, as a flush does.
+            Self::Read { .. }
+            | Self::Deposit { .. }
+            | Self::Flush { .. }
+            | Self::Verify { .. }
+            | Self::DeviceDrain { .. }
+            | Self::Checkpoint => Timed::Flush,
             _ => Timed::Ask,
         }
     }
@@ -331,6 +379,7 @@ impl Request {
             Self::Apply { .. }
                 | Self::Lease { .. }
                 | Self::Unlease { .. }
+                | Self::Deposit { .. }
                 | Self::DeviceAdd { .. }
                 | Self::DeviceDrain { .. }
                 | Self::DeviceRemove { .. }
@@ -349,7 +398,8 @@ impl Request {
 pub enum Response {
     /// To [`Request::Apply`]. `codes` is empty when every update is `Ok`.
     /// `words`: for each distinct object written, in order of first appearance, its version word before and after:
-    /// a client whose cached map was at `before` may apply its own writes and go on at `after`.
+    /// a client whose cached map was at `before` may apply its own writes and go on at `after`. If a container was made, the same
+    /// follows for each of its indices.
     Applied { epoch: u64, codes: Vec<KeyCode>, words: Vec<(u64, u64)>, created: Option<ContainerId> },
     /// To [`Request::Lookup`].
     Lookup(Lookup),
@@ -367,6 +417,8 @@ pub enum Response {
     Indices(Vec<IndexId>),
     /// To the container requests.
     Container(ContainerInfo),
+    /// To [`Request::ContainerContent`].
+    Content(Box<ContainerContent>),
     /// To [`Request::ContainerList`].
     Containers(Vec<ContainerInfo>),
     /// To the snapshot requests.
@@ -395,6 +447,8 @@ pub enum Response {
     Policy(Box<PolicyState>),
     /// To [`Request::Progress`].
     Progress(Vec<ArrangeProgress>),
+    /// To [`Request::Read`]: the object's size, and the bytes.
+    Bytes { size: u64, bytes: Vec<u8> },
     /// Done; nothing to tell.
     Done,
     /// It failed; nothing was changed.

@@ -220,6 +220,30 @@ impl Connection {
         }
         Ok(Credentials { pid: cred.pid.cast_unsigned(), uid: cred.uid, gid: cred.gid })
     }
+    /// The further groups of who is at the other end.
+    pub fn peer_groups(&self) -> Result<Vec<u32>> {
+        /// More than any process can be in.
+        const GROUPS_MAX: usize = 65_536;
+        let fd = self.socket.as_raw_fd();
+        let mut groups: Vec<u32> = vec![0; 64];
+        loop {
+            let mut len = size_of_val(groups.as_slice()) as libc::socklen_t;
+            // SAFETY: the descriptor is open; the kernel writes at most `len` bytes, which the vector has.
+            let done = unsafe {
+                libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERGROUPS, groups.as_mut_ptr().cast(), &raw mut len)
+            };
+            let count = len as usize / size_of::<u32>();
+            if done == 0 {
+                groups.truncate(count);
+                return Ok(groups);
+            }
+            let error = std::io::Error::last_os_error();
+            if error.raw_os_error() != Some(libc::ERANGE) || count <= groups.len() || count > GROUPS_MAX {
+                return Err(self.fail(Errno::from_io_error(&error).unwrap_or(Errno::IO)));
+            }
+            groups.resize(count, 0); // the kernel has said how many there are
+        }
+    }
     /// True if the other end is closed: its process is gone, or does not want to talk any more.
     pub fn is_peer_gone(&self) -> bool {
         let mut fds = [PollFd::new(&self.socket, PollFlags::RDHUP)];

@@ -46,6 +46,8 @@ pub struct Host {
     /// Value of the instance word that belongs to this engine.
     pub instance: u64,
     dir: PathBuf,
+    /// Whose the directory is.
+    owner: u32,
     /// The directory itself, wherever its name leads by now.
     dir_fd: OwnedFd,
     store_lock: Mutex<Option<StoreLock>>,
@@ -112,11 +114,14 @@ impl Host {
             control: control.clone(),
         };
         let seams = if let Some(wrap) = how.world { wrap(seams) } else { seams };
+        let tuning = crate::memory::tuning()?;
         let mut engine = match how.create {
-            Some(config) if !exists => Engine::create(seams, &with_devices(dir, config)?).inspect_err(|_| {
-                let _ = control.delete(); // the error of the creation is the one to tell
-            })?,
-            _ => Engine::open(seams)?.0,
+            Some(config) if !exists => {
+                Engine::create_with(seams, &with_devices(dir, config)?, tuning).inspect_err(|_| {
+                    let _ = control.delete(); // the error of the creation is the one to tell
+                })?
+            }
+            _ => Engine::open_tuned(seams, tuning)?.0,
         };
         crate::plugin::load(&mut engine, dir, how.policy_plugin)?;
         let summary = engine.summary();
@@ -139,10 +144,22 @@ impl Host {
             Identity::here(dir, summary.id)?.write(meta.as_ref())?;
         }
         let store_lock = Mutex::new(Some(store_lock));
-        let (dir, generation) = (dir.to_path_buf(), fork::generation());
+        let (dir, owner, generation) = (dir.to_path_buf(), store_dir.owner(), fork::generation());
         let (gates, settling, coming) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let host =
-            Self { service, control, summary, instance, dir, dir_fd, store_lock, generation, gates, settling, coming };
+        let host = Self {
+            service,
+            control,
+            summary,
+            instance,
+            dir,
+            owner,
+            dir_fd,
+            store_lock,
+            generation,
+            gates,
+            settling,
+            coming,
+        };
         host.reap();
         Ok(Some(host))
     }
@@ -156,25 +173,29 @@ impl Host {
     }
     /// What a user may do: `Some(true)` write, `Some(false)` read, `None` nothing.
     pub fn rights(&self, uid: u32) -> Option<bool> {
-        let owner = std::fs::metadata(&self.dir).map(|meta| std::os::unix::fs::MetadataExt::uid(&meta));
-        let own = rustix::process::geteuid().as_raw();
-        if uid == 0 || uid == own || owner.is_ok_and(|owner| owner == uid) || self.summary.writers.contains(&uid) {
+        if self.is_owner(uid) || self.summary.writers.contains(&uid) {
             Some(true)
         } else {
             self.summary.readers.contains(&uid).then_some(false)
         }
+    }
+    /// True for the owner of the directory, root, and whoever runs this engine: owners and modes of containers do not
+    /// bind them.
+    pub fn is_owner(&self, uid: u32) -> bool {
+        uid == 0 || uid == self.owner || uid == rustix::process::geteuid().as_raw()
     }
     /// Takes in a client: a session (the same for the same nonce) and its file, with the lock by which its process tells that it
     /// lives.
     pub fn client(&self, who: SessionInfo, ring_bytes: u64) -> Result<(Client, OwnedFd)> {
         // Until it has a file that its process holds, nobody takes its session for one that was left.
         let mut coming = lock(&self.coming);
+        let (pid, write) = (who.pid, who.write);
         let session = self.service.session_open(who)?;
         coming.insert(session);
         drop(coming);
-        let log_bytes = if who.write { legacy::log_memory_bytes() } else { 0 };
+        let log_bytes = if write { legacy::log_memory_bytes() } else { 0 };
         let room = ClientRoom { session: session.0, ring_bytes, log_bytes };
-        let made = self.control.client_create(who.pid, &room);
+        let made = self.control.client_create(pid, &room);
         lock(&self.coming).remove(&session);
         let (file, alive) = made?;
         file.counters().set_session(session.0);
@@ -318,7 +339,8 @@ pub fn holds_store(dir: &Path) -> Result<bool> {
 pub fn this_process(nonce: u128, write: bool) -> SessionInfo {
     let pid = std::process::id();
     let started = process::started_of(pid).unwrap_or(0);
-    SessionInfo { nonce, pid, started, uid: rustix::process::geteuid().as_raw(), write }
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    SessionInfo { nonce, pid, started, uid, gid, write, bound: None }
 }
 
 /// The configuration with devices: those given, or a memory tier and a directory sized for this machine.

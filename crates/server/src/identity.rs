@@ -6,13 +6,12 @@
 //! a directory that was restored from an older copy must not believe what later programs left there.
 
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use cenote_device::{FsMetaDir, MetaDir, SystemDevices, sums};
+use cenote_device::{FsMetaDir, MetaDir, StoreDir, SystemDevices, sums};
 use cenote_model::{Error, ErrorKind, Result, StoreId};
 use cenote_store::{Engine, StoreSummary};
-use rustix::fs::{AtFlags, StatxFlags};
+use rustix::fs::{AtFlags, Mode, StatxFlags};
 
 /// Name of the file in the store's directory.
 pub(crate) const IDENTITY_FILE: &str = "identity";
@@ -206,14 +205,16 @@ struct Seen {
 
 impl Seen {
     /// The newest of the files whose names begin so and go on with a number.
-    fn newest(dir: &Path, prefix: &str) -> Option<Self> {
-        let names = std::fs::read_dir(dir).ok()?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    fn newest(dir: &StoreDir, prefix: &str) -> Option<Self> {
+        let entries = rustix::fs::Dir::read_from(dir).ok()?.flatten();
+        let names = entries.filter_map(|entry| entry.file_name().to_str().ok().map(ToOwned::to_owned));
         Self::of(dir, &names.filter(|name| name.starts_with(prefix)).max_by_key(|name| (name.len(), name.clone()))?)
     }
-    fn of(dir: &Path, name: &str) -> Option<Self> {
-        let found = std::fs::symlink_metadata(dir.join(name)).ok()?;
-        let changed_ns = i128::from(found.mtime()) * 1_000_000_000 + i128::from(found.mtime_nsec());
-        Some(Self { name: name.to_owned(), inode: found.ino(), bytes: found.len(), changed_ns })
+    fn of(dir: &StoreDir, name: &str) -> Option<Self> {
+        let found = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        let changed_ns = i128::from(found.st_mtime) * 1_000_000_000 + i128::from(found.st_mtime_nsec);
+        let bytes = u64::try_from(found.st_size).ok()?;
+        Some(Self { name: name.to_owned(), inode: found.st_ino, bytes, changed_ns })
     }
     fn line(&self) -> String {
         format!("{} {} {} {}\n", self.name, self.inode, self.bytes, self.changed_ns)
@@ -227,15 +228,16 @@ impl Seen {
 
 /// Notes beside the memory of a store with which state of its directory it agrees. `closed`: nothing is changed any more.
 pub(crate) fn note_memory(dir: &Path, store: StoreId, closed: bool) {
-    let Some(journal) = Seen::newest(dir, "journal-") else { return };
+    let Ok(dir) = StoreDir::look(dir) else { return };
+    let Some(journal) = Seen::newest(&dir, "journal-") else { return };
     let mut text = journal.line();
-    if let Some(checkpoint) = Seen::newest(dir, "checkpoint-").filter(|_| closed) {
+    if let Some(checkpoint) = Seen::newest(&dir, "checkpoint-").filter(|_| closed) {
         text.push_str(&checkpoint.line());
     }
     let Some(memory) = SystemDevices::default().store_dir(store) else { return };
-    let file = memory.join(MEMORY_FILE);
-    let fresh = file.with_extension("new");
-    if let Err(error) = std::fs::write(&fresh, text).and_then(|()| std::fs::rename(&fresh, &file)) {
+    let noted =
+        StoreDir::open(&memory).and_then(|memory| memory.write_text(MEMORY_FILE, &text, Mode::RUSR | Mode::WUSR));
+    if let Err(error) = noted {
         tracing::warn!(%error, "a directory that is restored from a copy will not be told from this one");
     }
 }
@@ -246,19 +248,20 @@ pub(crate) fn note_memory(dir: &Path, store: StoreId, closed: bool) {
 /// one that was made of a store in good order, whose last checkpoint is still the same, agrees all the same.
 pub(crate) fn memory_agrees(dir: &Path, store: StoreId) -> bool {
     let Some(memory) = SystemDevices::default().store_dir(store) else { return true };
-    let Ok(noted) = std::fs::read_to_string(memory.join(MEMORY_FILE)) else { return true };
+    let noted = StoreDir::open(&memory).and_then(|memory| memory.read_text(MEMORY_FILE));
+    let (Ok(Some(noted)), Ok(dir)) = (noted, StoreDir::look(dir)) else { return true };
     let mut noted = noted.lines().map(Seen::parse);
     let Some(journal) = noted.next().flatten() else { return true };
     if let Some(checkpoint) = noted.next().flatten()
-        && let Some(newest) = Seen::newest(dir, "checkpoint-")
+        && let Some(newest) = Seen::newest(&dir, "checkpoint-")
         && (newest.bytes, newest.changed_ns, &newest.name)
             == (checkpoint.bytes, checkpoint.changed_ns, &checkpoint.name)
     {
         return true;
     }
-    match Seen::of(dir, &journal.name) {
+    match Seen::of(&dir, &journal.name) {
         Some(found) => found.inode == journal.inode,
-        None => Seen::newest(dir, "journal-").is_some_and(|newest| newest.name > journal.name),
+        None => Seen::newest(&dir, "journal-").is_some_and(|newest| newest.name > journal.name),
     }
 }
 

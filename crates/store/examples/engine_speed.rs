@@ -111,7 +111,7 @@ fn run(seams: Seams, objects: u64) {
     };
     let config = StoreConfig { devices: vec![device], ..StoreConfig::default() };
     let mut engine = Engine::create_with_id(seams, StoreId(1), &config).expect("a store");
-    let who = SessionInfo { nonce: 1, pid: 1, started: 1, uid: 0, write: true };
+    let who = SessionInfo { nonce: 1, pid: 1, started: 1, uid: 0, write: true, ..SessionInfo::default() };
     let session = engine.session_open(who).expect("a session");
     let mut bench = Bench { engine, session, seq: 0, container: ContainerId(1), lease: Vec::new() };
     let durability = if std::env::args().nth(2).is_some() {

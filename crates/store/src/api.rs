@@ -23,7 +23,7 @@ pub struct Seams {
 pub struct SessionId(pub u64);
 
 /// Who a session belongs to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SessionInfo {
     /// Drawn at random by the client: with it a session is found again after the engine was restarted.
     pub nonce: u128,
@@ -33,8 +33,21 @@ pub struct SessionInfo {
     pub started: u64,
     /// User.
     pub uid: u32,
+    /// Its group: that of what it makes.
+    pub gid: u32,
     /// May it change anything?
     pub write: bool,
+    /// Its further groups, if owners and modes of containers bind it. `None`: it may do all, as the store's owner and
+    /// root.
+    pub bound: Option<Arc<[u32]>>,
+}
+
+impl SessionInfo {
+    /// True if the user is in that group.
+    #[must_use]
+    pub fn is_in_group(&self, gid: u32) -> bool {
+        gid == self.gid || self.bound.as_ref().is_some_and(|groups| groups.contains(&gid))
+    }
 }
 
 /// Names an answer that is still to come.
@@ -125,6 +138,9 @@ pub struct Tuning {
     pub copy_jobs: usize,
     /// The background scrub reads so many bytes a second when there is nothing else to do; 0 for none.
     pub scrub_bytes_per_s: u64,
+    /// Bytes of values of records that stay in memory; beyond it, those that nobody has asked for of late move to value
+    /// logs on the persistent tiers.
+    pub value_bytes: u64,
 }
 
 impl Default for Tuning {
@@ -141,6 +157,7 @@ impl Default for Tuning {
             copy_bytes: 4 << 20,
             copy_jobs: 4,
             scrub_bytes_per_s: 16 << 20,
+            value_bytes: 1 << 30,
         }
     }
 }

@@ -69,6 +69,9 @@ impl State {
                 return Some(format!("container {id}: it counts {counted} bytes of records and has {bytes}"));
             }
         }
+        if let Some(why) = self.audit_log(id) {
+            return Some(why);
+        }
         let lost = container.objects.iter().find(|(object, slot)| {
             let found = self.objects.get(**slot);
             found.presence != Presence::Live || self.containers.at(found.container).id != id || found.id() != **object

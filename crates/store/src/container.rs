@@ -9,6 +9,7 @@ use hashbrown::HashMap;
 use crate::index::{Index, Key, Record};
 use crate::persist::DeviceSet;
 use crate::undo::Undo;
+use crate::value_log::ValueLog;
 
 /// Bytes of an object that were written to a volatile device and have no copy yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,6 +85,8 @@ pub(crate) struct Container {
     pub snapshot: Option<Box<Snapshot>>,
     /// There are or were snapshots of it: its extents may share whole checksum units with others of its family.
     pub shares: bool,
+    /// Where values of its records are that are not in memory; none yet, or of a snapshot.
+    pub values: Option<Box<ValueLog>>,
 }
 
 impl Container {
@@ -115,6 +118,7 @@ impl Container {
             links: Vec::new(),
             snapshot: None,
             shares: false,
+            values: None,
         }
     }
     /// The container whose snapshots, and itself, may share space with this one.
@@ -129,7 +133,7 @@ impl Container {
             id: self.id,
             label: self.label.clone(),
             spec: self.spec.clone(),
-            objects: self.objects.len() as u64,
+            objects: self.objects_seen(),
             indices: self.indices.len() as u64,
             records: self.records,
             stored_bytes: self.stored_bytes,

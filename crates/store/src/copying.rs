@@ -80,6 +80,32 @@ impl Part {
         }
         Ok(())
     }
+    /// Reads any range of it, and checks the units that it lies in. `buffer` is for those.
+    pub fn read_range(&self, from: u32, into: &mut [u8], buffer: &mut Vec<u8>) -> Result<()> {
+        let mut packer = Packer::default();
+        let end = from as usize + into.len();
+        let mut at = from & !(UNIT - 1);
+        while (at as usize) < end {
+            let wanted = (end - at as usize).next_multiple_of(UNIT as usize).min(READ_BYTES) as u32;
+            let n = self.len.saturating_sub(at).min(wanted);
+            if n == 0 {
+                return Err(Error::new(ErrorKind::Corrupt, "stored bytes").because("a map reaches past its run"));
+            }
+            buffer.resize(n as usize, 0);
+            self.read_units(at, buffer, &mut packer)?;
+            let (first, last) = ((from as usize).max(at as usize), end.min((at + n) as usize));
+            into[first - from as usize..last - from as usize]
+                .copy_from_slice(&buffer[first - at as usize..last - at as usize]);
+            at += n;
+        }
+        Ok(())
+    }
+    /// Reads all of the part, and checks it.
+    pub fn read(&self) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; self.len as usize];
+        self.read_units(0, &mut bytes, &mut Packer::default())?;
+        Ok(bytes)
+    }
     /// Reads what begins at `from`, a multiple of the checksum unit, and checks it.
     fn read_units(&self, from: u32, into: &mut [u8], packer: &mut Packer) -> Result<()> {
         match &self.packed {

@@ -35,6 +35,8 @@ mod superblock;
 mod syncs;
 mod times;
 mod undo;
+mod value_io;
+mod value_log;
 mod work;
 
 /// What to do about metadata that cannot be read.

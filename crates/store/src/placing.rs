@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cenote_model::{ContainerId, ObjectKey, Packed};
+use cenote_model::{ContainerId, Durability, ObjectKey, Packed};
 
 use crate::container::Container;
 use crate::kin::is_same;
@@ -118,7 +118,10 @@ impl State {
         let Placing { target, was, ref action } = *placing;
         let volatile = self.space.is_volatile(was.0);
         let is_kept = match target {
-            Target::Live { key, .. } => self.containers.get(key.container).is_none_or(Container::is_tracked),
+            Target::Live { key, .. } => {
+                let container = self.containers.get(key.container);
+                container.is_none_or(|it| it.durability_of(key.object) != Durability::Scratch)
+            }
             Target::Undo { .. } | Target::Detached { .. } => true,
         };
         self.target_mut(target).is_some_and(|ext| {

@@ -72,6 +72,9 @@ impl State {
                 container.shares = false;
             }
         }
+        if let Some(why) = self.containers.ids().into_iter().find_map(|id| self.audit_log(id)) {
+            return Err(Error::new(ErrorKind::Corrupt, why).try_next(crate::RESTORE));
+        }
         self.find_kin(&edges.sharing);
         self.claim_leases()
     }

@@ -79,7 +79,7 @@ impl State {
             } else if let Some((_, index)) = container.indices.pop_first() {
                 self.reclaim.push_back(Reclaim::Index(Box::new(index)));
             } else {
-                self.containers.vacate(at);
+                self.containers.vacate(at); // its value log went with the objects
                 return false;
             }
         }

@@ -93,6 +93,8 @@ impl State {
                 }
             }
             Entry::Keep(changes) => changes.into_iter().for_each(|change| self.pins.change(change)),
+            Entry::Spill(spill) => self.spill(&spill)?,
+            Entry::GiveUp { container, offsets } => self.give_up_batches(container, &offsets, Tag::default())?,
             Entry::Synced => {}
         }
         while !self.reclaim(usize::MAX, Tag::default(), &mut |_| {}) {}

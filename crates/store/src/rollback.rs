@@ -26,6 +26,7 @@ impl State {
                 rolled_back.push(RolledBack { container: id, label, from, to });
             }
             if is_gone {
+                self.lose_log(at);
                 self.containers.hide(at);
                 self.containers.vacate(at);
             }
@@ -136,14 +137,16 @@ impl State {
     fn leave_lost_devices(&mut self, lost: &[u8]) -> Vec<ObjectKey> {
         let mut dropped = Vec::new();
         for slot in 0..self.objects.slots() {
-            let object = self.objects.get_mut(slot);
+            let object = self.objects.get(slot);
             if object.presence != Presence::Live {
                 continue;
             }
-            // What is in a scratch container was never synced by anybody, wherever it lies: it may be torn.
-            let scratch = !self.containers.at(object.container).is_tracked();
+            // What is in a scratch container was never synced by anybody, wherever it is: it may be torn. Values were.
+            let container = self.containers.at(object.container);
+            let is_log = container.is_value_log(object.id());
+            let scratch = !container.is_tracked() && !is_log;
             let mut bytes_lost = scratch && object.map.extents() > 0;
-            object.map.for_each_mut(|_, ext| {
+            self.objects.get_mut(slot).map.for_each_mut(|_, ext| {
                 if lost.contains(&ext.dev) {
                     if ext.copy == NO_DEVICE {
                         bytes_lost = true;
@@ -152,7 +155,10 @@ impl State {
                     }
                 }
             });
-            if bytes_lost {
+            if bytes_lost && is_log {
+                dropped.push(self.key_of(slot));
+                self.lose_log(self.objects.get(slot).container);
+            } else if bytes_lost {
                 let key = self.key_of(slot);
                 let object = self.objects.get_mut(slot);
                 let (extents, mapped) = (object.map.extents(), object.map.mapped_bytes());

@@ -15,6 +15,14 @@ pub(crate) fn sum_of(bytes: &[u8]) -> u32 {
     crc_fast::checksum(Crc32Iscsi, bytes) as u32
 }
 
+/// The CRC-32C of two stretches, one after the other: for short ones quicker than to combine theirs.
+pub(crate) fn sum_of_both(first: &[u8], second: &[u8]) -> u32 {
+    let mut digest = crc_fast::Digest::new(Crc32Iscsi);
+    digest.update(first);
+    digest.update(second);
+    digest.finalize() as u32
+}
+
 /// The CRC-32C of two consecutive stretches, from theirs and the length of the second.
 pub(crate) fn combine(first: u32, second: u32, second_len: u32) -> u32 {
     let mut product = 1 << 31; // x^0 in reflected order
@@ -71,6 +79,7 @@ mod tests {
         for cut in [0, 1, 7, 4096, 65_536, 100_001, 199_999, 200_000] {
             let (a, b) = bytes.split_at(cut);
             assert_eq!(combine(sum_of(a), sum_of(b), b.len() as u32), sum_of(&bytes), "cut at {cut}");
+            assert_eq!(sum_of_both(a, b), sum_of(&bytes), "cut at {cut}");
         }
         assert_eq!(sum_of(b"123456789"), 0xe306_9283);
     }

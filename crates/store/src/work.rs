@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use cenote_device::aligned::AlignedBuf;
 use cenote_device::{Clock, Device, Devices, MetaDir};
 use cenote_model::{DeviceId, DeviceSpec, ErrorKind, Result, Seen, StoreId, Timed};
 
 use crate::copying::{Copied, Copy, Part};
+use crate::engine::Carried;
 use crate::superblock::Stamp;
 use crate::syncs::{Log, Syncs};
+use crate::value_io::{Batched, ReadValues, WriteValues};
 
 /// I/O to be done without the engine.
 pub struct Job {
@@ -47,6 +50,19 @@ pub(crate) enum Work {
     Check {
         parts: Vec<Part>,
     },
+    /// Ranges are read into one answer; what none of them fills are zeros.
+    Read {
+        parts: Vec<Carried>,
+        bytes: usize,
+    },
+    /// Bytes are written into runs, zeros behind them.
+    Deposit {
+        device: Arc<dyn Device>,
+        runs: Vec<(u64, u64)>,
+        bytes: Vec<u8>,
+    },
+    ReadValues(ReadValues),
+    WriteValues(WriteValues),
     Reopen {
         devices: Arc<dyn Devices>,
         store: StoreId,
@@ -72,8 +88,14 @@ pub(crate) enum Done {
     Copy(Vec<Copied>, bool),
     MakeLog(Result<Arc<Log>>),
     WriteCheckpoint(Result<()>),
+    Read(Result<Vec<u8>>),
+    Deposit(Result<()>),
     /// What is wrong with each part.
     Check(Vec<Option<String>>),
+    /// The bytes of each value.
+    ReadValues(Result<Vec<Vec<u8>>>),
+    /// Checksums of the batch and digests of the values in it.
+    WriteValues(Result<Batched>),
     /// The device and what its stamp says.
     Reopen(Result<(Arc<dyn Device>, Stamp)>),
     /// The device, if one was to be made.
@@ -86,10 +108,10 @@ impl Job {
         match self.work {
             Work::SyncLog { .. } => Timed::SyncJournal,
             Work::SyncDevices { .. } => Timed::SyncDevices,
-            Work::Copy(_) => Timed::Copy,
+            Work::Copy(_) | Work::WriteValues(_) | Work::Read { .. } | Work::Deposit { .. } => Timed::Copy,
             Work::MakeLog { .. } => Timed::MakeJournal,
             Work::WriteCheckpoint { .. } => Timed::Checkpoint,
-            Work::Check { .. } => Timed::Verify,
+            Work::Check { .. } | Work::ReadValues(_) => Timed::Verify,
             Work::Reopen { .. } | Work::Change { .. } => Timed::Reopen,
         }
     }
@@ -118,6 +140,10 @@ impl Job {
                 Some(incarnation) => make_stamped(devices.as_ref(), store, id, &spec, incarnation).map(Some),
                 None => devices.remove(store, id, &spec).map(|()| None),
             }),
+            Work::Read { parts, bytes } => Done::Read(read(&parts, bytes)),
+            Work::Deposit { device, runs, bytes } => Done::Deposit(deposit(device.as_ref(), &runs, &bytes)),
+            Work::ReadValues(reads) => Done::ReadValues(reads.run()),
+            Work::WriteValues(write) => Done::WriteValues(write.run()),
             Work::Check { parts } => {
                 let mut buffer = Vec::new();
                 Done::Check(
@@ -127,6 +153,27 @@ impl Job {
         };
         JobDone { id: self.id, result, seen }
     }
+}
+
+fn read(parts: &[Carried], bytes: usize) -> Result<Vec<u8>> {
+    let mut all = vec![0; bytes];
+    let mut buffer = Vec::new();
+    for Carried { part, from, len, to } in parts {
+        part.read_range(*from, &mut all[*to..*to + *len as usize], &mut buffer)?;
+    }
+    Ok(all)
+}
+
+fn deposit(device: &dyn Device, runs: &[(u64, u64)], mut bytes: &[u8]) -> Result<()> {
+    for (offset, len) in runs {
+        let (head, rest) = bytes.split_at(bytes.len().min(*len as usize));
+        let mut padded = AlignedBuf::reused(*len as usize);
+        padded[..head.len()].copy_from_slice(head);
+        padded[head.len()..*len as usize].fill(0);
+        device.write_at(*offset, &padded[..*len as usize])?;
+        bytes = rest;
+    }
+    Ok(())
 }
 
 /// Makes a device and writes its stamp.

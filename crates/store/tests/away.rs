@@ -157,7 +157,7 @@ fn a_reader_cannot_have_bytes_given_up_that_are_well() {
     let device = |world: &mut World| world.lookup(key).unwrap().extents[0].1.device;
     let place = device(&mut world);
     let writer = world.session;
-    let reader = SessionInfo { nonce: 99, pid: 1, started: 1, uid: 1, write: false };
+    let reader = SessionInfo { nonce: 99, pid: 1, started: 1, uid: 1, write: false, ..SessionInfo::default() };
     world.session = world.engine().session_open(reader).unwrap();
     let Response::Failed(error) = unreadable(&mut world, key) else { panic!("a reader was believed") };
     assert!(error.to_string().contains("the store reads it well where it is"), "{error}");
@@ -173,7 +173,7 @@ fn a_reader_is_helped_where_a_place_fails() {
     let mut world = World::new(&three_tiers(4 * MIB, 8 * MIB, 16 * MIB));
     let key = promoted(&mut world, "file");
     lose(&mut world, "file");
-    let reader = SessionInfo { nonce: 99, pid: 1, started: 1, uid: 1, write: false };
+    let reader = SessionInfo { nonce: 99, pid: 1, started: 1, uid: 1, write: false, ..SessionInfo::default() };
     world.session = world.engine().session_open(reader).unwrap();
     assert!(matches!(unreadable(&mut world, key), Response::Done));
     assert!(world.read(key).unwrap() == vec![7; LEN]);

@@ -30,7 +30,13 @@ fn a_log_of_short_lines_takes_little_more_than_its_bytes() {
         world.write(one, n * 4, &line(n * 4, 4)).unwrap();
         epoch = world.write(two, n * 7, &line(n * 7, 7)).unwrap();
     }
+    let taken = |world: &mut World, key| match world.ask(Request::ObjectStat { key }) {
+        Response::Stat(stat) => stat.taken_bytes,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(taken(&mut world, one), 1000 * 512, "each line has a unit of its own until then");
     world.flush(FlushTarget::Store).unwrap();
+    assert_eq!(taken(&mut world, one), 4096);
     world.settle();
     // Who read it before has read what is there.
     let checks = vec![Check::Object { key: two, epoch }];

@@ -442,7 +442,7 @@ fn device_requests_sent_again_after_a_death_are_answered_as_before() {
     world.open().unwrap();
     assert_eq!(world.ask_as(103, remove.clone()), Response::Done);
     // A session that began with this engine asks for the first time.
-    let who = SessionInfo { nonce: 8, pid: 1, started: 1, uid: 0, write: true };
+    let who = SessionInfo { nonce: 8, pid: 1, started: 1, uid: 0, write: true, ..SessionInfo::default() };
     world.session = world.engine().session_open(who).unwrap();
     assert!(matches!(world.ask_as(1, remove), Response::Failed(e) if e.kind() == ErrorKind::NotFound));
 }

@@ -2,6 +2,8 @@
 
 mod world;
 
+use std::sync::atomic::Ordering;
+
 use cenote_model::*;
 use world::*;
 
@@ -46,6 +48,41 @@ fn what_has_a_good_copy_is_repaired_and_the_rest_is_said_once() {
     assert_eq!(round(&mut world), [], "said once");
     let Response::Stats(stats) = world.ask(Request::Stats) else { panic!() };
     assert_eq!(stats.scrub_findings, 1);
+}
+
+/// A copy is bad, and nobody knows, since what is read is in memory: it must not become the only place.
+#[test]
+fn a_bad_copy_is_written_again_before_anything_leaves_for_it() {
+    let mut world = World::new(&three_tiers(4 * MIB, 16 * MIB, 16 * MIB));
+    let container = world.container("c", Durability::Async);
+    let key = object(container, 1);
+    world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
+    let bytes: Vec<u8> = (0..200_000u32).map(|at| (at / 7) as u8).collect();
+    world.write(key, 0, &bytes).unwrap();
+    // The device takes it, and has other bytes then.
+    world.writes_lie.store(true, Ordering::Relaxed);
+    world.flush(FlushTarget::Store).unwrap();
+    world.writes_lie.store(false, Ordering::Relaxed);
+    let evict = |world: &mut World| {
+        let target = Box::new(ArrangeTarget::Object(key));
+        world.ask(Request::Arrange { target, what: Arrange::Evict, dry_run: false })
+    };
+    let report = world.verify();
+    assert_eq!(report.findings.len(), 1, "{report:?}");
+    // Who asked knows now, and so does the store.
+    let place = |world: &mut World| world.lookup(key).unwrap().extents[0].1.device;
+    let memory = place(&mut world);
+    let Response::Arranged(done) = evict(&mut world) else { panic!() };
+    assert_eq!(done.staying_bytes, 200_000, "{done:?}");
+    assert_eq!(place(&mut world), memory);
+    assert_eq!(round(&mut world), []);
+    assert!(world.verify().findings.is_empty());
+    let Response::Arranged(done) = evict(&mut world) else { panic!() };
+    assert_ne!(place(&mut world), memory, "{done:?}");
+    assert!(world.read(key).unwrap() == bytes);
+    world.power_loss(cenote_device::mem::Keep::Nothing);
+    world.open().unwrap();
+    assert!(world.read(key).unwrap() == bytes);
 }
 
 #[test]

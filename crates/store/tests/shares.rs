@@ -12,7 +12,14 @@ use world::*;
 fn leased_on_memory(world: &mut World, container: ContainerId, pieces: &[u64]) -> BTreeMap<usize, u64> {
     let sessions: Vec<_> = (0..pieces.len())
         .map(|i| {
-            let who = SessionInfo { nonce: 100 + i as u128, pid: 2, started: 1, uid: 0, write: true };
+            let who = SessionInfo {
+                nonce: 100 + i as u128,
+                pid: 2,
+                started: 1,
+                uid: 0,
+                write: true,
+                ..SessionInfo::default()
+            };
             world.engine().session_open(who).unwrap()
         })
         .collect();

@@ -98,6 +98,9 @@ pub fn json(store: StoreId, telemetry: &Telemetry) -> Value {
             "sessions": stats.sessions,
             "scrub_findings": stats.scrub_findings,
             "metadata_bytes": stats.metadata_bytes,
+            "values_here_bytes": stats.values_here_bytes,
+            "values_budget_bytes": stats.values_budget_bytes,
+            "values_away_bytes": stats.values_away_bytes,
         },
     })
 }

@@ -191,6 +191,14 @@ fn plain(text: &mut Text, telemetry: &Telemetry) {
             "Estimated bytes of process memory that metadata take.",
             stats.metadata_bytes,
         ),
+        (
+            "cenote_values_memory_bytes",
+            "gauge",
+            "Bytes of values of records in memory that may leave it.",
+            stats.values_here_bytes,
+        ),
+        ("cenote_values_budget_bytes", "gauge", "So many of them may be there.", stats.values_budget_bytes),
+        ("cenote_values_tier_bytes", "gauge", "Bytes of values of records that are on tiers.", stats.values_away_bytes),
         ("cenote_updates_total", "counter", "Updates applied in the life of the store: its epoch.", stats.epoch),
         ("cenote_requests_total", "counter", "Messages from clients.", counts.requests),
         (

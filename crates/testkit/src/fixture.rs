@@ -74,7 +74,14 @@ fn tuning() -> Tuning {
 
 impl Fixture {
     fn of(mut engine: Engine) -> ModelResult<Self> {
-        let session = engine.session_open(SessionInfo { nonce: 0xF1, pid: 1, started: 1, uid: 0, write: true })?;
+        let session = engine.session_open(SessionInfo {
+            nonce: 0xF1,
+            pid: 1,
+            started: 1,
+            uid: 0,
+            write: true,
+            ..SessionInfo::default()
+        })?;
         Ok(Self { engine, session, seq: 0 })
     }
     /// Opens the store below `dir`.

@@ -12,6 +12,9 @@ use cenote_store::{Engine, Outcome, SessionId};
 use crate::access::read_extent;
 use crate::oracle::{Observed, ObservedContainer, ObservedObject, ObservedRecords};
 
+/// The object in which values of a container's records are that are not in memory.
+pub const VALUE_LOG: ObjectId = ObjectId(u128::MAX);
+
 /// Bytes of a device that an extent is a view of.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Used {
@@ -137,6 +140,18 @@ impl Surveyor<'_> {
         match self.engine.handle(self.session, 0, request.clone()) {
             Outcome::Ready(Response::Failed(error)) => Err(format!("{request:?} failed: {error:?}")),
             Outcome::Ready(response) => Ok(response),
+            Outcome::Wait(ticket) if matches!(request, Request::Get { .. } | Request::Next { .. }) => {
+                // Values that are not in memory are read by jobs.
+                while let Some(job) = self.engine.next_job() {
+                    self.engine.finish_job(job.run());
+                    match self.engine.take_answer(ticket) {
+                        Some(Response::Failed(error)) => return Err(format!("{request:?} failed: {error:?}")),
+                        Some(response) => return Ok(response),
+                        None => {}
+                    }
+                }
+                Err(format!("{request:?} is never answered"))
+            }
             Outcome::Wait(_) => Err(format!("{request:?} has to wait")),
         }
     }
@@ -180,8 +195,16 @@ impl Surveyor<'_> {
                 found.objects.insert(object, self.object(key).map_err(|e| format!("object {key}: {e}"))?);
             }
         }
+        self.value_log(container)?;
         self.indices(container, &mut found)?;
         Ok(found)
+    }
+    /// What the values of records take that are not in memory. No list has it.
+    fn value_log(&mut self, container: ContainerId) -> Result<(), String> {
+        let key = ObjectKey { container, object: VALUE_LOG };
+        let request = Request::Lookup { key, offset: 0, len: OBJECT_BYTES_MAX, limit: 1 };
+        let there = self.engine.handle(self.session, 0, request);
+        if matches!(there, Outcome::Ready(Response::Failed(_))) { Ok(()) } else { self.object(key).map(drop) }
     }
     fn object(&mut self, key: ObjectKey) -> Result<ObservedObject, String> {
         let mut found = ObservedObject::default();

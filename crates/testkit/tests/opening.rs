@@ -35,7 +35,7 @@ fn open(prepared: &Prepared) -> Option<Engine> {
 }
 
 fn look(engine: &mut Engine) -> Observed {
-    let who = SessionInfo { nonce: 5, pid: 1, started: 1, uid: 0, write: false };
+    let who = SessionInfo { nonce: 5, pid: 1, started: 1, uid: 0, write: false, ..SessionInfo::default() };
     let session = engine.session_open(who).unwrap();
     survey(engine, session, 100).unwrap().observed
 }

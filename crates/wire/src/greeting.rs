@@ -12,7 +12,8 @@ pub enum Greeting {
     Hello { nonce: u128, read_only: bool },
     /// To it: welcome. Beside it the descriptors of the control table, of the client's own file with its rings, of
     /// the daemon's doorbell, and of the lock by which the client tells that it lives: it lets go of it by its end.
-    Welcome { store: StoreId, instance: u64, write: bool },
+    /// `bound`: owners and modes of containers bind it, and it gets no segments; bytes are carried to it and from it.
+    Welcome { store: StoreId, instance: u64, write: bool, bound: bool },
     /// To it: this store is just being handed to a daemon; connect again in a moment.
     Moving,
     /// To it: no, and why.
@@ -27,7 +28,7 @@ pub enum Greeting {
 
 wire_enum!(Greeting, 1, "greeting", {
     1 => Hello { nonce, read_only },
-    2 => Welcome { store, instance, write },
+    2 => Welcome { store, instance, write, bound },
     3 => Moving,
     4 => Refused(error),
     5 => Segment { device, number },

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cenote_model::{
-    Arrange, ArrangeMove, ArrangeProgress, ArrangeTarget, Arrangement, Check, Codec, ContainerId, ContainerInfo,
-    ContainerSpec, DeviceId, DeviceInfo, DeviceKind, DeviceSpec, DeviceState, Durability, Encoding, Error, ErrorKind,
-    Explanation, Extent, ExtentWhy, Finding, FlushTarget, IndexId, IndexKey, KeyCode, Lease, Lookup, NextFrom, NodeId,
-    ObjectId, ObjectKey, ObjectStat, Packed, PluginState, PolicyState, Records, Request, Response, Result, RuleState,
-    Run, SnapshotInfo, StoreConfig, StoreId, StoreStats, Sums, TierOptions, Touch, Update, VerifyReport,
+    Arrange, ArrangeMove, ArrangeProgress, ArrangeTarget, Arrangement, Check, Codec, ContainerContent, ContainerId,
+    ContainerInfo, ContainerSpec, DeviceId, DeviceInfo, DeviceKind, DeviceSpec, DeviceState, Durability, Encoding,
+    Error, ErrorKind, Explanation, Extent, ExtentWhy, Finding, FlushTarget, IndexContent, IndexId, IndexKey, KeyCode,
+    Lease, Lookup, NextFrom, NodeId, ObjectId, ObjectKey, ObjectStat, Packed, PluginState, PolicyState, Records,
+    Request, Response, Result, RuleState, Run, SnapshotInfo, StoreConfig, StoreId, StoreStats, Sums, TierOptions,
+    Touch, Update, VerifyReport,
 };
 
 use crate::codec::{Input, Wire, malformed, put_bytes, take_bytes, wire_enum, wire_struct};
@@ -112,8 +113,8 @@ impl Wire for PathBuf {
     }
 }
 
-wire_struct!(ContainerSpec, 15, { block_shift, durability, quota_bytes, policy, owner_uid });
-wire_struct!(ContainerInfo, 59, { id, label, spec, objects, indices, records, stored_bytes });
+wire_struct!(ContainerSpec, 18, { block_shift, durability, quota_bytes, policy, owner_uid, owner_gid, mode });
+wire_struct!(ContainerInfo, 62, { id, label, spec, objects, indices, records, stored_bytes });
 wire_struct!(SnapshotInfo, 68, { id, of, name, epoch, unix_ms, objects, indices, records, stored_bytes });
 impl Wire for TierOptions {
     const BYTES_MIN: usize = 4;
@@ -236,6 +237,9 @@ wire_enum!(Request, 1, "request", {
     41 => PolicyShow,
     42 => RulesTry,
     43 => Progress,
+    44 => Read { key, offset, len },
+    45 => Deposit { container, bytes, avoid, durability },
+    46 => ContainerContent { id, limit, bytes_max },
 });
 
 /// The lengths of all keys and values, then their bytes: neither end looks at each record's bytes.
@@ -262,14 +266,16 @@ impl Wire for Records {
 }
 
 wire_struct!(Lookup, 37, { version, epoch, size, block_shift, extents, covered_to });
-wire_struct!(ObjectStat, 41, { size, block_shift, extents, mapped_bytes, epoch, pinned_bytes });
+wire_struct!(ObjectStat, 49, { size, block_shift, extents, mapped_bytes, epoch, pinned_bytes, taken_bytes });
+wire_struct!(IndexContent, 29, { id, version, records, more });
+wire_struct!(ContainerContent, 67, { info, indices, maps });
 wire_struct!(ExtentWhy, 45, { offset, extent, device, why });
-wire_struct!(Explanation, 41, { stat, ranges, notes });
+wire_struct!(Explanation, 49, { stat, ranges, notes });
 wire_struct!(Finding, 48, { key, offset, len, device, what });
 wire_struct!(VerifyReport, 24, { objects, bytes, findings, contradictions });
-wire_struct!(StoreStats, 88, {
+wire_struct!(StoreStats, 112, {
     epoch, containers, objects, indices, records, extents, journal_bytes, moved_bytes, sessions, scrub_findings,
-    metadata_bytes,
+    metadata_bytes, values_here_bytes, values_budget_bytes, values_away_bytes,
 });
 
 wire_enum!(Response, 1, "response", {
@@ -298,4 +304,6 @@ wire_enum!(Response, 1, "response", {
     33 => Habit(learned),
     40 => Policy(state),
     41 => Progress(all),
+    42 => Bytes { size, bytes },
+    44 => Content(content),
 });

@@ -77,6 +77,8 @@ impl Random {
             quota_bytes: self.next(),
             policy: self.text(),
             owner_uid: self.option(|r| r.next() as u32),
+            owner_gid: self.option(|r| r.next() as u32),
+            mode: self.next() as u16 & 0o777,
         }
     }
     fn info(&mut self) -> ContainerInfo {
@@ -209,7 +211,7 @@ impl Random {
     fn request(&mut self) -> Request {
         let container = ContainerId(self.next());
         let limit = self.next() as u32;
-        match self.below(38) {
+        match self.below(39) {
             0 => Request::Apply {
                 checks: self.list(3, Self::check),
                 updates: self.list(20, Self::update),
@@ -289,6 +291,7 @@ impl Random {
             36 => Request::RulesTry,
             30 => Request::Progress,
             33 => Request::Unreadable { key: self.key(), ranges: self.list(4, |r| (r.next(), r.next())) },
+            37 => Request::ContainerContent { id: container, limit, bytes_max: limit },
             _ => Request::Shutdown,
         }
     }
@@ -300,6 +303,7 @@ impl Random {
             mapped_bytes: self.next(),
             epoch: self.next(),
             pinned_bytes: self.next(),
+            taken_bytes: self.next(),
         }
     }
     fn policy(&mut self) -> PolicyState {
@@ -321,23 +325,26 @@ impl Random {
             deletes_held: self.text(),
         }
     }
+    fn map(&mut self) -> Lookup {
+        Lookup {
+            version: self.next(),
+            epoch: self.next(),
+            size: self.next(),
+            block_shift: self.next() as u8,
+            extents: self.list(9, |r| (r.next(), r.extent())),
+            covered_to: self.next(),
+        }
+    }
     fn response(&mut self) -> Response {
         let codes = [KeyCode::Ok, KeyCode::NotFound, KeyCode::Exists, KeyCode::Invalid, KeyCode::Limit];
-        match self.below(25) {
+        match self.below(26) {
             0 => Response::Applied {
                 epoch: self.next(),
                 codes: self.list(9, |r| codes[r.below(5) as usize]),
                 words: self.list(9, |r| (r.next(), r.next())),
                 created: self.option(|r| ContainerId(r.next())),
             },
-            1 => Response::Lookup(Lookup {
-                version: self.next(),
-                epoch: self.next(),
-                size: self.next(),
-                block_shift: self.next() as u8,
-                extents: self.list(9, |r| (r.next(), r.extent())),
-                covered_to: self.next(),
-            }),
+            1 => Response::Lookup(self.map()),
             2 => Response::Stat(self.stat()),
             3 => Response::Objects(self.list(9, |r| ObjectId(r.wide()))),
             4 => Response::Values(self.list(9, |r| r.option(|r| (r.bytes(), r.next())))),
@@ -374,7 +381,11 @@ impl Random {
                 }),
                 contradictions: self.list(3, Self::text),
             }),
-            15 => Response::Stats(StoreStats { epoch: self.next(), sessions: self.next(), ..StoreStats::default() }),
+            15 => Response::Stats(StoreStats {
+                epoch: self.next(),
+                values_away_bytes: self.next(),
+                ..StoreStats::default()
+            }),
             23 => Response::Habit(self.list(9, |r| r.next() as u8)),
             16 => Response::Done,
             17 => Response::Snapshots(self.list(4, Self::snapshot)),
@@ -407,6 +418,16 @@ impl Random {
                 done_bytes: r.next(),
                 found_bytes: r.next(),
                 elapsed_ns: r.next(),
+            })),
+            24 => Response::Content(Box::new(ContainerContent {
+                info: self.info(),
+                indices: self.list(3, |r| IndexContent {
+                    id: IndexId(r.wide()),
+                    version: r.next(),
+                    records: r.list(9, |r| (r.bytes(), r.bytes())).into_iter().collect(),
+                    more: r.flag(),
+                }),
+                maps: self.list(3, |r| (ObjectId(r.wide()), r.map())),
             })),
             _ => Response::Failed(
                 Error::new(ErrorKind::from_code(1 + self.below(14) as u8).unwrap(), self.text())
@@ -495,7 +516,12 @@ impl Random {
     fn greeting(&mut self) -> Greeting {
         match self.below(7) {
             0 => Greeting::Hello { nonce: self.wide(), read_only: self.flag() },
-            1 => Greeting::Welcome { store: StoreId(self.wide()), instance: self.next(), write: self.flag() },
+            1 => Greeting::Welcome {
+                store: StoreId(self.wide()),
+                instance: self.next(),
+                write: self.flag(),
+                bound: self.flag(),
+            },
             2 => Greeting::Moving,
             3 => Greeting::Refused(Error::new(ErrorKind::Busy, self.text())),
             4 => Greeting::Segment { device: DeviceId(self.next() as u16), number: self.next() },

@@ -14,7 +14,7 @@ pub fn records(bytes: &[u8]) {
         assert_eq!(Header::decode(&header.encode()), Ok(header));
     }
     attrs::fuzz(bytes);
-    crate::file::ahead::fuzz(bytes);
+    crate::file::writers::fuzz(bytes);
     links::fuzz(bytes);
     maps::fuzz(bytes);
 }

@@ -301,8 +301,7 @@ def test_a_quota_is_an_error_that_says_what_helps_and_nothing_else_is_lost(tmp_p
             continue
         assert failures, f"{name}: nothing was said"
         assert all("quota" in failure for failure in failures), failures
-        # What is known of datasets is refused without the file's name yet (roadmap).
-        assert all(f"{tmp_path}/q.h5" in failure or "dataset_create" in failure for failure in failures), failures
+        assert all(f"{tmp_path}/q.h5" in failure for failure in failures), failures
     command(store, "set", label, "--quota", "100MiB")
     assert python(AFTER, store, tmp_path).strip() == "good"
 

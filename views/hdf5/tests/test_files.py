@@ -429,3 +429,35 @@ def test_the_daemon_frees_what_was_removed(tmp_path):
     else:
         raise AssertionError("it was not freed")
     assert place.read("keep.h5") == "0"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="there is no second user to try")
+def test_a_stub_says_who_may_use_its_file(tmp_path):
+    """The container has owner, group and mode of the stub; `chmod` takes effect at the next opening for writing."""
+    place = Place(tmp_path / "store", tmp_path)
+    os.umask(0o022)
+
+    def mode(name):
+        listed = subprocess.run(
+            [connector()[1], "--store", place.store, "--json", "ls"], capture_output=True, text=True, check=True
+        )
+        found = [info for info in json.loads(listed.stdout) if info["label"].endswith("/" + name)]
+        assert len(found) == 1, listed.stdout
+        return found[0]["mode"], found[0]["owner_uid"], found[0]["owner_gid"]
+
+    place.write("open.h5", 1)
+    assert mode("open.h5") == ("0644", 0, 0)
+    place.python(f"import os; os.umask(0o077)\n{WRITE}", "private.h5", "w", 1)
+    assert mode("private.h5") == ("0600", 0, 0)
+    # As `tempfile.mkstemp` makes it: never open to others, not even for a moment.
+    fd = os.open(place.data / "made.h5", os.O_CREAT | os.O_RDWR, 0o600)
+    os.close(fd)
+    place.write("made.h5", 1, "a")
+    assert mode("made.h5") == ("0600", 0, 0)
+    (place.data / "private.h5").chmod(0o640)
+    os.chown(place.data / "private.h5", 0, 65534)
+    assert place.python(READ, "private.h5") == "1"
+    assert mode("private.h5") == ("0600", 0, 0)
+    place.write("private.h5", 2, "a")
+    assert mode("private.h5") == ("0640", 0, 65534)
+    subprocess.run([connector()[1], "--store", place.store, "destroy", "--yes", "--force"], check=True)

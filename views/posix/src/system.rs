@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cenote::{ContainerSpec, Store};
+use cenote::{CONTAINER_MODE_PRIVATE, ContainerSpec, Store};
 
 use crate::clock::{Clock, SystemClock};
 use crate::inner::Inner;
@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// How a file system is opened.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is asked for by itself")]
 pub struct Options {
     /// Nothing may be changed: `EROFS`.
@@ -33,6 +33,22 @@ pub struct Options {
     pub keeps_streams: bool,
     /// Descriptors that are made for locks are this or greater where that can be, so that a program under preload does not come across them.
     pub descriptors_from: i32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            is_read_only: false,
+            container: None,
+            // Modes of files are kept by views; other users of the store get at a tree only if its container says so.
+            new_containers: ContainerSpec { mode: CONTAINER_MODE_PRIVATE, ..ContainerSpec::default() },
+            consistency: Consistency::default(),
+            keeps_access_times: false,
+            keeps_numbers: false,
+            keeps_streams: false,
+            descriptors_from: 0,
+        }
+    }
 }
 
 /// What to make.

@@ -5,7 +5,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use cenote::{ContainerSpec, Durability, Error, ErrorKind, Index, IndexId, Result, Store};
+use cenote::{CONTAINER_MODE_PRIVATE, ContainerSpec, Durability, Error, ErrorKind, Index, IndexId, Result, Store};
 use serde::{Deserialize, Serialize};
 
 use crate::seal::Seal;
@@ -94,7 +94,8 @@ pub fn now_s() -> u64 {
 impl Keys {
     /// The keys of `store`; the place for them is made if it is not there.
     pub fn open(store: &Store) -> Result<Self> {
-        let spec = ContainerSpec { durability: Durability::Sync, ..ContainerSpec::default() };
+        let spec =
+            ContainerSpec { durability: Durability::Sync, mode: CONTAINER_MODE_PRIVATE, ..ContainerSpec::default() };
         let container = store.open_container(CONTAINER, &spec)?;
         let index = match container.open_index(INDEX) {
             Err(error) if error.kind() == ErrorKind::NotFound => match container.create_index(Some(INDEX)) {

@@ -5,12 +5,19 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
 from s3server import command
 
 MIB = 1 << 20
 SIZE = 48 * MIB
 # The tries of one request take some four seconds; twelve pieces, one after the other, would take a minute.
 PATIENCE_S = 20
+
+
+@pytest.fixture(autouse=True)
+def settings(tmp_path, monkeypatch):
+    """Where secrets may go is noted among the user's settings: not among the tester's own."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
 
 def run(store: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -74,5 +81,38 @@ def test_a_service_that_is_gone(fresh, tmp_path):
         assert "cold" in read.stderr
         assert "delete" not in read.stderr, "its bytes are only away"
         assert "not lost" in read.stderr
+    finally:
+        run(store, "destroy", "--yes", "--force")
+
+
+def test_secrets_go_where_their_user_said(fresh, tmp_path, monkeypatch):
+    """A store that somebody else made, and this user unpacked, names no place where this user's secrets go."""
+    served = fresh()
+    served.start()
+    served.client("ann").create_bucket(Bucket="cold")
+    key, secret = served.keys["ann"]
+    secrets = tmp_path / "secrets"
+    secrets.write_text(f"[default]\naccess_key_id = {key}\nsecret_access_key = {secret}\n")
+    secrets.chmod(0o600)
+    store = tmp_path / "store"
+    cold = f"name=cold,kind=s3,path=cold/tier,size=1GiB,endpoint={served.url},credentials={secrets}"
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "maker"))
+    made = run(store, "init", "--tier", "name=ram,kind=memory,size=64MiB", "--tier", cold)
+    assert made.returncode == 0, made.stderr
+
+    def state():
+        done = run(store, "--json", "tiers")
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    try:
+        assert '"failed"' not in state().lower()
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "unpacker"))
+        assert '"failed"' in state().lower(), "it is away"
+        monkeypatch.setenv("CENOTE_CREDENTIALS", str(secrets))
+        assert '"failed"' not in state().lower()
+        monkeypatch.delenv("CENOTE_CREDENTIALS")
+        secrets.write_text(secrets.read_text() + f"endpoint_url = {served.url}\n")
+        assert '"failed"' not in state().lower()
     finally:
         run(store, "destroy", "--yes", "--force")

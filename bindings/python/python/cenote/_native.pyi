@@ -157,6 +157,8 @@ class Container:
         quota: int | None = None,
         policy: str | None = None,
         owner_uid: int | None = None,
+        owner_gid: int | None = None,
+        mode: int | None = None,
     ) -> None:
         """Change what can be changed; None leaves as it is."""
     def snapshot(self, name: str, replace: bool = False) -> None:
@@ -418,6 +420,8 @@ class ContainerInfo:
     quota: int
     policy: str
     owner_uid: int | None
+    owner_gid: int | None
+    mode: int
     objects: int
     indices: int
     records: int
@@ -481,6 +485,9 @@ class StoreStats:
     sessions: int
     scrub_findings: int
     metadata_bytes: int
+    values_here_bytes: int
+    values_budget_bytes: int
+    values_away_bytes: int
 
 @final
 class Finding:

@@ -1,4 +1,4 @@
-//! `mk`, `set`, `rename`, `rm`.
+//! `mk`, `set`, `chmod`, `chown`, `rename`, `rm`.
 
 use std::ffi::{OsStr, OsString};
 
@@ -7,6 +7,7 @@ use cenote::{ContainerSpec, Error, ErrorKind, ObjectId};
 use super::{Access, Context};
 use crate::args::{MkArgs, SetArgs};
 use crate::failure::Done;
+use crate::mode::ModeChange;
 use crate::target::{self, Target};
 
 pub fn make(context: &mut Context<'_>, args: &MkArgs) -> Done {
@@ -17,7 +18,8 @@ pub fn make(context: &mut Context<'_>, args: &MkArgs) -> Done {
         durability: args.durability.into(),
         quota_bytes: args.quota,
         policy: args.policy.clone(),
-        owner_uid: None,
+        mode: args.rights.as_ref().map_or(cenote::CONTAINER_MODE, |rights| rights.apply(cenote::CONTAINER_MODE)),
+        ..ContainerSpec::default()
     };
     let made = match store.create_container(label, &spec) {
         Err(error) if args.if_missing && error.kind() == ErrorKind::Exists => store.container(label)?,
@@ -42,10 +44,35 @@ pub fn set(context: &mut Context<'_>, args: &SetArgs) -> Done {
     if let Some(policy) = &args.policy {
         spec.policy.clone_from(policy);
     }
-    if args.owner.is_some() {
-        spec.owner_uid = args.owner;
+    spec.owner_uid = args.owner.or(spec.owner_uid);
+    spec.owner_gid = args.group.or(spec.owner_gid);
+    if let Some(rights) = &args.rights {
+        spec.mode = rights.apply(spec.mode);
     }
     Ok(container.set(&spec)?)
+}
+
+pub fn chmod(context: &mut Context<'_>, mode: &ModeChange, containers: &[OsString]) -> Done {
+    change(context, containers, |spec| spec.mode = mode.apply(spec.mode))
+}
+
+pub fn chown(context: &mut Context<'_>, (uid, gid): (Option<u32>, Option<u32>), containers: &[OsString]) -> Done {
+    change(context, containers, |spec| {
+        spec.owner_uid = uid.or(spec.owner_uid);
+        spec.owner_gid = gid.or(spec.owner_gid);
+    })
+}
+
+/// Looks at every container before it changes the first.
+fn change(context: &mut Context<'_>, containers: &[OsString], change: impl Fn(&mut ContainerSpec)) -> Done {
+    let store = context.open(Access::Write)?;
+    let found: Vec<_> = containers.iter().map(|label| target::container(&store, label)).collect::<Result<_, _>>()?;
+    for container in found {
+        let mut spec = container.info()?.spec;
+        change(&mut spec);
+        container.set(&spec)?;
+    }
+    Ok(())
 }
 
 pub fn rename(context: &mut Context<'_>, from: &OsStr, to: &OsStr) -> Done {

@@ -21,11 +21,12 @@ pub fn explain(context: &mut Context<'_>, name: &OsStr) -> Done {
     let stat = &found.stat;
     let out = &mut *context.out;
     out.line(format!(
-        "object {}: {}, {} stored in {} extents, blocks of {}",
+        "object {}: {}, {} stored in {} extents that take {}, blocks of {}",
         name.display(),
         human(stat.size),
         human(stat.mapped_bytes),
         count(stat.extents),
+        human(stat.taken_bytes),
         human(1 << stat.block_shift)
     ))?;
     for note in &found.notes {

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::{Access, Context};
 use crate::args::LsArgs;
 use crate::failure::Done;
+use crate::mode;
 use crate::out::escaped;
 use crate::target::{self, Target};
 use cenote::model::size::{count, human};
@@ -73,12 +74,23 @@ fn containers(context: &mut Context<'_>, found: &[ContainerInfo]) -> Done {
                 info.spec.durability.word().to_owned(),
                 human(1 << info.spec.block_shift),
                 if info.spec.quota_bytes == 0 { "-".to_owned() } else { human(info.spec.quota_bytes) },
-                info.spec.owner_uid.map_or_else(|| "-".to_owned(), |uid| uid.to_string()),
+                mode::words(info.spec.mode),
+                format!("{}:{}", id_words(info.spec.owner_uid), id_words(info.spec.owner_gid)),
             ]
         })
         .collect();
-    let titles =
-        ["container", ">objects", ">indices", ">records", ">stored", "durability", ">block", ">quota", ">owner"];
+    let titles = [
+        "container",
+        ">objects",
+        ">indices",
+        ">records",
+        ">stored",
+        "durability",
+        ">block",
+        ">quota",
+        "mode",
+        ">owner",
+    ];
     context.out.table(&titles, &rows)
 }
 
@@ -129,6 +141,10 @@ pub fn stat(context: &mut Context<'_>, name: &OsStr) -> Done {
     }
 }
 
+fn id_words(id: Option<u32>) -> String {
+    id.map_or_else(|| "-".to_owned(), |id| id.to_string())
+}
+
 fn container_document(info: &ContainerInfo) -> Value {
     json!({
         "label": info.label,
@@ -142,6 +158,8 @@ fn container_document(info: &ContainerInfo) -> Value {
         "quota_bytes": info.spec.quota_bytes,
         "policy": if info.spec.policy.is_empty() { "fast-first" } else { &info.spec.policy },
         "owner_uid": info.spec.owner_uid,
+        "owner_gid": info.spec.owner_gid,
+        "mode": format!("{:04o}", info.spec.mode),
     })
 }
 
@@ -151,6 +169,7 @@ pub fn object_document(id: ObjectId, stat: &ObjectStat) -> Value {
         "object": id.to_string(),
         "size": stat.size,
         "mapped_bytes": stat.mapped_bytes,
+        "taken_bytes": stat.taken_bytes,
         "extents": stat.extents,
         "block_size": 1_u64 << stat.block_shift,
         "epoch": stat.epoch,

@@ -102,6 +102,8 @@ pub fn run(cli: &Cli, out: &mut Out) -> Done {
         Command::Stat { target } => list::stat(context, target),
         Command::Mk(args) => container::make(context, args),
         Command::Set(args) => container::set(context, args),
+        Command::Chmod { rights, containers } => container::chmod(context, rights, containers),
+        Command::Chown { to, containers } => container::chown(context, *to, containers),
         Command::Rename { from, to } => container::rename(context, from, to),
         Command::Rm { targets, recursive } => container::remove(context, targets, *recursive),
         Command::Snapshot(command) => snapshot::snapshot(context, command),

@@ -122,10 +122,10 @@ fn serve(context: &mut Context<'_>, args: &S3Args) -> Done {
         Some(dir) => Store::open_with(dir, &OpenOptions { mode: context.mode(), ..OpenOptions::default() })?,
         None => context.open(Access::Write)?,
     };
-    let files = cenote_posix::Options {
-        new_containers: ContainerSpec { durability: args.durability.into(), ..ContainerSpec::default() },
-        ..cenote_posix::Options::default()
-    };
+    let files = cenote_posix::Options::default();
+    // Buckets are the server's: who may do what in them is for it to say.
+    let new_containers = ContainerSpec { durability: args.durability.into(), ..files.new_containers.clone() };
+    let files = cenote_posix::Options { new_containers, ..files };
     let config = Config {
         listen: args.listen,
         tls: args.tls_cert.clone().zip(args.tls_key.clone()),

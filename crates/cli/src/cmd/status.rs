@@ -7,6 +7,7 @@ use super::{Access, Context, tier};
 use crate::config;
 use crate::failure::Done;
 use cenote::model::size::{count, human};
+use cenote_server::VALUES_VARIABLE;
 
 pub fn status(context: &mut Context<'_>) -> Done {
     let store = context.open(Access::Read)?;
@@ -28,6 +29,7 @@ pub fn status(context: &mut Context<'_>) -> Done {
         ("journal", format!("{} since the last checkpoint", human(stats.journal_bytes))),
         ("moved", format!("{} between tiers since it was opened", human(stats.moved_bytes))),
         ("metadata", format!("{} of memory", human(stats.metadata_bytes))),
+        ("values", values(&stats)),
         ("scrub", format!("{} bad ranges that it could not repair since it was opened", count(stats.scrub_findings))),
     ];
     for (name, value) in rows {
@@ -59,8 +61,17 @@ fn document(store: &Store, devices: &[DeviceInfo], stats: &StoreStats) -> serde_
         "journal_bytes": stats.journal_bytes,
         "moved_bytes": stats.moved_bytes,
         "metadata_bytes": stats.metadata_bytes,
+        "values_here_bytes": stats.values_here_bytes,
+        "values_budget_bytes": stats.values_budget_bytes,
+        "values_away_bytes": stats.values_away_bytes,
         "scrub_findings": stats.scrub_findings,
     })
+}
+
+/// Where the values of records are.
+pub fn values(stats: &StoreStats) -> String {
+    let (here, budget, away) = (stats.values_here_bytes, stats.values_budget_bytes, stats.values_away_bytes);
+    format!("{} of records in memory (budget {}), {} on tiers", human(here), human(budget), human(away))
 }
 
 pub fn config(context: &mut Context<'_>) -> Done {
@@ -69,8 +80,15 @@ pub fn config(context: &mut Context<'_>) -> Done {
         ["store".into(), dir.display().to_string(), from.into()],
         ["mode".into(), format!("{:?}", context.cli.mode).to_lowercase(), "command line or default".into()],
     ];
-    for name in ["CENOTE_STORE", "XDG_DATA_HOME", "CENOTE_BIN", "CENOTE_LOG", "HDF5_PLUGIN_PATH", "HDF5_VOL_CONNECTOR"]
-    {
+    for name in [
+        "CENOTE_STORE",
+        "XDG_DATA_HOME",
+        "CENOTE_BIN",
+        "CENOTE_LOG",
+        VALUES_VARIABLE,
+        "HDF5_PLUGIN_PATH",
+        "HDF5_VOL_CONNECTOR",
+    ] {
         if let Some(value) = std::env::var_os(name) {
             rows.push([name.into(), value.to_string_lossy().into_owned(), "environment".into()]);
         }
@@ -78,6 +96,8 @@ pub fn config(context: &mut Context<'_>) -> Done {
     match context.open(Access::Read) {
         Ok(store) => {
             rows.push(["id".into(), store.id().to_string(), "fixed when it was made".into()]);
+            let budget = human(store.stats()?.values_budget_bytes);
+            rows.push(["values in memory".into(), budget, format!("{VALUES_VARIABLE}, or the machine's memory")]);
             for device in store.devices()? {
                 let mut value = format!("{}, {}", device.spec.kind.word(), human(device.spec.capacity_bytes));
                 if !device.spec.path.as_os_str().is_empty() {

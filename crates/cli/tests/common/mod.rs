@@ -68,6 +68,7 @@ impl Place {
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("CENOTE_STORE", self.store())
+            .env("XDG_CONFIG_HOME", self.path("config"))
             .env("CENOTE_BIN", env!("CARGO_BIN_EXE_cenote"))
             .current_dir(&self.dir)
             .args(args);

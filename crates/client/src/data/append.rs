@@ -24,12 +24,10 @@ pub(crate) fn append(session: &Session, target: &Target<'_>, bytes: &[u8]) -> Re
         return Ok(size);
     }
     let stored = write::store(session, target, bytes, Then::Sent)?;
-    let result = (stored.iter())
-        .try_for_each(|part| part.unwritten.as_ref().map_or(Ok(()), |bytes| Stored::write_out(&part.chunk, bytes)))
-        .and_then(|()| point(session, target.object, &stored));
+    let result = (stored.iter().try_for_each(Stored::write_out)).and_then(|()| point(session, target.object, &stored));
     if result.is_err() {
         for part in &stored {
-            session.unlease_later(part.chunk.run());
+            session.unlease_later(part.run);
         }
         session.keep();
     }
@@ -38,14 +36,14 @@ pub(crate) fn append(session: &Session, target: &Target<'_>, bytes: &[u8]) -> Re
 
 /// Makes what is stored the object's end.
 fn point(session: &Session, object: &Arc<ObjectCache>, stored: &[Stored]) -> Result<u64> {
-    let len: u64 = stored.iter().map(|part| u64::from(part.chunk.len)).sum();
+    let len: u64 = stored.iter().map(|part| u64::from(part.len)).sum();
     loop {
         let size = read::size_of(session, object)?;
         write::check_range(session, object, size, len)?;
         let mut at = size;
         let parts = stored.iter().map(|part| {
-            at += u64::from(part.chunk.len);
-            (at - u64::from(part.chunk.len), part)
+            at += u64::from(part.len);
+            (at - u64::from(part.len), part)
         });
         let parts: Vec<(u64, &Stored)> = parts.collect();
         let update = |(offset, part): &(u64, &Stored)| Update::Write {
@@ -58,7 +56,7 @@ fn point(session: &Session, object: &Arc<ObjectCache>, stored: &[Stored]) -> Res
         match session.request(Request::Apply { checks, updates, atomic: true }) {
             Ok(Response::Applied { words, .. }) => {
                 if let [(before, after)] = words[..] {
-                    let write = |(offset, part): &(u64, &Stored)| (*offset, u64::from(part.chunk.len), part.place());
+                    let write = |(offset, part): &(u64, &Stored)| (*offset, u64::from(part.len), part.place.clone());
                     object.apply(before, after, parts.iter().map(write));
                 }
                 return Ok(size);

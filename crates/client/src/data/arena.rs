@@ -21,9 +21,9 @@ const PIECE_BYTES: u64 = 64 << 10;
 /// Free runs that an arena keeps before it gives the smallest back.
 const RUNS_MAX: usize = 2048;
 /// How long a writer waits for tiers that are full and have yet to come to rest while nothing drains, before it is told…
-const FULL_PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const FULL_PATIENCE: Duration = Duration::from_secs(2);
 /// …and how long while something does.
-const DRAIN_PATIENCE: Duration = Duration::from_mins(1);
+pub(super) const DRAIN_PATIENCE: Duration = Duration::from_mins(1);
 /// Memory is made present this much at a time.
 const POPULATE_BYTES: u64 = 2 << 20;
 /// Writes of at least this size go through the file where memory was never touched.
@@ -154,6 +154,10 @@ impl Arenas {
 }
 
 impl Arena {
+    /// That of its class.
+    pub fn durability(&self) -> Option<Durability> {
+        self.durability
+    }
     /// Space for up to `want` bytes. Several calls may be needed for many: each chunk has at least 1 MiB or all.
     /// `avoid`: devices found to be without memory.
     pub fn take(
@@ -294,7 +298,7 @@ impl State {
 }
 
 /// What the engine has moved between tiers: rises while they drain.
-fn moved_bytes(session: &Session) -> u64 {
+pub(super) fn moved_bytes(session: &Session) -> u64 {
     match session.ask(Request::Stats) {
         Ok(Response::Stats(stats)) => stats.moved_bytes,
         _ => 0,

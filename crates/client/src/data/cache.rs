@@ -116,11 +116,11 @@ impl ObjectCache {
     pub fn size(&self, version: Version) -> Option<u64> {
         read(&self.state).known.filter(|known| known.version == version).map(|known| known.size)
     }
-    /// Bytes that are not in holes, if all of it is cached and holds at `version`.
-    pub fn mapped(&self, version: Version) -> Option<u64> {
+    /// Bytes that it takes, in allocation units, if all of it is cached and holds at `version`.
+    pub fn taken(&self, version: Version) -> Option<u64> {
         let state = read(&self.state);
         let known = state.known.filter(|known| known.version == version)?;
-        state.pieces.mapped(known.size)
+        state.pieces.taken(known.size)
     }
     /// Looks from `offset` on for data, or for a hole, in what is cached; `None` if that does not hold at `version`.
     pub fn seek(&self, version: Version, offset: u64, what: Seek) -> Option<Sought> {

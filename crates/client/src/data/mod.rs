@@ -5,6 +5,7 @@ pub(crate) mod arena;
 mod building;
 pub(crate) mod cache;
 pub(crate) mod callbacks;
+mod carried;
 pub(crate) mod kept;
 mod packed;
 pub(crate) mod pieces;

@@ -4,6 +4,10 @@ use std::sync::Arc;
 
 use cenote_model::{DeviceId, Extent, OffsetMap};
 
+/// Allocation units of devices that clients read, as stores have them.
+const MEMORY_UNIT_BYTES: u64 = 512;
+const FILE_UNIT_BYTES: u64 = 4096;
+
 /// Where a piece's bytes are.
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
@@ -143,20 +147,39 @@ impl Pieces {
             _ => Sought::None,
         }
     }
-    /// Bytes that are not in holes, of an object of `size` bytes; none if not all of it is known, or it is in too many pieces to count.
-    pub fn mapped(&self, size: u64) -> Option<u64> {
+    /// Bytes that an object of `size` bytes takes, in allocation units; none if not all of it is known, or it is in too
+    /// many pieces to count. What neighbours share counts once.
+    pub fn taken(&self, size: u64) -> Option<u64> {
         const COUNTED_MAX: usize = 4096;
-        let (mut at, mut mapped) = (0, 0);
+        let (mut at, mut taken) = (0, 0);
+        let mut before = None;
         for (begin, piece) in self.0.from_floor(0).take(COUNTED_MAX) {
             if begin > at || at >= size {
                 break;
             }
             at = begin + piece.len;
-            if !matches!(piece.place, Place::Hole) {
-                mapped += at.min(size) - begin;
-            }
+            let len = at.min(size) - begin;
+            let (units, from, to) = match &piece.place {
+                Place::Hole => continue,
+                Place::Elsewhere => {
+                    taken += len;
+                    continue;
+                }
+                Place::Memory(address, device) => {
+                    let from = *address as u64;
+                    ((*device, MEMORY_UNIT_BYTES), from, from + len)
+                }
+                Place::File { extent, skip } => {
+                    let from = extent.run_offset + u64::from(extent.skip + skip);
+                    ((extent.device, FILE_UNIT_BYTES), from, from + len)
+                }
+            };
+            let (from, to) = (from / units.1 * units.1, to.next_multiple_of(units.1));
+            let shared = matches!(before, Some((known, end)) if known == units && end > from && end <= to);
+            taken += if shared { to - before.map_or(from, |(_, end)| end) } else { to - from };
+            before = Some((units, to));
         }
-        (at >= size).then_some(mapped)
+        (at >= size).then_some(taken)
     }
     /// Brings into the cache what changes at these offsets will look at.
     pub fn touch(&self, offsets: impl IntoIterator<Item = u64>) {
@@ -221,6 +244,23 @@ impl Pieces {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn takes_whole_units_and_shared_ones_once() {
+        let mut pieces = Pieces::default();
+        let device = DeviceId(1);
+        pieces.set(0, 1, Place::Memory(1 << 21, device));
+        pieces.set(1, 4, Place::Memory((1 << 21) + 512, device));
+        pieces.set(5, 5, Place::Hole);
+        assert_eq!(pieces.taken(10), Some(1024), "each write has a unit of its own");
+        pieces.set(10, 600, Place::Memory(1 << 22, device));
+        pieces.set(610, 300, Place::Memory((1 << 22) + 600, device));
+        assert_eq!(pieces.taken(910), Some(2048));
+        assert_eq!(pieces.taken(911), None, "not all of it is known");
+        let extent = Extent::whole(DeviceId(2), 8192, 9000, cenote_model::Sums::from_slice(&[1]));
+        pieces.set(910, 9000, Place::File { extent: Arc::new(extent), skip: 0 });
+        assert_eq!(pieces.taken(9910), Some(2048 + 12_288));
+    }
 
     /// Compares with a plain array of cells under random changes.
     #[test]

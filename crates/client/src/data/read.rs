@@ -10,6 +10,7 @@ use cenote_model::{Encoding, Error, ErrorKind, Extent, Lookup, OBJECT_BYTES_MAX,
 use smallvec::SmallVec;
 
 use super::cache::{ObjectCache, Planned, Version};
+use super::carried;
 use super::packed;
 use super::pieces::{Part, Pieces, Place, Seek, Sought};
 use super::tiering;
@@ -39,9 +40,12 @@ pub(crate) fn read_at(session: &Session, object: &Arc<ObjectCache>, offset: u64,
     settle_own_writes(session, object);
     let mut asked = false;
     let mut restored = 0;
-    let mut rescued = 0;
+    let mut rescues = Rescues::default();
     loop {
         let attachment = session.attachment();
+        if attachment.bound {
+            return carried::read_at(session, object, offset, buf);
+        }
         let slot = attachment.readers.enter();
         // The announcement comes before every look at a word: from here on no space that a map names is used again.
         if !attachment.is_current() {
@@ -62,7 +66,7 @@ pub(crate) fn read_at(session: &Session, object: &Arc<ObjectCache>, offset: u64,
                     Ok(found) => found,
                     Err(error) => {
                         drop(slot);
-                        rescue(session, object, (offset, buf.len()), error, &mut rescued)?;
+                        rescues.rescue(session, object, (offset, buf.len()), error)?;
                         continue;
                     }
                 }
@@ -89,7 +93,7 @@ pub(crate) fn read_at(session: &Session, object: &Arc<ObjectCache>, offset: u64,
         }
         if let Err(error) = copy_parts(session, object, offset, &parts, buf) {
             drop(slot);
-            rescue(session, object, (offset, bytes), error, &mut rescued)?;
+            rescues.rescue(session, object, (offset, bytes), error)?;
             continue;
         }
         slot.count(&parts, &beginning);
@@ -101,25 +105,31 @@ pub(crate) fn read_at(session: &Session, object: &Arc<ObjectCache>, offset: u64,
     }
 }
 
-/// Bytes cannot be read where they are: has what is on another tier too read from there. The caller holds no reader slot,
-/// and reads again. The error, if there is no other place.
-#[cold]
-fn rescue(
-    session: &Session,
-    object: &ObjectCache,
-    (offset, len): (u64, usize),
-    error: Error,
-    rescued: &mut u32,
-) -> Result<()> {
-    if !matches!(error.kind(), ErrorKind::Io | ErrorKind::Corrupt) || *rescued >= RESCUES_MAX {
-        return Err(error);
+/// How often bytes of one read fell back to other tiers.
+#[derive(Default)]
+pub(super) struct Rescues(u32);
+
+impl Rescues {
+    /// Bytes cannot be read where they are: has what is on another tier too read from there. The caller holds no reader
+    /// slot, and reads again. The error, if there is no other place.
+    #[cold]
+    pub fn rescue(
+        &mut self,
+        session: &Session,
+        object: &ObjectCache,
+        (offset, len): (u64, usize),
+        error: Error,
+    ) -> Result<()> {
+        if !matches!(error.kind(), ErrorKind::Io | ErrorKind::Corrupt) || self.0 >= RESCUES_MAX {
+            return Err(error);
+        }
+        self.0 += 1;
+        tiering::rescue(session, object.key, offset, len).map_err(|why| {
+            let cause = if error.cause().is_empty() { error.to_string() } else { error.cause().to_owned() };
+            let next = if error.next_step().is_empty() { why.next_step() } else { error.next_step() };
+            Error::new(error.kind(), error.subject()).because(format!("{cause}; {}", why.cause())).try_next(next)
+        })
     }
-    *rescued += 1;
-    tiering::rescue(session, object.key, offset, len).map_err(|why| {
-        let cause = if error.cause().is_empty() { error.to_string() } else { error.cause().to_owned() };
-        let next = if error.next_step().is_empty() { why.next_step() } else { error.next_step() };
-        Error::new(error.kind(), error.subject()).because(format!("{cause}; {}", why.cause())).try_next(next)
-    })
 }
 
 /// Bytes of the range that lie below the size.
@@ -224,13 +234,13 @@ pub(crate) fn size_of(session: &Session, object: &ObjectCache) -> Result<u64> {
     }
 }
 
-/// Its size and how many bytes of it are in no hole, if what is known once the size is tells that.
+/// Its size and how many bytes it takes, if what is known once the size is tells that.
 pub(crate) fn usage_of(session: &Session, object: &ObjectCache) -> Result<Option<(u64, u64)>> {
     let size = size_of(session, object)?;
     let version = session.attachment().version(object.hash);
     // Both of one version, or none.
-    let mapped = object.mapped(version);
-    Ok(mapped.filter(|_| object.size(version) == Some(size)).map(|mapped| (size, mapped)))
+    let taken = object.taken(version);
+    Ok(taken.filter(|_| object.size(version) == Some(size)).map(|taken| (size, taken)))
 }
 
 /// Where from `offset` on data, or a hole, begins, if something of the kind does before the object's end.
@@ -302,7 +312,7 @@ pub(crate) fn resolve(session: &Session, found: &Lookup) -> Result<Vec<(u64, u64
 }
 
 fn place_of(session: &Session, extent: &Extent) -> Result<Place> {
-    if !session.segments.shape(session, extent.device)?.kind.is_shareable() {
+    if session.is_bound() || !session.segments.shape(session, extent.device)?.kind.is_shareable() {
         return Ok(Place::Elsewhere);
     }
     if extent.node.0 != 0 {

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use cenote_device::sums::{SUM_UNIT_BYTES, copy_and_sum_raw};
 use cenote_device::{aligned::AlignedBuf, lane};
 use cenote_model::{
-    ContainerId, DeviceId, Error, ErrorKind, Extent, OBJECT_BYTES_MAX, Result, SUM_UNIT_SHIFT, Sums, Update,
+    ContainerId, DeviceId, Error, ErrorKind, Extent, OBJECT_BYTES_MAX, Result, Run, SUM_UNIT_SHIFT, Sums, Update,
 };
 
 use super::arena::{Arena, Chunk, Filling};
 use super::cache::ObjectCache;
+use super::carried;
 use super::pieces::Place;
 use super::queue::{Subject, Ticket, Together};
 use crate::session::Session;
@@ -24,23 +25,42 @@ pub(crate) struct Target<'a> {
 
 /// Bytes that were put into leased space, or are on their way to a file there.
 pub(crate) struct Stored {
-    pub chunk: Chunk,
+    /// The space that they take.
+    pub run: Run,
+    pub len: u32,
     pub extent: Extent,
-    /// For files: the bytes, padded to the device's unit. To be written before the extent is used.
-    pub unwritten: Option<AlignedBuf>,
+    /// Where readers find the bytes.
+    pub place: Place,
+    /// For files: to be written before the extent is used.
+    pub unwritten: Option<Unwritten>,
+}
+
+/// A file's bytes, padded to the device's unit, and where they go.
+pub(crate) struct Unwritten {
+    chunk: Chunk,
+    bytes: AlignedBuf,
+}
+
+impl Unwritten {
+    /// Writes them.
+    pub fn write_out(&self) -> Result<()> {
+        self.chunk.io.write_padded(self.chunk.inside, &self.bytes[..self.chunk.len as usize])
+    }
 }
 
 impl Stored {
-    /// Where readers find the bytes.
-    pub fn place(&self) -> Place {
-        match self.chunk.address() {
-            Some(address) => Place::Memory(address as usize, self.chunk.device),
-            None => Place::File { extent: Arc::new(self.extent.clone()), skip: 0 },
-        }
+    fn new(chunk: Chunk, sums: Sums, unwritten: Option<AlignedBuf>) -> Self {
+        let (run, len) = (chunk.run(), chunk.len);
+        let extent = Extent::whole(chunk.device, chunk.offset, len, sums);
+        let place = match chunk.address() {
+            Some(address) => Place::Memory(address as usize, chunk.device),
+            None => Place::File { extent: Arc::new(extent.clone()), skip: 0 },
+        };
+        Self { run, len, extent, place, unwritten: unwritten.map(|bytes| Unwritten { chunk, bytes }) }
     }
-    /// Writes a file's bytes.
-    pub fn write_out(chunk: &Chunk, bytes: &[u8]) -> Result<()> {
-        chunk.io.write_padded(chunk.inside, &bytes[..chunk.len as usize])
+    /// Writes what has to be written yet.
+    pub fn write_out(&self) -> Result<()> {
+        self.unwritten.as_ref().map_or(Ok(()), Unwritten::write_out)
     }
 }
 
@@ -62,6 +82,9 @@ pub(crate) enum Then {
 
 /// Copies bytes into as many chunks as it takes.
 pub(crate) fn store(session: &Session, target: &Target<'_>, mut bytes: &[u8], then: Then) -> Result<Vec<Stored>> {
+    if session.is_bound() {
+        return carried::store(session, target, bytes);
+    }
     let mut all: Vec<Stored> = Vec::with_capacity(1);
     let mut avoid = Vec::new();
     while !bytes.is_empty() {
@@ -71,12 +94,12 @@ pub(crate) fn store(session: &Session, target: &Target<'_>, mut bytes: &[u8], th
             .and_then(|chunk| copy_in(session, chunk, bytes, then, &mut avoid));
         match stored {
             Ok(Some(stored)) => {
-                bytes = &bytes[stored.chunk.len as usize..];
+                bytes = &bytes[stored.len as usize..];
                 all.push(stored);
             }
             Ok(None) => {} // its device is to be avoided
             Err(error) => {
-                session.unlease(all.iter().map(|stored| stored.chunk.run()).collect());
+                session.unlease(all.iter().map(|stored| stored.run).collect());
                 return Err(error);
             }
         }
@@ -118,10 +141,7 @@ fn copy_in(
         chunk.io.write_at(chunk.inside + first.len() as u64, rest)
     });
     match written {
-        Ok(()) => {
-            let extent = Extent::whole(chunk.device, chunk.offset, chunk.len, sums_in_place(bytes));
-            Ok(Some(Stored { chunk, extent, unwritten: None }))
-        }
+        Ok(()) => Ok(Some(Stored::new(chunk, sums_in_place(bytes), None))),
         Err(error) => {
             session.unlease(vec![chunk.run()]);
             if error.kind() != ErrorKind::Full || avoid.contains(&chunk.device) {
@@ -154,8 +174,7 @@ fn copy_mapped(session: &Session, chunk: Chunk, bytes: &[u8], announced_at: usiz
         unsafe { copy_and_sum_raw(buffer.as_mut_ptr(), bytes, &mut sums) };
         unwritten = Some(buffer);
     }
-    let extent = Extent::whole(chunk.device, chunk.offset, chunk.len, Sums::from_slice(&sums));
-    Stored { chunk, extent, unwritten }
+    Stored::new(chunk, Sums::from_slice(&sums), unwritten)
 }
 
 /// The same for a file, written piece by piece while the next one is copied.
@@ -168,8 +187,7 @@ fn write_through(session: &Session, chunk: Chunk, bytes: &[u8], announced_at: us
         // SAFETY: `memory` is the lane's and overlaps nothing; the slice has its length.
         unsafe { copy_and_sum_raw(memory.as_mut_ptr(), &bytes[from..from + memory.len()], &mut sums) };
     })?;
-    let extent = Extent::whole(chunk.device, chunk.offset, chunk.len, Sums::from_slice(&sums));
-    Ok(Stored { chunk, extent, unwritten: None })
+    Ok(Stored::new(chunk, Sums::from_slice(&sums), None))
 }
 
 /// Says what is wrong with a range, before anything is done.
@@ -205,9 +223,9 @@ pub(crate) fn launch(
             true => Then::Sent,
         };
         for mut stored in store(session, target, bytes, then)? {
-            let (len, place, run) = (u64::from(stored.chunk.len), stored.place(), stored.chunk.run());
-            if let Some(bytes) = stored.unwritten.take() {
-                files.push((updates.len(), stored.chunk, bytes));
+            let (len, place, run) = (u64::from(stored.len), stored.place, stored.run);
+            if let Some(unwritten) = stored.unwritten.take() {
+                files.push((updates.len(), unwritten));
             }
             subjects.push(Subject::Write { object: target.object.clone(), offset, len, place, run });
             updates.push(Update::Write { key: target.object.key, offset, extent: stored.extent });
@@ -218,14 +236,14 @@ pub(crate) fn launch(
         return Ok(None);
     }
     let ticket = session.queue.push(session, updates, subjects, files.len(), together);
-    for (index, chunk, bytes) in files {
+    for (index, unwritten) in files {
         if here {
-            let result = Stored::write_out(&chunk, &bytes);
+            let result = unwritten.write_out();
             session.queue.io_done(session, &ticket, index, result);
         } else {
             let (weak, ticket) = (session.myself(), ticket.clone());
             session.workers.run(Box::new(move || {
-                let result = Stored::write_out(&chunk, &bytes);
+                let result = unwritten.write_out();
                 if let Some(session) = weak.upgrade() {
                     session.queue.io_done(&session, &ticket, index, result);
                 }

@@ -108,7 +108,7 @@ impl Way<'_> {
         let readers = Readers::new(host.control.read_only()?, ClientFile::map_held(own, alive)?)?;
         let (store, instance) = (host.id(), host.instance);
         let local = Arc::new(Local::new(host, client, self.seq.clone(), self.arrivals.clone()));
-        Ok(Attachment { store, transport: local, readers, instance, write })
+        Ok(Attachment { store, transport: local, readers, instance, write, bound: false })
     }
     fn in_process(&self) -> Result<Attachment> {
         let begin = Instant::now();

@@ -52,6 +52,8 @@ pub(crate) struct Attachment {
     pub instance: u64,
     /// May it change anything?
     pub write: bool,
+    /// Owners and modes of containers bind it: it maps nothing, and the daemon carries its bytes.
+    pub bound: bool,
 }
 
 impl Attachment {
@@ -190,7 +192,7 @@ impl Session {
     }
     /// Puts another engine in the place of the one that is gone. The caller holds `attaching`.
     fn replace_attachment(&self, old: &Attachment, new: Attachment) {
-        if new.store != old.store || !new.readers.same_table(&old.readers) {
+        if new.store != old.store || new.bound != old.bound || !new.readers.same_table(&old.readers) {
             self.objects.forget_all();
         }
         // What had no answer was sent to the new engine already: from here on nothing in the old file is needed.
@@ -314,6 +316,11 @@ impl Session {
                 .try_next("open it for writing, as its owner or one of its writers"));
         }
         Ok(())
+    }
+    /// True if it maps nothing, so that bytes go through the daemon.
+    #[inline]
+    pub fn is_bound(&self) -> bool {
+        self.attachment.load().bound
     }
     /// An error once closed.
     #[inline]

@@ -111,8 +111,8 @@ pub(crate) fn connect(
     let close_in_child = CloseInChild::new(&connection);
     say(&connection, &Greeting::Hello { nonce, read_only })?;
     let (greeting, frame) = hear(&connection)?;
-    let (store, instance, write) = match greeting {
-        Greeting::Welcome { store, instance, write } => (store, instance, write),
+    let (store, instance, write, bound) = match greeting {
+        Greeting::Welcome { store, instance, write, bound } => (store, instance, write, bound),
         Greeting::Moving => return Ok(Reached::Moving),
         Greeting::Refused(error) => return Err(error),
         _ => return Err(nonsense()),
@@ -132,7 +132,8 @@ pub(crate) fn connect(
         seq: seq.clone(),
         arrivals: arrivals.clone(),
     };
-    Ok(Reached::Daemon(Box::new(Attachment { store, transport: Arc::new(remote), readers, instance, write })))
+    let attachment = Attachment { store, transport: Arc::new(remote), readers, instance, write, bound };
+    Ok(Reached::Daemon(Box::new(attachment)))
 }
 
 /// Root is not to be led by whoever made a directory, unless that was asked for.

@@ -15,6 +15,7 @@ mod moving;
 mod others;
 mod packed;
 mod remember;
+mod rights;
 mod tiers;
 mod together;
 mod tools;
@@ -46,6 +47,7 @@ const TESTS: &[Test] = &[
     ("what_is_remembered_is_checked", remember::conflicts),
     ("starters_race", others::starters_race),
     ("readers_cannot_write", others::readers),
+    ("a_second_user_gets_its_own_bytes_alone", rights::second_user),
     ("hostile_bytes_on_socket_and_ring", others::hostile),
     ("a_stopped_client_harms_nobody", others::stopped_client),
     ("clients_cut_their_files", others::cut_files),

@@ -50,12 +50,12 @@ fn converse(daemon: &Arc<Daemon>, connection: &Connection) -> Result<()> {
         Ok(_) => return say(connection, &Greeting::Refused(out_of_turn()), &[]),
         Err(error) => return say(connection, &Greeting::Refused(error), &[]),
     };
-    let ((client, alive), who) = match admit(daemon, peer, nonce, read_only) {
+    let ((client, alive), who) = match admit(daemon, connection, peer, nonce, read_only) {
         Ok(admitted) => admitted,
         Err(error) => return say(connection, &Greeting::Refused(error), &[]),
     };
     daemon.connected.fetch_add(1, Ordering::SeqCst);
-    let result = serve(daemon, connection, &client, alive, who);
+    let result = serve(daemon, connection, &client, alive, &who);
     daemon.connected.fetch_sub(1, Ordering::SeqCst);
     result
 }
@@ -66,13 +66,13 @@ fn serve(
     connection: &Connection,
     client: &Client,
     alive: OwnedFd,
-    who: SessionInfo,
+    who: &SessionInfo,
 ) -> Result<()> {
-    let standing = Arc::new(Standing::new(client.session, who.write));
+    let standing = Arc::new(Standing::new(client.session));
+    let access = Access { write: who.write, bound: who.bound.is_some() };
     lock(&daemon.fresh).push(Peer::new(client, standing.clone())?);
     daemon.bell.ring();
-    let result =
-        welcome(daemon, connection, client, alive, who.write).and_then(|()| attend(daemon, connection, who.write));
+    let result = welcome(daemon, connection, client, alive, access).and_then(|()| attend(daemon, connection, access));
     standing.leave();
     daemon.bell.ring();
     let is_done = result.as_ref().is_ok_and(|bye| *bye);
@@ -80,8 +80,21 @@ fn serve(
     result.map(drop)
 }
 
-/// Judges who it is, and opens a session.
-fn admit(daemon: &Daemon, peer: Credentials, nonce: u128, read_only: bool) -> Result<((Client, OwnedFd), SessionInfo)> {
+/// What a client may do with segments.
+#[derive(Clone, Copy)]
+struct Access {
+    write: bool,
+    bound: bool,
+}
+
+/// Judges who it is, by what the kernel says, and opens a session.
+fn admit(
+    daemon: &Daemon,
+    connection: &Connection,
+    peer: Credentials,
+    nonce: u128,
+    read_only: bool,
+) -> Result<((Client, OwnedFd), SessionInfo)> {
     let subject = || format!("store {}", daemon.host.dir().display());
     let Some(may_write) = daemon.host.rights(peer.uid) else {
         return Err(Error::new(ErrorKind::PermissionDenied, subject())
@@ -90,7 +103,8 @@ fn admit(daemon: &Daemon, peer: Credentials, nonce: u128, read_only: bool) -> Re
     };
     let started = process::started_of(peer.pid).unwrap_or(0); // 0: it cannot be seen from here
     let write = may_write && !read_only;
-    let who = SessionInfo { nonce, pid: peer.pid, started, uid: peer.uid, write };
+    let bound = if daemon.host.is_owner(peer.uid) { None } else { Some(connection.peer_groups()?.into()) };
+    let who = SessionInfo { nonce, pid: peer.pid, started, uid: peer.uid, gid: peer.gid, write, bound };
     // A process has other numbers where it is seen from another container, so only a number that is certainly another
     // one's tells.
     let is_other = |known: &SessionInfo| {
@@ -101,14 +115,14 @@ fn admit(daemon: &Daemon, peer: Credentials, nonce: u128, read_only: bool) -> Re
     if daemon.host.service.sessions().iter().any(stranger) {
         return Err(Error::new(ErrorKind::PermissionDenied, subject()).because("that session is another process's"));
     }
-    Ok((daemon.host.client(who, RING_BYTES)?, who))
+    Ok((daemon.host.client(who.clone(), RING_BYTES)?, who))
 }
 
 /// Gives it what it needs. From then on the lock on its file is its own alone.
-fn welcome(daemon: &Daemon, connection: &Connection, client: &Client, alive: OwnedFd, write: bool) -> Result<()> {
+fn welcome(daemon: &Daemon, connection: &Connection, client: &Client, alive: OwnedFd, access: Access) -> Result<()> {
     let table = daemon.host.control.read_only()?;
     let instance = daemon.host.instance;
-    let greeting = Greeting::Welcome { store: daemon.host.id(), instance, write };
+    let greeting = Greeting::Welcome { store: daemon.host.id(), instance, write: access.write, bound: access.bound };
     let fds = [table.as_fd(), client.file.fd().as_fd(), daemon.bell.as_fd(), alive.as_fd()];
     let said = say(connection, &greeting, &fds);
     drop(alive);
@@ -116,11 +130,11 @@ fn welcome(daemon: &Daemon, connection: &Connection, client: &Client, alive: Own
 }
 
 /// Hands out segments until the client leaves (true) or is lost.
-fn attend(daemon: &Daemon, connection: &Connection, write: bool) -> Result<bool> {
+fn attend(daemon: &Daemon, connection: &Connection, access: Access) -> Result<bool> {
     while !daemon.is_stopping() {
         let Some(frame) = connection.receive(Duration::from_millis(250))? else { continue };
         match decode_greeting(&frame.bytes)? {
-            Greeting::Segment { device, number } => match segment(daemon, connection, device, number, write) {
+            Greeting::Segment { device, number } => match segment(daemon, connection, device, number, access) {
                 Err(error) if error.kind() != ErrorKind::Disconnected => {
                     say(connection, &Greeting::Refused(error), &[])?;
                 }
@@ -133,8 +147,20 @@ fn attend(daemon: &Daemon, connection: &Connection, write: bool) -> Result<bool>
     Ok(false)
 }
 
-fn segment(daemon: &Daemon, connection: &Connection, device: DeviceId, number: u64, write: bool) -> Result<()> {
+fn segment(
+    daemon: &Daemon,
+    connection: &Connection,
+    device: DeviceId,
+    number: u64,
+    Access { write, bound }: Access,
+) -> Result<()> {
     let subject = || format!("segment {number} of device {device}");
+    if bound {
+        // What is in it is not all for this client, and a mapping cannot be taken back.
+        return Err(Error::new(ErrorKind::PermissionDenied, subject())
+            .because("only the store's owner and root map its devices")
+            .try_next("ask the daemon for the bytes"));
+    }
     let found = daemon.host.service.device(device).ok_or_else(|| Error::new(ErrorKind::NotFound, subject()))?;
     let file = found.segment(number)?.ok_or_else(|| {
         Error::new(ErrorKind::Unsupported, subject()).because("its device cannot be shared with clients")

@@ -24,14 +24,13 @@ const TURN: usize = 64;
 /// What the thread on the socket and the threads that answer late share with the ring thread.
 pub(super) struct Standing {
     pub session: SessionId,
-    write: bool,
     left: AtomicBool,
     late: Mutex<Vec<(u64, Response)>>,
 }
 
 impl Standing {
-    pub fn new(session: SessionId, write: bool) -> Self {
-        Self { session, write, left: AtomicBool::new(false), late: Mutex::default() }
+    pub fn new(session: SessionId) -> Self {
+        Self { session, left: AtomicBool::new(false), late: Mutex::default() }
     }
     /// The client is gone: its rings are not looked at any more.
     pub fn leave(&self) {
@@ -139,10 +138,7 @@ impl Peer {
         let Some(frame) = self.requests.take()? else { return Ok(false) };
         let Some(decoded) = self.assembly.take(frame, decode_request)? else { return Ok(true) };
         let (seq, request) = decoded?;
-        if let Some(response) = self.refuse(daemon, &request) {
-            self.respond(seq, &response)?;
-            return Ok(true);
-        }
+        let is_shutdown = matches!(request, Request::Shutdown);
         let engine = engine.get_or_insert_with(|| daemon.host.service.lock());
         let standing = &self.standing;
         let later = || -> crate::Reply {
@@ -153,22 +149,12 @@ impl Peer {
             })
         };
         if let Some(response) = engine.handle(standing.session, seq, request, later) {
+            if is_shutdown && matches!(response, Response::Done) {
+                daemon.stop();
+            }
             self.respond(seq, &response)?;
         }
         Ok(true)
-    }
-    /// Answers what does not reach the engine.
-    fn refuse(&self, daemon: &Daemon, request: &Request) -> Option<Response> {
-        if request.changes() && !self.standing.write {
-            let error = Error::new(ErrorKind::PermissionDenied, format!("store {}", daemon.host.dir().display()))
-                .because("this session may only read it");
-            return Some(Response::Failed(error));
-        }
-        if matches!(request, Request::Shutdown) {
-            daemon.stop();
-            return Some(Response::Done);
-        }
-        None
     }
     /// Sends responses that other threads brought.
     fn send_late(&mut self) -> Result<bool> {

@@ -13,7 +13,8 @@ use crate::undo::{Change, Undo};
 
 impl State {
     /// Raises the version words of the objects and indices that the transaction touched; those of the objects, before and
-    /// after, in order of first appearance. To be called before [`State::commit`].
+    /// after, in order of first appearance, and after them those of the indices of a container that it made. To be called
+    /// before [`State::commit`].
     pub fn raise_words(&mut self, txn: &Txn, control: &dyn Control) -> Vec<(u64, u64)> {
         let mut words = Vec::new();
         let mut indices: Vec<IndexKey> = Vec::new();
@@ -52,7 +53,10 @@ impl State {
         }
         // Last: who finds a new record has no old map any more of the objects that changed with it.
         for key in indices {
-            control.word_raise(key.word_hash());
+            let after = control.word_raise(key.word_hash());
+            if txn.created == Some(key.container) {
+                words.push((after.wrapping_sub(1), after));
+            }
         }
         words
     }
@@ -268,7 +272,8 @@ impl State {
     /// Adds to a container's undo list, if it has one; the entry's number.
     fn note(&mut self, at: u32, epoch: u64, change: Change) -> Option<u64> {
         let container = self.containers.at_mut(at);
-        if !container.is_tracked() {
+        // What came with the container is never taken back without it.
+        if !container.is_tracked() || epoch <= container.persisted {
             return None;
         }
         container.undo.push_back(Undo { epoch, change });

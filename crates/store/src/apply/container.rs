@@ -3,7 +3,8 @@
 //! making of one whose label another gave up by a rename that may still go back.
 
 use cenote_model::{
-    BLOCK_SHIFT_MAX, BLOCK_SHIFT_MIN, ContainerId, ContainerSpec, Durability, KeyCode, LABEL_BYTES_MAX,
+    BLOCK_SHIFT_MAX, BLOCK_SHIFT_MIN, CONTAINER_MODE_BITS, ContainerId, ContainerSpec, Durability, KeyCode,
+    LABEL_BYTES_MAX,
 };
 
 use super::{NO_CONTAINER, Refusal, Step, Txn, refuse};
@@ -26,6 +27,9 @@ fn check_label(label: &str) -> Result<(), Refusal> {
 fn check_spec(state: &State, spec: &ContainerSpec, before: Option<&ContainerSpec>) -> Result<(), Refusal> {
     if !(BLOCK_SHIFT_MIN..=BLOCK_SHIFT_MAX).contains(&spec.block_shift) {
         return Err(refuse(KeyCode::Invalid, "the block size must be 2^6 to 2^24 bytes"));
+    }
+    if spec.mode & !CONTAINER_MODE_BITS != 0 {
+        return Err(refuse(KeyCode::Invalid, "a container's mode has nine bits: 0 to 0777"));
     }
     // What was allowed once is replayed, and may stay, whoever brings the policy now.
     let stays = || state.space.replaying || before.is_some_and(|before| before.policy == spec.policy);
@@ -91,7 +95,7 @@ impl State {
         let container = self.containers.at(slot);
         let scratch = |spec: &ContainerSpec| spec.durability == Durability::Scratch;
         let kept = |undo: &Undo| !matches!(undo.change, Change::Renamed { .. } | Change::Set { .. } | Change::Made);
-        let empty = container.objects.is_empty() && container.indices.is_empty() && !container.undo.iter().any(kept);
+        let empty = container.objects_seen() == 0 && container.indices.is_empty() && !container.undo.iter().any(kept);
         let holds = !empty || !self.containers.snapshots_of(id).is_empty();
         let container = self.containers.at_mut(slot);
         if scratch(&spec) != scratch(&container.spec) && holds {

@@ -19,6 +19,7 @@ use crate::SessionId;
 use crate::index::{Index, Key, Record};
 use crate::map::{Pieces, Splits};
 use crate::state::State;
+use crate::value_log::VALUE_LOG;
 
 /// Why an update was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,6 +37,7 @@ pub(crate) const NO_SNAPSHOT: Refusal = refuse(KeyCode::NotFound, "no such snaps
 pub(crate) const NO_KEY: Refusal = refuse(KeyCode::NotFound, "no such key");
 pub(crate) const PAST_QUOTA: Refusal =
     refuse(KeyCode::Limit, "the container's quota is used up: bytes of objects, and keys and values of records");
+const RESERVED: Refusal = refuse(KeyCode::Invalid, "objects of this id are Cenote's own");
 pub(crate) const NO_INDEX: Refusal = refuse(KeyCode::NotFound, "no such index");
 
 /// A request's updates on their way.
@@ -180,6 +182,9 @@ impl State {
         if self.containers.is_snapshot(update.container()) {
             return Err(refuse(KeyCode::Invalid, "it is a snapshot, which is for reading only"));
         }
+        if names_value_log(&update) && !self.space.replaying {
+            return Err(RESERVED);
+        }
         match update {
             Update::ContainerCreate { id, label, spec } => self.container_create(txn, id, label, spec),
             Update::ContainerRename { id, label } => self.container_rename(txn, id, label),
@@ -201,6 +206,19 @@ impl State {
             Update::Del { index, key } => self.del(txn, index, &key),
             Update::Share { to, at, from, offset, len } => self.share(txn, (to, at), (from, offset), len),
         }
+    }
+}
+
+/// True if it is about an object that can only be a value log.
+fn names_value_log(update: &Update) -> bool {
+    match update {
+        Update::ObjectCreate { key, .. }
+        | Update::ObjectDelete { key }
+        | Update::Write { key, .. }
+        | Update::Punch { key, .. }
+        | Update::Truncate { key, .. } => key.object == VALUE_LOG,
+        Update::Share { to, from, .. } => to.object == VALUE_LOG || from.object == VALUE_LOG,
+        _ => false,
     }
 }
 

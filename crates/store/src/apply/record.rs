@@ -5,7 +5,7 @@ use std::collections::btree_map::Entry;
 use cenote_model::{IndexKey, KEY_BYTES_MAX, KeyCode, VALUE_BYTES_MAX};
 
 use super::{NO_CONTAINER, NO_INDEX, NO_KEY, PAST_QUOTA, Refusal, Step, Txn, refuse};
-use crate::index::{Disorder, Index, Key, Record};
+use crate::index::{Disorder, Index, Key, Record, Value};
 use crate::state::State;
 
 impl State {
@@ -63,7 +63,7 @@ impl State {
             }
         }
         let records = container.indices.get_mut(&index.index).ok_or(NO_INDEX)?;
-        let was = records.put(key, Record { epoch: txn.epoch, value: value.into_boxed_slice() });
+        let was = records.put(key, Record { epoch: txn.epoch, value: Value::Here(value.into_boxed_slice()) });
         container.count_record(was.as_ref().map(|was| key.len() + was.value.len()), Some(after));
         let key = Key::new(key);
         txn.steps.push(Step::Record { container: at, index: index.index, key, was, in_new_index });

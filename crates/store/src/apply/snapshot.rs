@@ -12,7 +12,7 @@ use cenote_model::{ContainerId, IndexId, KeyCode, ObjectId, SNAPSHOT_NAME_BYTES_
 use super::{NO_CONTAINER, NO_SNAPSHOT, Refusal, Step, Txn, refuse};
 use crate::codec::ORDINALS_END;
 use crate::container::{Container, Fresh, Snapshot};
-use crate::index::{Index, Key, Record};
+use crate::index::{Index, Key, Record, Value};
 use crate::map::ExtentMap;
 use crate::objects::Presence;
 use crate::persist::DeviceSet;
@@ -87,7 +87,8 @@ impl State {
         container.snapshot = Some(Box::new(snapshot));
         container.indices = from.indices.iter().map(|(id, index)| (*id, index.clone())).collect();
         container.indices.values_mut().for_each(|index| index.created = 0);
-        let objects: Vec<(ObjectId, u32)> = from.objects.iter().map(|(id, slot)| (*id, *slot)).collect();
+        let seen = from.objects.iter().filter(|(id, _)| !from.is_value_log(**id));
+        let objects: Vec<(ObjectId, u32)> = seen.map(|(id, slot)| (*id, *slot)).collect();
         let slot = self.containers.add(container);
         let mut tree = BTreeMap::new();
         for (id, object) in objects {
@@ -162,8 +163,10 @@ impl State {
         let kept = &self.containers.at(snapshot).objects;
         let epoch_of = |slot: &u32| self.objects.get(*slot).epoch;
         let is_same = |id: &ObjectId, slot: &u32| kept.get(id).is_some_and(|kept| epoch_of(kept) == epoch_of(slot));
-        let head = &self.containers.at(origin).objects;
-        let changed: Vec<u32> = head.iter().filter(|(id, slot)| !is_same(id, slot)).map(|(_, slot)| *slot).collect();
+        let container = self.containers.at(origin);
+        let head = &container.objects;
+        let is_changed = |id: &ObjectId, slot: &u32| !container.is_value_log(*id) && !is_same(id, slot);
+        let changed: Vec<u32> = head.iter().filter(|(id, slot)| is_changed(id, slot)).map(|(_, slot)| *slot).collect();
         let missing: Vec<(ObjectId, u32)> = (kept.iter())
             .filter(|(id, _)| head.get(id).is_none_or(|slot| !is_same(id, slot)))
             .map(|(id, slot)| (*id, *slot))
@@ -304,7 +307,7 @@ fn stands_alone(txn: &Txn) -> Result<(), Refusal> {
 }
 
 /// What has to be done to `head` so that it is as `kept`: keys with their values, or none if they have to go.
-fn differences(head: &Index, kept: &Index) -> Vec<(Key, Option<Box<[u8]>>)> {
+fn differences(head: &Index, kept: &Index) -> Vec<(Key, Option<Value>)> {
     let mut found = Vec::new();
     let mut ours = head.range(Bound::Unbounded).peekable();
     let mut theirs = kept.range(Bound::Unbounded).peekable();
@@ -321,13 +324,13 @@ fn differences(head: &Index, kept: &Index) -> Vec<(Key, Option<Box<[u8]>>)> {
             }
             (Some((key, ours_has)), Some((other, has))) if key == other => {
                 if ours_has.epoch != has.epoch {
-                    found.push((Key::new(key), Some(has.value.into())));
+                    found.push((Key::new(key), Some(has.value.clone())));
                 }
                 ours.next();
                 theirs.next();
             }
             (_, Some((key, has))) => {
-                found.push((Key::new(key), Some(has.value.into())));
+                found.push((Key::new(key), Some(has.value.clone())));
                 theirs.next();
             }
         }

@@ -1,11 +1,11 @@
 //! Bytes as the state. Nothing in them is trusted.
 
-use cenote_model::{ContainerId, DeviceId, IndexId, IndexKey, ObjectId, RUN_BYTES_MAX, Result, StoreId};
+use cenote_model::{ContainerId, DeviceId, IndexId, ObjectId, RUN_BYTES_MAX, Result, StoreId};
 
 use super::{
     HEAD_BYTES, Head, MAGIC, SECTION_CONTAINER, SECTION_END, SECTION_HEAD, SECTION_INDEX, SECTION_META,
     SECTION_OBJECTS, SECTION_PINS, SECTION_RETIRED, SECTION_SESSIONS, SECTION_SHARES, SECTION_SNAPSHOT, SECTION_TIMES,
-    SECTION_UNDO, VERSION, corrupt,
+    SECTION_UNDO, SECTION_VALUES, VERSION, corrupt,
 };
 use crate::SessionId;
 use crate::codec::{Decoded, Decoder, Malformed};
@@ -18,7 +18,7 @@ use crate::packing::decode_packed;
 use crate::persist::Cut;
 use crate::session::{Detail, Recorded, Session};
 use crate::state::State;
-use crate::sums::{UNIT, sum_of};
+use crate::sums::{UNIT, sum_of, sum_of_both};
 use crate::undo::{Change, Undo};
 
 /// What does not belong to the state proper.
@@ -31,16 +31,16 @@ pub(crate) struct Beside {
 }
 
 /// An index with the records read so far.
-type Unfinished = (IndexId, u32, Vec<(Key, Record)>);
+pub(super) type Unfinished = (IndexId, u32, Vec<(Key, Record)>);
 
-struct Reader<'a> {
-    version: u32,
-    state: &'a mut State,
+pub(super) struct Reader<'a> {
+    pub(super) version: u32,
+    pub(super) state: &'a mut State,
     beside: Beside,
     /// Slot of the container whose sections are being read.
-    container: Option<u32>,
+    pub(super) container: Option<u32>,
     /// The index whose sections are being read.
-    index: Option<Unfinished>,
+    pub(super) index: Option<Unfinished>,
 }
 
 /// Reads the head alone, and which version it is of.
@@ -93,7 +93,7 @@ pub(crate) fn decode(name: &str, bytes: &[u8], state: &mut State) -> Result<(Hea
         let mut plain = [0; SECTION_HEAD];
         plain.copy_from_slice(section);
         plain[4..8].fill(0);
-        if crc_of(&plain, body) != sum {
+        if sum_of_both(&plain, body) != sum {
             return Err(corrupt(name, at, "a section does not match its checksum"));
         }
         reader.section(kind, body).map_err(|malformed| corrupt(name, at, malformed.0))?;
@@ -107,14 +107,6 @@ pub(crate) fn decode(name: &str, bytes: &[u8], state: &mut State) -> Result<(Hea
         return Err(corrupt(name, at, "bytes left over"));
     }
     Ok((head, reader.beside))
-}
-
-fn crc_of(head: &[u8], body: &[u8]) -> u32 {
-    let mut sum = sum_of(head);
-    for part in body.chunks(1 << 30) {
-        sum = crate::sums::combine(sum, sum_of(part), part.len() as u32);
-    }
-    sum
 }
 
 impl Reader<'_> {
@@ -149,6 +141,7 @@ impl Reader<'_> {
                 let at = self.container.ok_or(Malformed("sharing without a container"))?;
                 self.state.containers.at_mut(at).shares = true;
             }
+            SECTION_VALUES => self.value_log(from)?,
             SECTION_OBJECTS => {
                 let at = self.container.ok_or(Malformed("objects without a container"))?;
                 let mut ids = Vec::new();
@@ -319,7 +312,10 @@ impl Reader<'_> {
                 return Err(Malformed("extents that overlap"));
             }
             end = offset + u64::from(ext.len);
-            self.state.containers.at_mut(at).stored_bytes += u64::from(ext.len);
+            let container = self.state.containers.at_mut(at);
+            if !container.is_value_log(id) {
+                container.stored_bytes += u64::from(ext.len);
+            }
             self.state.extents += 1;
             self.state.objects.get_mut(slot).map.insert(offset, ext);
         }
@@ -383,35 +379,6 @@ impl Reader<'_> {
         Ok((offset, ext))
     }
 
-    fn record(from: &mut Decoder<'_>) -> Decoded<Record> {
-        Ok(Record { epoch: from.u64()?, value: from.bytes()?.into() })
-    }
-
-    fn index(&mut self, from: &mut Decoder<'_>) -> Decoded<()> {
-        let (id, created) = (IndexId(from.u128()?), from.u32()?);
-        if self.index.as_ref().is_some_and(|(last, ..)| *last != id) {
-            self.end_index()?;
-        }
-        let (_, _, records) = self.index.get_or_insert_with(|| (id, created, Vec::new()));
-        for _ in 0..from.count(16)? {
-            records.push((Key::new(from.bytes()?), Self::record(from)?));
-        }
-        Ok(())
-    }
-
-    fn end_index(&mut self) -> Decoded<()> {
-        let Some((id, created, records)) = self.index.take() else { return Ok(()) };
-        let at = self.container.ok_or(Malformed("an index without a container"))?;
-        let mut index = Index::new(created);
-        let disorder = index.load(records);
-        let container = self.state.containers.at_mut(at);
-        let key = IndexKey { container: container.id, index: id };
-        container.count_index(&index);
-        container.indices.insert(id, index);
-        self.state.found_disorder(key, disorder);
-        Ok(())
-    }
-
     fn undo(&mut self, at: u32, from: &mut Decoder<'_>) -> Decoded<Undo> {
         let epoch = from.u64()?;
         let change = match from.u8()? {
@@ -431,7 +398,7 @@ impl Reader<'_> {
                 let (index, created) = (IndexId(from.u128()?), from.u32()?);
                 let mut records = Vec::new();
                 for _ in 0..from.count(16)? {
-                    records.push((Key::new(from.bytes()?), Self::record(from)?));
+                    records.push((Key::new(from.bytes()?), self.record(at, from)?));
                 }
                 let mut was = Index::new(created);
                 was.load(records);
@@ -440,7 +407,7 @@ impl Reader<'_> {
             6 => {
                 let index = IndexId(from.u128()?);
                 let key = Key::new(from.bytes()?);
-                let was = if from.flag()? { Some(Self::record(from)?) } else { None };
+                let was = if from.flag()? { Some(self.record(at, from)?) } else { None };
                 Change::Record { index, key, was }
             }
             7 => Change::SnapshotMade { id: ContainerId(from.u64()?) },

@@ -3,11 +3,11 @@
 use super::{
     HEAD_BYTES, Head, MAGIC, SECTION_CONTAINER, SECTION_END, SECTION_HEAD, SECTION_INDEX, SECTION_META,
     SECTION_OBJECTS, SECTION_PINS, SECTION_RETIRED, SECTION_SESSIONS, SECTION_SHARES, SECTION_SNAPSHOT, SECTION_TIMES,
-    SECTION_UNDO, VERSION,
+    SECTION_UNDO, SECTION_VALUES, VERSION,
 };
 use crate::codec::Encode;
 use crate::container::Container;
-use crate::index::RecordRef;
+use crate::index::{RecordRef, Value};
 use crate::journal::record::{encode_codes, encode_info, encode_pins, encode_runs, encode_spec};
 use crate::map::{Ext, NO_DEVICE};
 use crate::objects::Object;
@@ -178,6 +178,14 @@ impl Writer<'_> {
         if container.shares {
             self.section(SECTION_SHARES, |_| {});
         }
+        if let Some(log) = &container.values {
+            self.section(SECTION_VALUES, |w| w.bytes.put_u32(0)); // it is there, be it empty
+            self.many(SECTION_VALUES, log.batches(), |w, (offset, known)| {
+                w.bytes.put_u64(offset);
+                w.bytes.put_u32(known.len);
+                w.bytes.put_u32(known.records);
+            });
+        }
         self.many(SECTION_OBJECTS, container.objects.values(), |w, slot| {
             let object = w.state.objects.get(*slot);
             w.object(object);
@@ -259,7 +267,18 @@ impl Writer<'_> {
 
     fn record(&mut self, record: RecordRef<'_>) {
         self.bytes.put_u64(record.epoch);
-        self.bytes.put_bytes(record.value);
+        match record.value {
+            Value::Here(value) => {
+                self.bytes.put_u8(0);
+                self.bytes.put_bytes(value);
+            }
+            Value::Away(away) => {
+                self.bytes.put_u8(1);
+                self.bytes.put_u64(away.offset());
+                self.bytes.put_u32(away.len);
+                self.bytes.put_u64(away.digest);
+            }
+        }
     }
 
     fn undo(&mut self, undo: &Undo) {

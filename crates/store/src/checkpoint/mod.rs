@@ -4,6 +4,7 @@
 
 mod decode;
 mod encode;
+mod records;
 
 use cenote_model::{Error, ErrorKind, StoreId};
 
@@ -13,8 +14,9 @@ pub(crate) use decode::decode;
 pub(crate) use encode::encode;
 
 const MAGIC: [u8; 8] = *b"CENOTEC\0";
-/// Version 1 knew no snapshots, version 2 no undo of changes of containers; both are read too.
-const VERSION: u32 = 3;
+/// Version 1 knew no snapshots, version 2 no undo of changes of containers, version 3 no groups and modes, version 4 no
+/// value logs; all are read too.
+const VERSION: u32 = 5;
 /// Magic, version, checksum of the head, store, sequence, journal file, journal position, epoch.
 const HEAD_BYTES: usize = 64;
 /// Section header: kind, checksum, length.
@@ -32,6 +34,8 @@ const SECTION_END: u32 = 8;
 const SECTION_SNAPSHOT: u32 = 9;
 /// Behind a container's: extents of it share space with others.
 const SECTION_SHARES: u32 = 10;
+/// Behind a container's: its value log.
+const SECTION_VALUES: u32 = 11;
 /// What is pinned.
 const SECTION_PINS: u32 = 20;
 /// When what was written.

@@ -36,7 +36,10 @@ impl Engine {
         }
         self.txn = txn;
         match outcome {
-            Ok(response) => self.when_durable(response),
+            Ok(response) => {
+                let outcome = self.when_durable(response);
+                self.when_values_fit(outcome)
+            }
             Err(error) => failed(error),
         }
     }
@@ -84,13 +87,20 @@ impl Engine {
         self.state.touch(&updates);
         for (i, mut update) in updates.into_iter().enumerate() {
             match &mut update {
-                Update::ContainerCreate { id, .. } if id.0 == 0 => id.0 = self.state.containers.next_id,
+                Update::ContainerCreate { id, spec, .. } => {
+                    id.0 = if id.0 == 0 { self.state.containers.next_id } else { id.0 };
+                    self.fill_in_owners(session, spec);
+                }
+                Update::IndexCreate { key } | Update::Put { index: key, .. } if key.container.0 == 0 => {
+                    key.container = txn.created.unwrap_or(key.container);
+                }
                 Update::SnapshotCreate { id, unix_ms, .. } => {
                     id.0 = if id.0 == 0 { self.state.containers.next_id } else { id.0 };
                     *unix_ms = if *unix_ms == 0 { self.seams.clock.unix_ms() } else { *unix_ms };
                 }
                 _ => {}
             }
+            let put_bytes = if let Update::Put { value, .. } = &update { value.len() as u64 } else { 0 };
             if let Update::Write { key, offset, extent } = &update {
                 self.pace.note(u64::from(extent.len));
                 self.note_written(*key, *offset, extent.len);
@@ -100,6 +110,7 @@ impl Engine {
             encode_update(&mut draft.bytes, &update);
             let Err(refusal) = self.state.apply(txn, update) else {
                 applied += 1;
+                self.values.put_bytes += put_bytes;
                 if !codes.is_empty() {
                     codes.push(KeyCode::Ok);
                 }
@@ -218,7 +229,10 @@ impl State {
             }
             Check::Value { index, key, value } => {
                 let record = self.index_of(*index).and_then(|records| records.get(key));
-                let holds = record.map(|record| record.value) == value.as_deref();
+                let holds = match (record, value) {
+                    (Some(record), Some(value)) => record.value.is(value),
+                    (record, value) => record.is_none() && value.is_none(),
+                };
                 let why = || "it has another value than the transaction had read".to_owned();
                 return (!holds).then(|| (format!("a record of index {index}"), why()));
             }
@@ -249,6 +263,16 @@ impl State {
     }
 }
 
+/// A new container with its first indices and records, and no bytes: like the making itself these are in the journal alone, so that
+/// all of it survives power loss, or nothing.
+fn makes_container_whole(updates: &[Update]) -> bool {
+    let [Update::ContainerCreate { id, .. }, content @ ..] = updates else { return false };
+    content.iter().all(|update| match update {
+        Update::IndexCreate { key } | Update::Put { index: key, .. } => key.container == *id,
+        _ => false,
+    })
+}
+
 /// What can be refused by looking at the request alone.
 fn check_shape(checks: &[Check], updates: &[Update], atomic: bool) -> Result<()> {
     if updates.len() > TRANSACTION_UPDATES_MAX || checks.len() > TRANSACTION_UPDATES_MAX {
@@ -270,9 +294,9 @@ fn check_shape(checks: &[Check], updates: &[Update], atomic: bool) -> Result<()>
             .because("changes of snapshots stand alone")
             .try_next("make them one by one"));
     }
-    if atomic && updates.len() > 1 && updates.iter().any(about_containers) {
+    if atomic && updates.len() > 1 && updates.iter().any(about_containers) && !makes_container_whole(updates) {
         return Err(Error::new(ErrorKind::InvalidInput, "a transaction")
-            .because("changes of containers stand alone")
+            .because("changes of containers stand alone, but for the first indices and records of a new one")
             .try_next("make them one by one, before the transaction"));
     }
     Ok(())

@@ -20,6 +20,11 @@ use crate::{Seams, StoreSummary, Tuning};
 impl Engine {
     /// Makes a store with an id drawn at random.
     pub fn create(seams: Seams, config: &StoreConfig) -> Result<Engine> {
+        Self::create_with(seams, config, Tuning::default())
+    }
+
+    /// The same, with a tuning.
+    pub fn create_with(seams: Seams, config: &StoreConfig, tuning: Tuning) -> Result<Engine> {
         // Keys of the standard library's hash maps come from the system's source of randomness.
         let random = |n: u64| {
             let mut hasher = std::collections::hash_map::RandomState::new().build_hasher();
@@ -28,7 +33,7 @@ impl Engine {
         };
         let time = seams.clock.unix_ms() ^ seams.clock.now_ns().rotate_left(32);
         let id = StoreId((u128::from(random(time)) << 64) | u128::from(random(!time)));
-        Self::create_with_id(seams, id, config)
+        Self::create_tuned(seams, id, config, tuning)
     }
 
     /// Makes a store with a given id (for simulation, where nothing is random).
@@ -133,7 +138,10 @@ impl Engine {
             profiles: super::profile::Profiles::default(),
             reopening: super::reopen::Reopening::default(),
             changes: super::changes::Changes::default(),
+            mending: super::mending::Mending::default(),
             repacking: super::repack::Repacking::default(),
+            carrying: super::carry::Carrying::default(),
+            values: super::values::Values::default(),
             rates: Arc::default(),
         };
         engine.update_clock();

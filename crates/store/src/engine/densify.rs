@@ -145,7 +145,7 @@ impl Engine {
     }
 
     fn write_dense(&mut self, container: ContainerId, groups: &[Group]) -> Result<()> {
-        let session = self.session_open(SessionInfo { nonce: OWN_NONCE, pid: 0, started: 0, uid: 0, write: true })?;
+        let session = self.session_open(SessionInfo { nonce: OWN_NONCE, write: true, ..SessionInfo::default() })?;
         let done = groups.chunks(WRITES_MAX).try_for_each(|groups| {
             let mut updates = Vec::with_capacity(groups.len());
             for group in groups {

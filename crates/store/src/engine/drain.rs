@@ -148,7 +148,8 @@ impl Engine {
     fn plan_object(&mut self, dev: u8, slot: u32, left: &mut u64, evictions: &mut Vec<Placing>) {
         let key = self.state.key_of(slot);
         let object = self.state.objects.get(slot);
-        let tracked = self.state.containers.at(object.container).is_tracked();
+        let durability = self.state.containers.at(object.container).durability_of(key.object);
+        let tracked = durability != Durability::Scratch;
         let leaving = self.state.space.get(dev);
         for (offset, ext) in object.map.iter() {
             if *left == 0 {
@@ -264,7 +265,7 @@ impl Engine {
     fn durability_of(&self, target: Target) -> Durability {
         match target {
             Target::Live { key, .. } => {
-                self.state.containers.get(key.container).map_or(Durability::Async, |c| c.spec.durability)
+                self.state.containers.get(key.container).map_or(Durability::Async, |c| c.durability_of(key.object))
             }
             _ => Durability::Async,
         }

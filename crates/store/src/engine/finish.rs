@@ -72,7 +72,14 @@ impl Engine {
             (What::Change(change), Done::Change(result)) => self.finish_change(*change, result),
             (What::Check(slice), Done::Check(results)) => self.finish_check(slice, results),
             (What::Rescue(rescue), Done::Check(results)) => self.finish_rescue(rescue, &results),
+            (What::Read { ticket, key, size }, Done::Read(result)) => {
+                self.finish_carrying_out(ticket, key, size, result);
+            }
+            (What::Deposit(deposit), Done::Deposit(result)) => self.finish_deposit(&deposit, result),
             (What::Spare(placings), Done::Check(results)) => self.finish_spare(placings, results),
+            (What::Mend(mend), Done::Copy(results, sync_failed)) => self.finish_mend(*mend, &results, sync_failed),
+            (What::Values(reading), Done::ReadValues(result)) => self.finish_reading(*reading, result),
+            (What::Spill(spilling), Done::WriteValues(result)) => self.finish_spill(*spilling, result),
             _ => {}
         }
         self.answer_waiters();

@@ -25,6 +25,8 @@ pub(super) enum Wait {
     Checkpoint { number: u64 },
     /// The verify of this number.
     Verified { number: u64 },
+    /// Values have moved out of memory, or do not; at the latest then.
+    Values { until_ns: u64 },
 }
 
 impl Engine {
@@ -154,6 +156,7 @@ impl Engine {
             Wait::Drained { dev } => self.is_drained(*dev),
             Wait::Checkpoint { number } => self.checkpoint.finished >= *number,
             Wait::Verified { number } => self.verify.finished >= *number,
+            Wait::Values { until_ns } => self.state.now_ns >= *until_ns || self.has_room_for_values(),
         }
     }
 

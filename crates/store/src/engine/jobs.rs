@@ -84,6 +84,20 @@ pub(super) enum What {
     Rescue(super::tiering::Rescue),
     /// The places that copies are spare besides are looked at.
     Spare(Vec<Placing>),
+    /// Bytes are read for who may not map the devices: who waits, of which object, of what size.
+    Read {
+        ticket: crate::Ticket,
+        key: cenote_model::ObjectKey,
+        size: u64,
+    },
+    /// Bytes are written for them.
+    Deposit(Box<super::carry::Deposit>),
+    /// A bad copy is written again.
+    Mend(Box<super::mending::Mend>),
+    /// Values are read for those who asked.
+    Values(Box<super::values::Reading>),
+    /// Values are written to a log.
+    Spill(Box<super::values::Spilling>),
     /// A device is made or forgotten.
     Change(Box<super::changes::Change>),
 }
@@ -131,14 +145,18 @@ impl Engine {
     pub fn next_job(&mut self) -> Option<Job> {
         self.update_clock();
         self.mend_journal_if_due();
-        self.next_sync_devices()
+        self.next_values()
+            .or_else(|| self.next_sync_devices())
             .or_else(|| self.next_sync_log())
+            .or_else(|| self.next_carrying())
             .or_else(|| self.next_rewrite())
             .or_else(|| self.next_rescue())
             .or_else(|| self.next_spare())
+            .or_else(|| self.next_mend())
             .or_else(|| self.next_relocation())
             .or_else(|| self.next_copy())
             .or_else(|| self.next_move())
+            .or_else(|| self.next_spill())
             .or_else(|| self.next_checkpoint())
             .or_else(|| self.next_log())
             .or_else(|| self.next_change())
@@ -193,14 +211,16 @@ impl Engine {
     /// The slots of devices whose space a job reads or writes: where copies come from, and where they go, which may be a place
     /// that is written again. `None` if that is not known.
     fn used_by(&self, work: &Work) -> Option<Vec<u8>> {
-        let copy = match work {
+        let devices: Vec<&Arc<dyn Device>> = match work {
             Work::SyncLog { .. } => return Some(Vec::new()),
-            Work::Copy(copy) => copy,
+            Work::Copy(copy) => copy.pieces.iter().map(|piece| &piece.part.device).chain([&copy.target]).collect(),
+            Work::ReadValues(reads) => reads.parts.iter().map(|part| &part.device).collect(),
+            Work::WriteValues(write) => vec![&write.target],
             _ => return None,
         };
         let mut uses: Vec<u8> = Vec::new();
         let mut last: Option<&Arc<dyn Device>> = None;
-        for device in copy.pieces.iter().map(|piece| &piece.part.device).chain([&copy.target]) {
+        for device in devices {
             if last.is_some_and(|last| Arc::ptr_eq(last, device)) {
                 continue;
             }

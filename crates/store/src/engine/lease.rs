@@ -34,11 +34,22 @@ pub(super) struct Wanted<'a> {
 
 impl Engine {
     pub(super) fn lease(&mut self, session: SessionId, seq: u64, wanted: &Wanted<'_>) -> Result<Response> {
-        let Wanted { container, bytes, run_min, avoid, durability } = *wanted;
         self.update_clock();
-        if let Some(runs) = self.leased_before(session, seq) {
-            return Ok(Response::Lease(Lease { runs }));
+        if let Some(answer) = self.leased_again(session, seq) {
+            return Ok(answer);
         }
+        let (dev, runs) = self.find_space(session, wanted)?;
+        self.grant((session, wanted.container), seq, dev, &runs)
+    }
+
+    /// The answer to a lease that was granted before.
+    pub(super) fn leased_again(&self, session: SessionId, seq: u64) -> Option<Response> {
+        self.leased_before(session, seq).map(|runs| Response::Lease(Lease { runs }))
+    }
+
+    /// Takes space, on one device: its slot, and offsets and lengths.
+    pub(super) fn find_space(&mut self, session: SessionId, wanted: &Wanted<'_>) -> Result<(u8, Vec<(u64, u64)>)> {
+        let Wanted { container, bytes, run_min, avoid, durability } = *wanted;
         let subject = || format!("space for container {container}");
         if bytes == 0 || bytes > LEASE_BYTES_MAX || run_min > RUN_BYTES_MAX || u64::from(run_min) > bytes {
             return Err(Error::new(ErrorKind::InvalidInput, subject())
@@ -113,7 +124,7 @@ impl Engine {
                     let runs = self.state.space.get_mut(dev).take(bytes, run_min);
                     if runs.iter().map(|(_, len)| len).sum::<u64>() >= enough {
                         self.tiering.room_awaited_ns.remove(&dev);
-                        return self.grant(who, seq, dev, &runs);
+                        return Ok((dev, runs));
                     }
                     for (offset, len) in runs {
                         self.state.space.get_mut(dev).give_back(offset, len);

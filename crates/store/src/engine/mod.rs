@@ -1,6 +1,7 @@
 //! The engine: requests in, answers and jobs out.
 
 mod apply;
+mod carry;
 mod changes;
 mod checkpoint;
 mod copied;
@@ -14,6 +15,7 @@ mod finish;
 mod flush;
 mod jobs;
 mod lease;
+mod mending;
 mod open;
 mod pace;
 mod persist;
@@ -22,6 +24,7 @@ mod read;
 mod reopen;
 mod repack;
 mod rewrite;
+mod rights;
 mod session;
 mod snapshot;
 mod splitting;
@@ -29,6 +32,7 @@ mod telemetry;
 mod tick;
 mod tiering;
 mod trouble;
+mod values;
 mod verify;
 
 use std::sync::Arc;
@@ -42,6 +46,8 @@ use crate::space::{DeviceSlot, Tag};
 use crate::state::State;
 use crate::{Outcome, Seams, SessionId, StoreSummary, Ticket, Tuning};
 use jobs::Jobs;
+
+pub(crate) use carry::Carried;
 
 pub use crate::work::{Job, JobDone};
 pub use profile::Measurement;
@@ -88,7 +94,10 @@ pub struct Engine {
     tiering: tiering::Tiering,
     reopening: reopen::Reopening,
     changes: changes::Changes,
+    mending: mending::Mending,
     repacking: repack::Repacking,
+    carrying: carry::Carrying,
+    values: values::Values,
     /// How long compressing takes.
     rates: Arc<crate::packing::Rates>,
 }
@@ -130,13 +139,9 @@ impl Engine {
             );
         };
         self.counting.asked(open, &request, self.state.now_s);
-        let info = open.info;
-        if !info.write && request.changes() {
-            return failed(
-                Error::new(ErrorKind::PermissionDenied, "this store")
-                    .because(format!("user {} may only read it", info.uid))
-                    .try_next("ask its owner to name you among the writers"),
-            );
+        let is_trusted = open.info.write && open.info.bound.is_none();
+        if !is_trusted && let Err(error) = self.check_rights_of(session, &request) {
+            return failed(error);
         }
         match request {
             Request::Apply { checks, updates, atomic } => self.apply(session, seq, &checks, updates, atomic),
@@ -167,14 +172,31 @@ impl Engine {
             }
             Request::Profile { name, measure_ms } => self.profile(&name, measure_ms),
             Request::Verify { target } => self.verify_begin(target),
-            Request::Telemetry { hot } => ready(Ok(Response::Telemetry(Box::new(self.telemetry(hot))))),
+            Request::Telemetry { hot } => {
+                let mut told = self.telemetry(hot);
+                self.keep_visible(self.seer(session), &mut told);
+                ready(Ok(Response::Telemetry(Box::new(told))))
+            }
+            Request::ContainerList { after, limit } => {
+                ready(Ok(self.list_containers(self.seer(session), after.as_deref(), limit)))
+            }
+            Request::Read { key, offset, len } => self.carry_out_of(key, offset, len),
+            Request::Deposit { container, bytes, avoid, durability } => {
+                let brought = carry::Brought { container, bytes, avoid, durability };
+                let outcome = self.carry_in(session, seq, brought);
+                self.note_lease(outcome)
+            }
             Request::Checkpoint => self.checkpoint_begin(),
             Request::PolicySet { text, dry_run } => ready(self.policy_set(text.as_deref(), dry_run)),
             Request::PolicyShow => ready(Ok(Response::Policy(Box::new(self.policy_show())))),
             Request::RulesTry => ready(Ok(Response::Arranged(Box::new(self.rules_try())))),
             Request::Progress => ready(Ok(Response::Progress(self.arrangements()))),
             Request::Shutdown => Outcome::Ready(Response::Done),
-            Request::Unreadable { key, ranges } => self.rescue(key, &ranges, !info.write),
+            Request::Get { index, keys } => self.get_records(index, &keys),
+            Request::Next { index, from, prefix, limit, bytes_max } => {
+                self.next_records(index, &from, &prefix, (limit, bytes_max))
+            }
+            Request::Unreadable { key, ranges } => self.rescue(key, &ranges, !is_trusted),
             other => ready(self.read(other)),
         }
     }
@@ -183,6 +205,12 @@ impl Engine {
     pub fn take_finished(&mut self) -> Vec<(Ticket, Response)> {
         self.answer_waiters();
         std::mem::take(&mut self.finished)
+    }
+
+    /// The answer to one ticket, if it is ready.
+    pub fn take_answer(&mut self, ticket: Ticket) -> Option<Response> {
+        let at = self.finished.iter().position(|(finished, _)| *finished == ticket)?;
+        Some(self.finished.swap_remove(at).1)
     }
 
     fn ticket(&mut self) -> Ticket {

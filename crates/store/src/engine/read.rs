@@ -3,18 +3,24 @@
 use std::ops::Bound;
 
 use cenote_model::{
-    ContainerId, ContainerInfo, Error, ErrorKind, IndexKey, Lookup, NextFrom, ObjectKey, ObjectStat, Request, Response,
-    Result, StoreStats,
+    ContainerContent, ContainerId, ContainerInfo, Error, ErrorKind, IndexContent, IndexKey, Lookup, OBJECT_BYTES_MAX,
+    ObjectId, ObjectKey, ObjectStat, Records, Request, Response, Result, StoreStats,
 };
 
 use super::Engine;
 use crate::container::Container;
 use crate::index::Index;
+use crate::map::ExtentMap;
 
 /// Most things in one answer.
-const LIMIT_MAX: u32 = 65_536;
+pub(super) const LIMIT_MAX: u32 = 65_536;
 /// Most bytes of records in one answer, beyond the first.
-const BYTES_MAX: u32 = 64 << 20;
+pub(super) const BYTES_MAX: u32 = 64 << 20;
+/// Indices that [`Request::ContainerContent`] tells of.
+const CONTENT_INDICES_MAX: usize = 8;
+/// Objects whose maps it looks at, and the extents of one that it tells.
+const CONTENT_OBJECTS_MAX: usize = 32;
+const CONTENT_EXTENTS_MAX: u64 = 16;
 
 impl Engine {
     pub(super) fn read(&mut self, request: Request) -> Result<Response> {
@@ -23,16 +29,10 @@ impl Engine {
             Request::ObjectStat { key } => self.stat(key).map(Response::Stat),
             Request::ObjectList { container, after, limit } => {
                 let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-                let ids = self.container(container)?.objects.range((from, Bound::Unbounded)).map(|(id, _)| *id);
+                let found = self.container(container)?;
+                let ids = found.objects.range((from, Bound::Unbounded)).map(|(id, _)| *id);
+                let ids = ids.filter(|id| !found.is_value_log(*id));
                 Ok(Response::Objects(ids.take(limit.min(LIMIT_MAX) as usize).collect()))
-            }
-            Request::Get { index, keys } => {
-                let records = self.index(index)?;
-                let value = |key: &Vec<u8>| records.get(key).map(|record| (record.value.to_vec(), record.epoch));
-                Ok(Response::Values(keys.iter().map(value).collect()))
-            }
-            Request::Next { index, from, prefix, limit, bytes_max } => {
-                Ok(next(self.index(index)?, &from, &prefix, limit.min(LIMIT_MAX), bytes_max.min(BYTES_MAX)))
             }
             Request::IndexExists { key } => {
                 let container = self.container(key.container)?;
@@ -50,11 +50,8 @@ impl Engine {
             },
             Request::SnapshotList { container, after, limit } => self.snapshots(container, after.as_deref(), limit),
             Request::ContainerById { id } => Ok(Response::Container(self.info(id)?)),
-            Request::ContainerList { after, limit } => {
-                let found = self.state.containers.after_label(after.as_deref());
-                let infos: Vec<ContainerInfo> =
-                    found.take(limit.min(LIMIT_MAX) as usize).map(Container::info).collect();
-                Ok(Response::Containers(infos))
+            Request::ContainerContent { id, limit, bytes_max } => {
+                Ok(Response::Content(Box::new(self.content(id, limit.min(LIMIT_MAX), bytes_max.min(BYTES_MAX))?)))
             }
             Request::Devices => {
                 let mut infos = self.device_infos();
@@ -67,6 +64,13 @@ impl Engine {
         }
     }
 
+    /// Containers that somebody may see.
+    pub(super) fn list_containers(&self, seer: super::rights::Seer<'_>, after: Option<&str>, limit: u32) -> Response {
+        let found = self.state.containers.after_label(after).filter(|container| self.may_see(seer, container));
+        let infos: Vec<ContainerInfo> = found.take(limit.min(LIMIT_MAX) as usize).map(Container::info).collect();
+        Response::Containers(infos)
+    }
+
     pub(super) fn container(&self, id: ContainerId) -> Result<&Container> {
         let container = self.state.containers.get(id).filter(|container| !self.is_out_of_sight(container));
         container.ok_or_else(|| {
@@ -74,7 +78,7 @@ impl Engine {
         })
     }
 
-    fn index(&self, key: IndexKey) -> Result<&Index> {
+    pub(super) fn index(&self, key: IndexKey) -> Result<&Index> {
         self.container(key.container)?.indices.get(&key.index).ok_or_else(|| {
             Error::new(ErrorKind::NotFound, format!("index {key}")).try_next("check its id, or create it")
         })
@@ -91,12 +95,44 @@ impl Engine {
         })
     }
 
+    /// What a container begins with. Nothing of it counts as used.
+    fn content(&self, id: ContainerId, limit: u32, bytes_max: u32) -> Result<ContainerContent> {
+        let container = self.container(id)?;
+        let mut left = bytes_max as usize;
+        let mut indices = Vec::new();
+        for (index, records) in container.indices.iter().take(CONTENT_INDICES_MAX) {
+            let version = self.seams.control.word(IndexKey { container: id, index: *index }.word_hash());
+            let (begin, mut missing) = (Bound::Included(&[][..]), Vec::new());
+            let (records, more) = records.copy(begin, &[], (limit.max(1) as usize, left), &mut missing);
+            // What is in the value log takes a job to read: whoever wants it asks for it.
+            let (records, more) = if missing.is_empty() { (records, more) } else { (Records::default(), true) };
+            let is_over = more || records.bytes().len() >= left;
+            left = left.saturating_sub(records.bytes().len());
+            indices.push(IndexContent { id: *index, version, records, more });
+            if is_over {
+                break;
+            }
+        }
+        let small = |slot: u32| self.state.objects.get(slot).map.extents() <= CONTENT_EXTENTS_MAX;
+        let first = container.objects.iter().filter(|(id, _)| !container.is_value_log(**id));
+        let first = first.take(CONTENT_OBJECTS_MAX).filter(|(_, slot)| small(**slot));
+        let map = |(object, slot): (&ObjectId, &u32)| {
+            let key = ObjectKey { container: id, object: *object };
+            (*object, self.map_of(key, *slot, (0, OBJECT_BYTES_MAX), LIMIT_MAX))
+        };
+        let maps = first.map(map).collect();
+        Ok(ContainerContent { info: self.info(id)?, indices, maps })
+    }
+
     fn lookup(&mut self, key: ObjectKey, offset: u64, len: u64, limit: u32) -> Result<Lookup> {
         let slot = self.object(key)?;
-        let version = self.seams.control.word(key.word_hash());
         let now_s = self.state.now_s;
-        let object = self.state.objects.get_mut(slot);
-        object.touched = now_s;
+        self.state.objects.get_mut(slot).touched = now_s;
+        Ok(self.map_of(key, slot, (offset, len), limit))
+    }
+
+    fn map_of(&self, key: ObjectKey, slot: u32, (offset, len): (u64, u64), limit: u32) -> Lookup {
+        let version = self.seams.control.word(key.word_hash());
         let to = offset.saturating_add(len);
         let mut extents = Vec::new();
         let mut covered_to = to;
@@ -109,7 +145,7 @@ impl Engine {
             extents.push((at, ext.to_model(self.state.space.get(ext.dev).id)));
         }
         let (epoch, size, block_shift) = (object.epoch, object.size, object.block_shift);
-        Ok(Lookup { version, epoch, size, block_shift, extents, covered_to })
+        Lookup { version, epoch, size, block_shift, extents, covered_to }
     }
 
     pub(super) fn stat(&mut self, key: ObjectKey) -> Result<ObjectStat> {
@@ -123,7 +159,33 @@ impl Engine {
             mapped_bytes: object.map.mapped_bytes(),
             epoch: object.epoch,
             pinned_bytes,
+            taken_bytes: self.taken_bytes(&object.map),
         })
+    }
+
+    /// Bytes that extents take where they are read, in allocation units. What neighbours share counts once.
+    fn taken_bytes(&self, map: &ExtentMap) -> u64 {
+        const COUNTED_MAX: usize = 16_384;
+        let (mut taken, mut mapped) = (0u64, 0u64);
+        let mut before = (u8::MAX, 0);
+        for (_, ext) in map.iter().take(COUNTED_MAX) {
+            let unit = u64::from(self.state.space.get(ext.dev).unit_bytes);
+            mapped += u64::from(ext.len);
+            let (begin, end) = if ext.packed().is_some() {
+                let (place, hull) = (ext.place(), ext.hull());
+                (place.unit_at(hull.begin), place.end_at(hull.end))
+            } else {
+                (ext.run_offset + u64::from(ext.skip), ext.run_offset + u64::from(ext.end()))
+            };
+            let (begin, end) = (begin / unit * unit, end.next_multiple_of(unit));
+            let from = if before.0 == ext.dev && before.1 > begin && before.1 <= end { before.1 } else { begin };
+            taken += end - from;
+            before = (ext.dev, end);
+        }
+        if map.extents() <= COUNTED_MAX as u64 {
+            return taken;
+        }
+        (u128::from(taken) * u128::from(map.mapped_bytes()) / u128::from(mapped.max(1))) as u64
     }
 
     fn stats(&self) -> StoreStats {
@@ -136,10 +198,15 @@ impl Engine {
             sessions: self.state.sessions.open.len() as u64,
             scrub_findings: self.verify.scrub_findings,
             metadata_bytes: self.metadata_bytes(),
+            values_budget_bytes: self.settings.value_bytes,
             ..StoreStats::default()
         };
+        for index in self.state.containers.iter().flat_map(|container| container.indices.values()) {
+            stats.values_here_bytes += index.spillable;
+            stats.values_away_bytes += index.away_bytes;
+        }
         for container in self.state.containers.iter().filter(|container| container.snapshot.is_none()) {
-            stats.objects += container.objects.len() as u64;
+            stats.objects += container.objects_seen();
             stats.indices += container.indices.len() as u64;
             stats.records += container.records;
         }
@@ -161,14 +228,4 @@ impl Engine {
         bytes += self.state.space.shared.len() as u64 * 24 + self.state.kin.memory_bytes();
         bytes + objects * TREE_ENTRY + self.state.extents.saturating_sub(objects) * EXTENT
     }
-}
-
-fn next(index: &Index, from: &NextFrom, prefix: &[u8], limit: u32, bytes_max: u32) -> Response {
-    let begin = match from {
-        NextFrom::At(key) => Bound::Included(key.as_slice().max(prefix)),
-        NextFrom::After(key) if key.as_slice() >= prefix => Bound::Excluded(key.as_slice()),
-        NextFrom::Start | NextFrom::After(_) => Bound::Included(prefix),
-    };
-    let (records, more) = index.copy(begin, prefix, limit.max(1) as usize, bytes_max as usize);
-    Response::Records { records, more }
 }

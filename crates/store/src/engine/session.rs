@@ -57,6 +57,6 @@ impl Engine {
 
     /// All open sessions.
     pub fn sessions(&self) -> Vec<(SessionId, SessionInfo)> {
-        self.state.sessions.open.iter().map(|(id, session)| (*id, session.info)).collect()
+        self.state.sessions.open.iter().map(|(id, session)| (*id, session.info.clone())).collect()
     }
 }

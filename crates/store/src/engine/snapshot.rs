@@ -69,7 +69,7 @@ impl Engine {
             name: snapshot.name.clone(),
             epoch: snapshot.epoch,
             unix_ms: snapshot.unix_ms,
-            objects: container.objects.len() as u64,
+            objects: container.objects_seen(),
             indices: container.indices.len() as u64,
             records: container.records,
             stored_bytes: container.stored_bytes,

@@ -248,6 +248,12 @@ impl Engine {
             let Some(what) = what else { continue };
             let current = self.state.target_mut(Target::Live { key, offset }).map(|ext| identity(ext)) == Some(was);
             if current {
+                if let Some(ext) = self.state.target_mut(Target::Live { key, offset }).cloned()
+                    && ext.copy == dev
+                    && what.contains("checksum")
+                {
+                    self.state.space.mark_bad_copy(&ext);
+                }
                 let device = self.state.space.get(dev).spec.name.clone();
                 found.push(Finding { key, offset, len: u64::from(was.3), device, what });
             }
@@ -271,8 +277,8 @@ impl Engine {
         }
     }
 
-    /// The scrub has found bad bytes: what has a copy falls back to it, if that is good. The rest is for a person to hear
-    /// of, once.
+    /// The scrub has found bad bytes: what has a copy falls back to it, if that is good; a copy that is bad is written
+    /// again. The rest is for a person to hear of, once.
     fn scrub_found(&mut self, mut finding: Finding) {
         let (key, offset) = (finding.key, finding.offset);
         let target = Target::Live { key, offset };
@@ -284,11 +290,11 @@ impl Engine {
             self.rescue_found(key, placing, finding);
             return;
         }
-        finding.what += if first_is_bad {
-            "; there is no copy of it: restore the range from elsewhere, or write it again"
-        } else {
-            "; it is the copy, and what programs read is good: write the range again, so that it gets another copy"
-        };
+        if !first_is_bad && ext.copy != NO_DEVICE {
+            self.mend_copy(target, &ext, finding);
+            return;
+        }
+        finding.what += "; there is no copy of it: restore the range from elsewhere, or write it again";
         self.not_repaired(finding);
     }
 

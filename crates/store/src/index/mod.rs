@@ -6,18 +6,20 @@
 mod key;
 #[cfg(test)]
 mod tests;
+mod value;
 
 use std::collections::{BTreeMap, btree_map};
 use std::ops::Bound;
 
 use cenote_model::Records;
 pub(crate) use key::Key;
+pub(crate) use value::{Away, Batch, Value, digest};
 
 /// A value with the epoch at which it was set.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Record {
     pub epoch: u64,
-    pub value: Box<[u8]>,
+    pub value: Value,
 }
 
 impl Record {
@@ -30,13 +32,13 @@ impl Record {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RecordRef<'a> {
     pub epoch: u64,
-    pub value: &'a [u8],
+    pub value: &'a Value,
 }
 
 impl RecordRef<'_> {
     #[cfg(test)]
     pub fn to_owned(self) -> Record {
-        Record { epoch: self.epoch, value: self.value.into() }
+        Record { epoch: self.epoch, value: self.value.clone() }
     }
 }
 
@@ -79,6 +81,11 @@ pub(crate) struct Index {
     pub bytes: u64,
     /// Bytes of keys that have memory of their own.
     long_keys: u64,
+    /// Values in the value log, and their bytes.
+    pub away: u64,
+    pub away_bytes: u64,
+    /// Bytes of values in memory that may go there.
+    pub spillable: u64,
     /// The container's cut count when it was created.
     pub created: u32,
 }
@@ -97,12 +104,12 @@ impl Index {
     }
     /// Sets a record; gives what it replaced.
     pub fn put(&mut self, key: &[u8], record: Record) -> Option<Record> {
-        let (own, bytes) = (Key::new(key), record.value.len() as u64);
+        let own = Key::new(key);
         let own_bytes = own.heap_bytes();
+        self.count(&record.value);
         let old = self.records.insert(own, record);
-        self.bytes += bytes;
         if let Some(old) = &old {
-            self.bytes -= old.value.len() as u64;
+            self.discount(&old.value);
         } else {
             self.bytes += key.len() as u64;
             self.long_keys += own_bytes;
@@ -112,16 +119,55 @@ impl Index {
     pub fn del(&mut self, key: &[u8]) -> Option<Record> {
         let (own, old) = self.records.remove_entry(key)?;
         self.long_keys -= own.heap_bytes();
-        self.bytes -= (old.value.len() + key.len()) as u64;
+        self.bytes -= key.len() as u64;
+        self.discount(&old.value);
         Some(old)
+    }
+    /// The value of a record, if that is still the one of this epoch, is in the value log from now on.
+    pub fn spill(&mut self, key: &[u8], epoch: u64, away: &Away) {
+        let is_it = |record: &&mut Record| record.epoch == epoch && record.value.len() == away.len as usize;
+        let Some(record) = self.records.get_mut(key).filter(is_it) else { return };
+        let value = Value::Away(Box::new(away.clone()));
+        let was = std::mem::replace(&mut record.value, value.clone());
+        self.count(&value);
+        self.discount(&was);
+    }
+    #[inline]
+    fn count(&mut self, value: &Value) {
+        let bytes = value.len() as u64;
+        self.bytes += bytes;
+        if value.may_spill() {
+            self.spillable += bytes;
+        } else if value.here().is_none() {
+            self.away += 1;
+            self.away_bytes += bytes;
+        }
+    }
+    #[inline]
+    fn discount(&mut self, value: &Value) {
+        let bytes = value.len() as u64;
+        self.bytes -= bytes;
+        if value.may_spill() {
+            self.spillable -= bytes;
+        } else if value.here().is_none() {
+            self.away -= 1;
+            self.away_bytes -= bytes;
+        }
     }
     /// Records from a bound on, ascending.
     pub fn range(&self, from: Bound<&[u8]>) -> Range<'_> {
         Range(self.records.range::<[u8], _>((from, Bound::Unbounded)))
     }
     /// Up to `limit` records from a bound on whose keys begin with `prefix`, at least one and otherwise at most `bytes_max`
-    /// bytes of them; and whether there are more. The bound must not be before the prefix.
-    pub fn copy(&self, from: Bound<&[u8]>, prefix: &[u8], limit: usize, bytes_max: usize) -> (Records, bool) {
+    /// bytes of them; and whether there are more. The bound must not be before the prefix. Of values in the value log
+    /// `missing` gets the number of the record and where they are; as long as they are not read they are zeros.
+    pub fn copy(
+        &self,
+        from: Bound<&[u8]>,
+        prefix: &[u8],
+        (limit, bytes_max): (usize, usize),
+        missing: &mut Vec<(usize, Away)>,
+    ) -> (Records, bool) {
         let room = limit.min(self.records.len());
         let bytes = room * (self.bytes / self.len().max(1)) as usize * 9 / 8;
         let mut records = Records::with_capacity(room.min(1024), bytes.min(bytes_max).min(1 << 20));
@@ -133,13 +179,28 @@ impl Index {
             if records.len() >= limit || bytes > bytes_max && !records.is_empty() {
                 return (records, true);
             }
-            records.push(key, record.value);
+            match record.value {
+                Value::Here(value) => records.push(key, value),
+                Value::Away(away) => {
+                    missing.push((records.len(), Away::clone(away)));
+                    records.push_zeros(key, away.len as usize);
+                }
+            }
         }
         (records, false)
     }
     /// Adds the records of a checkpoint. They should be in ascending order; of several with one key the one set last counts.
     pub fn load(&mut self, records: Vec<(Key, Record)>) -> Disorder {
         let mut disorder = Disorder::default();
+        if self.records.is_empty() && records.is_sorted_by(|(a, _), (b, _)| a < b) {
+            for (key, record) in &records {
+                self.bytes += key.bytes().len() as u64;
+                self.long_keys += key.heap_bytes();
+                self.count(&record.value);
+            }
+            self.records = records.into_iter().collect();
+            return disorder;
+        }
         for (key, record) in records {
             if self.records.last_key_value().is_some_and(|(last, _)| key <= *last) {
                 disorder.misplaced += 1;
@@ -154,33 +215,46 @@ impl Index {
         }
         disorder
     }
+    /// Forgets the records whose values are in the value log.
+    pub fn drop_away(&mut self) {
+        let was = std::mem::replace(self, Self::new(self.created));
+        for (key, record) in was.records.into_iter().filter(|(_, record)| record.value.here().is_some()) {
+            self.put(key.bytes(), record);
+        }
+    }
     /// Forgets some records, at least `count` if there are so many; true if none is left.
     pub fn forget(&mut self, count: usize) -> bool {
         for _ in 0..count {
             let Some((key, record)) = self.records.pop_last() else { return true };
             self.long_keys -= key.heap_bytes();
-            self.bytes -= (key.bytes().len() + record.value.len()) as u64;
+            self.bytes -= key.bytes().len() as u64;
+            self.discount(&record.value);
         }
         self.records.is_empty()
     }
     /// What is wrong with what it counts, if anything is. Takes time in proportion to its records.
     pub fn check(&self) -> Result<(), &'static str> {
-        let (mut bytes, mut long_keys, mut last) = (0, 0, None);
+        let mut counted = Self::default();
+        let mut last = None;
         for (key, record) in &self.records {
             if last.is_some_and(|last: &Key| last >= key) {
                 return Err("its records are not in ascending order");
             }
             last = Some(key);
-            bytes += (key.bytes().len() + record.value.len()) as u64;
-            long_keys += key.heap_bytes();
+            counted.count(&record.value);
+            counted.bytes += key.bytes().len() as u64;
+            counted.long_keys += key.heap_bytes();
         }
-        if (bytes, long_keys) == (self.bytes, self.long_keys) { Ok(()) } else { Err("it counts its bytes wrongly") }
+        let counts = |index: &Self| (index.bytes, index.long_keys, index.away, index.away_bytes, index.spillable);
+        if counts(&counted) == counts(self) { Ok(()) } else { Err("it counts its bytes wrongly") }
     }
     /// Bytes of memory, about: nodes of the map are some two thirds full, and allocations carry some 16 bytes.
     pub fn memory_bytes(&self) -> u64 {
         const ENTRY: u64 = (size_of::<Key>() + size_of::<Record>()) as u64;
         const OVERHEAD: u64 = 16;
-        self.len() * (ENTRY * 3 / 2 + OVERHEAD) + self.bytes + self.long_keys
+        const AWAY: u64 = size_of::<Away>() as u64;
+        let here = self.bytes - self.away_bytes;
+        self.len() * (ENTRY * 3 / 2 + OVERHEAD) + here + self.away * AWAY + self.long_keys
     }
 }
 

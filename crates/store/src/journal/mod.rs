@@ -29,8 +29,8 @@ pub(crate) const RECORD_HEADER: usize = 17;
 /// Longest record.
 pub(crate) const RECORD_BYTES_MAX: usize = 1 << 30;
 const MAGIC: [u8; 8] = *b"CENOTEJ\0";
-/// Version 1 knew no snapshots; it is read like this one.
-const VERSION: u32 = 2;
+/// Version 1 knew no snapshots, version 2 no groups and modes; both are read like this one.
+const VERSION: u32 = 3;
 
 /// The kinds of records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,6 +50,8 @@ pub(crate) enum Kind {
     Pin = 12,
     Unpin = 13,
     Keep = 20,
+    Spill = 21,
+    GiveUp = 22,
 }
 
 impl Kind {
@@ -70,6 +72,8 @@ impl Kind {
             K::Pin,
             K::Unpin,
             K::Keep,
+            K::Spill,
+            K::GiveUp,
         ]
         .into_iter()
         .find(|kind| *kind as u8 == code)

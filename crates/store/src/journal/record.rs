@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
-use cenote_model::{ContainerId, DeviceId, KeyCode, Packed, Run, Update};
+use cenote_model::{ContainerId, DeviceId, IndexKey, KeyCode, Packed, Run, Update};
 
-use super::update::decode_object;
+use super::update::{decode_extent, decode_index, decode_object, encode_extent, encode_index};
 pub(crate) use super::update::{decode_spec, decode_update, encode_spec, encode_update};
 use super::{Draft, Kind};
 use crate::codec::{Decoded, Decoder, Encode, Malformed};
+use crate::index::Key;
 use crate::packing::{decode_packed, encode_packed};
 use crate::pins::PinChange;
 use crate::placing::{Action, Placing, Target};
 use crate::session::Detail;
+use crate::value_log::{Spill, Spilled};
 use crate::{SessionId, SessionInfo};
 
 /// A record of the journal.
@@ -62,6 +64,13 @@ pub(crate) enum Entry {
     },
     /// Ranges stay on their tier, or do no longer.
     Keep(Vec<PinChange>),
+    /// Records have their values in a value log from now on.
+    Spill(Box<Spill>),
+    /// Batches of a value log, by where they begin, that nobody needs any more.
+    GiveUp {
+        container: ContainerId,
+        offsets: Vec<u64>,
+    },
 }
 
 /// A [`Placing`] that names devices by their ids.
@@ -141,17 +150,34 @@ pub(crate) fn encode_info(bytes: &mut Vec<u8>, info: &SessionInfo) {
     bytes.put_u32(info.pid);
     bytes.put_u64(info.started);
     bytes.put_u32(info.uid);
-    bytes.put_u8(u8::from(info.write));
+    // Before there were groups this byte was 0 or 1, and came last.
+    let bound = u8::from(info.bound.is_some());
+    bytes.put_u8(HAS_GROUP | bound << 1 | u8::from(info.write));
+    bytes.put_u32(info.gid);
+    if let Some(groups) = &info.bound {
+        bytes.put_u32(groups.len() as u32);
+        groups.iter().for_each(|gid| bytes.put_u32(*gid));
+    }
 }
 pub(crate) fn decode_info(from: &mut Decoder<'_>) -> Decoded<SessionInfo> {
-    Ok(SessionInfo {
-        nonce: from.u128()?,
-        pid: from.u32()?,
-        started: from.u64()?,
-        uid: from.u32()?,
-        write: from.flag()?,
-    })
+    let (nonce, pid, started, uid, flags) = (from.u128()?, from.u32()?, from.u64()?, from.u32()?, from.u8()?);
+    let mut info = SessionInfo { nonce, pid, started, uid, write: flags & 1 != 0, ..SessionInfo::default() };
+    match flags {
+        0 | 1 => {}
+        HAS_GROUP..=7 => {
+            info.gid = from.u32()?;
+            if flags & 2 != 0 {
+                let count = from.count(4)?;
+                info.bound = Some((0..count).map(|_| from.u32()).collect::<Decoded<_>>()?);
+            }
+        }
+        _ => return Err(Malformed("an unknown kind of session")),
+    }
+    Ok(info)
 }
+
+/// In the byte that says what a session may do: its groups follow.
+const HAS_GROUP: u8 = 4;
 
 pub(crate) fn encode_runs(bytes: &mut Vec<u8>, runs: &[Run]) {
     bytes.put_u32(runs.len() as u32);
@@ -276,6 +302,43 @@ pub(crate) fn decode_pins(from: &mut Decoder<'_>) -> Decoded<Vec<PinChange>> {
     (0..count).map(|_| PinChange::decode(from)).collect()
 }
 
+/// The payload of a `Spill`.
+pub(crate) fn encode_spill(bytes: &mut Vec<u8>, spill: &Spill) {
+    encode_index(bytes, IndexKey { container: spill.container, index: spill.index });
+    bytes.put_u64(spill.offset);
+    encode_extent(bytes, &spill.extent);
+    bytes.put_u32(spill.records.len() as u32);
+    for record in &spill.records {
+        bytes.put_bytes(record.key.bytes());
+        bytes.put_u64(record.epoch);
+        bytes.put_u32(record.at);
+        bytes.put_u32(record.len);
+        bytes.put_u64(record.digest);
+    }
+}
+
+fn decode_spill(from: &mut Decoder<'_>) -> Decoded<Spill> {
+    let IndexKey { container, index } = decode_index(from)?;
+    let (offset, extent) = (from.u64()?, decode_extent(from)?);
+    let count = from.count(28)?;
+    let mut records = Vec::with_capacity(count);
+    for _ in 0..count {
+        let key = Key::new(from.bytes()?);
+        let (epoch, at, len, digest) = (from.u64()?, from.u32()?, from.u32()?, from.u64()?);
+        records.push(Spilled { key, epoch, at, len, digest });
+    }
+    Ok(Spill { container, index, offset, extent, records })
+}
+
+/// The payload of a `GiveUp`.
+pub(crate) fn encode_give_up(bytes: &mut Vec<u8>, container: ContainerId, offsets: &[u64]) {
+    bytes.put_u64(container.0);
+    bytes.put_u32(offsets.len() as u32);
+    for offset in offsets {
+        bytes.put_u64(*offset);
+    }
+}
+
 /// Reads a record's payload.
 pub(crate) fn decode(kind: Kind, epoch: u64, payload: &[u8]) -> Decoded<Entry> {
     let mut from = Decoder::new(payload);
@@ -311,6 +374,12 @@ pub(crate) fn decode(kind: Kind, epoch: u64, payload: &[u8]) -> Decoded<Entry> {
             Entry::Pin { session: SessionId(from.u64()?), id: ContainerId(from.u64()?), yes: kind == Kind::Pin }
         }
         Kind::Keep => Entry::Keep(decode_pins(from)?),
+        Kind::Spill => Entry::Spill(Box::new(decode_spill(from)?)),
+        Kind::GiveUp => {
+            let container = ContainerId(from.u64()?);
+            let count = from.count(8)?;
+            Entry::GiveUp { container, offsets: (0..count).map(|_| from.u64()).collect::<Decoded<_>>()? }
+        }
         Kind::Continued => return Err(Malformed("a record that only readers of files know")),
     };
     from.end()?;

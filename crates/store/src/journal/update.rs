@@ -1,8 +1,8 @@
 //! Updates as they are in the journal.
 
 use cenote_model::{
-    ContainerId, ContainerSpec, DeviceId, Durability, Encoding, Extent, IndexId, IndexKey, NodeId, ObjectId, ObjectKey,
-    Sums, Update,
+    CONTAINER_MODE_BITS, CONTAINER_MODE_PRIVATE, ContainerId, ContainerSpec, DeviceId, Durability, Encoding, Extent,
+    IndexId, IndexKey, NodeId, ObjectId, ObjectKey, Sums, Update,
 };
 
 use crate::codec::{Decoded, Decoder, Encode, Malformed};
@@ -12,9 +12,16 @@ pub(crate) fn encode_spec(bytes: &mut Vec<u8>, spec: &ContainerSpec) {
     bytes.put_u8(spec.durability as u8);
     bytes.put_u64(spec.quota_bytes);
     bytes.put_bytes(spec.policy.as_bytes());
-    bytes.put_u8(u8::from(spec.owner_uid.is_some()));
+    // Before there were groups and modes this byte was 0 or 1, and the owner came last.
+    let owners = u8::from(spec.owner_uid.is_some()) | u8::from(spec.owner_gid.is_some()) << 1;
+    bytes.put_u8(HAS_MODE | owners);
     bytes.put_u32(spec.owner_uid.unwrap_or(0));
+    bytes.put_u32(spec.owner_gid.unwrap_or(0));
+    bytes.put_u16(spec.mode);
 }
+
+/// In the byte that says which owners follow: group and mode do.
+const HAS_MODE: u8 = 4;
 
 pub(crate) fn decode_spec(from: &mut Decoder<'_>) -> Decoded<ContainerSpec> {
     let block_shift = from.u8()?;
@@ -27,27 +34,35 @@ pub(crate) fn decode_spec(from: &mut Decoder<'_>) -> Decoded<ContainerSpec> {
     };
     let quota_bytes = from.u64()?;
     let policy = from.text()?;
-    let has_owner = from.flag()?;
-    let owner = from.u32()?;
-    Ok(ContainerSpec { block_shift, durability, quota_bytes, policy, owner_uid: has_owner.then_some(owner) })
+    let owners = from.u8()?;
+    let owner_uid = Some(from.u32()?).filter(|_| owners & 1 != 0);
+    let (owner_gid, mode) = match owners {
+        0 | 1 => (None, CONTAINER_MODE_PRIVATE),
+        HAS_MODE..=7 => (Some(from.u32()?).filter(|_| owners & 2 != 0), from.u16()?),
+        _ => return Err(Malformed("an unknown kind of owner")),
+    };
+    if mode & !CONTAINER_MODE_BITS != 0 {
+        return Err(Malformed("a mode with unknown bits"));
+    }
+    Ok(ContainerSpec { block_shift, durability, quota_bytes, policy, owner_uid, owner_gid, mode })
 }
 
-fn encode_object(bytes: &mut Vec<u8>, key: ObjectKey) {
+pub(super) fn encode_object(bytes: &mut Vec<u8>, key: ObjectKey) {
     bytes.put_u64(key.container.0);
     bytes.put_u128(key.object.0);
 }
-pub(crate) fn decode_object(from: &mut Decoder<'_>) -> Decoded<ObjectKey> {
+pub(super) fn decode_object(from: &mut Decoder<'_>) -> Decoded<ObjectKey> {
     Ok(ObjectKey { container: ContainerId(from.u64()?), object: ObjectId(from.u128()?) })
 }
-fn encode_index(bytes: &mut Vec<u8>, key: IndexKey) {
+pub(super) fn encode_index(bytes: &mut Vec<u8>, key: IndexKey) {
     bytes.put_u64(key.container.0);
     bytes.put_u128(key.index.0);
 }
-fn decode_index(from: &mut Decoder<'_>) -> Decoded<IndexKey> {
+pub(super) fn decode_index(from: &mut Decoder<'_>) -> Decoded<IndexKey> {
     Ok(IndexKey { container: ContainerId(from.u64()?), index: IndexId(from.u128()?) })
 }
 
-fn encode_extent(bytes: &mut Vec<u8>, extent: &Extent) {
+pub(super) fn encode_extent(bytes: &mut Vec<u8>, extent: &Extent) {
     bytes.put_u16(extent.node.0);
     bytes.put_u16(extent.device.0);
     bytes.put_u8(0); // plain: programs write nothing else
@@ -60,7 +75,7 @@ fn encode_extent(bytes: &mut Vec<u8>, extent: &Extent) {
     }
 }
 
-fn decode_extent(from: &mut Decoder<'_>) -> Decoded<Extent> {
+pub(super) fn decode_extent(from: &mut Decoder<'_>) -> Decoded<Extent> {
     let node = NodeId(from.u16()?);
     let device = DeviceId(from.u16()?);
     if from.u8()? != 0 {

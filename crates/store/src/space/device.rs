@@ -1,5 +1,6 @@
 //! The devices of a store with their space.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cenote_device::Device;
@@ -71,6 +72,8 @@ pub(crate) struct Space {
     pub replaying: bool,
     /// Bytes in memory with a copy that were overwritten or deleted, ever.
     pub given_up_bytes: u64,
+    /// Checksum units of copies that were found bad: device slot, and where on it they begin.
+    bad_copies: BTreeSet<(u8, u64)>,
 }
 
 impl DeviceSlot {
@@ -254,7 +257,27 @@ impl Space {
     }
     /// True if there is a copy, on a device that is well: one that is away is no place to fall back to.
     pub fn has_readable_copy(&self, ext: &Ext) -> bool {
-        ext.copy != NO_DEVICE && self.is_well(ext.copy)
+        ext.copy != NO_DEVICE && self.is_well(ext.copy) && !self.is_bad_copy(ext)
+    }
+    /// The units of an extent's copy.
+    fn copy_units(ext: &Ext) -> impl Iterator<Item = (u8, u64)> {
+        let (place, hull) = (ext.copy_place(), ext.hull());
+        let units = (hull.begin..hull.end).step_by(UNIT as usize);
+        place.into_iter().flat_map(move |place| units.clone().map(move |at| (place.dev, place.unit_at(at))))
+    }
+    /// A copy was read, and is not what it should be.
+    pub fn mark_bad_copy(&mut self, ext: &Ext) {
+        self.bad_copies.extend(Self::copy_units(ext));
+    }
+    /// It is again.
+    pub fn unmark_bad_copy(&mut self, ext: &Ext) {
+        for unit in Self::copy_units(ext) {
+            self.bad_copies.remove(&unit);
+        }
+    }
+    /// True if part of a copy was found bad.
+    pub fn is_bad_copy(&self, ext: &Ext) -> bool {
+        !self.bad_copies.is_empty() && Self::copy_units(ext).any(|unit| self.bad_copies.contains(&unit))
     }
     /// True if a device is open and did not fail of late.
     pub fn is_well(&self, slot: u8) -> bool {
@@ -328,6 +351,9 @@ impl Space {
             slot.unpacked_bytes = slot.unpacked_bytes.saturating_sub(u64::from(plain_end - plain_begin));
         }
         let unit = u64::from(slot.unit_bytes);
+        if !self.bad_copies.is_empty() {
+            self.bad_copies.retain(|(dev, at)| *dev != place.dev || *at < begin || *at >= end);
+        }
         match &mut slot.replay_retired {
             Some(map) => drop(map.mark(begin / unit, (end - begin) / unit)),
             None => slot.retired.push(tag, begin, end - begin),

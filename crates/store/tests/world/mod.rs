@@ -83,6 +83,7 @@ pub struct World {
     /// Nanoseconds that each byte of a read or write takes on devices, and 100 us each access; 0: none of both.
     pub byte_ns: Arc<AtomicU64>,
     pub report: RecoveryReport,
+    pub tuning: Tuning,
 }
 
 /// Small files, so that the journal turns over often and opening is quick.
@@ -94,6 +95,9 @@ pub const STORE: StoreId = StoreId(0xce);
 
 impl World {
     pub fn new(config: &StoreConfig) -> Self {
+        Self::tuned(config, tuning())
+    }
+    pub fn tuned(config: &StoreConfig, tuning: Tuning) -> Self {
         let mut world = Self {
             meta: MemMetaDir::default(),
             devices: MemDevices::new(16 << 20),
@@ -108,8 +112,9 @@ impl World {
             writes_lie: Arc::default(),
             byte_ns: Arc::default(),
             report: RecoveryReport::default(),
+            tuning,
         };
-        world.engine = Some(Engine::create_tuned(world.seams(), STORE, config, tuning()).unwrap());
+        world.engine = Some(Engine::create_tuned(world.seams(), STORE, config, tuning).unwrap());
         world.attach();
         world
     }
@@ -131,11 +136,11 @@ impl World {
         self.engine.as_mut().unwrap()
     }
     pub fn attach(&mut self) {
-        let who = SessionInfo { nonce: 7, pid: 1, started: 1, uid: 0, write: true };
+        let who = SessionInfo { nonce: 7, pid: 1, started: 1, uid: 0, write: true, ..SessionInfo::default() };
         self.session = self.engine().session_open(who).unwrap();
     }
     pub fn open(&mut self) -> Result<()> {
-        let (engine, report) = Engine::open_tuned(self.seams(), tuning())?;
+        let (engine, report) = Engine::open_tuned(self.seams(), self.tuning)?;
         self.engine = Some(engine);
         self.report = report;
         self.attach();

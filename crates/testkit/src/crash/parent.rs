@@ -162,6 +162,8 @@ impl Run<'_> {
     }
     fn spawn(&self, slot: u64, first: u64) -> Check<(Child, Receiver<String>)> {
         let mut child = Command::new(&self.options.program)
+            // Daemons that such a client starts have values of records on tiers.
+            .env(cenote_server::VALUES_VARIABLE, "4KiB")
             .arg("client")
             .arg(&self.options.dir)
             .args([self.options.seed, slot, first, 1 << 17].map(|n| n.to_string()))

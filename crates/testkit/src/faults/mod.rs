@@ -184,7 +184,7 @@ impl Snapshot {
             Err(error) if error.kind() == ErrorKind::Internal => return Err(format!("{error:?}")),
             Err(_) => return Ok(true),
         };
-        let info = SessionInfo { nonce: u128::MAX, pid: 1, started: 1, uid: 0, write: false };
+        let info = SessionInfo { nonce: u128::MAX, pid: 1, started: 1, uid: 0, write: false, ..SessionInfo::default() };
         let session = engine.session_open(info).map_err(|e| format!("session: {e:?}"))?;
         let found = survey(&mut engine, session, 1000)?;
         let mut oracle = self.prepared.oracle.clone();

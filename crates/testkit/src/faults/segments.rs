@@ -99,7 +99,14 @@ fn tuning() -> Tuning {
 
 impl Open {
     fn of(mut engine: Engine, report: RecoveryReport) -> Result<Self, String> {
-        let who = SessionInfo { nonce: 1, pid: std::process::id(), started: 1, uid: 0, write: true };
+        let who = SessionInfo {
+            nonce: 1,
+            pid: std::process::id(),
+            started: 1,
+            uid: 0,
+            write: true,
+            ..SessionInfo::default()
+        };
         let session = engine.session_open(who).map_err(text)?;
         Ok(Self { engine, report, session, seq: 0 })
     }

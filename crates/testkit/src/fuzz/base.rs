@@ -115,7 +115,14 @@ impl Base {
 }
 
 fn session(engine: &mut Engine) -> Result<SessionId> {
-    engine.session_open(SessionInfo { nonce: 0xF0F0, pid: 1, started: 1, uid: 0, write: true })
+    engine.session_open(SessionInfo {
+        nonce: 0xF0F0,
+        pid: 1,
+        started: 1,
+        uid: 0,
+        write: true,
+        ..SessionInfo::default()
+    })
 }
 
 /// Runs what the engine has to do, for a bounded while.

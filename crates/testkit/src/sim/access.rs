@@ -36,9 +36,9 @@ impl Sim {
     }
     /// The session through which the test itself looks.
     pub(super) fn observer(&mut self) -> Check<SessionId> {
-        let info = SessionInfo { nonce: u128::MAX, pid: 1, started: 1, uid: 0, write: false };
+        let info = SessionInfo { nonce: u128::MAX, pid: 1, started: 1, uid: 0, write: false, ..SessionInfo::default() };
         self.pause(true);
-        let mut session = self.engine().session_open(info);
+        let mut session = self.engine().session_open(info.clone());
         // A journal that could not be synced takes nothing before a checkpoint is written, which is tried now and then.
         for _ in 0..2 {
             if session.is_ok() || !self.hurt {
@@ -46,7 +46,7 @@ impl Sim {
             }
             self.world.clock.advance_ns(3_000_000_000);
             self.job_take();
-            session = self.engine().session_open(info);
+            session = self.engine().session_open(info.clone());
         }
         self.pause(false);
         session.map_err(|e| format!("observer: {e}"))

@@ -225,7 +225,11 @@ impl Sim {
                 if !stays {
                     return (Update::Del { index, key: key.clone() }, Change::Del { index, key });
                 }
-                let len = if self.rng.chance(50) { 3000 } else { self.rng.below(60) as usize };
+                let len = match self.rng.below(20) {
+                    0 => 3000,
+                    1..6 => 64 + self.rng.below(200) as usize,
+                    _ => self.rng.below(60) as usize,
+                };
                 let value = content::bytes(self.write_id(), 0, len);
                 let only_new = self.rng.chance(300);
                 let shared: Arc<[u8]> = value.as_slice().into();
@@ -361,7 +365,13 @@ impl Sim {
                 ]);
                 let policies = ["", "", "fast-first", "foresight", "hot-data", "max-bandwidth", "data-locality"];
                 let policy = (*self.rng.pick(&policies)).to_owned();
-                let spec = ContainerSpec { durability, policy, owner_uid: Some(0), ..ContainerSpec::default() };
+                let spec = ContainerSpec {
+                    durability,
+                    policy,
+                    owner_uid: Some(0),
+                    owner_gid: Some(0),
+                    ..ContainerSpec::default()
+                };
                 (
                     Update::ContainerCreate { id, label: label.clone(), spec: spec.clone() },
                     Change::ContainerCreate { id, label, spec },

@@ -22,6 +22,9 @@ pub(super) enum Goal {
     Lease { container: ContainerId },
     /// An answer that any of these kinds of failure may take the place of.
     Other { may_fail: &'static [ErrorKind] },
+    /// Records, as they were when they were asked for: what is read for the answer comes later. An epoch of 0 is
+    /// not known.
+    Records { expected: Response },
 }
 
 /// A request without an answer.
@@ -53,8 +56,9 @@ impl Sim {
     pub(super) fn client_open(&mut self) -> Check {
         let nonce = self.next_nonce;
         self.next_nonce += 1;
-        let info = SessionInfo { nonce, pid: 1000 + nonce as u32, started: 1, uid: 0, write: true };
-        match self.engine().session_open(info) {
+        let info =
+            SessionInfo { nonce, pid: 1000 + nonce as u32, started: 1, uid: 0, write: true, ..SessionInfo::default() };
+        match self.engine().session_open(info.clone()) {
             Ok(session) => {
                 trace!(self.trace, "client {nonce} opens session {session:?}");
                 self.clients.push(Client {
@@ -202,6 +206,11 @@ impl Sim {
             (Goal::Flush { .. }, Response::Failed(error)) if error.kind() == ErrorKind::Full => Ok(()),
             // What was to be flushed may be gone by the time that the request is sent again.
             (Goal::Flush { .. }, Response::Failed(error)) if error.kind() == ErrorKind::NotFound => Ok(()),
+            (Goal::Records { expected }, response @ (Response::Values(_) | Response::Records { .. })) => {
+                compare_records(expected, &response).map_err(|why| format!("{request:?}, answered later: {why}"))
+            }
+            // Its index was deleted since.
+            (Goal::Records { .. }, Response::Failed(error)) if error.kind() == ErrorKind::NotFound => Ok(()),
             (Goal::Other { may_fail }, Response::Failed(error)) if may_fail.contains(&error.kind()) => Ok(()),
             (_, Response::Failed(error)) => Err(format!("{request:?} failed: {error:?}")),
             (Goal::Other { .. }, Response::Verified(report)) => {
@@ -322,6 +331,19 @@ impl Sim {
             (Outcome::Ready(other), _) => Err(format!("sent again, {request:?} is answered by {other:?}")),
         }
     }
+}
+
+/// What differs between records and what they should be.
+pub(super) fn compare_records(expected: &Response, found: &Response) -> Check {
+    let (Response::Values(wanted), Response::Values(values)) = (expected, found) else {
+        return if expected == found { Ok(()) } else { Err(format!("{found:?}, expected {expected:?}")) };
+    };
+    let mut pairs = wanted.iter().zip(values);
+    let same = pairs.all(|pair| match pair {
+        (Some((wanted, epoch)), Some((value, found))) => wanted == value && (*epoch == 0 || epoch == found),
+        (wanted, value) => wanted.is_none() && value.is_none(),
+    });
+    if wanted.len() == values.len() && same { Ok(()) } else { Err(format!("{values:?}, expected {wanted:?}")) }
 }
 
 /// An answer in a line of the trace.

@@ -10,7 +10,7 @@ use cenote_store::{Outcome, SessionId};
 use super::client::Goal;
 use super::{Check, Sim, copy_of, trace};
 use crate::oracle::Change;
-use crate::survey::{Survey, used_bytes};
+use crate::survey::{Survey, VALUE_LOG, used_bytes};
 
 const ROUNDS_MAX: usize = 400;
 
@@ -155,6 +155,11 @@ impl Sim {
             let snapshots = container.snapshots.values().map(|(id, content)| (id, content));
             for (container, content) in snapshots.chain([(id, container)]) {
                 keys.extend(content.objects.keys().map(|object| ObjectKey { container: *container, object: *object }));
+            }
+            let values = ObjectKey { container: *id, object: VALUE_LOG };
+            let there = self.engine().handle(session, 0, Request::ObjectStat { key: values });
+            if matches!(there, Outcome::Ready(Response::Stat(_))) {
+                keys.push(values);
             }
         }
         let mut seen = BTreeSet::new();

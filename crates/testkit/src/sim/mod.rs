@@ -85,6 +85,7 @@ impl Profile {
                 copy_bytes: *rng.pick(&[4 << 10, 64 << 10, 4 << 20]),
                 copy_jobs: rng.between(1, 4) as usize,
                 burst_bytes: *rng.pick(&[1, 4_000, 4 << 20]),
+                value_bytes: *rng.pick(&[0, 200, 3000, 1 << 30]),
                 ..Tuning::default()
             },
         }
@@ -204,6 +205,8 @@ pub enum Inject {
     Nothing,
     /// The seed decides nothing: no fault at all. Tells how many I/Os there are.
     Calm,
+    /// The same, for sweeps over the bytes that it leaves.
+    Rest,
     /// The I/Os numbered from here, so many of them, fail.
     Fail(u64, u64),
     /// The daemon dies at this I/O.
@@ -286,6 +289,10 @@ impl Sim {
             Inject::Die(_) => profile.power_permille = 0,
             _ => {}
         }
+        if profile.flips || profile.weather > 0 || inject == Inject::Rest {
+            // Records with values on a device that is damaged, or away, cannot be listed: they stay in memory.
+            profile.tuning.value_bytes = u64::MAX / 4;
+        }
         let world = World::new(*rng.pick(&[64 << 10, 256 << 10, 1 << 20]), *rng.pick(&[4, 64, 1024]));
         match profile.full {
             0 => {}
@@ -304,7 +311,7 @@ impl Sim {
         let next_device = config.devices.len() as u64;
         let faults = &world.faults;
         match inject {
-            Inject::Nothing | Inject::Calm | Inject::Weather => {}
+            Inject::Nothing | Inject::Calm | Inject::Rest | Inject::Weather => {}
             Inject::Fail(at, count) => faults.fail(at, at + count, None, rng.fork()),
             Inject::Die(at) | Inject::Power(at) => faults.die_at(at, rng.fork()),
         }

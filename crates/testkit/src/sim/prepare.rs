@@ -29,7 +29,7 @@ pub struct Prepared {
 /// Runs `steps` steps of a seed without faults. `clean`: then flushes and closes; else the process just dies.
 pub fn prepare(seed: u64, steps: u64, clean: bool) -> Result<Prepared, String> {
     let trace = Trace::new(false, false);
-    let mut sim = Sim::new(seed, &trace, Inject::Calm)?.ok_or("no store")?;
+    let mut sim = Sim::new(seed, &trace, Inject::Rest)?.ok_or("no store")?;
     sim.client_open()?;
     for _ in 0..steps {
         sim.step()?;

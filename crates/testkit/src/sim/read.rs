@@ -3,7 +3,7 @@
 use cenote_device::Control as _;
 use cenote_model::{ErrorKind, Extent, IndexKey, KeyCode, Lookup, NextFrom, ObjectKey, Request, Response};
 
-use super::client::Goal;
+use super::client::{Goal, compare_records};
 use super::{Check, Sim, trace};
 
 /// A reader between its announcement and its end: what it saw must stay as it is.
@@ -21,7 +21,7 @@ pub(super) struct CachedMap {
     lookup: Lookup,
 }
 
-const MISSING: &[ErrorKind] = &[ErrorKind::NotFound];
+pub(super) const MISSING: &[ErrorKind] = &[ErrorKind::NotFound];
 
 impl Sim {
     /// A range of an object: all of what the engine says about it is compared with the model.
@@ -204,26 +204,24 @@ impl Sim {
     fn get(&mut self, at: usize, index: IndexKey) -> Check {
         let keys: Vec<Vec<u8>> = (0..self.rng.between(1, 4)).map(|_| self.draw_key()).collect();
         trace!(self.trace, "c{} gets {keys:?} of {index}", self.clients[at].info.nonce);
-        let response = self.send(at, Request::Get { index, keys: keys.clone() }, Goal::Other { may_fail: MISSING });
         let model = self.oracle.current().index(index);
-        match (response, model) {
+        let expected = model.map(|records| {
+            let value = |key: &Vec<u8>| records.get(key).map(|(value, epoch)| (value.to_vec(), *epoch));
+            Response::Values(keys.iter().map(value).collect())
+        });
+        self.ask_records(at, &Request::Get { index, keys }, expected)
+    }
+    /// Asks for records that are to be those of the model, or for an index that is not there.
+    fn ask_records(&mut self, at: usize, request: &Request, expected: Option<Response>) -> Check {
+        let goal = expected.clone().map_or(Goal::Other { may_fail: MISSING }, |expected| Goal::Records { expected });
+        match (self.send(at, request.clone(), goal), expected) {
             (None, _) => Ok(()),
-            (Some(Response::Values(values)), Some(records)) => {
-                for (key, value) in keys.iter().zip(&values) {
-                    let expected = records.get(key).map(|(value, _)| value.to_vec());
-                    if value.as_ref().map(|(value, _)| value) != expected.as_ref() {
-                        return Err(format!("{index}: key {key:?} gives {value:?}, expected {expected:?}"));
-                    }
-                    let epochs = (value.as_ref().map(|v| v.1), records.get(key).map(|r| r.1));
-                    if epochs.1 != Some(0) && epochs.0 != epochs.1 {
-                        return Err(format!("{index}: key {key:?} has epoch {:?}, expected {:?}", epochs.0, epochs.1));
-                    }
-                }
-                if values.len() == keys.len() { Ok(()) } else { Err(format!("{} values", values.len())) }
-            }
             (Some(Response::Failed(error)), None) if error.kind() == ErrorKind::NotFound => Ok(()),
             (Some(Response::Failed(_)), _) if self.hurt => Ok(()),
-            (Some(response), _) => Err(format!("GET of {index}: {response:?}")),
+            (Some(response), Some(expected)) => {
+                compare_records(&expected, &response).map_err(|why| format!("{request:?}: {why}"))
+            }
+            (Some(response), None) => Err(format!("{request:?}: {response:?}")),
         }
     }
     fn next(&mut self, at: usize, index: IndexKey) -> Check {
@@ -237,32 +235,20 @@ impl Sim {
         let limit = self.rng.between(1, 6) as u32;
         trace!(self.trace, "c{} next {from:?} prefix {prefix:?} limit {limit} of {index}", self.clients[at].info.nonce);
         let request = Request::Next { index, from: from.clone(), prefix: prefix.clone(), limit, bytes_max: 1 << 20 };
-        let response = self.send(at, request, Goal::Other { may_fail: MISSING });
         let model = self.oracle.current().index(index);
-        match (response, model) {
-            (None, _) => Ok(()),
-            (Some(Response::Records { records, more }), Some(model)) => {
-                let matching: Vec<(Vec<u8>, Vec<u8>)> = model
-                    .iter()
-                    .filter(|(key, _)| match &from {
-                        NextFrom::Start => true,
-                        NextFrom::At(from) => *key >= from,
-                        NextFrom::After(from) => *key > from,
-                    })
-                    .filter(|(key, _)| key.starts_with(&prefix))
-                    .map(|(key, (value, _))| (key.clone(), value.to_vec()))
-                    .collect();
-                let expected = &matching[..matching.len().min(limit as usize)];
-                if records.to_vec() == expected && more == (matching.len() > records.len()) {
-                    Ok(())
-                } else {
-                    Err(format!("NEXT of {index} gives {records:?} more {more}, expected {expected:?}"))
-                }
-            }
-            (Some(Response::Failed(error)), None) if error.kind() == ErrorKind::NotFound => Ok(()),
-            (Some(Response::Failed(_)), _) if self.hurt => Ok(()),
-            (Some(response), _) => Err(format!("NEXT of {index}: {response:?}")),
-        }
+        let expected = model.map(|model| {
+            let mut matching = model
+                .iter()
+                .filter(|(key, _)| match &from {
+                    NextFrom::Start => true,
+                    NextFrom::At(from) => *key >= from,
+                    NextFrom::After(from) => *key > from,
+                })
+                .filter(|(key, _)| key.starts_with(&prefix));
+            let records = matching.by_ref().take(limit as usize).map(|(key, (value, _))| (key, value)).collect();
+            Response::Records { records, more: matching.next().is_some() }
+        });
+        self.ask_records(at, &request, expected)
     }
     /// A short key from a small space, so that keys meet; or one that is there, or was, in the order of the run.
     pub(super) fn draw_key(&mut self) -> Vec<u8> {

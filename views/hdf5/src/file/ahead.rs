@@ -26,19 +26,17 @@ use cenote::{
 use parking_lot::{Mutex, ReentrantMutex, ReentrantMutexGuard, RwLock};
 
 use crate::Result;
-use crate::meta::bytes::{Reader, Writer};
+use crate::meta::bytes::Writer;
 use crate::meta::keys;
 use crate::team::pending::{Pending, Turn};
 
 use super::knocking::Knocking;
 use super::process::Process;
 use super::random_u64;
+use super::writers::{First, WRITERS_KEY, Writers, knocking, put_name, settle_dead};
 
-/// The record with the writers' names, beside the superblock record.
-pub(super) const WRITERS_KEY: &[u8] = b"launching";
 /// The name of who wants to be let in.
 const KNOCK_KEY: &[u8] = b"knock";
-const VERSION: u8 = 1;
 /// Between two looks whether somebody opens.
 const LOOK_EVERY: Duration = Duration::from_micros(300);
 /// Tries at the record before others who keep changing it are an error.
@@ -49,88 +47,9 @@ pub const LAUNCHED_BYTES_MAX: u64 = 64 << 10;
 /// Ranges that are launched in one call; more are one transaction, and awaited.
 const LAUNCHED_PARTS_MAX: usize = 16;
 
-/// Dead writers that this process remembers to have waited for.
-const SETTLED_MAX: usize = 256;
-
 /// The lower half of an object's id: what tells it from others of the file.
 fn number_of(object: &Object) -> u64 {
     object.key().object.0 as u64
-}
-
-fn put_name(w: &mut Writer, name: &Process) {
-    w.u64(name.nonce);
-    w.u64(u64::from(name.pid));
-    w.u64(name.started);
-}
-
-fn name(r: &mut Reader<'_>) -> Result<Process> {
-    Ok(Process { nonce: r.u64()?, pid: r.u64()? as u32, started: r.u64()? })
-}
-
-/// The record.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-struct Writers {
-    /// The one name launches its changes.
-    is_sole: bool,
-    names: Vec<Process>,
-}
-
-impl Writers {
-    fn sole(name: Process) -> Self {
-        Self { is_sole: true, names: vec![name] }
-    }
-    fn encode(&self) -> Vec<u8> {
-        let mut w = Writer::default();
-        w.u8(VERSION);
-        w.u8(u8::from(self.is_sole));
-        for name in &self.names {
-            put_name(&mut w, name);
-        }
-        w.0
-    }
-    fn decode(record: Option<&[u8]>) -> Result<Self> {
-        let Some(record) = record else { return Ok(Self::default()) };
-        let mut r = Reader::new("record of an HDF5 file's writers", record);
-        if r.u8()? != VERSION {
-            return Err(Error::new(ErrorKind::VersionMismatch, "record of an HDF5 file's writers")
-                .because("a newer connector writes the file")
-                .try_next("use that one here too"));
-        }
-        let mut writers = Self { is_sole: r.u8()? != 0, names: Vec::new() };
-        while !r.is_empty() {
-            writers.names.push(name(&mut r)?);
-        }
-        Ok(writers)
-    }
-}
-
-fn knocking(record: &[u8]) -> Option<Process> {
-    name(&mut Reader::new("record of who knocks", record)).ok()
-}
-
-/// Returns when what the writers of this record have launched that are dead is in the store.
-pub(super) fn settle_dead(store: &Store, record: Option<&[u8]>) -> Result<()> {
-    static SETTLED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
-    // A record that makes no sense is told of by who needs it.
-    let Ok(writers) = Writers::decode(record) else { return Ok(()) };
-    let is_settled = |name: &Process| SETTLED.lock().contains(&name.nonce) || name.is_alive();
-    if writers.names.iter().all(is_settled) {
-        return Ok(());
-    }
-    store.settle_dead()?;
-    let dead = writers.names.iter().filter(|name| !name.is_alive());
-    let mut settled = SETTLED.lock();
-    settled.extend(dead.map(|name| name.nonce));
-    let surplus = settled.len().saturating_sub(SETTLED_MAX);
-    settled.drain(..surplus);
-    Ok(())
-}
-
-/// For [`crate::fuzz`].
-pub(crate) fn fuzz(record: &[u8]) {
-    if let Ok(writers) = Writers::decode(Some(record)) {
-        assert_eq!(Writers::decode(Some(&writers.encode())).ok(), Some(writers));
-    }
 }
 
 /// What a process knows of a file that it writes. One for each file, however often it is open.
@@ -331,6 +250,25 @@ impl Ahead {
     pub fn settle(&self) -> Result<()> {
         self.state.lock().take_in(true)
     }
+    /// The same, when this process is about to end writing the file, with no other thread at it: that it does so goes with
+    /// what was launched last, so that one message is waited for. Whoever writes it after all is noted again.
+    pub fn settle_and_leave(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        let known = state.registered.as_ref().filter(|registered| registered.is_own());
+        let Some(registered) = known else { return state.take_in(true) };
+        let (Some(premise), true) = (registered.premise.clone(), registered.seen == self.supers.version()?) else {
+            return state.take_in(true);
+        };
+        let mut tx = self.store.begin();
+        tx.put(&self.supers, WRITERS_KEY, &Writers::default().encode())?;
+        let op = tx.launch(&premise)?;
+        state.leave_to_parent();
+        state.launched.push_back(op);
+        state.take_in(true)?;
+        state.registered = None;
+        self.meta.unpin();
+        Ok(())
+    }
     /// This rank's turn to read parts of an object and write them back; none if it is no rank of a parallel program.
     pub fn turn(&self, object: &Object) -> Option<Turn> {
         match &self.tables()[..] {
@@ -471,29 +409,10 @@ impl Ahead {
     /// This process has just made the file, with itself as its one writer ([`First::put`]).
     pub fn begun(&self, first: &First) -> Result<()> {
         let seen = self.supers.version()?;
-        if first.before.is_right_before(seen) {
+        if first.was_last(seen) {
             self.registered(&mut self.state.lock(), first.name, seen, &first.writers())?;
         }
         Ok(())
-    }
-}
-
-/// A new file's first writer, this process.
-pub struct First {
-    name: Process,
-    is_sole: bool,
-    before: IndexVersion,
-}
-
-impl First {
-    /// Puts it into the transaction that makes the file. `is_sole`: it may launch its changes.
-    pub fn put(tx: &mut Transaction, supers: &Index, is_sole: bool) -> Result<Self> {
-        let first = Self { name: Process::this()?, is_sole, before: supers.version()? };
-        tx.put(supers, WRITERS_KEY, &first.writers().encode())?;
-        Ok(first)
-    }
-    fn writers(&self) -> Writers {
-        Writers { is_sole: self.is_sole, names: vec![self.name] }
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use cenote::{Container, Error, ErrorKind, Index, IndexId, NextFrom, Object, Store};
 
-use super::identity::{self, Known, STATE_SNAPSHOT};
+use super::identity::{self, Known, STATE_SNAPSHOT, There};
 use super::incoming::Making;
 use super::stub::{self, Seen, Stub};
 use super::superblock::Super;
@@ -49,7 +49,7 @@ fn source(store: &Store, from: &Path, stub: &Stub, current: bool) -> Result<Sour
     let known = identity::know(store, &store_path, from, stub)?;
     let refusal = known.refusal(&store_path, from, stub);
     let (container, sup) = match known {
-        Known::File(container, sup) => (container, sup),
+        Known::File(There { container, sup, .. }) => (container, sup),
         Known::Copy(container, _) | Known::Stale(container, _) if current => {
             let sup = Super::read(&container)?.ok_or(refusal)?;
             (container, sup)

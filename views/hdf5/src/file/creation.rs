@@ -89,10 +89,18 @@ impl Creation {
 
     /// Keeps them with a file's metadata, if they are not what HDF5 presets.
     pub fn put(&self, tx: &mut Transaction, meta: &cenote::Index) -> Result<()> {
-        if *self == PRESET {
-            return Ok(());
-        }
-        tx.put(meta, &keys::of(keys::TAG_FILE, keys::ROOT), &self.encode())
+        let Some(record) = self.record() else { return Ok(()) };
+        tx.put(meta, &Self::key(), &record)
+    }
+
+    /// The key of their record.
+    pub fn key() -> Vec<u8> {
+        keys::of(keys::TAG_FILE, keys::ROOT)
+    }
+
+    /// Their record, if they are not what HDF5 presets.
+    pub fn record(&self) -> Option<Vec<u8>> {
+        (*self != PRESET).then(|| self.encode())
     }
 
     fn encode(&self) -> Vec<u8> {

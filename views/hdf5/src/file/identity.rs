@@ -10,14 +10,19 @@
 //!
 //! Nothing here deletes anything.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use cenote::{Container, ContainerId, ContainerSpec, Error, ErrorKind, Store};
+use cenote::{
+    CONTAINER_MODE_BITS, CONTAINER_MODE_PRIVATE, Container, ContainerId, ContainerSpec, Error, ErrorKind, FirstIndex,
+    FirstRecords, Index, Store,
+};
 
 use super::kept::{self, Judged};
 use super::locks::Turn;
+use super::making::{index_id, metadata};
 use super::open::{LABEL_PREFIX, label_of};
 use super::stub::{self, Stub};
 use super::superblock::{STATE_KEY, SUPER_INDEX, Super};
@@ -44,7 +49,7 @@ pub fn keeps_states() -> bool {
 /// What a stub turned out to be.
 pub enum Known {
     /// The file.
-    File(Container, Super),
+    File(There),
     /// A copy of the stub, which is there, if that is known.
     Copy(Container, Option<PathBuf>),
     /// The stub of a state that the file was in before.
@@ -53,16 +58,43 @@ pub enum Known {
     Nothing,
 }
 
+/// A file that is there.
+pub struct There {
+    pub container: Container,
+    pub sup: Super,
+    /// Its metadata, of which this process knows what came with the container.
+    pub meta: Index,
+    /// The store knows of this stub already.
+    pub is_kept: bool,
+}
+
 /// Finds out what `stub` at `path` stands for.
 pub fn know(store: &Store, store_path: &Path, path: &Path, stub: &Stub) -> Result<Known> {
-    let Some((container, sup)) = container_of(store, path, stub)? else { return Ok(Known::Nothing) };
     let seen = path.metadata().map_err(|e| stub::open_error(path, &e))?;
-    let label = place_of(container.label());
-    match kept::judge(store_path, container.id(), stub, &seen, &label) {
+    know_seen(store, store_path, path, stub, &seen)
+}
+
+/// The same, of a stub of which the system said this.
+pub fn know_seen(store: &Store, store_path: &Path, path: &Path, stub: &Stub, seen: &Metadata) -> Result<Known> {
+    let Some(Found { container, sup, meta }) = container_of(store, path, stub)? else { return Ok(Known::Nothing) };
+    match kept::judge(store_path, container.id(), stub, seen, || place_of(container.label())) {
         Judged::Copy(of) => Ok(Known::Copy(container, of)),
-        Judged::Own | Judged::Heir if stub.state < sup.state => Ok(Known::Stale(container, sup)),
-        Judged::Own | Judged::Heir => Ok(Known::File(container, sup)),
+        _ if stub.state < sup.state && !has_risen(path, stub, sup.state) => Ok(Known::Stale(container, sup)),
+        judged => Ok(Known::File(There { container, sup, meta, is_kept: judged == Judged::Linked })),
     }
+}
+
+/// True if the stub at `path` has that state by now. A writer raises the stub before the record, so what was raised between two looks at
+/// them is no stale copy.
+fn has_risen(path: &Path, stub: &Stub, state: u64) -> bool {
+    matches!(stub::look(path), Ok(stub::Seen::Stub(now)) if now.uuid == stub.uuid && now.state >= state)
+}
+
+/// A container that holds an HDF5 file.
+struct Found {
+    container: Container,
+    sup: Super,
+    meta: Index,
 }
 
 /// Where the file with this label was seen last.
@@ -71,11 +103,10 @@ fn place_of(label: &str) -> PathBuf {
     path::of_label(text.split(ASIDE).next().unwrap_or_default())
 }
 
-fn container_of(store: &Store, path: &Path, stub: &Stub) -> Result<Option<(Container, Super)>> {
-    let is_it = |found: &(Container, Super)| found.1.uuid == stub.uuid;
+fn container_of(store: &Store, path: &Path, stub: &Stub) -> Result<Option<Found>> {
+    let is_it = |found: &Found| found.sup.uuid == stub.uuid;
     if let Some(id) = stub.container {
-        let found = read(store.container_by_id(id))?;
-        return Ok(found.filter(is_it));
+        return Ok(found_by(store, id)?.filter(is_it));
     }
     // Stubs of version 1: the container is that of their path, or of where they are.
     for label in [label_of(path), format!("{LABEL_PREFIX}{}", stub.path)] {
@@ -85,16 +116,32 @@ fn container_of(store: &Store, path: &Path, stub: &Stub) -> Result<Option<(Conta
     }
     // Its label may have been given to another file meanwhile.
     for info in store.containers(&format!("{LABEL_PREFIX}{}{ASIDE}", stub.path))? {
-        if let Some(found) = read(store.container_by_id(info.id))?.filter(is_it) {
+        if let Some(found) = found_by(store, info.id)?.filter(is_it) {
             return Ok(Some(found));
         }
     }
     Ok(None)
 }
 
-fn read(container: Result<Container>) -> Result<Option<(Container, Super)>> {
+/// The container with what a small file has, by one message.
+fn found_by(store: &Store, id: ContainerId) -> Result<Option<Found>> {
+    match store.container_content(id) {
+        Ok(content) => Ok(Super::read_in(&content)?.map(|sup| Found {
+            meta: content.index(index_id(sup.generation)),
+            container: content.container,
+            sup,
+        })),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn read(container: Result<Container>) -> Result<Option<Found>> {
     match container {
-        Ok(container) => Ok(Super::read(&container)?.map(|sup| (container, sup))),
+        Ok(container) => Ok(Super::read(&container)?.map(|sup| {
+            let meta = metadata(&container, sup.generation);
+            Found { container, sup, meta }
+        })),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
@@ -103,7 +150,7 @@ fn read(container: Result<Container>) -> Result<Option<(Container, Super)>> {
 /// The file's container that a stub stands for.
 pub fn find(store: &Store, store_path: &Path, path: &Path, stub: &Stub) -> Result<(Container, Super)> {
     match know(store, store_path, path, stub)? {
-        Known::File(container, sup) => Ok((container, sup)),
+        Known::File(There { container, sup, .. }) => Ok((container, sup)),
         other => Err(other.refusal(store_path, path, stub)),
     }
 }
@@ -145,9 +192,18 @@ impl Known {
     }
 }
 
-/// The store knows from now on where the file is. It changes nothing of the file, and fails in silence.
-pub fn seen_at(store: &Store, store_path: &Path, container: &Container, sup: &Super, file: &File, path: &Path) {
-    kept::keep(store_path, container.id(), sup.uuid, (file, path), false);
+/// The store knows from now on where the file is. It changes nothing of the file, and fails in silence. `is_kept`: it knew of this
+/// stub already.
+pub fn seen_at(
+    store: &Store,
+    store_path: &Path,
+    (container, sup): (&Container, &Super),
+    is_kept: bool,
+    (file, path): (&File, &Path),
+) {
+    if !is_kept {
+        kept::keep(store_path, container.id(), sup.uuid, (file, path), false);
+    }
     let label = label_of(path);
     if container.label() == label || path::is_same(&place_of(container.label()), path) {
         return;
@@ -184,10 +240,43 @@ fn set_aside(store: &Store, label: &str, id: ContainerId) -> Result<()> {
     }
 }
 
-/// A new container for a file at `path`, whatever had that label.
-pub fn new_container(store: &Store, path: &Path) -> Result<Container> {
+/// A new container for a file at `path`, with its first records, whatever had that label.
+pub fn new_container(store: &Store, path: &Path, indices: &[FirstRecords<'_>]) -> Result<(Container, Vec<FirstIndex>)> {
     let label = label_of(path);
-    with_label(store, &label, || store.create_container(&label, &ContainerSpec::default()))
+    // Whoever may read and write the stub may read and write the file.
+    let spec = match std::fs::metadata(path) {
+        Ok(stub) => rights_of(&stub, &ContainerSpec::default()),
+        Err(_) => ContainerSpec { mode: CONTAINER_MODE_PRIVATE, ..ContainerSpec::default() },
+    };
+    let made = with_label(store, &label, || store.create_container_with(&label, &spec, indices));
+    match made {
+        // Directories may give their group to who is not in it; containers do not.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            let spec = ContainerSpec { mode: spec.mode & 0o707, ..ContainerSpec::default() };
+            with_label(store, &label, || store.create_container_with(&label, &spec, indices))
+        }
+        made => made,
+    }
+}
+
+/// Settings of a container with the owner, group and mode of a stub.
+fn rights_of(stub: &std::fs::Metadata, spec: &ContainerSpec) -> ContainerSpec {
+    let mode = (stub.mode() & u32::from(CONTAINER_MODE_BITS)) as u16;
+    ContainerSpec { owner_uid: Some(stub.uid()), owner_gid: Some(stub.gid()), mode, ..spec.clone() }
+}
+
+/// The container of a file is its stub's owner's and group's, and has its mode. What was changed of the stub takes
+/// effect when it is next opened for writing by somebody who may change the container.
+fn follow_rights(container: &Container, file: &File) -> Result<()> {
+    let (Some(had), Ok(stub)) = (container.had_spec(), file.metadata()) else { return Ok(()) };
+    if rights_of(&stub, had) == *had {
+        return Ok(());
+    }
+    let spec = container.info()?.spec;
+    match container.set(&rights_of(&stub, &spec)) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
+        done => done,
+    }
 }
 
 /// A container that was made elsewhere is that of the file at `path` from now on.
@@ -199,6 +288,7 @@ pub fn give_label(store: &Store, container: ContainerId, path: &Path) -> Result<
 /// The file is opened for writing: its state rises. `file`: its stub, open for writing.
 pub fn raise(container: &Container, sup: &mut Super, stub: &Stub, file: &File, path: &Path) -> Result<()> {
     let wrap = |e: std::io::Error| stub::open_error(path, &e);
+    follow_rights(container, file)?;
     let _turn = Turn::wait(file, true).map_err(wrap)?;
     // What another writer has made of it meanwhile.
     let stub = Stub::read(file, path)?.filter(|now| now.uuid == stub.uuid).unwrap_or_else(|| stub.clone());
@@ -218,4 +308,33 @@ pub fn record(state: u64) -> Vec<u8> {
     let mut w = Writer::default();
     w.u64(state);
     w.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stub_that_was_raised_between_two_looks_is_no_stale_copy() {
+        let path = std::env::temp_dir().join(format!("cenote-risen-{}.h5", std::process::id()));
+        let stub = |uuid, state| Stub {
+            uuid,
+            container: Some(ContainerId(1)),
+            state,
+            path: "/a".into(),
+            store: "/s".into(),
+            user_block: 0,
+            staged: false,
+        };
+        let put = |stub: &Stub| stub.put(&File::create(&path).unwrap()).unwrap();
+        let seen = stub(7, 3);
+        put(&seen);
+        assert!(!has_risen(&path, &seen, 4), "a copy that was put back");
+        put(&stub(8, 4));
+        assert!(!has_risen(&path, &seen, 4), "another file");
+        put(&stub(7, 4));
+        assert!(has_risen(&path, &seen, 4));
+        std::fs::remove_file(&path).unwrap();
+        assert!(!has_risen(&path, &seen, 4));
+    }
 }

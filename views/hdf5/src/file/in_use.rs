@@ -5,7 +5,7 @@
 //! last writer of this process closes the file. This room must not know containers.
 
 use std::collections::HashMap;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -84,6 +84,10 @@ impl InUse {
     /// Holds a stub that was opened. `writable`: for writing.
     pub fn new(file: File, writable: bool) -> io::Result<Arc<Self>> {
         let seen = file.metadata()?;
+        Self::of(file, &seen, writable)
+    }
+    /// The same, of a file of which this is known.
+    pub fn of(file: File, seen: &Metadata, writable: bool) -> io::Result<Arc<Self>> {
         let key = (seen.dev(), seen.ino());
         let mut all = IN_USE.lock();
         all.retain(|_, weak| weak.strong_count() > 0);

@@ -5,17 +5,17 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cenote::{Container, ContainerSpec, ErrorKind, Index, IndexId, Object, Store};
+use cenote::{CONTAINER_MODE_PRIVATE, Container, ContainerSpec, ErrorKind, Index, IndexId, Object, Store};
 
-use super::ahead::First;
 use super::creation::Creation;
-use super::identity::{self, Known};
+use super::identity::{self, Known, There};
 use super::making::{begin_generation, metadata, new_uuid};
 use super::open::{label_of, staged_id};
 use super::opening::{Opening, finish};
 use super::shared::Shared;
 use super::stub::{self, Seen, Stub};
 use super::superblock::{STATE_KEY, SUPER_INDEX, SUPER_KEY, Super};
+use super::writers::First;
 use super::{File, path, random_u64};
 use super::{in_use, kept};
 use crate::Result;
@@ -49,7 +49,10 @@ impl Making {
         let label = format!("{}{MARK}{}-{:x}", label_of(&path), std::process::id(), random_u64()?);
         let uuid = new_uuid()?;
         let (user_block, home) = (head.len() as u64, store_path.display().to_string());
-        let container = store.create_container(&label, &ContainerSpec::default())?;
+        let container = {
+            let spec = ContainerSpec { mode: CONTAINER_MODE_PRIVATE, ..ContainerSpec::default() };
+            store.create_container(&label, &spec)?
+        };
         let (id, state) = (Some(container.id()), 1);
         let stub = Stub { uuid, container: id, state, path: path::label(&path), store: home, user_block, staged };
         Ok(Self { container, store: store.clone(), store_path, stub, path, head, placed: false })
@@ -77,7 +80,7 @@ impl Making {
         self.container.flush()?;
         let old = match stub::look(&self.path)? {
             Seen::Stub(stub) => match identity::know(&self.store, &self.store_path, &self.path, &stub)? {
-                Known::File(old, _) | Known::Stale(old, _) => Some(old.id()),
+                Known::File(There { container: old, .. }) | Known::Stale(old, _) => Some(old.id()),
                 Known::Copy(..) | Known::Nothing => None,
             },
             _ => None,

@@ -38,6 +38,8 @@ const NOTE: &str = ".note";
 const LOST: &str = ".lost";
 /// Looked at by each creation of a file.
 const SLICE: usize = 64;
+/// Creations that follow each other faster do not look, which takes some 50 µs.
+const LOOKS_EVERY: Duration = Duration::from_millis(10);
 /// A listing is taken anew after so long.
 const LISTING_HOLDS: Duration = Duration::from_secs(1);
 /// Where the exclusive lock cannot be taken, what lost its last name so lately may be open in a moment.
@@ -109,6 +111,8 @@ fn entries_of(dir: &Path, container: ContainerId) -> Vec<Entry> {
 /// What a stub is, by where the file's stub was seen.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Judged {
+    /// The file's own, of which the store has a hard link.
+    Linked,
     /// The file's own, or another hard link of it.
     Own,
     /// The file's own is elsewhere: there, if that is known.
@@ -124,17 +128,24 @@ fn stands_at(path: &Path, stub: &Stub, ino: u64) -> bool {
 }
 
 /// Judges a stub with inode `seen`. `label`: where the file was when the store was told last.
-pub fn judge(store_path: &Path, container: ContainerId, stub: &Stub, seen: &Metadata, label: &Path) -> Judged {
+pub fn judge(
+    store_path: &Path,
+    container: ContainerId,
+    stub: &Stub,
+    seen: &Metadata,
+    label: impl FnOnce() -> PathBuf,
+) -> Judged {
     let dir = store_path.join(DIR);
     let name = plain_name(container, seen.ino(), stub.uuid);
     if let Ok(kept) = dir.join(&name).symlink_metadata()
         && (kept.dev(), kept.ino()) == (seen.dev(), seen.ino())
     {
-        return Judged::Own;
+        return Judged::Linked;
     }
     if dir.join(format!("{name}{NOTE}")).exists() {
         return Judged::Own;
     }
+    let label = label();
     let copy_at = |place: &Path| stands_at(place, stub, seen.ino());
     for entry in entries_of(&dir, container) {
         if entry.is_note() {
@@ -145,10 +156,10 @@ pub fn judge(store_path: &Path, container: ContainerId, stub: &Stub, seen: &Meta
             && kept.ino() == entry.ino
             && kept.nlink() > 1
         {
-            return Judged::Copy(Some(label.to_path_buf()).filter(|place| copy_at(place)));
+            return Judged::Copy(Some(label).filter(|place| copy_at(place)));
         }
     }
-    if copy_at(label) { Judged::Copy(Some(label.to_path_buf())) } else { Judged::Heir }
+    if copy_at(&label) { Judged::Copy(Some(label)) } else { Judged::Heir }
 }
 
 fn read_note(dir: &Path, entry: &Entry) -> Option<PathBuf> {
@@ -173,6 +184,10 @@ pub fn keep(store_path: &Path, container: ContainerId, uuid: u128, (file, path):
     let Ok(seen) = file.metadata() else { return };
     let dir = store_path.join(DIR);
     let name = plain_name(container, seen.ino(), uuid);
+    // Most often: nothing else can be of either.
+    if is_just_made && seen.nlink() <= 1 && link(file, &dir.join(&name)).is_ok() {
+        return;
+    }
     if dir.join(&name).symlink_metadata().is_ok() {
         return;
     }
@@ -228,8 +243,14 @@ fn link_named(from: &str, to: &Path) -> io::Result<()> {
 
 /// The connector has opened the file: what was read of its stub before says nothing any more.
 pub fn mark(file: &File) {
-    let Ok(seen) = file.metadata() else { return };
-    if is_unread(&seen) {
+    if let Ok(seen) = file.metadata() {
+        mark_seen(file, &seen);
+    }
+}
+
+/// The same, of a file of which this was known before the connector read it, without a trace.
+pub fn mark_seen(file: &File, seen: &Metadata) {
+    if is_unread(seen) {
         return;
     }
     let times = [
@@ -430,24 +451,44 @@ pub fn free_if_gone(store: &Store, store_path: &Path, container: ContainerId) ->
     Ok(())
 }
 
-/// A listing, and how far it was looked at.
-type Listing = (Instant, Vec<Entry>, usize);
+/// A listing of stubs.
+struct Listing {
+    taken: Instant,
+    entries: Vec<Entry>,
+    /// How far it was looked at.
+    at: usize,
+    looked: Instant,
+}
+
+impl Listing {
+    fn new(dir: &Path) -> Self {
+        let now = Instant::now();
+        Self { taken: now, entries: entries(dir), at: 0, looked: now }
+    }
+    /// The next entries to be looked at.
+    fn slice(&mut self, dir: &Path) -> Vec<Entry> {
+        if self.taken.elapsed() > LISTING_HOLDS || self.entries.len() <= SLICE {
+            *self = Self { at: self.at, ..Self::new(dir) };
+        }
+        let from = if self.at < self.entries.len() { self.at } else { 0 };
+        self.at = (from + SLICE).min(self.entries.len());
+        self.looked = Instant::now();
+        self.entries[from..self.at].to_vec()
+    }
+}
 
 /// Frees what is gone among some stubs, others each time: called whenever a file is made, so that space comes back without
-/// anybody asking.
+/// anybody asking. Who makes very many small files looks now and then only.
 pub fn free_some(store: &Store, store_path: &Path) -> Result<()> {
     static LISTINGS: LazyLock<Mutex<HashMap<PathBuf, Listing>>> = LazyLock::new(Mutex::default);
     let dir = store_path.join(DIR);
-    let slice: Vec<Entry> = {
+    let slice = {
         let mut listings = LISTINGS.lock();
-        let (taken, listing, at) =
-            listings.entry(store_path.to_path_buf()).or_insert_with(|| (Instant::now(), entries(&dir), 0));
-        if taken.elapsed() > LISTING_HOLDS || listing.len() <= SLICE {
-            (*taken, *listing) = (Instant::now(), entries(&dir));
+        match listings.get_mut(&dir) {
+            Some(listing) if listing.looked.elapsed() < LOOKS_EVERY => return Ok(()),
+            Some(listing) => listing.slice(&dir),
+            None => listings.entry(dir.clone()).or_insert_with(|| Listing::new(&dir)).slice(&dir),
         }
-        let from = if *at < listing.len() { *at } else { 0 };
-        *at = (from + SLICE).min(listing.len());
-        listing[from..*at].to_vec()
     };
     let mut report = Report::default();
     for entry in slice {

@@ -18,10 +18,9 @@ use crate::team;
 use crate::vol::info;
 
 use super::STREAMS;
-use super::ahead::First;
 use super::checkpoint;
 use super::creation::Creation;
-use super::identity::{self, Known};
+use super::identity::{self, Known, There};
 use super::in_use::{self, InUse, Use};
 use super::kept;
 use super::locks::Turn;
@@ -31,6 +30,7 @@ use super::parallel::together;
 use super::shared::Shared;
 use super::stub::{self, Seen, Stub};
 use super::superblock::{STATE_KEY, SUPER_INDEX, SUPER_KEY, Super};
+use super::writers::{self, First};
 use super::{File, path, random_u64};
 
 /// `H5Fcreate`.
@@ -116,27 +116,16 @@ fn make<'a>(
     if let Some((container, sup)) = &old {
         writing = checkpoint::enter(&store, &store_path, container, sup.is_published, asks)?;
     }
-    let begun = begin_in(&store, &store_path, &path, old.as_ref(), (state + 1, user_block));
-    let (container, stub, sup) = begun.inspect_err(|_| place.give_up())?;
-    let meta = metadata(&container, sup.generation);
-    let is_alone = !team::is_mpio(h5, how.fapl) && !container.had_quota();
-    let made = place.write(&stub).and_then(|()| {
-        kept::keep(
-            &store_path,
-            container.id(),
-            stub.uuid,
-            (&place.file, &path),
-            old.is_none() && place.new_at.is_some(),
-        );
-        begin_generation(&store, &container, sup, &meta, (&props, creation), is_alone)
-    });
-    let first = made.inspect_err(|_| {
-        place.give_up();
-        if old.is_none() {
-            // Nothing was made. Why it could not be is what is told.
-            let _ = store.delete_container_by_id(container.id());
-        }
-    })?;
+    let new = New {
+        store: &store,
+        store_path: &store_path,
+        path: &path,
+        root: (&props, creation),
+        user_block,
+        is_alone: !team::is_mpio(h5, how.fapl),
+    };
+    let (Begun { container, sup, meta, .. }, first) =
+        new.begin(&place, old.as_ref(), state + 1, seen == Seen::Empty)?;
     drop(turn);
     place.in_use.written();
     if old.is_some() {
@@ -158,30 +147,92 @@ fn make<'a>(
     }))
 }
 
-/// The container that a file is to be in, a new one unless it takes the place of `old`; its stub and its superblock.
-fn begin_in(
+/// A file that was begun.
+struct Begun {
+    container: Container,
+    sup: Super,
+    meta: Index,
+    /// Its first writer, this process, once its records are there.
+    first: Option<First>,
+}
+
+/// What a new file is to be.
+struct New<'a> {
+    store: &'a Store,
+    store_path: &'a Path,
+    path: &'a Path,
+    root: (&'a GroupProps, Creation),
+    user_block: u64,
+    /// It may have one writer alone.
+    is_alone: bool,
+}
+
+impl New<'_> {
+    /// Begins it at its place, where `is_empty` says whether anything stands; over `old`, if there is one.
+    fn begin(
+        &self,
+        place: &Place,
+        old: Option<&(Container, Super)>,
+        state: u64,
+        is_empty: bool,
+    ) -> Result<(Begun, First)> {
+        let begun = match old {
+            Some((container, sup)) => Begun::over(container, sup, state),
+            None => begin_new(self.store, self.path, state, self.root, self.is_alone),
+        };
+        let begun = begun.inspect_err(|_| place.give_up())?;
+        let is_just_made = old.is_none() && place.new_at.is_some();
+        let at = (self.store_path, self.path, self.user_block);
+        let made = place.write(&begun, at, is_empty, is_just_made).and_then(|()| match begun.first {
+            Some(first) => Ok(first),
+            None => begun.begin(self.store, self.root, self.is_alone),
+        });
+        let first = made.inspect_err(|_| {
+            place.give_up();
+            if old.is_none() {
+                // Nothing was made. Why it could not be is what is told.
+                let _ = self.store.delete_container_by_id(begun.container.id());
+            }
+        })?;
+        Ok((begun, first))
+    }
+}
+
+impl Begun {
+    /// A file in the place of another, in its container, of which nothing is there yet.
+    fn over(container: &Container, old: &Super, state: u64) -> Result<Self> {
+        let sup = Super { state, ..Super::new(old.uuid, random_u64()?) };
+        Ok(Self { meta: metadata(container, sup.generation), container: container.clone(), sup, first: None })
+    }
+    fn begin(&self, store: &Store, root: (&GroupProps, Creation), is_alone: bool) -> Result<First> {
+        let is_alone = is_alone && !self.container.had_quota();
+        begin_generation(store, &self.container, self.sup, &self.meta, root, is_alone)
+    }
+}
+
+/// A new container with a new, empty file in it, all by one message.
+fn begin_new(
     store: &Store,
-    store_path: &Path,
     path: &Path,
-    old: Option<&(Container, Super)>,
-    (state, user_block): (u64, u64),
-) -> Result<(Container, Stub, Super)> {
-    let uuid = old.map_or_else(new_uuid, |(_, sup)| Ok(sup.uuid))?;
-    let container = match old {
-        Some((container, _)) => container.clone(),
-        None => identity::new_container(store, path)?,
-    };
-    let stub = Stub {
-        uuid,
-        container: Some(container.id()),
-        state,
-        path: path::label(path),
-        store: store_path.display().to_string(),
-        user_block,
-        staged: false,
-    };
-    let sup = Super { state, ..Super::new(uuid, random_u64()?) };
-    Ok((container, stub, sup))
+    state: u64,
+    (root, creation): (&GroupProps, Creation),
+    is_alone: bool,
+) -> Result<Begun> {
+    let sup = Super { state, ..Super::new(new_uuid()?, random_u64()?) };
+    let writers = First::new(is_alone)?;
+    let supers =
+        vec![(SUPER_KEY, sup.encode()), (STATE_KEY, identity::record(state)), (writers::WRITERS_KEY, writers.record())];
+    let (header_key, creation_key) = (keys::of(keys::TAG_HEADER, keys::ROOT), Creation::key());
+    let mut records = vec![(&header_key[..], root_header(root).encode())];
+    records.extend(creation.record().map(|record| (&creation_key[..], record)));
+    let indices = [(SUPER_INDEX, supers), (index_id(sup.generation), records)];
+    let (container, made) = identity::new_container(store, path, &indices)?;
+    let [supers, meta] = made.try_into().map_err(|_| Error::new(ErrorKind::Internal, "the indices of a new file"))?;
+    Ok(Begun { container, sup, meta: meta.index, first: Some(writers.made(supers.version)) })
+}
+
+fn root_header(root: &GroupProps) -> Header {
+    Header { born_unix_s: objects::born(root.object.track_times), body: Body::Group(root.clone()) }
 }
 
 /// A random id of a file.
@@ -193,7 +244,7 @@ pub(super) fn new_uuid() -> Result<u128> {
 /// And the greatest state known.
 fn replaced(store: &Store, store_path: &Path, path: &Path, stub: &Stub) -> Result<(Option<(Container, Super)>, u64)> {
     Ok(match identity::know(store, store_path, path, stub)? {
-        Known::File(container, sup) | Known::Stale(container, sup) => {
+        Known::File(There { container, sup, .. }) | Known::Stale(container, sup) => {
             if Shared::is_open(store_path, container.id()) {
                 return Err(Error::new(ErrorKind::Busy, format!("unable to create file: name = '{}'", path.display()))
                     .because("unable to truncate a file which is already open")
@@ -238,17 +289,41 @@ impl Place {
                 Err(error) => return Err(error),
             },
         };
-        let in_use = InUse::new(file.try_clone().map_err(wrap)?, true).map_err(wrap)?;
+        let about = file.metadata().map_err(wrap)?;
+        let in_use = InUse::of(file.try_clone().map_err(wrap)?, &about, true).map_err(wrap)?;
         // A stub, or the beginning of a file that is to be replaced anyway.
-        let mut before = vec![0; file.metadata().map_err(wrap)?.len().min(BEFORE_MAX) as usize];
-        let read = file.read_at(&mut before, 0).map_err(wrap)?;
-        before.truncate(read);
+        let mut before = vec![0; about.len().min(BEFORE_MAX) as usize];
+        if !before.is_empty() {
+            let read = file.read_at(&mut before, 0).map_err(wrap)?;
+            before.truncate(read);
+        }
         Ok(Self { file, in_use, new_at, before })
     }
-    fn write(&self, stub: &Stub) -> Result<()> {
-        let wrap = |e: std::io::Error| stub::create_error(&path::of_label(&stub.path), &e);
-        self.file.set_len(0).and_then(|()| stub.put(&self.file)).map_err(wrap)?;
+    /// Makes it the stub of a file that was begun, and tells the store. `is_just_made`: neither container nor stub was there before.
+    fn write(
+        &self,
+        begun: &Begun,
+        (store_path, path, user_block): (&Path, &Path, u64),
+        is_empty: bool,
+        is_just_made: bool,
+    ) -> Result<()> {
+        let stub = Stub {
+            uuid: begun.sup.uuid,
+            container: Some(begun.container.id()),
+            state: begun.sup.state,
+            path: path::label(path),
+            store: store_path.display().to_string(),
+            user_block,
+            staged: false,
+        };
+        let done = if is_empty {
+            stub.put_into_empty(&self.file)
+        } else {
+            self.file.set_len(0).and_then(|()| stub.put(&self.file))
+        };
+        done.map_err(|e| stub::create_error(path, &e))?;
         in_use::touch(&self.file);
+        kept::keep(store_path, begun.container.id(), stub.uuid, (&self.file, path), is_just_made);
         Ok(())
     }
     /// Nothing was made; the reservation must not look like a file. Failing to remove it changes nothing.
@@ -286,13 +361,13 @@ pub(super) fn begin_generation(
     tx.put(&supers, SUPER_KEY, &sup.encode())?;
     tx.put(&supers, STATE_KEY, &identity::record(sup.state))?;
     let first = First::put(&mut tx, &supers, is_alone)?;
-    let header = Header { born_unix_s: objects::born(root.object.track_times), body: Body::Group(root.clone()) };
-    tx.put(meta, &keys::of(keys::TAG_HEADER, keys::ROOT), &header.encode())?;
+    tx.put(meta, &keys::of(keys::TAG_HEADER, keys::ROOT), &root_header(root).encode())?;
     creation.put(&mut tx, meta)?;
     tx.commit().map(|_| first)
 }
 
-fn index_id(generation: u64) -> IndexId {
+/// The id of that index.
+pub(super) fn index_id(generation: u64) -> IndexId {
     IndexId(u128::from(generation))
 }
 

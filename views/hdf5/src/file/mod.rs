@@ -32,6 +32,7 @@ mod snapshot;
 mod stores;
 mod stub;
 mod superblock;
+pub mod writers;
 
 use std::ffi::c_int;
 use std::ops::Deref;
@@ -114,6 +115,14 @@ impl File {
             return Ok(());
         }
         let settled = self.shared.ahead().settle();
+        self.shared.take_untold().map_or(settled, Err)
+    }
+    /// The same, before this handle of the file is closed. `is_last`: nothing else of this process has to do with it.
+    pub fn settle_to_close(&self, is_last: bool) -> Result<()> {
+        if !self.writable || self.team.is_some() || !is_last || !self.shared.is_last_writer() {
+            return self.settle();
+        }
+        let settled = self.shared.ahead().settle_and_leave();
         self.shared.take_untold().map_or(settled, Err)
     }
     /// The part of a flush that native HDF5 leaves to `fsync`: waits for media if flushes are to ([`stores::FLUSH_ENV`]).

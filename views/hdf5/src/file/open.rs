@@ -1,7 +1,7 @@
 //! Finding files, opening and deleting them.
 
 use std::cell::RefCell;
-use std::fs::File as PlainFile;
+use std::fs::{File as PlainFile, Metadata};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::vol::info;
 
 use super::brought;
 use super::checkpoint;
-use super::identity::{self, Known, STATE_SNAPSHOT, find};
+use super::identity::{self, Known, STATE_SNAPSHOT, There, find};
 use super::in_use::{self, InUse, Use};
 use super::kept;
 use super::locks::Turn;
@@ -63,10 +63,16 @@ fn check_chosen(h5: &'static Api, name: &[u8], fapl: hid_t) -> Result<()> {
 /// `H5Fopen`.
 pub fn open(h5: &'static Api, name: &[u8], flags: u32, fapl: hid_t) -> Result<Arc<File>> {
     check_chosen(h5, name, fapl)?;
-    if let Some(native) = native_at(h5, name, flags, fapl, None)? {
+    // What is looked at to be read need not be looked at again.
+    let looked = Looked::at(name, false);
+    if let Ok(looked) = &looked
+        && let Some(native) = native_in(h5, looked, name, flags, fapl, None)?
+    {
         return Ok(native);
     }
-    together(h5, "file_open", fapl, || look_up(h5, name, flags, fapl, None), |there| Opening { name, fapl, ..there })
+    let looked = looked.ok().filter(|_| flags & H5F_ACC_RDWR == 0);
+    let first = || look_up_by(h5, name, flags, fapl, None, has_rule(h5, fapl), looked);
+    together(h5, "file_open", fapl, first, |there| Opening { name, fapl, ..there })
 }
 
 /// Opens the file at `path` in `store`, read-only.
@@ -79,7 +85,7 @@ pub fn open_stored(h5: &'static Api, store: &Store, path: &Path) -> Result<Arc<F
     }
     let store_path = path::absolute(store.dir())?;
     // The store's own views read beside whoever writes: HDF5's rule is for programs.
-    finish(h5, look_up_by(h5, bytes, 0, fapl.get(), Some((store.clone(), store_path)), false)?)
+    finish(h5, look_up_by(h5, bytes, 0, fapl.get(), Some((store.clone(), store_path)), false, None)?)
 }
 
 /// A native file at this path, opened as it is. Ranks of a parallel program do so each by itself: nothing changes it.
@@ -90,21 +96,35 @@ pub(super) fn native_at(
     fapl: hid_t,
     store: Option<&Store>,
 ) -> Result<Option<Arc<File>>> {
-    let path = path::absolute(path::from_bytes(name)?)?;
-    let seen = match stub::look(&path) {
-        Ok(seen @ Seen::Native) => seen,
-        Ok(Seen::Stub(stub)) if stub.staged => Seen::Stub(stub),
+    match Looked::at(name, false) {
+        Ok(looked) => native_in(h5, &looked, name, flags, fapl, store),
+        Err(_) => Ok(None), // told by who opens it
+    }
+}
+
+fn native_in(
+    h5: &'static Api,
+    looked: &Looked,
+    name: &[u8],
+    flags: u32,
+    fapl: hid_t,
+    store: Option<&Store>,
+) -> Result<Option<Arc<File>>> {
+    let (path, seen) = (&looked.path, &looked.seen);
+    match seen {
+        Seen::Native => {}
+        Seen::Stub(stub) if stub.staged => {}
         _ => return Ok(None),
-    };
+    }
     let (store, store_path) = match store {
         Some(store) => (store.clone(), path::absolute(store.dir())?),
         None => store_of(h5, fapl)?,
     };
     if let Seen::Stub(stub) = seen {
-        let (container, sup) = find(&store, &store_path, &path, &stub)?;
-        return super::native::open_staged(h5, &container, &path, name, flags, fapl, sup).map(Some);
+        let (container, sup) = find(&store, &store_path, path, stub)?;
+        return super::native::open_staged(h5, &container, path, name, flags, fapl, sup).map(Some);
     }
-    super::native::open(h5, &store, &path, name, flags, fapl).map(Some)
+    super::native::open(h5, &store, path, name, flags, fapl).map(Some)
 }
 
 /// Where the bytes of a staged file are: among the raw data of its generation, so that they go with it.
@@ -147,7 +167,9 @@ pub fn container_at(store: &Store, path: &Path) -> Result<Container> {
         Seen::Stub(stub) => {
             let store_path = path::absolute(store.dir())?;
             match identity::know(store, &store_path, &path, &stub)? {
-                Known::File(container, _) | Known::Copy(container, _) | Known::Stale(container, _) => Ok(container),
+                Known::File(There { container, .. }) | Known::Copy(container, _) | Known::Stale(container, _) => {
+                    Ok(container)
+                }
                 other @ Known::Nothing => Err(other.refusal(&store_path, &path, &stub)),
             }
         }
@@ -171,21 +193,37 @@ pub fn locate(store: &Store, path: &Path) -> Result<(Container, u64)> {
     }
 }
 
-/// Opens what is at `path` for what it is to be used for, and looks at it.
-fn look_at(path: &Path, writable: bool) -> Result<(Seen, Option<PlainFile>)> {
-    let opened = if writable {
-        // As with a native file, who may not write the stub may not write the file.
-        PlainFile::options().read(true).write(true).custom_flags(libc::O_NOATIME).open(path).or_else(|e| {
-            let is_others = e.raw_os_error() == Some(libc::EPERM);
-            if is_others { PlainFile::options().read(true).write(true).open(path) } else { Err(e) }
-        })
-    } else {
-        stub::open_quietly(path)
-    };
-    match opened {
-        Ok(file) => Ok((stub::look_in(&file, path)?, Some(file))),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok((Seen::Nothing, None)),
-        Err(e) => Err(stub::open_error(path, &e)),
+/// What was found at a path, opened.
+struct Looked {
+    path: PathBuf,
+    seen: Seen,
+    /// And what the system said of it before it was looked at.
+    file: Option<(PlainFile, Metadata)>,
+}
+
+impl Looked {
+    /// Opens what has this name for what it is to be used for, and looks at it.
+    fn at(name: &[u8], writable: bool) -> Result<Self> {
+        Self::at_path(path::absolute(path::from_bytes(name)?)?, writable)
+    }
+    fn at_path(path: PathBuf, writable: bool) -> Result<Self> {
+        let opened = if writable {
+            // As with a native file, who may not write the stub may not write the file.
+            PlainFile::options().read(true).write(true).custom_flags(libc::O_NOATIME).open(&path).or_else(|e| {
+                let is_others = e.raw_os_error() == Some(libc::EPERM);
+                if is_others { PlainFile::options().read(true).write(true).open(&path) } else { Err(e) }
+            })
+        } else {
+            stub::open_quietly(&path)
+        };
+        match opened {
+            Ok(file) => {
+                let (seen, about) = stub::look_into(&file, &path)?;
+                Ok(Self { path, seen, file: Some((file, about)) })
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Self { path, seen: Seen::Nothing, file: None }),
+            Err(e) => Err(stub::open_error(&path, &e)),
+        }
     }
 }
 
@@ -197,12 +235,16 @@ pub(super) fn look_up<'a>(
     fapl: hid_t,
     store: Option<(Store, PathBuf)>,
 ) -> Result<Opening<'a>> {
-    let is_asked = checkpoint::is_asked(info::atomic_of_fapl(h5, fapl));
-    let has_rule = in_use::is_locking(h5, fapl) && !team::is_mpio(h5, fapl) && !is_asked;
-    look_up_by(h5, name, flags, fapl, store, has_rule)
+    look_up_by(h5, name, flags, fapl, store, has_rule(h5, fapl), None)
 }
 
-/// `has_rule`: files are locked as HDF5 does.
+/// True if files are locked as HDF5 does.
+fn has_rule(h5: &'static Api, fapl: hid_t) -> bool {
+    let is_asked = checkpoint::is_asked(info::atomic_of_fapl(h5, fapl));
+    in_use::is_locking(h5, fapl) && !team::is_mpio(h5, fapl) && !is_asked
+}
+
+/// `has_rule`: files are locked as HDF5 does. `looked`: what stands there, if that was looked at already.
 fn look_up_by<'a>(
     h5: &'static Api,
     name: &'a [u8],
@@ -210,19 +252,20 @@ fn look_up_by<'a>(
     fapl: hid_t,
     store: Option<(Store, PathBuf)>,
     has_rule: bool,
+    looked: Option<Looked>,
 ) -> Result<Opening<'a>> {
-    let path = path::absolute(path::from_bytes(name)?)?;
     let writable = flags & H5F_ACC_RDWR != 0;
-    let (mut seen, mut file) = look_at(&path, writable)?;
-    if seen == Seen::Nothing && store.is_none() && brought::bring(h5, fapl, &path)? {
-        (seen, file) = look_at(&path, writable)?;
+    let mut looked = looked.map_or_else(|| Looked::at(name, writable), Ok)?;
+    if looked.seen == Seen::Nothing && store.is_none() && brought::bring(h5, fapl, &looked.path)? {
+        looked = Looked::at_path(looked.path, writable)?;
     }
-    if let Some(file) = file.as_ref().filter(|_| seen == Seen::Empty) {
+    let Looked { path, mut seen, file } = looked;
+    if let Some((file, _)) = file.as_ref().filter(|_| seen == Seen::Empty) {
         // It may be about to be made.
         let _turn = Turn::wait(file, false).map_err(|e| stub::open_error(&path, &e))?;
         seen = stub::look_in(file, &path)?;
     }
-    let (stub, file) = match (seen, file) {
+    let (stub, (file, about)) = match (seen, file) {
         (Seen::Stub(stub), Some(file)) => (stub, file),
         // As HDF5 does: an empty file becomes one of its own.
         (Seen::Empty, Some(_)) if writable => match make_of_empty(h5, name, fapl, store.clone())? {
@@ -240,12 +283,12 @@ fn look_up_by<'a>(
         None => store_of(h5, fapl)?,
     };
     let wrap = |e: std::io::Error| stub::open_error(&path, &e);
-    let in_use = InUse::new(file.try_clone().map_err(wrap)?, writable).map_err(wrap)?;
+    let in_use = InUse::of(file.try_clone().map_err(wrap)?, &about, writable).map_err(wrap)?;
     let mode = Use::of(writable, flags & (H5F_ACC_SWMR_WRITE | H5F_ACC_SWMR_READ) != 0);
     let asks = info::atomic_of_fapl(h5, fapl);
     let claimed = if has_rule { in_use.claim(mode, &path) } else { Ok(()) };
-    let (container, sup, stub) = match know_settled(&store, &store_path, &path, stub, &file)? {
-        (Known::File(container, sup), stub) => (container, sup, stub),
+    let (there, stub) = match know_settled(&store, &store_path, &path, stub, (&file, &about))? {
+        (Known::File(there), stub) => (there, stub),
         (other, stub) => {
             claimed?;
             let refusal = other.refusal(&store_path, &path, &stub);
@@ -257,14 +300,14 @@ fn look_up_by<'a>(
             return Ok(Opening { user_block, name, intent, home, in_use: Some(in_use), ..opening });
         }
     };
-    if !sup.is_published {
+    if !there.sup.is_published {
         claimed?; // what readers see of others is whole anyway
     }
-    identity::seen_at(&store, &store_path, &container, &sup, &file, &path);
+    identity::seen_at(&store, &store_path, (&there.container, &there.sup), there.is_kept, (&file, &path));
     if !writable {
-        kept::mark(&file);
+        kept::mark_seen(&file, &about);
     }
-    let found = Found { store, store_path, container, sup, stub, file };
+    let found = Found { store, store_path, there, stub, file };
     let begun = begin(found, path, flags, fapl, asks)?;
     if writable {
         in_use.written();
@@ -276,15 +319,16 @@ fn look_up_by<'a>(
 struct Found {
     store: Store,
     store_path: PathBuf,
-    container: Container,
-    sup: Super,
+    there: There,
     stub: Stub,
     file: PlainFile,
 }
 
 /// Begins to write a file that was found, or to read what of it is to be read.
 fn begin<'a>(found: Found, path: PathBuf, flags: u32, fapl: hid_t, asks: Option<bool>) -> Result<Opening<'a>> {
-    let Found { store, store_path, mut container, mut sup, stub, file } = found;
+    let Found { store, store_path, there, stub, file } = found;
+    let There { mut container, mut sup, mut meta, .. } = there;
+    let generation = sup.generation;
     let home = container.id();
     let mut writing = None;
     if flags & H5F_ACC_RDWR != 0 {
@@ -300,8 +344,10 @@ fn begin<'a>(found: Found, path: PathBuf, flags: u32, fapl: hid_t, asks: Option<
         sup = super_of(&published, &path)?;
         container = published;
     }
+    if container.id() != home || sup.generation != generation {
+        meta = metadata(&container, sup.generation);
+    }
     let intent = flags & (H5F_ACC_RDWR | H5F_ACC_SWMR_WRITE | H5F_ACC_SWMR_READ);
-    let meta = metadata(&container, sup.generation);
     let user_block = stub.user_block;
     Ok(Opening {
         user_block,
@@ -313,8 +359,14 @@ fn begin<'a>(found: Found, path: PathBuf, flags: u32, fapl: hid_t, asks: Option<
 }
 
 /// What a stub stands for. What looks wrong is looked at again when nobody is changing the stub.
-fn know_settled(store: &Store, store_path: &Path, path: &Path, stub: Stub, file: &PlainFile) -> Result<(Known, Stub)> {
-    match identity::know(store, store_path, path, &stub)? {
+fn know_settled(
+    store: &Store,
+    store_path: &Path,
+    path: &Path,
+    stub: Stub,
+    (file, about): (&PlainFile, &Metadata),
+) -> Result<(Known, Stub)> {
+    match identity::know_seen(store, store_path, path, &stub, about)? {
         known @ Known::File(..) => Ok((known, stub)),
         known => {
             let again = {

@@ -14,13 +14,14 @@ use crate::ffi::types::{H5F_ACC_RDWR, hid_t};
 use crate::meta::records::Meta;
 use crate::team::{self, Team};
 
-use super::ahead::{Ahead, First};
+use super::ahead::Ahead;
 use super::at_path::AtPath;
 use super::checkpoint::Writing;
 use super::creation;
 use super::in_use::InUse;
 use super::shared::Shared;
 use super::superblock::{SUPER_INDEX, Super};
+use super::writers::First;
 use super::{Core, File, path};
 
 /// A file that was found or made, before it counts as open.

@@ -26,19 +26,18 @@ pub fn absolute(path: &Path) -> Result<PathBuf> {
 }
 
 fn followed(whole: PathBuf, left: u32) -> PathBuf {
-    if let Ok(real) = whole.canonicalize() {
-        return real;
-    }
     let bytes = whole.as_os_str().as_bytes();
-    if bytes.ends_with(b"/") || bytes.ends_with(b"/.") {
-        return whole; // only a directory may be called so
-    }
-    let (Some(parent), Some(name)) = (whole.parent(), whole.file_name()) else { return whole };
+    let is_directory = bytes.ends_with(b"/") || bytes.ends_with(b"/.");
+    let (Some(parent), Some(name), false) = (whole.parent(), whole.file_name(), is_directory) else {
+        // Only a directory may be called so.
+        return whole.canonicalize().unwrap_or(whole);
+    };
+    // The last name by itself: of a file that is not there yet, which is about to be made, that is all that is to be found out.
     let Ok(parent) = parent.canonicalize() else { return whole };
     let here = parent.join(name);
     match here.read_link() {
         // Who creates the file creates it where the link leads.
-        Ok(target) if left > 0 => followed(parent.join(target), left - 1),
+        Ok(target) if left > 0 => here.canonicalize().unwrap_or_else(|_| followed(parent.join(target), left - 1)),
         _ => here,
     }
 }

@@ -52,7 +52,7 @@ pub fn open(store: &Store, path: &Path, writable: bool) -> Result<Arc<Core>> {
     } else {
         stub::open_quietly(&path).map_err(wrap)?
     };
-    identity::seen_at(store, &store_path, &container, &sup, &file, &path);
+    identity::seen_at(store, &store_path, (&container, &sup), false, (&file, &path));
     if writable {
         if sup.is_published {
             return Err(Error::new(ErrorKind::Unsupported, format!("file {}", path.display()))
@@ -128,7 +128,7 @@ pub fn create(store: &Store, path: &Path) -> Result<Arc<Core>> {
 fn fill(store: &Store, store_path: &Path, path: &Path, file: &File) -> Result<(Container, Super)> {
     let wrap = |e: std::io::Error| stub::create_error(path, &e);
     let _turn = Turn::wait(file, true).map_err(wrap)?;
-    let container = identity::new_container(store, path)?;
+    let (container, _) = identity::new_container(store, path, &[])?;
     let stub = Stub {
         uuid: new_uuid()?,
         container: Some(container.id()),

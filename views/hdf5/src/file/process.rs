@@ -1,6 +1,7 @@
 //! Processes that have noted themselves in a file's records, and whether they still live.
 
 use cenote::process_started;
+use parking_lot::Mutex;
 
 use super::random_u64;
 use crate::Result;
@@ -19,8 +20,16 @@ pub struct Process {
 impl Process {
     /// This process.
     pub fn this() -> Result<Self> {
+        /// Number and start of this process, as it was when that was looked up: a forked child has another number.
+        static KNOWN: Mutex<(u32, u64)> = Mutex::new((0, 0));
         let pid = std::process::id();
-        Ok(Self { pid, started: process_started(pid).unwrap_or(0), nonce: random_u64()? })
+        // Another thread may have had it locked when this process was forked.
+        let known = KNOWN.try_lock().map(|known| *known).filter(|known| known.0 == pid);
+        let started = known.map_or_else(|| process_started(pid).unwrap_or(0), |known| known.1);
+        if let Some(mut known) = KNOWN.try_lock() {
+            *known = (pid, started);
+        }
+        Ok(Self { pid, started, nonce: random_u64()? })
     }
     /// True unless it is dead.
     pub fn is_alive(&self) -> bool {

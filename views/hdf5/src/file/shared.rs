@@ -24,8 +24,7 @@ static FILES: LazyLock<Mutex<HashMap<FileKey, Weak<Shared>>>> = LazyLock::new(Mu
 
 /// A child sees what its parent did before: it must have arrived.
 unsafe extern "C" fn before_fork() {
-    let files: Vec<_> = FILES.lock().values().filter_map(Weak::upgrade).collect();
-    for shared in &files {
+    for shared in &open_files() {
         // What cannot be shown is told by the parent's next flush or close.
         if let Err(error) = shared.show_extents(None) {
             shared.tell_later(error);
@@ -34,19 +33,31 @@ unsafe extern "C" fn before_fork() {
     }
 }
 
-/// An error of a call. That something of a file is not there, though it was, may be because the file is another one.
+/// An error of a call, as who called knows the file: the store knows numbers and keys. That something of a file is not there,
+/// though it was, may be because the file is another one; and what has no room is refused for its file's quota.
 pub fn explained(error: Error) -> Error {
-    let is_of_store = error.subject().starts_with("index ") || error.subject().starts_with("object ");
-    if error.kind() != ErrorKind::NotFound || !is_of_store {
-        return error;
+    match error.kind() {
+        ErrorKind::NotFound if ["index ", "object "].iter().any(|of| error.subject().starts_with(of)) => {
+            let Some(shared) = open_files().into_iter().find(|shared| shared.is_replaced()) else { return error };
+            Error::new(ErrorKind::NotFound, format!("file {}", shared.container.label()))
+                .because(format!("it was replaced by another program (mode 'w') after this one opened it; {error}"))
+                .try_next("close it, and open the new one")
+        }
+        ErrorKind::LimitExceeded if error.to_string().contains("quota") => {
+            let said = error.to_string();
+            let is_of = |shared: &Arc<Shared>| said.contains(&format!(" {}/", shared.container.id()));
+            let Some(shared) = open_files().into_iter().find(is_of) else { return error };
+            let label = shared.container.label();
+            Error::new(ErrorKind::LimitExceeded, format!("file {label}"))
+                .because(format!("the quota of its container is used up ({})", error.subject()))
+                .try_next(format!("delete something in it, or raise the quota: `cenote set {label} --quota SIZE`"))
+        }
+        _ => error,
     }
-    let files: Vec<_> = FILES.lock().values().filter_map(Weak::upgrade).collect();
-    match files.iter().find(|shared| shared.is_replaced()) {
-        None => error,
-        Some(shared) => Error::new(ErrorKind::NotFound, format!("file {}", shared.container.label()))
-            .because(format!("it was replaced by another program (mode 'w') after this one opened it; {error}"))
-            .try_next("close it, and open the new one"),
-    }
+}
+
+fn open_files() -> Vec<Arc<Shared>> {
+    FILES.lock().values().filter_map(Weak::upgrade).collect()
 }
 
 /// See the module.
@@ -142,6 +153,10 @@ impl Shared {
     /// One of the open files is open for writing.
     pub fn writer_opened(&self) {
         self.state.lock().writers += 1;
+    }
+    /// One open file of this process is open for writing, and no more.
+    pub fn is_last_writer(&self) -> bool {
+        self.state.lock().writers == 1
     }
     /// Its changes that are not waited for.
     pub fn ahead(&self) -> &Ahead {

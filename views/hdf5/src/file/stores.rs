@@ -1,6 +1,7 @@
 //! Which store a program's files are in, and one session per process and store.
 
 use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
@@ -22,6 +23,27 @@ pub fn flush_waits_for_media() -> bool {
 }
 
 static STORES: LazyLock<Mutex<HashMap<PathBuf, Store>>> = LazyLock::new(Mutex::default);
+
+/// A directory's device and number, and its absolute path.
+type Named = ((u64, u64), PathBuf);
+
+/// The absolute paths of directories with these names, as long as a name leads to the same one.
+static NAMED: LazyLock<Mutex<HashMap<PathBuf, Named>>> = LazyLock::new(Mutex::default);
+
+/// The absolute path of a store's directory, which is asked for again and again.
+fn absolute(dir: &Path) -> Result<PathBuf> {
+    let place = dir.metadata().ok().filter(|_| dir.is_absolute()).map(|seen| (seen.dev(), seen.ino()));
+    let Some(place) = place else { return super::path::absolute(dir) };
+    let known = NAMED.lock().get(dir).filter(|(known, _)| *known == place).map(|(_, path)| path.clone());
+    if let Some(path) = known
+        && (path == dir || super::path::is_same(&path, dir))
+    {
+        return Ok(path);
+    }
+    let path = super::path::absolute(dir)?;
+    NAMED.lock().insert(dir.to_path_buf(), (place, path.clone()));
+    Ok(path)
+}
 
 /// `$XDG_DATA_HOME/cenote/default`, or the same below `~/.local/share`.
 pub fn store_path_default() -> Result<PathBuf> {
@@ -46,7 +68,7 @@ pub fn store_for(dir: Option<&Path>) -> Result<(Store, PathBuf)> {
         Some(dir) => dir.to_path_buf(),
         None => store_path_default()?,
     };
-    let dir = super::path::absolute(&dir)?;
+    let dir = absolute(&dir)?;
     let mut stores = STORES.lock();
     if let Some(store) = stores.get(&dir) {
         return Ok((store.clone(), dir));

@@ -21,6 +21,8 @@ const MARK_1: &[u8] = b"\ncenote-hdf5-stub 1\n";
 /// The same of a stub that stands for a snapshot (`cenote snapshot open` writes it).
 const SNAPSHOT_MARK: &[u8] = b"\ncenote-hdf5-snapshot 1\n";
 const READ_MAX: usize = 64 << 10;
+/// Longer than most stubs are.
+const READ_FIRST: usize = 2048;
 
 /// What a stub says.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -106,6 +108,10 @@ impl Stub {
         file.write_all_at(&text, self.user_block)?;
         file.set_len(self.user_block + text.len() as u64)
     }
+    /// Writes it into an empty file.
+    pub fn put_into_empty(&self, file: &fs::File) -> std::io::Result<()> {
+        file.write_all_at(&self.text(), self.user_block)
+    }
     /// The stub in an open file.
     pub fn read(file: &fs::File, path: &Path) -> Result<Option<Self>> {
         Ok(match look_in(file, path)? {
@@ -168,24 +174,45 @@ pub fn open_quietly(path: &Path) -> std::io::Result<fs::File> {
 
 /// Looks at what an open file is.
 pub fn look_in(file: &fs::File, path: &Path) -> Result<Seen> {
+    look_into(file, path).map(|(seen, _)| seen)
+}
+
+/// The same, and what the system said of the file right before.
+pub fn look_into(file: &fs::File, path: &Path) -> Result<(Seen, fs::Metadata)> {
+    let about = file.metadata().map_err(|e| open_error(path, &e))?;
+    Ok((look_for(file, about.len(), path)?, about))
+}
+
+fn look_for(file: &fs::File, size: u64, path: &Path) -> Result<Seen> {
     let wrap = |e: std::io::Error| open_error(path, &e);
-    let size = file.metadata().map_err(wrap)?.len();
     let mut at = 0;
     loop {
-        let mut signature = [0; SIGNATURE.len()];
+        // Most stubs are read whole by this.
+        let mut few = [0; READ_FIRST];
+        let (len, is_end) = read_most(file, &mut few, at, size).map_err(wrap)?;
+        let begin = &few[..len];
         // A directory is refused here.
-        if read_most(file, &mut signature, at).map_err(wrap)? == signature.len() && signature == *SIGNATURE {
-            let mut bytes = vec![0; READ_MAX];
-            let len = read_most(file, &mut bytes, at).map_err(wrap)?;
-            if let Some((path, name)) = parse_snapshot(&bytes[..len]) {
-                return Ok(Seen::Snapshot(path, name));
+        if begin.starts_with(SIGNATURE) {
+            let is_ours = [MARK, MARK_1, SNAPSHOT_MARK].iter().any(|mark| begin[SIGNATURE.len()..].starts_with(mark));
+            if is_end || !is_ours {
+                return Ok(parse(begin, at));
             }
-            return Ok(Stub::parse(&bytes[..len], at).map_or(Seen::Native, Seen::Stub));
+            let mut bytes = vec![0; READ_MAX];
+            let (len, _) = read_most(file, &mut bytes, at, size).map_err(wrap)?;
+            return Ok(parse(&bytes[..len], at));
         }
         at = if at == 0 { 512 } else { at * 2 };
         if at >= size {
             return Ok(if size == 0 { Seen::Empty } else { Seen::Other });
         }
+    }
+}
+
+/// What bytes are that begin with the signature.
+fn parse(bytes: &[u8], user_block: u64) -> Seen {
+    match parse_snapshot(bytes) {
+        Some((path, name)) => Seen::Snapshot(path, name),
+        None => Stub::parse(bytes, user_block).map_or(Seen::Native, Seen::Stub),
     }
 }
 
@@ -195,18 +222,21 @@ fn parse_snapshot(bytes: &[u8]) -> Option<(String, String)> {
     Some((path::of_line(&field("path: ")?), field("snapshot: ")?))
 }
 
-/// Reads until the buffer or the file ends.
-fn read_most(file: &fs::File, bytes: &mut [u8], at: u64) -> std::io::Result<usize> {
+/// Reads until the buffer or the file ends; the latter if true. A file that had `size` bytes is not asked for more.
+fn read_most(file: &fs::File, bytes: &mut [u8], at: u64, size: u64) -> std::io::Result<(usize, bool)> {
     let mut done = 0;
     while done < bytes.len() {
         match file.read_at(&mut bytes[done..], at + done as u64) {
-            Ok(0) => break,
+            Ok(0) => return Ok((done, true)),
             Ok(n) => done += n,
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
             Err(e) => return Err(e),
         }
+        if at + done as u64 == size {
+            return Ok((done, true));
+        }
     }
-    Ok(done)
+    Ok((done, false))
 }
 
 /// The error for a path that holds no file of ours.

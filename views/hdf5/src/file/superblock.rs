@@ -1,8 +1,8 @@
 //! The superblock record: which incarnation of a file is current, and which connectors can read it.
 
-use cenote::{Container, Error, ErrorKind, Index, IndexId};
+use cenote::{Container, Content, Error, ErrorKind, Index, IndexId};
 
-use super::{ahead, checkpoint};
+use super::{checkpoint, writers};
 use crate::Result;
 use crate::meta::bytes::{Reader, Writer};
 
@@ -57,18 +57,26 @@ impl Super {
     }
     /// Reads it. What a writer that has died since had launched is in the store when this returns.
     pub fn read(container: &Container) -> Result<Option<Self>> {
-        let keys = [SUPER_KEY, checkpoint::WRITERS_KEY, STATE_KEY, ahead::WRITERS_KEY];
+        let keys = [SUPER_KEY, checkpoint::WRITERS_KEY, STATE_KEY, writers::WRITERS_KEY];
         match container.index(SUPER_INDEX).get(&keys) {
-            Ok(mut records) => {
-                ahead::settle_dead(container.store(), records.pop().flatten().as_deref())?;
-                let state = state_of(records.pop().flatten().as_deref())?;
-                let is_published = records.pop().flatten().is_some();
-                let sup = records.pop().flatten().map(|record| Self::decode(&record)).transpose()?;
-                Ok(sup.map(|sup| Self { is_published, state, ..sup }))
-            }
+            Ok(records) => Self::of(container, |key| {
+                keys.iter().zip(&records).find(|(other, _)| **other == key).and_then(|(_, value)| value.as_deref())
+            }),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
+    }
+    /// The same, of a container that was asked for with what it begins with.
+    pub fn read_in(content: &Content) -> Result<Option<Self>> {
+        let Some(records) = content.records(SUPER_INDEX) else { return Self::read(&content.container) };
+        Self::of(&content.container, |key| records.iter().find(|(other, _)| *other == key).map(|(_, value)| value))
+    }
+    fn of<'a>(container: &Container, record: impl Fn(&[u8]) -> Option<&'a [u8]>) -> Result<Option<Self>> {
+        writers::settle_dead(container.store(), record(writers::WRITERS_KEY))?;
+        let state = state_of(record(STATE_KEY))?;
+        let is_published = record(checkpoint::WRITERS_KEY).is_some();
+        let sup = record(SUPER_KEY).map(Self::decode).transpose()?;
+        Ok(sup.map(|sup| Self { is_published, state, ..sup }))
     }
     /// Before anything is written that an older connector would not understand: from now on it refuses the file.
     pub fn upgrade(&mut self, supers: &Index) -> Result<()> {

@@ -271,7 +271,9 @@ fn close_file(h5: &'static Api, pointer: *mut c_void) -> Result<()> {
             .because("can't close file, there are objects still open")
             .try_next("close them, or open the file with another degree (H5Pset_fclose_degree)"));
     }
-    let stored = crate::data::flush_file(&file).and_then(|()| file.settle());
+    // This handle and `file` itself.
+    let is_last = Arc::strong_count(&file) == 2;
+    let stored = crate::data::flush_file(&file).and_then(|()| file.settle_to_close(is_last));
     let stored = match &file.team {
         Some(team) => team::close(&file, team, stored),
         None => stored,

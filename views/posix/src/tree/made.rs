@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use cenote::ErrorKind;
+use cenote::{CONTAINER_MODE, CONTAINER_MODE_PRIVATE, ContainerSpec, ErrorKind};
 
 use crate::records::{BACKSTAGE, Node, ROOT, VERSION, keys};
 use crate::{FsResult, Kind, fail};
@@ -12,9 +12,11 @@ use super::{Tree, numbers};
 impl Tree {
     /// The root of a tree that was not made yet.
     pub fn unmade_root(&self, owner: Option<(u32, u32)>, mode: u32) -> FsResult<Node> {
-        let owner = match owner {
-            Some(owner) => owner,
-            None => (self.container.info()?.spec.owner_uid.unwrap_or(0), 0),
+        let owner = if let Some(owner) = owner {
+            owner
+        } else {
+            let spec = self.container.info()?.spec;
+            (spec.owner_uid.unwrap_or(0), spec.owner_gid.unwrap_or(0))
         };
         let mut node = Node::new(Kind::Directory, mode, owner, self.common.clock.now());
         node.consistency = self.common.options.consistency;
@@ -47,6 +49,7 @@ impl Tree {
             return fail(libc::EROFS);
         }
         let root = self.unmade_root(owner, mode)?;
+        self.shut()?;
         let store = self.container.store();
         let mut txn = store.begin();
         let nodes = txn.create_index(&self.container, Some(keys::nodes_index()))?;
@@ -65,6 +68,18 @@ impl Tree {
         }
         self.is_made.store(true, Ordering::Release);
         Ok(())
+    }
+    /// Modes of files are kept by views alone. So where nobody chose who may look into a container, it is its owner's
+    /// from its first file on; what is chosen after that stays.
+    fn shut(&self) -> FsResult<()> {
+        let spec = self.container.info()?.spec;
+        if spec.mode != CONTAINER_MODE {
+            return Ok(());
+        }
+        match self.container.set(&ContainerSpec { mode: CONTAINER_MODE_PRIVATE, ..spec }) {
+            Err(error) if error.kind() != ErrorKind::PermissionDenied => Err(error.into()),
+            _ => Ok(()), // who may write in another's container does not decide that
+        }
     }
     /// A number for something new.
     pub fn draw(&self) -> FsResult<u64> {

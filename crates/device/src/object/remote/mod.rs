@@ -1,5 +1,6 @@
 //! S3 and Swift through `opendal`, with credentials that may be renewed while the tier is in use.
 
+pub(crate) mod approved;
 mod credentials;
 mod http;
 mod swift;

@@ -204,7 +204,7 @@ impl Engine {
             .map(|container| ContainerTelemetry {
                 id: container.id,
                 label: container.label.clone(),
-                objects: container.objects.len() as u64,
+                objects: container.objects_seen(),
                 stored_bytes: container.stored_bytes,
                 quota_bytes: container.spec.quota_bytes,
                 share_permille: share(container.stored_bytes),

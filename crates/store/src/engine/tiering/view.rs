@@ -87,7 +87,7 @@ impl Engine {
             bytes: u64::from(sampled.was.3),
             device: self.state.space.get(sampled.was.0).id,
             copy: sampled.copy,
-            durability: container.spec.durability,
+            durability: container.durability_of(sampled.key.object),
             heat: sampled.heat,
             is_pinned: sampled.is_pinned,
             label: &container.label,

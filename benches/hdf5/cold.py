@@ -1,0 +1,93 @@
+"""The first open of an HDF5 file whose store nobody serves, by how many the store has: `python -m benches.hdf5.cold`.
+
+A store with a tier in memory and one in a file, all on tmpfs, has so many small files; its daemon is stopped, or
+killed. A new process opens one file with h5py and reads a dataset: milliseconds from `H5Fopen` to the data, the start
+of the daemon included, beside the same on a native file; median, least and most of the rounds.
+"""
+
+import argparse
+import os
+import pathlib
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+
+from benches.hdf5.small_files import PLUGIN, Side, daemon_of
+
+READ = """
+import sys, time, h5py
+begin = time.perf_counter()
+with h5py.File(sys.argv[1], "r") as file:
+    file["values"][...]
+    print((time.perf_counter() - begin) * 1e3)
+"""
+WRITE = """
+import sys, h5py, numpy
+for number in range(int(sys.argv[2]), int(sys.argv[3])):
+    with h5py.File(f"{sys.argv[1]}/{number}.h5", "w") as file:
+        made = file.create_dataset("values", data=numpy.arange(100.0))
+        made.attrs["units"] = "K"
+"""
+
+
+def run(side, code, *words):
+    """Runs a program; what it says."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("HDF5_", "CENOTE_"))}
+    command = [sys.executable, "-c", code, *map(str, words)]
+    environment |= side.environment
+    return subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=900, check=True).stdout
+
+
+def opened_ms(side, command, how, rounds):
+    """Milliseconds of each first open, after the daemon was ended in this way."""
+    found = []
+    for _ in range(rounds):
+        if how == "killed":
+            pid = daemon_of(side.store)
+            if pid:
+                os.kill(pid, signal.SIGKILL)
+        elif how == "stopped":
+            subprocess.run([*command, "stop"], stdout=subprocess.DEVNULL, check=False)
+        found.append(float(run(side, READ, side.directory / "5.h5")))
+    return found
+
+
+def tell(what, found):
+    """Prints a row."""
+    print(f"{what:24} {statistics.median(found):8.1f} ms ({min(found):.1f} to {max(found):.1f})", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--files", default="20,2000,20000")
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    place = pathlib.Path(tempfile.mkdtemp(prefix="cenote-cold-", dir="/dev/shm"))
+    store = place / "store"
+    command = [str(PLUGIN / "cenote"), "--store", str(store)]
+    try:
+        tiers = ["name=memory,kind=memory,size=1GiB", f"name=file,kind=file,path={place}/tier,size=1GiB"]
+        init = [*command, "init", *(word for tier in tiers for word in ("--tier", tier))]
+        subprocess.run(init, check=True, stdout=subprocess.DEVNULL)
+        ours = {"HDF5_PLUGIN_PATH": str(PLUGIN), "HDF5_VOL_CONNECTOR": f"cenote store={store}"}
+        native, cenote = Side(place / "native", {}), Side(place / "cenote", ours, store)
+        run(native, WRITE, native.directory, 0, 10)
+        tell("native", opened_ms(native, command, "", options.rounds))
+        made = 0
+        for count in map(int, options.files.split(",")):
+            run(cenote, WRITE, cenote.directory, made, count)
+            made = count
+            for how in ("stopped", "killed"):
+                tell(f"{count} files, {how}", opened_ms(cenote, command, how, options.rounds))
+    finally:
+        subprocess.run([*command, "stop"], stdout=subprocess.DEVNULL, check=False)
+        subprocess.run([*command, "destroy", "--yes"], stdout=subprocess.DEVNULL, check=False)
+        shutil.rmtree(place, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+//! The data path of a session that may not map the store's devices, since owners and modes of containers bind it: the
+//! daemon carries bytes to it and takes them from it. Slower by a copy or two and a message, and the same in all else.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cenote_model::{
+    CARRIED_BYTES_MAX, Error, ErrorKind, Extent, ObjectKey, RUN_BYTES_MAX, Request, Response, Result, Run,
+};
+
+use super::arena::{DRAIN_PATIENCE, FULL_PATIENCE, moved_bytes};
+use super::cache::ObjectCache;
+use super::pieces::Place;
+use super::read::{ReadDone, Rescues, settle_own_writes};
+use super::write::{Stored, Target, sums_in_place};
+use crate::session::Session;
+use crate::store::surprise;
+
+/// Fills `buf` from `offset` up to the object's size. What is longer than a message takes is read in pieces of
+/// different age.
+pub(super) fn read_at(session: &Session, object: &Arc<ObjectCache>, offset: u64, buf: &mut [u8]) -> Result<ReadDone> {
+    settle_own_writes(session, object);
+    let mut rescues = Rescues::default();
+    let mut done = 0;
+    loop {
+        let len = (buf.len() - done).min(CARRIED_BYTES_MAX as usize);
+        let from = offset.saturating_add(done as u64);
+        let (size, bytes) = match read(session, object.key, from, len as u32) {
+            Ok(answer) => answer,
+            Err(error) => {
+                rescues.rescue(session, object, (from, len), error)?;
+                continue;
+            }
+        };
+        let count = bytes.len().min(len);
+        buf[done..done + count].copy_from_slice(&bytes[..count]);
+        done += count;
+        if done == buf.len() || count < len {
+            return Ok(ReadDone { size, bytes: done });
+        }
+    }
+}
+
+fn read(session: &Session, key: ObjectKey, offset: u64, len: u32) -> Result<(u64, Vec<u8>)> {
+    match session.ask(Request::Read { key, offset, len })? {
+        Response::Bytes { size, bytes } => Ok((size, bytes)),
+        other => Err(surprise("bytes", &other)),
+    }
+}
+
+/// Has bytes put into space that is this session's from then on.
+pub(super) fn store(session: &Session, target: &Target<'_>, mut bytes: &[u8]) -> Result<Vec<Stored>> {
+    let mut all: Vec<Stored> = Vec::with_capacity(1);
+    while !bytes.is_empty() {
+        match deposit(session, target, &bytes[..bytes.len().min(CARRIED_BYTES_MAX as usize)]) {
+            Ok(runs) => {
+                for run in runs {
+                    bytes = &bytes[point(session, run, bytes, &mut all)?..];
+                }
+            }
+            Err(error) => {
+                session.unlease(all.iter().map(|stored| stored.run).collect());
+                return Err(error);
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Extents for what a run holds of `bytes`: how much that is. What it has beyond is given back.
+fn point(session: &Session, run: Run, bytes: &[u8], all: &mut Vec<Stored>) -> Result<usize> {
+    let shape = session.segments.shape(session, run.device)?;
+    let held = bytes.len().min(usize::try_from(run.len).unwrap_or(usize::MAX));
+    let mut at = 0;
+    while at < held {
+        let offset = run.offset + at as u64;
+        let in_segment = shape.segment_bytes - offset % shape.segment_bytes;
+        let len = ((held - at) as u64).min(in_segment).min(u64::from(RUN_BYTES_MAX));
+        let padded = len.next_multiple_of(shape.unit_bytes).min(run.len - at as u64);
+        let sums = sums_in_place(&bytes[at..at + len as usize]);
+        all.push(Stored {
+            run: Run { device: run.device, offset, len: padded },
+            len: len as u32,
+            extent: Extent::whole(run.device, offset, len as u32, sums),
+            place: Place::Elsewhere,
+            unwritten: None,
+        });
+        at += padded as usize;
+    }
+    if (at as u64) < run.len {
+        session.unlease(vec![Run { device: run.device, offset: run.offset + at as u64, len: run.len - at as u64 }]);
+    }
+    Ok(held)
+}
+
+/// One message. While tiers are full and something drains, waits a bounded time for room.
+fn deposit(session: &Session, target: &Target<'_>, bytes: &[u8]) -> Result<Vec<Run>> {
+    let begin = Instant::now();
+    let (mut moved, mut moved_at) = (0, begin);
+    let mut pause = Duration::from_millis(1);
+    loop {
+        let (container, durability) = (target.container, target.arena.durability());
+        let request = Request::Deposit { container, bytes: bytes.to_vec(), avoid: Vec::new(), durability };
+        match session.ask(request) {
+            Ok(Response::Lease(lease)) if !lease.runs.is_empty() => return Ok(lease.runs),
+            Ok(other) => return Err(surprise("space", &other)),
+            Err(error) if error.kind() == ErrorKind::Busy => {
+                let now = moved_bytes(session);
+                if now != moved {
+                    (moved, moved_at) = (now, Instant::now());
+                }
+                if moved_at.elapsed() > FULL_PATIENCE || begin.elapsed() > DRAIN_PATIENCE {
+                    return Err(Error::new(ErrorKind::Full, error.subject())
+                        .because(error.cause())
+                        .try_next(error.next_step()));
+                }
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(Duration::from_millis(50));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Where this user's secrets may go. A store says both where its service is and where the secrets for it are, and a
+//! store directory that was unpacked under this user's name may be somebody else's work. So what the store says is not
+//! enough: the user has made a tier with that endpoint and those secrets before (which is noted among the user's own
+//! settings), or the secrets themselves name the endpoint, or who opens the store names the secrets
+//! (`CENOTE_CREDENTIALS`).
+
+use std::path::PathBuf;
+
+use cenote_model::{DeviceKind, DeviceSpec, Error, ErrorKind, Result};
+use rustix::fs::Mode;
+
+use super::credentials::{Credentials, VARIABLE};
+use crate::store_dir::{StoreDir, make_private_dir, settings_dir};
+
+/// The file among a user's settings: a line for each endpoint and option `credentials`.
+const FILE: &str = "secrets-go-to";
+/// Most bytes of it; the oldest lines go.
+const BYTES_MAX: usize = 32 << 10;
+
+/// What was approved, in the directory of a user's settings.
+struct Approved(PathBuf);
+
+impl Approved {
+    fn lines(&self) -> Result<String> {
+        match StoreDir::open(&self.0) {
+            Ok(dir) => Ok(dir.read_text(FILE)?.unwrap_or_default()),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
+            Err(error) => Err(error),
+        }
+    }
+    fn has(&self, line: &str) -> Result<bool> {
+        Ok(self.lines()?.lines().any(|known| known == line))
+    }
+    fn note(&self, line: &str) -> Result<()> {
+        let known = self.lines()?;
+        if known.lines().any(|known| known == line) {
+            return Ok(());
+        }
+        make_private_dir(&self.0, Mode::RWXU).map_err(|error| Error::io(self.0.display().to_string(), &error))?;
+        let mut text = format!("{known}{line}\n");
+        while text.len() > BYTES_MAX {
+            let Some(end) = text.find('\n') else { break };
+            text.drain(..=end);
+        }
+        StoreDir::open(&self.0)?.write_text(FILE, &text, Mode::RUSR | Mode::WUSR)
+    }
+}
+
+/// Endpoint and secrets of a tier in one line; `None` if the endpoint is not the store's to say, or what gets the
+/// requests is the vendor of the secrets itself.
+fn line_of(spec: &DeviceSpec) -> Option<String> {
+    let endpoint = spec.options.get("endpoint")?.trim_end_matches('/');
+    let host = endpoint
+        .strip_prefix("https://")
+        .filter(|rest| !rest.contains(['@', '?', '#', '\\']))
+        .map(|rest| rest.split(['/', ':']).next().unwrap_or_default());
+    let is_vendor = spec.kind == DeviceKind::S3 && host.is_some_and(|host| host.ends_with(".amazonaws.com"));
+    let secrets = spec.options.get("credentials").unwrap_or("the usual ones");
+    let is_line = |text: &str| !text.chars().any(char::is_control);
+    (!is_vendor).then(|| format!("{endpoint} {secrets}")).filter(|line| is_line(line))
+}
+
+/// True if whoever opens the store names the secrets, or other rules hold, since it is another user's.
+fn is_judged_elsewhere(owner: Option<u32>) -> bool {
+    let me = rustix::process::geteuid().as_raw();
+    let is_chosen = std::env::var(VARIABLE).is_ok_and(|chosen| !chosen.is_empty());
+    is_chosen || owner.is_none_or(|owner| owner != me)
+}
+
+/// This user makes a tier: from now on its secrets may go there.
+pub(crate) fn approve(spec: &DeviceSpec, owner: Option<u32>) {
+    let Some(line) = line_of(spec).filter(|_| !is_judged_elsewhere(owner)) else { return };
+    let noted = settings_dir().and_then(|dir| Approved(dir).note(&line));
+    if let Err(error) = noted {
+        tracing::warn!(%error, tier = %spec.name, "its secrets have to be named by {VARIABLE} when the store is opened again");
+    }
+}
+
+/// An error unless this user's secrets may go where a tier says.
+pub(crate) fn check(spec: &DeviceSpec, owner: Option<u32>) -> Result<()> {
+    let Some(line) = line_of(spec).filter(|_| !is_judged_elsewhere(owner)) else { return Ok(()) };
+    let known = settings_dir().and_then(|dir| Approved(dir).has(&line));
+    if known.as_ref().is_ok_and(|known| *known) || is_named_by_secrets(spec, owner) {
+        return Ok(());
+    }
+    let (endpoint, secrets) = line.split_once(' ').unwrap_or((&line, ""));
+    let more = known.err().map_or_else(String::new, |error| format!(" ({error})"));
+    Err(Error::new(ErrorKind::PermissionDenied, format!("tier `{}`", spec.name))
+        .because(format!(
+            "the store says that secrets of this user ({secrets}) go to {endpoint}, and this user has not said so{more}"
+        ))
+        .try_next(format!(
+            "if that is right, set {VARIABLE} to FILE#PROFILE or env:PREFIX, or write `endpoint_url = {endpoint}` beside the secrets"
+        )))
+}
+
+/// True if the file of the secrets says that they are for this endpoint.
+fn is_named_by_secrets(spec: &DeviceSpec, owner: Option<u32>) -> bool {
+    let endpoint = spec.options.get("endpoint").map(|url| url.trim_end_matches('/'));
+    let Ok(credentials) = Credentials::of(spec.kind, spec.options.get("credentials"), owner) else { return false };
+    let Ok(secrets) = credentials.read() else { return false };
+    let names = ["endpoint_url", "auth_url", "auth"];
+    names.iter().filter_map(|name| secrets.get(name)).any(|url| Some(url.trim_end_matches('/')) == endpoint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tier(kind: DeviceKind, words: &[(&str, &str)]) -> DeviceSpec {
+        let mut options = cenote_model::TierOptions::default();
+        for (name, value) in words {
+            options.set(name, value);
+        }
+        DeviceSpec {
+            name: "cold".into(),
+            kind,
+            path: "bucket/p".into(),
+            capacity_bytes: 1 << 30,
+            watermark_high_permille: 900,
+            watermark_low_permille: 800,
+            options,
+        }
+    }
+
+    #[test]
+    fn what_was_approved_is_known_again_and_nothing_else() {
+        let dir = std::env::temp_dir().join(format!("cenote-approved-{}", std::process::id()));
+        let approved = Approved(dir.join("cenote"));
+        let line = |endpoint: &str, secrets: &str| {
+            line_of(&tier(DeviceKind::S3, &[("endpoint", endpoint), ("credentials", secrets)])).unwrap()
+        };
+        let good = line("http://host:9000/", "/etc/secrets#cold");
+        assert!(!approved.has(&good).unwrap(), "there is not even a directory");
+        approved.note(&good).unwrap();
+        approved.note(&good).unwrap();
+        assert_eq!(approved.lines().unwrap().lines().count(), 1);
+        for (endpoint, secrets, known) in [
+            ("http://host:9000", "/etc/secrets#cold", true),
+            ("http://host:9001", "/etc/secrets#cold", false),
+            ("http://host", "/etc/secrets#cold", false),
+            ("http://host:9000", "/etc/secrets#other", false),
+            ("http://host:9000", "env:AWS", false),
+        ] {
+            assert_eq!(approved.has(&line(endpoint, secrets)).unwrap(), known, "{endpoint} {secrets}");
+        }
+        for at in 0..2000 {
+            approved.note(&line(&format!("http://host-{at}"), "env:MANY")).unwrap();
+        }
+        assert!(approved.lines().unwrap().len() <= BYTES_MAX);
+        assert!(approved.has(&line("http://host-1999", "env:MANY")).unwrap());
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn secrets_go_to_nobody_whom_the_store_alone_names() {
+        let me = rustix::process::geteuid().as_raw();
+        let file = std::env::temp_dir().join(format!("cenote-approved-secrets-{}", std::process::id()));
+        let mine = "[default]\naws_access_key_id = A\n[cold]\nendpoint_url = http://198.51.100.7:9000\n";
+        std::fs::write(&file, mine).unwrap();
+        let at = file.display().to_string();
+        let cold = format!("{at}#cold");
+        let check = |kind, endpoint: &str, secrets: &str| {
+            check(&tier(kind, &[("endpoint", endpoint), ("credentials", secrets)]), Some(me))
+        };
+        let error = check(DeviceKind::S3, "http://198.51.100.7:9000", &at).unwrap_err();
+        assert!(error.to_string().contains("this user has not said so"), "{error}");
+        assert!(error.next_step().contains(VARIABLE));
+        check(DeviceKind::S3, "http://198.51.100.7:9000/", &cold).unwrap();
+        check(DeviceKind::S3, "http://198.51.100.7:9001", &cold).unwrap_err();
+        check(DeviceKind::S3, "https://s3.eu-central-1.amazonaws.com", &at).unwrap();
+        check(DeviceKind::S3, "http://s3.eu-central-1.amazonaws.com", &at).unwrap_err();
+        check(DeviceKind::S3, "https://s3.amazonaws.com.example.org", &at).unwrap_err();
+        check(DeviceKind::S3, "https://example.org/.amazonaws.com", &at).unwrap_err();
+        check(DeviceKind::S3, "https://s3.amazonaws.com@example.org", &at).unwrap_err();
+        check(DeviceKind::S3, "https://s3.amazonaws.com:x@example.org", &at).unwrap_err();
+        check(DeviceKind::Swift, "https://x.amazonaws.com", &at).unwrap_err();
+        std::fs::remove_file(&file).unwrap();
+    }
+}

@@ -1,0 +1,327 @@
+//! Values leave memory: a batch is gathered, a job writes it, and the records name it then.
+
+use std::ops::Bound;
+
+use cenote_device::aligned::AlignedBuf;
+use cenote_model::{ContainerId, Extent, IndexId, IndexKey, Result, Sums};
+
+use super::super::Engine;
+use super::super::jobs::What;
+use super::Hand;
+use crate::index::{Away, Index, Key, Value};
+use crate::journal::Kind;
+use crate::journal::record::{encode_give_up, encode_spill};
+use crate::value_io::{Batched, WriteValues};
+use crate::value_log::{Spill, Spilled};
+use crate::work::{Job, Work};
+
+/// Bytes of values in one batch, about, and values: nobody else is served while they are gathered and noted.
+const BATCH_BYTES: usize = 1 << 20;
+const BATCH_RECORDS: usize = 4096;
+/// Records looked at for one batch.
+const LOOKED_MAX: usize = 20_000;
+/// Batches on their way at once.
+const JOBS_MAX: usize = 3;
+/// If a fourth of a log is wasted: of a batch of which more than this is, what is needed is written anew with others.
+const WASTED_PERCENT: u64 = 60;
+/// So often batches that nobody needs are looked for.
+const SWEPT_NS: u64 = 200_000_000;
+/// And so often those of which little is needed.
+const SPARSE_NS: u64 = 5_000_000_000;
+/// Later, if nothing of them could be: undo lists or snapshots need it.
+const SPARSE_IN_VAIN_NS: u64 = 60_000_000_000;
+
+/// A batch that a job writes.
+pub(in super::super) struct Spilling {
+    /// Whose log it is for, and whose records these are.
+    owner: ContainerId,
+    index: IndexId,
+    /// Key, epoch, place in the batch and length of each.
+    records: Vec<(Key, u64, u32, u32)>,
+    /// Device slot, where on it, bytes taken there.
+    reserved: (u8, u64, u64),
+    len: u32,
+    /// Bytes that leave memory by it.
+    bytes: u64,
+}
+
+/// A batch as it is gathered.
+struct Gathered {
+    owner: ContainerId,
+    index: IndexId,
+    records: Vec<(Key, u64, u32, u32)>,
+    bytes: Vec<u8>,
+    /// Values that are to be read first, and where they go.
+    reads: Vec<(Away, u32)>,
+    /// Bytes of those that are in memory.
+    here: u64,
+}
+
+impl Gathered {
+    fn is_full(&self) -> bool {
+        self.bytes.len() >= BATCH_BYTES || self.records.len() >= BATCH_RECORDS
+    }
+    fn take(&mut self, key: &[u8], epoch: u64, value: &[u8]) {
+        self.records.push((Key::new(key), epoch, self.bytes.len() as u32, value.len() as u32));
+        self.bytes.extend_from_slice(value);
+        self.here += value.len() as u64;
+    }
+    fn take_away(&mut self, key: &[u8], epoch: u64, away: &Away) {
+        let at = self.bytes.len() as u32;
+        self.records.push((Key::new(key), epoch, at, away.len));
+        self.bytes.resize(self.bytes.len() + away.len as usize, 0);
+        self.reads.push((away.clone(), at));
+    }
+}
+
+impl Engine {
+    /// The next batch of values that leave memory, if there are too many, or what is left of batches that are mostly
+    /// not needed any more.
+    pub(in super::super) fn next_spill(&mut self) -> Option<Job> {
+        if self.values.retry_ns > self.state.now_ns {
+            return None;
+        }
+        self.sweep_batches();
+        self.count_values(false);
+        let (here, most) = (self.values_here(), self.settings.value_bytes);
+        self.values.spills = here > if self.values.spills { most - most / 8 } else { most };
+        let wanted = self.values.spills || !self.values.sparse.is_empty();
+        if !wanted || self.spilling_jobs() >= JOBS_MAX {
+            return None;
+        }
+        let gathered = self.gather_values()?;
+        self.spill_job(gathered)
+    }
+
+    /// Values from the hand on; none if it came around, or has looked at many.
+    fn gather_values(&mut self) -> Option<Gathered> {
+        let mut looked = 0;
+        while looked < LOOKED_MAX {
+            if !self.turn_hand() {
+                // What was asked for until now is no reason to stay next time.
+                self.values.fruitless = self.values.found == 0;
+                if self.values.fruitless && !self.values.sparse.is_empty() {
+                    self.values.sparse_ns = self.state.now_ns + SPARSE_IN_VAIN_NS;
+                }
+                self.values.found = 0;
+                self.values.hand = Hand::default();
+                self.values.recent.forget();
+                self.values.sparse.clear();
+                return None;
+            }
+            let found = self.gather_here(&mut looked);
+            if found.is_some() {
+                self.values.fruitless = false;
+                self.values.found += 1;
+                return found;
+            }
+        }
+        None
+    }
+
+    /// Moves the hand to the next index with something for it, if it is at none; false if there is none any more.
+    fn turn_hand(&mut self) -> bool {
+        let hand = &self.values.hand;
+        let sparse = !self.values.sparse.is_empty();
+        let is_wanted = |index: &Index| index.spillable > 0 || (sparse && index.away > 0);
+        let mut ids = self.state.containers.ids();
+        ids.retain(|id| *id >= hand.container);
+        for id in ids {
+            let from = if id == hand.container { hand.index } else { IndexId(0) };
+            let Some(container) = self.state.containers.get(id) else { continue };
+            if let Some((index, _)) = container.indices.range(from..).find(|(_, index)| is_wanted(index)) {
+                if (id, *index) != (hand.container, hand.index) {
+                    self.values.hand = Hand { container: id, index: *index, after: None };
+                }
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Values of the index at which the hand is; moves it behind them.
+    fn gather_here(&mut self, looked: &mut usize) -> Option<Gathered> {
+        let Hand { container, index, after } = std::mem::take(&mut self.values.hand);
+        let behind = index.0.checked_add(1).map(IndexId);
+        self.values.hand = Hand {
+            container: if behind.is_some() { container } else { ContainerId(container.0.saturating_add(1)) },
+            index: behind.unwrap_or(IndexId(0)),
+            after: None,
+        };
+        let owner = self.state.log_owner(container)?;
+        self.state.log_end(owner)?;
+        let from = after.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(key.bytes()));
+        let records = self.state.containers.get(container)?.indices.get(&index)?;
+        let mut all = Gathered { owner, index, records: Vec::new(), bytes: Vec::new(), reads: Vec::new(), here: 0 };
+        let mut last = None;
+        for (key, record) in records.range(from) {
+            if *looked >= LOOKED_MAX || all.is_full() {
+                self.values.hand = Hand { container, index, after: last.map(Key::new).or(after) };
+                break;
+            }
+            *looked += 1;
+            last = Some(key);
+            match record.value {
+                Value::Here(value)
+                    if self.values.spills && record.value.may_spill() && !self.values.recent.has(key) =>
+                {
+                    all.take(key, record.epoch, value);
+                }
+                Value::Away(away) if self.values.sparse.contains(&(owner, away.batch.offset)) => {
+                    all.take_away(key, record.epoch, away);
+                }
+                _ => {}
+            }
+        }
+        (!all.records.is_empty()).then_some(all)
+    }
+
+    fn spill_job(&mut self, gathered: Gathered) -> Option<Job> {
+        let len = gathered.bytes.len();
+        let Ok((dev, places)) = self.room_for(&[len as u32], None) else {
+            self.values.retry_ns = self.state.now_ns + self.settings.retry_ns;
+            return None; // they stay in memory
+        };
+        let at = *places.first()?;
+        let slot = self.state.space.get(dev);
+        let (padded, syncs) = (slot.padded(len as u64), std::sync::Arc::clone(&slot.syncs));
+        let Some(target) = slot.device.clone() else {
+            self.state.space.get_mut(dev).give_back(at, padded);
+            return None;
+        };
+        let mut buffer = AlignedBuf::reused(padded as usize);
+        buffer[..len].copy_from_slice(&gathered.bytes);
+        buffer[len..padded as usize].fill(0);
+        let (owner, index) = (gathered.owner, gathered.index);
+        let reads = if gathered.reads.is_empty() {
+            None
+        } else {
+            let wanted: Vec<&Away> = gathered.reads.iter().map(|(away, _)| away).collect();
+            let key = IndexKey { container: owner, index };
+            let Ok(reads) = self.reads_of(key, &wanted, false) else {
+                self.state.space.get_mut(dev).give_back(at, padded);
+                return None;
+            };
+            Some((reads, gathered.reads.iter().map(|(_, at)| *at).collect()))
+        };
+        let values = gathered.records.iter().map(|(_, _, at, len)| (*at, *len)).collect();
+        self.values.in_flight_bytes += gathered.here;
+        let spilling = Spilling {
+            owner,
+            index,
+            records: gathered.records,
+            reserved: (dev, at, padded),
+            len: len as u32,
+            bytes: gathered.here,
+        };
+        let padded = padded as usize;
+        let write = WriteValues { target, syncs, at, buffer, padded, len, reads, values };
+        Some(self.start(What::Spill(Box::new(spilling)), Work::WriteValues(write)))
+    }
+
+    pub(in super::super) fn finish_spill(&mut self, spilling: Spilling, result: Result<Batched>) {
+        self.values.in_flight_bytes = self.values.in_flight_bytes.saturating_sub(spilling.bytes);
+        let (dev, at, padded) = spilling.reserved;
+        let bytes = u64::from(spilling.len);
+        let done = match result {
+            Ok(batched) => self.note_spill(spilling, batched),
+            Err(error) => {
+                self.look_at_syncs(dev);
+                self.note_trouble(dev, &error);
+                Err(error)
+            }
+        };
+        let slot = self.state.space.get_mut(dev);
+        match done {
+            Ok(true) => {
+                slot.reserved_bytes = slot.reserved_bytes.saturating_sub(padded);
+                self.moved_bytes += bytes;
+            }
+            Ok(false) => slot.give_back(at, padded),
+            Err(_) => {
+                slot.give_back(at, padded);
+                self.counting.failed(true);
+                self.values.retry_ns = self.state.now_ns + self.settings.retry_ns;
+            }
+        }
+        self.count_values(true);
+    }
+
+    /// Puts a batch that was written into the journal and the state; false if nobody needs it any more.
+    fn note_spill(&mut self, spilling: Spilling, batched: Batched) -> Result<bool> {
+        let Spilling { owner, index, records, reserved, len, .. } = spilling;
+        let Some(offset) = self.state.log_end(owner) else { return Ok(false) };
+        let members = std::iter::once(owner).chain(self.state.containers.snapshots_of(owner).iter().copied());
+        let members: Vec<ContainerId> = members.collect();
+        let is_needed = |key: &Key, epoch: u64| {
+            members.iter().any(|member| {
+                let found = self.state.containers.get(*member).and_then(|it| it.indices.get(&index));
+                found.and_then(|records| records.get(key.bytes())).is_some_and(|record| record.epoch == epoch)
+            })
+        };
+        let all = records.into_iter().zip(batched.digests);
+        let records: Vec<Spilled> = all
+            .filter(|((key, epoch, ..), _)| is_needed(key, *epoch))
+            .map(|((key, epoch, at, len), digest)| Spilled { key, epoch, at, len, digest })
+            .collect();
+        if records.is_empty() {
+            return Ok(false);
+        }
+        let device = self.state.space.get(reserved.0).id;
+        let extent = Extent::whole(device, reserved.1, len, Sums::from_slice(&batched.sums));
+        let spill = Spill { container: owner, index, offset, extent, records };
+        let mut draft = self.journal.draft(Kind::Spill);
+        encode_spill(&mut draft.bytes, &spill);
+        self.journal.append(draft, self.state.epoch)?;
+        self.note_journal_dirty();
+        let done = self.state.spill(&spill);
+        debug_assert_eq!(done, Ok(()));
+        Ok(true)
+    }
+
+    /// Gives up batches that nobody needs any more, and finds those of which little is needed.
+    fn sweep_batches(&mut self) {
+        let now = self.state.now_ns;
+        if now.saturating_sub(self.values.swept_ns) < SWEPT_NS {
+            return;
+        }
+        self.values.swept_ns = now;
+        let looks_for_sparse = self.values.sparse.is_empty() && now.saturating_sub(self.values.sparse_ns) >= SPARSE_NS;
+        let mut dead: Vec<(ContainerId, Vec<u64>)> = Vec::new();
+        for container in self.state.containers.iter() {
+            let Some(log) = &container.values else { continue };
+            let offsets: Vec<u64> =
+                log.batches().filter(|(_, known)| known.live() == 0).map(|(offset, _)| offset).collect();
+            if !offsets.is_empty() {
+                dead.push((container.id, offsets));
+            }
+            if looks_for_sparse {
+                let wasted: u64 = log.batches().map(|(_, known)| known.wasted_bytes()).sum();
+                let sparse = log.batches().filter(|(_, known)| {
+                    known.live() > 0
+                        && wasted * 4 > log.bytes()
+                        && known.wasted_bytes() * 100 > u64::from(known.len) * WASTED_PERCENT
+                });
+                self.values.sparse.extend(sparse.map(|(offset, _)| (container.id, offset)));
+                self.values.sparse_ns = now;
+            }
+        }
+        for (container, offsets) in dead {
+            if self.give_up_batches(container, &offsets).is_err() {
+                return; // at the next sweep
+            }
+        }
+    }
+
+    fn give_up_batches(&mut self, container: ContainerId, offsets: &[u64]) -> Result<()> {
+        let mut draft = self.journal.draft(Kind::GiveUp);
+        encode_give_up(&mut draft.bytes, container, offsets);
+        self.journal.append(draft, self.state.epoch)?;
+        self.note_journal_dirty();
+        let tag = self.tag();
+        let done = self.state.give_up_batches(container, offsets, tag);
+        debug_assert_eq!(done, Ok(()));
+        self.seams.control.epoch_raise();
+        Ok(())
+    }
+}

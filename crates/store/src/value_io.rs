@@ -1,0 +1,108 @@
+//! Values of records are read from value logs and written to them, by jobs.
+
+use std::sync::Arc;
+
+use cenote_device::Device;
+use cenote_device::aligned::AlignedBuf;
+use cenote_model::{Error, ErrorKind, Result};
+
+use crate::copying::Part;
+use crate::index::digest;
+use crate::sums::{UNIT, sum_of};
+use crate::syncs::Syncs;
+
+/// Values to be read.
+pub(crate) struct ReadValues {
+    /// What has them, each once.
+    pub parts: Vec<Part>,
+    /// Bytes of each value, and what they are made of.
+    pub values: Vec<(u32, Vec<Slice>)>,
+}
+
+/// Bytes of a part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Slice {
+    pub part: usize,
+    pub from: u32,
+    pub len: u32,
+}
+
+/// A batch to be written.
+pub(crate) struct WriteValues {
+    pub target: Arc<dyn Device>,
+    pub syncs: Arc<Syncs>,
+    /// Where on the target it goes.
+    pub at: u64,
+    /// Its bytes, and zeros up to a whole allocation unit.
+    pub buffer: AlignedBuf,
+    pub padded: usize,
+    pub len: usize,
+    /// Values in it that are to be read from a log first, and where in it they go.
+    pub reads: Option<(ReadValues, Vec<u32>)>,
+    /// Where each value is in it.
+    pub values: Vec<(u32, u32)>,
+}
+
+/// What is known of a batch that was written.
+pub(crate) struct Batched {
+    /// Checksums of its units.
+    pub sums: Vec<u32>,
+    /// Digest of each value.
+    pub digests: Vec<u64>,
+}
+
+impl ReadValues {
+    /// The bytes of each value.
+    pub fn run(self) -> Result<Vec<Vec<u8>>> {
+        let mut open: Option<(usize, Vec<u8>)> = None;
+        let mut values = Vec::with_capacity(self.values.len());
+        for (len, slices) in self.values {
+            let mut value = Vec::with_capacity(len as usize);
+            for Slice { part, from, len } in slices {
+                if open.as_ref().is_none_or(|(known, _)| *known != part) {
+                    let wanted = self.parts.get(part).ok_or_else(odd)?;
+                    open = Some((part, wanted.read()?));
+                }
+                let bytes = open.as_ref().and_then(|(_, bytes)| bytes.get(from as usize..from as usize + len as usize));
+                value.extend_from_slice(bytes.ok_or_else(odd)?);
+            }
+            if value.len() != len as usize {
+                return Err(
+                    Error::new(ErrorKind::Corrupt, "a value log").because("it has a hole where a value should be")
+                );
+            }
+            values.push(value);
+        }
+        Ok(values)
+    }
+}
+
+#[cold]
+fn odd() -> Error {
+    Error::new(ErrorKind::Internal, "a value log").because("a value lies outside of what was read for it")
+}
+
+impl WriteValues {
+    /// Writes it, syncs it, and reads it back: it is the only place of these values then.
+    pub fn run(mut self) -> Result<Batched> {
+        if let Some((reads, places)) = self.reads.take() {
+            for (value, at) in reads.run()?.into_iter().zip(places) {
+                self.buffer[at as usize..at as usize + value.len()].copy_from_slice(&value);
+            }
+        }
+        let bytes = &self.buffer[..self.len];
+        let sums: Vec<u32> = bytes.chunks(UNIT as usize).map(sum_of).collect();
+        let digests = self.values.iter().map(|(at, len)| digest(&bytes[*at as usize..(*at + *len) as usize])).collect();
+        let failed_before = self.syncs.failed();
+        self.target.write_at(self.at, &self.buffer[..self.padded])?;
+        self.syncs.sync(self.target.as_ref())?;
+        if self.syncs.failed() != failed_before {
+            // One of another job that failed in between may have dropped these bytes.
+            return Err(Error::new(ErrorKind::Io, "a device").because("a sync of it failed meanwhile"));
+        }
+        let written =
+            Part { device: self.target, offset: self.at, len: self.len as u32, sums: sums.clone(), packed: None };
+        written.check(&mut Vec::new())?;
+        Ok(Batched { sums, digests })
+    }
+}

@@ -1,0 +1,144 @@
+//! The record of who writes a file: process by process, and whether the one there is launches its changes ([`super::ahead`]).
+//!
+//! This room must not know how changes are made.
+
+use cenote::{Error, ErrorKind, Index, IndexVersion, Store, Transaction};
+use parking_lot::Mutex;
+
+use crate::Result;
+use crate::meta::bytes::{Reader, Writer};
+
+use super::process::Process;
+
+/// The record with the writers' names, beside the superblock record.
+pub(super) const WRITERS_KEY: &[u8] = b"launching";
+const VERSION: u8 = 1;
+/// Dead writers that this process remembers to have waited for.
+const SETTLED_MAX: usize = 256;
+
+pub(super) fn put_name(w: &mut Writer, name: &Process) {
+    w.u64(name.nonce);
+    w.u64(u64::from(name.pid));
+    w.u64(name.started);
+}
+
+fn name(r: &mut Reader<'_>) -> Result<Process> {
+    Ok(Process { nonce: r.u64()?, pid: r.u64()? as u32, started: r.u64()? })
+}
+
+/// The record.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Writers {
+    /// The one name launches its changes.
+    pub is_sole: bool,
+    pub names: Vec<Process>,
+}
+
+impl Writers {
+    pub fn sole(name: Process) -> Self {
+        Self { is_sole: true, names: vec![name] }
+    }
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.u8(VERSION);
+        w.u8(u8::from(self.is_sole));
+        for name in &self.names {
+            put_name(&mut w, name);
+        }
+        w.0
+    }
+    pub fn decode(record: Option<&[u8]>) -> Result<Self> {
+        let Some(record) = record else { return Ok(Self::default()) };
+        let mut r = Reader::new("record of an HDF5 file's writers", record);
+        if r.u8()? != VERSION {
+            return Err(Error::new(ErrorKind::VersionMismatch, "record of an HDF5 file's writers")
+                .because("a newer connector writes the file")
+                .try_next("use that one here too"));
+        }
+        let mut writers = Self { is_sole: r.u8()? != 0, names: Vec::new() };
+        while !r.is_empty() {
+            writers.names.push(name(&mut r)?);
+        }
+        Ok(writers)
+    }
+}
+
+pub(super) fn knocking(record: &[u8]) -> Option<Process> {
+    name(&mut Reader::new("record of who knocks", record)).ok()
+}
+
+/// Returns when what the writers of this record have launched that are dead is in the store.
+pub(super) fn settle_dead(store: &Store, record: Option<&[u8]>) -> Result<()> {
+    static SETTLED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+    // A record that makes no sense is told of by who needs it.
+    let Ok(writers) = Writers::decode(record) else { return Ok(()) };
+    let is_settled = |name: &Process| SETTLED.lock().contains(&name.nonce) || name.is_alive();
+    if writers.names.iter().all(is_settled) {
+        return Ok(());
+    }
+    store.settle_dead()?;
+    let dead = writers.names.iter().filter(|name| !name.is_alive());
+    let mut settled = SETTLED.lock();
+    settled.extend(dead.map(|name| name.nonce));
+    let surplus = settled.len().saturating_sub(SETTLED_MAX);
+    settled.drain(..surplus);
+    Ok(())
+}
+
+/// For [`crate::fuzz`].
+pub(crate) fn fuzz(record: &[u8]) {
+    if let Ok(writers) = Writers::decode(Some(record)) {
+        assert_eq!(Writers::decode(Some(&writers.encode())).ok(), Some(writers));
+    }
+}
+
+/// A new file's first writer, this process.
+#[derive(Clone, Copy)]
+pub struct First {
+    pub(super) name: Process,
+    is_sole: bool,
+    since: Since,
+}
+
+/// When the record with its name was put.
+#[derive(Clone, Copy)]
+enum Since {
+    /// It is not known.
+    Unknown,
+    /// By the next change after this version.
+    After(IndexVersion),
+    /// Since this version.
+    Version(IndexVersion),
+}
+
+impl First {
+    /// One that is to be put with a new file. `is_sole`: it may launch its changes.
+    pub fn new(is_sole: bool) -> Result<Self> {
+        Ok(Self { name: Process::this()?, is_sole, since: Since::Unknown })
+    }
+    /// Puts it into the transaction that makes the file.
+    pub fn put(tx: &mut Transaction, supers: &Index, is_sole: bool) -> Result<Self> {
+        let first = Self { since: Since::After(supers.version()?), ..Self::new(is_sole)? };
+        tx.put(supers, WRITERS_KEY, &first.record())?;
+        Ok(first)
+    }
+    /// It was put when the index with the record had this version.
+    #[must_use]
+    pub fn made(self, version: Option<IndexVersion>) -> Self {
+        Self { since: version.map_or(Since::Unknown, Since::Version), ..self }
+    }
+    /// The record.
+    pub fn record(&self) -> Vec<u8> {
+        self.writers().encode()
+    }
+    pub(super) fn was_last(&self, seen: IndexVersion) -> bool {
+        match self.since {
+            Since::Unknown => false,
+            Since::After(before) => before.is_right_before(seen),
+            Since::Version(version) => version == seen,
+        }
+    }
+    pub(super) fn writers(&self) -> Writers {
+        Writers { is_sole: self.is_sole, names: vec![self.name] }
+    }
+}

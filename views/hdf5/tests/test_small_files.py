@@ -1,0 +1,46 @@
+"""Many small files: how many messages one costs, so that they stay as few (`benches/hdf5/small_files.py` has times)."""
+
+import json
+
+from test_data import nothing_stays  # noqa: F401 (used by pytest)
+from test_files import Place
+
+FILES = 100
+# A file that is made is two messages, and one that is read is one; the rest is of the session, and of who counts.
+WRITE_MAX, READ_MAX = 3.0, 2.0
+
+WRITE = """
+import h5py, numpy
+for number in range({}):
+    with h5py.File(f"{{number}}.h5", "w") as file:
+        made = file.create_dataset("values", data=numpy.arange(100.0) + number)
+        made.attrs["units"] = "K"
+        made.attrs["number"] = number
+"""
+READ = """
+import h5py
+for number in range({}):
+    with h5py.File(f"{{number}}.h5", "r") as file:
+        found = file["values"]
+        assert found.attrs["units"] == "K" and found.attrs["number"] == number and found[5] == 5 + number
+"""
+
+
+def test_a_small_file_is_few_messages(tmp_path):
+    place = Place(tmp_path / "store", tmp_path / "data")
+    place.data.mkdir()
+
+    def messages(code):
+        """Messages of a file."""
+        before = asked(place)
+        assert place.python(code.format(FILES)) == ""
+        return (asked(place) - before) / FILES
+
+    assert place.python(WRITE.format(1)) == ""
+    assert messages(WRITE) <= WRITE_MAX
+    assert messages(READ) <= READ_MAX
+
+
+def asked(place):
+    """Messages that the daemon has had."""
+    return json.loads(place.command("--json", "top", "--once").stdout)["counters"]["requests"]
