@@ -85,10 +85,12 @@ pub fn get(tree: &Tree, caller: &Caller, found: &Found, name: &[u8]) -> FsResult
     if name == CONSISTENCY && found.node.kind == Kind::Directory {
         return Ok(found.node.consistency.word().into());
     }
-    if found.node.has_xattrs
-        && let Some(value) = tree.nodes().get_one(&keys::xattr(found.ino, name))?
-    {
-        return Ok(value);
+    if found.node.has_xattrs {
+        if let Some(value) = tree.nodes().get_one(&keys::xattr(found.ino, name))? {
+            return Ok(value);
+        }
+        // A file that went since it was found took its attributes with it: then the answer is that it is gone.
+        tree.find(found.ino)?;
     }
     fail(libc::ENODATA)
 }
@@ -149,6 +151,8 @@ pub fn list(tree: &Tree, caller: &Caller, found: &Found) -> FsResult<Vec<Vec<u8>
                 names.push(name.to_vec());
             }
         }
+        // As above: a file that went has no answer, not half of one.
+        tree.find(found.ino)?;
     }
     Ok(names)
 }

@@ -1,6 +1,7 @@
 //! Files that others may have open when their last names go.
 
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cenote::{Mode, OpenOptions, Store};
@@ -153,4 +154,41 @@ pub fn put_over_one_another() {
     }
     until("who was put over goes", || both[0].orphans(root).unwrap() == 0);
     assert_eq!(both[0].check(root).unwrap(), [""; 0]);
+}
+
+/// Who looks at the attributes of a file that goes meanwhile sees all of them, or that it is gone.
+pub fn attributes_go_with_their_file() {
+    const ROUNDS: usize = 3000;
+    let place = Place::new();
+    let both = two(&place);
+    let (me, root) = (root_user(), both[0].root());
+    let put = || {
+        let new = New { bytes: b"put", mode: 0o600, describe: &mut |_| vec![(b"user.k", b"v".to_vec())] };
+        both[0].put(&me, (root, b"f"), new, Over::Any, None).unwrap()
+    };
+    let is_done = AtomicBool::new(false);
+    put();
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let (mut seen, me) = (0, root_user());
+            while !is_done.load(Ordering::Relaxed) {
+                let attr = both[1].lookup(&me, root, b"f").unwrap();
+                match both[1].xattr(&me, attr.ino, b"user.k") {
+                    Ok(value) => assert_eq!(value, b"v"),
+                    Err(error) => assert_eq!(error.errno, libc::ESTALE, "{error}"),
+                }
+                match both[1].xattrs(&me, attr.ino) {
+                    Ok(names) => assert_eq!(names, [b"user.k"]),
+                    Err(error) => assert_eq!(error.errno, libc::ESTALE, "{error}"),
+                }
+                seen += 1;
+            }
+            seen
+        });
+        for _ in 0..ROUNDS {
+            put();
+        }
+        is_done.store(true, Ordering::Relaxed);
+        assert!(reader.join().unwrap() > 0);
+    });
 }

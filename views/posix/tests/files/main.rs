@@ -47,6 +47,7 @@ const TESTS: &[Test] = &[
     ("claims_are_given_up_and_taken_again", claims::claims_are_given_up),
     ("a_file_that_is_placed_while_it_is_open_stays", claims::placed_while_open),
     ("files_are_put_over_one_another", claims::put_over_one_another),
+    ("attributes_go_with_their_file", claims::attributes_go_with_their_file),
     ("two_sessions_that_commit_are_as_the_model", model::commit),
     ("threads_at_random", churn::threads),
     ("a_forked_child_has_open_what_its_parent_had", churn::forked),
