@@ -52,6 +52,18 @@ impl Records {
         self.bytes.extend_from_slice(value);
         self.ends.push((key_end, self.bytes.len()));
     }
+    /// Adds records that lie one behind the other in `bytes`: the lengths of their keys and values say where they end.
+    #[inline]
+    pub fn push_run(&mut self, bytes: &[u8], lengths: impl Iterator<Item = (usize, usize)>) {
+        let mut end = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        self.ends.extend(lengths.map(|(key, value)| {
+            let key_end = end + key;
+            end = key_end + value;
+            (key_end, end)
+        }));
+        debug_assert_eq!(end, self.bytes.len());
+    }
     /// Adds a record whose value is zeros until it is set through [`Self::value_mut`].
     pub fn push_zeros(&mut self, key: &[u8], len: usize) {
         self.bytes.extend_from_slice(key);

@@ -324,13 +324,13 @@ fn differences(head: &Index, kept: &Index) -> Vec<(Key, Option<Value>)> {
             }
             (Some((key, ours_has)), Some((other, has))) if key == other => {
                 if ours_has.epoch != has.epoch {
-                    found.push((Key::new(key), Some(has.value.clone())));
+                    found.push((Key::new(key), Some(has.value.to_owned())));
                 }
                 ours.next();
                 theirs.next();
             }
             (_, Some((key, has))) => {
-                found.push((Key::new(key), Some(has.value.clone())));
+                found.push((Key::new(key), Some(has.value.to_owned())));
                 theirs.next();
             }
         }

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::codec::Encode;
 use crate::container::Container;
-use crate::index::{RecordRef, Value};
+use crate::index::{RecordRef, ValueRef};
 use crate::journal::record::{encode_codes, encode_info, encode_pins, encode_runs, encode_spec};
 use crate::map::{Ext, NO_DEVICE};
 use crate::objects::Object;
@@ -268,11 +268,11 @@ impl Writer<'_> {
     fn record(&mut self, record: RecordRef<'_>) {
         self.bytes.put_u64(record.epoch);
         match record.value {
-            Value::Here(value) => {
+            ValueRef::Here(value) => {
                 self.bytes.put_u8(0);
                 self.bytes.put_bytes(value);
             }
-            Value::Away(away) => {
+            ValueRef::Away(away) => {
                 self.bytes.put_u8(1);
                 self.bytes.put_u64(away.offset());
                 self.bytes.put_u32(away.len);
@@ -339,7 +339,7 @@ impl Writer<'_> {
                 self.bytes.put_bytes(key.bytes());
                 self.bytes.put_u8(u8::from(was.is_some()));
                 if let Some(record) = was {
-                    self.record(RecordRef { epoch: record.epoch, value: &record.value });
+                    self.record(record.by_ref());
                 }
             }
         }

@@ -21,13 +21,6 @@ impl Key {
         inline[..bytes.len()].copy_from_slice(bytes);
         Self::Inline(bytes.len() as u8, inline)
     }
-    /// Bytes that it has in memory of its own.
-    pub fn heap_bytes(&self) -> u64 {
-        match self {
-            Self::Inline(..) => 0,
-            Self::Heap(bytes) => bytes.len() as u64,
-        }
-    }
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         match self {

@@ -1,9 +1,11 @@
 //! An index: ordered records in memory.
 //!
-//! The standard library's ordered map with what the engine counts beside it (`docs/dependencies.md`, "Ordered maps", says
-//! what was measured). It knows nothing of transactions: whoever changes it keeps what was there.
+//! The standard library's ordered map of leaves, in which records lie side by side, with what the engine counts beside it
+//! (`docs/dependencies.md`, "Ordered maps", says what was measured). The map keeps the order of the leaves; a leaf that is
+//! split gets its bound there. It knows nothing of transactions: whoever changes it keeps what was there.
 
 mod key;
+mod leaf;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -13,7 +15,8 @@ use std::ops::Bound;
 
 use cenote_model::Records;
 pub(crate) use key::Key;
-pub(crate) use value::{Away, Batch, Value, digest};
+use leaf::Leaf;
+pub(crate) use value::{Away, Batch, Value, ValueRef, digest};
 
 /// A value with the epoch at which it was set.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -24,7 +27,7 @@ pub(crate) struct Record {
 
 impl Record {
     pub fn by_ref(&self) -> RecordRef<'_> {
-        RecordRef { epoch: self.epoch, value: &self.value }
+        RecordRef { epoch: self.epoch, value: self.value.by_ref() }
     }
 }
 
@@ -32,13 +35,12 @@ impl Record {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RecordRef<'a> {
     pub epoch: u64,
-    pub value: &'a Value,
+    pub value: ValueRef<'a>,
 }
 
 impl RecordRef<'_> {
-    #[cfg(test)]
     pub fn to_owned(self) -> Record {
-        Record { epoch: self.epoch, value: self.value.clone() }
+        Record { epoch: self.epoch, value: self.value.to_owned() }
     }
 }
 
@@ -76,11 +78,13 @@ impl std::fmt::Display for Disorder {
 /// An index.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
-    records: BTreeMap<Key, Record>,
+    /// The records whose keys are less than all bounds. A small index has no more, and an empty one has this.
+    first: Leaf,
+    /// The others, by bounds: no key in a leaf is less than its bound or not less than the next. None is empty.
+    rest: BTreeMap<Key, Leaf>,
+    records: u64,
     /// Bytes of keys and values.
     pub bytes: u64,
-    /// Bytes of keys that have memory of their own.
-    long_keys: u64,
     /// Values in the value log, and their bytes.
     pub away: u64,
     pub away_bytes: u64,
@@ -96,44 +100,93 @@ impl Index {
         Self { created, ..Self::default() }
     }
     pub fn len(&self) -> u64 {
-        self.records.len() as u64
+        self.records
+    }
+    /// The leaf where a key belongs.
+    #[inline]
+    fn leaf(&self, key: &[u8]) -> &Leaf {
+        let below = (Bound::Unbounded, Bound::Included(key));
+        self.rest.range::<[u8], _>(below).next_back().map_or(&self.first, |(_, leaf)| leaf)
+    }
+    #[inline]
+    fn leaf_mut(&mut self, key: &[u8]) -> &mut Leaf {
+        let below = (Bound::Unbounded, Bound::Included(key));
+        self.rest.range_mut::<[u8], _>(below).next_back().map_or(&mut self.first, |(_, leaf)| leaf)
     }
     #[inline]
     pub fn get(&self, key: &[u8]) -> Option<RecordRef<'_>> {
-        self.records.get(key).map(Record::by_ref)
+        let leaf = self.leaf(key);
+        leaf.search(key).ok().map(|i| leaf.record(i))
     }
     /// Sets a record; gives what it replaced.
     pub fn put(&mut self, key: &[u8], record: Record) -> Option<Record> {
-        let own = Key::new(key);
-        let own_bytes = own.heap_bytes();
-        self.count(&record.value);
-        let old = self.records.insert(own, record);
+        self.count(record.value.by_ref());
+        let leaf = self.leaf_mut(key);
+        let (at, old) = match leaf.search(key) {
+            Ok(at) => (at, Some(leaf.replace(at, key, record))),
+            Err(at) => {
+                leaf.insert(at, key, record);
+                (at, None)
+            }
+        };
+        let right = leaf.is_too_large().then(|| split(leaf, at));
+        self.rest.extend(right);
         if let Some(old) = &old {
-            self.discount(&old.value);
+            self.discount(old.value.by_ref());
         } else {
+            self.records += 1;
             self.bytes += key.len() as u64;
-            self.long_keys += own_bytes;
         }
         old
     }
     pub fn del(&mut self, key: &[u8]) -> Option<Record> {
-        let (own, old) = self.records.remove_entry(key)?;
-        self.long_keys -= own.heap_bytes();
+        let leaf = self.leaf_mut(key);
+        let old = leaf.search(key).ok().map(|at| leaf.remove(at))?;
+        if leaf.is_sparse() {
+            self.thin_out(key);
+        }
+        self.records -= 1;
         self.bytes -= key.len() as u64;
-        self.discount(&old.value);
+        self.discount(old.value.by_ref());
         Some(old)
+    }
+    /// The leaf where a key belongs has few records: it takes those of the next leaf if they are few as well, and goes if
+    /// it has none. The first leaf stays: it has no bound that could be too high for what comes later.
+    fn thin_out(&mut self, key: &[u8]) {
+        let bounds = |range: btree_map::Range<'_, Key, Leaf>, is_last: bool| {
+            let mut bounds = range.map(|(bound, _)| bound.clone());
+            if is_last { bounds.next_back() } else { bounds.next() }
+        };
+        let own = bounds(self.rest.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))), true);
+        if let Some(own) = &own
+            && self.rest.get(own).is_some_and(|leaf| leaf.len() == 0)
+        {
+            self.rest.remove(own);
+            return;
+        }
+        let next = bounds(self.rest.range::<[u8], _>((Bound::Excluded(key), Bound::Unbounded)), false);
+        let Some(next) = next else { return };
+        if self.rest.get(&next).is_some_and(|leaf| self.leaf(key).may_take(leaf))
+            && let Some(leaf) = self.rest.remove(&next)
+        {
+            self.leaf_mut(key).append(leaf);
+        }
     }
     /// The value of a record, if that is still the one of this epoch, is in the value log from now on.
     pub fn spill(&mut self, key: &[u8], epoch: u64, away: &Away) {
-        let is_it = |record: &&mut Record| record.epoch == epoch && record.value.len() == away.len as usize;
-        let Some(record) = self.records.get_mut(key).filter(is_it) else { return };
-        let value = Value::Away(Box::new(away.clone()));
-        let was = std::mem::replace(&mut record.value, value.clone());
-        self.count(&value);
-        self.discount(&was);
+        let leaf = self.leaf_mut(key);
+        let Ok(at) = leaf.search(key) else { return };
+        let was = leaf.record(at);
+        if was.epoch != epoch || was.value.len() != away.len as usize {
+            return;
+        }
+        let was = was.value.to_owned();
+        leaf.spill(at, away);
+        self.count(ValueRef::Away(away));
+        self.discount(was.by_ref());
     }
     #[inline]
-    fn count(&mut self, value: &Value) {
+    fn count(&mut self, value: ValueRef<'_>) {
         let bytes = value.len() as u64;
         self.bytes += bytes;
         if value.may_spill() {
@@ -144,7 +197,7 @@ impl Index {
         }
     }
     #[inline]
-    fn discount(&mut self, value: &Value) {
+    fn discount(&mut self, value: ValueRef<'_>) {
         let bytes = value.len() as u64;
         self.bytes -= bytes;
         if value.may_spill() {
@@ -156,7 +209,15 @@ impl Index {
     }
     /// Records from a bound on, ascending.
     pub fn range(&self, from: Bound<&[u8]>) -> Range<'_> {
-        Range(self.records.range::<[u8], _>((from, Bound::Unbounded)))
+        let (Bound::Included(key) | Bound::Excluded(key)) = from else {
+            return Range { leaf: &self.first, at: 0, rest: self.rest.range::<[u8], _>(..) };
+        };
+        let leaf = self.leaf(key);
+        let at = match leaf.search(key) {
+            Ok(at) => at + usize::from(matches!(from, Bound::Excluded(_))),
+            Err(at) => at,
+        };
+        Range { leaf, at, rest: self.rest.range::<[u8], _>((Bound::Excluded(key), Bound::Unbounded)) }
     }
     /// Up to `limit` records from a bound on whose keys begin with `prefix`, at least one and otherwise at most `bytes_max`
     /// bytes of them; and whether there are more. The bound must not be before the prefix. Of values in the value log
@@ -168,41 +229,38 @@ impl Index {
         (limit, bytes_max): (usize, usize),
         missing: &mut Vec<(usize, Away)>,
     ) -> (Records, bool) {
-        let room = limit.min(self.records.len());
-        let bytes = room * (self.bytes / self.len().max(1)) as usize * 9 / 8;
+        let room = limit.min(self.records as usize);
+        let bytes = room * (self.bytes / self.records.max(1)) as usize * 9 / 8;
         let mut records = Records::with_capacity(room.min(1024), bytes.min(bytes_max).min(1 << 20));
-        for (key, record) in self.range(from) {
-            if !key.starts_with(prefix) {
+        let mut range = self.range(from);
+        loop {
+            let Range { leaf, at: begin, .. } = range;
+            let mut end = leaf.len().min(begin.saturating_add(limit - records.len()));
+            if end > begin && !leaf.key(end - 1).starts_with(prefix) {
+                end = begin + (begin..end).take_while(|i| leaf.key(*i).starts_with(prefix)).count();
+            }
+            if records.bytes().len() + leaf.size(begin, end) > bytes_max {
+                let mut size = records.bytes().len();
+                let fits = (begin..end).take_while(|i| {
+                    size += leaf.size(*i, i + 1);
+                    size <= bytes_max
+                });
+                end = begin + fits.count().max(usize::from(records.is_empty() && end > begin));
+            }
+            leaf.copy(begin, end, &mut records, missing);
+            if end < leaf.len() {
+                return (records, leaf.key(end).starts_with(prefix));
+            }
+            if !range.next_leaf() {
                 return (records, false);
             }
-            let bytes = records.bytes().len() + key.len() + record.value.len();
-            if records.len() >= limit || bytes > bytes_max && !records.is_empty() {
-                return (records, true);
-            }
-            match record.value {
-                Value::Here(value) => records.push(key, value),
-                Value::Away(away) => {
-                    missing.push((records.len(), Away::clone(away)));
-                    records.push_zeros(key, away.len as usize);
-                }
-            }
         }
-        (records, false)
     }
     /// Adds the records of a checkpoint. They should be in ascending order; of several with one key the one set last counts.
     pub fn load(&mut self, records: Vec<(Key, Record)>) -> Disorder {
         let mut disorder = Disorder::default();
-        if self.records.is_empty() && records.is_sorted_by(|(a, _), (b, _)| a < b) {
-            for (key, record) in &records {
-                self.bytes += key.bytes().len() as u64;
-                self.long_keys += key.heap_bytes();
-                self.count(&record.value);
-            }
-            self.records = records.into_iter().collect();
-            return disorder;
-        }
         for (key, record) in records {
-            if self.records.last_key_value().is_some_and(|(last, _)| key <= *last) {
+            if self.last_key().is_some_and(|last| key.bytes() <= last) {
                 disorder.misplaced += 1;
                 if let Some(known) = self.get(key.bytes()) {
                     disorder.twice += 1;
@@ -215,56 +273,103 @@ impl Index {
         }
         disorder
     }
+    fn last_key(&self) -> Option<&[u8]> {
+        let last = self.rest.last_key_value().map_or(&self.first, |(_, leaf)| leaf);
+        last.len().checked_sub(1).map(|at| last.key(at))
+    }
     /// Forgets the records whose values are in the value log.
     pub fn drop_away(&mut self) {
         let was = std::mem::replace(self, Self::new(self.created));
-        for (key, record) in was.records.into_iter().filter(|(_, record)| record.value.here().is_some()) {
-            self.put(key.bytes(), record);
+        for (key, record) in was.range(Bound::Unbounded).filter(|(_, record)| record.value.here().is_some()) {
+            self.put(key, record.to_owned());
         }
     }
     /// Forgets some records, at least `count` if there are so many; true if none is left.
     pub fn forget(&mut self, count: usize) -> bool {
-        for _ in 0..count {
-            let Some((key, record)) = self.records.pop_last() else { return true };
-            self.long_keys -= key.heap_bytes();
-            self.bytes -= key.bytes().len() as u64;
-            self.discount(&record.value);
+        let until = self.records.saturating_sub(count as u64);
+        while self.records > until {
+            let leaf = self.rest.pop_last().map_or_else(|| std::mem::take(&mut self.first), |(_, leaf)| leaf);
+            for (key, record) in leaf.records() {
+                self.bytes -= key.len() as u64;
+                self.discount(record.value);
+            }
+            self.records -= leaf.len() as u64;
         }
-        self.records.is_empty()
+        self.records == 0
     }
-    /// What is wrong with what it counts, if anything is. Takes time in proportion to its records.
+    /// What is wrong with it, if anything is. Takes time in proportion to its records.
     pub fn check(&self) -> Result<(), &'static str> {
         let mut counted = Self::default();
         let mut last = None;
-        for (key, record) in &self.records {
-            if last.is_some_and(|last: &Key| last >= key) {
-                return Err("its records are not in ascending order");
+        let bounds = std::iter::once(None).chain(self.rest.keys().map(Some));
+        for (bound, leaf) in bounds.zip(std::iter::once(&self.first).chain(self.rest.values())) {
+            leaf.check()?;
+            if bound.is_some_and(|bound| leaf.len() == 0 || bound.bytes() > leaf.key(0)) {
+                return Err("a leaf is empty, or has keys below its bound");
             }
-            last = Some(key);
-            counted.count(&record.value);
-            counted.bytes += key.bytes().len() as u64;
-            counted.long_keys += key.heap_bytes();
+            if last.is_some_and(|last| bound.is_none_or(|bound| last >= bound.bytes())) {
+                return Err("a leaf has keys that belong to the next");
+            }
+            last = leaf.len().checked_sub(1).map(|at| leaf.key(at)).or(last);
+            counted.records += leaf.len() as u64;
+            for (key, record) in leaf.records() {
+                counted.count(record.value);
+                counted.bytes += key.len() as u64;
+            }
         }
-        let counts = |index: &Self| (index.bytes, index.long_keys, index.away, index.away_bytes, index.spillable);
+        let counts = |index: &Self| (index.records, index.bytes, index.away, index.away_bytes, index.spillable);
         if counts(&counted) == counts(self) { Ok(()) } else { Err("it counts its bytes wrongly") }
     }
-    /// Bytes of memory, about: nodes of the map are some two thirds full, and allocations carry some 16 bytes.
+    /// Bytes of memory, about: leaves grow by halves, and have a sixth more than they need.
     pub fn memory_bytes(&self) -> u64 {
-        const ENTRY: u64 = (size_of::<Key>() + size_of::<Record>()) as u64;
-        const OVERHEAD: u64 = 16;
-        const AWAY: u64 = size_of::<Away>() as u64;
+        const AWAY: u64 = size_of::<Away>() as u64 + 16;
         let here = self.bytes - self.away_bytes;
-        self.len() * (ENTRY * 3 / 2 + OVERHEAD) + here + self.away * AWAY + self.long_keys
+        let leaves = self.rest.len() as u64 * ((size_of::<Key>() + size_of::<Leaf>()) as u64 * 3 / 2 + 48);
+        leaves + (self.len() * leaf::RECORD_BYTES + here) * 7 / 6 + self.away * AWAY
     }
 }
 
+/// Splits a leaf, and gives its upper part with its bound: of the keys between the two parts the shortest. `put_at` is
+/// the record that was put last.
+#[cold]
+fn split(leaf: &mut Leaf, put_at: usize) -> (Key, Leaf) {
+    let right = leaf.split_off(put_at);
+    let next = right.key(0);
+    let own = leaf.len().checked_sub(1).map_or(&[][..], |at| leaf.key(at));
+    (Key::new(&next[..=leaf::common_len(own, next)]), right)
+}
+
 /// Records in order. See [`Index::range`].
-pub(crate) struct Range<'a>(btree_map::Range<'a, Key, Record>);
+pub(crate) struct Range<'a> {
+    leaf: &'a Leaf,
+    at: usize,
+    rest: btree_map::Range<'a, Key, Leaf>,
+}
+
+impl Range<'_> {
+    /// Goes to the begin of the next leaf, if there is one.
+    #[inline]
+    fn next_leaf(&mut self) -> bool {
+        let next = self.rest.next();
+        if let Some((_, leaf)) = next {
+            (self.leaf, self.at) = (leaf, 0);
+            leaf.touch();
+        }
+        next.is_some()
+    }
+}
 
 impl<'a> Iterator for Range<'a> {
     type Item = (&'a [u8], RecordRef<'a>);
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        self.0.next().map(|(key, record)| (key.bytes(), record.by_ref()))
+        while self.at == self.leaf.len() {
+            if !self.next_leaf() {
+                return None;
+            }
+        }
+        let at = self.at;
+        self.at += 1;
+        Some((self.leaf.key(at), self.leaf.record(at)))
     }
 }

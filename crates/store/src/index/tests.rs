@@ -1,6 +1,7 @@
 //! An index beside a plain ordered map, for what it adds: counts, copies in bounded pieces, repair.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use cenote_workload::property::{Held, Plan, hold, plans};
 use cenote_workload::{Rng, Step, size_at_limits};
@@ -123,16 +124,30 @@ impl Pair {
     fn del(&mut self, key: &[u8]) {
         assert_eq!(self.index.del(key), self.plain.remove(key));
     }
+    /// The value goes to the value log, as far as an index sees that.
+    fn spill(&mut self, key: &[u8]) {
+        let Some(record) = self.plain.get_mut(key) else { return };
+        let Some(value) = record.value.here() else { return };
+        let len = value.len() as u32;
+        let away = Away { batch: Arc::new(Batch { offset: self.epoch << 20, len }), at: 0, len, digest: digest(value) };
+        self.index.spill(key, record.epoch + 1, &away); // of another epoch: nothing
+        assert_eq!(self.index.get(key), Some(record.by_ref()));
+        self.index.spill(key, record.epoch, &away);
+        record.value = Value::Away(Box::new(away));
+    }
     fn compare(&self) {
+        let mut missing = Vec::new();
+        let (copied, more) = self.index.copy(Bound::Unbounded, b"", (usize::MAX, usize::MAX), &mut missing);
+        assert!(!more && copied.len() == self.plain.len());
+        let away = self.plain.values().enumerate().filter_map(|(at, record)| match &record.value {
+            Value::Away(away) => Some((at, Away::clone(away))),
+            Value::Here(_) => None,
+        });
+        assert!(away.eq(missing));
         assert_eq!(self.index.check(), Ok(()));
         let ours = self.index.range(Bound::Unbounded).map(|(key, record)| (key.to_vec(), record.to_owned()));
         assert!(ours.eq(self.plain.iter().map(|(key, record)| (key.clone(), record.clone()))));
-        assert!(
-            self.plain
-                .iter()
-                .all(|(key, record)| self.index.get(key)
-                    == Some(RecordRef { epoch: record.epoch, value: &record.value }))
-        );
+        assert!(self.plain.iter().all(|(key, record)| self.index.get(key) == Some(record.by_ref())));
     }
 }
 
@@ -217,6 +232,9 @@ fn follow(plan: &Plan) -> Held {
         match step {
             Step::Put(_) => both.put(&key, size_at_limits(&mut rng, &[30, 1024, 4096], 5000) as usize),
             Step::Del(_) => both.del(&key),
+        }
+        if rng.below(8) == 0 {
+            both.spill(&key);
         }
         prop_assert_eq!(both.index.check(), Ok(()));
         prop_assert_eq!(both.index.len(), both.plain.len() as u64);

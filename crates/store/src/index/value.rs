@@ -31,16 +31,41 @@ pub(crate) struct Batch {
     pub len: u32,
 }
 
+/// The same where it lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ValueRef<'a> {
+    Here(&'a [u8]),
+    Away(&'a Away),
+}
+
 impl Value {
     #[inline]
+    pub fn by_ref(&self) -> ValueRef<'_> {
+        match self {
+            Self::Here(bytes) => ValueRef::Here(bytes),
+            Self::Away(away) => ValueRef::Away(away),
+        }
+    }
+    #[inline]
     pub fn len(&self) -> usize {
+        self.by_ref().len()
+    }
+    #[inline]
+    pub fn here(&self) -> Option<&[u8]> {
+        self.by_ref().here()
+    }
+}
+
+impl<'a> ValueRef<'a> {
+    #[inline]
+    pub fn len(self) -> usize {
         match self {
             Self::Here(bytes) => bytes.len(),
             Self::Away(away) => away.len as usize,
         }
     }
     #[inline]
-    pub fn here(&self) -> Option<&[u8]> {
+    pub fn here(self) -> Option<&'a [u8]> {
         match self {
             Self::Here(bytes) => Some(bytes),
             Self::Away(_) => None,
@@ -48,14 +73,20 @@ impl Value {
     }
     /// True if it is in memory, and would take less there if it were not.
     #[inline]
-    pub fn may_spill(&self) -> bool {
+    pub fn may_spill(self) -> bool {
         matches!(self, Self::Here(bytes) if bytes.len() >= SPILLED_BYTES_MIN)
     }
     /// True if these are its bytes.
-    pub fn is(&self, bytes: &[u8]) -> bool {
+    pub fn is(self, bytes: &[u8]) -> bool {
         match self {
-            Self::Here(own) => **own == *bytes,
+            Self::Here(own) => *own == *bytes,
             Self::Away(away) => away.len as usize == bytes.len() && away.digest == digest(bytes),
+        }
+    }
+    pub fn to_owned(self) -> Value {
+        match self {
+            Self::Here(bytes) => Value::Here(bytes.into()),
+            Self::Away(away) => Value::Away(Box::new(away.clone())),
         }
     }
 }

@@ -9,7 +9,7 @@ use super::super::failed;
 use super::super::jobs::What;
 use super::super::read::{BYTES_MAX, LIMIT_MAX};
 use crate::copying::Part;
-use crate::index::{Away, Value};
+use crate::index::{Away, ValueRef};
 use crate::map::Ext;
 use crate::value_io::{ReadValues, Slice};
 use crate::value_log::VALUE_LOG;
@@ -41,8 +41,8 @@ impl Engine {
         let mut values = Vec::with_capacity(keys.len());
         for key in keys {
             values.push(records.get(key).map(|record| match record.value {
-                Value::Here(value) => (value.to_vec(), record.epoch),
-                Value::Away(away) => {
+                ValueRef::Here(value) => (value.to_vec(), record.epoch),
+                ValueRef::Away(away) => {
                     bytes += u64::from(away.len);
                     missing.push((values.len(), Away::clone(away)));
                     (Vec::new(), record.epoch)

@@ -8,7 +8,7 @@ use cenote_model::{ContainerId, Extent, IndexId, IndexKey, Result, Sums};
 use super::super::Engine;
 use super::super::jobs::What;
 use super::Hand;
-use crate::index::{Away, Index, Key, Value};
+use crate::index::{Away, Index, Key, ValueRef};
 use crate::journal::Kind;
 use crate::journal::record::{encode_give_up, encode_spill};
 use crate::value_io::{Batched, WriteValues};
@@ -162,12 +162,12 @@ impl Engine {
             *looked += 1;
             last = Some(key);
             match record.value {
-                Value::Here(value)
+                ValueRef::Here(value)
                     if self.values.spills && record.value.may_spill() && !self.values.recent.has(key) =>
                 {
                     all.take(key, record.epoch, value);
                 }
-                Value::Away(away) if self.values.sparse.contains(&(owner, away.batch.offset)) => {
+                ValueRef::Away(away) if self.values.sparse.contains(&(owner, away.batch.offset)) => {
                     all.take_away(key, record.epoch, away);
                 }
                 _ => {}
