@@ -26,3 +26,14 @@ fn a_seed_takes_the_same_steps_twice() {
         assert_eq!((a.trace_hash, a.ios, a.jobs), (b.trace_hash, b.ios, b.jobs), "CENOTE_SEED={seed}");
     }
 }
+
+/// Seeds that found something once: moves to a tier that was removed meanwhile; a write at which the daemon died, behind
+/// one of the engine's own.
+#[test]
+fn seeds_that_found_something_pass() {
+    for seed in [7516, 25_514, 91_893, 120_331, 143_626, 155_162, 39_448, 208_849, 235_661, 239_975] {
+        if let Err(failure) = run_seed(seed, false) {
+            panic!("CENOTE_SEED={seed}\n{failure}");
+        }
+    }
+}

@@ -118,6 +118,11 @@ impl Engine {
         }
     }
 
+    /// The epoch of the last update, the engine's own included.
+    pub fn epoch(&self) -> u64 {
+        self.state.epoch
+    }
+
     /// A device, for clients to map. None if there is none, or it could not be opened.
     pub fn device(&self, id: DeviceId) -> Option<Arc<dyn Device>> {
         let slot = self.state.space.slot_of(id)?;

@@ -378,8 +378,7 @@ impl Engine {
             let Some(part) = self.part_of(&source.ext) else {
                 self.state.space.get_mut(dev).give_back(at, padded);
                 self.put_back(cut, std::iter::once(source.again));
-                let name = self.state.space.get(source.ext.dev).spec.name.clone();
-                let error = Error::new(ErrorKind::Io, format!("device `{name}`")).because("it is not open");
+                let error = self.not_open(source.ext.dev);
                 self.cut_failed(cut, &error);
                 continue;
             };
