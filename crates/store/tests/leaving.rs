@@ -48,24 +48,20 @@ fn promote(key: ObjectKey, to: &str) -> Request {
 
 #[test]
 fn who_moves_data_to_a_tier_that_leaves_is_told_which_one() {
-    let asked: [(fn(&mut World), &str); 2] = [
-        (
-            |world| {
-                let removed = begin(world, Request::DeviceRemove { name: "file".into() });
-                assert_eq!(answer(world, removed), Response::Done);
-            },
-            "removed from the store",
-        ),
-        (
-            |world| assert_eq!(world.ask(Request::DeviceDrain { name: "file".into() }), Response::Done),
-            "is being emptied",
-        ),
+    let name = || "file".to_owned();
+    let asked = [
+        (Request::DeviceRemove { name: name() }, "removed from the store"),
+        (Request::DeviceDrain { name: name() }, "is being emptied"),
     ];
     for (leave, cause) in asked {
         let mut world = World::new(&three_tiers(4 << 20, 8 << 20, 16 << 20));
         let key = low_object(&mut world, Durability::Bypass);
         let moving = begin(&mut world, promote(key, "file"));
-        leave(&mut world);
+        let session = world.session;
+        match world.engine().handle(session, 0, leave) {
+            Outcome::Wait(left) => assert_eq!(answer(&mut world, left), Response::Done),
+            Outcome::Ready(response) => assert_eq!(response, Response::Done),
+        }
         let Response::Failed(error) = answer(&mut world, moving) else { panic!("it was not moved") };
         let text = error.to_string();
         assert!(text.contains("tier `file`") && text.contains(cause), "{text}");

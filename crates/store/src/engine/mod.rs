@@ -11,6 +11,7 @@ mod destroy;
 mod devices;
 mod drain;
 mod explain;
+mod failing;
 mod finish;
 mod flush;
 mod jobs;
