@@ -26,7 +26,9 @@ impl Engine {
             if !group.is_empty() {
                 let _ = self.begin_cut(&group); // if the journal does not take it: at the next tick
             } else if let Some(cut) = self.state.cuts.get_mut(id) {
-                cut.retry_ns = 0; // all of its containers are gone: nothing is left to copy
+                // All of its containers are gone: it promises nothing, and waits for no device.
+                cut.renew = false;
+                self.mark(id);
             }
         }
     }
