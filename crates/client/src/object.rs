@@ -16,6 +16,7 @@ use crate::data::queue::{Ticket, Together};
 use crate::data::{append, read, write};
 use crate::op::Op;
 use crate::premise::Premise;
+use crate::reserve::Reserve;
 use crate::session::Session;
 use crate::staged::Staged;
 use crate::store::surprise;
@@ -122,6 +123,11 @@ impl Object {
             Response::Stat(stat) => Ok(stat),
             other => Err(surprise("the state of an object", &other)),
         }
+    }
+    /// Keeps space for so many bytes of writes to come: `Full` if there is none. `None` where none can be kept, though there may be room: where users are
+    /// bound to the rights of containers, and where bytes end in an object service.
+    pub fn reserve(&self, bytes: u64) -> Result<Option<Reserve>> {
+        Reserve::make(self, bytes)
     }
     /// Its recorded size in bytes: without a message if what this process knows of it still holds.
     pub fn size(&self) -> Result<u64> {

@@ -372,9 +372,10 @@ impl Containers {
     fn may_go_back(&self, (id, epoch): (ContainerId, u64)) -> bool {
         self.get(id).is_some_and(|container| container.is_tracked() && container.persisted < epoch)
     }
-    /// Finds labels anew after they went back. Of two that have the same one, which only a scratch container can bring
+    /// Finds labels anew after they went back; none is to go back any more. Of two that have the same one, which only a scratch container can bring
     /// about, that one gets its id behind the label.
     pub fn relabel(&mut self) {
+        self.given_up = GivenUp::default();
         self.by_label.clear();
         let mut ids = self.ids();
         ids.retain(|id| self.get(*id).is_some_and(|container| container.snapshot.is_none()));

@@ -67,7 +67,17 @@ pub(crate) enum CopyFailure {
     NoSmaller,
 }
 
+/// Bytes that were not read, and the device that they are on, if it is that which failed.
+pub(crate) struct Unread {
+    pub device: Option<Arc<dyn Device>>,
+    pub error: Error,
+}
+
 impl Part {
+    /// It was not read.
+    pub fn unread(&self, error: Error) -> Unread {
+        Unread { device: Some(Arc::clone(&self.device)), error }
+    }
     /// Reads the part, piece after piece through `buffer`, and checks it.
     pub fn check(&self, buffer: &mut Vec<u8>) -> Result<()> {
         let mut packer = Packer::default();

@@ -6,7 +6,7 @@ use cenote_device::Device;
 use cenote_device::aligned::AlignedBuf;
 use cenote_model::{Error, ErrorKind, Result};
 
-use crate::copying::Part;
+use crate::copying::{Part, Unread};
 use crate::index::digest;
 use crate::sums::{UNIT, sum_of};
 use crate::syncs::Syncs;
@@ -53,7 +53,7 @@ pub(crate) struct Batched {
 
 impl ReadValues {
     /// The bytes of each value.
-    pub fn run(self) -> Result<Vec<Vec<u8>>> {
+    pub fn run(self) -> std::result::Result<Vec<Vec<u8>>, Unread> {
         let mut open: Option<(usize, Vec<u8>)> = None;
         let mut values = Vec::with_capacity(self.values.len());
         for (len, slices) in self.values {
@@ -61,15 +61,15 @@ impl ReadValues {
             for Slice { part, from, len } in slices {
                 if open.as_ref().is_none_or(|(known, _)| *known != part) {
                     let wanted = self.parts.get(part).ok_or_else(odd)?;
-                    open = Some((part, wanted.read()?));
+                    open = Some((part, wanted.read().map_err(|error| wanted.unread(error))?));
                 }
                 let bytes = open.as_ref().and_then(|(_, bytes)| bytes.get(from as usize..from as usize + len as usize));
                 value.extend_from_slice(bytes.ok_or_else(odd)?);
             }
             if value.len() != len as usize {
-                return Err(
-                    Error::new(ErrorKind::Corrupt, "a value log").because("it has a hole where a value should be")
-                );
+                let error = Error::new(ErrorKind::Corrupt, "a value log");
+                let error = error.because("it has a hole where a value should be");
+                return Err(Unread { device: None, error });
             }
             values.push(value);
         }
@@ -78,15 +78,16 @@ impl ReadValues {
 }
 
 #[cold]
-fn odd() -> Error {
-    Error::new(ErrorKind::Internal, "a value log").because("a value lies outside of what was read for it")
+fn odd() -> Unread {
+    let error = Error::new(ErrorKind::Internal, "a value log").because("a value lies outside of what was read for it");
+    Unread { device: None, error }
 }
 
 impl WriteValues {
     /// Writes it, syncs it, and reads it back: it is the only place of these values then.
     pub fn run(mut self) -> Result<Batched> {
         if let Some((reads, places)) = self.reads.take() {
-            for (value, at) in reads.run()?.into_iter().zip(places) {
+            for (value, at) in reads.run().map_err(|unread| unread.error)?.into_iter().zip(places) {
                 self.buffer[at as usize..at as usize + value.len()].copy_from_slice(&value);
             }
         }

@@ -6,7 +6,7 @@ use cenote_device::aligned::AlignedBuf;
 use cenote_device::{Clock, Device, Devices, MetaDir};
 use cenote_model::{DeviceId, DeviceSpec, ErrorKind, Result, Seen, StoreId, Timed};
 
-use crate::copying::{Copied, Copy, Part};
+use crate::copying::{Copied, Copy, Part, Unread};
 use crate::engine::Carried;
 use crate::superblock::Stamp;
 use crate::syncs::{Log, Syncs};
@@ -88,12 +88,12 @@ pub(crate) enum Done {
     Copy(Vec<Copied>, bool),
     MakeLog(Result<Arc<Log>>),
     WriteCheckpoint(Result<()>),
-    Read(Result<Vec<u8>>),
+    Read(std::result::Result<Vec<u8>, Unread>),
     Deposit(Result<()>),
     /// What is wrong with each part.
     Check(Vec<Option<String>>),
     /// The bytes of each value.
-    ReadValues(Result<Vec<Vec<u8>>>),
+    ReadValues(std::result::Result<Vec<Vec<u8>>, Unread>),
     /// Checksums of the batch and digests of the values in it.
     WriteValues(Result<Batched>),
     /// The device and what its stamp says.
@@ -155,11 +155,12 @@ impl Job {
     }
 }
 
-fn read(parts: &[Carried], bytes: usize) -> Result<Vec<u8>> {
+fn read(parts: &[Carried], bytes: usize) -> std::result::Result<Vec<u8>, Unread> {
     let mut all = vec![0; bytes];
     let mut buffer = Vec::new();
     for Carried { part, from, len, to } in parts {
-        part.read_range(*from, &mut all[*to..*to + *len as usize], &mut buffer)?;
+        let read = part.read_range(*from, &mut all[*to..*to + *len as usize], &mut buffer);
+        read.map_err(|error| part.unread(error))?;
     }
     Ok(all)
 }

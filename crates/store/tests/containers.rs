@@ -35,6 +35,9 @@ impl World {
     fn journal_synced(&mut self) {
         self.container("the journal is on media", Durability::Sync);
     }
+    fn journal_synced_again(&mut self) {
+        self.container("the journal is on media again", Durability::Sync);
+    }
     fn lose_power(&mut self) -> Vec<(String, Option<u8>, Durability)> {
         self.power_loss(Keep::Nothing);
         self.open().unwrap();
@@ -98,6 +101,22 @@ fn who_takes_a_label_that_may_go_back_is_made_durable_with_who_gave_it() {
     world.flush(FlushTarget::Container(third)).unwrap();
     let label = |label: &str, byte| (label.to_owned(), byte, Durability::Async);
     assert_eq!(world.lose_power(), [label("result.1", Some(1)), label("result.2", Some(2)), label("result.tmp", None)]);
+}
+
+/// What an earlier power loss took back does not go back again: who is made with that label is made for good.
+#[test]
+fn a_label_that_went_back_is_free() {
+    let mut world = small_world();
+    let first = world.container("first", Durability::Async);
+    world.fill(first, 7);
+    world.rename(first, "result");
+    world.rename(first, "elsewhere");
+    world.journal_synced();
+    assert_eq!(world.lose_power().len(), 1);
+    world.container("result", Durability::Async);
+    world.journal_synced_again();
+    let labels: Vec<String> = world.lose_power().into_iter().map(|(label, ..)| label).collect();
+    assert_eq!(labels, ["first", "result"]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use cenote_testkit::sim::run_seed;
+use cenote_testkit::sim::{run_seed, run_weather};
 
 #[test]
 fn seeds_pass() {
@@ -24,5 +24,29 @@ fn a_seed_takes_the_same_steps_twice() {
     for seed in 0..20 {
         let (Ok(a), Ok(b)) = (run_seed(seed, false), run_seed(seed, false)) else { panic!("seed {seed} fails") };
         assert_eq!((a.trace_hash, a.ios, a.jobs), (b.trace_hash, b.ios, b.jobs), "CENOTE_SEED={seed}");
+    }
+}
+
+/// Seeds that found something once: moves to a tier that was removed meanwhile; a write at which the daemon died, behind
+/// one of the engine's own; a label that had gone back.
+#[test]
+fn seeds_that_found_something_pass() {
+    for seed in [7516, 25_514, 91_893, 120_331, 143_626, 155_162, 39_448, 208_849, 235_661, 239_975, 319_916] {
+        if let Err(failure) = run_seed(seed, false) {
+            panic!("CENOTE_SEED={seed}\n{failure}");
+        }
+    }
+}
+
+/// The same with weather: a tier that is emptied and never was, since its pinned bytes could be read only there, since a cut
+/// that failed took each turn of the moves away, or since a cut of deleted containers was tried without a rest; a copy that
+/// came to lie where it was copied from; two copies of shared bytes, which are none too many.
+#[test]
+fn seeds_that_found_something_in_bad_weather_pass() {
+    let hung = [10_852, 12_088, 12_864, 37_540, 56_367, 64_918, 73_024, 121_982, 122_091, 135_327, 141_593, 147_178];
+    for seed in hung.into_iter().chain([39_686, 64_682, 66_992]) {
+        if let Err(failure) = run_weather(seed, false) {
+            panic!("CENOTE_SEED={seed}\n{failure}");
+        }
     }
 }

@@ -53,7 +53,7 @@ pub fn attr(tree: &Tree, found: &Found) -> FsResult<Attr> {
         gid: node.gid,
         rdev: node.rdev,
         size_bytes,
-        blocks: used.div_ceil(BLOCK),
+        blocks: (used + live.as_ref().map_or(0, |live| live.reserved.bytes())).div_ceil(BLOCK),
         accessed: node.accessed,
         modified: times.modified,
         changed: times.changed,
@@ -114,7 +114,7 @@ fn set_window(tree: &Arc<Tree>, ino: u64, set: &SetAttr) -> FsResult<()> {
 fn set_records(tree: &Tree, caller: &Caller, ino: u64, set: &SetAttr, by_descriptor: bool) -> FsResult<()> {
     let live = tree.live(ino);
     let dirty = live.as_ref().map(|live| live.take_dirty()).unwrap_or_default();
-    tree.change(|change| {
+    let done = tree.change(|change| {
         let found = tree.find(ino)?;
         tree.check_changes(&found)?;
         check(caller, &found.node, set, by_descriptor)?;
@@ -138,7 +138,11 @@ fn set_records(tree: &Tree, caller: &Caller, ino: u64, set: &SetAttr, by_descrip
             return Ok(());
         }
         change.put_node(&found, &node)
-    })
+    });
+    if let (Ok(()), Some(live), Some(size)) = (&done, &live, set.size_bytes) {
+        live.reserved.give_up(size, u64::MAX);
+    }
+    done
 }
 
 fn check(caller: &Caller, node: &Node, set: &SetAttr, by_descriptor: bool) -> FsResult<()> {

@@ -158,6 +158,10 @@ impl Arena {
     pub fn durability(&self) -> Option<Durability> {
         self.durability
     }
+    /// Takes in space that this session has leased already.
+    pub fn put(&self, session: &Session, lease: &Lease) -> Result<()> {
+        lock(&self.state).add(session, lease)
+    }
     /// Space for up to `want` bytes. Several calls may be needed for many: each chunk has at least 1 MiB or all.
     /// `avoid`: devices found to be without memory.
     pub fn take(

@@ -13,7 +13,7 @@ use cenote_model::{
 use super::jobs::What;
 use super::lease::Wanted;
 use super::{Engine, failed};
-use crate::copying::Part;
+use crate::copying::{Part, Unread};
 use crate::map::{Ext, NO_DEVICE};
 use crate::work::{Job, Work};
 use crate::{Outcome, SessionId, Ticket};
@@ -121,7 +121,7 @@ impl Engine {
             let wanted = ext.part((from - at) as u32, (end - from) as u32).trimmed();
             let (part, skip) = self.carried_part(&wanted).ok_or_else(|| {
                 Error::new(ErrorKind::Io, format!("object {key}"))
-                    .because(format!("device `{}` is not open", self.state.space.get(ext.dev).spec.name))
+                    .because(format!("tier `{}` is not open", self.state.space.get(ext.dev).spec.name))
                     .try_next("see `cenote tiers`, and bring the tier back")
             })?;
             parts.push(Carried { part, from: skip, len: (end - from) as u32, to: (from - offset) as usize });
@@ -143,21 +143,29 @@ impl Engine {
         let Some(device) = device else {
             self.take_back(&deposit);
             return Err(Error::new(ErrorKind::Io, format!("container {}", deposit.who.1))
-                .because("the device that was chosen for it went away")
+                .because(format!(
+                    "tier `{}`, which was chosen for it, is not open any more",
+                    self.state.space.get(deposit.dev).spec.name
+                ))
                 .try_next("try again"));
         };
         let runs = deposit.runs.clone();
         Ok(self.start(What::Deposit(deposit), Work::Deposit { device, runs, bytes }))
     }
 
-    pub(super) fn finish_carrying_out(&mut self, ticket: Ticket, key: ObjectKey, size: u64, read: Result<Vec<u8>>) {
+    pub(super) fn finish_carrying_out(
+        &mut self,
+        ticket: Ticket,
+        key: ObjectKey,
+        size: u64,
+        read: std::result::Result<Vec<u8>, Unread>,
+    ) {
         let response = match read {
             Ok(bytes) => Response::Bytes { size, bytes },
-            Err(error) => Response::Failed(
-                Error::new(error.kind(), format!("object {key}"))
-                    .because(error.to_string())
-                    .try_next(error.next_step()),
-            ),
+            Err(unread) => {
+                let mending = "rewrite or delete that range; the rest of the store is not affected";
+                Response::Failed(self.not_read(format!("object {key}"), &unread, mending))
+            }
         };
         self.finished.push((ticket, response));
     }
@@ -173,7 +181,10 @@ impl Engine {
             Err(error) => {
                 self.note_trouble(deposit.dev, &error);
                 self.take_back(deposit);
-                Err(error)
+                let tier = &self.state.space.get(deposit.dev).spec.name;
+                Err(Error::new(error.kind(), format!("container {}", deposit.who.1))
+                    .because(format!("writing to tier `{tier}`: {error}"))
+                    .try_next("try again: another tier is taken while this one fails"))
             }
         };
         self.finished.push((deposit.ticket, granted.unwrap_or_else(Response::Failed)));

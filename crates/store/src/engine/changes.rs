@@ -97,7 +97,10 @@ impl Engine {
         let capacity = device.capacity_bytes();
         self.state.space.slots.push(slot_with(id, spec, Some(device), capacity, units, incarnation));
         let changed = self.change_superblock(|engine| drop(engine.state.space.slots.pop()));
-        let Err((error, taken_back)) = changed else { return Ok(Response::Device(id)) };
+        let Err((error, taken_back)) = changed else {
+            self.retry_cuts();
+            return Ok(Response::Device(id));
+        };
         // If it was not taken back, the next opening may find the device in the superblock, and then it must be there.
         if taken_back {
             self.changes.push(Change { ticket: None, id, spec: spec.clone(), incarnation: None });

@@ -162,6 +162,8 @@ impl Engine {
             let waits_for_cut = tracked && leaving.is_volatile() && ext.copy == NO_DEVICE;
             if let Some(action) = self.without_io(ext, dev, tracked) {
                 evictions.push(Placing { target, was: identity(ext), action });
+            } else if self.comes_back_soon(ext, dev, tracked) {
+                continue;
             } else if ext.copy == dev || (ext.dev == dev && !waits_for_cut) {
                 self.drain.queue.push((target, dev));
             } else {
@@ -187,12 +189,23 @@ impl Engine {
         }
     }
 
+    /// True if the copy of an extent needs no other place as soon as the one where it is read is trusted again: that device is
+    /// open, and failed of late. Another copy would come to lie on that very device, if it is the only one left.
+    fn comes_back_soon(&self, ext: &Ext, dev: u8, is_kept: bool) -> bool {
+        let first = self.state.space.get(ext.dev);
+        let needs_none = !(first.is_volatile() && is_kept);
+        ext.dev != dev && ext.copy == dev && needs_none && first.device.is_some() && first.trouble.is_some()
+    }
+
     /// True if moves had better wait: a cut is being copied, and what it has to keep until then fills memory with old versions, so
     /// that what programs read would have to leave it. Not for long: they go on, if only slowly, beside writers that never rest.
     fn give_way(&mut self) -> bool {
         let now = self.state.now_ns;
         let is_copying = self.jobs.count(|what| matches!(what, What::Copy { .. })) > 0
-            || self.state.cuts.pending.values().any(|cut| cut.stage == Stage::Drain && !cut.queue.is_empty());
+            || self.state.cuts.pending.values().any(|cut| {
+                // One that failed is not being copied until it is tried again.
+                cut.stage == Stage::Drain && !cut.queue.is_empty() && cut.retry_ns <= now
+            });
         let fills = |slot: &crate::space::DeviceSlot| {
             let view = slot.view_to_come();
             slot.is_volatile() && view.used_bytes.saturating_add(view.reserved_bytes) >= view.low_bytes()
@@ -211,13 +224,14 @@ impl Engine {
 
     /// The next batch of moves that no cut waits for.
     pub(super) fn next_move(&mut self) -> Option<Job> {
-        if self.drain.queue.is_empty() || self.give_way() {
+        if self.drain.queue.is_empty() {
             return None;
         }
         let busy = self.jobs.count(|what| matches!(what, What::Copy { .. } | What::Move { .. }));
         // Half of the jobs at most: copies for cuts, which make memory free, would be behind all that are queued.
         let is_half = self.drain.moves_in_flight as usize >= self.settings.copy_jobs.div_ceil(2);
-        if busy >= self.settings.copy_jobs || is_half || !self.is_within_budgets() {
+        // Last of all: who has waited long enough gets one turn, and must be able to take it.
+        if busy >= self.settings.copy_jobs || is_half || !self.is_within_budgets() || self.give_way() {
             return None;
         }
         let mut batch: Vec<(Target, Ext)> = Vec::new();
@@ -229,7 +243,11 @@ impl Engine {
             if ext.dev != dev && ext.copy != dev {
                 continue;
             }
-            if let Some(action) = self.without_io(&ext, dev, self.durability_of(target) != Durability::Scratch) {
+            let is_kept = self.durability_of(target) != Durability::Scratch;
+            if self.comes_back_soon(&ext, dev, is_kept) {
+                continue; // the next plan looks at it again
+            }
+            if let Some(action) = self.without_io(&ext, dev, is_kept) {
                 // It moved since it was queued.
                 let placing = Placing { target, was: identity(&ext), action };
                 if placing.action == Action::DropCopy {

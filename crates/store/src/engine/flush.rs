@@ -1,5 +1,7 @@
 //! Waiting until something survives power loss.
 
+use std::collections::HashSet;
+
 use cenote_model::{ContainerId, Durability, Error, ErrorKind, FlushTarget, Response};
 
 use super::{Engine, failed};
@@ -180,7 +182,7 @@ impl Engine {
     }
 
     /// Tells everybody who waits for one of these containers that it failed.
-    pub(super) fn fail_waiters_of(&mut self, members: &[ContainerId], error: &Error) {
+    pub(super) fn fail_waiters_of(&mut self, members: &HashSet<ContainerId>, error: &Error) {
         let waiting = std::mem::take(&mut self.waiting);
         for waiter in waiting {
             let about = match &waiter.what {

@@ -11,6 +11,7 @@ mod destroy;
 mod devices;
 mod drain;
 mod explain;
+mod failing;
 mod finish;
 mod flush;
 mod jobs;
@@ -116,6 +117,11 @@ impl Engine {
             writers: self.writers.clone(),
             readers: self.readers.clone(),
         }
+    }
+
+    /// The epoch of the last update, the engine's own included.
+    pub fn epoch(&self) -> u64 {
+        self.state.epoch
     }
 
     /// A device, for clients to map. None if there is none, or it could not be opened.

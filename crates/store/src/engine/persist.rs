@@ -19,8 +19,6 @@ use crate::placing::{Action, Placing, Target, identity};
 use crate::undo::Change;
 use crate::work::{Job, Work};
 
-/// So often a cut without room is renewed at double the interval of the time before.
-const RENEWALS_QUICK: u32 = 5;
 /// Extents in one job.
 const PARTS_MAX: usize = 1024;
 
@@ -83,65 +81,7 @@ impl Engine {
         self.advance_cuts();
     }
 
-    /// Cuts that cannot be completed give way to later ones: something as it was at the cut cannot be read any more, or
-    /// there was no room for a copy, and of what was deleted since a later cut needs none.
-    pub(super) fn renew_cuts(&mut self) {
-        let due: Vec<u64> =
-            self.state.cuts.pending.values().filter(|cut| self.is_to_renew(cut)).map(|cut| cut.id).collect();
-        for id in due {
-            // One that was begun here may have taken its place already.
-            let Some(cut) = self.state.cuts.pending.get(&id) else { continue };
-            let Some(group) = self.renewed_group(id, cut.members.clone()) else { continue };
-            if !group.is_empty() {
-                let _ = self.begin_cut(&group); // if the journal does not take it: at the next tick
-            } else if let Some(cut) = self.state.cuts.get_mut(id) {
-                cut.retry_ns = 0; // all of its containers are gone: nothing is left to copy
-            }
-        }
-    }
-
-    fn is_to_renew(&self, cut: &Cut) -> bool {
-        if cut.in_flight > 0 || cut.renew {
-            return cut.in_flight == 0;
-        }
-        // Not at each tick: who deletes much does it in many requests. And ever more seldom while it does not help.
-        let failed_ns = cut.retry_ns.saturating_sub(self.settings.retry_ns);
-        let rest_ns = self.settings.group_commit_ns << cut.renewals.min(RENEWALS_QUICK);
-        self.is_held_up(cut) && self.state.now_ns.saturating_sub(failed_ns) >= rest_ns
-    }
-
-    /// True if there was no room for all copies of a cut, and a later one may need fewer.
-    pub(super) fn is_held_up(&self, cut: &Cut) -> bool {
-        let full = cut.error.as_ref().is_some_and(|error| error.kind() == ErrorKind::Full);
-        let changed = |id: &ContainerId| self.state.containers.get(*id).is_none_or(|c| c.epoch > cut.epoch);
-        full && cut.stage == Stage::Drain && cut.members.iter().any(changed)
-    }
-
-    /// All that must be cut together with the members of cut `id`: whom they share transactions with, and who is in a cut
-    /// with these. None if one of those cuts is making progress.
-    fn renewed_group(&self, id: u64, mut group: Vec<ContainerId>) -> Option<Vec<ContainerId>> {
-        let mut next = 0;
-        while let Some(member) = group.get(next).copied() {
-            next += 1;
-            let mut more = self.state.linked(member);
-            let pending = self.state.containers.get(member).and_then(|container| container.pending_cut);
-            if let Some(cut) = pending.and_then(|cut| self.state.cuts.pending.get(&cut)) {
-                if cut.id != id && (cut.in_flight > 0 || cut.stage != Stage::Drain) {
-                    return None;
-                }
-                more.extend(cut.members.iter().copied());
-            }
-            more.retain(|member| !group.contains(member));
-            more.dedup();
-            group.extend(more);
-        }
-        group.sort_unstable();
-        group.dedup();
-        group.retain(|id| self.state.containers.get(*id).is_some_and(crate::container::Container::is_tracked));
-        Some(group)
-    }
-
-    fn begin_cut(&mut self, members: &[ContainerId]) -> cenote_model::Result<()> {
+    pub(super) fn begin_cut(&mut self, members: &[ContainerId]) -> cenote_model::Result<()> {
         self.densify(members);
         let (id, epoch) = (self.state.cuts.next_id, self.state.epoch);
         let containers = || members.iter().map(|member| self.state.containers.get(*member));
@@ -202,13 +142,12 @@ impl Engine {
         if self.jobs.count(|what| matches!(what, What::Copy { .. } | What::Move { .. })) >= self.settings.copy_jobs {
             return None;
         }
-        let now = self.state.now_ns;
         let (pressure, within_budgets) = (self.is_under_pressure(), self.is_within_budgets());
         let between_bursts = self.is_between_bursts();
         let ready = |cut: &&Cut| {
             let may_copy = between_bursts || self.may_copy(cut.begun_ns);
             let is_due = cut.urgent || pressure || (within_budgets && may_copy);
-            is_due && cut.stage == Stage::Drain && cut.retry_ns <= now && !cut.queue.is_empty()
+            is_due && cut.stage == Stage::Drain && self.may_try(cut) && !cut.queue.is_empty()
         };
         let pending = &self.state.cuts.pending;
         let cut = pending.values().filter(ready).max_by_key(|cut| (cut.urgent, std::cmp::Reverse(cut.id)))?.id;
@@ -378,8 +317,7 @@ impl Engine {
             let Some(part) = self.part_of(&source.ext) else {
                 self.state.space.get_mut(dev).give_back(at, padded);
                 self.put_back(cut, std::iter::once(source.again));
-                let name = self.state.space.get(source.ext.dev).spec.name.clone();
-                let error = Error::new(ErrorKind::Io, format!("device `{name}`")).because("it is not open");
+                let error = self.not_open(source.ext.dev);
                 self.cut_failed(cut, &error);
                 continue;
             };
@@ -497,28 +435,6 @@ impl Engine {
         if let Some(cut) = self.state.cuts.get_mut(cut) {
             cut.queue.extend(items);
         }
-    }
-
-    /// Something went wrong with a cut: who waits for it is told, and it is tried again later.
-    pub(super) fn cut_failed(&mut self, id: u64, error: &Error) {
-        let retry_ns = self.state.now_ns + self.settings.retry_ns;
-        let Some(cut) = self.state.cuts.get_mut(id) else { return };
-        cut.error = Some(error.clone());
-        cut.retry_ns = retry_ns;
-        let members = cut.members.clone();
-        // Who shares a transaction with a member is cut together with it, and so waits for this cut too.
-        let held_up: Vec<ContainerId> = (self.state.containers.ids().into_iter())
-            .filter(|id| members.contains(id) || self.state.linked(*id).iter().any(|other| members.contains(other)))
-            .collect();
-        self.fail_waiters_of(&held_up, error);
-        // What is to leave a volatile device waits for cuts, and so does what is kept only to go back to.
-        let waits_for_cuts: Vec<bool> = (0..self.state.space.slots.len() as u8)
-            .map(|dev| self.state.space.is_volatile(dev) || self.holds_nothing_live(dev))
-            .collect();
-        self.fail_waiters(
-            error,
-            |what| matches!(what, super::flush::Wait::Drained { dev } if waits_for_cuts.get(*dev as usize) == Some(&true)),
-        );
     }
 
     /// What a part is, in words.

@@ -68,6 +68,7 @@ impl Engine {
                 (slot.device, slot.state) = (Some(device), DeviceState::Online);
                 slot.failure.clear();
                 slot.retain_used();
+                self.retry_cuts();
             }
         }
     }

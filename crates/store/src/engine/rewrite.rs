@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cenote_model::{ContainerId, Error, ErrorKind};
+use cenote_model::{ContainerId, Error};
 
 use super::Engine;
 use super::jobs::What;
@@ -273,8 +273,8 @@ impl Engine {
             };
         }
         self.rewrites.queues.entry(id).or_default().list.extend(live);
-        let name = self.state.space.get(dev).spec.name.clone();
-        self.cut_failed(cut, &Error::new(ErrorKind::Io, format!("device `{name}`")).because("it is not open"));
+        let error = self.not_open(dev);
+        self.cut_failed(cut, &error);
         None
     }
 

@@ -1,9 +1,13 @@
 //! Devices that failed of late are no place for new bytes while others take them: a copy that cannot be made there is made
 //! elsewhere, and not tried there again and again.
 
-use cenote_model::{DeviceId, Error};
+use std::sync::Arc;
+
+use cenote_model::{DeviceId, Error, ErrorKind};
 
 use super::Engine;
+use crate::copying::Unread;
+use crate::space::DeviceSlot;
 
 /// For so long after a failure.
 const AVOIDED_NS: u64 = 30_000_000_000;
@@ -21,6 +25,39 @@ impl Engine {
         let why = if error.cause().is_empty() { error.to_string() } else { error.cause().to_owned() };
         let until_ns = self.state.now_ns.saturating_add(AVOIDED_NS);
         self.state.space.get_mut(dev).trouble = Some(Trouble { why, until_ns });
+    }
+
+    /// What is needed of a tier that is not open cannot be done.
+    pub(super) fn not_open(&self, dev: u8) -> Error {
+        Error::new(ErrorKind::Io, format!("tier `{}`", self.state.space.get(dev).spec.name))
+            .because("it is not open")
+            .try_next("bring it back (`cenote tiers` says what is wrong with it), and try again")
+    }
+
+    /// Bytes could not be read, for a person: devices know paths and addresses, people know tiers. What is damaged is helped
+    /// by `mending` alone; what cannot be reached now is still there.
+    pub(super) fn not_read(&mut self, subject: String, unread: &Unread, mending: &str) -> Error {
+        let Unread { device, error } = unread;
+        let is_it = |slot: &DeviceSlot| {
+            let both = slot.device.as_ref().zip(device.as_ref());
+            both.is_some_and(|(one, other)| Arc::ptr_eq(one, other))
+        };
+        let what = if error.cause().is_empty() { error.to_string() } else { error.cause().to_owned() };
+        let is_damaged = error.kind() == ErrorKind::Corrupt;
+        let at = self.state.space.slots.iter().position(is_it).map(|at| at as u8);
+        if let Some(dev) = at.filter(|_| !is_damaged) {
+            self.note_trouble(dev, error);
+        }
+        let cause = match at {
+            Some(dev) => format!("on tier `{}`: {what}", self.state.space.get(dev).spec.name),
+            None => what,
+        };
+        let next = match error.next_step() {
+            _ if is_damaged => mending,
+            "" => "see `cenote tiers` for the tier that fails, and try again when it is back",
+            next => next,
+        };
+        Error::new(error.kind(), subject).because(cause).try_next(next)
     }
 
     /// What lies long enough behind is forgotten: the device is given another try.

@@ -85,6 +85,9 @@ pub(crate) struct Cut {
     pub begun_ns: u64,
     /// The last thing that went wrong with it.
     pub error: Option<Error>,
+    /// When that was, and how often something did.
+    pub failed_ns: u64,
+    pub failures: u32,
     /// Not to be tried again before.
     pub retry_ns: u64,
     /// Since when there is no room for a copy.

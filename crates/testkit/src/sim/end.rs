@@ -148,7 +148,8 @@ impl Sim {
         self.client_open()
     }
     /// Bytes at most of copies on each device. Each copy is made of whole checksum units, whatever its neighbours share
-    /// with it; the same bytes in a snapshot have the same copy.
+    /// with it; the same bytes in a snapshot have the same copy. Where objects share ranges, the same bytes may have one
+    /// copy for each: what the engine knows of who shares may be incomplete.
     pub(super) fn copies(&mut self, found: &Survey, session: SessionId) -> Check<BTreeMap<String, u64>> {
         let mut keys: Vec<ObjectKey> = Vec::new();
         for (id, container) in &found.observed.containers {
@@ -178,7 +179,8 @@ impl Sim {
                 let Some(copy) = copy_of(&range.why, &range.device) else { continue };
                 let (begin, end) = (u64::from(extent.skip), u64::from(extent.skip + extent.len));
                 let kept = end.next_multiple_of(unit).min(u64::from(extent.run_len)) - begin / unit * unit;
-                if seen.insert((copy.clone(), extent.device, extent.run_offset, begin, end)) {
+                let is_first = seen.insert((copy.clone(), extent.device, extent.run_offset, begin, end));
+                if is_first || self.profile.shares > 0 {
                     *copies.entry(copy).or_default() += kept.next_multiple_of(4096);
                 }
             }

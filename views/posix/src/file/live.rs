@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use crate::sync::{Mutex, RwLock};
 use cenote::{IndexVersion, Object, fork_generation};
 
+use super::reserved::Reserved;
 use super::{Joined, Meetings};
 use crate::records::Node;
 use crate::tree::{Change, Found, Place, Tree};
@@ -44,6 +45,8 @@ pub struct Live {
     pub joined: RwLock<Joined>,
     /// While a window is put back: the time that its bytes have.
     put_back: Mutex<Option<Time>>,
+    /// Space that is kept for it.
+    pub reserved: Reserved,
 }
 
 /// What the records do not know yet.
@@ -86,6 +89,7 @@ impl Live {
             meetings: Meetings::default(),
             joined: RwLock::default(),
             put_back: Mutex::default(),
+            reserved: Reserved::default(),
         });
         live.learn(&found.node);
         all.insert(found.ino, Arc::downgrade(&live));
@@ -234,24 +238,33 @@ impl Live {
         check_end(offset, bytes.len() as u64)?;
         self.check_changes()?;
         self.drop_privileges(keeps_set_ids)?;
-        match (self.window()?, self.object()?) {
-            // Its own time is what others see.
-            (Some(window), _) => return window.write_at(bytes, offset),
-            (None, Some(object)) => object.write_at(offset, bytes)?,
-            (None, None) => self.with_object(|change, object| Ok(change.txn.write(object, offset, bytes)?))?,
+        let (window, object) = (self.window()?, self.object()?);
+        if let Some(window) = window {
+            return window.write_at(bytes, offset); // its own time is what others see
         }
+        self.with_reserved(
+            || vec![(offset, offset + bytes.len() as u64)],
+            || match object {
+                Some(object) => Ok(object.write_at(offset, bytes)?),
+                None => self.with_object(|change, object| Ok(change.txn.write(object, offset, bytes)?)),
+            },
+        )?;
         self.note();
         Ok(())
     }
     /// Writes these parts, whatever the window.
     pub fn write_object(&self, parts: &[(u64, &[u8])]) -> FsResult<()> {
         self.check_changes()?;
-        match self.object()? {
-            Some(object) => object.writev(parts)?,
-            None => self.with_object(|change, object| {
-                parts.iter().try_for_each(|(at, bytes)| Ok(change.txn.write(object, *at, bytes)?))
-            })?,
-        }
+        let object = self.object()?;
+        self.with_reserved(
+            || parts.iter().map(|(at, bytes)| (*at, *at + bytes.len() as u64)).collect(),
+            || match object {
+                Some(object) => Ok(object.writev(parts)?),
+                None => self.with_object(|change, object| {
+                    parts.iter().try_for_each(|(at, bytes)| Ok(change.txn.write(object, *at, bytes)?))
+                }),
+            },
+        )?;
         self.note();
         Ok(())
     }
@@ -360,8 +373,9 @@ impl Live {
                 return Ok(0);
             }
         }
-        check_end(self.object_size()?, bytes.len() as u64)?;
-        let at = self.object.append(bytes)?;
+        let (size, len) = (self.object_size()?, bytes.len() as u64);
+        check_end(size, len)?;
+        let at = self.with_reserved(|| vec![(size, size + len)], || Ok(self.object.append(bytes)?))?;
         self.note();
         Ok(at)
     }
@@ -380,6 +394,7 @@ impl Live {
             change.put_node(&found, &node)
         })?;
         self.dirty.lock().modified = None;
+        self.reserved.give_up(size, u64::MAX);
         Ok(())
     }
     /// Times that only this process knows go to the records.

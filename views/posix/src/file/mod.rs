@@ -3,6 +3,7 @@
 pub mod live;
 mod locks;
 mod ranges;
+mod reserved;
 mod window;
 mod windowed;
 
@@ -41,9 +42,9 @@ pub struct OpenFlags {
 /// What `fallocate` does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Allocate {
-    /// Makes the file long enough; what was there stays.
+    /// Keeps space, and makes the file long enough; what was there stays.
     Extend,
-    /// Reserves nothing and changes no size (`FALLOC_FL_KEEP_SIZE`).
+    /// Keeps space and changes no size (`FALLOC_FL_KEEP_SIZE`).
     KeepSize,
     /// Makes a hole; the size stays.
     Punch,

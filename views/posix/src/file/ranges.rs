@@ -54,31 +54,38 @@ pub fn check(offset: u64, len: u64) -> FsResult<()> {
     if len == 0 { fail(libc::EINVAL) } else { check_end(offset, len) }
 }
 
-/// `ENOSPC` unless what has no bytes yet in a range could be written now. Nothing is kept free for it: where each write
-/// takes new space there is none that could be given out ahead.
-fn check_room(live: &Live, offset: u64, len: u64) -> FsResult<()> {
+/// Keeps space for what has no bytes yet in a range. `ENOSPC` unless that could be written now.
+fn keep_room(live: &Live, offset: u64, len: u64) -> FsResult<()> {
     let container = &live.tree.container;
     let free = space::space(container.store(), Some(&container.info()?))?.free_bytes;
     let (mut at, end, mut missing) = (offset, offset + len, 0);
-    while len > free && at < end {
+    let mut holes = Vec::new();
+    while at < end {
         let data = data_from(live, at)?.unwrap_or(end).min(end);
         missing += data - at;
         if missing > free {
             return fail(libc::ENOSPC);
         }
+        if data > at {
+            // A block in part is a block: what is written there takes an allocation unit of its own.
+            holes.push((at - at % BLOCK, data.next_multiple_of(BLOCK)));
+        }
         at = if data < end { hole_from(live, data)?.unwrap_or(end) } else { end };
     }
-    Ok(())
+    live.reserve(&holes)
 }
 
 pub fn allocate(live: &Live, what: Allocate, offset: u64, len: u64) -> FsResult<()> {
-    if matches!(what, Allocate::Extend | Allocate::KeepSize | Allocate::Zero { .. }) {
-        check_room(live, offset, len)?;
+    match what {
+        // Of what is zeroed and had bytes the space is about to become free: it is not kept.
+        Allocate::Extend | Allocate::KeepSize | Allocate::Zero { .. } => keep_room(live, offset, len)?,
+        Allocate::Punch => live.reserved.give_up(offset, offset + len),
+        Allocate::Collapse | Allocate::Insert => live.reserved.give_up(0, u64::MAX),
     }
-    if let Some(window) = live.window()? {
-        return allocate_in(live, &window, what, offset, len);
+    match live.window()? {
+        Some(window) => allocate_in(live, &window, what, offset, len),
+        None => allocate_object(live, what, offset, len),
     }
-    allocate_object(live, what, offset, len)
 }
 
 /// The same in a window.

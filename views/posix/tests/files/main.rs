@@ -11,6 +11,7 @@ mod commit;
 mod locks;
 mod model;
 mod place;
+mod reserved;
 mod rng;
 mod top;
 mod windows;
@@ -58,6 +59,9 @@ const TESTS: &[Test] = &[
     ("ranges_are_shared", top::shared_ranges),
     ("locks_have_owners", locks::owners),
     ("locks_end_with_their_processes", locks::killed),
+    ("space_that_is_kept_is_there", reserved::written),
+    ("space_that_is_kept_comes_back", reserved::given_back),
+    ("space_that_cannot_be_kept_is_refused", reserved::refused),
     ("windows_are_shared", windows::shared),
     ("windows_that_have_no_room_say_so", windows::no_room),
     ("times_that_are_set_while_windows_are_put_back", windows::times),

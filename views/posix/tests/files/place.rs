@@ -22,8 +22,11 @@ impl Place {
         self.0.join("store")
     }
     pub fn make(&self, mode: Mode) -> Store {
-        let disk = Self::tier("disk", DeviceKind::Directory, self.0.join("disk"), 256 << 20);
-        self.make_of(mode, vec![Self::memory(), disk])
+        self.make_of(mode, vec![Self::memory(), self.disk(256 << 20)])
+    }
+    /// A slower tier for a store.
+    pub fn disk(&self, capacity_bytes: u64) -> DeviceSpec {
+        Self::tier("disk", DeviceKind::Directory, self.0.join("disk"), capacity_bytes)
     }
     /// A store of these tiers.
     pub fn make_of(&self, mode: Mode, devices: Vec<DeviceSpec>) -> Store {

@@ -98,19 +98,21 @@ impl Engine {
     /// Some moves failed: how much was moved, told by what would still be.
     fn fell_short(&mut self, target: &ArrangeTarget, what: &Arrange, done: &Arrangement, failure: &Error) -> Error {
         let left = match self.arrange(target, what.clone(), true) {
-            Outcome::Ready(Response::Arranged(left)) => left.bytes,
-            _ => done.bytes, // it is gone meanwhile
+            Outcome::Ready(Response::Arranged(left)) => Some(left.bytes),
+            _ => None, // what was to be moved is gone meanwhile, or the tier that it was to go to
         };
-        let (all, moved) = (done.bytes.max(left), done.bytes.saturating_sub(left));
+        let all = left.map_or(done.bytes, |left| done.bytes.max(left));
+        let so_far = left.map_or("not all of it is done".to_owned(), |left| {
+            let moved = done.bytes.saturating_sub(left);
+            format!("{} of it are done, {} are not", size::human(moved), size::human(all - moved))
+        });
         let next = match failure.next_step() {
             "" => "mend that, and repeat the command: it goes on with the rest".to_owned(),
             next => format!("{next}; then repeat the command: it goes on with the rest"),
         };
         Error::new(failure.kind(), format!("{} of {}", words(what), size::human(all)))
             .because(format!(
-                "{} of it are done, {} are not: {}: {}",
-                size::human(moved),
-                size::human(all - moved),
+                "{so_far}: {}: {}",
                 failure.subject(),
                 if failure.cause().is_empty() { failure.kind().words() } else { failure.cause() },
             ))

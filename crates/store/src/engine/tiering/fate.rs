@@ -43,19 +43,27 @@ impl Engine {
             }
             return Ok(());
         };
-        let slot = self.state.space.get(self.named(name)?);
-        let bad = |cause: &str| {
-            Err(Error::new(ErrorKind::InvalidInput, format!("tier `{name}`"))
-                .because(cause)
-                .try_next("choose another tier"))
-        };
-        if takes && slot.state != DeviceState::Online {
-            return bad("it takes no new data: it is being emptied, or failed");
+        let dev = self.named(name)?;
+        if takes && let Some(error) = self.refusal_of(dev) {
+            return Err(error);
         }
-        if is_archive && slot.is_volatile() {
-            return bad("it does not survive power loss");
+        if is_archive && self.state.space.is_volatile(dev) {
+            return Err(no_target(name, "it does not survive power loss"));
         }
         Ok(())
+    }
+
+    /// Why a tier takes no new bytes, if it takes none.
+    pub(super) fn refusal_of(&self, dev: u8) -> Option<Error> {
+        let slot = self.state.space.get(dev);
+        let cause = match slot.state {
+            _ if slot.removed => "it was removed from the store",
+            DeviceState::Draining => "it takes no new data: it is being emptied",
+            DeviceState::Failed => "it takes no new data: it is away, or failed",
+            DeviceState::Online if slot.device.is_none() => "it is not open",
+            DeviceState::Online => return None,
+        };
+        Some(no_target(&slot.spec.name, cause))
     }
 
     /// The slowest tier that survives power loss and is online: where archives are.
@@ -222,4 +230,8 @@ impl Engine {
             result.moves.push(ArrangeMove { key, offset, bytes, from, to, cost_ns, why });
         }
     }
+}
+
+fn no_target(tier: &str, cause: &str) -> Error {
+    Error::new(ErrorKind::InvalidInput, format!("tier `{tier}`")).because(cause).try_next("choose another tier")
 }

@@ -47,6 +47,10 @@ impl Waits {
         self.next += 1;
         self.next
     }
+    /// True if it is a reader who cannot read the bytes where they are.
+    pub fn is_restored(&self, waiter: u64) -> bool {
+        self.waiting.get(&waiter).is_some_and(|waiting| waiting.must)
+    }
 }
 
 impl Engine {
@@ -192,7 +196,7 @@ impl Engine {
     }
 
     /// Where that is brought: the fastest device that clients read, one with room if there is one.
-    fn restore_to(&self) -> Option<u8> {
+    pub(super) fn restore_to(&self) -> Option<u8> {
         let mut views: Vec<_> = self.state.space.present().map(crate::space::DeviceSlot::view).collect();
         views.retain(|view| view.is_online() && view.kind.is_shareable());
         views.sort_by(tier_order);

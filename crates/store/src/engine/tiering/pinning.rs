@@ -61,6 +61,10 @@ impl Engine {
         if self.state.space.get(ext.dev).state == DeviceState::Draining {
             return false;
         }
+        // What can be read only where its copy is has to leave there by becoming it.
+        if self.state.space.get(to).state == DeviceState::Draining && !self.state.space.is_well(ext.dev) {
+            return false;
+        }
         let (here, to) = (self.state.space.get(ext.dev).id, self.state.space.get(to).id);
         let twins = self.state.twins(placing);
         let mut pins = [key].into_iter().chain(twins).filter_map(|key| self.pin_of(key, offset, &ext));

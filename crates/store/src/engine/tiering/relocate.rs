@@ -4,7 +4,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use cenote_model::{DeviceId, DeviceState, Durability, Error, ErrorKind};
+use cenote_model::{DeviceId, Durability, Error, ErrorKind};
 use cenote_policy::Incoming;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -112,6 +112,10 @@ impl Engine {
                 self.relocation_over(&relocation, None);
                 continue;
             };
+            if let Some(error) = self.refusal_of(relocation.dev) {
+                self.turn_away(&relocation, &error);
+                continue;
+            }
             if relocation.waiter.is_none() && !self.is_within_budget(ext.dev, relocation.dev) {
                 self.tiering.relocations.back(relocation);
                 break;
@@ -154,7 +158,7 @@ impl Engine {
         let (Action::Copy { .. } | Action::Move { .. } | Action::Promote { .. }) = action(relocation, 0) else {
             return None;
         };
-        if ext.dev == relocation.dev || self.state.space.get(relocation.dev).state != DeviceState::Online {
+        if ext.dev == relocation.dev {
             return None;
         }
         let placing = Placing { target: relocation.target, was: identity(&ext), action: action(relocation, 0) };
@@ -163,6 +167,15 @@ impl Engine {
             return None;
         }
         self.state.can_place(&placing).then_some(ext)
+    }
+
+    /// The tier that a move was to go to takes nothing any more. What a reader waits for goes to another one.
+    fn turn_away(&mut self, relocation: &Relocation, error: &Error) {
+        let is_read = relocation.waiter.is_some_and(|waiter| self.tiering.waits.is_restored(waiter));
+        match self.restore_to().filter(|_| is_read) {
+            Some(dev) => self.tiering.relocations.back(Relocation { dev, short_since_ns: None, ..*relocation }),
+            None => self.relocation_over(relocation, Some(error)),
+        }
     }
 
     /// Room on the device; `None`: not yet. An error: none in the time that there is.
@@ -260,7 +273,7 @@ impl Engine {
             let padded = self.state.space.get(dev).padded(u64::from(hull.len()));
             let (Some(part), Some(_)) = (self.part_of(&ext), &device) else {
                 self.state.space.get_mut(dev).give_back(at, padded);
-                let error = Error::new(ErrorKind::Io, "a device").because("it is not open");
+                let error = self.not_open(if device.is_some() { ext.dev } else { dev });
                 self.relocation_over(&relocation, Some(&error));
                 continue;
             };

@@ -2,13 +2,13 @@
 
 use std::ops::Bound;
 
-use cenote_model::{Error, ErrorKind, IndexKey, NextFrom, ObjectKey, Response, Result};
+use cenote_model::{Error, ErrorKind, IndexKey, NextFrom, Response, Result};
 
 use super::super::Engine;
 use super::super::failed;
 use super::super::jobs::What;
 use super::super::read::{BYTES_MAX, LIMIT_MAX};
-use crate::copying::Part;
+use crate::copying::{Part, Unread};
 use crate::index::{Away, ValueRef};
 use crate::map::Ext;
 use crate::value_io::{ReadValues, Slice};
@@ -104,7 +104,7 @@ impl Engine {
             let wanted: Vec<&Away> = reading.missing.iter().map(|(_, away)| away).collect();
             match self.reads_of(reading.index, &wanted, reading.tries > 1) {
                 Ok(reads) => return Some(self.start(What::Values(Box::new(reading)), Work::ReadValues(reads))),
-                Err(error) => self.reading_failed((reading.ticket, reading.index), &error),
+                Err(error) => self.finished.push((reading.ticket, Response::Failed(error))),
             }
         }
     }
@@ -113,7 +113,6 @@ impl Engine {
     pub(super) fn reads_of(&self, index: IndexKey, wanted: &[&Away], at_copy: bool) -> Result<ReadValues> {
         let gone = || Error::new(ErrorKind::NotFound, format!("index {index}")).because("it was deleted meanwhile");
         let container = self.state.log_owner(index.container).ok_or_else(gone)?;
-        let key = ObjectKey { container, object: VALUE_LOG };
         let slot = self.state.containers.get(container).and_then(|it| it.objects.get(&VALUE_LOG)).ok_or_else(gone)?;
         let map = &self.state.objects.get(*slot).map;
         let (mut parts, mut values) = (Vec::<Part>::new(), Vec::new());
@@ -130,12 +129,9 @@ impl Engine {
                 {
                     let name = || self.state.space.get(seen.dev).spec.name.clone();
                     parts.push(self.part_of(&seen).ok_or_else(|| {
-                        Error::new(
-                            ErrorKind::Io,
-                            format!("values of index {index}, in object {key} on tier `{}`", name()),
-                        )
-                        .because("the tier is not open")
-                        .try_next("bring it back (`cenote status` says what is wrong with it), and try again")
+                        Error::new(ErrorKind::Io, format!("values of index {index}"))
+                            .because(format!("tier `{}`, on which they are, is not open", name()))
+                            .try_next("bring it back (`cenote status` says what is wrong with it), and try again")
                     })?);
                     last = Some((seen.dev, seen.run_offset));
                 }
@@ -153,7 +149,11 @@ impl Engine {
         if has_copy && (at_copy || !open) { ext.at_copy() } else { ext.clone() }
     }
 
-    pub(in super::super) fn finish_reading(&mut self, mut reading: Reading, result: Result<Vec<Vec<u8>>>) {
+    pub(in super::super) fn finish_reading(
+        &mut self,
+        mut reading: Reading,
+        result: std::result::Result<Vec<Vec<u8>>, Unread>,
+    ) {
         match result {
             Ok(values) => {
                 for ((number, _), value) in reading.missing.into_iter().zip(values) {
@@ -175,14 +175,11 @@ impl Engine {
             }
             // It may have moved, or have a copy that is good.
             Err(_) if reading.tries < TRIES_MAX => self.values.reads.push_back(reading),
-            Err(error) => self.reading_failed((reading.ticket, reading.index), &error),
+            Err(unread) => {
+                let mending = "`cenote verify` names the damage; put the records again, or delete them";
+                let error = self.not_read(format!("values of index {}", reading.index), &unread, mending);
+                self.finished.push((reading.ticket, Response::Failed(error)));
+            }
         }
-    }
-
-    fn reading_failed(&mut self, (ticket, index): (Ticket, IndexKey), error: &Error) {
-        let error = Error::new(error.kind(), format!("values of index {index}"))
-            .because(if error.cause().is_empty() { error.to_string() } else { error.cause().to_owned() })
-            .try_next("`cenote verify` names the damage; put the records again, or delete them");
-        self.finished.push((ticket, Response::Failed(error)));
     }
 }

@@ -1,0 +1,157 @@
+//! Space that is kept for writes to come.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use cenote_model::{Durability, Error, ErrorKind, Lease, Request, Response, Result, Run};
+
+use crate::fork_generation;
+use crate::object::Object;
+use crate::session::Session;
+use crate::store::surprise;
+use crate::sync::lock;
+
+/// Most bytes in one lease.
+const LEASE_BYTES_MAX: u64 = 256 << 20;
+/// What is kept has no shorter runs, or larger writes would have to be cut into too many pieces.
+const RUN_BYTES_MIN: u64 = 64 << 10;
+/// What is kept is a multiple of this: the largest allocation unit of tiers that programs write to.
+const UNIT_BYTES: u64 = 4096;
+/// How long space that is about to become free is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Leased space that is kept for an object, on the tier where its bytes end; until it is dropped, or the session ends.
+///
+/// It changes nothing for writes that find space elsewhere. For one that found none, [`Reserve::open`] lets the session have some of it.
+pub struct Reserve {
+    session: Arc<Session>,
+    object: Object,
+    runs: Mutex<Vec<Run>>,
+}
+
+impl std::fmt::Debug for Reserve {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reserve").field("object", &self.object).field("bytes", &self.bytes()).finish_non_exhaustive()
+    }
+}
+
+impl Reserve {
+    /// `None`: nothing can be kept here, though there may be room.
+    pub(crate) fn make(object: &Object, bytes: u64) -> Result<Option<Self>> {
+        let session = object.container().store().session()?.clone();
+        session.check_writable()?;
+        if session.is_bound() {
+            return Ok(None); // it is given space with the bytes that come into it
+        }
+        let own = object.container().inner.class.durability;
+        // The lowest tier has most of the room, and keeps none of those that are fast from others.
+        let low = Some(Durability::Bypass).filter(|low| low.may_be_in(own) && *low != own);
+        let reserve = Self { session, object: object.clone(), runs: Mutex::default() };
+        let mut kept = reserve.grow(bytes, low);
+        if low.is_some() && matches!(&kept, Err(error) if error.kind() == ErrorKind::Full) {
+            reserve.release(u64::MAX);
+            kept = reserve.grow(bytes, None);
+        }
+        match kept {
+            Ok(()) => Ok(Some(reserve)),
+            Err(error) if error.kind() == ErrorKind::Full && reserve.drains_to_a_service()? => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+    /// False in a forked child: the space is its parent's.
+    pub fn is_mine(&self) -> bool {
+        self.session.generation == fork_generation()
+    }
+    /// Keeps so many bytes more.
+    pub fn add(&self, bytes: u64) -> Result<()> {
+        let before = self.bytes();
+        let grown = self.grow(bytes, None);
+        if grown.is_err() {
+            self.release(self.bytes().saturating_sub(before));
+        }
+        grown
+    }
+    /// Bytes that are kept.
+    pub fn bytes(&self) -> u64 {
+        lock(&self.runs).iter().map(|run| run.len).sum()
+    }
+    /// Lets the session have space for a write of so many bytes; false if less than that is kept.
+    pub fn open(&self, bytes: u64) -> Result<bool> {
+        let runs = self.take(bytes.next_multiple_of(UNIT_BYTES), true);
+        if runs.is_empty() || !self.is_mine() {
+            return Ok(false);
+        }
+        self.object.arena(&self.session).put(&self.session, &Lease { runs })?;
+        Ok(true)
+    }
+    /// Gives back up to so many bytes.
+    pub fn release(&self, bytes: u64) {
+        let runs = self.take(bytes - bytes % UNIT_BYTES, false);
+        if self.is_mine() {
+            self.session.unlease(runs);
+        }
+    }
+
+    fn take(&self, mut bytes: u64, all_or_nothing: bool) -> Vec<Run> {
+        let mut kept = lock(&self.runs);
+        if all_or_nothing && kept.iter().map(|run| run.len).sum::<u64>() < bytes {
+            return Vec::new();
+        }
+        let mut taken = Vec::new();
+        // One run for all of it, if there is one: the write is not cut then.
+        let mut at = kept.iter().rposition(|run| run.len >= bytes);
+        while bytes > 0
+            && let Some(run) = at.take().or(kept.len().checked_sub(1))
+        {
+            let len = kept[run].len.min(bytes);
+            taken.push(Run { len, ..kept[run] });
+            bytes -= len;
+            kept[run].offset += len;
+            kept[run].len -= len;
+            if kept[run].len == 0 {
+                kept.swap_remove(run);
+            }
+        }
+        taken
+    }
+    fn grow(&self, bytes: u64, durability: Option<Durability>) -> Result<()> {
+        let mut left = bytes.next_multiple_of(UNIT_BYTES);
+        while left > 0 {
+            let leased = self.lease(left.min(LEASE_BYTES_MAX), durability)?;
+            left = left.saturating_sub(leased.iter().map(|run| run.len).sum());
+            lock(&self.runs).extend(leased);
+        }
+        Ok(())
+    }
+    fn lease(&self, bytes: u64, durability: Option<Durability>) -> Result<Vec<Run>> {
+        let run_min = bytes.min(RUN_BYTES_MIN) as u32;
+        let container = self.object.container().id();
+        let begin = Instant::now();
+        loop {
+            match self.session.ask(Request::Lease { container, bytes, run_min, avoid: Vec::new(), durability }) {
+                Ok(Response::Lease(lease)) if !lease.runs.is_empty() => return Ok(lease.runs),
+                Ok(other) => return Err(surprise("space", &other)),
+                Err(error) if error.kind() == ErrorKind::Busy && begin.elapsed() < PATIENCE => {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                Err(error) if error.kind() == ErrorKind::Busy => {
+                    return Err(Error::new(ErrorKind::Full, error.subject())
+                        .because(error.cause())
+                        .try_next(error.next_step()));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    /// True if bytes end on a tier that programs do not write to themselves: its room cannot be kept by them.
+    fn drains_to_a_service(&self) -> Result<bool> {
+        let devices = self.object.container().store().devices()?;
+        Ok(devices.iter().any(|device| device.spec.kind.is_persistent() && !device.spec.kind.is_shareable()))
+    }
+}
+
+impl Drop for Reserve {
+    fn drop(&mut self) {
+        self.release(u64::MAX);
+    }
+}

@@ -1,0 +1,95 @@
+//! Tiers that leave the store while something is to come to them: who asked is told which tier it is, and what a reader
+//! waits for comes to another one.
+
+mod world;
+
+use cenote_model::*;
+use cenote_store::{Outcome, Ticket};
+use world::*;
+
+const LEN: usize = 300_000;
+
+/// An object whose bytes are on the slowest tier alone.
+fn low_object(world: &mut World, durability: Durability) -> ObjectKey {
+    let container = world.container("c", durability);
+    let key = object(container, 1);
+    world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
+    world.write(key, 0, &vec![7; LEN]).unwrap();
+    world.flush(FlushTarget::Store).unwrap();
+    let evict = Request::Arrange { target: Box::new(ArrangeTarget::Object(key)), what: Arrange::Evict, dry_run: false };
+    assert!(matches!(world.ask(evict), Response::Arranged(_)));
+    key
+}
+
+/// Asks for something, and does not wait for the answer.
+fn begin(world: &mut World, request: Request) -> Ticket {
+    let session = world.session;
+    match world.engine().handle(session, 0, request) {
+        Outcome::Wait(ticket) => ticket,
+        Outcome::Ready(response) => panic!("{response:?}"),
+    }
+}
+
+fn answer(world: &mut World, ticket: Ticket) -> Response {
+    for _ in 0..100 {
+        if let Some(response) = world.engine().take_answer(ticket) {
+            return response;
+        }
+        world.step();
+        world.clock.advance_ns(1_000_000);
+    }
+    panic!("no answer");
+}
+
+fn promote(key: ObjectKey, to: &str) -> Request {
+    let what = Arrange::Promote { to: Some(to.into()) };
+    Request::Arrange { target: Box::new(ArrangeTarget::Object(key)), what, dry_run: false }
+}
+
+#[test]
+fn who_moves_data_to_a_tier_that_leaves_is_told_which_one() {
+    let name = || "file".to_owned();
+    let asked = [
+        (Request::DeviceRemove { name: name() }, "removed from the store"),
+        (Request::DeviceDrain { name: name() }, "is being emptied"),
+    ];
+    for (leave, cause) in asked {
+        let mut world = World::new(&three_tiers(4 << 20, 8 << 20, 16 << 20));
+        let key = low_object(&mut world, Durability::Bypass);
+        let moving = begin(&mut world, promote(key, "file"));
+        let session = world.session;
+        match world.engine().handle(session, 0, leave) {
+            Outcome::Wait(left) => assert_eq!(answer(&mut world, left), Response::Done),
+            Outcome::Ready(response) => assert_eq!(response, Response::Done),
+        }
+        let Response::Failed(error) = answer(&mut world, moving) else { panic!("it was not moved") };
+        let text = error.to_string();
+        assert!(text.contains("tier `file`") && text.contains(cause), "{text}");
+        assert!(text.contains("choose another tier"), "{text}");
+        assert_eq!(world.read(key).unwrap(), vec![7; LEN]);
+    }
+}
+
+#[test]
+fn what_a_reader_waits_for_comes_to_another_tier() {
+    let config = StoreConfig {
+        devices: vec![
+            spec("memory", DeviceKind::SharedMemory, 4 << 20),
+            spec("file", DeviceKind::File, 8 << 20),
+            spec("service", DeviceKind::S3, 64 << 20),
+        ],
+        ..StoreConfig::default()
+    };
+    let mut world = World::new(&config);
+    let key = low_object(&mut world, Durability::Async);
+    let down = Arrange::Demote { to: Some("service".into()) };
+    let down = Request::Arrange { target: Box::new(ArrangeTarget::Object(key)), what: down, dry_run: false };
+    assert!(matches!(world.ask(down), Response::Arranged(_)));
+    let fetch = Request::Fetch { key, ranges: vec![(0, LEN as u64)], ahead: false, must: true };
+    let fetching = begin(&mut world, fetch);
+    assert_eq!(world.ask(Request::DeviceDrain { name: "memory".into() }), Response::Done);
+    assert_eq!(answer(&mut world, fetching), Response::Done);
+    assert_eq!(world.read(key).unwrap(), vec![7; LEN]);
+    let file = world.engine().device_infos().into_iter().find(|info| info.spec.name == "file").unwrap().id;
+    assert!(world.lookup(key).unwrap().extents.iter().all(|(_, extent)| extent.device == file));
+}

@@ -1,0 +1,188 @@
+//! Space that `fallocate` keeps for a file: as long as this process has it open, in the ranges that nothing was written to
+//! since.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use cenote::Reserve;
+
+use super::live::Live;
+use crate::FsResult;
+use crate::sync::Mutex;
+
+/// What is kept goes back in steps of this many bytes, since each is a message.
+const STEP_BYTES: u64 = 1 << 20;
+/// After a write found no other space, so long the next ones do not look for any.
+const SHORT: Duration = Duration::from_secs(10);
+/// What a range is counted in: the largest allocation unit of tiers that programs write to.
+const BLOCK: u64 = 4096;
+
+/// What is kept for one file.
+#[derive(Default, Debug)]
+pub struct Reserved {
+    /// There may be some: nobody else looks further.
+    is_some: AtomicBool,
+    kept: Mutex<Option<Kept>>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    space: Reserve,
+    /// Whole blocks that nothing was written to since: where they begin and end.
+    ranges: Ranges,
+    /// Until then nobody looks for other space first: there was none, and finding that out takes a while.
+    short_until: Option<Instant>,
+}
+
+/// Ranges that do not meet: where each begins, and where it ends.
+#[derive(Default, PartialEq, Eq, Debug)]
+struct Ranges(BTreeMap<u64, u64>);
+
+impl Ranges {
+    fn bytes(&self) -> u64 {
+        self.0.iter().map(|(from, to)| to - from).sum()
+    }
+    fn add(&mut self, from: u64, to: u64) {
+        self.subtract(from, to);
+        self.0.insert(from, to);
+    }
+    fn subtract(&mut self, from: u64, to: u64) {
+        let met: Vec<(u64, u64)> = self.meeting(from, to).collect();
+        for (begin, end) in met {
+            self.0.remove(&begin);
+            if begin < from {
+                self.0.insert(begin, from);
+            }
+            if end > to {
+                self.0.insert(to, end);
+            }
+        }
+    }
+    fn meeting(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, u64)> {
+        let before = self.0.range(..to).rev().map(|(begin, end)| (*begin, *end));
+        before.take_while(move |(_, end)| *end > from)
+    }
+}
+
+impl Reserved {
+    /// Bytes that are kept.
+    pub fn bytes(&self) -> u64 {
+        if !self.is_some.load(Ordering::Acquire) {
+            return 0;
+        }
+        self.kept.lock().as_ref().map_or(0, |kept| kept.space.bytes())
+    }
+    /// Nothing is kept any more for what lies in a range.
+    pub fn give_up(&self, from: u64, to: u64) {
+        if !self.is_some.load(Ordering::Acquire) {
+            return;
+        }
+        let mut all = self.kept.lock();
+        let Some(kept) = all.as_mut() else { return };
+        kept.ranges.subtract(from, to);
+        let left = kept.ranges.bytes();
+        if left == 0 {
+            self.is_some.store(false, Ordering::Release);
+            *all = None;
+            return;
+        }
+        let surplus = kept.space.bytes().saturating_sub(left);
+        if surplus >= STEP_BYTES {
+            kept.space.release(surplus);
+        }
+    }
+    fn note_short(&self) {
+        if let Some(kept) = self.kept.lock().as_mut() {
+            kept.short_until = Some(Instant::now() + SHORT);
+        }
+    }
+    /// True if there is hardly other space than what is kept.
+    fn is_short(&self) -> bool {
+        let all = self.kept.lock();
+        all.as_ref().and_then(|kept| kept.short_until).is_some_and(|until| Instant::now() < until)
+    }
+    /// Lets a write of these ranges that finds no space have some of what is kept for it; false if there is none.
+    fn open(&self, ranges: &[(u64, u64)]) -> FsResult<bool> {
+        let all = self.kept.lock();
+        let Some(kept) = all.as_ref() else { return Ok(false) };
+        let is_meant = ranges.iter().any(|(from, to)| kept.ranges.meeting(*from, *to).next().is_some());
+        let bytes = ranges.iter().map(|(from, to)| (to - from).next_multiple_of(BLOCK)).sum();
+        Ok(is_meant && kept.space.open(bytes)?)
+    }
+}
+
+impl Live {
+    /// Keeps space for what has no bytes yet in blocks of a range: those that `holes` finds there. `ENOSPC` if there is none.
+    pub fn reserve(&self, holes: &[(u64, u64)]) -> FsResult<()> {
+        let mut all = self.reserved.kept.lock();
+        all.take_if(|kept| !kept.space.is_mine());
+        let mut ranges = Ranges::default();
+        for (from, to) in holes {
+            ranges.add(*from, *to);
+        }
+        if let Some(kept) = all.as_ref() {
+            kept.ranges.0.iter().for_each(|(from, to)| ranges.subtract(*from, *to));
+        }
+        let bytes = ranges.bytes();
+        if bytes == 0 {
+            return Ok(());
+        }
+        if let Some(kept) = all.as_mut() {
+            kept.space.add(bytes)?;
+            ranges.0.iter().for_each(|(from, to)| kept.ranges.add(*from, *to));
+            return Ok(());
+        }
+        *all = self.handle().reserve(bytes)?.map(|space| Kept { space, ranges, short_until: None });
+        self.reserved.is_some.store(all.is_some(), Ordering::Release);
+        Ok(())
+    }
+
+    /// Writes these ranges. If there is no space for that, it comes from what is kept for them.
+    pub fn with_reserved<T>(
+        &self,
+        ranges: impl FnOnce() -> Vec<(u64, u64)>,
+        mut write: impl FnMut() -> FsResult<T>,
+    ) -> FsResult<T> {
+        if !self.reserved.is_some.load(Ordering::Acquire) {
+            return write();
+        }
+        let ranges = ranges();
+        if self.reserved.is_short() {
+            self.reserved.open(&ranges)?;
+        }
+        loop {
+            match write() {
+                Err(error) if error.errno == libc::ENOSPC && self.reserved.open(&ranges)? => self.reserved.note_short(),
+                done => {
+                    if done.is_ok() {
+                        for (from, to) in &ranges {
+                            self.reserved.give_up(*from, *to);
+                        }
+                    }
+                    return done;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_added_once_and_cut_anywhere() {
+        let mut ranges = Ranges::default();
+        ranges.add(0, 100);
+        ranges.add(50, 150);
+        ranges.add(300, 400);
+        assert_eq!(ranges.bytes(), 250);
+        ranges.subtract(10, 20);
+        ranges.subtract(390, 1000);
+        assert_eq!(ranges.bytes(), 230);
+        assert!(ranges.meeting(10, 20).next().is_none() && ranges.meeting(0, 11).next().is_some());
+        ranges.subtract(0, u64::MAX);
+        assert_eq!(ranges, Ranges::default());
+    }
+}
