@@ -92,6 +92,24 @@ def daemons(store: Path) -> list[int]:
     return found
 
 
+def whereabouts(group: int) -> str:
+    """What each thread of a process group waits for, for whoever has to find out why it hangs."""
+    lines = []
+    for process in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if not process.name.isdigit() or os.getpgid(int(process.name)) != group:
+                continue
+            words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            lines.append(f"{process.name}: {words}")
+            for thread in (process / "task").iterdir():
+                said = [(thread / what).read_text().strip() for what in ("comm", "wchan", "syscall")]
+                lines.append(f"  {thread.name} {' '.join(said)}")
+            if gdb := shutil.which("gdb"):
+                stacks = [gdb, "-p", process.name, "-batch", "-ex", "thread apply all bt 30"]
+                lines.append(subprocess.run(stacks, capture_output=True, text=True, timeout=60).stdout)
+    return "\n".join(lines)
+
+
 def test_calls_wait_for_the_next_daemon(held: Path, store: Path):
     made = run(store, "mkdir", "-p", "/cenote/held/daemon")
     assert made.returncode == 0, made.stderr
@@ -101,7 +119,7 @@ def test_calls_wait_for_the_next_daemon(held: Path, store: Path):
     with subprocess.Popen(
         whole, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as child:
-        begun, killed = time.monotonic(), 0
+        begun, killed, hangs = time.monotonic(), 0, ""
         while child.poll() is None and time.monotonic() - begun < PATIENCE_S:
             time.sleep(chosen.uniform(0.1, 0.7))
             if time.monotonic() - begun > 8:
@@ -111,7 +129,9 @@ def test_calls_wait_for_the_next_daemon(held: Path, store: Path):
                     os.kill(pid, signal.SIGKILL)
                     killed += 1
         if child.poll() is None:
+            hangs = whereabouts(child.pid)
             os.killpg(child.pid, signal.SIGKILL)
         said, complaint = child.communicate()
-    assert (child.returncode, said) == (0, "done\n"), f"seed {seed}, {killed} killed: {complaint}"
+    told = f"seed {seed}, {killed} killed: {complaint}\n{hangs}"
+    assert (child.returncode, said) == (0, "done\n"), told
     assert killed > 0
