@@ -4,6 +4,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -131,13 +132,13 @@ fn who_waits_for_a_lock_is_ended_by_signals_and_by_death() {
     assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
     // It does not get it when it is dead, and who has it and dies leaves it.
     drop(one);
-    let mut has = Command::new("flock").arg(mounted.path("locked")).args(["sleep", "60"]).spawn().unwrap();
+    let mut has = Command::new("flock");
+    let mut has = has.arg(mounted.path("locked")).args(["sleep", "60"]).process_group(0).spawn().unwrap();
     let three = open(&there);
     until(Duration::from_secs(5), || three.try_lock().inspect(|()| three.unlock().unwrap()).is_err());
-    for child in crate::mounted::children_of(has.id()) {
-        crate::mounted::kill(child, rustix::process::Signal::KILL);
-    }
-    has.kill().unwrap();
+    // With the child that it may have begun just now, which has the descriptor as well.
+    let group = rustix::process::Pid::from_raw(has.id().cast_signed()).unwrap();
+    rustix::process::kill_process_group(group, rustix::process::Signal::KILL).unwrap();
     has.wait().unwrap();
     until(Duration::from_secs(5), || three.try_lock().is_ok());
 }
