@@ -1,10 +1,9 @@
-"""A tier in a bucket whose service falls silent: it takes connections and never answers, or stops in the middle of one."""
+"""A tier whose service falls silent: it takes connections and never answers, or stops in the middle of an answer."""
 
 import os
 import socket
 import threading
 import time
-from pathlib import Path
 
 import pytest
 from test_s3_tier_away import MIB, put, run
@@ -24,7 +23,7 @@ def settings(tmp_path, monkeypatch):
 
 
 class Line:
-    """Carries bytes to a service and back until it is told to fall silent: then so many bytes come back of each answer."""
+    """Carries bytes to a service and back; once told to fall silent, so many bytes of what comes back."""
 
     def __init__(self, port: int) -> None:
         self.port, self.passes = port, None
