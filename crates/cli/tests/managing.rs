@@ -77,6 +77,23 @@ fn pins_are_set_shown_and_refused() {
     }
 }
 
+/// Where the values of records are, and how many may be in memory, is to be seen where one looks for room and at work.
+#[test]
+fn the_budget_of_values_is_shown() {
+    let place = three_tiers("64MiB");
+    let budget = [("CENOTE_VALUES_MEMORY", "12MiB")];
+    assert_eq!(place.run_in(["serve", "--background", "--idle-exit", "60"], &budget).code, 0);
+    for command in ["df", "status"] {
+        let said = place.ok([command]);
+        assert!(said.contains("in memory (budget 12.0 MiB), 0 B on tiers"), "{command}: {said}");
+    }
+    assert_eq!(place.json(["df"])["values"]["budget_bytes"], 12 << 20);
+    assert!(!place.ok(["top", "--once"]).contains("budget"), "there are no records");
+    place.ok(["index", "mk", "runs/1"]);
+    place.ok(["index", "put", "runs/1", "key", "value"]);
+    assert!(place.ok(["top", "--once"]).contains("(budget 12.0 MiB), 0 B on tiers"));
+}
+
 #[test]
 fn archives_and_releases() {
     let place = three_tiers("64MiB");

@@ -303,6 +303,9 @@ fn swift_behind_keystone() {
     SystemDevices::default().remove(STORE, ID, &spec).unwrap();
 }
 
+/// An answer that begins, and never ends.
+const STALLS: &str = "HTTP/1.1 200 OK\r\nContent-Length: 98\r\n\r\nx";
+
 /// Needs no server: what is at the other end does not answer, or answers with an error, or with nonsense.
 #[test]
 fn services_that_do_not_answer_do_not_hang_anybody() {
@@ -311,6 +314,7 @@ fn services_that_do_not_answer_do_not_hang_anybody() {
     for answer in [
         "",
         "silence",
+        STALLS,
         "HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\n\r\n",
         "HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nx",
         "nonsense\r\n\r\n",
@@ -321,11 +325,12 @@ fn services_that_do_not_answer_do_not_hang_anybody() {
             let mut held = Vec::new();
             for stream in listener.incoming() {
                 let mut stream = stream.unwrap();
-                if answer == "silence" {
-                    held.push(stream);
-                } else {
+                if answer != "silence" {
                     let _ = stream.read(&mut [0; 4096]);
                     let _ = stream.write_all(answer.as_bytes());
+                }
+                if answer == "silence" || answer == STALLS {
+                    held.push(stream);
                 }
             }
         });
@@ -337,7 +342,9 @@ fn services_that_do_not_answer_do_not_hang_anybody() {
             let quick = Duration::from_millis(300);
             let devices = ObjectDevices::new(
                 move |spec: &DeviceSpec| {
-                    Remote::with_timeouts(spec, Timeouts { connect: quick, answer: quick, whole: 2 * quick })
+                    let timeouts =
+                        Timeouts { connect: quick, answer: 30 * quick, answer_soon: quick, whole: 100 * quick };
+                    Remote::with_timeouts(spec, timeouts)
                 },
                 true,
                 Patience { tries: 3, pause: quick / 10, total: 10 * quick },

@@ -89,6 +89,7 @@ fn waiting_document(store: &Store, waiting: &Waiting) -> Value {
 pub fn df(context: &mut Context<'_>) -> Done {
     let store = context.open(Access::Read)?;
     let (devices, report) = (store.devices()?, kept::look_at_all(&store, false, false)?);
+    let stats = store.stats()?;
     let sum = |containers: &mut dyn Iterator<Item = cenote::ContainerId>| -> u64 {
         containers.map(|container| told(&store, container).bytes).sum()
     };
@@ -98,6 +99,10 @@ pub fn df(context: &mut Context<'_>) -> Done {
         let waiting: Vec<Value> = report.waiting.iter().map(|waiting| waiting_document(&store, waiting)).collect();
         return context.out.document(&json!({
             "tiers": devices.iter().map(super::tier::document).collect::<Vec<_>>(),
+            "values": {
+                "here_bytes": stats.values_here_bytes, "budget_bytes": stats.values_budget_bytes,
+                "away_bytes": stats.values_away_bytes,
+            },
             "hdf5": {
                 "there": report.there, "gone_and_open": report.open, "gone": report.gone.len(), "gone_bytes": gone,
                 "waiting": waiting, "waiting_bytes": waits,
@@ -106,6 +111,7 @@ pub fn df(context: &mut Context<'_>) -> Done {
     }
     super::tier::table(context.out, &devices)?;
     context.out.line("")?;
+    context.out.line(format!("values of records: {}", super::status::values(&stats)))?;
     context.out.line(format!("HDF5 files: {}, seen by their stubs", count(report.there as u64)))?;
     context.out.line(format!("  removed, open in programs:      {}", count(report.open as u64)))?;
     context.out.line(format!(

@@ -71,7 +71,7 @@ fn document(store: &Store, devices: &[DeviceInfo], stats: &StoreStats) -> serde_
 /// Where the values of records are.
 pub fn values(stats: &StoreStats) -> String {
     let (here, budget, away) = (stats.values_here_bytes, stats.values_budget_bytes, stats.values_away_bytes);
-    format!("{} of records in memory (budget {}), {} on tiers", human(here), human(budget), human(away))
+    format!("{} in memory (budget {}), {} on tiers", human(here), human(budget), human(away))
 }
 
 pub fn config(context: &mut Context<'_>) -> Done {

@@ -61,7 +61,9 @@ where
         let service = Arc::new((self.service)(spec)?);
         let asking = Patient::new(Arc::clone(&service), self.patience.while_opening());
         let act = if make { create } else { open };
+        service.hasten(true);
         let (owner, state) = act(&asking, &place, (store, id, spec))?;
+        service.hasten(false);
         let service = Box::new(Patient::new(service, self.patience));
         Ok(ObjectDevice::new(service, place, owner, packing, state))
     }

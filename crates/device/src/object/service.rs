@@ -20,6 +20,8 @@ pub trait ObjectService: Send + Sync {
     fn list(&self, prefix: &str) -> Answer<Vec<(String, u64)>>;
     /// Deletes an object; no error if it is gone already.
     fn delete(&self, key: &str) -> Answer<()>;
+    /// From now on others wait for what is asked, or no longer: what is not answered is given up sooner, if the service can.
+    fn hasten(&self, _is_in_haste: bool) {}
 }
 
 /// What a service says.
@@ -87,6 +89,9 @@ impl<S: ObjectService> ObjectService for Arc<S> {
     }
     fn delete(&self, key: &str) -> Answer<()> {
         self.as_ref().delete(key)
+    }
+    fn hasten(&self, is_in_haste: bool) {
+        self.as_ref().hasten(is_in_haste);
     }
 }
 
@@ -192,6 +197,9 @@ impl<S: ObjectService> ObjectService for Patient<S> {
     }
     fn delete(&self, key: &str) -> Answer<()> {
         self.bear(|_| self.inner.delete(key))
+    }
+    fn hasten(&self, is_in_haste: bool) {
+        self.inner.hasten(is_in_haste);
     }
 }
 

@@ -46,6 +46,8 @@ pub fn written() {
             kept.allocate(what, 0, BYTES).unwrap();
             assert!(kept.attr().unwrap().blocks * 512 >= BYTES, "{what:?}");
             fill(&filler);
+            // What is kept outlives the daemon.
+            Store::stop_daemon(place.dir()).unwrap();
             // In no order, and each byte once.
             for at in (0..BYTES >> 17).rev().map(|number| number << 17) {
                 kept.write_at(&vec![7; 64 << 10], at).unwrap();

@@ -72,6 +72,9 @@ pub fn title(look: &Look) -> String {
     if !look.now.enabled {
         line.push_str(", counting is off (CENOTE_TELEMETRY=0)");
     }
+    if stats.records > 0 {
+        line = format!("{line}, values {}", crate::cmd::status::values(stats));
+    }
     line
 }
 

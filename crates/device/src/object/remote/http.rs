@@ -3,6 +3,8 @@
 
 use std::fmt::{self, Write as _};
 use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,16 +22,25 @@ pub struct Timeouts {
     pub connect: Duration,
     /// From the last byte of a request to the first of the answer.
     pub answer: Duration,
+    /// The same while others wait for a tier to be opened.
+    pub answer_soon: Duration,
     /// A request with all its bytes, both ways.
     pub whole: Duration,
 }
 
 impl Default for Timeouts {
     fn default() -> Self {
-        Self { connect: Duration::from_secs(5), answer: Duration::from_secs(30), whole: Duration::from_mins(2) }
+        Self {
+            connect: Duration::from_secs(5),
+            answer: Duration::from_secs(30),
+            answer_soon: Duration::from_secs(10),
+            whole: Duration::from_mins(2),
+        }
     }
 }
 
+/// Answers that come more slowly than this are given up, though not sooner than the first byte of one would be.
+const BYTES_PER_S_MIN: u64 = 64 << 10;
 const IDLE_MAX: usize = 16;
 /// So much of what a service has to say about an error is repeated.
 const TEXT_BYTES: usize = 300;
@@ -39,6 +50,9 @@ const TEXT_BYTES: usize = 300;
 pub(super) struct Http {
     agent: Agent,
     settings: Settings,
+    timeouts: Timeouts,
+    /// Others wait for what is asked now.
+    is_in_haste: Arc<AtomicBool>,
 }
 
 /// What `opendal` has no words for.
@@ -85,17 +99,25 @@ impl Http {
             .max_idle_connections_per_host(IDLE_MAX)
             .timeout_connect(Some(timeouts.connect))
             .timeout_resolve(Some(timeouts.connect))
-            .timeout_recv_response(Some(timeouts.answer))
             .timeout_per_call(Some(timeouts.whole))
             .timeout_global(Some(timeouts.whole))
             .user_agent("cenote");
         if local {
             config = config.proxy(None);
         }
-        Self { agent: Agent::new_with_config(config.build()), settings: Settings::default() }
+        Self {
+            agent: Agent::new_with_config(config.build()),
+            settings: Settings::default(),
+            timeouts,
+            is_in_haste: Arc::default(),
+        }
+    }
+    /// From now on others wait for what is asked, or no longer.
+    pub fn hasten(&self, is_in_haste: bool) {
+        self.is_in_haste.store(is_in_haste, Ordering::Relaxed);
     }
     pub fn with(&self, settings: Settings) -> Self {
-        Self { agent: self.agent.clone(), settings }
+        Self { settings, ..self.clone() }
     }
 
     /// Makes a request and reads all of the answer, whatever its status.
@@ -106,12 +128,20 @@ impl Http {
         if parts.method == Method::PUT {
             self.describe(&mut parts.headers, &body);
         }
+        let haste = self.is_in_haste.load(Ordering::Relaxed);
+        let answer_in = if haste { self.timeouts.answer_soon } else { self.timeouts.answer };
         let answer = if parts.method == Method::PUT || parts.method == Method::POST {
             parts.headers.entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(body.len()));
             let mut body = body;
-            self.agent.run(Request::from_parts(parts, SendBody::from_reader(&mut body)))
+            let request = Request::from_parts(parts, SendBody::from_reader(&mut body));
+            let request = self.agent.configure_request(request).timeout_recv_response(Some(answer_in));
+            self.agent.run(request.build())
         } else {
-            self.agent.run(Request::from_parts(parts, ()))
+            // A service that falls silent in the middle of an answer is known before all time is up that a long one may take.
+            let slowest = Duration::from_secs(range_len(&parts.headers).unwrap_or(0) / BYTES_PER_S_MIN);
+            let request = self.agent.configure_request(Request::from_parts(parts, ()));
+            let request = request.timeout_recv_response(Some(answer_in));
+            self.agent.run(request.timeout_recv_body(Some(answer_in.max(slowest))).build())
         };
         let (parts, body) = answer.map_err(|error| nothing(&error))?.into_parts();
         let mut bytes = Vec::new();

@@ -160,6 +160,9 @@ impl Remote {
 }
 
 impl ObjectService for Remote {
+    fn hasten(&self, is_in_haste: bool) {
+        self.http.hasten(is_in_haste);
+    }
     fn put(&self, key: &str, parts: &[Bytes], only_new: bool) -> Answer<()> {
         let put = |only_new: bool| {
             self.with(|session| {
