@@ -1,6 +1,6 @@
 """Who may open a file that somebody has open: every pair of uses, with locks and without, in one process and in two.
 
-`python opening.py DIRECTORY [--old]` prints what became of each pair, natively or with HDF5's connector in the environment;
+`python opening.py DIRECTORY [--old]` prints what came of each pair, natively or with a connector in the environment;
 `--old`: of files in HDF5's old format, which has no SWMR and no marks of who has it open.
 """
 

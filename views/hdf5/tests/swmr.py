@@ -48,7 +48,7 @@ def rows_of(numbers, dset):
 
 
 def write(path, layouts, shared, seconds, plain, step, calls):
-    """Appends rows, `step` at a time, by several calls, each full of its number plus one; flushes now by dataset, now by file."""
+    """Appends rows, `step` at a time, by several calls, full of its number plus one; flushes by dataset or file."""
     with h5py.File(path, "w", libver="latest", locking=False if plain else None) as f:
         for layout in layouts:
             make(f, layout)

@@ -1,4 +1,4 @@
-"""Who may open a file that somebody has open: what native HDF5 says of files in one of its formats is said here, see `opening.py`."""
+"""Who may open a file that somebody has open: as natively in one of HDF5's formats, see `opening.py`."""
 
 import json
 import pathlib

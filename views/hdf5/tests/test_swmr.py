@@ -16,7 +16,8 @@ WAYS = ["", "--plain", "--step 3", "--step 6 --calls 3", "--step 40 --calls 40 -
 
 @pytest.mark.parametrize("how", WAYS)
 def test_readers_see_no_rows_that_were_not_written(how, tmp_path):
-    command = [sys.executable, "-W", "ignore", str(PROGRAM), "--seconds", "2", "--directory", str(tmp_path), *how.split()]
+    options = ["--seconds", "2", "--directory", str(tmp_path), *how.split()]
+    command = [sys.executable, "-W", "ignore", str(PROGRAM), *options]
     done = subprocess.run(command, env=environment(tmp_path / "store"), capture_output=True, text=True, timeout=120)
     print(done.stdout, done.stderr[-4000:])
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
