@@ -24,20 +24,34 @@ LAYOUTS = {
     "wide": {"chunks": (4, 4), "fillvalue": 0},
     "packed": {"chunks": (16, 8), "compression": "gzip", "compression_opts": 1},
     "large": {"chunks": (64, 4096)},
+    "records": {"chunks": (16,), "dtype": [("number", "i8"), ("values", "i8", (3,))]},
 }
 
 
 def columns(layout):
-    """Elements of a row."""
+    """Numbers in a row."""
+    if layout == "records":
+        return 4
     return LAYOUTS[layout]["chunks"][1] * (2 if layout == "wide" else 1)
 
 
-def write(path, layouts, shared, seconds, plain, step):
-    """Appends rows, `step` at a time, each full of its number plus one; flushes now by dataset, now by file."""
+def make(file, layout):
+    """A dataset without rows."""
+    row = () if layout == "records" else (columns(layout),)
+    file.create_dataset(layout, (0, *row), maxshape=(None, *row), **{"dtype": "i8"} | LAYOUTS[layout])
+
+
+def rows_of(numbers, dset):
+    """Rows full of these numbers."""
+    rows = np.repeat(numbers[:, None], columns(dset.name[1:]), 1)
+    return rows if dset.ndim > 1 else rows.view(dset.dtype).reshape(-1)
+
+
+def write(path, layouts, shared, seconds, plain, step, calls):
+    """Appends rows, `step` at a time, by several calls, full of its number plus one; flushes by dataset or file."""
     with h5py.File(path, "w", libver="latest", locking=False if plain else None) as f:
         for layout in layouts:
-            wide = columns(layout)
-            f.create_dataset(layout, (0, wide), "i8", maxshape=(None, wide), **LAYOUTS[layout])
+            make(f, layout)
         f.flush()
         if not plain:
             f.swmr_mode = True
@@ -48,7 +62,10 @@ def write(path, layouts, shared, seconds, plain, step):
                 dset = f[layout]
                 new = np.arange(rows + 1, rows + step + 1, dtype="i8")
                 dset.resize(rows + step, 0)
-                dset[rows : rows + step] = np.repeat(new[:, None], dset.shape[1], 1)
+                new = rows_of(new, dset)
+                for at in range(0, step, -(-step // calls)):
+                    few = new[at : at + -(-step // calls)]
+                    dset[rows + at : rows + at + len(few)] = few
                 if rows // step % 2:
                     dset.flush()
                     at = 64 + 8 * number
@@ -76,6 +93,8 @@ def read(path, layouts, shared, plain, out):
                 rows = len(dset)
                 first = max(0, min(rows, flushed) - 40)
                 values = dset[first:rows]
+                if layout == "records":
+                    values = values.view("i8").reshape(-1, columns(layout))
                 expected = np.arange(first + 1, first + 1 + len(values))[:, None]
                 reads += 1
                 wrong = (values != expected).any(1)
@@ -88,11 +107,11 @@ def read(path, layouts, shared, plain, out):
     out.close()
 
 
-def run(path, layouts, seconds, readers, plain, step):
+def run(path, layouts, seconds, readers, plain, step, calls):
     """Reads, reads that saw fill, of them in flushed rows, reads that missed flushed rows, reads of other values."""
     shared = mmap.mmap(-1, 4096)
     pipes = [os.pipe() for _ in range(readers)]
-    pids = [forked(lambda: write(path, layouts, shared, seconds, plain, step))]
+    pids = [forked(lambda: write(path, layouts, shared, seconds, plain, step, calls))]
     for _, end in pipes:
         pids.append(forked(lambda end=end: read(path, layouts, shared, plain, os.fdopen(end, "w"))))
         os.close(end)
@@ -110,13 +129,14 @@ def main():
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--readers", type=int, default=2)
     parser.add_argument("--step", type=int, default=1)
+    parser.add_argument("--calls", type=int, default=1, help="that write the rows of a step")
     parser.add_argument("--plain", action="store_true", help="without SWMR mode")
     parser.add_argument("--layout", choices=sorted(LAYOUTS), action="append")
     parser.add_argument("--directory", default=".")
     args = parser.parse_args()
     path = pathlib.Path(args.directory) / f"swmr-{os.getpid()}.h5"
     layouts = args.layout or list(LAYOUTS)
-    found = run(path, layouts, args.seconds, args.readers, args.plain, args.step)
+    found = run(path, layouts, args.seconds, args.readers, args.plain, args.step, args.calls)
     path.unlink()
     reads, blank, flushed, short, other = found
     print(f"{reads} reads: {blank} saw fill inside the extent ({flushed} in flushed rows),", end=" ")

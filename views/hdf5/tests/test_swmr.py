@@ -11,9 +11,13 @@ from test_metadata import Talker
 PROGRAM = pathlib.Path(__file__).with_name("swmr.py")
 
 
-@pytest.mark.parametrize("how", [[], ["--plain"], ["--step", "3"]], ids=["swmr", "plain", "steps"])
+WAYS = ["", "--plain", "--step 3", "--step 6 --calls 3", "--step 40 --calls 40 --readers 1"]
+
+
+@pytest.mark.parametrize("how", WAYS)
 def test_readers_see_no_rows_that_were_not_written(how, tmp_path):
-    command = [sys.executable, "-W", "ignore", str(PROGRAM), "--seconds", "2", "--directory", str(tmp_path), *how]
+    options = ["--seconds", "2", "--directory", str(tmp_path), *how.split()]
+    command = [sys.executable, "-W", "ignore", str(PROGRAM), *options]
     done = subprocess.run(command, env=environment(tmp_path / "store"), capture_output=True, text=True, timeout=120)
     print(done.stdout, done.stderr[-4000:])
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]

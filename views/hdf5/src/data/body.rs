@@ -67,10 +67,11 @@ impl State {
         Ok(Self { place, element_bytes, blobs, body, lease: Mutex::default() })
     }
 
-    /// Something was written: others may see a larger extent now, unless parts of chunks wait until they can be stored.
+    /// Something was written: others may see a larger extent now, unless parts of chunks wait until they can be stored, or the file
+    /// is written for readers, who see it with the flush.
     pub fn show_extent(&self) -> Result<()> {
         match &self.body {
-            Body::Chunked(chunks) if !chunks.has_aside() => self.place.file.shared.show_extents(Some(self.place.oid)),
+            Body::Chunked(chunks) if !chunks.has_aside() => self.place.file.shared.show_written(self.place.oid),
             _ => Ok(()),
         }
     }

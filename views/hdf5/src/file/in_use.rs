@@ -56,15 +56,47 @@ impl Use {
     }
 }
 
+/// Whom an open call asks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rule {
+    /// Nobody: ranks of a parallel program, the store's own views, files in atomic checkpoints.
+    Free,
+    /// No locks, but there is one who writes for readers, as native HDF5 notes it in the file.
+    Unlocked,
+    /// HDF5's locks, too.
+    Locked,
+}
+
+impl Rule {
+    /// As HDF5's environment variable says, else the access properties.
+    pub fn of(h5: &'static Api, fapl: hid_t, is_free: bool) -> Self {
+        match is_free {
+            true => Self::Free,
+            false if is_locking(h5, fapl) => Self::Locked,
+            false => Self::Unlocked,
+        }
+    }
+}
+
 /// What of the rule this process has.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Default)]
 enum Has {
     #[default]
     Nothing,
     Shared,
-    /// Shared, and [`Place::Swmr`].
-    Swmr,
     Alone,
+}
+
+/// What this process has claimed.
+#[derive(Clone, Copy, Default)]
+struct Claimed {
+    /// Anything.
+    any: bool,
+    has: Has,
+    /// [`Place::Writes`].
+    writes: bool,
+    /// [`Place::Swmr`]: the rule is shared from then on.
+    swmr: bool,
 }
 
 /// See the module.
@@ -73,7 +105,7 @@ pub struct InUse {
     first: File,
     /// Open for writing, once the process has the file open so.
     writable: Mutex<Option<Arc<File>>>,
-    has: Mutex<Has>,
+    claimed: Mutex<Claimed>,
     /// Opened for writing, and not refused.
     is_written: AtomicBool,
     /// The process that took the locks: a child that was forked meanwhile does not give them back.
@@ -102,46 +134,83 @@ impl InUse {
         let in_use = Arc::new(Self {
             first: file,
             writable: Mutex::new(also),
-            has: Mutex::default(),
+            claimed: Mutex::default(),
             is_written: AtomicBool::new(false),
             generation: fork_generation(),
         });
         all.insert(key, Arc::downgrade(&in_use));
         Ok(in_use)
     }
-    /// Takes what HDF5's rule asks for this use, or says who is in the way.
-    pub fn claim(&self, what: Use, path: &Path) -> Result<()> {
-        let mut has = self.has.lock();
+    /// Takes what the rule asks for this use, or says who is in the way.
+    pub fn claim(&self, what: Use, rule: Rule, path: &Path) -> Result<()> {
+        if rule == Rule::Free {
+            return Ok(());
+        }
+        let mut claimed = self.claimed.lock();
+        let before = *claimed;
+        let done = self.claim_more(&mut claimed, what, rule, path);
+        if done.is_err() && claimed.writes && !before.writes {
+            locks::release(&self.first, Place::Writes);
+            claimed.writes = false;
+        }
+        done
+    }
+    fn claim_more(&self, claimed: &mut Claimed, what: Use, rule: Rule, path: &Path) -> Result<()> {
         let refuse = |e: io::Error| super::stub::open_error(path, &e);
-        if *has == Has::Nothing && locks::is_taken(&self.first, Place::Swmr) && what != Use::ReadSwmr {
+        if what.writes() && !claimed.writes {
+            // Before the look at who writes for readers, who looks at this after saying so: one of both sees the other.
+            locks::take(&self.first, Place::Writes, false).map_err(refuse)?;
+            claimed.writes = true;
+        }
+        let asks = what.writes() || what == Use::Read && !claimed.any;
+        if asks && locks::is_taken(&self.first, Place::Swmr) {
             let which = if what.writes() { "write/SWMR write" } else { "write" };
             return Err(in_use(
                 path,
-                &format!("file is already open for {which}: another program writes it for readers"),
+                &format!("file is already open for {which}: another program writes it for readers (SWMR)"),
+                "readers beside it say so: H5F_ACC_SWMR_READ (h5py: swmr=True); else close it there",
             ));
         }
         let wanted = if what.writes() { Has::Alone } else { Has::Shared };
-        if *has < wanted && *has != Has::Swmr {
-            let shared = *has == Has::Shared;
+        if rule == Rule::Locked && claimed.has < wanted && !claimed.swmr {
+            let shared = claimed.has == Has::Shared;
             if !locks::rule(&self.first, wanted == Has::Alone, shared).map_err(refuse)? {
                 return Err(locked(path));
             }
-            *has = wanted;
+            claimed.has = wanted;
         }
-        drop(has);
-        if what == Use::WriteSwmr { self.begin_swmr(path) } else { Ok(()) }
+        claimed.any = true;
+        if what == Use::WriteSwmr { self.share(claimed, path) } else { Ok(()) }
     }
     /// Who writes lets readers in that know of it (`H5Fstart_swmr_write`).
     pub fn begin_swmr(&self, path: &Path) -> Result<()> {
-        let mut has = self.has.lock();
-        if *has != Has::Alone {
+        let mut claimed = self.claimed.lock();
+        if claimed.swmr {
+            return Err(Error::new(ErrorKind::InvalidInput, format!("file {}", path.display()))
+                .because("file already in SWMR writing mode"));
+        }
+        self.share(&mut claimed, path)
+    }
+    /// This process writes it for readers.
+    pub fn is_swmr(&self) -> bool {
+        self.claimed.lock().swmr
+    }
+    fn share(&self, claimed: &mut Claimed, path: &Path) -> Result<()> {
+        if !claimed.writes || claimed.swmr {
             return Ok(()); // no rule, or done
         }
         let refuse = |e: io::Error| super::stub::open_error(path, &e);
-        let Some(writable) = self.writable.lock().clone() else { return Ok(()) };
-        locks::take(&writable, Place::Swmr, true).map_err(refuse)?;
-        locks::rule(&self.first, false, false).map_err(refuse)?;
-        *has = Has::Swmr;
+        locks::take(&self.first, Place::Swmr, false).map_err(refuse)?;
+        if locks::is_taken(&self.first, Place::Writes) {
+            locks::release(&self.first, Place::Swmr);
+            let why = "another program has it open for writing, and who writes for readers (SWMR) is the only writer";
+            return Err(in_use(path, why, "close it there"));
+        }
+        claimed.swmr = true;
+        if claimed.has == Has::Alone {
+            locks::rule(&self.first, false, false).map_err(refuse)?;
+            claimed.has = Has::Shared;
+        }
         Ok(())
     }
     /// Its state was raised: the file is written from now on.
@@ -162,14 +231,15 @@ impl Drop for InUse {
         if self.generation != fork_generation() {
             return; // the parent's locks, by the same descriptors
         }
-        if let Some(writable) = self.writable.lock().take() {
-            if self.is_written.load(Ordering::Relaxed) {
-                touch(&writable); // as of the last change that a native file would have had
-            }
-            locks::release(&writable, Place::Swmr);
+        if let Some(writable) = self.writable.lock().take()
+            && self.is_written.load(Ordering::Relaxed)
+        {
+            touch(&writable); // as of the last change that a native file would have had
         }
         locks::end_rule(&self.first);
-        locks::release(&self.first, Place::Open);
+        for place in [Place::Swmr, Place::Writes, Place::Open] {
+            locks::release(&self.first, place);
+        }
     }
 }
 
@@ -180,21 +250,22 @@ pub fn touch(file: &File) {
     let _ = unsafe { libc::futimens(file.as_raw_fd(), std::ptr::null()) };
 }
 
-fn in_use(path: &Path, why: &str) -> Error {
+fn in_use(path: &Path, why: &str, next: &str) -> Error {
     Error::new(ErrorKind::Busy, format!("unable to lock file: name = '{}'", path.display()))
         .because(why.to_owned())
-        .try_next(
-            "close it there; programs that write one file together ask for it: HDF5_USE_FILE_LOCKING=FALSE (h5py: locking=False)",
-        )
+        .try_next(next.to_owned())
 }
 
 fn locked(path: &Path) -> Error {
-    let text = "errno = 11, error message = 'Resource temporarily unavailable' (another program has it open)";
-    in_use(path, &format!("unable to lock file, {text}"))
+    in_use(
+        path,
+        "unable to lock file, errno = 11, error message = 'Resource temporarily unavailable' (another program has it open)",
+        "close it there; programs that write one file together ask for it: HDF5_USE_FILE_LOCKING=FALSE (h5py: locking=False)",
+    )
 }
 
 /// True if files are to be locked: by HDF5's environment variable, else by the access properties.
-pub fn is_locking(h5: &'static Api, fapl: hid_t) -> bool {
+fn is_locking(h5: &'static Api, fapl: hid_t) -> bool {
     if let Some(said) = std::env::var_os(LOCKING_ENV) {
         match said.to_string_lossy().to_ascii_uppercase().as_str() {
             "FALSE" | "0" => return false,

@@ -2,8 +2,8 @@
 //!
 //! *The rule* is HDF5's own, by the same call (`flock`): who reads shares it, who writes has it alone. A program that
 //! opens the stub without this connector, or `flock(1)`, meets it as on a native file. Beside it, on bytes far behind the
-//! text (`F_OFD_SETLK`): who has the file *open*, whatever the rule; who writes for readers beside it (SWMR); and whose
-//! *turn* it is to change the stub. This room must not know stores.
+//! text (`F_OFD_SETLK`) and whatever the rule: who has the file *open*; who *writes* it; who writes for readers beside it
+//! (SWMR); and whose *turn* it is to change the stub. This room must not know stores.
 
 use std::ffi::{c_int, c_short};
 use std::fs::File;
@@ -16,10 +16,12 @@ use std::os::fd::AsRawFd;
 pub enum Place {
     /// Shared by all who have the file open.
     Open = 1 << 62,
-    /// Held by who writes while others read.
+    /// Shared by who writes while others read. There is one: see [`Place::Writes`].
     Swmr = (1 << 62) + 1,
     /// Held while the stub is changed.
     Turn = (1 << 62) + 2,
+    /// Shared by all who write the file.
+    Writes = (1 << 62) + 3,
 }
 
 fn described(kind: c_int, place: Place) -> libc::flock {

@@ -24,7 +24,7 @@ use super::identity::{self, Known, There};
 use super::in_use::{self, InUse, Use};
 use super::kept;
 use super::locks::Turn;
-use super::open::store_of;
+use super::open::{rule_of, store_of};
 use super::opening::Opening;
 use super::parallel::together;
 use super::shared::Shared;
@@ -99,9 +99,7 @@ fn make<'a>(
     let asks = info::atomic_of_fapl(h5, how.fapl);
     let place = Place::reserve(&path, how.flags & H5F_ACC_EXCL != 0)?;
     let use_ = Use::of(true, how.flags & H5F_ACC_SWMR_WRITE != 0);
-    if in_use::is_locking(h5, how.fapl) && !team::is_mpio(h5, how.fapl) && !checkpoint::is_asked(asks) {
-        place.in_use.claim(use_, &path)?;
-    }
+    place.in_use.claim(use_, rule_of(h5, how.fapl), &path)?;
     let turn = Turn::wait(&place.file, true).map_err(|e| stub::create_error(&path, &e))?;
     let seen = stub::look_in(&place.file, &path)?;
     if how.of_empty && seen != Seen::Empty {

@@ -18,7 +18,7 @@ use crate::vol::info;
 use super::brought;
 use super::checkpoint;
 use super::identity::{self, Known, STATE_SNAPSHOT, There, find};
-use super::in_use::{self, InUse, Use};
+use super::in_use::{InUse, Rule, Use};
 use super::kept;
 use super::locks::Turn;
 use super::making::make_of_empty;
@@ -71,7 +71,7 @@ pub fn open(h5: &'static Api, name: &[u8], flags: u32, fapl: hid_t) -> Result<Ar
         return Ok(native);
     }
     let looked = looked.ok().filter(|_| flags & H5F_ACC_RDWR == 0);
-    let first = || look_up_by(h5, name, flags, fapl, None, has_rule(h5, fapl), looked);
+    let first = || look_up_by(h5, name, flags, fapl, None, rule_of(h5, fapl), looked);
     together(h5, "file_open", fapl, first, |there| Opening { name, fapl, ..there })
 }
 
@@ -85,7 +85,7 @@ pub fn open_stored(h5: &'static Api, store: &Store, path: &Path) -> Result<Arc<F
     }
     let store_path = path::absolute(store.dir())?;
     // The store's own views read beside whoever writes: HDF5's rule is for programs.
-    finish(h5, look_up_by(h5, bytes, 0, fapl.get(), Some((store.clone(), store_path)), false, None)?)
+    finish(h5, look_up_by(h5, bytes, 0, fapl.get(), Some((store.clone(), store_path)), Rule::Free, None)?)
 }
 
 /// A native file at this path, opened as it is. Ranks of a parallel program do so each by itself: nothing changes it.
@@ -235,23 +235,23 @@ pub(super) fn look_up<'a>(
     fapl: hid_t,
     store: Option<(Store, PathBuf)>,
 ) -> Result<Opening<'a>> {
-    look_up_by(h5, name, flags, fapl, store, has_rule(h5, fapl), None)
+    look_up_by(h5, name, flags, fapl, store, rule_of(h5, fapl), None)
 }
 
-/// True if files are locked as HDF5 does.
-fn has_rule(h5: &'static Api, fapl: hid_t) -> bool {
+/// The rule for files that are opened or made with these access properties.
+pub(super) fn rule_of(h5: &'static Api, fapl: hid_t) -> Rule {
     let is_asked = checkpoint::is_asked(info::atomic_of_fapl(h5, fapl));
-    in_use::is_locking(h5, fapl) && !team::is_mpio(h5, fapl) && !is_asked
+    Rule::of(h5, fapl, team::is_mpio(h5, fapl) || is_asked)
 }
 
-/// `has_rule`: files are locked as HDF5 does. `looked`: what stands there, if that was looked at already.
+/// `rule`: who else may have it open. `looked`: what stands there, if that was looked at already.
 fn look_up_by<'a>(
     h5: &'static Api,
     name: &'a [u8],
     flags: u32,
     fapl: hid_t,
     store: Option<(Store, PathBuf)>,
-    has_rule: bool,
+    rule: Rule,
     looked: Option<Looked>,
 ) -> Result<Opening<'a>> {
     let writable = flags & H5F_ACC_RDWR != 0;
@@ -286,7 +286,7 @@ fn look_up_by<'a>(
     let in_use = InUse::of(file.try_clone().map_err(wrap)?, &about, writable).map_err(wrap)?;
     let mode = Use::of(writable, flags & (H5F_ACC_SWMR_WRITE | H5F_ACC_SWMR_READ) != 0);
     let asks = info::atomic_of_fapl(h5, fapl);
-    let claimed = if has_rule { in_use.claim(mode, &path) } else { Ok(()) };
+    let claimed = in_use.claim(mode, rule, &path);
     let (there, stub) = match know_settled(&store, &store_path, &path, stub, (&file, &about))? {
         (Known::File(there), stub) => (there, stub),
         (other, stub) => {

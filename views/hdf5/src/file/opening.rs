@@ -95,6 +95,7 @@ pub(super) fn finish(h5: &'static Api, o: Opening<'_>) -> Result<Arc<File>> {
     let writable = shared.may_write(o.intent & H5F_ACC_RDWR != 0);
     if writable {
         shared.writer_opened();
+        shared.write_for_readers(o.in_use.as_ref().is_some_and(|in_use| in_use.is_swmr()));
     }
     let intent = if writable { o.intent | H5F_ACC_RDWR } else { o.intent };
     let file = Arc::new(File {

@@ -181,6 +181,7 @@ impl Shared {
             if let Err(error) = self.show_extents(None) {
                 self.tell_later(error);
             }
+            self.write_for_readers(false);
             self.ahead.leave();
         }
     }

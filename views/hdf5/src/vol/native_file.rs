@@ -94,21 +94,25 @@ unsafe fn give<T>(place: *mut T, value: T) {
     }
 }
 
+/// Every reader sees every write at once here; what is left to do is to let readers in, and to hold larger extents for the flush.
+fn start_swmr_write(file: &Arc<File>) -> Result<()> {
+    file.need_writable("SWMR writing")?;
+    super::file::flush(file)?;
+    if let Some(in_use) = &file.in_use {
+        in_use.begin_swmr(&path::of_label(&file.path))?;
+        file.shared.write_for_readers(in_use.is_swmr());
+    }
+    file.intent.fetch_or(H5F_ACC_SWMR_WRITE, Ordering::Relaxed);
+    Ok(())
+}
+
 /// An optional operation on a file.
 pub fn optional(file: &Arc<File>, what: &OptionalArgs) -> Result<()> {
     let (h5, at) = (file.h5, what.args);
     // SAFETY: HDF5 passes the arguments of the operation that it names.
     unsafe {
         match what.op_type {
-            // Every reader sees every write at once here, so single-writer-multiple-reader needs nothing more.
-            START_SWMR_WRITE => {
-                file.need_writable("SWMR writing")?;
-                if let Some(in_use) = &file.in_use {
-                    in_use.begin_swmr(&path::of_label(&file.path))?;
-                }
-                file.intent.fetch_or(H5F_ACC_SWMR_WRITE, Ordering::Relaxed);
-                Ok(())
-            }
+            START_SWMR_WRITE => start_swmr_write(file),
             INCREMENT_SIZE | POST_OPEN | SET_LIBVER_BOUNDS | CLEAR_ELINK_CACHE | RESET_MDC_HIT_RATE
             | FORMAT_CONVERT => Ok(()),
             GET_SIZE | GET_EOA => args::put(*at.cast::<*mut u64>(), file.stored_bytes()?),
