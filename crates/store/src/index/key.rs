@@ -37,6 +37,11 @@ impl Key {
     }
 }
 
+/// Bytes that a key of these bytes has in memory of its own.
+pub(super) fn heap_bytes_of(key: &[u8]) -> u64 {
+    if key.len() > INLINE { key.len() as u64 } else { 0 }
+}
+
 impl std::fmt::Debug for Key {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Key({})", self.bytes().escape_ascii())

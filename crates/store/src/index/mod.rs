@@ -1,17 +1,21 @@
 //! An index: ordered records in memory.
 //!
 //! The standard library's ordered map with what the engine counts beside it (`docs/dependencies.md`, "Ordered maps", says
-//! what was measured). It knows nothing of transactions: whoever changes it keeps what was there.
+//! what was measured). It knows nothing of transactions: whoever changes it keeps what was there. Records of a checkpoint
+//! come into the map when the first of them is asked for.
 
+mod encoded;
 mod key;
 #[cfg(test)]
 mod tests;
 mod value;
 
+use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, btree_map};
 use std::ops::Bound;
 
 use cenote_model::Records;
+pub(crate) use encoded::{Counts, Encoded};
 pub(crate) use key::Key;
 pub(crate) use value::{Away, Batch, Value, digest};
 
@@ -76,7 +80,10 @@ impl std::fmt::Display for Disorder {
 /// An index.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
-    records: BTreeMap<Key, Record>,
+    /// Empty as long as they are in `encoded`.
+    records: OnceCell<BTreeMap<Key, Record>>,
+    /// The records of a checkpoint, until they are asked for.
+    encoded: RefCell<Option<Encoded>>,
     /// Bytes of keys and values.
     pub bytes: u64,
     /// Bytes of keys that have memory of their own.
@@ -95,19 +102,52 @@ impl Index {
     pub fn new(created: u32) -> Self {
         Self { created, ..Self::default() }
     }
+    /// With the records of a checkpoint as they are there; `counts` is what they come to.
+    pub fn of_encoded(created: u32, encoded: Encoded, counts: Counts) -> Self {
+        let Counts { bytes, long_keys, spillable, .. } = counts;
+        Self { created, encoded: RefCell::new(Some(encoded)), bytes, long_keys, spillable, ..Self::default() }
+    }
+    /// The records as a checkpoint has them, if nobody has asked for one since.
+    pub fn encoded(&self) -> Option<Encoded> {
+        self.encoded.borrow().clone()
+    }
+    /// Bytes of what is encoded still, and those that are in memory for it, with what others have there.
+    pub fn encoded_bytes(&self) -> (u64, u64) {
+        self.encoded.borrow().as_ref().map_or((0, 0), |encoded| (encoded.bytes(), encoded.kept_bytes()))
+    }
+    /// What is encoded still gets memory of its own.
+    pub fn leave_checkpoint(&mut self) {
+        let encoded = self.encoded.get_mut();
+        *encoded = encoded.take().map(|shared| shared.alone());
+    }
+    #[inline]
+    fn map(&self) -> &BTreeMap<Key, Record> {
+        self.records.get_or_init(|| Self::decode(&self.encoded))
+    }
+    #[inline]
+    fn map_mut(&mut self) -> &mut BTreeMap<Key, Record> {
+        let Self { records, encoded, .. } = self;
+        records.get_or_init(|| Self::decode(encoded));
+        records.get_mut().expect("it was made just now")
+    }
+    #[cold]
+    fn decode(encoded: &RefCell<Option<Encoded>>) -> BTreeMap<Key, Record> {
+        encoded.take().map_or_else(BTreeMap::new, |encoded| encoded.decoded().collect())
+    }
     pub fn len(&self) -> u64 {
-        self.records.len() as u64
+        let encoded = || self.encoded.borrow().as_ref().map_or(0, Encoded::len);
+        self.records.get().map_or_else(encoded, |records| records.len() as u64)
     }
     #[inline]
     pub fn get(&self, key: &[u8]) -> Option<RecordRef<'_>> {
-        self.records.get(key).map(Record::by_ref)
+        self.map().get(key).map(Record::by_ref)
     }
     /// Sets a record; gives what it replaced.
     pub fn put(&mut self, key: &[u8], record: Record) -> Option<Record> {
         let own = Key::new(key);
         let own_bytes = own.heap_bytes();
         self.count(&record.value);
-        let old = self.records.insert(own, record);
+        let old = self.map_mut().insert(own, record);
         if let Some(old) = &old {
             self.discount(&old.value);
         } else {
@@ -117,7 +157,7 @@ impl Index {
         old
     }
     pub fn del(&mut self, key: &[u8]) -> Option<Record> {
-        let (own, old) = self.records.remove_entry(key)?;
+        let (own, old) = self.map_mut().remove_entry(key)?;
         self.long_keys -= own.heap_bytes();
         self.bytes -= key.len() as u64;
         self.discount(&old.value);
@@ -126,7 +166,7 @@ impl Index {
     /// The value of a record, if that is still the one of this epoch, is in the value log from now on.
     pub fn spill(&mut self, key: &[u8], epoch: u64, away: &Away) {
         let is_it = |record: &&mut Record| record.epoch == epoch && record.value.len() == away.len as usize;
-        let Some(record) = self.records.get_mut(key).filter(is_it) else { return };
+        let Some(record) = self.map_mut().get_mut(key).filter(is_it) else { return };
         let value = Value::Away(Box::new(away.clone()));
         let was = std::mem::replace(&mut record.value, value.clone());
         self.count(&value);
@@ -156,7 +196,7 @@ impl Index {
     }
     /// Records from a bound on, ascending.
     pub fn range(&self, from: Bound<&[u8]>) -> Range<'_> {
-        Range(self.records.range::<[u8], _>((from, Bound::Unbounded)))
+        Range(self.map().range::<[u8], _>((from, Bound::Unbounded)))
     }
     /// Up to `limit` records from a bound on whose keys begin with `prefix`, at least one and otherwise at most `bytes_max`
     /// bytes of them; and whether there are more. The bound must not be before the prefix. Of values in the value log
@@ -168,7 +208,7 @@ impl Index {
         (limit, bytes_max): (usize, usize),
         missing: &mut Vec<(usize, Away)>,
     ) -> (Records, bool) {
-        let room = limit.min(self.records.len());
+        let room = limit.min(self.map().len());
         let bytes = room * (self.bytes / self.len().max(1)) as usize * 9 / 8;
         let mut records = Records::with_capacity(room.min(1024), bytes.min(bytes_max).min(1 << 20));
         for (key, record) in self.range(from) {
@@ -192,17 +232,17 @@ impl Index {
     /// Adds the records of a checkpoint. They should be in ascending order; of several with one key the one set last counts.
     pub fn load(&mut self, records: Vec<(Key, Record)>) -> Disorder {
         let mut disorder = Disorder::default();
-        if self.records.is_empty() && records.is_sorted_by(|(a, _), (b, _)| a < b) {
+        if self.map().is_empty() && records.is_sorted_by(|(a, _), (b, _)| a < b) {
             for (key, record) in &records {
                 self.bytes += key.bytes().len() as u64;
                 self.long_keys += key.heap_bytes();
                 self.count(&record.value);
             }
-            self.records = records.into_iter().collect();
+            *self.map_mut() = records.into_iter().collect();
             return disorder;
         }
         for (key, record) in records {
-            if self.records.last_key_value().is_some_and(|(last, _)| key <= *last) {
+            if self.map().last_key_value().is_some_and(|(last, _)| key <= *last) {
                 disorder.misplaced += 1;
                 if let Some(known) = self.get(key.bytes()) {
                     disorder.twice += 1;
@@ -217,26 +257,40 @@ impl Index {
     }
     /// Forgets the records whose values are in the value log.
     pub fn drop_away(&mut self) {
-        let was = std::mem::replace(self, Self::new(self.created));
-        for (key, record) in was.records.into_iter().filter(|(_, record)| record.value.here().is_some()) {
+        if self.away == 0 {
+            return;
+        }
+        let mut was = std::mem::replace(self, Self::new(self.created));
+        for (key, record) in
+            std::mem::take(was.map_mut()).into_iter().filter(|(_, record)| record.value.here().is_some())
+        {
             self.put(key.bytes(), record);
         }
     }
     /// Forgets some records, at least `count` if there are so many; true if none is left.
     pub fn forget(&mut self, count: usize) -> bool {
+        if self.encoded.take().is_some() {
+            *self = Self::new(self.created);
+        }
         for _ in 0..count {
-            let Some((key, record)) = self.records.pop_last() else { return true };
+            let Some((key, record)) = self.map_mut().pop_last() else { return true };
             self.long_keys -= key.heap_bytes();
             self.bytes -= key.bytes().len() as u64;
             self.discount(&record.value);
         }
-        self.records.is_empty()
+        self.map().is_empty()
     }
     /// What is wrong with what it counts, if anything is. Takes time in proportion to its records.
     pub fn check(&self) -> Result<(), &'static str> {
+        if let Some(encoded) = self.encoded() {
+            let (bytes, long_keys, spillable) = (self.bytes, self.long_keys, self.spillable);
+            let counts = Counts { records: self.len(), bytes, long_keys, spillable };
+            let is_same = encoded.count()? == counts && (self.away, self.away_bytes) == (0, 0);
+            return if is_same { Ok(()) } else { Err("it counts its bytes wrongly") };
+        }
         let mut counted = Self::default();
         let mut last = None;
-        for (key, record) in &self.records {
+        for (key, record) in self.map() {
             if last.is_some_and(|last: &Key| last >= key) {
                 return Err("its records are not in ascending order");
             }
@@ -253,6 +307,10 @@ impl Index {
         const ENTRY: u64 = (size_of::<Key>() + size_of::<Record>()) as u64;
         const OVERHEAD: u64 = 16;
         const AWAY: u64 = size_of::<Away>() as u64;
+        let encoded = self.encoded_bytes().0;
+        if encoded > 0 {
+            return encoded;
+        }
         let here = self.bytes - self.away_bytes;
         self.len() * (ENTRY * 3 / 2 + OVERHEAD) + here + self.away * AWAY + self.long_keys
     }
