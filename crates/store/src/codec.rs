@@ -111,6 +111,10 @@ impl<'a> Decoder<'a> {
             _ => Err(Malformed("a flag that is neither 0 nor 1")),
         }
     }
+    /// Bytes that are left.
+    pub fn left(&self) -> usize {
+        self.rest.len()
+    }
     /// Nothing must be left.
     pub fn end(&self) -> Decoded<()> {
         if self.rest.is_empty() { Ok(()) } else { Err(Malformed("bytes left over")) }

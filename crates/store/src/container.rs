@@ -45,7 +45,7 @@ pub(crate) struct Container {
     pub label: String,
     pub spec: ContainerSpec,
     pub objects: BTreeMap<ObjectId, u32>,
-    pub indices: BTreeMap<IndexId, Index>,
+    pub indices: BTreeMap<IndexId, Box<Index>>,
     pub records: u64,
     /// Bytes of their keys and values.
     pub record_bytes: u64,

@@ -77,7 +77,7 @@ impl State {
                     return false; // what comes next is queued already
                 }
             } else if let Some((_, index)) = container.indices.pop_first() {
-                self.reclaim.push_back(Reclaim::Index(Box::new(index)));
+                self.reclaim.push_back(Reclaim::Index(index));
             } else {
                 self.containers.vacate(at); // its value log went with the objects
                 return false;

@@ -113,7 +113,7 @@ impl State {
             }
             Change::IndexDeleted { index, was } => {
                 container.count_index(&was);
-                container.indices.insert(index, *was);
+                container.indices.insert(index, was);
             }
             // Who has which label is found out when all are back.
             Change::Renamed { was } => container.label = was,

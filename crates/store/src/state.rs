@@ -75,6 +75,21 @@ impl State {
             None => self.disorder.push((key, found)),
         }
     }
+    /// Lets the checkpoint that was read at opening go as soon as most of its records were asked for, or are gone: those
+    /// that were not get memory of their own, so that they keep at most twice what they need.
+    pub fn leave_checkpoint(&mut self) {
+        let (mut needed, mut kept) = (0, 0);
+        for index in self.containers.iter().flat_map(|container| container.indices.values()) {
+            let (its, all) = index.encoded_bytes();
+            (needed, kept) = (needed + its, all.max(kept));
+        }
+        if kept > 2 * needed {
+            for id in self.containers.ids() {
+                let container = self.containers.get_mut(id);
+                container.into_iter().flat_map(|it| it.indices.values_mut()).for_each(|index| index.leave_checkpoint());
+            }
+        }
+    }
     /// The key of the object in a slot.
     pub fn key_of(&self, slot: u32) -> ObjectKey {
         let object = self.objects.get(slot);

@@ -16,7 +16,7 @@ impl State {
         let Entry::Vacant(entry) = container.indices.entry(key.index) else {
             return Err(refuse(KeyCode::Exists, "the index exists already"));
         };
-        entry.insert(Index::new(created));
+        entry.insert(Box::new(Index::new(created)));
         txn.steps.push(Step::IndexCreated { container: at, index: key.index });
         Ok(())
     }
@@ -26,7 +26,7 @@ impl State {
         let container = self.containers.at_mut(at);
         let was = container.indices.remove(&key.index).ok_or(NO_INDEX)?;
         container.discount_index(&was);
-        txn.steps.push(Step::IndexDeleted { container: at, index: key.index, was: Box::new(was) });
+        txn.steps.push(Step::IndexDeleted { container: at, index: key.index, was });
         Ok(())
     }
 

@@ -31,7 +31,7 @@ impl State {
             Step::IndexDeleted { container, index, was } => {
                 let container = self.containers.at_mut(container);
                 container.count_index(&was);
-                container.indices.insert(index, *was);
+                container.indices.insert(index, was);
             }
             Step::Record { container, index, key, was, .. } => {
                 let container = self.containers.at_mut(container);

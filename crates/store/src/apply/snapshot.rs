@@ -196,14 +196,14 @@ impl State {
         for index in gone {
             let Some(was) = container.indices.remove(&index) else { continue };
             container.discount_index(&was);
-            txn.steps.push(Step::IndexDeleted { container: origin, index, was: Box::new(was) });
+            txn.steps.push(Step::IndexDeleted { container: origin, index, was });
         }
         for id in kept {
             let container = self.containers.at_mut(origin);
             let cuts = container.cuts;
             let mut index = container.indices.remove(&id).unwrap_or_else(|| {
                 txn.steps.push(Step::IndexCreated { container: origin, index: id });
-                Index::new(cuts)
+                Box::new(Index::new(cuts))
             });
             let in_new_index = index.created == cuts;
             let kept = &self.containers.at(snapshot).indices[&id];

@@ -1,7 +1,10 @@
 //! Bytes as the state. Nothing in them is trusted.
 
+use std::sync::Arc;
+
 use cenote_model::{ContainerId, DeviceId, IndexId, ObjectId, RUN_BYTES_MAX, Result, StoreId};
 
+use super::records::Unfinished;
 use super::{
     HEAD_BYTES, Head, MAGIC, SECTION_CONTAINER, SECTION_END, SECTION_HEAD, SECTION_INDEX, SECTION_META,
     SECTION_OBJECTS, SECTION_PINS, SECTION_RETIRED, SECTION_SESSIONS, SECTION_SHARES, SECTION_SNAPSHOT, SECTION_TIMES,
@@ -10,7 +13,7 @@ use super::{
 use crate::SessionId;
 use crate::codec::{Decoded, Decoder, Malformed};
 use crate::container::{Container, Snapshot};
-use crate::index::{Index, Key, Record};
+use crate::index::{Index, Key};
 use crate::journal::record::{decode_codes, decode_info, decode_pins, decode_runs, decode_spec};
 use crate::map::{Ext, NO_DEVICE, Pieces};
 use crate::objects::Presence;
@@ -30,12 +33,13 @@ pub(crate) struct Beside {
     pub retired: Vec<(DeviceId, u64, u64)>,
 }
 
-/// An index with the records read so far.
-pub(super) type Unfinished = (IndexId, u32, Vec<(Key, Record)>);
-
 pub(super) struct Reader<'a> {
     pub(super) version: u32,
     pub(super) state: &'a mut State,
+    /// All of it.
+    pub(super) file: &'a Arc<Vec<u8>>,
+    /// Where in it the section that is being read has its body.
+    pub(super) body_at: usize,
     beside: Beside,
     /// Slot of the container whose sections are being read.
     pub(super) container: Option<u32>,
@@ -72,10 +76,11 @@ pub(super) fn decode_head(name: &str, bytes: &[u8]) -> Result<(u32, Head)> {
 }
 
 /// Reads a checkpoint into an empty state that has its devices.
-pub(crate) fn decode(name: &str, bytes: &[u8], state: &mut State) -> Result<(Head, Beside)> {
+pub(crate) fn decode(name: &str, bytes: &Arc<Vec<u8>>, state: &mut State) -> Result<(Head, Beside)> {
     let (version, head) = decode_head(name, bytes)?;
     state.epoch = head.epoch;
-    let mut reader = Reader { version, state, beside: Beside::default(), container: None, index: None };
+    let (file, beside) = (bytes, Beside::default());
+    let mut reader = Reader { version, state, file, body_at: 0, beside, container: None, index: None };
     let mut at = HEAD_BYTES;
     loop {
         let Some(section) = bytes.get(at..at + SECTION_HEAD) else {
@@ -96,6 +101,7 @@ pub(crate) fn decode(name: &str, bytes: &[u8], state: &mut State) -> Result<(Hea
         if sum_of_both(&plain, body) != sum {
             return Err(corrupt(name, at, "a section does not match its checksum"));
         }
+        reader.body_at = at + SECTION_HEAD;
         reader.section(kind, body).map_err(|malformed| corrupt(name, at, malformed.0))?;
         at += SECTION_HEAD + body.len();
         if kind == SECTION_END {

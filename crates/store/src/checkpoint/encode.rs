@@ -1,5 +1,7 @@
 //! The state as bytes.
 
+use cenote_model::IndexId;
+
 use super::{
     HEAD_BYTES, Head, MAGIC, SECTION_CONTAINER, SECTION_END, SECTION_HEAD, SECTION_INDEX, SECTION_META,
     SECTION_OBJECTS, SECTION_PINS, SECTION_RETIRED, SECTION_SESSIONS, SECTION_SHARES, SECTION_SNAPSHOT, SECTION_TIMES,
@@ -7,7 +9,7 @@ use super::{
 };
 use crate::codec::Encode;
 use crate::container::Container;
-use crate::index::{RecordRef, ValueRef};
+use crate::index::{Encoded, Index, RecordRef, ValueRef};
 use crate::journal::record::{encode_codes, encode_info, encode_pins, encode_runs, encode_spec};
 use crate::map::{Ext, NO_DEVICE};
 use crate::objects::Object;
@@ -191,29 +193,52 @@ impl Writer<'_> {
             w.object(object);
         });
         for (id, index) in &container.indices {
-            let mut records = index.range(std::ops::Bound::Unbounded).peekable();
-            loop {
-                // One section at least, so that an empty index is there too.
-                let begin = self.begin(SECTION_INDEX);
-                self.bytes.put_u128(id.0);
-                self.bytes.put_u32(index.created);
-                let count_at = self.bytes.len();
-                self.bytes.put_u32(0);
-                let mut count = 0u32;
-                while self.bytes.len() - begin < SECTION_BYTES {
-                    let Some((key, record)) = records.next() else { break };
-                    self.bytes.put_bytes(key);
-                    self.record(record);
-                    count += 1;
-                }
-                self.bytes[count_at..count_at + 4].copy_from_slice(&count.to_le_bytes());
-                self.end(begin);
-                if records.peek().is_none() {
-                    break;
-                }
+            match index.encoded() {
+                Some(encoded) => self.encoded_index(*id, index.created, &encoded),
+                None => self.index(*id, index),
             }
         }
         self.many(SECTION_UNDO, container.undo.iter(), Writer::undo);
+    }
+
+    fn index(&mut self, id: IndexId, index: &Index) {
+        let mut records = index.range(std::ops::Bound::Unbounded).peekable();
+        loop {
+            // One section at least, so that an empty index is there too.
+            let (begin, count_at) = self.begin_index(id, index.created);
+            let mut count = 0u32;
+            while self.bytes.len() - begin < SECTION_BYTES {
+                let Some((key, record)) = records.next() else { break };
+                self.bytes.put_bytes(key);
+                self.record(record);
+                count += 1;
+            }
+            self.bytes[count_at..count_at + 4].copy_from_slice(&count.to_le_bytes());
+            self.end(begin);
+            if records.peek().is_none() {
+                break;
+            }
+        }
+    }
+
+    /// An index that nobody has looked into since the last checkpoint was read: its sections are those of that one.
+    fn encoded_index(&mut self, id: IndexId, created: u32, encoded: &Encoded) {
+        for (count, records) in encoded.parts() {
+            let (begin, count_at) = self.begin_index(id, created);
+            self.bytes.extend_from_slice(records);
+            self.bytes[count_at..count_at + 4].copy_from_slice(&count.to_le_bytes());
+            self.end(begin);
+        }
+    }
+
+    /// Where a section of an index begins, and where its count is to be.
+    fn begin_index(&mut self, id: IndexId, created: u32) -> (usize, usize) {
+        let begin = self.begin(SECTION_INDEX);
+        self.bytes.put_u128(id.0);
+        self.bytes.put_u32(created);
+        let count_at = self.bytes.len();
+        self.bytes.put_u32(0);
+        (begin, count_at)
     }
 
     /// Sections that begin with a count.

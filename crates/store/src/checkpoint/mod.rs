@@ -5,6 +5,8 @@
 mod decode;
 mod encode;
 mod records;
+#[cfg(test)]
+mod tests;
 
 use cenote_model::{Error, ErrorKind, StoreId};
 

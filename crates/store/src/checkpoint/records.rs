@@ -1,35 +1,70 @@
 //! Indices, their records, and the value logs that these may be in.
 
+use std::sync::Arc;
+
 use cenote_model::{IndexId, IndexKey};
 
 use super::decode::Reader;
 use crate::codec::{Decoded, Decoder, Malformed};
-use crate::index::{Index, Key, Record, Value};
+use crate::index::{Counts, Disorder, Encoded, Index, Key, Record, Value};
+
+/// An index of which not all sections were read.
+pub(super) struct Unfinished {
+    id: IndexId,
+    created: u32,
+    /// As long as all of them can stay as they are.
+    encoded: Option<(Encoded, Counts)>,
+    records: Vec<(Key, Record)>,
+}
 
 impl Reader<'_> {
     pub(super) fn index(&mut self, from: &mut Decoder<'_>) -> Decoded<()> {
+        let begin = from.left();
         let (id, created) = (IndexId(from.u128()?), from.u32()?);
-        if self.index.as_ref().is_some_and(|(last, ..)| *last != id) {
+        if self.index.as_ref().is_some_and(|unfinished| unfinished.id != id) {
             self.end_index()?;
         }
         let at = self.container.ok_or(Malformed("an index without a container"))?;
-        let mut records = self.index.take().map_or_else(Vec::new, |(_, _, records)| records);
-        for _ in 0..from.count(16)? {
-            records.push((Key::new(from.bytes()?), self.record(at, from)?));
+        let count = from.count(16)?;
+        let mut unfinished = self.index.take().unwrap_or_else(|| {
+            // Records of older versions are encoded otherwise.
+            let encoded = (self.version >= 5).then(|| (Encoded::new(Arc::clone(self.file)), Counts::default()));
+            Unfinished { id, created, encoded, records: Vec::new() }
+        });
+        if let Some((encoded, counts)) = &mut unfinished.encoded {
+            let records_at = self.body_at + begin - from.left();
+            if !encoded.add(records_at, count, from, counts)? {
+                unfinished.records = encoded.decoded().collect();
+                unfinished.encoded = None;
+            }
         }
-        self.index = Some((id, created, records));
+        if unfinished.encoded.is_none() {
+            for _ in 0..count {
+                unfinished.records.push((Key::new(from.bytes()?), self.record(at, from)?));
+            }
+        }
+        unfinished.created = created;
+        self.index = Some(unfinished);
         Ok(())
     }
 
     pub(super) fn end_index(&mut self) -> Decoded<()> {
-        let Some((id, created, records)) = self.index.take() else { return Ok(()) };
+        let Some(Unfinished { id, created, encoded, records }) = self.index.take() else { return Ok(()) };
         let at = self.container.ok_or(Malformed("an index without a container"))?;
-        let mut index = Index::new(created);
-        let disorder = index.load(records);
+        let (index, disorder) = match encoded {
+            Some((encoded, counts)) if counts.records > 0 => {
+                (Index::of_encoded(created, encoded, counts), Disorder::default())
+            }
+            _ => {
+                let mut index = Index::new(created);
+                let disorder = index.load(records);
+                (index, disorder)
+            }
+        };
         let container = self.state.containers.at_mut(at);
         let key = IndexKey { container: container.id, index: id };
         container.count_index(&index);
-        container.indices.insert(id, index);
+        container.indices.insert(id, Box::new(index));
         self.state.found_disorder(key, disorder);
         Ok(())
     }

@@ -259,7 +259,7 @@ impl State {
     }
 
     fn index_of(&self, key: IndexKey) -> Option<&Index> {
-        self.containers.get(key.container)?.indices.get(&key.index)
+        self.containers.get(key.container)?.indices.get(&key.index).map(|index| &**index)
     }
 }
 

@@ -83,6 +83,7 @@ impl Engine {
     fn encode_checkpoint(&mut self, journal_from: u64) -> (String, Vec<u8>, Vec<String>) {
         self.look_at_times();
         self.prune_pins();
+        self.state.leave_checkpoint();
         self.checkpoint.begun += 1;
         self.checkpoint.sequence += 1;
         self.checkpoint.position = self.journal.position();

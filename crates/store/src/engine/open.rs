@@ -107,7 +107,7 @@ impl Engine {
     }
 }
 
-fn newest_checkpoint(meta: &dyn MetaDir) -> Result<(String, Vec<u8>)> {
+fn newest_checkpoint(meta: &dyn MetaDir) -> Result<(String, Arc<Vec<u8>>)> {
     let newest = meta.list()?.iter().filter_map(|name| checkpoint::sequence_of(name)).max();
     let Some(sequence) = newest else {
         return Err(Error::new(ErrorKind::Corrupt, "store")
@@ -116,7 +116,7 @@ fn newest_checkpoint(meta: &dyn MetaDir) -> Result<(String, Vec<u8>)> {
     };
     let name = checkpoint::file_name(sequence);
     let bytes = meta.read_file(&name)?;
-    Ok((name, bytes))
+    Ok((name, Arc::new(bytes)))
 }
 
 /// Opens a device; its stamp if its bytes survived. A persistent device that cannot be opened is failed, not fatal. A

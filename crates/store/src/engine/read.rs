@@ -79,7 +79,7 @@ impl Engine {
     }
 
     pub(super) fn index(&self, key: IndexKey) -> Result<&Index> {
-        self.container(key.container)?.indices.get(&key.index).ok_or_else(|| {
+        self.container(key.container)?.indices.get(&key.index).map(|index| &**index).ok_or_else(|| {
             Error::new(ErrorKind::NotFound, format!("index {key}")).try_next("check its id, or create it")
         })
     }
@@ -221,7 +221,7 @@ impl Engine {
         let mut objects = 0;
         for container in self.state.containers.iter() {
             objects += container.objects.len() as u64;
-            bytes += container.indices.values().map(Index::memory_bytes).sum::<u64>();
+            bytes += container.indices.values().map(|index| index.memory_bytes()).sum::<u64>();
             bytes += container.undo.capacity() as u64 * size_of::<crate::undo::Undo>() as u64;
             bytes += container.fresh.capacity() as u64 * size_of::<crate::container::Fresh>() as u64;
         }

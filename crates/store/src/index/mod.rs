@@ -2,18 +2,22 @@
 //!
 //! The standard library's ordered map of leaves, in which records lie side by side, with what the engine counts beside it
 //! (`docs/dependencies.md`, "Ordered maps", says what was measured). The map keeps the order of the leaves; a leaf that is
-//! split gets its bound there. It knows nothing of transactions: whoever changes it keeps what was there.
+//! split gets its bound there. It knows nothing of transactions: whoever changes it keeps what was there. Records of a
+//! checkpoint come into leaves when the first of them is asked for.
 
+mod encoded;
 mod key;
 mod leaf;
 #[cfg(test)]
 mod tests;
 mod value;
 
+use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, btree_map};
 use std::ops::Bound;
 
 use cenote_model::Records;
+pub(crate) use encoded::{Counts, Encoded};
 pub(crate) use key::Key;
 use leaf::Leaf;
 pub(crate) use value::{Away, Batch, Value, ValueRef, digest};
@@ -78,11 +82,10 @@ impl std::fmt::Display for Disorder {
 /// An index.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
-    /// The records whose keys are less than all bounds. A small index has no more, and an empty one has this.
-    first: Leaf,
-    /// The others, by bounds: no key in a leaf is less than its bound or not less than the next. None is empty.
-    rest: BTreeMap<Key, Leaf>,
-    records: u64,
+    /// None as long as the records are in `encoded`.
+    leaves: OnceCell<Leaves>,
+    /// The records of a checkpoint, until they are asked for.
+    encoded: RefCell<Option<Encoded>>,
     /// Bytes of keys and values.
     pub bytes: u64,
     /// Values in the value log, and their bytes.
@@ -94,14 +97,17 @@ pub(crate) struct Index {
     pub created: u32,
 }
 
-impl Index {
-    /// Empty; `created` is the container's cut count.
-    pub fn new(created: u32) -> Self {
-        Self { created, ..Self::default() }
-    }
-    pub fn len(&self) -> u64 {
-        self.records
-    }
+/// Records in order.
+#[derive(Clone, Debug, Default)]
+struct Leaves {
+    /// The records whose keys are less than all bounds. A small index has no more, and an empty one has this.
+    first: Leaf,
+    /// The others, by bounds: no key in a leaf is less than its bound or not less than the next. None is empty.
+    rest: BTreeMap<Key, Leaf>,
+    records: u64,
+}
+
+impl Leaves {
     /// The leaf where a key belongs.
     #[inline]
     fn leaf(&self, key: &[u8]) -> &Leaf {
@@ -113,14 +119,7 @@ impl Index {
         let below = (Bound::Unbounded, Bound::Included(key));
         self.rest.range_mut::<[u8], _>(below).next_back().map_or(&mut self.first, |(_, leaf)| leaf)
     }
-    #[inline]
-    pub fn get(&self, key: &[u8]) -> Option<RecordRef<'_>> {
-        let leaf = self.leaf(key);
-        leaf.search(key).ok().map(|i| leaf.record(i))
-    }
-    /// Sets a record; gives what it replaced.
-    pub fn put(&mut self, key: &[u8], record: Record) -> Option<Record> {
-        self.count(record.value.by_ref());
+    fn put(&mut self, key: &[u8], record: Record) -> Option<Record> {
         let leaf = self.leaf_mut(key);
         let (at, old) = match leaf.search(key) {
             Ok(at) => (at, Some(leaf.replace(at, key, record))),
@@ -131,23 +130,16 @@ impl Index {
         };
         let right = leaf.is_too_large().then(|| split(leaf, at));
         self.rest.extend(right);
-        if let Some(old) = &old {
-            self.discount(old.value.by_ref());
-        } else {
-            self.records += 1;
-            self.bytes += key.len() as u64;
-        }
+        self.records += u64::from(old.is_none());
         old
     }
-    pub fn del(&mut self, key: &[u8]) -> Option<Record> {
+    fn del(&mut self, key: &[u8]) -> Option<Record> {
         let leaf = self.leaf_mut(key);
         let old = leaf.search(key).ok().map(|at| leaf.remove(at))?;
         if leaf.is_sparse() {
             self.thin_out(key);
         }
         self.records -= 1;
-        self.bytes -= key.len() as u64;
-        self.discount(old.value.by_ref());
         Some(old)
     }
     /// The leaf where a key belongs has few records: it takes those of the next leaf if they are few as well, and goes if
@@ -172,9 +164,99 @@ impl Index {
             self.leaf_mut(key).append(leaf);
         }
     }
+    fn range(&self, from: Bound<&[u8]>) -> Range<'_> {
+        let (Bound::Included(key) | Bound::Excluded(key)) = from else {
+            return Range { leaf: &self.first, at: 0, rest: self.rest.range::<[u8], _>(..) };
+        };
+        let leaf = self.leaf(key);
+        let at = match leaf.search(key) {
+            Ok(at) => at + usize::from(matches!(from, Bound::Excluded(_))),
+            Err(at) => at,
+        };
+        Range { leaf, at, rest: self.rest.range::<[u8], _>((Bound::Excluded(key), Bound::Unbounded)) }
+    }
+    fn last_key(&self) -> Option<&[u8]> {
+        let last = self.rest.last_key_value().map_or(&self.first, |(_, leaf)| leaf);
+        last.len().checked_sub(1).map(|at| last.key(at))
+    }
+    /// Takes the last leaf out; an empty one if there are no records.
+    fn pop(&mut self) -> Leaf {
+        let leaf = self.rest.pop_last().map_or_else(|| std::mem::take(&mut self.first), |(_, leaf)| leaf);
+        self.records -= leaf.len() as u64;
+        leaf
+    }
+}
+
+impl Index {
+    /// Empty; `created` is the container's cut count.
+    pub fn new(created: u32) -> Self {
+        Self { created, ..Self::default() }
+    }
+    /// With the records of a checkpoint as they are there; `counts` is what they come to.
+    pub fn of_encoded(created: u32, encoded: Encoded, counts: Counts) -> Self {
+        let Counts { bytes, spillable, .. } = counts;
+        Self { created, encoded: RefCell::new(Some(encoded)), bytes, spillable, ..Self::default() }
+    }
+    /// The records as a checkpoint has them, if nobody has asked for one since.
+    pub fn encoded(&self) -> Option<Encoded> {
+        self.encoded.borrow().clone()
+    }
+    /// Bytes of what is encoded still, and those that are in memory for it, with what others have there.
+    pub fn encoded_bytes(&self) -> (u64, u64) {
+        self.encoded.borrow().as_ref().map_or((0, 0), |encoded| (encoded.bytes(), encoded.kept_bytes()))
+    }
+    /// What is encoded still gets memory of its own.
+    pub fn leave_checkpoint(&mut self) {
+        let encoded = self.encoded.get_mut();
+        *encoded = encoded.take().map(|shared| shared.alone());
+    }
+    #[inline]
+    fn leaves(&self) -> &Leaves {
+        self.leaves.get_or_init(|| Self::decode(&self.encoded))
+    }
+    #[inline]
+    fn leaves_mut(&mut self) -> &mut Leaves {
+        let Self { leaves, encoded, .. } = self;
+        leaves.get_or_init(|| Self::decode(encoded));
+        leaves.get_mut().expect("they were made just now")
+    }
+    #[cold]
+    fn decode(encoded: &RefCell<Option<Encoded>>) -> Leaves {
+        let mut leaves = Leaves::default();
+        for (key, record) in encoded.take().iter().flat_map(Encoded::decoded) {
+            leaves.put(key.bytes(), record);
+        }
+        leaves
+    }
+    pub fn len(&self) -> u64 {
+        let encoded = || self.encoded.borrow().as_ref().map_or(0, Encoded::len);
+        self.leaves.get().map_or_else(encoded, |leaves| leaves.records)
+    }
+    #[inline]
+    pub fn get(&self, key: &[u8]) -> Option<RecordRef<'_>> {
+        let leaf = self.leaves().leaf(key);
+        leaf.search(key).ok().map(|i| leaf.record(i))
+    }
+    /// Sets a record; gives what it replaced.
+    pub fn put(&mut self, key: &[u8], record: Record) -> Option<Record> {
+        self.count(record.value.by_ref());
+        let old = self.leaves_mut().put(key, record);
+        if let Some(old) = &old {
+            self.discount(old.value.by_ref());
+        } else {
+            self.bytes += key.len() as u64;
+        }
+        old
+    }
+    pub fn del(&mut self, key: &[u8]) -> Option<Record> {
+        let old = self.leaves_mut().del(key)?;
+        self.bytes -= key.len() as u64;
+        self.discount(old.value.by_ref());
+        Some(old)
+    }
     /// The value of a record, if that is still the one of this epoch, is in the value log from now on.
     pub fn spill(&mut self, key: &[u8], epoch: u64, away: &Away) {
-        let leaf = self.leaf_mut(key);
+        let leaf = self.leaves_mut().leaf_mut(key);
         let Ok(at) = leaf.search(key) else { return };
         let was = leaf.record(at);
         if was.epoch != epoch || was.value.len() != away.len as usize {
@@ -209,15 +291,7 @@ impl Index {
     }
     /// Records from a bound on, ascending.
     pub fn range(&self, from: Bound<&[u8]>) -> Range<'_> {
-        let (Bound::Included(key) | Bound::Excluded(key)) = from else {
-            return Range { leaf: &self.first, at: 0, rest: self.rest.range::<[u8], _>(..) };
-        };
-        let leaf = self.leaf(key);
-        let at = match leaf.search(key) {
-            Ok(at) => at + usize::from(matches!(from, Bound::Excluded(_))),
-            Err(at) => at,
-        };
-        Range { leaf, at, rest: self.rest.range::<[u8], _>((Bound::Excluded(key), Bound::Unbounded)) }
+        self.leaves().range(from)
     }
     /// Up to `limit` records from a bound on whose keys begin with `prefix`, at least one and otherwise at most `bytes_max`
     /// bytes of them; and whether there are more. The bound must not be before the prefix. Of values in the value log
@@ -229,8 +303,8 @@ impl Index {
         (limit, bytes_max): (usize, usize),
         missing: &mut Vec<(usize, Away)>,
     ) -> (Records, bool) {
-        let room = limit.min(self.records as usize);
-        let bytes = room * (self.bytes / self.records.max(1)) as usize * 9 / 8;
+        let room = limit.min(self.len() as usize);
+        let bytes = room * (self.bytes / self.len().max(1)) as usize * 9 / 8;
         let mut records = Records::with_capacity(room.min(1024), bytes.min(bytes_max).min(1 << 20));
         let mut range = self.range(from);
         loop {
@@ -260,7 +334,7 @@ impl Index {
     pub fn load(&mut self, records: Vec<(Key, Record)>) -> Disorder {
         let mut disorder = Disorder::default();
         for (key, record) in records {
-            if self.last_key().is_some_and(|last| key.bytes() <= last) {
+            if self.leaves().last_key().is_some_and(|last| key.bytes() <= last) {
                 disorder.misplaced += 1;
                 if let Some(known) = self.get(key.bytes()) {
                     disorder.twice += 1;
@@ -273,12 +347,11 @@ impl Index {
         }
         disorder
     }
-    fn last_key(&self) -> Option<&[u8]> {
-        let last = self.rest.last_key_value().map_or(&self.first, |(_, leaf)| leaf);
-        last.len().checked_sub(1).map(|at| last.key(at))
-    }
     /// Forgets the records whose values are in the value log.
     pub fn drop_away(&mut self) {
+        if self.away == 0 {
+            return;
+        }
         let was = std::mem::replace(self, Self::new(self.created));
         for (key, record) in was.range(Bound::Unbounded).filter(|(_, record)| record.value.here().is_some()) {
             self.put(key, record.to_owned());
@@ -286,23 +359,31 @@ impl Index {
     }
     /// Forgets some records, at least `count` if there are so many; true if none is left.
     pub fn forget(&mut self, count: usize) -> bool {
-        let until = self.records.saturating_sub(count as u64);
-        while self.records > until {
-            let leaf = self.rest.pop_last().map_or_else(|| std::mem::take(&mut self.first), |(_, leaf)| leaf);
+        if self.encoded.take().is_some() {
+            *self = Self::new(self.created);
+        }
+        let until = self.len().saturating_sub(count as u64);
+        while self.len() > until {
+            let leaf = self.leaves_mut().pop();
             for (key, record) in leaf.records() {
                 self.bytes -= key.len() as u64;
                 self.discount(record.value);
             }
-            self.records -= leaf.len() as u64;
         }
-        self.records == 0
+        self.len() == 0
     }
     /// What is wrong with it, if anything is. Takes time in proportion to its records.
     pub fn check(&self) -> Result<(), &'static str> {
-        let mut counted = Self::default();
+        if let Some(encoded) = self.encoded() {
+            let counts = Counts { records: self.len(), bytes: self.bytes, spillable: self.spillable };
+            let is_same = encoded.count()? == counts && (self.away, self.away_bytes) == (0, 0);
+            return if is_same { Ok(()) } else { Err("it counts its bytes wrongly") };
+        }
+        let Leaves { first, rest, records } = self.leaves();
+        let (mut counted, mut found) = (Self::default(), 0);
         let mut last = None;
-        let bounds = std::iter::once(None).chain(self.rest.keys().map(Some));
-        for (bound, leaf) in bounds.zip(std::iter::once(&self.first).chain(self.rest.values())) {
+        let bounds = std::iter::once(None).chain(rest.keys().map(Some));
+        for (bound, leaf) in bounds.zip(std::iter::once(first).chain(rest.values())) {
             leaf.check()?;
             if bound.is_some_and(|bound| leaf.len() == 0 || bound.bytes() > leaf.key(0)) {
                 return Err("a leaf is empty, or has keys below its bound");
@@ -311,20 +392,24 @@ impl Index {
                 return Err("a leaf has keys that belong to the next");
             }
             last = leaf.len().checked_sub(1).map(|at| leaf.key(at)).or(last);
-            counted.records += leaf.len() as u64;
+            found += leaf.len() as u64;
             for (key, record) in leaf.records() {
                 counted.count(record.value);
                 counted.bytes += key.len() as u64;
             }
         }
-        let counts = |index: &Self| (index.records, index.bytes, index.away, index.away_bytes, index.spillable);
-        if counts(&counted) == counts(self) { Ok(()) } else { Err("it counts its bytes wrongly") }
+        let counts = |index: &Self| (index.bytes, index.away, index.away_bytes, index.spillable);
+        if found == *records && counts(&counted) == counts(self) { Ok(()) } else { Err("it counts its bytes wrongly") }
     }
     /// Bytes of memory, about: leaves grow by halves, and have a sixth more than they need.
     pub fn memory_bytes(&self) -> u64 {
         const AWAY: u64 = size_of::<Away>() as u64 + 16;
+        let encoded = self.encoded_bytes().0;
+        if encoded > 0 {
+            return encoded;
+        }
         let here = self.bytes - self.away_bytes;
-        let leaves = self.rest.len() as u64 * ((size_of::<Key>() + size_of::<Leaf>()) as u64 * 3 / 2 + 48);
+        let leaves = self.leaves().rest.len() as u64 * ((size_of::<Key>() + size_of::<Leaf>()) as u64 * 3 / 2 + 48);
         leaves + (self.len() * leaf::RECORD_BYTES + here) * 7 / 6 + self.away * AWAY
     }
 }

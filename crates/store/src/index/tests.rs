@@ -248,3 +248,92 @@ fn follow(plan: &Plan) -> Held {
 fn keys_that_come_and_go_in_all_orders() {
     hold("index", 60, plans(80, 65_536), follow);
 }
+
+/// Records as checkpoints have them; how many.
+fn encoded_bytes(records: &[(Vec<u8>, Record)]) -> Vec<u8> {
+    use crate::codec::Encode;
+    let mut bytes = Vec::new();
+    for (key, record) in records {
+        bytes.put_bytes(key);
+        bytes.put_u64(record.epoch);
+        bytes.put_u8(0);
+        bytes.put_bytes(record.value.here().unwrap());
+    }
+    bytes
+}
+
+fn encoded_index(sections: &[&[(Vec<u8>, Record)]]) -> Option<Index> {
+    let bytes: Vec<Vec<u8>> = sections.iter().map(|records| encoded_bytes(records)).collect();
+    let mut encoded = Encoded::new(std::sync::Arc::new(bytes.concat()));
+    let mut counts = Counts::default();
+    let mut at = 0;
+    for (records, bytes) in sections.iter().zip(&bytes) {
+        let mut from = crate::codec::Decoder::new(bytes);
+        if !encoded.add(at, records.len(), &mut from, &mut counts).unwrap() {
+            assert_eq!(from.left(), bytes.len(), "what cannot stay is not taken");
+            return None;
+        }
+        from.end().unwrap();
+        at += bytes.len();
+    }
+    Some(Index::of_encoded(3, encoded, counts))
+}
+
+/// Records that stayed as a checkpoint has them are, however they are asked for, what was loaded; and are decoded by the
+/// first that asks for one, not by who counts.
+#[test]
+fn encoded_records_are_what_was_loaded() {
+    let mut dice = Dice(11);
+    let plain: BTreeMap<Vec<u8>, Record> =
+        (0..500).map(|epoch| (dice.key(), record(epoch, &dice.value(epoch)))).collect();
+    let records: Vec<(Vec<u8>, Record)> = plain.into_iter().collect();
+    let make = || encoded_index(&[&records[..1], &records[1..300], &[], &records[300..]]).unwrap();
+    let mut loaded = Index::new(3);
+    loaded.load(records.iter().map(|(key, record)| (Key::new(key), record.clone())).collect());
+    let counts = |index: &Index| (index.len(), index.bytes, index.spillable, index.away, index.created);
+    let all = |index: &Index| -> Vec<_> {
+        index.range(Bound::Unbounded).map(|(key, record)| (key.to_vec(), record.to_owned())).collect()
+    };
+
+    let mut index = make();
+    index.check().unwrap();
+    assert_eq!(counts(&index), counts(&loaded));
+    assert!(index.memory_bytes() < loaded.memory_bytes());
+    index.leave_checkpoint();
+    let (copy, as_it_was) = (index.clone(), index.encoded().expect("nobody asked for a record"));
+    assert_eq!(as_it_was.parts().map(|(count, _)| count).sum::<u32>(), records.len() as u32);
+    assert_eq!(all(&index), records);
+    assert!(index.encoded().is_none() && copy.encoded().is_some());
+    index.check().unwrap();
+
+    let (key, value) = &records[7];
+    assert_eq!(make().get(key).map(RecordRef::to_owned).as_ref(), Some(value));
+    let mut changed = make();
+    assert_eq!(changed.del(key).as_ref(), Some(value));
+    assert_eq!(changed.put(&records[400].0, record(999, b"new")).as_ref(), Some(&records[400].1));
+    changed.check().unwrap();
+    loaded.del(key);
+    loaded.put(&records[400].0, record(999, b"new"));
+    assert_eq!((counts(&changed), all(&changed)), (counts(&loaded), all(&loaded)));
+
+    let mut dropped = make();
+    dropped.drop_away();
+    assert_eq!(all(&dropped), records);
+    let mut forgotten = make();
+    assert!(forgotten.forget(1), "at once: none of them has memory of its own");
+    assert_eq!((counts(&forgotten), forgotten.check()), ((0, 0, 0, 0, 3), Ok(())));
+}
+
+/// Who counts wrongly is found without decoding, and what is out of order does not stay encoded.
+#[test]
+fn encoded_records_are_looked_through() {
+    let records =
+        [(b"a".to_vec(), record(1, b"1")), (b"b".to_vec(), record(2, b"2")), (b"c".to_vec(), record(3, b"3"))];
+    let twisted = [records[1].clone(), records[0].clone()];
+    assert!(encoded_index(&[&twisted]).is_none());
+    assert!(encoded_index(&[&records[1..], &records[..1]]).is_none(), "not across sections either");
+    assert!(encoded_index(&[&records[..2], &records[1..]]).is_none(), "a key twice");
+    let mut index = encoded_index(&[&records]).unwrap();
+    index.bytes += 1;
+    assert_eq!(index.check(), Err("it counts its bytes wrongly"));
+}
