@@ -7,15 +7,12 @@ of the daemon included, beside the same on a native file; median, least and most
 
 import argparse
 import os
-import pathlib
-import shutil
 import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 
-from benches.hdf5.small_files import PLUGIN, Side, daemon_of
+from benches.hdf5.small_files import daemon_of, two_sides
 
 READ = """
 import sys, time, h5py
@@ -65,15 +62,7 @@ def main():
     parser.add_argument("--files", default="20,2000,20000")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    place = pathlib.Path(tempfile.mkdtemp(prefix="cenote-cold-", dir="/dev/shm"))
-    store = place / "store"
-    command = [str(PLUGIN / "cenote"), "--store", str(store)]
-    try:
-        tiers = ["name=memory,kind=memory,size=1GiB", f"name=file,kind=file,path={place}/tier,size=1GiB"]
-        init = [*command, "init", *(word for tier in tiers for word in ("--tier", tier))]
-        subprocess.run(init, check=True, stdout=subprocess.DEVNULL)
-        ours = {"HDF5_PLUGIN_PATH": str(PLUGIN), "HDF5_VOL_CONNECTOR": f"cenote store={store}"}
-        native, cenote = Side(place / "native", {}), Side(place / "cenote", ours, store)
+    with two_sides("cold") as ((native, cenote), command):
         run(native, WRITE, native.directory, 0, 10)
         tell("native", opened_ms(native, command, "", options.rounds))
         made = 0
@@ -82,10 +71,6 @@ def main():
             made = count
             for how in ("stopped", "killed"):
                 tell(f"{count} files, {how}", opened_ms(cenote, command, how, options.rounds))
-    finally:
-        subprocess.run([*command, "stop"], stdout=subprocess.DEVNULL, check=False)
-        subprocess.run([*command, "destroy", "--yes"], stdout=subprocess.DEVNULL, check=False)
-        shutil.rmtree(place, ignore_errors=True)
     return 0
 
 

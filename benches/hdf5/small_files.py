@@ -7,6 +7,7 @@ ratios the median, the least and the most.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -133,6 +134,25 @@ def tell(rows):
         print(f"{task:6} {'daemon':10} {'':8} {statistics.median(row['daemon'] for row in ours):8.0f}")
 
 
+@contextlib.contextmanager
+def two_sides(what, memory_only=False):
+    """Native files and a store with a tier in memory (and one in a file), both on tmpfs; with the store's command."""
+    place = pathlib.Path(tempfile.mkdtemp(prefix=f"cenote-{what}-", dir="/dev/shm"))
+    store = place / "store"
+    command = [str(PLUGIN / "cenote"), "--store", str(store)]
+    try:
+        init = [*command, "init", "--tier", "name=memory,kind=memory,size=1GiB"]
+        if not memory_only:
+            init += ["--tier", f"name=file,kind=file,path={place}/tier,size=1GiB"]
+        subprocess.run(init, check=True, stdout=subprocess.DEVNULL)
+        ours = {"HDF5_PLUGIN_PATH": str(PLUGIN), "HDF5_VOL_CONNECTOR": f"cenote store={store}"}
+        yield [Side(place / "native", {}), Side(place / "cenote", ours, store)], command
+    finally:
+        subprocess.run([*command, "stop"], stdout=subprocess.DEVNULL, check=False)
+        subprocess.run([*command, "destroy", "--yes"], stdout=subprocess.DEVNULL, check=False)
+        shutil.rmtree(place, ignore_errors=True)
+
+
 def main():
     if len(sys.argv) > 1 and sys.argv[1] == "--work":
         return work(sys.argv[2], sys.argv[3], int(sys.argv[4]))
@@ -141,22 +161,9 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--memory-only", action="store_true", help="no tier behind memory")
     options = parser.parse_args()
-    place = pathlib.Path(tempfile.mkdtemp(prefix="cenote-small-files-", dir="/dev/shm"))
-    store = place / "store"
-    command = [str(PLUGIN / "cenote"), "--store", str(store)]
-    try:
-        init = [*command, "init", "--tier", "name=memory,kind=memory,size=1GiB"]
-        if not options.memory_only:
-            init += ["--tier", f"name=file,kind=file,path={place}/tier,size=1GiB"]
-        subprocess.run(init, check=True, stdout=subprocess.DEVNULL)
-        ours = {"HDF5_PLUGIN_PATH": str(PLUGIN), "HDF5_VOL_CONNECTOR": f"cenote store={store}"}
-        sides = [Side(place / "native", {}), Side(place / "cenote", ours, store)]
+    with two_sides("small-files", options.memory_only) as (sides, _):
         sides[1].run("write", 1)
         tell(measure(sides, options))
-    finally:
-        subprocess.run([*command, "stop"], stdout=subprocess.DEVNULL, check=False)
-        subprocess.run([*command, "destroy", "--yes"], stdout=subprocess.DEVNULL, check=False)
-        shutil.rmtree(place, ignore_errors=True)
     return 0
 
 

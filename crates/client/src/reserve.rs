@@ -3,8 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use cenote_model::{Durability, Error, ErrorKind, Lease, Request, Response, Result, Run};
+use cenote_model::{Durability, ErrorKind, Lease, Request, Response, Result, Run};
 
+use crate::data::arena::no_room;
 use crate::fork_generation;
 use crate::object::Object;
 use crate::session::Session;
@@ -134,11 +135,7 @@ impl Reserve {
                 Err(error) if error.kind() == ErrorKind::Busy && begin.elapsed() < PATIENCE => {
                     std::thread::sleep(Duration::from_millis(10));
                 }
-                Err(error) if error.kind() == ErrorKind::Busy => {
-                    return Err(Error::new(ErrorKind::Full, error.subject())
-                        .because(error.cause())
-                        .try_next(error.next_step()));
-                }
+                Err(error) if error.kind() == ErrorKind::Busy => return Err(no_room(&error)),
                 Err(error) => return Err(error),
             }
         }

@@ -409,7 +409,6 @@ fn of_store_in(dir: &Path, error: Error) -> Error {
     Error::new(error.kind(), subject).because(error.cause()).try_next(error.next_step())
 }
 
-/// The error for a label that no container can have.
 /// Refuses what cannot be a container's label.
 pub(crate) fn check_label(label: &str) -> Result<()> {
     if label.is_empty() || label.len() > LABEL_BYTES_MAX {

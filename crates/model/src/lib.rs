@@ -20,6 +20,7 @@ mod telemetry;
 mod tier;
 mod tier_options;
 mod tier_text;
+mod units;
 mod update;
 
 pub use container::{
@@ -49,4 +50,5 @@ pub use telemetry::{
 pub use tier::{DeviceInfo, DeviceKind, DeviceSpec, DeviceState, StoreConfig};
 pub use tier_options::TierOptions;
 pub use tier_text::{TierText, WATERMARK_HIGH_DEFAULT_PERMILLE, WATERMARK_LOW_DEFAULT_PERMILLE, parse_permille};
+pub use units::UnitBytes;
 pub use update::Update;

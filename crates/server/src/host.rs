@@ -373,7 +373,8 @@ fn with_devices(dir: &Path, config: &StoreConfig) -> Result<StoreConfig> {
     Ok(config)
 }
 
-fn memory_bytes() -> u64 {
+/// Memory of the machine.
+pub(crate) fn memory_bytes() -> u64 {
     let info = rustix::system::sysinfo();
     info.totalram.saturating_mul(u64::from(info.mem_unit.max(1)))
 }

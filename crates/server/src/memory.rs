@@ -27,12 +27,9 @@ pub(crate) fn tuning() -> Result<Tuning> {
 
 /// Memory of the machine, or what this process may have of it.
 fn machine_bytes() -> u64 {
-    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let kib = total.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok());
     let limit = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
     let limit = limit.and_then(|text| text.trim().parse::<u64>().ok());
-    kib.map_or(0, |kib| kib << 10).min(limit.unwrap_or(u64::MAX))
+    crate::host::memory_bytes().min(limit.unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

@@ -150,6 +150,11 @@ impl Part {
     }
 }
 
+/// True if that is said of bytes that were read and are not those that were written, and not of a device that fails.
+pub(crate) fn is_mismatch(why: &str) -> bool {
+    why.contains("checksum")
+}
+
 /// Takes the time of accesses, device by device.
 struct Watch<'a> {
     clock: &'a dyn Clock,

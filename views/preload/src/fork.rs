@@ -1,28 +1,51 @@
 //! Children of `fork`: they share offsets with their parent, and nothing of what its other threads were doing at that moment may stay locked in them.
 
 use std::cell::Cell;
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use parking_lot::{RwLock, RwLockReadGuard};
 use posix::{FileSystem, Forking};
 
 use crate::inside::{self, Inside};
 use crate::{place, table};
 
-/// Held for reading by calls that are at work in the store, for writing by `fork`.
+/// Held for reading by calls that are at work in the store, for writing by `fork`. The standard library's: who waits for one
+/// of `parking_lot` is in a table of the whole process, whose own locks another thread may hold at the moment of the fork, and
+/// the child that opens the gate needed them.
 static GATE: RwLock<()> = RwLock::new(());
 /// There is a store that others than the forking thread may be at work in.
 static ATTACHED: AtomicBool = AtomicBool::new(false);
 
 /// A call that is at work: `fork` waits until it is dropped.
-#[inline]
-pub fn at_work() -> RwLockReadGuard<'static, ()> {
-    GATE.read_recursive()
+pub struct AtWork {
+    _gate: Option<RwLockReadGuard<'static, ()>>,
+    _stays_here: PhantomData<*const ()>,
 }
 
+/// A call is at work from now on. One within another waits for nobody, although somebody may want to fork.
+#[inline]
+pub fn at_work() -> AtWork {
+    let depth = DEPTH.get();
+    DEPTH.set(depth + 1);
+    let gate = || GATE.read().unwrap_or_else(PoisonError::into_inner);
+    AtWork { _gate: (depth == 0).then(gate), _stays_here: PhantomData }
+}
+
+impl Drop for AtWork {
+    #[inline]
+    fn drop(&mut self) {
+        DEPTH.set(DEPTH.get() - 1);
+    }
+}
+
+/// Keeps other threads out while this one forks: of the file system, and of all that is at work.
+type Closed = (Option<Forking>, RwLockWriteGuard<'static, ()>);
+
 thread_local! {
-    /// Keeps other threads out of the file system while this one forks.
-    static FORKING: Cell<Option<Forking>> = const { Cell::new(None) };
+    /// Calls that are at work within one another.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+    static FORKING: Cell<Option<Closed>> = const { Cell::new(None) };
     /// This thread forks for the program.
     static FORKS: Cell<bool> = const { Cell::new(false) };
 }
@@ -42,11 +65,11 @@ extern "C" fn before() {
     unsafe { _IO_list_lock() };
     let inside = Inside::enter();
     // In this order: who is at work may be on the way into the file system, which is closed only then.
-    std::mem::forget(GATE.write());
+    let gate = GATE.write().unwrap_or_else(PoisonError::into_inner);
     for (_, open) in table::all() {
         open.share();
     }
-    FORKING.set(place::known_system().map(FileSystem::before_fork));
+    FORKING.set(Some((place::known_system().map(FileSystem::before_fork), gate)));
     FORKS.set(true);
     // Until `in_parent` or `last_in_child`.
     std::mem::forget(inside);
@@ -61,9 +84,7 @@ fn is_own() -> bool {
 /// Ends what `before` began.
 fn go_on() {
     FORKS.set(false);
-    FORKING.take();
-    // SAFETY: `before` locked it, in this thread or in that which this one is a copy of.
-    unsafe { GATE.force_unlock_write() };
+    drop(FORKING.take());
     Inside::leave();
 }
 

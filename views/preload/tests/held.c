@@ -72,6 +72,13 @@ static void *log_(void *unused) {
   return unused;
 }
 
+static void *busy(void *unused) {
+  while (!stop) {
+    if (write(log_fd, "line\n", 5) != 5) abort();
+  }
+  return unused;
+}
+
 static void *load(void *library) {
   while (!stop) {
     void *loaded = dlopen(library, RTLD_NOW);
@@ -155,6 +162,13 @@ int main(int count, char **arguments) {
     stop = 1;
     pthread_join(other, 0);
     pthread_join(another, 0);
+  } else if (!strcmp(what, "gate")) { /* others wait for the fork at any moment of it */
+    pthread_t all[6];
+    log_fd = open(in(dir, "log"), O_WRONLY | O_CREAT | O_APPEND, 0644);
+    for (int i = 0; i < 6; i++) pthread_create(&all[i], 0, busy, 0);
+    forks(400);
+    stop = 1;
+    for (int i = 0; i < 6; i++) pthread_join(all[i], 0);
   } else if (!strcmp(what, "atfork")) {
     pthread_atfork(lock, unlock, unlock);
     log_fd = open(in(dir, "log"), O_WRONLY | O_CREAT | O_APPEND, 0644);

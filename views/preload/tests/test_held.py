@@ -22,6 +22,7 @@ CASES = [
     "mapped",
     "stdio",
     "fork",
+    "gate",
     "atfork",
     "dlopen",
     "signals",

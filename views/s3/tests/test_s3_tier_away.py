@@ -40,16 +40,20 @@ def put(store: Path, file: Path) -> str:
     return name if "/" in name else f"c/{name}"
 
 
-def test_a_service_that_is_gone(fresh, tmp_path):
-    served = fresh()
-    served.start()
+def tier_in(served, tmp_path: Path) -> tuple[str, Path]:
+    """A bucket for a tier: the tier in it, and the file of its secrets."""
     served.client("ann").create_bucket(Bucket="cold")
     key, secret = served.keys["ann"]
     secrets = tmp_path / "secrets"
     secrets.write_text(f"[default]\naccess_key_id = {key}\nsecret_access_key = {secret}\n")
     secrets.chmod(0o600)
-    store = tmp_path / "store"
-    cold = f"name=cold,kind=s3,path=cold/tier,size=1GiB,endpoint={served.url},credentials={secrets}"
+    return f"name=cold,kind=s3,path=cold/tier,size=1GiB,endpoint={served.url},credentials={secrets}", secrets
+
+
+def test_a_service_that_is_gone(fresh, tmp_path):
+    served = fresh()
+    served.start()
+    store, (cold, _) = tmp_path / "store", tier_in(served, tmp_path)
     made = run(store, "init", "--tier", "name=ram,kind=memory,size=256MiB", "--tier", cold)
     assert made.returncode == 0, made.stderr
     assert run(store, "serve", store, "--background", "--idle-exit", "60").returncode == 0
@@ -89,13 +93,7 @@ def test_secrets_go_where_their_user_said(fresh, tmp_path, monkeypatch):
     """A store that somebody else made, and this user unpacked, names no place where this user's secrets go."""
     served = fresh()
     served.start()
-    served.client("ann").create_bucket(Bucket="cold")
-    key, secret = served.keys["ann"]
-    secrets = tmp_path / "secrets"
-    secrets.write_text(f"[default]\naccess_key_id = {key}\nsecret_access_key = {secret}\n")
-    secrets.chmod(0o600)
-    store = tmp_path / "store"
-    cold = f"name=cold,kind=s3,path=cold/tier,size=1GiB,endpoint={served.url},credentials={secrets}"
+    store, (cold, secrets) = tmp_path / "store", tier_in(served, tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "maker"))
     made = run(store, "init", "--tier", "name=ram,kind=memory,size=64MiB", "--tier", cold)
     assert made.returncode == 0, made.stderr

@@ -21,9 +21,9 @@ const PIECE_BYTES: u64 = 64 << 10;
 /// Free runs that an arena keeps before it gives the smallest back.
 const RUNS_MAX: usize = 2048;
 /// How long a writer waits for tiers that are full and have yet to come to rest while nothing drains, before it is told…
-pub(super) const FULL_PATIENCE: Duration = Duration::from_secs(2);
+const FULL_PATIENCE: Duration = Duration::from_secs(2);
 /// …and how long while something does.
-pub(super) const DRAIN_PATIENCE: Duration = Duration::from_mins(1);
+const DRAIN_PATIENCE: Duration = Duration::from_mins(1);
 /// Memory is made present this much at a time.
 const POPULATE_BYTES: u64 = 2 << 20;
 /// Writes of at least this size go through the file where memory was never touched.
@@ -231,9 +231,7 @@ impl State {
         let most = (session.memory_bytes() / 16).clamp(LEASE_BYTES_FIRST, LEASE_BYTES_MAX);
         let mut bytes = self.lease_bytes.max(LEASE_BYTES_FIRST).min(most).max(want);
         self.lease_bytes = (bytes * 2).min(most);
-        let begin = Instant::now();
-        let (mut moved, mut moved_at) = (0, begin);
-        let mut pause = Duration::from_millis(1);
+        let mut patience = Patience::new();
         loop {
             let run_min = want.min(PIECE_BYTES) as u32;
             let request = Request::Lease { container, bytes, run_min, avoid: avoid.to_vec(), durability };
@@ -253,19 +251,10 @@ impl State {
                         self.shrink(session);
                         continue;
                     }
-                    let now = moved_bytes(session);
-                    if now != moved {
-                        (moved, moved_at) = (now, Instant::now());
-                    }
-                    if moved_at.elapsed() > FULL_PATIENCE || begin.elapsed() > DRAIN_PATIENCE {
-                        return Err(Error::new(ErrorKind::Full, error.subject())
-                            .because(error.cause())
-                            .try_next(error.next_step()));
-                    }
+                    patience.check(session, &error)?;
                     // Space that this session keeps for other classes may be what is missing.
                     self.shrink(session);
-                    std::thread::sleep(pause);
-                    pause = (pause * 2).min(Duration::from_millis(50));
+                    patience.pause();
                 }
                 Err(error) => return Err(error),
             }
@@ -301,8 +290,42 @@ impl State {
     }
 }
 
+/// How long somebody has waited for room on tiers that are full and have yet to come to rest.
+pub(super) struct Patience {
+    begin: Instant,
+    /// What the engine had moved when that was last seen to rise, and when that was.
+    moved: (u64, Instant),
+    pause: Duration,
+}
+
+impl Patience {
+    pub fn new() -> Self {
+        let begin = Instant::now();
+        Self { begin, moved: (0, begin), pause: Duration::from_millis(1) }
+    }
+    /// The error that there is no room, once that was waited for long enough: longer while something drains.
+    pub fn check(&mut self, session: &Session, busy: &Error) -> Result<()> {
+        let now = moved_bytes(session);
+        if now != self.moved.0 {
+            self.moved = (now, Instant::now());
+        }
+        let is_over = self.moved.1.elapsed() > FULL_PATIENCE || self.begin.elapsed() > DRAIN_PATIENCE;
+        if is_over { Err(no_room(busy)) } else { Ok(()) }
+    }
+    /// Waits a moment, the longer the longer it was already.
+    pub fn pause(&mut self) {
+        std::thread::sleep(self.pause);
+        self.pause = (self.pause * 2).min(Duration::from_millis(50));
+    }
+}
+
+/// Of space that was about to become free, and did not.
+pub(crate) fn no_room(busy: &Error) -> Error {
+    Error::new(ErrorKind::Full, busy.subject()).because(busy.cause()).try_next(busy.next_step())
+}
+
 /// What the engine has moved between tiers: rises while they drain.
-pub(super) fn moved_bytes(session: &Session) -> u64 {
+fn moved_bytes(session: &Session) -> u64 {
     match session.ask(Request::Stats) {
         Ok(Response::Stats(stats)) => stats.moved_bytes,
         _ => 0,

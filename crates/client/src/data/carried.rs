@@ -2,13 +2,10 @@
 //! daemon carries bytes to it and takes them from it. Slower by a copy or two and a message, and the same in all else.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use cenote_model::{
-    CARRIED_BYTES_MAX, Error, ErrorKind, Extent, ObjectKey, RUN_BYTES_MAX, Request, Response, Result, Run,
-};
+use cenote_model::{CARRIED_BYTES_MAX, ErrorKind, Extent, ObjectKey, RUN_BYTES_MAX, Request, Response, Result, Run};
 
-use super::arena::{DRAIN_PATIENCE, FULL_PATIENCE, moved_bytes};
+use super::arena::Patience;
 use super::cache::ObjectCache;
 use super::pieces::Place;
 use super::read::{ReadDone, Rescues, settle_own_writes};
@@ -95,9 +92,7 @@ fn point(session: &Session, run: Run, bytes: &[u8], all: &mut Vec<Stored>) -> Re
 
 /// One message. While tiers are full and something drains, waits a bounded time for room.
 fn deposit(session: &Session, target: &Target<'_>, bytes: &[u8]) -> Result<Vec<Run>> {
-    let begin = Instant::now();
-    let (mut moved, mut moved_at) = (0, begin);
-    let mut pause = Duration::from_millis(1);
+    let mut patience = Patience::new();
     loop {
         let (container, durability) = (target.container, target.arena.durability());
         let request = Request::Deposit { container, bytes: bytes.to_vec(), avoid: Vec::new(), durability };
@@ -105,17 +100,8 @@ fn deposit(session: &Session, target: &Target<'_>, bytes: &[u8]) -> Result<Vec<R
             Ok(Response::Lease(lease)) if !lease.runs.is_empty() => return Ok(lease.runs),
             Ok(other) => return Err(surprise("space", &other)),
             Err(error) if error.kind() == ErrorKind::Busy => {
-                let now = moved_bytes(session);
-                if now != moved {
-                    (moved, moved_at) = (now, Instant::now());
-                }
-                if moved_at.elapsed() > FULL_PATIENCE || begin.elapsed() > DRAIN_PATIENCE {
-                    return Err(Error::new(ErrorKind::Full, error.subject())
-                        .because(error.cause())
-                        .try_next(error.next_step()));
-                }
-                std::thread::sleep(pause);
-                pause = (pause * 2).min(Duration::from_millis(50));
+                patience.check(session, &error)?;
+                patience.pause();
             }
             Err(error) => return Err(error),
         }

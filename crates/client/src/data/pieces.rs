@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cenote_model::{DeviceId, Extent, OffsetMap};
+use cenote_model::{DeviceId, Extent, OffsetMap, UnitBytes};
 
 /// Allocation units of devices that clients read, as stores have them.
 const MEMORY_UNIT_BYTES: u64 = 512;
@@ -151,35 +151,27 @@ impl Pieces {
     /// many pieces to count. What neighbours share counts once.
     pub fn taken(&self, size: u64) -> Option<u64> {
         const COUNTED_MAX: usize = 4096;
-        let (mut at, mut taken) = (0, 0);
-        let mut before = None;
+        let (mut at, mut taken) = (0, UnitBytes::default());
         for (begin, piece) in self.0.from_floor(0).take(COUNTED_MAX) {
             if begin > at || at >= size {
                 break;
             }
             at = begin + piece.len;
             let len = at.min(size) - begin;
-            let (units, from, to) = match &piece.place {
-                Place::Hole => continue,
-                Place::Elsewhere => {
-                    taken += len;
-                    continue;
-                }
+            match &piece.place {
+                Place::Hole => {}
+                Place::Elsewhere => taken.add_whole(len),
                 Place::Memory(address, device) => {
                     let from = *address as u64;
-                    ((*device, MEMORY_UNIT_BYTES), from, from + len)
+                    taken.add(*device, MEMORY_UNIT_BYTES, from, from + len);
                 }
                 Place::File { extent, skip } => {
                     let from = extent.run_offset + u64::from(extent.skip + skip);
-                    ((extent.device, FILE_UNIT_BYTES), from, from + len)
+                    taken.add(extent.device, FILE_UNIT_BYTES, from, from + len);
                 }
-            };
-            let (from, to) = (from / units.1 * units.1, to.next_multiple_of(units.1));
-            let shared = matches!(before, Some((known, end)) if known == units && end > from && end <= to);
-            taken += if shared { to - before.map_or(from, |(_, end)| end) } else { to - from };
-            before = Some((units, to));
+            }
         }
-        (at >= size).then_some(taken)
+        (at >= size).then(|| taken.bytes())
     }
     /// Brings into the cache what changes at these offsets will look at.
     pub fn touch(&self, offsets: impl IntoIterator<Item = u64>) {

@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use cenote_model::{
     ContainerContent, ContainerId, ContainerInfo, Error, ErrorKind, IndexContent, IndexKey, Lookup, OBJECT_BYTES_MAX,
-    ObjectId, ObjectKey, ObjectStat, Records, Request, Response, Result, StoreStats,
+    ObjectId, ObjectKey, ObjectStat, Records, Request, Response, Result, StoreStats, UnitBytes,
 };
 
 use super::Engine;
@@ -166,8 +166,7 @@ impl Engine {
     /// Bytes that extents take where they are read, in allocation units. What neighbours share counts once.
     fn taken_bytes(&self, map: &ExtentMap) -> u64 {
         const COUNTED_MAX: usize = 16_384;
-        let (mut taken, mut mapped) = (0u64, 0u64);
-        let mut before = (u8::MAX, 0);
+        let (mut taken, mut mapped) = (UnitBytes::default(), 0u64);
         for (_, ext) in map.iter().take(COUNTED_MAX) {
             let unit = u64::from(self.state.space.get(ext.dev).unit_bytes);
             mapped += u64::from(ext.len);
@@ -177,15 +176,12 @@ impl Engine {
             } else {
                 (ext.run_offset + u64::from(ext.skip), ext.run_offset + u64::from(ext.end()))
             };
-            let (begin, end) = (begin / unit * unit, end.next_multiple_of(unit));
-            let from = if before.0 == ext.dev && before.1 > begin && before.1 <= end { before.1 } else { begin };
-            taken += end - from;
-            before = (ext.dev, end);
+            taken.add(ext.dev, unit, begin, end);
         }
         if map.extents() <= COUNTED_MAX as u64 {
-            return taken;
+            return taken.bytes();
         }
-        (u128::from(taken) * u128::from(map.mapped_bytes()) / u128::from(mapped.max(1))) as u64
+        (u128::from(taken.bytes()) * u128::from(map.mapped_bytes()) / u128::from(mapped.max(1))) as u64
     }
 
     fn stats(&self) -> StoreStats {

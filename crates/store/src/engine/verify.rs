@@ -8,7 +8,7 @@ use super::flush::{Wait, Waiter};
 use super::jobs::What;
 use super::{Engine, failed};
 use crate::Outcome;
-use crate::copying::Part;
+use crate::copying::{Part, is_mismatch};
 use crate::map::{Ext, NO_DEVICE};
 use crate::objects::Presence;
 use crate::placing::{Action, Identity, Placing, Target, identity};
@@ -246,17 +246,13 @@ impl Engine {
         for ((key, offset, was, dev), what) in slice.parts.into_iter().zip(results) {
             self.counting.verified(dev, u64::from(was.3));
             let Some(what) = what else { continue };
-            let current = self.state.target_mut(Target::Live { key, offset }).map(|ext| identity(ext)) == Some(was);
-            if current {
-                if let Some(ext) = self.state.target_mut(Target::Live { key, offset }).cloned()
-                    && ext.copy == dev
-                    && what.contains("checksum")
-                {
-                    self.state.space.mark_bad_copy(&ext);
-                }
-                let device = self.state.space.get(dev).spec.name.clone();
-                found.push(Finding { key, offset, len: u64::from(was.3), device, what });
+            let current = self.state.target_mut(Target::Live { key, offset }).filter(|ext| identity(ext) == was);
+            let Some(ext) = current.cloned() else { continue };
+            if ext.copy == dev && is_mismatch(&what) {
+                self.state.space.mark_bad_copy(&ext);
             }
+            let device = self.state.space.get(dev).spec.name.clone();
+            found.push(Finding { key, offset, len: u64::from(was.3), device, what });
         }
         if slice.scrub {
             for finding in found {

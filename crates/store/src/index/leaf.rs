@@ -135,18 +135,18 @@ impl Leaf {
     /// Adds a record at its place.
     pub fn insert(&mut self, i: usize, key: &[u8], record: Record) {
         self.fit_common(key);
-        let inline = record.value.here().filter(|value| value.len() <= INLINE_MAX);
-        self.make_room(key.len() + inline.map_or(0, <[u8]>::len));
+        let (inline, value) = match record.value {
+            Value::Here(value) if value.len() <= INLINE_MAX => {
+                let len = value.len() as u32;
+                (value, Stored::Inline(len))
+            }
+            Value::Here(value) => (Box::default(), Stored::Large(value)),
+            Value::Away(away) => (Box::default(), Stored::Away(away)),
+        };
+        self.make_room(key.len() + inline.len());
         let at = self.bytes.len() as u32;
         self.bytes.extend_from_slice(key);
-        let value = match record.value {
-            Value::Here(value) if value.len() <= INLINE_MAX => {
-                self.bytes.extend_from_slice(&value);
-                Stored::Inline(value.len() as u32)
-            }
-            Value::Here(value) => Stored::Large(value),
-            Value::Away(away) => Stored::Away(away),
-        };
+        self.bytes.extend_from_slice(&inline);
         self.heads.insert(i, head_of(&key[self.common as usize..]));
         self.slots.insert(i, Slot { epoch: record.epoch, value, at, key_len: key.len() as u32 });
     }

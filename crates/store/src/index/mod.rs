@@ -145,22 +145,14 @@ impl Leaves {
     /// The leaf where a key belongs has few records: it takes those of the next leaf if they are few as well, and goes if
     /// it has none. The first leaf stays: it has no bound that could be too high for what comes later.
     fn thin_out(&mut self, key: &[u8]) {
-        let bounds = |range: btree_map::Range<'_, Key, Leaf>, is_last: bool| {
-            let mut bounds = range.map(|(bound, _)| bound.clone());
-            if is_last { bounds.next_back() } else { bounds.next() }
-        };
-        let own = bounds(self.rest.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))), true);
-        if let Some(own) = &own
-            && self.rest.get(own).is_some_and(|leaf| leaf.len() == 0)
-        {
-            self.rest.remove(own);
+        let own = self.rest.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back();
+        if let Some(bound) = own.filter(|(_, leaf)| leaf.len() == 0).map(|(bound, _)| bound.clone()) {
+            self.rest.remove(&bound);
             return;
         }
-        let next = bounds(self.rest.range::<[u8], _>((Bound::Excluded(key), Bound::Unbounded)), false);
-        let Some(next) = next else { return };
-        if self.rest.get(&next).is_some_and(|leaf| self.leaf(key).may_take(leaf))
-            && let Some(leaf) = self.rest.remove(&next)
-        {
+        let next = self.rest.range::<[u8], _>((Bound::Excluded(key), Bound::Unbounded)).next();
+        let next = next.filter(|(_, leaf)| self.leaf(key).may_take(leaf)).map(|(bound, _)| bound.clone());
+        if let Some(leaf) = next.and_then(|bound| self.rest.remove(&bound)) {
             self.leaf_mut(key).append(leaf);
         }
     }

@@ -87,7 +87,8 @@ fn agrees_with_an_ordered_map() {
                 size += key.len() + record.value.len();
                 *n == 0 || size <= bytes_max
             });
-            let wanted: Vec<_> = wanted.map(|(_, (key, record))| (&key[..], record.value.here().unwrap())).collect();
+            let wanted: Vec<_> =
+                wanted.map(|(_, (key, record))| (&key[..], record.value.by_ref().here().unwrap())).collect();
             assert!(
                 found.iter().eq(wanted.iter().copied()),
                 "epoch {epoch}: {} of {} limit {limit} bytes {bytes_max} prefix {prefix:?}",
@@ -127,7 +128,7 @@ impl Pair {
     /// The value goes to the value log, as far as an index sees that.
     fn spill(&mut self, key: &[u8]) {
         let Some(record) = self.plain.get_mut(key) else { return };
-        let Some(value) = record.value.here() else { return };
+        let Some(value) = record.value.by_ref().here() else { return };
         let len = value.len() as u32;
         let away = Away { batch: Arc::new(Batch { offset: self.epoch << 20, len }), at: 0, len, digest: digest(value) };
         self.index.spill(key, record.epoch + 1, &away); // of another epoch: nothing

@@ -50,10 +50,6 @@ impl Value {
     pub fn len(&self) -> usize {
         self.by_ref().len()
     }
-    #[inline]
-    pub fn here(&self) -> Option<&[u8]> {
-        self.by_ref().here()
-    }
 }
 
 impl<'a> ValueRef<'a> {

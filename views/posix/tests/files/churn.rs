@@ -5,10 +5,10 @@ use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use cenote::{Mode, OpenOptions, Store};
+use cenote::Mode;
 use cenote_posix::{File, FileSystem, FsError, Ino, Kind, Make, Rename, SetAttr, SetXattr};
 
-use crate::place::{CREATE, Place, one_tree, root_user, what};
+use crate::place::{CREATE, Place, client, root_user, what};
 use crate::rng::{Rng, seed};
 
 /// What may well happen when others come between; anything else is a failure.
@@ -25,14 +25,9 @@ const EXPECTED: &[i32] = &[
 ];
 const NAMES: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
 
-fn open(dir: &std::path::Path) -> FileSystem {
-    let store = Store::open_with(dir, &OpenOptions { mode: Mode::Daemon, ..OpenOptions::default() }).unwrap();
-    FileSystem::new(&store, one_tree()).unwrap()
-}
-
 /// The part of a child: `DIR SEED`.
 pub fn child(args: &[String]) {
-    let fs = open(args[0].as_ref());
+    let fs = client(args[0].as_ref()).1;
     let mut rng = Rng::new(args[1].parse().unwrap());
     let begun = Instant::now();
     let mut files: Vec<File> = Vec::new();
@@ -125,7 +120,7 @@ fn run(consistency: &str, rounds: usize) {
     for _ in 0..rounds {
         let place = Place::new();
         drop(place.make(Mode::InProcess));
-        let fs = open(&place.dir());
+        let fs = client(&place.dir()).1;
         let me = root_user();
         fs.set_xattr(&me, fs.root(), b"user.cenote.consistency", consistency.as_bytes(), SetXattr::Any).unwrap();
         let mut children: Vec<Child> = (0..3).map(|_| start(&place, rng.next())).collect();
@@ -152,7 +147,7 @@ pub fn threads() {
     for consistency in ["strict", "commit"] {
         let place = Place::new();
         drop(place.make(Mode::InProcess));
-        let both = [open(&place.dir()), open(&place.dir())];
+        let both = [client(&place.dir()).1, client(&place.dir()).1];
         let root = both[0].root();
         both[0]
             .set_xattr(&root_user(), root, b"user.cenote.consistency", consistency.as_bytes(), SetXattr::Any)
@@ -188,7 +183,7 @@ pub fn threads() {
 pub fn forked() {
     let place = Place::new();
     drop(place.make(Mode::InProcess));
-    let fs = open(&place.dir());
+    let fs = client(&place.dir()).1;
     let (me, root) = (root_user(), fs.root());
     let file = fs.open_at(&me, root, b"f", CREATE, 0o600).unwrap().0;
     file.write_at(b"bytes", 0).unwrap();
@@ -241,7 +236,7 @@ pub fn forked_amid_threads() {
     let seed = seed("forks");
     let place = Place::new();
     drop(place.make(Mode::InProcess));
-    let fs = open(&place.dir());
+    let fs = client(&place.dir()).1;
     let (me, root) = (root_user(), fs.root());
     let dir = fs.make(&me, root, b"own", &what(Kind::Directory, 0o755)).unwrap().ino;
     fs.set_xattr(&me, root, b"user.cenote.consistency", b"commit", SetXattr::Any).unwrap();

@@ -4,21 +4,17 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use cenote::{Mode, OpenOptions, Store};
+use cenote::Mode;
 use cenote_posix::{FileSystem, New, Over, Rename};
 
-use crate::place::{CREATE, Place, READ, READ_WRITE, one_tree, root_user};
+use crate::place::{CREATE, Place, READ, READ_WRITE, client, root_user};
 
 /// More than go in one transaction.
 const FILES: usize = 600;
 
 fn two(place: &Place) -> [FileSystem; 2] {
     drop(place.make(Mode::InProcess));
-    let open = || {
-        let options = OpenOptions { mode: Mode::Daemon, ..OpenOptions::default() };
-        FileSystem::new(&Store::open_with(place.dir(), &options).unwrap(), one_tree()).unwrap()
-    };
-    [open(), open()]
+    [client(&place.dir()).1, client(&place.dir()).1]
 }
 
 fn until(what: &str, mut is_true: impl FnMut() -> bool) {

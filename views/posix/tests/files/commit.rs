@@ -1,17 +1,13 @@
 //! `commit` directories: what others see, and when.
 
-use cenote::{Mode, OpenOptions, Store};
+use cenote::Mode;
 use cenote_posix::{FileSystem, Kind, Rename, SetXattr};
 
-use crate::place::{CREATE, Place, READ_WRITE, errno, names, one_tree, root_user, what};
+use crate::place::{CREATE, Place, READ_WRITE, client, errno, names, root_user, what};
 
 fn two(place: &Place) -> [FileSystem; 2] {
     drop(place.make(Mode::InProcess));
-    let open = || {
-        let options = OpenOptions { mode: Mode::Daemon, ..OpenOptions::default() };
-        FileSystem::new(&Store::open_with(place.dir(), &options).unwrap(), one_tree()).unwrap()
-    };
-    let both = [open(), open()];
+    let both = [client(&place.dir()).1, client(&place.dir()).1];
     let root = both[0].root();
     both[0].set_xattr(&root_user(), root, b"user.cenote.consistency", b"commit", SetXattr::Any).unwrap();
     both

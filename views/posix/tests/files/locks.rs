@@ -4,18 +4,12 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use cenote::{Mode, OpenOptions, Store};
+use cenote::{Mode, Store};
 use cenote_posix::{File, FileSystem, LockKind, LockOwner, LockRange, LockWait, OpenFlags};
 
-use crate::place::{CREATE, Place, READ_WRITE, errno, one_tree, root_user};
+use crate::place::{CREATE, Place, READ_WRITE, client, errno, root_user};
 
 const ALL: LockRange = LockRange { start: 0, len: 0 };
-
-fn open(dir: &Path) -> (Store, FileSystem) {
-    let store = Store::open_with(dir, &OpenOptions { mode: Mode::Daemon, ..OpenOptions::default() }).unwrap();
-    let fs = FileSystem::new(&store, one_tree()).unwrap();
-    (store, fs)
-}
 
 fn file(fs: &FileSystem, flags: OpenFlags) -> File {
     fs.open_at(&root_user(), fs.root(), b"f", flags, 0o600).unwrap().0
@@ -37,7 +31,7 @@ fn try_lock(file: &File, owner: LockOwner, kind: LockKind, range: LockRange) -> 
 pub fn owners() {
     let place = Place::new();
     drop(place.make(Mode::InProcess));
-    let ((store, a), (_, b)) = (open(&place.dir()), open(&place.dir()));
+    let ((store, a), (_, b)) = (client(&place.dir()), client(&place.dir()));
     let (one, other) = (file(&a, CREATE), file(&b, READ_WRITE));
     let (mine, exclusive, shared) = (LockOwner::File, LockKind::Exclusive, LockKind::Shared);
     try_lock(&one, mine, exclusive, range(10, 10)).unwrap();
@@ -75,7 +69,7 @@ pub fn owners() {
 /// The part of a child: `DIR KIND`: locks, says so, and waits for its end.
 pub fn child(args: &[String]) {
     let dir: &Path = args[0].as_ref();
-    let (_store, fs) = open(dir);
+    let (_store, fs) = client(dir);
     let file = file(&fs, READ_WRITE);
     match args[1].as_str() {
         "process" => file.lock(LockOwner::Process, Some(LockKind::Exclusive), range(5, 5), LockWait::Yes).unwrap(),
@@ -101,7 +95,7 @@ fn start(place: &Place, kind: &str) -> Child {
 pub fn killed() {
     let place = Place::new();
     drop(place.make(Mode::InProcess));
-    let (store, fs) = open(&place.dir());
+    let (store, fs) = client(&place.dir());
     let one = file(&fs, CREATE);
     for kind in ["process", "file"] {
         let mut child = start(&place, kind);

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use cenote::{Mode, OpenOptions, Store};
+use cenote::Mode;
 use cenote_posix::{Attr, Caller, Consistency, File, FileSystem, FsResult, Ino, Kind, Make, Rename, SetAttr, SetXattr};
 
-use crate::place::{CREATE, Place, READ_WRITE, one_tree, root_user};
+use crate::place::{CREATE, Place, READ_WRITE, client, root_user};
 use crate::rng::{Rng, seed, steps};
 
 const ROOT: usize = 0;
@@ -205,11 +205,7 @@ impl World {
     fn new(rng: Rng, consistency: Consistency) -> Self {
         let place = Place::new();
         drop(place.make(Mode::InProcess));
-        let open = || {
-            let store = Store::open_with(place.dir(), &OpenOptions { mode: Mode::Daemon, ..OpenOptions::default() });
-            FileSystem::new(&store.unwrap(), one_tree()).unwrap()
-        };
-        let fs = [open(), open()];
+        let fs = [client(&place.dir()).1, client(&place.dir()).1];
         let (me, inos) = (root_user(), vec![fs[0].root()]);
         fs[0]
             .set_xattr(&me, inos[0], b"user.cenote.consistency", consistency.word().as_bytes(), SetXattr::Any)

@@ -1,11 +1,11 @@
 //! Stores for tests, and short words for calls.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use cenote::{DeviceKind, DeviceSpec, Mode, OpenOptions, Store, StoreConfig};
-use cenote_posix::{Caller, Clock, FileSystem, FsResult, Ino, Kind, Make, OpenFlags, Options, Time};
+use cenote_posix::{Caller, Clock, File, FileSystem, FsResult, Ino, Kind, Make, OpenFlags, Options, Time};
 
 /// A store in a directory of its own; stopped and removed when dropped.
 pub struct Place(PathBuf);
@@ -55,6 +55,18 @@ impl Place {
         let fs = FileSystem::with_clock(&store, one_tree(), clock.clone()).unwrap();
         (store, fs, clock)
     }
+}
+
+/// One more client of a store that a daemon serves, and the one tree in it.
+pub fn client(dir: &Path) -> (Store, FileSystem) {
+    let store = Store::open_with(dir, &OpenOptions { mode: Mode::Daemon, ..OpenOptions::default() }).unwrap();
+    let fs = FileSystem::new(&store, one_tree()).unwrap();
+    (store, fs)
+}
+
+/// A new file at the top of a tree.
+pub fn made(fs: &FileSystem, name: &[u8]) -> File {
+    fs.open_at(&root_user(), fs.root(), name, CREATE, 0o600).unwrap().0
 }
 
 impl Drop for Place {

@@ -1,24 +1,13 @@
 //! What `fallocate` keeps: writes to it find space though somebody fills the store meanwhile; and it comes back.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
-use cenote::{Mode, OpenOptions, Store};
+use cenote::{Mode, Store};
 use cenote_posix::{Allocate, File, FileSystem, SetAttr};
 
-use crate::place::{CREATE, Place, errno, one_tree, root_user};
+use crate::place::{Place, client, errno, made, root_user};
 
 const BYTES: u64 = 8 << 20;
-
-fn open(dir: &Path) -> (Store, FileSystem) {
-    let store = Store::open_with(dir, &OpenOptions { mode: Mode::Daemon, ..OpenOptions::default() }).unwrap();
-    let fs = FileSystem::new(&store, one_tree()).unwrap();
-    (store, fs)
-}
-
-fn file(fs: &FileSystem, name: &[u8]) -> File {
-    fs.open_at(&root_user(), fs.root(), name, CREATE, 0o600).unwrap().0
-}
 
 /// Appends until there is no room, not even for little; how many bytes that were.
 fn fill(file: &File) -> u64 {
@@ -33,7 +22,7 @@ fn fill(file: &File) -> u64 {
 
 fn two_sessions(place: &Place, tiers: Vec<cenote::DeviceSpec>) -> [(Store, FileSystem); 2] {
     drop(place.make_of(Mode::InProcess, tiers));
-    [open(&place.dir()), open(&place.dir())]
+    [client(&place.dir()), client(&place.dir())]
 }
 
 pub fn written() {
@@ -42,7 +31,7 @@ pub fn written() {
             let place = Place::new();
             let disk = (!is_memory_alone).then(|| place.disk(48 << 20));
             let [(_a, a), (_b, b)] = two_sessions(&place, [Place::memory()].into_iter().chain(disk).collect());
-            let (kept, filler) = (file(&a, b"kept"), file(&b, b"filler"));
+            let (kept, filler) = (made(&a, b"kept"), made(&b, b"filler"));
             kept.allocate(what, 0, BYTES).unwrap();
             assert!(kept.attr().unwrap().blocks * 512 >= BYTES, "{what:?}");
             fill(&filler);
@@ -79,7 +68,7 @@ pub fn given_back() {
         },
     ];
     for (number, give_back) in give_back.into_iter().enumerate() {
-        let (kept, filler) = (file(&a, b"kept"), file(&b, b"filler"));
+        let (kept, filler) = (made(&a, b"kept"), made(&b, b"filler"));
         // What was deleted is free some time later.
         let begin = Instant::now();
         while let Err(error) = kept.allocate(Allocate::Extend, 0, BYTES) {
@@ -100,7 +89,7 @@ pub fn given_back() {
 pub fn refused() {
     let place = Place::new();
     let [(_a, a), (_b, b)] = two_sessions(&place, vec![Place::memory()]);
-    let (kept, other) = (file(&a, b"kept"), file(&b, b"other"));
+    let (kept, other) = (made(&a, b"kept"), made(&b, b"other"));
     kept.allocate(Allocate::Extend, 0, 40 << 20).unwrap();
     assert_eq!(errno(other.allocate(Allocate::Extend, 0, 40 << 20)), libc::ENOSPC);
     other.allocate(Allocate::Extend, 0, 8 << 20).unwrap();

@@ -6,21 +6,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use cenote::{Mode, OpenOptions, Store};
-use cenote_posix::{Allocate, File, FileSystem, SetAttr, SetTime, SetXattr, Time};
+use cenote::{Mode, Store};
+use cenote_posix::{Allocate, FileSystem, SetAttr, SetTime, SetXattr, Time};
 
-use crate::place::{CREATE, Place, READ_WRITE, errno, one_tree, root_user};
+use crate::place::{Place, READ_WRITE, client, errno, made, one_tree, root_user};
 use crate::rng::{Rng, seed};
-
-fn open(dir: &Path) -> (Store, FileSystem) {
-    let store = Store::open_with(dir, &OpenOptions { mode: Mode::Daemon, ..OpenOptions::default() }).unwrap();
-    let fs = FileSystem::new(&store, one_tree()).unwrap();
-    (store, fs)
-}
-
-fn file(fs: &FileSystem, name: &[u8]) -> File {
-    fs.open_at(&root_user(), fs.root(), name, CREATE, 0o600).unwrap().0
-}
 
 fn left(store: &Store) -> usize {
     std::fs::read_dir(store.meeting_dir("windows").unwrap()).unwrap().count()
@@ -68,12 +58,12 @@ fn stored(fs: &FileSystem, name: &[u8]) -> Vec<u8> {
 pub fn shared() {
     let place = Place::new();
     drop(place.make(Mode::InProcess));
-    let ((store, a), (_, b)) = (open(&place.dir()), open(&place.dir()));
+    let ((store, a), (_, b)) = (client(&place.dir()), client(&place.dir()));
     let me = root_user();
     a.set_xattr(&me, a.root(), b"user.cenote.consistency", b"commit", SetXattr::Any).unwrap();
-    let one = file(&a, b"f");
+    let one = made(&a, b"f");
     one.write_at(&[1; 10_000], 0).unwrap();
-    let other = file(&b, b"f");
+    let other = made(&b, b"f");
     let mut buf = [0; 3];
     assert_eq!(other.read_at(&mut buf, 9_998).unwrap(), 2);
     let fd = one.window().unwrap();
@@ -127,7 +117,7 @@ pub fn shared() {
     assert_eq!(left(&store), 0);
     assert!(stored(&a, b"f") == expected);
     // And of a file that has no name any more nothing is kept.
-    let gone = file(&a, b"g");
+    let gone = made(&a, b"g");
     drop(gone.window().unwrap());
     gone.write_at(b"x", 3).unwrap();
     a.unlink(&me, a.root(), b"g").unwrap();
@@ -144,9 +134,9 @@ pub fn no_room() {
     const BYTES: usize = 4 << 20;
     let place = Place::new();
     drop(place.make_of(Mode::InProcess, vec![Place::memory()]));
-    let ((_store, a), (_, b)) = (open(&place.dir()), open(&place.dir()));
+    let ((_store, a), (_, b)) = (client(&place.dir()), client(&place.dir()));
     let me = root_user();
-    let (made, filler) = (file(&a, b"f"), file(&b, b"filler"));
+    let (made, filler) = (made(&a, b"f"), made(&b, b"filler"));
     let size = SetAttr { size_bytes: Some(BYTES as u64), ..SetAttr::default() };
     a.set_attr(&me, made.ino(), &size).unwrap();
     made.close().unwrap();
@@ -168,7 +158,7 @@ pub fn times() {
     let place = Place::new();
     let (_store, fs, _) = place.tree();
     let me = root_user();
-    let file = file(&fs, b"f");
+    let file = made(&fs, b"f");
     file.write_at(&vec![1; 100_000], 0).unwrap();
     let kernel = std::fs::File::from(file.window_for_kernel().unwrap());
     for round in 0..200_u8 {
@@ -194,8 +184,8 @@ fn fs_of(store: &Store, is_read_only: bool) -> FileSystem {
 /// The part of a child: `DIR`: stores into a mapping, syncs, stores again, says so, and waits for its end.
 pub fn child(args: &[String]) {
     let dir: &Path = args[0].as_ref();
-    let (_store, fs) = open(dir);
-    let file = file(&fs, b"f");
+    let (_store, fs) = client(dir);
+    let file = made(&fs, b"f");
     let mut map = Map::of(&file.window().unwrap(), 50_000);
     map.store(10_000, b"synced");
     file.sync(true).unwrap();
@@ -209,8 +199,8 @@ pub fn killed() {
     for is_shared in [false, true] {
         let place = Place::new();
         drop(place.make(Mode::InProcess));
-        let (store, fs) = open(&place.dir());
-        let first = file(&fs, b"f");
+        let (store, fs) = client(&place.dir());
+        let first = made(&fs, b"f");
         first.write_at(&vec![7; 50_000], 0).unwrap();
         let mut other = Some(first).filter(|_| is_shared);
         let said = place.dir().join("../stored");
@@ -229,7 +219,7 @@ pub fn killed() {
         assert!(other.as_ref().is_none_or(|other| other.has_window().unwrap()));
         drop(other.take());
         // Somebody has anything open: within some seconds the window is gone, and all is in the object.
-        let _keeper = file(&fs, b"g");
+        let _keeper = made(&fs, b"g");
         while left(&store) > 0 {
             assert!(begun.elapsed().as_secs() < 20);
             std::thread::sleep(Duration::from_millis(20));
@@ -245,12 +235,12 @@ pub fn random() {
     let mut rng = Rng::new(seed);
     let place = Place::new();
     drop(place.make(Mode::InProcess));
-    let both = [open(&place.dir()).1, open(&place.dir()).1];
-    let mut files = [Some(file(&both[0], b"f")), Some(file(&both[1], b"f"))];
+    let both = [client(&place.dir()).1, client(&place.dir()).1];
+    let mut files = [Some(made(&both[0], b"f")), Some(made(&both[1], b"f"))];
     let mut model: Vec<u8> = Vec::new();
     for step in 0..600 {
         let who = rng.below(2);
-        let file = files[who].get_or_insert_with(|| file(&both[who], b"f"));
+        let file = files[who].get_or_insert_with(|| made(&both[who], b"f"));
         let (at, len) = (rng.below(60_000), 1 + rng.below(9_000));
         let byte = 1 + (step % 250) as u8;
         match rng.below(9) {

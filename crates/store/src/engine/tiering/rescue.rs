@@ -5,6 +5,7 @@ use cenote_model::{Error, ErrorKind, Finding, ObjectKey, Response, Result};
 
 use super::super::jobs::What;
 use super::super::{Engine, failed};
+use crate::copying::is_mismatch;
 use crate::map::{Ext, NO_DEVICE};
 use crate::placing::{Action, Placing, Target, identity};
 use crate::work::{Job, Work};
@@ -119,7 +120,7 @@ impl Engine {
     pub(in super::super) fn finish_rescue(&mut self, rescue: Rescue, results: &[Option<String>]) {
         let (copies, places) = results.split_at(results.len().min(rescue.placings.len()));
         for (dev, why) in rescue.firsts.iter().zip(places) {
-            if let Some(why) = why.as_ref().filter(|why| !why.contains("checksum")) {
+            if let Some(why) = why.as_ref().filter(|why| !is_mismatch(why)) {
                 self.note_trouble(*dev, &Error::new(ErrorKind::Io, "").because(why.clone()));
             }
         }

@@ -6,6 +6,7 @@ use cenote_model::{Error, ErrorKind};
 use super::super::Engine;
 use super::super::jobs::What;
 use super::Rescue;
+use crate::copying::is_mismatch;
 use crate::placing::{Action, Placing, Target, identity};
 use crate::work::{Job, Work};
 
@@ -57,7 +58,7 @@ impl Engine {
         let subject = self.subject(placing.target, placing.was.3);
         let error =
             Error::new(ErrorKind::Io, subject).because(why).try_next("its copy is looked at, and is tried again");
-        if !error.cause().contains("checksum") {
+        if !is_mismatch(error.cause()) {
             self.note_trouble(placing.was.0, &error);
         }
         self.moves_failed(&error, ext.copy);

@@ -34,6 +34,8 @@ pub(super) struct Values {
     /// Bytes of values in memory that may leave it, when they were counted last.
     here_bytes: u64,
     counted_ns: u64,
+    /// The epoch of that count: as long as nothing is changed there is nothing to count anew.
+    counted_epoch: u64,
     /// Values to be read.
     reads: VecDeque<Reading>,
     /// Values are leaving memory until less than the budget is there.
@@ -103,13 +105,16 @@ impl Recent {
 impl Engine {
     /// Counts values in memory, if that was long ago, much was put since, or `now` is wanted.
     fn count_values(&mut self, now: bool) {
-        let (many, since) = (self.values.put_bytes > self.settings.value_bytes / 16, self.values.counted_ns);
-        if !(now || many || self.state.now_ns.saturating_sub(since) >= COUNTED_NS) {
+        let many = self.values.put_bytes > self.settings.value_bytes / 16;
+        let is_old = self.state.now_ns.saturating_sub(self.values.counted_ns) >= COUNTED_NS;
+        let is_changed = self.values.counted_epoch != self.state.epoch;
+        if !(now || many || is_old && is_changed) {
             return;
         }
         let indices = self.state.containers.iter().flat_map(|container| container.indices.values());
         self.values.here_bytes = indices.map(|index| index.spillable).sum();
         (self.values.put_bytes, self.values.counted_ns) = (0, self.state.now_ns);
+        self.values.counted_epoch = self.state.epoch;
     }
 
     /// Bytes of values in memory beyond those that are leaving it.
