@@ -258,7 +258,7 @@ fn encoded_bytes(records: &[(Vec<u8>, Record)]) -> Vec<u8> {
         bytes.put_bytes(key);
         bytes.put_u64(record.epoch);
         bytes.put_u8(0);
-        bytes.put_bytes(record.value.here().unwrap());
+        bytes.put_bytes(record.value.by_ref().here().unwrap());
     }
     bytes
 }
