@@ -93,3 +93,20 @@ fn what_a_reader_waits_for_comes_to_another_tier() {
     let file = world.engine().device_infos().into_iter().find(|info| info.spec.name == "file").unwrap().id;
     assert!(world.lookup(key).unwrap().extents.iter().all(|(_, extent)| extent.device == file));
 }
+
+#[test]
+fn a_tier_is_added_again_after_an_engine_that_died_right_after_its_removal() {
+    let mut world = World::new(&three_tiers(4 << 20, 16 << 20, 64 << 20));
+    world.settle();
+    let Response::Devices(mut devices) = world.ask(Request::Devices) else { panic!() };
+    let leaves = devices.pop().unwrap().spec;
+    assert!(leaves.kind.is_persistent());
+    assert!(matches!(world.ask(Request::DeviceDrain { name: leaves.name.clone() }), Response::Done));
+    world.settle();
+    // The superblock has forgotten it; what is at its path is deleted by a job that never runs.
+    begin(&mut world, Request::DeviceRemove { name: leaves.name.clone() });
+    world.kill();
+    world.open().unwrap();
+    let added = world.ask(Request::DeviceAdd { spec: leaves });
+    assert!(matches!(added, Response::Device(_)), "{added:?}");
+}

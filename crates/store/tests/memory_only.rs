@@ -56,3 +56,30 @@ fn a_tier_that_is_added_gets_all_that_waited_for_one() {
         assert_eq!(world.read(key).unwrap(), b"some bytes");
     }
 }
+
+#[test]
+fn what_is_deleted_makes_room_while_a_disk_is_slow() {
+    const LEN: usize = 512 << 10;
+    let mut world = World::new(&memory_only(2 << 20));
+    let mut slow = Vec::new();
+    for round in 0..200 {
+        // The disk of the journal: files that are made or written there are never done.
+        world.clock.advance_ns(5_000_000);
+        world.engine().tick();
+        while let Some(job) = world.engine().next_job() {
+            match job.timed() {
+                Timed::MakeJournal | Timed::Checkpoint | Timed::SyncJournal => slow.push(job),
+                _ => {
+                    let done = job.run();
+                    world.engine().finish_job(done);
+                }
+            }
+        }
+        let container = world.container("c", Durability::Async);
+        let key = object(container, 1);
+        world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
+        world.write(key, 0, &vec![7; LEN]).unwrap_or_else(|error| panic!("round {round}: {error}"));
+        world.must(vec![Update::ContainerDelete { id: container }]);
+    }
+    assert!(slow.iter().any(|job| job.timed() != Timed::SyncJournal), "nothing was slow");
+}

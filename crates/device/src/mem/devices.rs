@@ -1,4 +1,5 @@
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use cenote_model::{DeviceId, DeviceKind, DeviceSpec, Error, ErrorKind, Result, StoreId};
@@ -7,7 +8,13 @@ use parking_lot::Mutex;
 use super::medium::{Keep, Medium, SplitMix, dead};
 use crate::{Device, Devices, OpenedDevice, SegmentFile};
 
-type Media = HashMap<(StoreId, DeviceId), Arc<Mutex<Medium>>>;
+type Media = HashMap<(StoreId, DeviceId), Place>;
+
+/// A medium, and where it is.
+struct Place {
+    medium: Arc<Mutex<Medium>>,
+    path: PathBuf,
+}
 
 /// Devices in this process. Cheap to clone; clones are the same devices.
 #[derive(Clone)]
@@ -36,7 +43,7 @@ impl MemDevices {
         let mut keys: Vec<_> = media.keys().copied().collect();
         keys.sort_unstable(); // one seed, one outcome
         for key in keys {
-            let medium = Arc::clone(&media[&key]);
+            let medium = Arc::clone(&media[&key].medium);
             let mut medium = medium.lock();
             if medium.is_volatile() {
                 medium.generation += 1;
@@ -48,28 +55,28 @@ impl MemDevices {
     }
     /// The process that uses the devices dies: all bytes stay, handles opened before fail from now on.
     pub fn kill(&self) {
-        for medium in self.media.lock().values() {
-            medium.lock().generation += 1;
+        for place in self.media.lock().values() {
+            place.medium.lock().generation += 1;
         }
     }
     /// As after a failed sync: what was written and not synced is readable until the power goes, and then lost, whatever
     /// later syncs say.
     pub fn forget_unsynced(&self, store: StoreId, id: DeviceId) {
-        if let Some(medium) = self.media.lock().get(&(store, id)) {
-            medium.lock().forget_unsynced();
+        if let Some(place) = self.media.lock().get(&(store, id)) {
+            place.medium.lock().forget_unsynced();
         }
     }
     /// The device is destroyed: handles opened before fail from now on, and there is nothing to open.
     pub fn destroy(&self, store: StoreId, id: DeviceId) {
-        if let Some(medium) = self.media.lock().remove(&(store, id)) {
-            medium.lock().generation += 1;
+        if let Some(place) = self.media.lock().remove(&(store, id)) {
+            place.medium.lock().generation += 1;
         }
     }
     /// Turns over the bits of `xor` in one byte on the medium; false if there is no such device.
     pub fn corrupt(&self, store: StoreId, id: DeviceId, offset: u64, xor: u8) -> bool {
         let media = self.media.lock();
-        media.get(&(store, id)).is_some_and(|medium| {
-            let mut medium = medium.lock();
+        media.get(&(store, id)).is_some_and(|place| {
+            let mut medium = place.medium.lock();
             let inside = offset < medium.capacity();
             if inside {
                 medium.corrupt(offset, xor);
@@ -91,13 +98,22 @@ impl Devices for MemDevices {
                 .try_next(format!("give it at least {unit_bytes} bytes")));
         }
         let mut media = self.media.lock();
-        let existing = if create { None } else { media.get(&(store, id)).cloned() };
+        let existing = if create { None } else { media.get(&(store, id)).map(|place| Arc::clone(&place.medium)) };
+        // As a file or a directory does that another device is in.
+        let other = media.iter().find(|(key, place)| **key != (store, id) && place.path == spec.path);
+        if let Some(((store, device), _)) =
+            other.filter(|_| create && spec.kind.is_persistent() && !spec.path.as_os_str().is_empty())
+        {
+            return Err(Error::new(ErrorKind::Exists, subject)
+                .because(format!("its path holds device {device} of store {store}"))
+                .try_next("choose another path"));
+        }
         let survived = existing.is_some();
         let medium = match existing {
             Some(medium) => medium,
             None if create || !spec.kind.is_persistent() => {
                 let medium = Arc::new(Mutex::new(Medium::new(capacity, !spec.kind.is_persistent(), 0)));
-                media.insert((store, id), Arc::clone(&medium));
+                media.insert((store, id), Place { medium: Arc::clone(&medium), path: spec.path.clone() });
                 medium
             }
             None => return Err(Error::new(ErrorKind::NotFound, subject)),

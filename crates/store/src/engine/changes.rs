@@ -58,12 +58,7 @@ impl Engine {
             spec: Box::new(change.spec.clone()),
             incarnation: change.incarnation,
         };
-        let job = self.start(What::Change(Box::new(change)), work);
-        // It may take long, and reads nothing that is given up meanwhile.
-        if let Some(running) = self.jobs.running.get_mut(&job.id) {
-            running.epoch = u64::MAX;
-        }
-        Some(job)
+        Some(self.start(What::Change(Box::new(change)), work))
     }
 
     /// `result`: the device that was made, if one was to be.

@@ -129,7 +129,16 @@ impl Engine {
         let id = DeviceId(last.max(self.device_id_burnt) + 1);
         let incarnation = self.seams.clock.unix_ms().wrapping_mul(1 << 16) | u64::from(id.0);
         self.device_id_burnt = id.0;
+        self.forget_removed_at(spec);
         Ok(self.change(Change { ticket: None, id, spec: spec.clone(), incarnation: Some(incarnation) }))
+    }
+
+    /// Deletes what removed devices left at the place of a new one: an engine that died right after a removal did not.
+    fn forget_removed_at(&mut self, spec: &DeviceSpec) {
+        let is_at = |slot: &&DeviceSlot| slot.removed && (slot.spec.kind, &slot.spec.path) == (spec.kind, &spec.path);
+        for slot in self.state.space.slots.iter().filter(is_at) {
+            self.changes.push(Change { ticket: None, id: slot.id, spec: slot.spec.clone(), incarnation: None });
+        }
     }
 
     /// Queues a change that the one who asks waits for.

@@ -209,14 +209,22 @@ impl Engine {
     }
 
     /// The slots of devices whose space a job reads or writes: where copies come from, and where they go, which may be a place
-    /// that is written again. `None` if that is not known.
+    /// that is written again. `None` if that is not known. A job that is listed here without devices may take as long as a disk
+    /// likes, and what is given up meanwhile is free all the same.
     fn used_by(&self, work: &Work) -> Option<Vec<u8>> {
         let devices: Vec<&Arc<dyn Device>> = match work {
-            Work::SyncLog { .. } => return Some(Vec::new()),
+            Work::SyncLog { .. }
+            | Work::MakeLog { .. }
+            | Work::WriteCheckpoint { .. }
+            | Work::Reopen { .. }
+            | Work::Change { .. } => Vec::new(),
+            Work::SyncDevices { devices } => devices.iter().map(|(device, _)| device).collect(),
             Work::Copy(copy) => copy.pieces.iter().map(|piece| &piece.part.device).chain([&copy.target]).collect(),
+            Work::Check { parts } => parts.iter().map(|part| &part.device).collect(),
+            Work::Read { parts, .. } => parts.iter().map(|carried| &carried.part.device).collect(),
+            Work::Deposit { device, .. } => vec![device],
             Work::ReadValues(reads) => reads.parts.iter().map(|part| &part.device).collect(),
             Work::WriteValues(write) => vec![&write.target],
-            _ => return None,
         };
         let mut uses: Vec<u8> = Vec::new();
         let mut last: Option<&Arc<dyn Device>> = None;

@@ -42,12 +42,7 @@ impl Engine {
             id: slot.id,
             spec: Box::new(slot.spec.clone()),
         };
-        let job = self.start(What::Reopen { dev: dev as u8 }, work);
-        // It may take long, and reads nothing that is given up meanwhile.
-        if let Some(running) = self.jobs.running.get_mut(&job.id) {
-            running.epoch = u64::MAX;
-        }
-        Some(job)
+        Some(self.start(What::Reopen { dev: dev as u8 }, work))
     }
 
     pub(super) fn finish_reopen(&mut self, dev: u8, result: Result<(Arc<dyn Device>, Stamp)>) {

@@ -491,10 +491,12 @@ pub fn free_some(store: &Store, store_path: &Path) -> Result<()> {
         }
     };
     let mut report = Report::default();
+    let mut first = Ok(());
     for entry in slice {
-        look_and_free(store, &dir, &entry, (true, false), &mut report)?;
+        // One that cannot be freed does not keep the others.
+        first = first.and(look_and_free(store, &dir, &entry, (true, false), &mut report));
     }
-    Ok(())
+    first
 }
 
 #[cfg(test)]
