@@ -349,7 +349,7 @@ impl Subject {
         // version, store, device, incarnation
         for (name, at) in [("version", 8), ("store", 16), ("device", 32), ("incarnation", 34)] {
             let mut bytes = self.head(&tier.path, tier.data_at, STAMP_BYTES);
-            bytes[at] += 1;
+            bytes[at] = bytes[at].wrapping_add(1); // an incarnation has any
             bytes[12..16].fill(0);
             let sum = crc_of(&bytes);
             bytes[12..16].copy_from_slice(&sum.to_le_bytes());
