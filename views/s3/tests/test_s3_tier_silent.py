@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from test_s3_tier_away import MIB, put, run
+from test_s3_tier_away import MIB, put, run, tier_in
 
 # Two tries of 30 s, or one of 64 s for the 4 MiB of a piece (`docs/tiers.md`), and what else a command does.
 PATIENCE_S = 90
@@ -57,14 +57,9 @@ class Line:
 def test_a_service_that_falls_silent(fresh, tmp_path, passes):
     served = fresh()
     served.start()
-    served.client("ann").create_bucket(Bucket="cold")
+    store, (cold, _) = tmp_path / "store", tier_in(served, tmp_path)
     line = Line(int(served.url.rsplit(":", 1)[1]))
-    key, secret = served.keys["ann"]
-    secrets = tmp_path / "secrets"
-    secrets.write_text(f"[default]\naccess_key_id = {key}\nsecret_access_key = {secret}\n")
-    secrets.chmod(0o600)
-    store = tmp_path / "store"
-    cold = f"name=cold,kind=s3,path=cold/tier,size=1GiB,endpoint={line.url},credentials={secrets}"
+    cold = cold.replace(served.url, line.url)
     made = run(store, "init", "--tier", "name=ram,kind=memory,size=256MiB", "--tier", cold)
     assert made.returncode == 0, made.stderr
     assert run(store, "serve", store, "--background", "--idle-exit", "60").returncode == 0
