@@ -117,7 +117,8 @@ class Side:
         shutil.copy(self.path(a), self.path(b))
 
     def copy_beside(self, a, b):
-        """As `cp --remove-destination` and rsync do."""
+        """As `cp --remove-destination` and rsync do, beside in a new file."""
+        self.path("tmp").unlink(missing_ok=True)  # left by a swap with what was not there; a program may hold it
         shutil.copy2(self.path(a), self.path("tmp"))
         os.replace(self.path("tmp"), self.path(b))
 

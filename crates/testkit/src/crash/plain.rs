@@ -1,6 +1,6 @@
 //! Reads a slot's containers through the client and compares them with the model, holes read as zeros.
 
-use cenote::{Container, NextFrom};
+use cenote::Container;
 use cenote_model::{IndexId, ObjectId};
 
 use crate::oracle::ContainerState;
@@ -23,7 +23,7 @@ pub fn read(container: &Container) -> cenote::Result<Found> {
         bytes.truncate(got);
         objects.push((id, size, bytes));
     }
-    let records = container.index(IndexId(1)).next(NextFrom::Start, 10_000)?.to_vec();
+    let records = container.index(IndexId(1)).iter(&[]).collect::<cenote::Result<_>>()?;
     Ok(Found { objects, records })
 }
 

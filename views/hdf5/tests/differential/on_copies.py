@@ -32,6 +32,8 @@ def object_copy(w):
         return "native HDF5 looks whether there is something from the group on"
     if flags & 0x40 and (is_group(w, *source) or several_types(w, target[0])):
         return "native HDF5 takes any of several, and forgets to count some links"
+    if flags & 0x40 and w.h.H5Lexists(*target, 0) != 0:
+        return "native HDF5 counts a link of the committed datatype though the copy cannot be put in its place"
     if is_unfit(w, *source):
         return "native HDF5 crashes, or writes what it cannot read"
     if flags & 6 and leads_elsewhere(w, *source):
