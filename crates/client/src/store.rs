@@ -78,7 +78,7 @@ impl Store {
             drop(session);
             return self.session_in_child();
         }
-        session.check_open()?;
+        session.check_usable()?;
         Ok(session)
     }
     #[cold]

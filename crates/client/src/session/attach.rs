@@ -218,7 +218,7 @@ pub(crate) fn look(session: &Session) -> Option<Attachment> {
 }
 
 /// The error of a session whose store is not in its directory any more: it was deleted, or another one is there.
-fn gone(session: &Session, known: StoreId) -> Option<Error> {
+pub(super) fn gone(session: &Session, known: StoreId) -> Option<Error> {
     if !session.dir.exists() {
         return Some(lost(session, "it was destroyed, or its directory was moved or deleted"));
     }

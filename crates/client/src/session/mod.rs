@@ -22,6 +22,7 @@ use cenote_device::{SegmentFile, fork};
 use cenote_model::{
     ContainerId, DeviceId, Error, ErrorKind, IndexKey, ObjectKey, Request, Response, Result, Run, StoreId,
 };
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::OpenOptions;
 use crate::data::arena::Arenas;
@@ -37,6 +38,8 @@ use crate::sync::lock;
 use readers::Readers;
 use transport::{Arrivals, Asked, Done, Pending, Slot, Transport, Unsent};
 
+/// Calls that ask nobody look so often whether the store is there: who has one that is gone is told within a second.
+const LOOK_EVERY_MS: u64 = 500;
 /// How long a waiting thread sleeps at most before it looks whether the other end still lives.
 const PATIENCE: Duration = Duration::from_millis(100);
 
@@ -96,6 +99,8 @@ pub(crate) struct Session {
     /// Space to be given back by a thread that may send.
     to_unlease: Mutex<Vec<Run>>,
     closed: AtomicBool,
+    /// When it was last seen that the store is there, in ms of the coarse clock.
+    seen_there_ms: AtomicU64,
     /// In-process engines that may be handed over listen here.
     listener: Mutex<Option<handover::Answering>>,
     company: handover::Company,
@@ -131,6 +136,7 @@ impl Session {
             labels: Mutex::default(),
             to_unlease: Mutex::default(),
             closed: AtomicBool::new(false),
+            seen_there_ms: AtomicU64::new(coarse_ms()),
             listener: Mutex::new(None),
             company: handover::Company::default(),
             keeper: keeper::Keeper::default(),
@@ -327,6 +333,27 @@ impl Session {
     pub fn check_open(&self) -> Result<()> {
         if self.closed.load(Ordering::Relaxed) { Err(closed_error()) } else { Ok(()) }
     }
+    /// An error once closed, and once the store is gone: calls that find what they want in this process ask nobody else.
+    #[inline]
+    pub fn check_usable(&self) -> Result<()> {
+        self.check_open()?;
+        let now = coarse_ms();
+        if now.saturating_sub(self.seen_there_ms.load(Ordering::Relaxed)) < LOOK_EVERY_MS {
+            return Ok(());
+        }
+        self.look(now)
+    }
+    #[cold]
+    fn look(&self, now: u64) -> Result<()> {
+        let attachment = self.attachment.load_full();
+        if attachment.transport.is_gone()
+            && let Some(error) = attach::gone(self, attachment.store)
+        {
+            return Err(error);
+        }
+        self.seen_there_ms.store(now, Ordering::Relaxed);
+        Ok(())
+    }
     /// Its name in errors.
     pub fn name(&self) -> String {
         format!("store {}", self.dir.display())
@@ -396,6 +423,13 @@ fn fail_all(pending: Vec<Pending>, error: &Error) {
     for pending in pending {
         (pending.done)(Response::Failed(error.clone()));
     }
+}
+
+/// Milliseconds of a clock that takes some ns to read, and is some ms late.
+#[inline]
+fn coarse_ms() -> u64 {
+    let now = clock_gettime(ClockId::MonotonicCoarse);
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }
 
 #[cold]

@@ -304,6 +304,9 @@ impl Transport for Remote {
         ring.publish();
         Ok(())
     }
+    fn is_gone(&self) -> bool {
+        self.is_broken() || self.is_daemon_gone()
+    }
     fn announce(&self) {
         // Whoever has the ring just sends something, which wakes it too.
         if let Ok(mut ring) = self.outbox.try_lock() {

@@ -63,6 +63,10 @@ pub(crate) trait Transport: Send + Sync {
     fn resend(&self, pending: Vec<Pending>);
     /// Nothing that was sent and not taken is needed any more: it was sent elsewhere.
     fn take_back(&self) {}
+    /// True if the other end is known to be gone. Asks nobody.
+    fn is_gone(&self) -> bool {
+        false
+    }
     /// The engine's host, if it is in this process.
     fn host(&self) -> Option<&Host>;
 }

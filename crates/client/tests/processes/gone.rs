@@ -54,7 +54,12 @@ pub fn stays_with_its_store() {
     let place = Place::new();
     let store = place.make(Mode::Daemon);
     let object = store.create_container("c", &ContainerSpec::default()).unwrap().create_object(None, None).unwrap();
+    let index = object.container().create_index(None).unwrap();
+    index.put(&[(b"key", b"value")]).unwrap();
     object.write_at(0, b"mine").unwrap();
+    // What this process knows from now on without asking.
+    object.read_at(0, &mut [0; 4]).unwrap();
+    index.get_one(b"key").unwrap();
     signal(daemon_pid(&place.dir()), libc::SIGKILL);
     std::fs::remove_dir_all(place.dir()).unwrap();
     std::fs::remove_dir_all(place.dir().with_file_name("disk")).unwrap();
@@ -62,6 +67,10 @@ pub fn stays_with_its_store() {
     let error = object.write_at(0, b"lost").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Disconnected, "{error}");
     assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
+    let read = first_error("reading", || object.read_at(0, &mut [0; 4]).map(drop));
+    let got = first_error("looking up", || index.get_one(b"key").map(drop));
+    let size = first_error("asking for the size", || object.size().map(drop));
+    assert!([read, got, size].iter().all(|error| error.kind() == ErrorKind::Disconnected));
     // Another store in its place, served or not, is not the one that was opened.
     for served in [false, true] {
         let other = place.make(if served { Mode::Daemon } else { Mode::InProcess });
