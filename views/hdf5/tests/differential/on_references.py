@@ -118,6 +118,7 @@ def reference_read(w):
         if refs.raw[size * i : size * (i + 1)] == bytes(size):
             out.append("null")
         elif is_new:
+            w.any_by_reference = True
             out.append(facts(w, at))
             h.H5Rdestroy(at)
         else:

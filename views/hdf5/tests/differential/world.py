@@ -44,7 +44,7 @@ class World:
         self.at = None
         self.open = {room: [] for room in ROOMS}
         self.holders = {}  # of each open attribute: its object, which nobody knows what becomes of without it
-        self.any_resized = self.any_copied = self.any_deleted = False
+        self.any_resized = self.any_copied = self.any_deleted = self.any_by_reference = False
         self.one_path = True  # to each object: no links beside those of creation, and nothing opened without one
         self.lists = {}
         self.order, self.order_of, self.number = [], None, 0
@@ -107,7 +107,7 @@ class World:
         """Closes everything that an episode left open; what had to be closed, as a line."""
         h, left = self.h, 0
         self.let_go(*list(self.holders))
-        self.any_resized = self.any_copied = self.any_deleted = False
+        self.any_resized = self.any_copied = self.any_deleted = self.any_by_reference = False
         self.one_path = True
         for room in ROOMS[1:] + "F":
             for one in self.open[room]:
