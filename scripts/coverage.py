@@ -1,6 +1,11 @@
-"""Reached branches by room and file from llvm-cov's JSON, and a list of the others. Called by scripts/coverage.sh."""
+"""Reached branches by room and file, and a list of the others. Called by scripts/coverage.sh.
+
+Arguments: llvm-cov, the merged profile, the file for the list. The instrumented programs come by standard input, one
+a line.
+"""
 
 import json
+import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -16,10 +21,22 @@ def of_tests(path: str, lines: list[str], line: int) -> bool:
     return any(text.startswith("mod tests") for text in lines[:line])
 
 
-def read(report: Path) -> dict[str, dict[tuple[int, int], tuple[int, int]]]:
-    """For each file its branches, by place: how often each way was taken, summed over copies of generic code."""
+def export(llvm_cov: str, profile: str, program: str) -> list[dict]:
+    """The functions of a program, with their branches; none if it is not instrumented."""
+    words = [llvm_cov, "export", "-format=text", "-skip-expansions", f"-instr-profile={profile}", program]
+    words += [str(TOP / room) for room in ROOMS]  # of other files it may end with SIGSEGV
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        if "no coverage data" not in done.stderr:
+            raise SystemExit(f"coverage: llvm-cov of {program}: {done.stderr[-500:]}")
+        return []
+    return json.loads(done.stdout)["data"][0]["functions"]
+
+
+def read(llvm_cov: str, profile: str, programs: list[str]) -> dict[str, dict[tuple[int, int], tuple[int, int]]]:
+    """For each file its branches, by place: how often each way was taken, in all programs and copies of generic code."""
     found: dict[str, dict[tuple[int, int], tuple[int, int]]] = defaultdict(dict)
-    for function in json.loads(report.read_text())["data"][0]["functions"]:
+    for function in (function for program in programs for function in export(llvm_cov, profile, program)):
         for branch in function["branches"]:
             line, column, taken, passed, file = branch[0], branch[1], branch[4], branch[5], branch[6]
             name = function["filenames"][file].removeprefix(f"{TOP}/")
@@ -31,7 +48,8 @@ def read(report: Path) -> dict[str, dict[tuple[int, int], tuple[int, int]]]:
 
 def main() -> int:
     """Prints the table; writes the branches that nothing reached, one a line, with their source."""
-    found = read(Path(sys.argv[1]))
+    llvm_cov, profile, unreached_at = sys.argv[1:]
+    found = read(llvm_cov, profile, sys.stdin.read().split())
     rooms = {room: [0, 0] for room in ROOMS}
     files, unreached = [], []
     for name, branches in sorted(found.items()):
@@ -50,12 +68,12 @@ def main() -> int:
             rooms[room][0] += ways
             rooms[room][1] += reached
             files.append((reached / ways, ways - reached, name))
-    Path(sys.argv[2]).write_text("\n".join(unreached) + "\n")
+    Path(unreached_at).write_text("\n".join(unreached) + "\n")
     for share, missing, name in sorted(files, key=lambda one: -one[1])[:40]:
         print(f"{share:7.1%}  {missing:4} not reached  {name}")
     for room, (ways, reached) in rooms.items():
         print(f"{room}: {reached} of {ways} ways of branches reached, {reached / max(ways, 1):.1%}")
-    print(f"the others, by place: {sys.argv[2]}")
+    print(f"the others, by place: {unreached_at}")
     return 0
 
 

@@ -67,6 +67,8 @@ impl Place {
         command
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            // Where an instrumented program counts the branches that it took.
+            .envs(std::env::var_os("LLVM_PROFILE_FILE").map(|path| ("LLVM_PROFILE_FILE", path)))
             .env("CENOTE_STORE", self.store())
             .env("XDG_CONFIG_HOME", self.path("config"))
             .env("CENOTE_BIN", env!("CARGO_BIN_EXE_cenote"))

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use super::Engine;
 use crate::Tuning;
-use crate::container::Container;
 
 /// So long what was written is counted together…
 const WINDOW_NS: u64 = 20_000_000;
@@ -27,6 +26,10 @@ pub(super) struct Pace {
     bytes: u64,
     busy_until_ns: u64,
     in_vain: InVain,
+    /// When all containers that wait for a cut were looked at last.
+    pub looked_ns: u64,
+    /// When the first of them that has much in memory was to be copied early.
+    pub early_ns: Option<u64>,
 }
 
 /// How many of the copies that are made ahead are of use.
@@ -81,10 +84,10 @@ impl Engine {
         self.pace.in_vain.look(self.state.now_ns, self.moved_bytes, self.state.space.given_up_bytes);
     }
 
-    /// True if what a container has in memory alone had better be copied now than when it is old: it is much, nobody
+    /// True if what a container has in memory alone, and is much, had better be copied now than when it is old: nobody
     /// writes much now, and copies are of use.
-    pub(super) fn may_copy_early(&self, container: &Container) -> bool {
-        self.is_between_bursts() && !self.pace.in_vain.is_most() && container.has_fresh(self.settings.burst_bytes)
+    pub(super) fn may_copy_early(&self) -> bool {
+        self.is_between_bursts() && !self.pace.in_vain.is_most()
     }
 
     /// True if the last burst is over, though perhaps not for long.
@@ -96,11 +99,7 @@ impl Engine {
     /// can wait as long as any.
     pub fn tick_due_in(&self) -> Option<Duration> {
         let now = self.state.now_ns;
-        let early = (self.state.cuts.dirty.iter())
-            .filter_map(|id| self.state.containers.get(*id))
-            .filter(|container| container.pending_cut.is_none() && container.has_fresh(self.settings.burst_bytes))
-            .map(|container| container.dirty_since_ns.saturating_add(self.settings.write_back_early_ns));
-        let due = early.min()?.max(self.pace.burst_until_ns());
+        let due = self.pace.early_ns?.max(self.pace.burst_until_ns());
         (due > now && !self.pace.in_vain.is_most()).then(|| Duration::from_nanos(due - now))
     }
 

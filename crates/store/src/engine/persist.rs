@@ -9,6 +9,7 @@ use cenote_policy::{PlaceRequest, place, place_copy};
 use super::Engine;
 use super::jobs::{CopyPart, What};
 use crate::codec::Encode;
+use crate::container::Container;
 use crate::copying::{Copy, Part, Piece};
 use crate::journal::Kind;
 use crate::journal::record::encode_cut;
@@ -33,6 +34,12 @@ impl Engine {
     /// Begins the cuts that are due. `pressure`: a volatile device is too full.
     pub(super) fn begin_cuts(&mut self, pressure: bool) {
         let now = self.state.now_ns;
+        // There may be very many that only grow old: no tick looks at them that comes right behind another.
+        let rest_ns = self.settings.group_commit_ns / 2;
+        if !pressure && now.saturating_sub(self.pace.looked_ns) < rest_ns && !self.is_cut_asked_for() {
+            return self.advance_cuts();
+        }
+        (self.pace.looked_ns, self.pace.early_ns) = (now, None);
         let mut due: Vec<Vec<ContainerId>> = Vec::new();
         let mut trivial_due: Vec<ContainerId> = Vec::new();
         let mut gone = Vec::new();
@@ -46,8 +53,21 @@ impl Engine {
                 continue;
             }
             let age = now.saturating_sub(container.dirty_since_ns);
+            let is_much = container.has_fresh(self.settings.burst_bytes);
+            if is_much {
+                let early_ns = container.dirty_since_ns.saturating_add(self.settings.write_back_early_ns);
+                self.pace.early_ns = Some(self.pace.early_ns.map_or(early_ns, |first| first.min(early_ns)));
+            }
             let wanted = self.state.cuts.wanted.contains(id);
             if !wanted && !pressure && age < self.settings.group_commit_ns {
+                continue;
+            }
+            let is_trivial = |c: &Container| c.fresh.is_empty() && c.data_epoch <= c.persisted;
+            let old_ns = container.dirty_since_ns.saturating_add(self.settings.write_back_ns);
+            let is_due = age >= self.settings.write_back_ns && self.may_copy(old_ns)
+                || age >= self.settings.write_back_early_ns && is_much && self.may_copy_early();
+            let with_bytes = wanted || is_due || (pressure && !container.fresh.is_empty());
+            if !with_bytes && !is_trivial(container) {
                 continue;
             }
             let group = self.state.linked(*id);
@@ -55,12 +75,7 @@ impl Engine {
             if members().any(|c| c.pending_cut.is_some() || taken.contains(&c.id)) {
                 continue;
             }
-            let trivial = members().all(|c| c.fresh.is_empty() && c.data_epoch <= c.persisted);
-            let old_ns = container.dirty_since_ns.saturating_add(self.settings.write_back_ns);
-            let is_due = age >= self.settings.write_back_ns && self.may_copy(old_ns)
-                || age >= self.settings.write_back_early_ns && self.may_copy_early(container);
-            let with_bytes = wanted || is_due || (pressure && !container.fresh.is_empty());
-            if trivial {
+            if members().all(is_trivial) {
                 trivial_due.extend(group.iter().filter(|id| taken.insert(**id)));
             } else if with_bytes {
                 taken.extend(group.iter().copied());
@@ -79,6 +94,12 @@ impl Engine {
             }
         }
         self.advance_cuts();
+    }
+
+    /// True if somebody waits for a cut that was not begun.
+    fn is_cut_asked_for(&self) -> bool {
+        let is_to_come = |c: &Container| c.is_dirty() && c.pending_cut.is_none();
+        self.state.cuts.wanted.iter().any(|id| self.state.containers.get(*id).is_some_and(is_to_come))
     }
 
     pub(super) fn begin_cut(&mut self, members: &[ContainerId]) -> cenote_model::Result<()> {
