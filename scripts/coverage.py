@@ -34,7 +34,7 @@ def export(llvm_cov: str, profile: str, program: str) -> list[dict]:
 
 
 def read(llvm_cov: str, profile: str, programs: list[str]) -> dict[str, dict[tuple[int, int], tuple[int, int]]]:
-    """For each file its branches, by place: how often each way was taken, in all programs and copies of generic code."""
+    """For each file its branches, by place: how often each way was taken, in all programs and generic copies."""
     found: dict[str, dict[tuple[int, int], tuple[int, int]]] = defaultdict(dict)
     for function in (function for program in programs for function in export(llvm_cov, profile, program)):
         for branch in function["branches"]:
