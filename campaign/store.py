@@ -95,20 +95,11 @@ class Store:
             self.command("stop")
 
     def destroy(self, tiers: list[dict]) -> None:
-        """Removes the store and its tiers from disk."""
+        """Removes the store and its tiers: by the command, which waits for a daemon that is leaving, else by hand."""
         with contextlib.suppress(StoreFailed, subprocess.TimeoutExpired, OSError):
-            self._remove_memory()
+            self.command("destroy", "--yes", "--force")
         shutil.rmtree(self.dir, ignore_errors=True)
         for tier in tiers:
             if "path" in tier:
                 shutil.rmtree(tier["path"], ignore_errors=True)
                 tier["path"].unlink(missing_ok=True)
-
-    def _remove_memory(self) -> None:
-        """The store's segments in shared memory, which outlive processes by design."""
-        identity = self.status()["store"]
-        self.stop()
-        for pid in self.daemons():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)
-        shutil.rmtree(f"/dev/shm/cenote-{identity}", ignore_errors=True)
