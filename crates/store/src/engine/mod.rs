@@ -12,6 +12,8 @@ mod devices;
 mod drain;
 mod explain;
 mod failing;
+#[cfg(test)]
+mod filled;
 mod finish;
 mod flush;
 mod jobs;

@@ -327,3 +327,85 @@ impl Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use cenote_device::mem::MemClock;
+    use cenote_model::{IndexId, IndexKey, ObjectId};
+
+    use super::*;
+    use crate::engine::filled::filled;
+    use crate::index::{Disorder, Index, Record, Value};
+    use crate::space::{Bitmap, Tag};
+    use crate::state::State;
+
+    /// Two containers of an object and an index each.
+    fn engine() -> Engine {
+        let mut engine = filled(&std::sync::Arc::<MemClock>::default(), 2);
+        for id in engine.state.containers.ids() {
+            let container = engine.state.containers.get_mut(id).unwrap();
+            let mut index = Index::new(0);
+            for n in 0..100u32 {
+                index.put(&n.to_be_bytes(), Record { epoch: 1, value: Value::Here(vec![7; 9].into()) });
+            }
+            container.count_index(&index);
+            container.indices.insert(IndexId(1), Box::new(index));
+        }
+        engine
+    }
+
+    fn first(state: &mut State) -> &mut crate::container::Container {
+        let id = state.containers.ids()[0];
+        state.containers.get_mut(id).unwrap()
+    }
+
+    fn slot_of_object(state: &mut State) -> u32 {
+        first(state).objects[&ObjectId(1)]
+    }
+
+    /// Each table in memory, once it does not agree with the others, is named by an audit, and by a verify before it reads a byte.
+    #[test]
+    fn what_is_wrong_in_memory_is_named() {
+        type Harm = fn(&mut State);
+        let harms: [(&str, Harm); 12] = [
+            ("its space counts as free", |state| {
+                let slot = state.space.get_mut(0);
+                slot.map.clear(0, slot.map.units());
+            }),
+            ("it is on a device that was removed", |state| state.space.get_mut(0).removed = true),
+            ("it ends behind its device", |state| state.space.get_mut(0).map = Bitmap::new(1, u64::MAX)),
+            ("it names no device", |state| state.space.slots.clear()),
+            ("it counts 101 records and has 100", |state| first(state).records += 1),
+            ("bytes of records and has", |state| first(state).record_bytes += 1),
+            ("it counts its bytes wrongly", |state| first(state).indices.get_mut(&IndexId(1)).unwrap().bytes += 1),
+            ("is not in slot", |state| {
+                let slot = slot_of_object(state);
+                first(state).objects.insert(ObjectId(2), slot);
+            }),
+            ("is not in slot", |state| {
+                let slot = slot_of_object(state);
+                state.objects.get_mut(slot).presence = Presence::Free;
+            }),
+            ("is not in slot", |state| {
+                let slot = slot_of_object(state);
+                state.objects.get_mut(slot).container = 1;
+            }),
+            ("the retired space of device `memory`", |state| {
+                let slot = state.space.get_mut(0);
+                let end = slot.map.units() * u64::from(slot.unit_bytes);
+                slot.retired.push(Tag::default(), end - 4096, 4096);
+            }),
+            ("index ", |state| {
+                let key = IndexKey { container: first(state).id, index: IndexId(1) };
+                state.found_disorder(key, Disorder { misplaced: 1, ..Disorder::default() });
+            }),
+        ];
+        assert_eq!(engine().state.audit(), Vec::<String>::new());
+        for (said, harm) in harms {
+            let mut engine = engine();
+            harm(&mut engine.state);
+            let found = engine.state.audit();
+            assert!(found.iter().any(|why| why.contains(said)), "{said}: {found:?}");
+        }
+    }
+}

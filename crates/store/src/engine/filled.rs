@@ -1,0 +1,60 @@
+//! An engine on devices in memory with something in it: for tests that look inside.
+
+use std::sync::Arc;
+
+use cenote_device::mem::{MemClock, MemControl, MemDevices, MemMetaDir};
+use cenote_model::{
+    ContainerId, ContainerSpec, DeviceKind, DeviceSpec, Extent, ObjectId, ObjectKey, Request, Response, StoreConfig,
+    Sums, TierOptions, Update,
+};
+
+use super::Engine;
+use crate::sums::sum_of;
+use crate::{Outcome, Seams, SessionId, SessionInfo};
+
+fn ask(engine: &mut Engine, session: SessionId, seq: u64, request: Request) -> Response {
+    match engine.handle(session, seq, request) {
+        Outcome::Ready(response) => response,
+        Outcome::Wait(_) => panic!("nothing here waits"),
+    }
+}
+
+/// A store in memory alone, with containers of an object of ten bytes each.
+pub(crate) fn filled(clock: &Arc<MemClock>, containers: u64) -> Engine {
+    let memory = DeviceSpec {
+        name: "memory".into(),
+        kind: DeviceKind::SharedMemory,
+        path: "memory".into(),
+        capacity_bytes: 16 << 20,
+        watermark_high_permille: 900,
+        watermark_low_permille: 700,
+        options: TierOptions::default(),
+    };
+    let seams = Seams {
+        meta: Arc::new(MemMetaDir::default()),
+        devices: Arc::new(MemDevices::new(1 << 20)),
+        clock: Arc::clone(clock) as _,
+        control: Arc::<MemControl>::default(),
+    };
+    let mut engine = Engine::create(seams, &StoreConfig { devices: vec![memory], ..StoreConfig::default() }).unwrap();
+    let who = SessionInfo { nonce: 7, write: true, ..SessionInfo::default() };
+    let session = engine.session_open(who).unwrap();
+    for number in 0..containers {
+        let spec = ContainerSpec::default();
+        let made = Update::ContainerCreate { id: ContainerId(0), label: format!("c{number}"), spec };
+        let made = Request::Apply { checks: vec![], updates: vec![made], atomic: true };
+        let Response::Applied { created: Some(container), .. } = ask(&mut engine, session, 3 * number + 1, made) else {
+            panic!("not created")
+        };
+        let lease = Request::Lease { container, bytes: 512, run_min: 512, avoid: vec![], durability: None };
+        let Response::Lease(lease) = ask(&mut engine, session, 3 * number + 2, lease) else { panic!("no space") };
+        let run = lease.runs[0];
+        engine.device(run.device).unwrap().write_at(run.offset, b"some bytes").unwrap();
+        let key = ObjectKey { container, object: ObjectId(1) };
+        let extent = Extent::whole(run.device, run.offset, 10, Sums::from_slice(&[sum_of(b"some bytes")]));
+        let updates = vec![Update::ObjectCreate { key, block_shift: 12 }, Update::Write { key, offset: 0, extent }];
+        let written = Request::Apply { checks: vec![], updates, atomic: true };
+        assert!(matches!(ask(&mut engine, session, 3 * number + 3, written), Response::Applied { .. }));
+    }
+    engine
+}
