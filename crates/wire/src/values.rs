@@ -129,9 +129,9 @@ impl Wire for TierOptions {
 wire_struct!(DeviceSpec, 25, {
     name, kind, path, capacity_bytes, watermark_high_permille, watermark_low_permille, options,
 });
-wire_struct!(DeviceInfo, 85, {
-    id, spec, state, used_bytes, reserved_bytes, evictable_bytes, unit_bytes, segment_bytes, speed, note, packed_bytes,
-    unpacked_bytes,
+wire_struct!(DeviceInfo, 93, {
+    id, spec, state, used_bytes, reserved_bytes, leased_bytes, evictable_bytes, unit_bytes, segment_bytes, speed, note,
+    packed_bytes, unpacked_bytes,
 });
 wire_struct!(StoreConfig, 12, { devices, writers, readers });
 

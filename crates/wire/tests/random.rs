@@ -125,6 +125,7 @@ impl Random {
             state: states[self.below(3) as usize],
             used_bytes: self.next(),
             reserved_bytes: self.next(),
+            leased_bytes: self.next(),
             evictable_bytes: self.next(),
             unit_bytes: self.next() as u32,
             segment_bytes: self.next(),

@@ -117,13 +117,15 @@ impl DeviceSlot {
     pub fn view_to_come(&self) -> DeviceView {
         DeviceView { reserved_bytes: self.reserved_bytes, ..self.view() }
     }
-    pub fn info(&self) -> DeviceInfo {
+    /// `leased_bytes`: what sessions lease of it.
+    pub fn info(&self, leased_bytes: u64) -> DeviceInfo {
         DeviceInfo {
             id: self.id,
             spec: self.spec.clone(),
             state: self.state,
             used_bytes: self.used_bytes(),
             reserved_bytes: self.reserved_bytes + self.retired.bytes(),
+            leased_bytes,
             evictable_bytes: self.copied_bytes.min(self.used_bytes()),
             unit_bytes: self.unit_bytes,
             segment_bytes: self.segment_bytes,
