@@ -240,6 +240,7 @@ wire_enum!(Request, 1, "request", {
     44 => Read { key, offset, len },
     45 => Deposit { container, bytes, avoid, durability },
     46 => ContainerContent { id, limit, bytes_max },
+    47 => Moved,
 });
 
 /// The lengths of all keys and values, then their bytes: neither end looks at each record's bytes.
@@ -306,4 +307,5 @@ wire_enum!(Response, 1, "response", {
     41 => Progress(all),
     42 => Bytes { size, bytes },
     44 => Content(content),
+    45 => Moved(bytes),
 });

@@ -292,6 +292,7 @@ impl Random {
             36 => Request::RulesTry,
             30 => Request::Progress,
             33 => Request::Unreadable { key: self.key(), ranges: self.list(4, |r| (r.next(), r.next())) },
+            38 => Request::Moved,
             37 => Request::ContainerContent { id: container, limit, bytes_max: limit },
             _ => Request::Shutdown,
         }

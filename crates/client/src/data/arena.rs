@@ -339,8 +339,8 @@ pub(crate) fn no_room(busy: &Error) -> Error {
 
 /// What the engine has moved between tiers: rises while they drain.
 fn moved_bytes(session: &Session) -> u64 {
-    match session.ask(Request::Stats) {
-        Ok(Response::Stats(stats)) => stats.moved_bytes,
+    match session.ask(Request::Moved) {
+        Ok(Response::Moved(bytes)) => bytes,
         _ => 0,
     }
 }
