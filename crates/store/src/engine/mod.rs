@@ -22,6 +22,7 @@ mod pace;
 mod persist;
 mod profile;
 mod read;
+mod readable;
 mod reopen;
 mod repack;
 mod rewrite;
