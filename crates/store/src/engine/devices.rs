@@ -79,6 +79,7 @@ pub(super) fn slot_with(
         retired: RetiredQueue::default(),
         reserved_bytes: 0,
         trouble: None,
+        damaged_until_ns: None,
         unsynced: false,
         syncs: Arc::default(),
         failed_syncs: 0,
