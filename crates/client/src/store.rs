@@ -10,8 +10,8 @@ use cenote_device::fork;
 use cenote_device::home::Orphan;
 use cenote_model::{
     Arrange, ArrangeProgress, ArrangeTarget, Arrangement, ContainerId, ContainerInfo, ContainerSpec, DeviceInfo,
-    DeviceSpec, DeviceState, Error, ErrorKind, Explanation, FlushTarget, LABEL_BYTES_MAX, ObjectKey, PolicyState, Profile, Request,
-    Response, Result, StoreId, StoreStats, Telemetry, Update, VALUE_BYTES_MAX, VerifyReport,
+    DeviceSpec, DeviceState, Error, ErrorKind, Explanation, FlushTarget, LABEL_BYTES_MAX, ObjectKey, PolicyState,
+    Profile, Request, Response, Result, StoreId, StoreStats, Telemetry, Update, VALUE_BYTES_MAX, VerifyReport,
 };
 
 use cenote_server::Destroyed;

@@ -13,7 +13,8 @@ pub fn space(store: &Store, container: Option<&ContainerInfo>) -> FsResult<Space
     let counted = if persistent.is_empty() { devices.iter().collect() } else { persistent };
     let total: u64 = counted.iter().map(|device| device.spec.capacity_bytes).sum();
     // What is leased or kept by `fallocate` is taken, since nobody else can write there; a tier that is being emptied takes nothing.
-    let free: u64 = counted.iter().filter(|device| device.state == DeviceState::Online).map(|device| device.free_bytes()).sum();
+    let free: u64 =
+        counted.iter().filter(|device| device.state == DeviceState::Online).map(|device| device.free_bytes()).sum();
     let mut space = Space { total_bytes: total, free_bytes: free, files: 0, files_free: 0 };
     if let Some(info) = container {
         if info.spec.quota_bytes != 0 {
