@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use cenote_model::{Durability, ErrorKind, Lease, Request, Response, Result, Run};
+use cenote_model::{DeviceId, Durability, ErrorKind, Lease, Request, Response, Result, Run};
 
 use crate::data::arena::no_room;
 use crate::fork_generation;
@@ -24,7 +24,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Leased space that is kept for an object, on the tier where its bytes end; until it is dropped, or the session ends.
 ///
 /// It changes nothing for writes that find space elsewhere. For one that found none, [`Reserve::open`] lets the session have some of it.
-pub struct Reserve {
+///
+/// When that tier is to be emptied, the space is kept on another one; if none has room, it is kept no more: [`Reserve::bytes`] says how much is left.
+pub struct Reserve(Arc<Kept>);
+
+/// The space, which the session knows of too.
+pub(crate) struct Kept {
     session: Arc<Session>,
     object: Object,
     runs: Mutex<Vec<Run>>,
@@ -32,7 +37,7 @@ pub struct Reserve {
 
 impl std::fmt::Debug for Reserve {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Reserve").field("object", &self.object).field("bytes", &self.bytes()).finish_non_exhaustive()
+        f.debug_struct("Reserve").field("object", &self.0.object).field("bytes", &self.bytes()).finish_non_exhaustive()
     }
 }
 
@@ -44,29 +49,26 @@ impl Reserve {
         if session.is_bound() {
             return Ok(None); // it is given space with the bytes that come into it
         }
-        let own = object.container().inner.class.durability;
-        // The lowest tier has most of the room, and keeps none of those that are fast from others.
-        let low = Some(Durability::Bypass).filter(|low| low.may_be_in(own) && *low != own);
-        let reserve = Self { session, object: object.clone(), runs: Mutex::default() };
-        let mut kept = reserve.grow(bytes, low);
-        if low.is_some() && matches!(&kept, Err(error) if error.kind() == ErrorKind::Full) {
-            reserve.release(u64::MAX);
-            kept = reserve.grow(bytes, None);
-        }
-        match kept {
-            Ok(()) => Ok(Some(reserve)),
-            Err(error) if error.kind() == ErrorKind::Full && reserve.drains_to_a_service()? => Ok(None),
+        let kept = Kept { session: session.clone(), object: object.clone(), runs: Mutex::default() };
+        match kept.grow_low(bytes) {
+            Ok(()) => {
+                let kept = Arc::new(kept);
+                session.leaving.note(&kept);
+                session.watch();
+                Ok(Some(Self(kept)))
+            }
+            Err(error) if error.kind() == ErrorKind::Full && kept.drains_to_a_service()? => Ok(None),
             Err(error) => Err(error),
         }
     }
     /// False in a forked child: the space is its parent's.
     pub fn is_mine(&self) -> bool {
-        self.session.generation == fork_generation()
+        self.0.is_mine()
     }
     /// Keeps so many bytes more.
     pub fn add(&self, bytes: u64) -> Result<()> {
         let before = self.bytes();
-        let grown = self.grow(bytes, None);
+        let grown = self.0.grow(bytes, None);
         if grown.is_err() {
             self.release(self.bytes().saturating_sub(before));
         }
@@ -74,25 +76,53 @@ impl Reserve {
     }
     /// Bytes that are kept.
     pub fn bytes(&self) -> u64 {
-        lock(&self.runs).iter().map(|run| run.len).sum()
+        self.0.bytes()
     }
     /// Lets the session have space for a write of so many bytes; false if less than that is kept.
     pub fn open(&self, bytes: u64) -> Result<bool> {
-        let runs = self.take(bytes.next_multiple_of(UNIT_BYTES), true);
+        let runs = self.0.take(bytes.next_multiple_of(UNIT_BYTES), true);
         if runs.is_empty() || !self.is_mine() {
             return Ok(false);
         }
-        self.object.arena(&self.session).put(&self.session, &Lease { runs })?;
+        let Kept { session, object, .. } = &*self.0;
+        object.arena(session).put(session, &Lease { runs })?;
         Ok(true)
     }
     /// Gives back up to so many bytes.
     pub fn release(&self, bytes: u64) {
+        self.0.release(bytes);
+    }
+}
+
+impl Kept {
+    fn is_mine(&self) -> bool {
+        self.session.generation == fork_generation()
+    }
+    fn bytes(&self) -> u64 {
+        lock(&self.runs).iter().map(|run| run.len).sum()
+    }
+    fn release(&self, bytes: u64) {
         let runs = self.take(bytes - bytes % UNIT_BYTES, false);
         if self.is_mine() {
             self.session.unlease(runs);
         }
     }
 
+    /// What is kept on these devices is kept elsewhere, or no more.
+    pub(crate) fn leave(&self, devices: &[DeviceId]) {
+        let left: Vec<Run> = lock(&self.runs).extract_if(.., |run| devices.contains(&run.device)).collect();
+        let bytes: u64 = left.iter().map(|run| run.len).sum();
+        if bytes == 0 || !self.is_mine() {
+            return;
+        }
+        let before = self.bytes();
+        if let Err(error) = self.grow_low(bytes) {
+            let lost = bytes.saturating_sub(self.bytes().saturating_sub(before));
+            let object = self.session.object_name(self.object.key());
+            tracing::warn!(%error, object, lost, "space kept for an object is kept no more: its tier is being emptied");
+        }
+        self.session.unlease(left);
+    }
     fn take(&self, mut bytes: u64, all_or_nothing: bool) -> Vec<Run> {
         let mut kept = lock(&self.runs);
         if all_or_nothing && kept.iter().map(|run| run.len).sum::<u64>() < bytes {
@@ -114,6 +144,19 @@ impl Reserve {
             }
         }
         taken
+    }
+    /// Keeps more: on the lowest tier, which has most of the room and keeps none of those that are fast from others; else on any.
+    fn grow_low(&self, bytes: u64) -> Result<()> {
+        let own = self.object.container().inner.class.durability;
+        let low = Some(Durability::Bypass).filter(|low| low.may_be_in(own) && *low != own);
+        let before = self.bytes();
+        match self.grow(bytes, low) {
+            Err(error) if low.is_some() && error.kind() == ErrorKind::Full => {
+                let got = self.bytes().saturating_sub(before);
+                self.grow(bytes.saturating_sub(got), None)
+            }
+            grown => grown,
+        }
     }
     fn grow(&self, bytes: u64, durability: Option<Durability>) -> Result<()> {
         let mut left = bytes.next_multiple_of(UNIT_BYTES);
@@ -147,7 +190,7 @@ impl Reserve {
     }
 }
 
-impl Drop for Reserve {
+impl Drop for Kept {
     fn drop(&mut self) {
         self.release(u64::MAX);
     }

@@ -3,21 +3,22 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, Guard};
 use cenote_device::fork;
 use cenote_device::home::Orphan;
 use cenote_model::{
     Arrange, ArrangeProgress, ArrangeTarget, Arrangement, ContainerId, ContainerInfo, ContainerSpec, DeviceInfo,
-    DeviceSpec, Error, ErrorKind, Explanation, FlushTarget, LABEL_BYTES_MAX, ObjectKey, PolicyState, Profile, Request,
-    Response, Result, StoreId, StoreStats, Telemetry, Update, VALUE_BYTES_MAX, VerifyReport,
+    DeviceSpec, DeviceState, Error, ErrorKind, Explanation, FlushTarget, LABEL_BYTES_MAX, ObjectKey, PolicyState,
+    Profile, Request, Response, Result, StoreId, StoreStats, Telemetry, Update, VALUE_BYTES_MAX, VerifyReport,
 };
 
 use cenote_server::Destroyed;
 
 use crate::container::Container;
 use crate::content;
+use crate::data::leaving;
 use crate::data::queue::{Settling, code_error};
 use crate::session::Session;
 use crate::transaction::Transaction;
@@ -25,6 +26,8 @@ use crate::{Mode, OpenOptions, session};
 
 /// Containers asked for at a time.
 const PAGE: u32 = 1000;
+/// How long clients may take to give back what they lease of a device that is to be removed.
+const LEAVING_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A store. Cheap to clone; clones share one session. Safe to use after `fork`: the child gets its own session.
 #[derive(Clone)]
@@ -209,9 +212,34 @@ impl Store {
     pub fn drain_device(&self, name: &str) -> Result<()> {
         self.command(Request::DeviceDrain { name: name.into() })
     }
-    /// Forgets an empty device.
+    /// Forgets an empty device. Clients that lease space of it have a moment to give that back.
     pub fn remove_device(&self, name: &str) -> Result<()> {
-        self.command(Request::DeviceRemove { name: name.into() })
+        let begin = Instant::now();
+        loop {
+            match self.command(Request::DeviceRemove { name: name.into() }) {
+                Err(error)
+                    if error.kind() == ErrorKind::Busy
+                        && begin.elapsed() < LEAVING_PATIENCE
+                        && self.is_being_left(name)? =>
+                {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                done => return done,
+            }
+        }
+    }
+    /// True if nothing is on a device but what others give back soon.
+    fn is_being_left(&self, name: &str) -> Result<bool> {
+        let session = self.session()?;
+        if leaving::is_due(&session) {
+            leaving::look(&session);
+        }
+        let devices = self.devices()?;
+        let is_left = |device: &DeviceInfo| {
+            let is_leased = device.leased_bytes > 0 && device.state != DeviceState::Draining;
+            device.used_bytes == 0 && device.reserved_bytes > 0 && !is_leased
+        };
+        Ok(devices.iter().any(|device| device.spec.name == name && is_left(device)))
     }
     /// What was measured of a device. Unless `measure` is zero it is measured now, in free space of it, for about so long.
     pub fn profile(&self, name: &str, measure: Duration) -> Result<Profile> {

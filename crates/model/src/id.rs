@@ -105,6 +105,10 @@ fn word_hash(container: ContainerId, id: u128) -> u64 {
     mix(id ^ container.0.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
+/// The word that is raised when a device begins to be emptied: who leases space of it gives that back. Others may have the
+/// same word, so that it says no more than that it is time to look.
+pub const DEVICES_WORD: u64 = 0x6465_7669_6365_7321;
+
 impl ObjectKey {
     /// Chooses the object's version word in the shared control table. The same in every process and version that may
     /// meet in one table: part of that table's format, so never change it without raising the table's version.

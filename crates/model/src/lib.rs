@@ -30,7 +30,7 @@ pub use container::{
 pub use error::{Error, ErrorKind, Result};
 pub use extent::{Encoding, Extent, Sums};
 pub use histogram::{HISTOGRAM_BUCKETS, Histogram, histogram_bucket, histogram_end_ns};
-pub use id::{ContainerId, DeviceId, IndexId, IndexKey, NodeId, ObjectId, ObjectKey, StoreId};
+pub use id::{ContainerId, DEVICES_WORD, DeviceId, IndexId, IndexKey, NodeId, ObjectId, ObjectKey, StoreId};
 pub use limits::*;
 pub use manage::{
     Arrange, ArrangeMove, ArrangeProgress, ArrangeTarget, Arrangement, PluginState, PolicyState, RuleState,

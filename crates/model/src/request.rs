@@ -97,8 +97,10 @@ pub enum Request {
     Arrange { target: Box<ArrangeTarget>, what: Arrange, dry_run: bool },
     /// Reads and checks every checksum in `target`.
     Verify { target: FlushTarget },
-    /// Counters of the whole store.
+    /// Counters of the whole store. It looks at every index: not for who asks often.
     Stats,
+    /// How much moved between tiers since the store was opened: who waits for room sees by it whether tiers drain.
+    Moved,
     /// What the store tells of itself to those who look on, with the `hot` objects that are used most (at most [`crate::HOT_MAX`]).
     Telemetry { hot: u32 },
     /// Writes a checkpoint now.
@@ -441,6 +443,8 @@ pub enum Response {
     Verified(VerifyReport),
     /// To [`Request::Stats`].
     Stats(StoreStats),
+    /// To [`Request::Moved`], in bytes.
+    Moved(u64),
     /// To [`Request::Telemetry`].
     Telemetry(Box<Telemetry>),
     /// To [`Request::PolicyShow`].

@@ -117,6 +117,8 @@ pub struct DeviceInfo {
     pub used_bytes: u64,
     /// Bytes leased to clients or waiting for readers to leave before they can be used again.
     pub reserved_bytes: u64,
+    /// Of the reserved bytes those leased to clients: room for their next writes, and what `fallocate` keeps for files.
+    pub leased_bytes: u64,
     /// Of the used bytes those that have a copy on another device: they can leave without I/O.
     pub evictable_bytes: u64,
     /// Allocation unit in bytes; every run begins at a multiple of it.
@@ -134,6 +136,10 @@ pub struct DeviceInfo {
 }
 
 impl DeviceInfo {
+    /// Bytes that nobody uses and nobody keeps for himself. What waits for readers to leave is free soon, and counts as free.
+    pub fn free_bytes(&self) -> u64 {
+        self.spec.capacity_bytes.saturating_sub(self.used_bytes.saturating_add(self.leased_bytes))
+    }
     /// What comes of compression, in words: how many bytes take how many. `None` if nothing there is compressed.
     pub fn compression(&self) -> Option<String> {
         let ratio = self.unpacked_bytes as f64 / self.packed_bytes.max(1) as f64;

@@ -127,6 +127,14 @@ impl Sessions {
     pub fn by_nonce(&self, nonce: u128) -> Option<SessionId> {
         self.open.iter().find(|(_, session)| session.info.nonce == nonce).map(|(id, _)| *id)
     }
+    /// Bytes that all lease of each device, by its slot.
+    pub fn leased_bytes(&self, slots: usize) -> Vec<u64> {
+        let mut leased = vec![0; slots];
+        for ((dev, _), len) in self.open.values().flat_map(|session| &session.leases) {
+            leased[usize::from(*dev)] += len;
+        }
+        leased
+    }
 }
 
 #[cfg(test)]

@@ -519,3 +519,30 @@ fn what_ends_a_sync_container_is_on_media_when_it_is_acknowledged() {
     let found: Vec<_> = found.into_iter().map(|info| (info.label, info.spec.durability)).collect();
     assert_eq!(found, [("b".to_owned(), Durability::Async)]);
 }
+
+/// Who waits for room asks again and again how much has moved: that must not look at every index.
+#[test]
+fn how_much_has_moved_costs_the_same_however_many_indices_there_are() {
+    let mut world = World::new(&three_tiers(4 << 20, 16 << 20, 16 << 20));
+    let container = world.container("c", Durability::Async);
+    for number in 0..100 {
+        let made = (0..100).map(|more| Update::IndexCreate { key: index(container, 100 * number + more) });
+        world.must(made.collect());
+    }
+    world.settle();
+    let mut least_of = |request: Request, times: u32| {
+        let took = |_| {
+            let begin = std::time::Instant::now();
+            (0..times).for_each(|_| drop(world.ask(request.clone())));
+            begin.elapsed() / times
+        };
+        (0..5).map(took).min().unwrap()
+    };
+    let (moved, stats) = (least_of(Request::Moved, 100), least_of(Request::Stats, 10));
+    assert!(moved * 10 < stats, "{moved:?} and {stats:?}");
+    let (Response::Moved(moved), Response::Stats(stats)) = (world.ask(Request::Moved), world.ask(Request::Stats))
+    else {
+        panic!()
+    };
+    assert_eq!(moved, stats.moved_bytes);
+}

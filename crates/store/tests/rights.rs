@@ -92,6 +92,7 @@ fn requests(c: ContainerId) -> Vec<(&'static str, Request, Takes)> {
         ("verify object", Request::Verify { target: FlushTarget::Object(key) }, Read),
         ("verify all", Request::Verify { target: FlushTarget::Store }, Store),
         ("stats", Request::Stats, Nothing),
+        ("moved", Request::Moved, Nothing),
         ("telemetry", Request::Telemetry { hot: 9 }, Nothing),
         ("checkpoint", Request::Checkpoint, Store),
         ("shutdown", Request::Shutdown, Store),

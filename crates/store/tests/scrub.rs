@@ -109,3 +109,99 @@ fn two_bad_places_are_told_as_such() {
     let found = round(&mut world);
     assert!(found.iter().any(|finding| finding.what.contains("its copy cannot be read either")), "{found:?}");
 }
+
+/// Writes objects of these bytes, and spoils their copies on the disk behind the store's back.
+fn spoiled(world: &mut World, objects: &[(u128, u8)]) -> Vec<ObjectKey> {
+    let container = world.container("c", Durability::Async);
+    let mut keys = Vec::new();
+    for (number, byte) in objects {
+        let key = object(container, *number);
+        world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
+        world.write(key, 0, &vec![*byte; 100_000]).unwrap();
+        keys.push(key);
+    }
+    world.flush(FlushTarget::Store).unwrap();
+    world.settle();
+    let used = world.used();
+    let (disk, _) = used.iter().enumerate().find(|(_, (name, used, _))| name != "memory" && *used > 0).unwrap();
+    let disk = world.engine().device_infos().iter().find(|info| info.spec.name == used[disk].0).unwrap().id;
+    let mut all = vec![0; MIB as usize];
+    world.engine().device(disk).unwrap().read_at(0, &mut all).unwrap();
+    for (_, byte) in objects {
+        let at = all.windows(100).position(|window| window.iter().all(|other| other == byte)).unwrap();
+        let id = world.engine().id();
+        assert!(world.devices.corrupt(id, disk, at as u64 + 70_000, 1));
+    }
+    keys
+}
+
+fn evict(world: &mut World, key: ObjectKey) -> Response {
+    let target = Box::new(ArrangeTarget::Object(key));
+    world.ask(Request::Arrange { target, what: Arrange::Evict, dry_run: false })
+}
+
+/// One copy on a device was found bad; the scrub has not come to the other one, which is bad as well.
+#[test]
+fn bytes_leave_for_a_copy_on_a_damaged_device_only_if_that_is_good() {
+    let mut world = World::new(&three_tiers(4 * MIB, 16 * MIB, 16 * MIB));
+    let keys = spoiled(&mut world, &[(1, 7), (2, 9)]);
+    let report = match world.ask(Request::Verify { target: FlushTarget::Object(keys[0]) }) {
+        Response::Verified(report) => report,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(report.findings.len(), 1, "{report:?}");
+    let Response::Failed(error) = evict(&mut world, keys[1]) else { panic!("it left for a bad copy") };
+    let said = error.to_string();
+    assert!(
+        said.contains("its copy on another tier is bad") && said.contains(&format!("object {}", keys[1])),
+        "{said}"
+    );
+    assert!(world.read(keys[1]).unwrap() == vec![9; 100_000]);
+    // It is written again, so that it may leave.
+    world.settle();
+    let Response::Arranged(done) = evict(&mut world, keys[1]) else { panic!() };
+    assert_eq!(done.bytes, 100_000, "{done:?}");
+    world.power_loss(cenote_device::mem::Keep::Nothing);
+    world.open().unwrap();
+    assert!(world.read(keys[1]).unwrap() == vec![9; 100_000]);
+}
+
+/// The same where the store itself makes room: writers wait for it, and are not told that there is none.
+#[test]
+fn room_is_made_by_copies_that_were_read_where_a_device_is_damaged() {
+    let mut world = World::new(&three_tiers(4 * MIB, 16 * MIB, 16 * MIB));
+    let keys = spoiled(&mut world, &[(1, 7), (2, 9)]);
+    let Response::Verified(_) = world.ask(Request::Verify { target: FlushTarget::Object(keys[0]) }) else { panic!() };
+    let container = keys[0].container;
+    for number in 3..120 {
+        let key = object(container, number);
+        world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
+        world.write(key, 0, &vec![number as u8; 100_000]).unwrap();
+        world.settle();
+    }
+    for (key, byte) in keys.iter().zip([7, 9]) {
+        assert!(world.read(*key).unwrap() == vec![byte; 100_000], "{key}");
+    }
+    let in_memory = |world: &mut World| {
+        (3..120)
+            .filter(|number| world.lookup(object(container, *number)).unwrap().extents[0].1.device == DeviceId(1))
+            .count()
+    };
+    assert!(in_memory(&mut world) < 60, "much left memory all the same");
+}
+
+/// What leaves for a copy on a device without damage costs no I/O at all.
+#[test]
+fn bytes_leave_without_io_where_no_device_has_shown_damage() {
+    let mut world = World::new(&three_tiers(4 * MIB, 16 * MIB, 16 * MIB));
+    let container = world.container("c", Durability::Async);
+    let key = object(container, 1);
+    world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
+    world.write(key, 0, &vec![7; 100_000]).unwrap();
+    world.flush(FlushTarget::Store).unwrap();
+    world.settle();
+    world.byte_ns.store(1, Ordering::Relaxed);
+    let before = world.now_ns();
+    let Response::Arranged(done) = evict(&mut world, key) else { panic!() };
+    assert_eq!((done.bytes, world.now_ns() - before), (100_000, 0));
+}

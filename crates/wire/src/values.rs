@@ -129,9 +129,9 @@ impl Wire for TierOptions {
 wire_struct!(DeviceSpec, 25, {
     name, kind, path, capacity_bytes, watermark_high_permille, watermark_low_permille, options,
 });
-wire_struct!(DeviceInfo, 85, {
-    id, spec, state, used_bytes, reserved_bytes, evictable_bytes, unit_bytes, segment_bytes, speed, note, packed_bytes,
-    unpacked_bytes,
+wire_struct!(DeviceInfo, 93, {
+    id, spec, state, used_bytes, reserved_bytes, leased_bytes, evictable_bytes, unit_bytes, segment_bytes, speed, note,
+    packed_bytes, unpacked_bytes,
 });
 wire_struct!(StoreConfig, 12, { devices, writers, readers });
 
@@ -240,6 +240,7 @@ wire_enum!(Request, 1, "request", {
     44 => Read { key, offset, len },
     45 => Deposit { container, bytes, avoid, durability },
     46 => ContainerContent { id, limit, bytes_max },
+    47 => Moved,
 });
 
 /// The lengths of all keys and values, then their bytes: neither end looks at each record's bytes.
@@ -306,4 +307,5 @@ wire_enum!(Response, 1, "response", {
     41 => Progress(all),
     42 => Bytes { size, bytes },
     44 => Content(content),
+    45 => Moved(bytes),
 });

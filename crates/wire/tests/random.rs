@@ -125,6 +125,7 @@ impl Random {
             state: states[self.below(3) as usize],
             used_bytes: self.next(),
             reserved_bytes: self.next(),
+            leased_bytes: self.next(),
             evictable_bytes: self.next(),
             unit_bytes: self.next() as u32,
             segment_bytes: self.next(),
@@ -291,6 +292,7 @@ impl Random {
             36 => Request::RulesTry,
             30 => Request::Progress,
             33 => Request::Unreadable { key: self.key(), ranges: self.list(4, |r| (r.next(), r.next())) },
+            38 => Request::Moved,
             37 => Request::ContainerContent { id: container, limit, bytes_max: limit },
             _ => Request::Shutdown,
         }

@@ -79,6 +79,7 @@ fn run(fs: &Weak<Inner>) {
             let _ = tree.sweep(is_thorough);
             if is_thorough {
                 let _ = tree.sweep_windows();
+                tree.reserved.sweep(&tree);
             }
         }
     }

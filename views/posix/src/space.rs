@@ -1,5 +1,6 @@
 //! What there is room for, and what lasts.
 
+use cenote::model::DeviceState;
 use cenote::{ContainerInfo, DeviceInfo, ErrorKind, Store};
 
 use crate::records::INO_BITS;
@@ -11,8 +12,10 @@ pub fn space(store: &Store, container: Option<&ContainerInfo>) -> FsResult<Space
     let persistent: Vec<&DeviceInfo> = devices.iter().filter(|device| device.spec.kind.is_persistent()).collect();
     let counted = if persistent.is_empty() { devices.iter().collect() } else { persistent };
     let total: u64 = counted.iter().map(|device| device.spec.capacity_bytes).sum();
-    let used: u64 = counted.iter().map(|device| device.used_bytes).sum();
-    let mut space = Space { total_bytes: total, free_bytes: total.saturating_sub(used), files: 0, files_free: 0 };
+    // What is leased or kept by `fallocate` is taken, since nobody else can write there; a tier that is being emptied takes nothing.
+    let free: u64 =
+        counted.iter().filter(|device| device.state == DeviceState::Online).map(|device| device.free_bytes()).sum();
+    let mut space = Space { total_bytes: total, free_bytes: free, files: 0, files_free: 0 };
     if let Some(info) = container {
         if info.spec.quota_bytes != 0 {
             let left = info.spec.quota_bytes.saturating_sub(info.stored_bytes);

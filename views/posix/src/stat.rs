@@ -53,7 +53,7 @@ pub fn attr(tree: &Tree, found: &Found) -> FsResult<Attr> {
         gid: node.gid,
         rdev: node.rdev,
         size_bytes,
-        blocks: (used + live.as_ref().map_or(0, |live| live.reserved.bytes())).div_ceil(BLOCK),
+        blocks: (used + tree.reserved.bytes(found.ino)).div_ceil(BLOCK),
         accessed: node.accessed,
         modified: times.modified,
         changed: times.changed,
@@ -139,8 +139,8 @@ fn set_records(tree: &Tree, caller: &Caller, ino: u64, set: &SetAttr, by_descrip
         }
         change.put_node(&found, &node)
     });
-    if let (Ok(()), Some(live), Some(size)) = (&done, &live, set.size_bytes) {
-        live.reserved.give_up(size, u64::MAX);
+    if let (Ok(()), Some(size)) = (&done, set.size_bytes) {
+        tree.reserved.cut(ino, size);
     }
     done
 }

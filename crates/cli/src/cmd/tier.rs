@@ -66,13 +66,14 @@ pub fn table(out: &mut Out, devices: &[DeviceInfo]) -> Done {
                 format!("{} {percent:3.0}%", bar(used, spec.capacity_bytes, BAR_CELLS)),
                 human(used),
                 human(device.reserved_bytes),
+                human(device.free_bytes()),
                 human(spec.capacity_bytes),
                 format!("{}-{}%", spec.watermark_low_permille / 10, spec.watermark_high_permille / 10),
                 spec.path.display().to_string(),
             ]
         })
         .collect();
-    out.table(&["tier", "kind", "state", "use", ">used", ">reserved", ">capacity", "drains", "path"], &rows)
+    out.table(&["tier", "kind", "state", "use", ">used", ">reserved", ">free", ">capacity", "drains", "path"], &rows)
 }
 
 pub fn state(device: &DeviceInfo) -> &'static str {
@@ -95,6 +96,8 @@ pub fn document(device: &DeviceInfo) -> Value {
         "capacity_bytes": device.spec.capacity_bytes,
         "used_bytes": device.used_bytes,
         "reserved_bytes": device.reserved_bytes,
+        "leased_bytes": device.leased_bytes,
+        "free_bytes": device.free_bytes(),
         "watermark_high_permille": device.spec.watermark_high_permille,
         "watermark_low_permille": device.spec.watermark_low_permille,
         "unit_bytes": device.unit_bytes,

@@ -210,3 +210,41 @@ fn appends_of_many_come_one_behind_the_other() {
     file.read_exact(&mut first).unwrap();
     assert_eq!(first, text.as_bytes()[..8]);
 }
+
+/// What `fallocate` keeps: `statfs` counts it, writing to it makes the file no larger, cuts give it back, and more than there is is refused.
+#[test]
+fn what_is_kept_is_taken_and_is_the_files() {
+    let Some(mounted) = Mounted::new() else { return };
+    let dir = mounted.dir.join("runs");
+    let free = || {
+        let told = rustix::fs::statvfs(&dir).unwrap();
+        told.f_bavail * told.f_frsize
+    };
+    let path = dir.join("kept");
+    let allocate = |offset: u64, len: u64| {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).unwrap();
+        // SAFETY: a descriptor that is open, and numbers.
+        checked(unsafe { libc::fallocate(file.as_raw_fd(), 0, offset.cast_signed(), len.cast_signed()) }.into())
+    };
+    let before = free();
+    // The file is closed each time: what is kept stays its own.
+    for (cut, kept) in [(100, 0), (64 * MIB, 64 * MIB), (128 * MIB, 64 * MIB), (192 * MIB, 65 * MIB)] {
+        allocate(0, 64 * MIB).unwrap();
+        if kept > 64 * MIB {
+            allocate(128 * MIB, MIB).unwrap();
+        }
+        assert!(before - free() >= 64 * MIB, "{before} {}", free());
+        OpenOptions::new().write(true).open(&path).unwrap().set_len(cut).unwrap();
+        let found = fs::metadata(&path).unwrap();
+        assert_eq!((found.len(), found.blocks() * 512), (cut, kept));
+        fs::remove_file(&path).unwrap();
+    }
+    assert_eq!(errno(allocate(0, 2 * before)), libc::ENOSPC);
+    fs::remove_file(&path).unwrap();
+    // Two bytes that meet two blocks.
+    allocate(4095, 2).unwrap();
+    let allocated = fs::metadata(&path).unwrap().blocks();
+    assert_eq!(allocated, 16);
+    OpenOptions::new().write(true).open(&path).unwrap().write_all_at(b"xy", 4095).unwrap();
+    assert!(fs::metadata(&path).unwrap().blocks() <= allocated);
+}

@@ -151,6 +151,16 @@ impl Arenas {
         let arenas: Vec<_> = lock(&self.0).values().cloned().collect();
         arenas.iter().flat_map(|arena| std::mem::take(&mut lock(&arena.state).free)).map(|free| free.run()).collect()
     }
+    /// What was free on these devices, and is no more.
+    pub fn take_on(&self, devices: &[DeviceId]) -> Vec<Run> {
+        let arenas: Vec<_> = lock(&self.0).values().cloned().collect();
+        let mut runs = Vec::new();
+        for arena in arenas {
+            let mut state = lock(&arena.state);
+            runs.extend(state.free.extract_if(.., |free| devices.contains(&free.device)).map(|free| free.run()));
+        }
+        runs
+    }
 }
 
 impl Arena {
@@ -236,7 +246,10 @@ impl State {
             let run_min = want.min(PIECE_BYTES) as u32;
             let request = Request::Lease { container, bytes, run_min, avoid: avoid.to_vec(), durability };
             match session.ask(request) {
-                Ok(Response::Lease(lease)) if !lease.runs.is_empty() => return self.add(session, &lease),
+                Ok(Response::Lease(lease)) if !lease.runs.is_empty() => {
+                    session.watch();
+                    return self.add(session, &lease);
+                }
                 Ok(_) => return Err(Error::new(ErrorKind::Internal, "lease").because("an answer without space")),
                 Err(error) if matches!(error.kind(), ErrorKind::Full | ErrorKind::Busy) => {
                     if bytes > want {
@@ -326,8 +339,8 @@ pub(crate) fn no_room(busy: &Error) -> Error {
 
 /// What the engine has moved between tiers: rises while they drain.
 fn moved_bytes(session: &Session) -> u64 {
-    match session.ask(Request::Stats) {
-        Ok(Response::Stats(stats)) => stats.moved_bytes,
+    match session.ask(Request::Moved) {
+        Ok(Response::Moved(bytes)) => bytes,
         _ => 0,
     }
 }

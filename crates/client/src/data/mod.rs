@@ -7,6 +7,7 @@ pub(crate) mod cache;
 pub(crate) mod callbacks;
 mod carried;
 pub(crate) mod kept;
+pub(crate) mod leaving;
 mod packed;
 pub(crate) mod pieces;
 pub(crate) mod queue;

@@ -29,6 +29,7 @@ use crate::data::arena::Arenas;
 use crate::data::cache::{Objects, Version};
 use crate::data::callbacks::Callbacks;
 use crate::data::kept::Kept;
+use crate::data::leaving::Leaving;
 use crate::data::queue::Queue;
 use crate::data::segments::Segments;
 use crate::data::tiering::Tiering;
@@ -92,6 +93,7 @@ pub(crate) struct Session {
     pub arenas: Arenas,
     pub queue: Queue,
     pub kept: Kept,
+    pub leaving: Leaving,
     pub callbacks: Callbacks,
     pub workers: Workers,
     pub pins: Pins,
@@ -130,6 +132,7 @@ impl Session {
             arenas: Arenas::default(),
             queue: Queue::default(),
             kept: Kept::default(),
+            leaving: Leaving::default(),
             callbacks: Callbacks::default(),
             workers: Workers::default(),
             pins: Pins::default(),
@@ -379,6 +382,10 @@ impl Session {
     #[inline]
     pub fn keep(&self) {
         self.keeper.wake(self);
+    }
+    /// Starts what gives leased space back when its tier is to be emptied, though no call comes.
+    pub fn watch(&self) {
+        self.keeper.watch(self);
     }
     /// Finishes what was launched, gives everything back, and leaves.
     pub fn close(&self) -> Result<()> {

@@ -14,7 +14,7 @@ use super::jobs::What;
 use super::lease::Wanted;
 use super::{Engine, failed};
 use crate::copying::{Part, Unread};
-use crate::map::{Ext, NO_DEVICE};
+use crate::map::Ext;
 use crate::work::{Job, Work};
 use crate::{Outcome, SessionId, Ticket};
 
@@ -131,11 +131,8 @@ impl Engine {
 
     /// A place of an extent whose device is open, and where in it its bytes begin.
     fn carried_part(&self, ext: &Ext) -> Option<(Part, u32)> {
-        let here = self.part_of(ext).map(|part| (part, ext.skip));
-        here.or_else(|| {
-            let copy = (ext.copy != NO_DEVICE).then(|| ext.at_copy())?;
-            self.part_of(&copy).map(|part| (part, copy.skip))
-        })
+        let seen = self.readable(ext, false);
+        self.part_of(&seen).map(|part| (part, seen.skip))
     }
 
     fn depositing(&mut self, deposit: Box<Deposit>, bytes: Vec<u8>) -> Result<Job> {

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use cenote_device::{Device, OpenedDevice};
-use cenote_model::{DeviceId, DeviceSpec, DeviceState, Error, ErrorKind, Profile, Response, Result, StoreId};
+use cenote_model::size::human;
+use cenote_model::{
+    DEVICES_WORD, DeviceId, DeviceSpec, DeviceState, Error, ErrorKind, Profile, Response, Result, StoreId,
+};
 
 use super::changes::Change;
 use super::flush::{Wait, Waiter};
@@ -76,6 +79,7 @@ pub(super) fn slot_with(
         retired: RetiredQueue::default(),
         reserved_bytes: 0,
         trouble: None,
+        damaged_until_ns: None,
         unsynced: false,
         syncs: Arc::default(),
         failed_syncs: 0,
@@ -158,6 +162,8 @@ impl Engine {
         if let Err((error, _)) = self.change_superblock(|engine| engine.state.space.get_mut(dev).state = before) {
             return failed(error);
         }
+        // Clients write no more to what they lease of it, and keep space for files elsewhere.
+        self.seams.control.word_raise(DEVICES_WORD);
         if self.is_drained(dev) {
             return Outcome::Ready(Response::Done);
         }
@@ -183,12 +189,13 @@ impl Engine {
         if self.state.space.present().count() == 1 {
             return busy("it is the store's only device".to_owned(), "add another device first");
         }
-        let leased = |session: &crate::session::Session| session.leases.keys().any(|(at, _)| *at == dev);
-        if self.state.sessions.open.values().any(leased) {
-            return busy(
-                "a client still has free space leased on it".to_owned(),
-                "try again when its clients have left",
-            );
+        if let Some(who) = self.who_leases(dev) {
+            let next = if slot.state == DeviceState::Draining {
+                "try again in a moment; if that does not help, stop who does not answer"
+            } else {
+                "drain it first: clients give such space back then"
+            };
+            return busy(format!("space of it is leased, or kept for files, by {who}"), next);
         }
         if slot.reserved_bytes > self.profiles.reserved_bytes(dev) || slot.retired.bytes() > 0 {
             return busy("readers may still look at it".to_owned(), "try again in a moment");
@@ -208,6 +215,20 @@ impl Engine {
         }
         self.state.space.get_mut(dev).device = None;
         Ok(self.change(Change { ticket: None, id, spec, incarnation: None }))
+    }
+
+    /// Whose space on a device is leased, in words.
+    fn who_leases(&self, dev: u8) -> Option<String> {
+        let mut who = Vec::new();
+        for session in self.state.sessions.open.values() {
+            let bytes: u64 = session.leases.range((dev, 0)..=(dev, u64::MAX)).map(|(_, len)| len).sum();
+            if bytes > 0 && session.is_own() {
+                who.push(format!("the store itself ({})", human(bytes)));
+            } else if bytes > 0 {
+                who.push(format!("process {} ({})", session.info.pid, human(bytes)));
+            }
+        }
+        (!who.is_empty()).then(|| who.join(", "))
     }
 
     pub(super) fn named(&self, name: &str) -> Result<u8> {

@@ -332,6 +332,9 @@ impl Engine {
                 if error.kind() != ErrorKind::Corrupt {
                     self.note_trouble(part.placing.was.0, &error);
                 }
+                if error.kind() == ErrorKind::Corrupt {
+                    self.note_damage(part.placing.was.0);
+                }
                 if let Target::Live { key, offset } = part.placing.target {
                     self.add_finding(key, offset, part.placing.was.3, part.placing.was.0, error.cause());
                 }
@@ -358,8 +361,17 @@ impl Engine {
     }
 
     /// Writes placings to the journal and does them, and what follows from them for other extents that are the same bytes.
-    /// Each must be possible.
+    /// Each must be possible. What would fall back to a copy that is not to be trusted unread is done once that was read.
     pub(super) fn place_all(&mut self, placings: &[Placing]) -> Result<()> {
+        if !self.state.space.any_damaged {
+            return self.place_trusted(placings);
+        }
+        let (trusted, _) = self.doubt(placings.to_vec(), None);
+        if trusted.is_empty() { Ok(()) } else { self.place_trusted(&trusted) }
+    }
+
+    /// The same of what was looked at.
+    pub(super) fn place_trusted(&mut self, placings: &[Placing]) -> Result<()> {
         let groups = self.with_sharers(placings);
         let all = groups.iter().flat_map(|group| group.iter().enumerate());
         let places: Vec<Placed> =

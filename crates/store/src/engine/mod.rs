@@ -24,6 +24,7 @@ mod pace;
 mod persist;
 mod profile;
 mod read;
+mod readable;
 mod reopen;
 mod repack;
 mod rewrite;
@@ -45,7 +46,7 @@ use cenote_model::{DeviceId, DeviceInfo, Error, ErrorKind, Request, Response, Re
 
 use crate::apply::Txn;
 use crate::journal::Journal;
-use crate::space::{DeviceSlot, Tag};
+use crate::space::Tag;
 use crate::state::State;
 use crate::{Outcome, Seams, SessionId, StoreSummary, Ticket, Tuning};
 use jobs::Jobs;
@@ -134,7 +135,9 @@ impl Engine {
 
     /// The devices and their use.
     pub fn device_infos(&self) -> Vec<DeviceInfo> {
-        self.state.space.present().map(DeviceSlot::info).collect()
+        let leased = self.state.sessions.leased_bytes(self.state.space.slots.len());
+        let slots = self.state.space.slots.iter().zip(leased).filter(|(slot, _)| !slot.removed);
+        slots.map(|(slot, leased_bytes)| slot.info(leased_bytes)).collect()
     }
 
     /// Answers a request. `seq` numbers a session's changes from 1; 0 for what needs no exactly-once.

@@ -60,6 +60,7 @@ impl Engine {
             }
             Request::Explain { key } => self.explain(key).map(Response::Explanation),
             Request::Stats => Ok(Response::Stats(self.stats())),
+            Request::Moved => Ok(Response::Moved(self.moved_bytes)),
             _ => Err(Error::new(ErrorKind::Internal, "a request").because("it is no reading one")),
         }
     }

@@ -69,6 +69,7 @@ impl Engine {
             | Request::Telemetry { .. }
             | Request::Devices
             | Request::Stats
+            | Request::Moved
             | Request::Profile { measure_ms: 0, .. }
             // Of this session's own.
             | Request::SnapshotUnpin { .. }

@@ -71,6 +71,7 @@ impl Engine {
         self.progress.seen[0] != self.state.epoch
             || self.state.now_ns.saturating_sub(self.progress.changed_ns) < SETTLED_NS
             || self.jobs.count(frees) > 0
+            || self.tiering.doubted.any()
             || self.state.cuts.pending.values().any(|cut| self.is_held_up(cut))
     }
 

@@ -1,5 +1,5 @@
 //! Devices that failed of late are no place for new bytes while others take them: a copy that cannot be made there is made
-//! elsewhere, and not tried there again and again.
+//! elsewhere, and not tried there again and again. Of those that have shown bad bytes, copies are not trusted unread.
 
 use std::sync::Arc;
 
@@ -11,6 +11,8 @@ use crate::space::DeviceSlot;
 
 /// For so long after a failure.
 const AVOIDED_NS: u64 = 30_000_000_000;
+/// For so long after bad bytes were found: a day, within which the scrub reads all of most stores.
+const DOUBTED_NS: u64 = 24 * 3600 * 1_000_000_000;
 
 /// What a device did of late.
 pub(crate) struct Trouble {
@@ -25,6 +27,12 @@ impl Engine {
         let why = if error.cause().is_empty() { error.to_string() } else { error.cause().to_owned() };
         let until_ns = self.state.now_ns.saturating_add(AVOIDED_NS);
         self.state.space.get_mut(dev).trouble = Some(Trouble { why, until_ns });
+    }
+
+    /// Bytes of a device were read and are not those that were written there: there may be more.
+    pub(super) fn note_damage(&mut self, dev: u8) {
+        self.state.space.get_mut(dev).damaged_until_ns = Some(self.state.now_ns.saturating_add(DOUBTED_NS));
+        self.state.space.any_damaged = true;
     }
 
     /// What is needed of a tier that is not open cannot be done.
@@ -45,8 +53,10 @@ impl Engine {
         let what = if error.cause().is_empty() { error.to_string() } else { error.cause().to_owned() };
         let is_damaged = error.kind() == ErrorKind::Corrupt;
         let at = self.state.space.slots.iter().position(is_it).map(|at| at as u8);
-        if let Some(dev) = at.filter(|_| !is_damaged) {
-            self.note_trouble(dev, error);
+        match at {
+            Some(dev) if is_damaged => self.note_damage(dev),
+            Some(dev) => self.note_trouble(dev, error),
+            None => {}
         }
         let cause = match at {
             Some(dev) => format!("on tier `{}`: {what}", self.state.space.get(dev).spec.name),
@@ -66,6 +76,14 @@ impl Engine {
         for slot in &mut self.state.space.slots {
             // A clock that went back must not keep a device out for ever.
             slot.trouble.take_if(|trouble| !(now..=now.saturating_add(AVOIDED_NS)).contains(&trouble.until_ns));
+        }
+        if self.state.space.any_damaged {
+            let slots = self.state.space.slots.iter_mut();
+            let still = slots.map(|slot| {
+                slot.damaged_until_ns.take_if(|until| !(now..=now.saturating_add(DOUBTED_NS)).contains(until));
+                slot.damaged_until_ns.is_some()
+            });
+            self.state.space.any_damaged = still.fold(false, |any, is_damaged| any | is_damaged);
         }
     }
 

@@ -248,8 +248,11 @@ impl Engine {
             let Some(what) = what else { continue };
             let current = self.state.target_mut(Target::Live { key, offset }).filter(|ext| identity(ext) == was);
             let Some(ext) = current.cloned() else { continue };
-            if ext.copy == dev && is_mismatch(&what) {
-                self.state.space.mark_bad_copy(&ext);
+            if is_mismatch(&what) {
+                self.note_damage(dev);
+                if ext.copy == dev {
+                    self.state.space.mark_bad_copy(&ext);
+                }
             }
             let device = self.state.space.get(dev).spec.name.clone();
             found.push(Finding { key, offset, len: u64::from(was.3), device, what });

@@ -44,6 +44,8 @@ pub(crate) struct DeviceSlot {
     pub copied_bytes: u64,
     /// It failed of late.
     pub trouble: Option<crate::engine::Trouble>,
+    /// Bytes on it were found bad of late: until then no copy on it is trusted unread.
+    pub damaged_until_ns: Option<u64>,
     /// Something was written since the last sync began.
     pub unsynced: bool,
     /// Through which it is synced.
@@ -74,6 +76,8 @@ pub(crate) struct Space {
     pub given_up_bytes: u64,
     /// Checksum units of copies that were found bad: device slot, and where on it they begin.
     bad_copies: BTreeSet<(u8, u64)>,
+    /// On one of the devices bytes were found bad of late.
+    pub any_damaged: bool,
 }
 
 impl DeviceSlot {
@@ -117,13 +121,15 @@ impl DeviceSlot {
     pub fn view_to_come(&self) -> DeviceView {
         DeviceView { reserved_bytes: self.reserved_bytes, ..self.view() }
     }
-    pub fn info(&self) -> DeviceInfo {
+    /// `leased_bytes`: what sessions lease of it.
+    pub fn info(&self, leased_bytes: u64) -> DeviceInfo {
         DeviceInfo {
             id: self.id,
             spec: self.spec.clone(),
             state: self.state,
             used_bytes: self.used_bytes(),
             reserved_bytes: self.reserved_bytes + self.retired.bytes(),
+            leased_bytes,
             evictable_bytes: self.copied_bytes.min(self.used_bytes()),
             unit_bytes: self.unit_bytes,
             segment_bytes: self.segment_bytes,

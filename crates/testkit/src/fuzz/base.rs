@@ -197,6 +197,7 @@ fn exercise(engine: &mut Engine, world: &World) {
     }
     for request in [
         Request::Stats,
+        Request::Moved,
         Request::Devices,
         Request::Verify { target: FlushTarget::Store },
         apply(vec![Update::ContainerCreate {

@@ -46,7 +46,7 @@ pub struct Live {
     /// While a window is put back: the time that its bytes have.
     put_back: Mutex<Option<Time>>,
     /// Space that is kept for it.
-    pub reserved: Reserved,
+    pub reserved: Arc<Reserved>,
 }
 
 /// What the records do not know yet.
@@ -89,7 +89,7 @@ impl Live {
             meetings: Meetings::default(),
             joined: RwLock::default(),
             put_back: Mutex::default(),
-            reserved: Reserved::default(),
+            reserved: tree.reserved.of(found.ino),
         });
         live.learn(&found.node);
         all.insert(found.ino, Arc::downgrade(&live));
@@ -447,7 +447,9 @@ impl Drop for Live {
         if self.generation.load(Ordering::Relaxed) == fork_generation() {
             // Who wants to know what goes wrong here has called `close`.
             let _ = self.settle_alone();
+            self.tree.reserved.tidy(self.ino);
             if self.is_orphaned.load(Ordering::Acquire) {
+                self.tree.reserved.forget(self.ino);
                 let _ = self.tree.let_go(self.ino);
             }
         }

@@ -17,6 +17,7 @@ use crate::{Attr, Caller, FsResult, Ino, SetAttr, fail, gate, space, stat};
 
 pub use live::Live;
 pub use locks::{HeldLock, LockOwner, LockRange, LockWait, Meetings};
+pub use reserved::ReservedFiles;
 pub use window::Joined;
 
 /// How a file is opened.

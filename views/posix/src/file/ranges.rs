@@ -63,7 +63,7 @@ fn keep_room(live: &Live, offset: u64, len: u64) -> FsResult<()> {
     while at < end {
         let data = data_from(live, at)?.unwrap_or(end).min(end);
         missing += data - at;
-        if missing > free {
+        if missing > free.saturating_add(live.reserved.bytes()) {
             return fail(libc::ENOSPC);
         }
         if data > at {

@@ -1,7 +1,8 @@
-//! Space that `fallocate` keeps for a file: as long as this process has it open, in the ranges that nothing was written to
-//! since.
+//! Space that `fallocate` keeps for a file in the ranges that nothing was written to since: as long as this process has the
+//! store open and the file is there, whether it is open or not.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,7 @@ use cenote::Reserve;
 use super::live::Live;
 use crate::FsResult;
 use crate::sync::Mutex;
+use crate::tree::{NumberMap, Tree};
 
 /// What is kept goes back in steps of this many bytes, since each is a message.
 const STEP_BYTES: u64 = 1 << 20;
@@ -17,6 +19,54 @@ const STEP_BYTES: u64 = 1 << 20;
 const SHORT: Duration = Duration::from_secs(10);
 /// What a range is counted in: the largest allocation unit of tiers that programs write to.
 const BLOCK: u64 = 4096;
+
+/// The files of a tree for which something is kept.
+#[derive(Default, Debug)]
+pub struct ReservedFiles(Mutex<NumberMap<Arc<Reserved>>>);
+
+impl ReservedFiles {
+    /// What is kept for a file, which may be nothing.
+    pub fn of(&self, ino: u64) -> Arc<Reserved> {
+        self.0.lock().get(&ino).cloned().unwrap_or_default()
+    }
+    /// Bytes that are kept for it beside those that it has, as `stat` counts them.
+    pub fn bytes(&self, ino: u64) -> u64 {
+        self.0.lock().get(&ino).map_or(0, |reserved| reserved.bytes())
+    }
+    /// Nothing is kept any more for what lies behind a file's end.
+    pub fn cut(&self, ino: u64, size: u64) {
+        let found = self.0.lock().get(&ino).cloned();
+        if let Some(reserved) = found {
+            reserved.give_up(size, u64::MAX);
+            self.tidy(ino);
+        }
+    }
+    /// A file is there no longer.
+    pub fn forget(&self, ino: u64) {
+        let gone = self.0.lock().remove(&ino);
+        drop(gone); // a message
+    }
+    /// It is remembered only if something is kept for it.
+    pub fn tidy(&self, ino: u64) {
+        let mut all = self.0.lock();
+        if all.get(&ino).is_some_and(|reserved| !reserved.is_some.load(Ordering::Acquire)) {
+            all.remove(&ino);
+        }
+    }
+    fn note(&self, ino: u64, reserved: &Arc<Reserved>) {
+        self.0.lock().insert(ino, reserved.clone());
+    }
+    /// Forgets files that others have taken away.
+    pub fn sweep(&self, tree: &Tree) {
+        let all: Vec<u64> = self.0.lock().keys().copied().collect();
+        for ino in all {
+            let is_gone = || matches!(tree.find(ino), Err(error) if error.errno == libc::ESTALE);
+            if tree.live(ino).is_none() && is_gone() {
+                self.forget(ino);
+            }
+        }
+    }
+}
 
 /// What is kept for one file.
 #[derive(Default, Debug)]
@@ -43,6 +93,11 @@ impl Ranges {
     fn bytes(&self) -> u64 {
         self.0.iter().map(|(from, to)| to - from).sum()
     }
+    /// The same of whole blocks: what is written to a block in part takes what was kept for it.
+    fn whole_blocks(&self) -> u64 {
+        let whole = |(from, to): (&u64, &u64)| (to - to % BLOCK).saturating_sub(from.next_multiple_of(BLOCK));
+        self.0.iter().map(whole).sum()
+    }
     fn add(&mut self, from: u64, to: u64) {
         self.subtract(from, to);
         self.0.insert(from, to);
@@ -66,12 +121,12 @@ impl Ranges {
 }
 
 impl Reserved {
-    /// Bytes that are kept.
+    /// Bytes that are kept for blocks without any.
     pub fn bytes(&self) -> u64 {
         if !self.is_some.load(Ordering::Acquire) {
             return 0;
         }
-        self.kept.lock().as_ref().map_or(0, |kept| kept.space.bytes())
+        self.kept.lock().as_ref().map_or(0, |kept| kept.space.bytes().min(kept.ranges.whole_blocks()))
     }
     /// Nothing is kept any more for what lies in a range.
     pub fn give_up(&self, from: u64, to: u64) {
@@ -135,6 +190,9 @@ impl Live {
         }
         *all = self.handle().reserve(bytes)?.map(|space| Kept { space, ranges, short_until: None });
         self.reserved.is_some.store(all.is_some(), Ordering::Release);
+        drop(all);
+        self.tree.reserved.note(self.ino, &self.reserved);
+        self.tree.reserved.tidy(self.ino);
         Ok(())
     }
 
@@ -181,6 +239,10 @@ mod tests {
         ranges.subtract(10, 20);
         ranges.subtract(390, 1000);
         assert_eq!(ranges.bytes(), 230);
+        assert_eq!(ranges.whole_blocks(), 0);
+        ranges.add(4095, 12_289);
+        assert_eq!(ranges.whole_blocks(), 8192);
+        ranges.subtract(4095, 12_289);
         assert!(ranges.meeting(10, 20).next().is_none() && ranges.meeting(0, 11).next().is_some());
         ranges.subtract(0, u64::MAX);
         assert_eq!(ranges, Ranges::default());

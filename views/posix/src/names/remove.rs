@@ -53,10 +53,12 @@ pub fn unlink(tree: &Tree, caller: &Caller, dir: u64, name: &[u8]) -> FsResult<(
         }
         change.remove(dir, name, &raw)?;
         let loss = lose(change, &found)?;
-        Ok((found.node.kind == Kind::Fifo && loss != Loss::Lives).then_some(found.ino))
+        Ok((loss != Loss::Lives).then_some((found.ino, found.node.kind)))
     });
-    if let Some(pipe) = done.map_err(of_names)? {
-        crate::pipe::forget(tree, pipe);
+    match done.map_err(of_names)? {
+        Some((pipe, Kind::Fifo)) => crate::pipe::forget(tree, pipe),
+        Some((file, Kind::File)) if tree.live(file).is_none() => tree.reserved.forget(file),
+        _ => {}
     }
     Ok(())
 }
@@ -73,7 +75,12 @@ fn gather(tree: &Tree, caller: &Caller, dir: u64, name: &[u8]) -> FsResult<bool>
     }
     let (found, _) = to_remove(tree, caller, dir, name)?;
     let is_simple = found.node.kind == Kind::File && matches!(found.place, Place::Entry { .. });
-    Ok(is_simple && tree.live(found.ino).is_none() && tree.gather_gone(since, &found, dir, name)) // what was lent is looked at when it is published
+    // What was lent is looked at when it is published.
+    let is_gathered = is_simple && tree.live(found.ino).is_none() && tree.gather_gone(since, &found, dir, name);
+    if is_gathered {
+        tree.reserved.forget(found.ino);
+    }
+    Ok(is_gathered)
 }
 
 /// A file loses one of its names, whose entry is taken away or replaced by the same change.

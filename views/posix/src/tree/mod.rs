@@ -21,7 +21,7 @@ use crate::sync::{Mutex, RwLock};
 use cenote::{Container, Index, IndexVersion, Object};
 
 use crate::clock::Clock;
-use crate::file::Live;
+use crate::file::{Live, ReservedFiles};
 use crate::keeper::Bell;
 use crate::records::{INO_BITS, Node, keys};
 use crate::{FsResult, Ino, Options, fail};
@@ -88,6 +88,8 @@ pub struct Tree {
     pub gates: Gates,
     /// What this process has open.
     pub live: Mutex<NumberMap<Weak<Live>>>,
+    /// Space that this process keeps for files.
+    pub reserved: ReservedFiles,
 }
 
 impl Tree {
@@ -114,6 +116,7 @@ impl Tree {
             gathered: Gathered::default(),
             gates: Gates::default(),
             live: Mutex::default(),
+            reserved: ReservedFiles::default(),
             container,
             common: common.clone(),
         }))

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use cenote::{Mode, Store};
 use cenote_posix::{Allocate, File, FileSystem, SetAttr};
 
-use crate::place::{Place, client, errno, made, root_user};
+use crate::place::{Place, READ_WRITE, client, errno, made, root_user};
 
 const BYTES: u64 = 8 << 20;
 
@@ -55,7 +55,11 @@ pub fn given_back() {
     let place = Place::new();
     let [(_a, a), (_b, b)] = two_sessions(&place, vec![Place::memory()]);
     let give_back: [fn(&FileSystem, File); 4] = [
-        |_, file| file.close().unwrap(),
+        |fs, file| {
+            file.close().unwrap();
+            fs.unlink(&root_user(), fs.root(), b"kept").unwrap();
+            made(fs, b"kept").close().unwrap();
+        },
         |_, file| file.allocate(Allocate::Punch, 0, 2 * BYTES).unwrap(),
         |fs, file| {
             let size = SetAttr { size_bytes: Some(0), ..SetAttr::default() };
@@ -93,6 +97,101 @@ pub fn refused() {
     kept.allocate(Allocate::Extend, 0, 40 << 20).unwrap();
     assert_eq!(errno(other.allocate(Allocate::Extend, 0, 40 << 20)), libc::ENOSPC);
     other.allocate(Allocate::Extend, 0, 8 << 20).unwrap();
+    // What it has already it may ask for again, though nothing is left.
+    kept.allocate(Allocate::Extend, 0, 40 << 20).unwrap();
     kept.close().unwrap();
+    assert_eq!(errno(other.allocate(Allocate::Extend, 0, 40 << 20)), libc::ENOSPC);
+    a.unlink(&root_user(), a.root(), b"kept").unwrap();
     other.allocate(Allocate::Extend, 0, 40 << 20).unwrap();
+}
+
+/// What is kept is not free to others, and counts as the file's until it is written; also when the file is closed meanwhile.
+pub fn counted() {
+    let place = Place::new();
+    let [(store, a), (_b, b)] = two_sessions(&place, vec![Place::memory()]);
+    let free = |fs: &FileSystem| fs.space(fs.root()).unwrap().free_bytes;
+    let (kept, before) = (made(&a, b"kept"), free(&b));
+    kept.allocate(Allocate::KeepSize, 0, BYTES).unwrap();
+    assert!(before - free(&b) >= BYTES, "{before} {}", free(&b));
+    let leased: u64 = store.devices().unwrap().iter().map(|device| device.leased_bytes).sum();
+    assert!(leased >= BYTES, "{leased}");
+    kept.close().unwrap();
+    assert!(before - free(&b) >= BYTES, "closed: {before} {}", free(&b));
+    // A range that begins and ends within blocks keeps all of each, and writing there takes no more.
+    let blocks = |fs: &FileSystem| fs.lookup(&root_user(), fs.root(), b"edge").unwrap().blocks;
+    let edge = made(&a, b"edge");
+    edge.allocate(Allocate::Extend, 4095, 2).unwrap();
+    edge.close().unwrap();
+    let allocated = blocks(&a);
+    assert_eq!(allocated * 512, 8192);
+    let edge = a.open_at(&root_user(), a.root(), b"edge", READ_WRITE, 0).unwrap().0;
+    edge.write_at(b"xy", 4095).unwrap();
+    edge.close().unwrap();
+    assert!((1..=allocated).contains(&blocks(&a)), "{} blocks, {allocated} before", blocks(&a));
+    // Taken away by somebody else: given back a moment later.
+    b.unlink(&root_user(), b.root(), b"kept").unwrap();
+    let begin = Instant::now();
+    while before - free(&b) >= BYTES {
+        assert!(begin.elapsed().as_secs() < 10, "{before} {}", free(&b));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// What `fallocate` keeps is cut anywhere, and more than there is is refused.
+pub fn cut() {
+    let place = Place::new();
+    let [(_a, a), (_b, _other)] = two_sessions(&place, vec![Place::memory(), place.disk(256 << 20)]);
+    let free = a.space(a.root()).unwrap().free_bytes;
+    const LEN: u64 = 64 << 20;
+    for cuts in [&[100_u64][..], &[LEN], &[2 * LEN], &[3 * LEN]] {
+        let file = made(&a, b"ouch");
+        file.allocate(Allocate::Extend, 0, LEN).unwrap();
+        if cuts[0] == 3 * LEN {
+            file.allocate(Allocate::Extend, 2 * LEN, 1 << 20).unwrap();
+        }
+        let set = SetAttr { size_bytes: Some(cuts[0]), ..SetAttr::default() };
+        a.set_attr(&root_user(), file.ino(), &set).unwrap();
+        let attr = file.attr().unwrap();
+        assert_eq!(attr.size_bytes, cuts[0]);
+        let kept = LEN.min(cuts[0] / 4096 * 4096) + if cuts[0] == 3 * LEN { 1 << 20 } else { 0 };
+        assert_eq!(attr.blocks * 512, kept, "cut at {}", cuts[0]);
+        file.close().unwrap();
+        a.unlink(&root_user(), a.root(), b"ouch").unwrap();
+    }
+    let file = made(&a, b"ouch");
+    assert_eq!(errno(file.allocate(Allocate::Extend, 0, 2 * free)), libc::ENOSPC);
+    assert_eq!(file.attr().unwrap().blocks, 0);
+    file.close().unwrap();
+    let begin = Instant::now();
+    while a.space(a.root()).unwrap().free_bytes < free {
+        assert!(begin.elapsed().as_secs() < 10, "{free} {}", a.space(a.root()).unwrap().free_bytes);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A tier that holds nothing but kept space can be emptied and removed: it is kept on another one, or less of it if none has room.
+pub fn left() {
+    for (memory_bytes, kept_bytes, is_lost) in [(64_u64 << 20, BYTES, false), (16 << 20, 40 << 20, true)] {
+        let place = Place::new();
+        let memory = cenote::DeviceSpec { capacity_bytes: memory_bytes, ..Place::memory() };
+        let [(store, a), (_b, b)] = two_sessions(&place, vec![memory, place.disk(64 << 20)]);
+        let kept = made(&a, b"kept");
+        kept.allocate(Allocate::KeepSize, 0, kept_bytes).unwrap();
+        let leased = |name: &str| {
+            let devices = store.devices().unwrap();
+            devices.iter().find(|device| device.spec.name == name).map(|device| device.leased_bytes)
+        };
+        assert!(leased("disk") >= Some(kept_bytes));
+        // Nobody calls anything for the file: its process notices by itself.
+        let other = Store::open(place.dir()).unwrap();
+        other.drain_device("disk").unwrap();
+        other.remove_device("disk").unwrap();
+        assert_eq!(leased("disk"), None);
+        let left = kept.attr().unwrap().blocks * 512;
+        assert_eq!(left < kept_bytes, is_lost, "{left} of {kept_bytes}");
+        if !is_lost {
+            fill(&made(&b, b"filler"));
+            (0..kept_bytes).step_by(1 << 20).for_each(|at| kept.write_at(&vec![7; 1 << 20], at).unwrap());
+        }
+    }
 }

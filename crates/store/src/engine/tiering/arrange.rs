@@ -155,8 +155,10 @@ impl Engine {
         }
         let mut twins = std::collections::HashSet::new();
         evictions.retain(|placing| twins.insert(placing.was));
+        let (evictions, doubted) = self.doubt(evictions, waiter);
+        queued += doubted;
         if !evictions.is_empty()
-            && let Err(error) = self.place_all(&evictions)
+            && let Err(error) = self.place_trusted(&evictions)
         {
             running.failure.get_or_insert(error);
         }

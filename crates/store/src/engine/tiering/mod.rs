@@ -5,6 +5,7 @@
 //! the policy `fast-first` are not tracked: what is too much leaves tiers as in `engine/drain.rs`.
 
 mod arrange;
+mod doubted;
 mod fate;
 mod fetch;
 mod heat;
@@ -51,6 +52,7 @@ pub(super) struct Tiering {
     prefetched: prefetched::Prefetched,
     arrangements: arrange::Arrangements,
     rescues: VecDeque<Rescue>,
+    pub(super) doubted: doubted::Doubted,
     spares: Vec<crate::placing::Placing>,
     rules: rules::Rules,
     pinning: pinning::Keeping,

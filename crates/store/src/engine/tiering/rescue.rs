@@ -5,6 +5,7 @@ use cenote_model::{Error, ErrorKind, Finding, ObjectKey, Response, Result};
 
 use super::super::jobs::What;
 use super::super::{Engine, failed};
+use super::doubted::Doubt;
 use crate::copying::is_mismatch;
 use crate::map::{Ext, NO_DEVICE};
 use crate::placing::{Action, Placing, Target, identity};
@@ -26,12 +27,26 @@ pub(in super::super) struct Rescue {
     is_doubted: bool,
     /// The scrub's: what is to be said if there is no good copy.
     finding: Option<Finding>,
+    /// It leaves for a copy that is doubted; nothing is wrong with where it is.
+    doubt: Option<Doubt>,
 }
 
 impl Rescue {
     /// One that nobody waits for.
     pub fn unasked(key: ObjectKey, placing: Placing) -> Self {
-        Self { ticket: None, key, placings: vec![placing], firsts: Vec::new(), is_doubted: false, finding: None }
+        Self {
+            ticket: None,
+            key,
+            placings: vec![placing],
+            firsts: Vec::new(),
+            is_doubted: false,
+            finding: None,
+            doubt: None,
+        }
+    }
+    /// What leaves for a copy that is doubted.
+    pub(super) fn doubting(key: ObjectKey, placing: Placing, doubt: Doubt) -> Self {
+        Self { doubt: Some(doubt), ..Self::unasked(key, placing) }
     }
     /// One of bad bytes that the scrub found.
     fn for_scrub(key: ObjectKey, placing: Placing, finding: Finding) -> Self {
@@ -53,6 +68,7 @@ impl Engine {
                     firsts: Vec::new(),
                     is_doubted,
                     finding: None,
+                    doubt: None,
                 });
                 Outcome::Wait(ticket)
             }
@@ -109,6 +125,10 @@ impl Engine {
                 let rescue = Rescue { placings, firsts, ..rescue };
                 return Some(self.start(What::Rescue(rescue), Work::Check { parts }));
             }
+            if let Some(doubt) = rescue.doubt {
+                self.doubt_over(&doubt, None); // somebody else moved it, or overwrote it
+                continue;
+            }
             // It changed meanwhile, or nothing has a copy that could be read.
             // What the scrub saw is looked at again in its next round.
             let error = nowhere_else(rescue.key, "the tiers that have a copy of it are away too");
@@ -120,8 +140,10 @@ impl Engine {
     pub(in super::super) fn finish_rescue(&mut self, rescue: Rescue, results: &[Option<String>]) {
         let (copies, places) = results.split_at(results.len().min(rescue.placings.len()));
         for (dev, why) in rescue.firsts.iter().zip(places) {
-            if let Some(why) = why.as_ref().filter(|why| !is_mismatch(why)) {
-                self.note_trouble(*dev, &Error::new(ErrorKind::Io, "").because(why.clone()));
+            match why {
+                Some(why) if is_mismatch(why) => self.note_damage(*dev),
+                Some(why) => self.note_trouble(*dev, &Error::new(ErrorKind::Io, "").because(why.clone())),
+                None => {}
             }
         }
         let is_well = |at: usize| rescue.is_doubted && places.get(at).is_some_and(Option::is_none);
@@ -131,7 +153,10 @@ impl Engine {
         for (at, (placing, result)) in rescue.placings.into_iter().zip(copies).enumerate() {
             match result {
                 _ if is_well(at) => {}
-                Some(why) => bad = Some(why.clone()),
+                Some(why) => {
+                    self.note_bad_copy(&placing, why, rescue.doubt.is_some());
+                    bad = Some(why.clone());
+                }
                 // Of twins each takes the other along, and what changed meanwhile is elsewhere already.
                 None if self.state.can_place(&placing) && evictions.iter().all(|other| other.was != placing.was) => {
                     evictions.push(placing);
@@ -144,7 +169,16 @@ impl Engine {
             finding.what = format!("{seen}; its copy cannot be read either ({why}): restore the range from elsewhere");
             self.not_repaired(finding);
         }
-        let placed = if evictions.is_empty() { Ok(()) } else { self.place_all(&evictions) };
+        let placed = if evictions.is_empty() { Ok(()) } else { self.place_trusted(&evictions) };
+        if let Some(doubt) = &rescue.doubt {
+            let stays = bad.as_ref().map(|why| {
+                let subject = format!("{} of object {}", doubt.place, rescue.key);
+                Error::new(ErrorKind::Corrupt, subject)
+                    .because(format!("its copy on another tier is bad, and is written again: {why}"))
+                    .try_next("repeat it in a moment: the bytes are good where they are")
+            });
+            self.doubt_over(doubt, placed.as_ref().err().or(stays.as_ref()));
+        }
         let response = match (placed, bad) {
             _ if all_well => Response::Failed(nowhere_else(rescue.key, "the store reads it well where it is")),
             (Err(error), _) => Response::Failed(error),

@@ -58,7 +58,9 @@ impl Engine {
         let subject = self.subject(placing.target, placing.was.3);
         let error =
             Error::new(ErrorKind::Io, subject).because(why).try_next("its copy is looked at, and is tried again");
-        if !is_mismatch(error.cause()) {
+        if is_mismatch(error.cause()) {
+            self.note_damage(placing.was.0);
+        } else {
             self.note_trouble(placing.was.0, &error);
         }
         self.moves_failed(&error, ext.copy);

@@ -10,7 +10,6 @@ use super::super::jobs::What;
 use super::super::read::{BYTES_MAX, LIMIT_MAX};
 use crate::copying::{Part, Unread};
 use crate::index::{Away, ValueRef};
-use crate::map::Ext;
 use crate::value_io::{ReadValues, Slice};
 use crate::value_log::VALUE_LOG;
 use crate::work::{Job, Work};
@@ -140,13 +139,6 @@ impl Engine {
             values.push((away.len, slices));
         }
         Ok(ReadValues { parts, values })
-    }
-
-    /// The extent, or where it has a copy, if that is to be read or is all that can be.
-    fn readable(&self, ext: &Ext, at_copy: bool) -> Ext {
-        let open = self.state.space.get(ext.dev).device.is_some();
-        let has_copy = self.state.space.has_readable_copy(ext);
-        if has_copy && (at_copy || !open) { ext.at_copy() } else { ext.clone() }
     }
 
     pub(in super::super) fn finish_reading(

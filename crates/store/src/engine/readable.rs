@@ -1,0 +1,72 @@
+//! Where an extent is read that has two places: one rule for all who read.
+
+use super::Engine;
+use crate::map::{Ext, NO_DEVICE};
+
+impl Engine {
+    /// An extent as it is to be read: at its first place if that is open, else at its copy. `at_copy`: the first place was tried, and could
+    /// not be read.
+    ///
+    /// A copy that was found bad is no place to read. A tier that failed of late is none while the first place can be tried again; but
+    /// if that is away, the copy is all there is: it is tried, since tiers come back sooner than they are trusted again.
+    pub(super) fn readable(&self, ext: &Ext, at_copy: bool) -> Ext {
+        let space = &self.state.space;
+        let is_away = space.get(ext.dev).device.is_none();
+        let has_copy = ext.copy != NO_DEVICE && space.get(ext.copy).device.is_some() && !space.is_bad_copy(ext);
+        if has_copy && (is_away || (at_copy && space.is_well(ext.copy))) { ext.at_copy() } else { ext.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use cenote_device::mem::{MemClock, MemControl, MemDevices, MemMetaDir};
+    use cenote_model::{DeviceId, DeviceKind, DeviceSpec, Error, ErrorKind, Extent, StoreConfig, Sums, TierOptions};
+
+    use super::*;
+    use crate::Seams;
+
+    fn tier(name: &str, kind: DeviceKind) -> DeviceSpec {
+        DeviceSpec {
+            name: name.into(),
+            kind,
+            path: name.into(),
+            capacity_bytes: 4 << 20,
+            watermark_high_permille: 900,
+            watermark_low_permille: 700,
+            options: TierOptions::default(),
+        }
+    }
+
+    #[test]
+    fn a_copy_is_read_where_the_first_place_is_away_or_failed() {
+        let seams = Seams {
+            meta: Arc::new(MemMetaDir::default()),
+            devices: Arc::new(MemDevices::new(1 << 20)),
+            clock: Arc::<MemClock>::default(),
+            control: Arc::<MemControl>::default(),
+        };
+        let devices = vec![tier("fast", DeviceKind::File), tier("slow", DeviceKind::Directory)];
+        let mut engine = Engine::create(seams, &StoreConfig { devices, ..StoreConfig::default() }).unwrap();
+        let extent = Extent::whole(DeviceId(1), 8192, 100, Sums::from_slice(&[7]));
+        let alone = Ext::from_model(&extent, 0, 0);
+        let copied = Ext { copy: 1, copy_base: 4096, ..alone.clone() };
+        let is_at_copy = |engine: &Engine, at_copy| engine.readable(&copied, at_copy).dev == 1;
+        assert_eq!((is_at_copy(&engine, false), is_at_copy(&engine, true)), (false, true));
+        assert_eq!(engine.readable(&alone, true).dev, 0);
+        // What failed of late is worse than another try at the first place, and better than nothing.
+        engine.note_trouble(1, &Error::new(ErrorKind::Io, "a test"));
+        assert_eq!((is_at_copy(&engine, false), is_at_copy(&engine, true)), (false, false));
+        let first = engine.state.space.get_mut(0).device.take();
+        assert_eq!((is_at_copy(&engine, false), is_at_copy(&engine, true)), (true, true));
+        assert_eq!(engine.readable(&alone, false).dev, 0);
+        // One that is known to be bad, or away too, is none.
+        engine.state.space.mark_bad_copy(&copied);
+        assert!(!is_at_copy(&engine, false));
+        engine.state.space.unmark_bad_copy(&copied);
+        engine.state.space.get_mut(1).device = None;
+        assert!(!is_at_copy(&engine, false));
+        drop(first);
+    }
+}
