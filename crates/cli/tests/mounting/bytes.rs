@@ -214,6 +214,7 @@ fn appends_of_many_come_one_behind_the_other() {
 /// What `fallocate` keeps: `statfs` counts it, writing to it makes the file no larger, cuts give it back, and more than there is is refused.
 #[test]
 fn what_is_kept_is_taken_and_is_the_files() {
+    const MIB: u64 = 1 << 20;
     let Some(mounted) = Mounted::new() else { return };
     let dir = mounted.dir.join("runs");
     let free = || {
