@@ -71,7 +71,7 @@ impl Engine {
             (What::Reopen { dev }, Done::Reopen(result)) => self.finish_reopen(dev, result),
             (What::Change(change), Done::Change(result)) => self.finish_change(*change, result),
             (What::Check(slice), Done::Check(results)) => self.finish_check(slice, results),
-            (What::Rescue(rescue), Done::Check(results)) => self.finish_rescue(rescue, &results),
+            (What::Rescue(rescue), Done::Check(results)) => self.finish_rescue(*rescue, &results),
             (What::Read { ticket, key, size }, Done::Read(result)) => {
                 self.finish_carrying_out(ticket, key, size, result);
             }

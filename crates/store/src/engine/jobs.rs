@@ -81,7 +81,7 @@ pub(super) enum What {
     },
     Check(super::verify::Slice),
     /// Copies are looked at, since what they are copies of cannot be read.
-    Rescue(super::tiering::Rescue),
+    Rescue(Box<super::tiering::Rescue>),
     /// The places that copies are spare besides are looked at.
     Spare(Vec<Placing>),
     /// Bytes are read for who may not map the devices: who waits, of which object, of what size.

@@ -139,10 +139,10 @@ pub fn counted() {
 
 /// What `fallocate` keeps is cut anywhere, and more than there is is refused.
 pub fn cut() {
+    const LEN: u64 = 64 << 20;
     let place = Place::new();
     let [(_a, a), (_b, _other)] = two_sessions(&place, vec![Place::memory(), place.disk(256 << 20)]);
     let free = a.space(a.root()).unwrap().free_bytes;
-    const LEN: u64 = 64 << 20;
     for cuts in [&[100_u64][..], &[LEN], &[2 * LEN], &[3 * LEN]] {
         let file = made(&a, b"ouch");
         file.allocate(Allocate::Extend, 0, LEN).unwrap();

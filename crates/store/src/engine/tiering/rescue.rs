@@ -123,7 +123,7 @@ impl Engine {
                 let (firsts, first_parts): (Vec<u8>, Vec<_>) = firsts.into_iter().take(count).unzip();
                 parts.extend(first_parts);
                 let rescue = Rescue { placings, firsts, ..rescue };
-                return Some(self.start(What::Rescue(rescue), Work::Check { parts }));
+                return Some(self.start(What::Rescue(Box::new(rescue)), Work::Check { parts }));
             }
             if let Some(doubt) = rescue.doubt {
                 self.doubt_over(&doubt, None); // somebody else moved it, or overwrote it
