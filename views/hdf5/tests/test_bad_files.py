@@ -193,7 +193,8 @@ for i in range(1 << 30):
     big.resize(i + 1, axis=0)
     big[i] = i + 1
     f.require_group("g").attrs[f"a{i}"] = f"text {i}"
-    f.attrs["n"] = i + 1
+    # In place: `attrs[…] = …` removes the attribute and makes it again, and a kill can come between.
+    f.attrs.modify("n", i + 1)
     f.flush()
     print(i + 1, flush=True)
 """
