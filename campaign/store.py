@@ -53,10 +53,6 @@ class Store:
         """The tiers as they stand."""
         return json.loads(self.command("tiers", "--json"))
 
-    def status(self) -> dict:
-        """Counters, and the tiers."""
-        return json.loads(self.command("status", "--json"))
-
     def flush(self) -> float:
         """Waits until everything survives power loss; returns the seconds it took."""
         begin = time.monotonic()
@@ -88,11 +84,6 @@ class Store:
                 os.kill(pid, signal.SIGKILL)
                 killed = killed or pid
         return killed
-
-    def stop(self) -> None:
-        """Asks the daemon to leave."""
-        with contextlib.suppress(StoreFailed, subprocess.TimeoutExpired):
-            self.command("stop")
 
     def destroy(self, tiers: list[dict]) -> None:
         """Removes the store and its tiers: by the command, which waits for a daemon that is leaving, else by hand."""

@@ -63,21 +63,17 @@ fn a_bad_copy_is_written_again_before_anything_leaves_for_it() {
     world.writes_lie.store(true, Ordering::Relaxed);
     world.flush(FlushTarget::Store).unwrap();
     world.writes_lie.store(false, Ordering::Relaxed);
-    let evict = |world: &mut World| {
-        let target = Box::new(ArrangeTarget::Object(key));
-        world.ask(Request::Arrange { target, what: Arrange::Evict, dry_run: false })
-    };
     let report = world.verify();
     assert_eq!(report.findings.len(), 1, "{report:?}");
     // Who asked knows now, and so does the store.
     let place = |world: &mut World| world.lookup(key).unwrap().extents[0].1.device;
     let memory = place(&mut world);
-    let Response::Arranged(done) = evict(&mut world) else { panic!() };
+    let Response::Arranged(done) = evict(&mut world, key) else { panic!() };
     assert_eq!(done.staying_bytes, 200_000, "{done:?}");
     assert_eq!(place(&mut world), memory);
     assert_eq!(round(&mut world), []);
     assert!(world.verify().findings.is_empty());
-    let Response::Arranged(done) = evict(&mut world) else { panic!() };
+    let Response::Arranged(done) = evict(&mut world, key) else { panic!() };
     assert_ne!(place(&mut world), memory, "{done:?}");
     assert!(world.read(key).unwrap() == bytes);
     world.power_loss(cenote_device::mem::Keep::Nothing);
@@ -122,9 +118,8 @@ fn spoiled(world: &mut World, objects: &[(u128, u8)]) -> Vec<ObjectKey> {
     }
     world.flush(FlushTarget::Store).unwrap();
     world.settle();
-    let used = world.used();
-    let (disk, _) = used.iter().enumerate().find(|(_, (name, used, _))| name != "memory" && *used > 0).unwrap();
-    let disk = world.engine().device_infos().iter().find(|info| info.spec.name == used[disk].0).unwrap().id;
+    let devices = world.engine().device_infos();
+    let disk = devices.iter().find(|info| info.spec.name != "memory" && info.used_bytes > 0).unwrap().id;
     let mut all = vec![0; MIB as usize];
     world.engine().device(disk).unwrap().read_at(0, &mut all).unwrap();
     for (_, byte) in objects {

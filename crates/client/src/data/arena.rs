@@ -146,18 +146,13 @@ impl Arenas {
         let fresh = || Arc::new(Arena { durability: Some(class.durability), ..Arena::default() });
         lock(&self.0).entry(class.clone()).or_insert_with(fresh).clone()
     }
-    /// Empties all arenas; what was free in them.
-    pub fn take_all(&self) -> Vec<Run> {
-        let arenas: Vec<_> = lock(&self.0).values().cloned().collect();
-        arenas.iter().flat_map(|arena| std::mem::take(&mut lock(&arena.state).free)).map(|free| free.run()).collect()
-    }
-    /// What was free on these devices, and is no more.
-    pub fn take_on(&self, devices: &[DeviceId]) -> Vec<Run> {
+    /// What was free in all arenas on such devices, and is no more.
+    pub fn take(&self, is_of: impl Fn(DeviceId) -> bool) -> Vec<Run> {
         let arenas: Vec<_> = lock(&self.0).values().cloned().collect();
         let mut runs = Vec::new();
         for arena in arenas {
             let mut state = lock(&arena.state);
-            runs.extend(state.free.extract_if(.., |free| devices.contains(&free.device)).map(|free| free.run()));
+            runs.extend(state.free.extract_if(.., |free| is_of(free.device)).map(|free| free.run()));
         }
         runs
     }

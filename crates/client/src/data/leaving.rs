@@ -60,7 +60,7 @@ pub(crate) fn look(session: &Session) {
     if left.is_empty() {
         return;
     }
-    session.unlease(session.arenas.take_on(&left));
+    session.unlease(session.arenas.take(|device| left.contains(&device)));
     let kept: Vec<Arc<Kept>> = lock(&session.leaving.kept).iter().filter_map(Weak::upgrade).collect();
     for kept in kept {
         kept.leave(&left);

@@ -399,7 +399,7 @@ impl Session {
             return result;
         }
         drop(lock(&self.listener).take());
-        let mut runs = self.arenas.take_all();
+        let mut runs = self.arenas.take(|_| true);
         runs.append(&mut lock(&self.to_unlease));
         let attachment = self.attachment.load_full();
         if !runs.is_empty() {

@@ -19,24 +19,34 @@ fn ask(engine: &mut Engine, session: SessionId, seq: u64, request: Request) -> R
     }
 }
 
-/// A store in memory alone, with containers of an object of ten bytes each.
-pub(crate) fn filled(clock: &Arc<MemClock>, containers: u64) -> Engine {
-    let memory = DeviceSpec {
-        name: "memory".into(),
-        kind: DeviceKind::SharedMemory,
-        path: "memory".into(),
-        capacity_bytes: 16 << 20,
+/// A tier with these bytes.
+pub(crate) fn tier(name: &str, kind: DeviceKind, capacity_bytes: u64) -> DeviceSpec {
+    DeviceSpec {
+        name: name.into(),
+        kind,
+        path: name.into(),
+        capacity_bytes,
         watermark_high_permille: 900,
         watermark_low_permille: 700,
         options: TierOptions::default(),
-    };
-    let seams = Seams {
+    }
+}
+
+/// All in memory.
+pub(crate) fn seams(clock: &Arc<MemClock>) -> Seams {
+    Seams {
         meta: Arc::new(MemMetaDir::default()),
         devices: Arc::new(MemDevices::new(1 << 20)),
         clock: Arc::clone(clock) as _,
         control: Arc::<MemControl>::default(),
-    };
-    let mut engine = Engine::create(seams, &StoreConfig { devices: vec![memory], ..StoreConfig::default() }).unwrap();
+    }
+}
+
+/// A store in memory alone, with containers of an object of ten bytes each.
+pub(crate) fn filled(clock: &Arc<MemClock>, containers: u64) -> Engine {
+    let memory = tier("memory", DeviceKind::SharedMemory, 16 << 20);
+    let mut engine =
+        Engine::create(seams(clock), &StoreConfig { devices: vec![memory], ..StoreConfig::default() }).unwrap();
     let who = SessionInfo { nonce: 7, write: true, ..SessionInfo::default() };
     let session = engine.session_open(who).unwrap();
     for number in 0..containers {

@@ -329,12 +329,7 @@ impl Engine {
         match failure {
             CopyFailure::NoSmaller => Error::new(ErrorKind::Internal, subject).because("it was not to be compressed"),
             CopyFailure::Source(error) => {
-                if error.kind() != ErrorKind::Corrupt {
-                    self.note_trouble(part.placing.was.0, &error);
-                }
-                if error.kind() == ErrorKind::Corrupt {
-                    self.note_damage(part.placing.was.0);
-                }
+                self.note_unread(part.placing.was.0, error.kind() == ErrorKind::Corrupt, &error);
                 if let Target::Live { key, offset } = part.placing.target {
                     self.add_finding(key, offset, part.placing.was.3, part.placing.was.0, error.cause());
                 }

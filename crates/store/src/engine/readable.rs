@@ -19,36 +19,20 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use cenote_device::mem::{MemClock, MemControl, MemDevices, MemMetaDir};
-    use cenote_model::{DeviceId, DeviceKind, DeviceSpec, Error, ErrorKind, Extent, StoreConfig, Sums, TierOptions};
+    use cenote_device::mem::MemClock;
+    use cenote_model::{DeviceId, DeviceKind, Error, ErrorKind, Extent, StoreConfig, Sums};
 
     use super::*;
-    use crate::Seams;
-
-    fn tier(name: &str, kind: DeviceKind) -> DeviceSpec {
-        DeviceSpec {
-            name: name.into(),
-            kind,
-            path: name.into(),
-            capacity_bytes: 4 << 20,
-            watermark_high_permille: 900,
-            watermark_low_permille: 700,
-            options: TierOptions::default(),
-        }
-    }
+    use crate::engine::filled::{seams, tier};
 
     #[test]
     fn a_copy_is_read_where_the_first_place_is_away_or_failed() {
-        let seams = Seams {
-            meta: Arc::new(MemMetaDir::default()),
-            devices: Arc::new(MemDevices::new(1 << 20)),
-            clock: Arc::<MemClock>::default(),
-            control: Arc::<MemControl>::default(),
-        };
-        let devices = vec![tier("fast", DeviceKind::File), tier("slow", DeviceKind::Directory)];
-        let mut engine = Engine::create(seams, &StoreConfig { devices, ..StoreConfig::default() }).unwrap();
+        let devices = vec![tier("fast", DeviceKind::File, 4 << 20), tier("slow", DeviceKind::Directory, 4 << 20)];
+        let mut engine = Engine::create(
+            seams(&std::sync::Arc::<MemClock>::default()),
+            &StoreConfig { devices, ..StoreConfig::default() },
+        )
+        .unwrap();
         let extent = Extent::whole(DeviceId(1), 8192, 100, Sums::from_slice(&[7]));
         let alone = Ext::from_model(&extent, 0, 0);
         let copied = Ext { copy: 1, copy_base: 4096, ..alone.clone() };

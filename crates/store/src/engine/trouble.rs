@@ -35,6 +35,11 @@ impl Engine {
         self.state.space.any_damaged = true;
     }
 
+    /// Bytes of a device were read and are not those that were written there (`is_damage`), or cannot be read.
+    pub(super) fn note_unread(&mut self, dev: u8, is_damage: bool, error: &Error) {
+        if is_damage { self.note_damage(dev) } else { self.note_trouble(dev, error) }
+    }
+
     /// What is needed of a tier that is not open cannot be done.
     pub(super) fn not_open(&self, dev: u8) -> Error {
         Error::new(ErrorKind::Io, format!("tier `{}`", self.state.space.get(dev).spec.name))
@@ -53,10 +58,8 @@ impl Engine {
         let what = if error.cause().is_empty() { error.to_string() } else { error.cause().to_owned() };
         let is_damaged = error.kind() == ErrorKind::Corrupt;
         let at = self.state.space.slots.iter().position(is_it).map(|at| at as u8);
-        match at {
-            Some(dev) if is_damaged => self.note_damage(dev),
-            Some(dev) => self.note_trouble(dev, error),
-            None => {}
+        if let Some(dev) = at {
+            self.note_unread(dev, is_damaged, error);
         }
         let cause = match at {
             Some(dev) => format!("on tier `{}`: {what}", self.state.space.get(dev).spec.name),

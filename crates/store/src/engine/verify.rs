@@ -366,7 +366,7 @@ mod tests {
         first(state).objects[&ObjectId(1)]
     }
 
-    /// Each table in memory, once it does not agree with the others, is named by an audit, and by a verify before it reads a byte.
+    /// Each table in memory, once it does not agree with the others, is named by an audit, which a verify and the scrub look at.
     #[test]
     fn what_is_wrong_in_memory_is_named() {
         type Harm = fn(&mut State);

@@ -2,8 +2,8 @@
 //! store open and the file is there, whether it is open or not.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use cenote::Reserve;
@@ -22,43 +22,58 @@ const BLOCK: u64 = 4096;
 
 /// The files of a tree for which something is kept.
 #[derive(Default, Debug)]
-pub struct ReservedFiles(Mutex<NumberMap<Arc<Reserved>>>);
+pub struct ReservedFiles {
+    all: Mutex<NumberMap<Arc<Reserved>>>,
+    /// There are some: else who asks for attributes, opens, closes or removes takes no lock.
+    any: AtomicBool,
+}
 
 impl ReservedFiles {
+    /// All of them, if there are any.
+    fn some(&self) -> Option<MutexGuard<'_, NumberMap<Arc<Reserved>>>> {
+        self.any.load(Ordering::Acquire).then(|| self.all.lock())
+    }
+    fn find(&self, ino: u64) -> Option<Arc<Reserved>> {
+        self.some()?.get(&ino).cloned()
+    }
     /// What is kept for a file, which may be nothing.
     pub fn of(&self, ino: u64) -> Arc<Reserved> {
-        self.0.lock().get(&ino).cloned().unwrap_or_default()
+        self.find(ino).unwrap_or_default()
     }
     /// Bytes that are kept for it beside those that it has, as `stat` counts them.
     pub fn bytes(&self, ino: u64) -> u64 {
-        self.0.lock().get(&ino).map_or(0, |reserved| reserved.bytes())
+        self.find(ino).map_or(0, |reserved| reserved.bytes())
     }
     /// Nothing is kept any more for what lies behind a file's end.
     pub fn cut(&self, ino: u64, size: u64) {
-        let found = self.0.lock().get(&ino).cloned();
-        if let Some(reserved) = found {
+        if let Some(reserved) = self.find(ino) {
             reserved.give_up(size, u64::MAX);
             self.tidy(ino);
         }
     }
     /// A file is there no longer.
     pub fn forget(&self, ino: u64) {
-        let gone = self.0.lock().remove(&ino);
-        drop(gone); // a message
+        self.remove_if(ino, |_| true);
     }
     /// It is remembered only if something is kept for it.
     pub fn tidy(&self, ino: u64) {
-        let mut all = self.0.lock();
-        if all.get(&ino).is_some_and(|reserved| !reserved.is_some.load(Ordering::Acquire)) {
-            all.remove(&ino);
-        }
+        self.remove_if(ino, |reserved| !reserved.is_some.load(Ordering::Acquire));
+    }
+    fn remove_if(&self, ino: u64, is_to_go: impl Fn(&Reserved) -> bool) {
+        let Some(mut all) = self.some() else { return };
+        let gone = if all.get(&ino).is_some_and(|reserved| is_to_go(reserved)) { all.remove(&ino) } else { None };
+        self.any.store(!all.is_empty(), Ordering::Release);
+        drop(all);
+        drop(gone); // a message
     }
     fn note(&self, ino: u64, reserved: &Arc<Reserved>) {
-        self.0.lock().insert(ino, reserved.clone());
+        let mut all = self.all.lock();
+        all.insert(ino, reserved.clone());
+        self.any.store(true, Ordering::Release);
     }
     /// Forgets files that others have taken away.
     pub fn sweep(&self, tree: &Tree) {
-        let all: Vec<u64> = self.0.lock().keys().copied().collect();
+        let all: Vec<u64> = self.some().map_or_else(Vec::new, |all| all.keys().copied().collect());
         for ino in all {
             let is_gone = || matches!(tree.find(ino), Err(error) if error.errno == libc::ESTALE);
             if tree.live(ino).is_none() && is_gone() {

@@ -143,18 +143,18 @@ pub fn cut() {
     let place = Place::new();
     let [(_a, a), (_b, _other)] = two_sessions(&place, vec![Place::memory(), place.disk(256 << 20)]);
     let free = a.space(a.root()).unwrap().free_bytes;
-    for cuts in [&[100_u64][..], &[LEN], &[2 * LEN], &[3 * LEN]] {
+    for cut in [100, LEN, 2 * LEN, 3 * LEN] {
         let file = made(&a, b"ouch");
         file.allocate(Allocate::Extend, 0, LEN).unwrap();
-        if cuts[0] == 3 * LEN {
+        if cut == 3 * LEN {
             file.allocate(Allocate::Extend, 2 * LEN, 1 << 20).unwrap();
         }
-        let set = SetAttr { size_bytes: Some(cuts[0]), ..SetAttr::default() };
+        let set = SetAttr { size_bytes: Some(cut), ..SetAttr::default() };
         a.set_attr(&root_user(), file.ino(), &set).unwrap();
         let attr = file.attr().unwrap();
-        assert_eq!(attr.size_bytes, cuts[0]);
-        let kept = LEN.min(cuts[0] / 4096 * 4096) + if cuts[0] == 3 * LEN { 1 << 20 } else { 0 };
-        assert_eq!(attr.blocks * 512, kept, "cut at {}", cuts[0]);
+        assert_eq!(attr.size_bytes, cut);
+        let kept = LEN.min(cut / 4096 * 4096) + if cut == 3 * LEN { 1 << 20 } else { 0 };
+        assert_eq!(attr.blocks * 512, kept, "cut at {cut}");
         file.close().unwrap();
         a.unlink(&root_user(), a.root(), b"ouch").unwrap();
     }

@@ -84,11 +84,11 @@ impl Engine {
         if ext.copy == NO_DEVICE {
             return;
         }
-        if !is_mismatch(why) {
-            self.note_trouble(ext.copy, &Error::new(ErrorKind::Io, "").because(why.to_owned()));
+        let is_damage = is_mismatch(why);
+        self.note_unread(ext.copy, is_damage, &Error::new(ErrorKind::Io, "").because(why.to_owned()));
+        if !is_damage {
             return;
         }
-        self.note_damage(ext.copy);
         self.state.space.mark_bad_copy(&ext);
         if let (true, Target::Live { key, offset }) = (mends, placing.target) {
             let device = self.state.space.get(ext.copy).spec.name.clone();

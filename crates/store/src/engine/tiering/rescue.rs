@@ -140,10 +140,8 @@ impl Engine {
     pub(in super::super) fn finish_rescue(&mut self, rescue: Rescue, results: &[Option<String>]) {
         let (copies, places) = results.split_at(results.len().min(rescue.placings.len()));
         for (dev, why) in rescue.firsts.iter().zip(places) {
-            match why {
-                Some(why) if is_mismatch(why) => self.note_damage(*dev),
-                Some(why) => self.note_trouble(*dev, &Error::new(ErrorKind::Io, "").because(why.clone())),
-                None => {}
+            if let Some(why) = why {
+                self.note_unread(*dev, is_mismatch(why), &Error::new(ErrorKind::Io, "").because(why.clone()));
             }
         }
         let is_well = |at: usize| rescue.is_doubted && places.get(at).is_some_and(Option::is_none);

@@ -58,11 +58,7 @@ impl Engine {
         let subject = self.subject(placing.target, placing.was.3);
         let error =
             Error::new(ErrorKind::Io, subject).because(why).try_next("its copy is looked at, and is tried again");
-        if is_mismatch(error.cause()) {
-            self.note_damage(placing.was.0);
-        } else {
-            self.note_trouble(placing.was.0, &error);
-        }
+        self.note_unread(placing.was.0, is_mismatch(error.cause()), &error);
         self.moves_failed(&error, ext.copy);
         if let Target::Live { key, .. } = placing.target {
             let evict = Placing { action: Action::Evict, ..placing.clone() };
