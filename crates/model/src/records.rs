@@ -76,6 +76,11 @@ impl Records {
         let (key_end, end) = *self.ends.get(at)?;
         self.bytes.get_mut(key_end..end)
     }
+    /// Keeps the first so many records.
+    pub fn truncate(&mut self, count: usize) {
+        self.ends.truncate(count);
+        self.bytes.truncate(self.ends.last().map_or(0, |(_, end)| *end));
+    }
     /// Adds all records of another behind these.
     pub fn append(&mut self, other: &Self) {
         let base = self.bytes.len();

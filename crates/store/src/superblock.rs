@@ -38,6 +38,8 @@ pub(crate) struct SuperblockDevice {
     pub spec: DeviceSpec,
     pub removed: bool,
     pub draining: bool,
+    /// Bytes on it were found bad of late.
+    pub is_damaged: bool,
     /// As it was when it was made; used when it cannot be opened.
     pub unit_bytes: u32,
     pub segment_bytes: u64,
@@ -57,6 +59,7 @@ impl SuperblockDevice {
             spec: slot.spec.clone(),
             removed: slot.removed,
             draining: slot.state == DeviceState::Draining,
+            is_damaged: slot.damaged_until_ns.is_some(),
             unit_bytes: slot.unit_bytes,
             segment_bytes: slot.segment_bytes,
             incarnation: slot.incarnation,
@@ -64,7 +67,7 @@ impl SuperblockDevice {
     }
     fn encode(&self, bytes: &mut Vec<u8>) {
         bytes.put_u16(self.id.0);
-        bytes.put_u8(u8::from(self.removed) | u8::from(self.draining) << 1);
+        bytes.put_u8(u8::from(self.removed) | u8::from(self.draining) << 1 | u8::from(self.is_damaged) << 2);
         bytes.put_u8(self.spec.kind as u8);
         bytes.put_bytes(self.spec.name.as_bytes());
         bytes.put_bytes(self.spec.path.as_os_str().as_encoded_bytes());
@@ -102,8 +105,8 @@ impl SuperblockDevice {
         if spec.capacity_bytes > capacity_max(spec.kind) {
             return Err(Malformed("a device larger than any can be"));
         }
-        let (removed, draining) = (flags & 1 != 0, flags & 2 != 0);
-        Ok(Self { id, spec, removed, draining, unit_bytes, segment_bytes, incarnation })
+        let (removed, draining, is_damaged) = (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
+        Ok(Self { id, spec, removed, draining, is_damaged, unit_bytes, segment_bytes, incarnation })
     }
 }
 
@@ -270,6 +273,7 @@ mod tests {
             spec,
             removed: false,
             draining: true,
+            is_damaged: true,
             unit_bytes: 4096,
             segment_bytes: 1 << 20,
             incarnation: 99,

@@ -52,28 +52,41 @@ pub(crate) struct Batched {
 }
 
 impl ReadValues {
-    /// The bytes of each value.
-    pub fn run(self) -> std::result::Result<Vec<Vec<u8>>, Unread> {
-        let mut open: Option<(usize, Vec<u8>)> = None;
+    /// The bytes of each value, up to the first that cannot be read, and why that cannot.
+    pub fn run(self) -> (Vec<Vec<u8>>, Option<Unread>) {
         let mut values = Vec::with_capacity(self.values.len());
-        for (len, slices) in self.values {
-            let mut value = Vec::with_capacity(len as usize);
-            for Slice { part, from, len } in slices {
-                if open.as_ref().is_none_or(|(known, _)| *known != part) {
-                    let wanted = self.parts.get(part).ok_or_else(odd)?;
-                    open = Some((part, wanted.read().map_err(|error| wanted.unread(error))?));
-                }
-                let bytes = open.as_ref().and_then(|(_, bytes)| bytes.get(from as usize..from as usize + len as usize));
-                value.extend_from_slice(bytes.ok_or_else(odd)?);
+        let mut open = None;
+        for (len, slices) in &self.values {
+            match self.value(*len, slices, &mut open) {
+                Ok(value) => values.push(value),
+                Err(unread) => return (values, Some(unread)),
             }
-            if value.len() != len as usize {
-                let error = Error::new(ErrorKind::Corrupt, "a value log");
-                let error = error.because("it has a hole where a value should be");
-                return Err(Unread { device: None, error });
-            }
-            values.push(value);
         }
-        Ok(values)
+        (values, None)
+    }
+
+    /// One value. `open`: the part that was read last, and its bytes.
+    fn value(
+        &self,
+        len: u32,
+        slices: &[Slice],
+        open: &mut Option<(usize, Vec<u8>)>,
+    ) -> std::result::Result<Vec<u8>, Unread> {
+        let mut value = Vec::with_capacity(len as usize);
+        for Slice { part, from, len } in slices {
+            if open.as_ref().is_none_or(|(known, _)| known != part) {
+                let wanted = self.parts.get(*part).ok_or_else(odd)?;
+                *open = Some((*part, wanted.read().map_err(|error| wanted.unread(error))?));
+            }
+            let bytes = open.as_ref().and_then(|(_, bytes)| bytes.get(*from as usize..(*from + *len) as usize));
+            value.extend_from_slice(bytes.ok_or_else(odd)?);
+        }
+        if value.len() != len as usize {
+            let error = Error::new(ErrorKind::Corrupt, "a value log");
+            let error = error.because("it has a hole where a value should be");
+            return Err(Unread { device: None, error });
+        }
+        Ok(value)
     }
 }
 
@@ -87,7 +100,11 @@ impl WriteValues {
     /// Writes it, syncs it, and reads it back: it is the only place of these values then.
     pub fn run(mut self) -> Result<Batched> {
         if let Some((reads, places)) = self.reads.take() {
-            for (value, at) in reads.run().map_err(|unread| unread.error)?.into_iter().zip(places) {
+            let (values, unread) = reads.run();
+            if let Some(unread) = unread {
+                return Err(unread.error);
+            }
+            for (value, at) in values.into_iter().zip(places) {
                 self.buffer[at as usize..at as usize + value.len()].copy_from_slice(&value);
             }
         }

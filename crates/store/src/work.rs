@@ -93,7 +93,7 @@ pub(crate) enum Done {
     /// What is wrong with each part.
     Check(Vec<Option<String>>),
     /// The bytes of each value.
-    ReadValues(std::result::Result<Vec<Vec<u8>>, Unread>),
+    ReadValues(Vec<Vec<u8>>, Option<Unread>),
     /// Checksums of the batch and digests of the values in it.
     WriteValues(Result<Batched>),
     /// The device and what its stamp says.
@@ -142,7 +142,10 @@ impl Job {
             }),
             Work::Read { parts, bytes } => Done::Read(read(&parts, bytes)),
             Work::Deposit { device, runs, bytes } => Done::Deposit(deposit(device.as_ref(), &runs, &bytes)),
-            Work::ReadValues(reads) => Done::ReadValues(reads.run()),
+            Work::ReadValues(reads) => {
+                let (values, unread) = reads.run();
+                Done::ReadValues(values, unread)
+            }
             Work::WriteValues(write) => Done::WriteValues(write.run()),
             Work::Check { parts } => {
                 let mut buffer = Vec::new();

@@ -161,6 +161,28 @@ fn bytes_leave_for_a_copy_on_a_damaged_device_only_if_that_is_good() {
     assert!(world.read(keys[1]).unwrap() == vec![9; 100_000]);
 }
 
+/// So it is by the next opening, for a day; then nothing is doubted any more, not by the opening after that either.
+#[test]
+fn that_a_device_has_shown_damage_is_remembered_across_openings() {
+    let mut world = World::new(&three_tiers(4 * MIB, 16 * MIB, 16 * MIB));
+    let keys = spoiled(&mut world, &[(1, 7), (2, 9)]);
+    let Response::Verified(_) = world.ask(Request::Verify { target: FlushTarget::Object(keys[0]) }) else { panic!() };
+    world.settle();
+    world.kill();
+    world.open().unwrap();
+    let Response::Failed(error) = evict(&mut world, keys[1]) else { panic!("it left for a bad copy") };
+    assert!(error.to_string().contains("its copy on another tier is bad"), "{error}");
+    world.settle();
+    world.clock.advance_ns(25 * 3600 * 1_000_000_000);
+    world.settle();
+    world.kill();
+    world.open().unwrap();
+    world.byte_ns.store(1, Ordering::Relaxed);
+    let before = world.now_ns();
+    let Response::Arranged(done) = evict(&mut world, keys[1]) else { panic!() };
+    assert_eq!((done.bytes, world.now_ns() - before), (100_000, 0));
+}
+
 /// The same where the store itself makes room: writers wait for it, and are not told that there is none.
 #[test]
 fn room_is_made_by_copies_that_were_read_where_a_device_is_damaged() {

@@ -244,6 +244,57 @@ fn damage_and_a_tier_that_is_away_are_named() {
     assert!(!report.findings.is_empty());
 }
 
+/// A walk gives all records before one whose value is damaged, then names its key, and goes on behind it.
+#[test]
+fn a_walk_comes_up_to_a_damaged_value_and_names_its_key() {
+    let mut world = world();
+    let index = indexed(&mut world, "c", Durability::Async);
+    let mut plain = Plain::new();
+    fill(&mut world, index, &mut plain, 1);
+    world.flush(FlushTarget::Store).unwrap();
+    world.settle();
+    let mut media = vec![0; 24 << 20];
+    world.engine().device(DeviceId(2)).unwrap().read_at(0, &mut media).unwrap();
+    // Of large values, since a checksum covers 64 KiB: one of these is damaged, and what else is there.
+    let place = |value: &[u8]| media.windows(64).position(|window| *window == value[..64]);
+    let (bad, at) = plain.iter().skip(100).find_map(|(key, value)| Some((key.clone(), place(value)?))).unwrap();
+    assert!(world.devices.corrupt(world::STORE, DeviceId(2), at as u64 + 1, 4));
+    let unread: Vec<Vec<u8>> = {
+        let get = |key: &Vec<u8>| Request::Get { index, keys: vec![key.clone()] };
+        let all: Vec<_> = plain.keys().cloned().collect();
+        all.into_iter().filter(|key| matches!(world.ask(get(key)), Response::Failed(_))).collect()
+    };
+    assert!(unread.contains(&bad) && unread.len() < 100, "{}", unread.len());
+
+    let (mut seen, mut told) = (Plain::new(), Vec::new());
+    let mut from = NextFrom::Start;
+    loop {
+        match world.ask(Request::Next { index, from: from.clone(), prefix: vec![], limit: 1000, bytes_max: 1 << 20 }) {
+            Response::Records { records, more } => {
+                seen.extend(records.iter().map(|(key, value)| (key.to_vec(), value.to_vec())));
+                let Some((last, _)) = records.last().filter(|_| more) else { break };
+                from = NextFrom::After(last.to_vec());
+            }
+            Response::Failed(error) => {
+                assert_eq!(error.kind(), ErrorKind::Corrupt);
+                let key = &unread[told.len()];
+                let name = String::from_utf8(key.clone()).unwrap();
+                assert!(error.to_string().contains(&format!("the value of key `{name}` of index")), "{error}");
+                told.push(key.clone());
+                from = NextFrom::After(key.clone());
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(told, unread);
+    plain.retain(|key, _| !unread.contains(key));
+    assert!(seen == plain, "a walk finds other records");
+    let keys = vec![plain.keys().next().unwrap().clone(), bad.clone()];
+    let Response::Failed(error) = world.ask(Request::Get { index, keys }) else { panic!("it was read") };
+    let name = String::from_utf8(bad).unwrap();
+    assert!(error.to_string().contains(&format!("the value of key `{name}` of index")), "{error}");
+}
+
 #[test]
 fn without_room_below_values_stay_in_memory() {
     let mut config = three_tiers(8 << 20, 1 << 20, 1 << 20);

@@ -78,7 +78,9 @@ impl Engine {
             (What::Deposit(deposit), Done::Deposit(result)) => self.finish_deposit(&deposit, result),
             (What::Spare(placings), Done::Check(results)) => self.finish_spare(placings, results),
             (What::Mend(mend), Done::Copy(results, sync_failed)) => self.finish_mend(*mend, &results, sync_failed),
-            (What::Values(reading), Done::ReadValues(result)) => self.finish_reading(*reading, result),
+            (What::Values(reading), Done::ReadValues(values, unread)) => {
+                self.finish_reading(*reading, values, unread);
+            }
             (What::Spill(spilling), Done::WriteValues(result)) => self.finish_spill(*spilling, result),
             _ => {}
         }

@@ -67,6 +67,7 @@ impl Engine {
         if ended.files > 1 {
             engine.want_checkpoint();
         }
+        engine.recall_damage(&superblock);
         engine.quarantine();
         if report.power_lost {
             engine.settle(&lost)?;

@@ -8,6 +8,7 @@ use cenote_model::{DeviceId, Error, ErrorKind};
 use super::Engine;
 use crate::copying::Unread;
 use crate::space::DeviceSlot;
+use crate::superblock::Superblock;
 
 /// For so long after a failure.
 const AVOIDED_NS: u64 = 30_000_000_000;
@@ -31,8 +32,28 @@ impl Engine {
 
     /// Bytes of a device were read and are not those that were written there: there may be more.
     pub(super) fn note_damage(&mut self, dev: u8) {
-        self.state.space.get_mut(dev).damaged_until_ns = Some(self.state.now_ns.saturating_add(DOUBTED_NS));
+        let until_ns = self.state.now_ns.saturating_add(DOUBTED_NS);
+        let was = self.state.space.get_mut(dev).damaged_until_ns.replace(until_ns);
         self.state.space.any_damaged = true;
+        if was.is_none() {
+            self.remember_damage();
+        }
+    }
+
+    /// The superblock says which devices have shown damage, for the next opening. One that cannot be written now is written
+    /// with the next change of devices; until then the note holds for this opening alone.
+    fn remember_damage(&self) {
+        let _ = self.write_superblock();
+    }
+
+    /// What the superblock says of devices that had shown damage before the store was closed.
+    pub(super) fn recall_damage(&mut self, superblock: &Superblock) {
+        self.update_clock();
+        let until_ns = self.state.now_ns.saturating_add(DOUBTED_NS);
+        for (slot, device) in self.state.space.slots.iter_mut().zip(&superblock.devices) {
+            slot.damaged_until_ns = device.is_damaged.then_some(until_ns);
+            self.state.space.any_damaged |= device.is_damaged;
+        }
     }
 
     /// Bytes of a device were read and are not those that were written there (`is_damage`), or cannot be read.
@@ -81,12 +102,16 @@ impl Engine {
             slot.trouble.take_if(|trouble| !(now..=now.saturating_add(AVOIDED_NS)).contains(&trouble.until_ns));
         }
         if self.state.space.any_damaged {
-            let slots = self.state.space.slots.iter_mut();
-            let still = slots.map(|slot| {
-                slot.damaged_until_ns.take_if(|until| !(now..=now.saturating_add(DOUBTED_NS)).contains(until));
-                slot.damaged_until_ns.is_some()
-            });
-            self.state.space.any_damaged = still.fold(false, |any, is_damaged| any | is_damaged);
+            let (mut any, mut forgot) = (false, false);
+            for slot in &mut self.state.space.slots {
+                let over = |until: &mut u64| !(now..=now.saturating_add(DOUBTED_NS)).contains(until);
+                forgot |= slot.damaged_until_ns.take_if(over).is_some();
+                any |= slot.damaged_until_ns.is_some();
+            }
+            self.state.space.any_damaged = any;
+            if forgot {
+                self.remember_damage();
+            }
         }
     }
 

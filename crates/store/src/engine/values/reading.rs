@@ -8,6 +8,7 @@ use super::super::Engine;
 use super::super::failed;
 use super::super::jobs::What;
 use super::super::read::{BYTES_MAX, LIMIT_MAX};
+use crate::apply::shortened_bytes;
 use crate::copying::{Part, Unread};
 use crate::index::{Away, ValueRef};
 use crate::value_io::{ReadValues, Slice};
@@ -15,13 +16,15 @@ use crate::value_log::VALUE_LOG;
 use crate::work::{Job, Work};
 use crate::{Outcome, Ticket};
 
-/// Attempts at reading, those at copies included.
+/// Attempts at reading a value, those at copies included.
 const TRIES_MAX: u32 = 3;
 
 /// Values that somebody waits for.
 pub(in super::super) struct Reading {
     ticket: Ticket,
     index: IndexKey,
+    /// Those asked for, where it was by key.
+    keys: Vec<Vec<u8>>,
     /// The answer, in which they are missing.
     response: Response,
     /// The number of the record in it, and where its value is. As long as it is here, its batch is not given up.
@@ -60,7 +63,8 @@ impl Engine {
                     .try_next("ask for fewer keys at once"),
             );
         }
-        self.when_read(index, Response::Values(values), missing)
+        let keys = if missing.is_empty() { Vec::new() } else { keys.to_vec() };
+        self.when_read(index, keys, Response::Values(values), missing)
     }
 
     /// Records in order.
@@ -83,15 +87,21 @@ impl Engine {
         let most = (limit.clamp(1, LIMIT_MAX) as usize, bytes_max.min(BYTES_MAX) as usize);
         let mut missing = Vec::new();
         let (records, more) = records.copy(begin, prefix, most, &mut missing);
-        self.when_read(index, Response::Records { records, more }, missing)
+        self.when_read(index, Vec::new(), Response::Records { records, more }, missing)
     }
 
-    fn when_read(&mut self, index: IndexKey, response: Response, missing: Vec<(usize, Away)>) -> Outcome {
+    fn when_read(
+        &mut self,
+        index: IndexKey,
+        keys: Vec<Vec<u8>>,
+        response: Response,
+        missing: Vec<(usize, Away)>,
+    ) -> Outcome {
         if missing.is_empty() {
             return Outcome::Ready(response);
         }
         let ticket = self.ticket();
-        self.values.reads.push_back(Reading { ticket, index, response, missing, tries: 0 });
+        self.values.reads.push_back(Reading { ticket, index, keys, response, missing, tries: 0 });
         Outcome::Wait(ticket)
     }
 
@@ -141,37 +151,67 @@ impl Engine {
         Ok(ReadValues { parts, values })
     }
 
+    /// `values`: those that were read before one that cannot be (`unread`).
     pub(in super::super) fn finish_reading(
         &mut self,
         mut reading: Reading,
-        result: std::result::Result<Vec<Vec<u8>>, Unread>,
+        values: Vec<Vec<u8>>,
+        unread: Option<Unread>,
     ) {
-        match result {
-            Ok(values) => {
-                for ((number, _), value) in reading.missing.into_iter().zip(values) {
-                    match &mut reading.response {
-                        Response::Values(all) => {
-                            if let Some(Some((place, _))) = all.get_mut(number) {
-                                *place = value;
-                            }
-                        }
-                        Response::Records { records, .. } => {
-                            if let Some(place) = records.value_mut(number).filter(|place| place.len() == value.len()) {
-                                place.copy_from_slice(&value);
-                            }
-                        }
-                        _ => {}
+        if !values.is_empty() {
+            reading.tries = 0;
+        }
+        reading.take(values);
+        let response = match unread {
+            None => reading.response,
+            // It may have moved, or have a copy that is good.
+            Some(_) if reading.tries < TRIES_MAX => return self.values.reads.push_back(reading),
+            Some(unread) => {
+                let mending = "`cenote verify` names the damage; put the record again, or delete it";
+                let error = self.not_read(reading.subject(), &unread, mending);
+                reading.up_to_unread().unwrap_or(Response::Failed(error))
+            }
+        };
+        self.finished.push((reading.ticket, response));
+    }
+}
+
+impl Reading {
+    /// Puts values that were read into the answer: those of the first records in which they are missing.
+    fn take(&mut self, values: Vec<Vec<u8>>) {
+        let count = values.len().min(self.missing.len());
+        for ((number, _), value) in self.missing.drain(..count).zip(values) {
+            match &mut self.response {
+                Response::Values(all) => {
+                    if let Some(Some((place, _))) = all.get_mut(number) {
+                        *place = value;
                     }
                 }
-                self.finished.push((reading.ticket, reading.response));
-            }
-            // It may have moved, or have a copy that is good.
-            Err(_) if reading.tries < TRIES_MAX => self.values.reads.push_back(reading),
-            Err(unread) => {
-                let mending = "`cenote verify` names the damage; put the records again, or delete them";
-                let error = self.not_read(format!("values of index {}", reading.index), &unread, mending);
-                self.finished.push((reading.ticket, Response::Failed(error)));
+                Response::Records { records, .. } => {
+                    if let Some(place) = records.value_mut(number).filter(|place| place.len() == value.len()) {
+                        place.copy_from_slice(&value);
+                    }
+                }
+                _ => {}
             }
         }
+    }
+
+    /// The record whose value cannot be read, for a person.
+    fn subject(&self) -> String {
+        let number = self.missing.first().map_or(0, |(number, _)| *number);
+        let key = match &self.response {
+            Response::Records { records, .. } => records.get(number).map(|(key, _)| key),
+            _ => self.keys.get(number).map(Vec::as_slice),
+        };
+        format!("the value of key `{}` of index {}", key.map(shortened_bytes).unwrap_or_default(), self.index)
+    }
+
+    /// The records before the one whose value cannot be read, if there are any: who goes on from the last of them is told of that one.
+    fn up_to_unread(&mut self) -> Option<Response> {
+        let number = self.missing.first().map(|(number, _)| *number).filter(|number| *number > 0)?;
+        let Response::Records { records, .. } = &mut self.response else { return None };
+        records.truncate(number);
+        Some(Response::Records { records: std::mem::take(records), more: true })
     }
 }
