@@ -66,7 +66,12 @@ pub fn push_to(h5: &Api, stack: hid_t, callback: &'static str, error: &Error) {
     if error.cause().starts_with(TOO_MANY_LINKS) {
         minor = h5.H5E_NLINKS_g();
     }
-    let text = CString::new(format!("cenote {callback}: {error}").replace('\0', "\u{fffd}")).unwrap_or_default();
+    let mut text = format!("cenote {callback}: {error}").replace('\0', "\u{fffd}");
+    // h5py makes a `PermissionError` of this, as of HDF5's own words.
+    if error.kind() == ErrorKind::PermissionDenied && !text.contains("errno = ") {
+        text.push_str(", errno = 13, error message = 'Permission denied'");
+    }
+    let text = CString::new(text).unwrap_or_default();
     let function = CString::new(callback).unwrap_or_default();
     let class = error_class(h5);
     // SAFETY: all strings end in NUL and live across the call; "%s" takes exactly the one string that follows.

@@ -107,7 +107,7 @@ pub(crate) fn connect(
     arrivals: &Arc<Arrivals>,
 ) -> Result<Reached> {
     refuse_as_root(dir)?;
-    let connection = Connection::connect(dir, SOCKET, PATIENCE)?;
+    let connection = Connection::connect(dir, SOCKET, PATIENCE).map_err(|error| shut_out(dir, error))?;
     let close_in_child = CloseInChild::new(&connection);
     say(&connection, &Greeting::Hello { nonce, read_only })?;
     let (greeting, frame) = hear(&connection)?;
@@ -134,6 +134,20 @@ pub(crate) fn connect(
     };
     let attachment = Attachment { store, transport: Arc::new(remote), readers, instance, write, bound };
     Ok(Reached::Daemon(Box::new(attachment)))
+}
+
+/// Who may not look into another user's store is told whose it is.
+fn shut_out(dir: &Path, error: Error) -> Error {
+    let uid = rustix::process::geteuid().as_raw();
+    let owner = std::fs::metadata(dir).map_or(uid, |meta| std::os::unix::fs::MetadataExt::uid(&meta));
+    if error.kind() != ErrorKind::PermissionDenied || !error.next_step().is_empty() || owner == uid {
+        return error;
+    }
+    Error::new(ErrorKind::PermissionDenied, format!("store {}", dir.display()))
+        .because(format!("it is user {owner}'s, and user {uid} is not among its readers and writers"))
+        .try_next(format!(
+            "use a store of your own (CENOTE_STORE), or one that was made with `cenote init --reader {uid}` or `--writer {uid}`"
+        ))
 }
 
 /// Root is not to be led by whoever made a directory, unless that was asked for.
