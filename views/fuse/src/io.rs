@@ -80,7 +80,7 @@ impl Serving {
     }
     /// Set-id bits go before bytes change, and the kernel, which believes that it knows the mode, hears of that.
     fn drop_set_ids(&self, request: &Request<'_>, file: &File) -> FsResult<()> {
-        if privileges::written(&self.caller(request), file)? {
+        if privileges::written(request, &self.caller(request), file)? {
             self.expire(file.ino());
         }
         Ok(())

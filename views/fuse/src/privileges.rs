@@ -3,16 +3,30 @@
 
 use cenote_posix::{Attr, Caller, File, FsResult, Kind, SetAttr};
 
-/// The mode without what must not outlive a change, if there is any of it: `S_ISUID`, and `S_ISGID` where the group may execute.
-fn without(attr: &Attr) -> Option<u32> {
-    let group = if attr.mode & libc::S_IXGRP == 0 { 0 } else { libc::S_ISGID };
+use crate::kernel::Request;
+
+/// The mode without what must not outlive a change, if there is any of it: `S_ISUID`, and `S_ISGID` where the group may execute or who
+/// makes the change is no member of it (Linux, `setattr_should_drop_suidgid`).
+fn without(request: &Request<'_>, attr: &Attr) -> Option<u32> {
+    let has_lock = attr.mode & (libc::S_ISGID | libc::S_IXGRP) == libc::S_ISGID;
+    let group = if has_lock && is_member(request, attr.gid) { 0 } else { libc::S_ISGID };
     let lost = attr.mode & (libc::S_ISUID | group);
     (lost != 0 && attr.kind == Kind::File).then_some(attr.mode & !lost)
 }
 
+/// The kernel sends one group alone. Who cannot be looked at is taken for no member.
+fn is_member(request: &Request<'_>, gid: u32) -> bool {
+    let listed = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", request.pid)).ok()?;
+        let groups = status.lines().find_map(|line| line.strip_prefix("Groups:"))?;
+        Some(groups.split_whitespace().any(|group| group.parse() == Ok(gid)))
+    };
+    request.gid == gid || listed().unwrap_or(false)
+}
+
 /// Somebody writes to the file, who is not root: true if it lost something by that.
-pub fn written(caller: &Caller, file: &File) -> FsResult<bool> {
-    let lost = if caller.uid == 0 { None } else { without(&file.attr()?) };
+pub fn written(request: &Request<'_>, caller: &Caller, file: &File) -> FsResult<bool> {
+    let lost = if caller.uid == 0 { None } else { without(request, &file.attr()?) };
     if let Some(mode) = lost {
         file.set_attr(caller, &SetAttr { mode: Some(mode), ..SetAttr::default() })?;
     }
@@ -20,8 +34,8 @@ pub fn written(caller: &Caller, file: &File) -> FsResult<bool> {
 }
 
 /// Adds to a change of size what it takes with it, unless root made it.
-pub fn cut(caller: &Caller, attr: &Attr, set: &mut SetAttr) {
-    if set.mode.is_none() && caller.uid != 0 {
-        set.mode = without(attr);
+pub fn cut(request: &Request<'_>, attr: &Attr, set: &mut SetAttr) {
+    if set.mode.is_none() && request.uid != 0 {
+        set.mode = without(request, attr);
     }
 }

@@ -132,7 +132,7 @@ impl Serving {
         let file = if has(set::HANDLE) { self.files.get(handle) } else { None };
         if set.size_bytes.is_some() && caller.uid != 0 {
             let attr = file.as_ref().map_or_else(|| self.fs.attr(ino), |file| file.attr())?;
-            privileges::cut(&caller, &attr, &mut set);
+            privileges::cut(request, &attr, &mut set);
         }
         let attr = match file {
             Some(file) => file.set_attr(&caller, &set),

@@ -85,14 +85,36 @@ pub fn of_new(caller: &Caller, dir: &Node, kind: Kind, mode: u32) -> (u32, u32) 
     (mode, dir.gid)
 }
 
-/// The mode of a file behind a change of its owner or, by somebody who is not root, of its bytes.
-pub fn without_set_ids(kind: Kind, mode: u32) -> u32 {
-    if kind == Kind::Directory {
-        return mode;
+/// Which set-id bits of a file stay when somebody changes its bytes (Linux, `setattr_should_drop_suidgid`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Keeps {
+    /// Root: all.
+    All,
+    /// A member of its group: set-group-id without execution by the group, which meant mandatory locks, and no right.
+    Locks,
+    /// Others: none.
+    Nothing,
+}
+
+impl Keeps {
+    /// Of a file of that group.
+    pub fn of(caller: &Caller, gid: u32) -> Self {
+        if caller.is_above() { Self::All } else { Self::of_owner_change(caller, gid) }
     }
-    // Set-group-id without execution by the group meant mandatory locks, and no right.
-    let group = if mode & 0o10 == 0 { 0 } else { SETGID };
-    mode & !(SETUID | group)
+    /// The same when its owner or group changes: root's changes leave no right either.
+    pub fn of_owner_change(caller: &Caller, gid: u32) -> Self {
+        if caller.is_above() || caller.is_in(gid) { Self::Locks } else { Self::Nothing }
+    }
+    /// The mode of a file behind the change.
+    pub fn behind(self, kind: Kind, mode: u32) -> u32 {
+        let gone = match self {
+            _ if kind == Kind::Directory => 0,
+            Self::All => 0,
+            Self::Locks if mode & 0o10 == 0 => SETUID,
+            Self::Locks | Self::Nothing => SETUID | SETGID,
+        };
+        mode & !gone
+    }
 }
 
 #[cfg(test)]
@@ -154,8 +176,10 @@ mod tests {
     }
     #[test]
     fn set_ids_go_with_the_owner() {
-        assert_eq!(without_set_ids(Kind::File, 0o6755), 0o755);
-        assert_eq!(without_set_ids(Kind::File, 0o6745), 0o2745);
-        assert_eq!(without_set_ids(Kind::Directory, 0o6755), 0o6755);
+        assert_eq!(Keeps::Locks.behind(Kind::File, 0o6755), 0o755);
+        assert_eq!(Keeps::Locks.behind(Kind::File, 0o6745), 0o2745);
+        assert_eq!(Keeps::Nothing.behind(Kind::File, 0o6745), 0o745);
+        assert_eq!(Keeps::All.behind(Kind::File, 0o6755), 0o6755);
+        assert_eq!(Keeps::Nothing.behind(Kind::Directory, 0o6755), 0o6755);
     }
 }

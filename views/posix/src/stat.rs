@@ -7,7 +7,7 @@ use cenote::ErrorKind;
 use crate::file::Live;
 use crate::file::live::{FILE_BYTES_MAX, settled, truncated};
 use crate::records::{Node, Times, keys};
-use crate::rights::{self, WRITE};
+use crate::rights::{self, Keeps, WRITE};
 use crate::tree::{Found, Tree};
 use crate::{Attr, Caller, FsResult, Kind, SetAttr, SetTime, Time, fail};
 
@@ -175,13 +175,13 @@ fn check(caller: &Caller, node: &Node, set: &SetAttr, by_descriptor: bool) -> Fs
 }
 
 fn apply(node: &mut Node, caller: &Caller, set: &SetAttr, now: Time) {
-    if set.size_bytes.is_some() && !caller.is_above() {
-        node.mode = rights::without_set_ids(node.kind, node.mode);
+    if set.size_bytes.is_some() {
+        node.mode = Keeps::of(caller, node.gid).behind(node.kind, node.mode);
     }
     if set.uid.is_some() || set.gid.is_some() {
+        node.mode = Keeps::of_owner_change(caller, node.gid).behind(node.kind, node.mode);
         node.uid = set.uid.unwrap_or(node.uid);
         node.gid = set.gid.unwrap_or(node.gid);
-        node.mode = rights::without_set_ids(node.kind, node.mode);
     }
     if let Some(mode) = set.mode {
         node.mode = mode & 0o7777;

@@ -1,6 +1,6 @@
 //! What a process has open of one file, whatever the number of descriptors: its object, and times not yet sent.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::sync::{Mutex, RwLock};
@@ -9,8 +9,9 @@ use cenote::{IndexVersion, Object, fork_generation};
 use super::reserved::Reserved;
 use super::{Joined, Meetings};
 use crate::records::Node;
+use crate::rights::Keeps;
 use crate::tree::{Change, Found, Place, Tree};
-use crate::{FsResult, Time, fail, gate, rights, xattr};
+use crate::{FsResult, Kind, Time, fail, gate, xattr};
 
 /// Files end below this offset: that of `off_t`.
 pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
@@ -24,8 +25,9 @@ pub struct Live {
     dir: AtomicU64,
     object: Object,
     has_object: AtomicBool,
-    /// It has set-id bits that go with the first write.
-    set_ids: AtomicBool,
+    /// Mode and group, as last seen: set-id bits go with a write.
+    mode: AtomicU32,
+    gid: AtomicU32,
     /// It may have capabilities (`security.capability`), which go with the first change of its bytes.
     may_have_capabilities: AtomicBool,
     dirty: Mutex<Dirty>,
@@ -78,7 +80,8 @@ impl Live {
             dir: AtomicU64::new(claimed_by(&found.place)),
             object: tree.object_of(found.ino, &found.node),
             has_object: AtomicBool::new(found.node.has_object),
-            set_ids: AtomicBool::new(false),
+            mode: AtomicU32::new(0),
+            gid: AtomicU32::new(0),
             may_have_capabilities: AtomicBool::new(false),
             dirty: Mutex::default(),
             appending: Mutex::default(),
@@ -95,6 +98,10 @@ impl Live {
         all.insert(found.ino, Arc::downgrade(&live));
         live
     }
+    /// Its group, as last seen.
+    pub fn gid(&self) -> u32 {
+        self.gid.load(Ordering::Relaxed)
+    }
     /// The directory by whose claim others know that it may be open; 0: that of files whose nodes are apart.
     pub fn dir(&self) -> u64 {
         self.dir.load(Ordering::Relaxed)
@@ -107,7 +114,8 @@ impl Live {
         if node.has_object {
             self.has_object.store(true, Ordering::Release);
         }
-        self.set_ids.store(rights::without_set_ids(node.kind, node.mode) != node.mode, Ordering::Relaxed);
+        self.mode.store(node.mode, Ordering::Relaxed);
+        self.gid.store(node.gid, Ordering::Relaxed);
         if node.has_xattrs {
             self.note_capabilities();
         }
@@ -230,14 +238,14 @@ impl Live {
     pub fn object_size(&self) -> FsResult<u64> {
         self.object()?.map_or(Ok(0), |object| Ok(object.size()?))
     }
-    /// Writes at an offset. `keeps_set_ids`: for root.
-    pub fn write(&self, bytes: &[u8], offset: u64, keeps_set_ids: bool) -> FsResult<()> {
+    /// Writes at an offset. `keeps`: of set-id bits.
+    pub fn write(&self, bytes: &[u8], offset: u64, keeps: Keeps) -> FsResult<()> {
         if bytes.is_empty() {
             return Ok(());
         }
         check_end(offset, bytes.len() as u64)?;
         self.check_changes()?;
-        self.drop_privileges(keeps_set_ids)?;
+        self.drop_privileges(keeps)?;
         let (window, object) = (self.window()?, self.object()?);
         if let Some(window) = window {
             return window.write_at(bytes, offset); // its own time is what others see
@@ -289,9 +297,9 @@ impl Live {
         Ok(())
     }
     /// Makes a range what one of another file is; how many bytes that were.
-    pub fn copy_from(&self, from: &Object, from_offset: u64, at: u64, len: u64, keeps_set_ids: bool) -> FsResult<u64> {
+    pub fn copy_from(&self, from: &Object, from_offset: u64, at: u64, len: u64, keeps: Keeps) -> FsResult<u64> {
         self.check_changes()?;
-        self.drop_privileges(keeps_set_ids)?;
+        self.drop_privileges(keeps)?;
         if self.object()?.is_none() {
             self.with_object(|_, _| Ok(()))?;
         }
@@ -303,21 +311,19 @@ impl Live {
         self.note();
         Ok(copied)
     }
-    /// Bytes are changed: what lets a program do more than who runs it goes. `keeps_set_ids`: for root.
-    pub fn drop_privileges(&self, keeps_set_ids: bool) -> FsResult<()> {
-        let has_set_ids = !keeps_set_ids && self.set_ids.load(Ordering::Relaxed);
+    /// Bytes are changed: what lets a program do more than who runs it goes. `keeps`: of set-id bits.
+    pub fn drop_privileges(&self, keeps: Keeps) -> FsResult<()> {
+        let mode = self.mode.load(Ordering::Relaxed);
+        let gone = mode & !keeps.behind(Kind::File, mode);
         let has_capabilities = self.may_have_capabilities.load(Ordering::Relaxed);
-        if !has_set_ids && !has_capabilities {
+        if gone == 0 && !has_capabilities {
             return Ok(());
         }
         // Whoever gives it some from now on says so again.
         self.may_have_capabilities.store(false, Ordering::Relaxed);
         let done = self.tree.change_file(|change| {
             let found = self.find()?;
-            let mut mode = found.node.mode;
-            if has_set_ids {
-                mode = rights::without_set_ids(found.node.kind, mode);
-            }
+            let mode = keeps.behind(found.node.kind, found.node.mode);
             if change.drop_capabilities(&found)? || mode != found.node.mode {
                 change.put_node(&found, &Node { mode, changed: change.now, ..found.node.clone() })?;
             }
@@ -325,8 +331,8 @@ impl Live {
         });
         if done.is_err() && has_capabilities {
             self.note_capabilities();
-        } else if done.is_ok() && has_set_ids {
-            self.set_ids.store(false, Ordering::Relaxed);
+        } else if done.is_ok() {
+            self.mode.fetch_and(!gone, Ordering::Relaxed);
         }
         done
     }
@@ -349,12 +355,12 @@ impl Live {
         Ok(made)
     }
     /// Writes at the end, wherever that is when this is applied. Returns where.
-    pub fn append(&self, bytes: &[u8], keeps_set_ids: bool) -> FsResult<u64> {
+    pub fn append(&self, bytes: &[u8], keeps: Keeps) -> FsResult<u64> {
         if bytes.is_empty() {
             return self.size();
         }
         self.check_changes()?;
-        self.drop_privileges(keeps_set_ids)?;
+        self.drop_privileges(keeps)?;
         if let Some(window) = self.window()? {
             return window.append(bytes);
         }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use cenote::{MeetingFile, View};
 
+use crate::rights::Keeps;
 use crate::sync::Mutex;
 use crate::{Attr, Caller, FsResult, Ino, SetAttr, fail, gate, space, stat};
 
@@ -66,15 +67,16 @@ pub enum Allocate {
 pub struct File {
     live: Arc<Live>,
     flags: OpenFlags,
-    /// Writes leave set-id bits alone.
-    keeps_set_ids: bool,
+    /// Which set-id bits its writes leave alone.
+    keeps: Keeps,
     /// Where its own advisory locks are.
     meeting: Mutex<Option<Arc<MeetingFile>>>,
 }
 
 impl File {
     pub(crate) fn new(live: Arc<Live>, flags: OpenFlags, caller: &Caller) -> Self {
-        Self { live, flags, keeps_set_ids: caller.is_above(), meeting: Mutex::default() }
+        let keeps = Keeps::of(caller, live.gid());
+        Self { live, flags, keeps, meeting: Mutex::default() }
     }
     /// What it is.
     pub(crate) fn live(&self) -> &Arc<Live> {
@@ -139,14 +141,14 @@ impl File {
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> FsResult<()> {
         let _in = gate::enter();
         self.need_write()?;
-        self.known().write(bytes, offset, self.keeps_set_ids)?;
+        self.known().write(bytes, offset, self.keeps)?;
         self.written()
     }
     /// Writes all of `bytes` at the end, whoever else does so at the same time; returns where.
     pub fn append(&self, bytes: &[u8]) -> FsResult<u64> {
         let _in = gate::enter();
         self.need_write()?;
-        let at = self.known().append(bytes, self.keeps_set_ids)?;
+        let at = self.known().append(bytes, self.keeps)?;
         self.written()?;
         Ok(at)
     }
@@ -181,7 +183,7 @@ impl File {
         self.need_write()?;
         let live = self.known();
         ranges::check(offset, len)?;
-        live.drop_privileges(self.keeps_set_ids)?;
+        live.drop_privileges(self.keeps)?;
         ranges::allocate(live, what, offset, len)?;
         self.written()
     }
@@ -191,7 +193,7 @@ impl File {
         self.need_write()?;
         from.need_read()?;
         from.live().settle_all_of_window()?;
-        let copied = ranges::copy(from.live(), self.known(), from_offset, offset, len, self.keeps_set_ids)?;
+        let copied = ranges::copy(from.live(), self.known(), from_offset, offset, len, self.keeps)?;
         self.written()?;
         Ok(copied)
     }

@@ -1,5 +1,6 @@
 //! Ranges of files: holes, `fallocate`, copies.
 
+use crate::rights::Keeps;
 use crate::tree::Change;
 use crate::{Allocate, FsResult, fail, space};
 
@@ -193,7 +194,7 @@ fn shift(change: &mut Change<'_>, live: &Live, from: u64, to: u64, size: u64) ->
 }
 
 /// Makes a range of one file what one of another is, or within one: without copying bytes where both are in one container.
-pub fn copy(from: &Live, to: &Live, from_offset: u64, offset: u64, len: u64, keeps_set_ids: bool) -> FsResult<u64> {
+pub fn copy(from: &Live, to: &Live, from_offset: u64, offset: u64, len: u64, keeps: Keeps) -> FsResult<u64> {
     let len = len.min(from.size()?.saturating_sub(from_offset));
     if len == 0 {
         return Ok(0);
@@ -204,5 +205,5 @@ pub fn copy(from: &Live, to: &Live, from_offset: u64, offset: u64, len: u64, kee
         return fail(libc::EINVAL);
     }
     let Some(source) = from.object()? else { return Ok(0) };
-    to.copy_from(source, from_offset, offset, len, keeps_set_ids)
+    to.copy_from(source, from_offset, offset, len, keeps)
 }
