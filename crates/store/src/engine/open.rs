@@ -56,6 +56,9 @@ impl Engine {
         report.epoch = state.epoch;
         report.repaired_indices = state.disorder.iter().map(|(key, found)| (*key, found.to_string())).collect();
         if report.power_lost {
+            if report.records_replayed == 0 {
+                find_shared(&mut state);
+            }
             state.sessions.open.clear();
             (report.rolled_back, report.lost_objects) = state.roll_back(&lost);
         }
@@ -241,7 +244,11 @@ fn begin_replay(state: &mut State, retired: &[(cenote_model::DeviceId, u64, u64)
         }
         slot.replay_retired = Some(map);
     }
-    // What the checkpoint's extents share is known only after a rebuild; replay needs it.
+}
+
+/// What the checkpoint's extents share is known only after a rebuild; replay, and the way back from a power loss, need it
+/// before. If there is neither, it is never computed.
+fn find_shared(state: &mut State) {
     state.space.replay_shared(&state.objects, &state.containers);
 }
 
@@ -260,6 +267,9 @@ fn replay(
         if record.kind == Kind::Synced && record.payload == CLOSED.to_le_bytes() {
             closed = true;
             return Ok(());
+        }
+        if replayed == 0 {
+            find_shared(state);
         }
         replayed += 1;
         let entry = decode_record(record.kind, record.epoch, record.payload)
