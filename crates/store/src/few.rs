@@ -77,7 +77,9 @@ impl<K: Ord + Copy, V> Few<K, V> {
         match self {
             Self::Side(side) if side.len() + more.len() <= FEW_MAX => {
                 side.reserve_exact(more.len());
-                more.into_iter().for_each(|(key, value)| drop(self.insert(key, value)));
+                for (key, value) in more {
+                    self.insert(key, value);
+                }
             }
             Self::Side(side) => *self = Self::Tree(std::mem::take(side).into_iter().chain(more).collect()),
             Self::Tree(tree) => tree.append(&mut more.into_iter().collect()),

@@ -247,7 +247,7 @@ fn begin_replay(state: &mut State, retired: &[(cenote_model::DeviceId, u64, u64)
 }
 
 /// What the checkpoint's extents share is known only after a rebuild; replay, and the way back from a power loss, need it
-/// before. If there is neither, it is never computed.
+/// before.
 fn find_shared(state: &mut State) {
     state.space.replay_shared(&state.objects, &state.containers);
 }
