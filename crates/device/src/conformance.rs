@@ -199,7 +199,8 @@ pub fn meta_dir(dir: &dyn MetaDir, seed: u64) {
 fn files(dir: &dyn MetaDir, rng: &mut SplitMix) {
     assert_eq!(dir.read_file("one").unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(dir.remove("one").unwrap_err().kind(), ErrorKind::NotFound);
-    for len in [0, 10, 100_000, 5] {
+    // A long one may be read in parts.
+    for len in [0, 10, 100_000, 5, (4 << 20) - 1, (9 << 20) + 5, 5] {
         let bytes = random_bytes(rng, len);
         dir.write_file("one", &bytes).expect("write_file");
         assert!(dir.read_file("one").expect("read_file") == bytes, "{len} bytes");

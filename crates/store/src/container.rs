@@ -6,7 +6,9 @@ use cenote_model::{ContainerId, ContainerInfo, ContainerSpec, Durability, IndexI
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
+use crate::few::Few;
 use crate::index::{Index, Key, Record};
+use crate::labels::Labels;
 use crate::persist::DeviceSet;
 use crate::undo::Undo;
 use crate::value_log::ValueLog;
@@ -44,8 +46,8 @@ pub(crate) struct Container {
     pub id: ContainerId,
     pub label: String,
     pub spec: ContainerSpec,
-    pub objects: BTreeMap<ObjectId, u32>,
-    pub indices: BTreeMap<IndexId, Box<Index>>,
+    pub objects: Few<ObjectId, u32>,
+    pub indices: Few<IndexId, Box<Index>>,
     pub records: u64,
     /// Bytes of their keys and values.
     pub record_bytes: u64,
@@ -95,8 +97,8 @@ impl Container {
             id,
             label,
             spec,
-            objects: BTreeMap::new(),
-            indices: BTreeMap::new(),
+            objects: Few::default(),
+            indices: Few::default(),
             records: 0,
             record_bytes: 0,
             stored_bytes: 0,
@@ -220,7 +222,7 @@ pub(crate) struct Containers {
     slots: Vec<Option<Box<Container>>>,
     free: Vec<u32>,
     by_id: HashMap<ContainerId, u32, FixedState>,
-    by_label: BTreeMap<String, u32>,
+    by_label: Labels,
     last: (ContainerId, u32),
     pub next_id: u64,
     /// Snapshots of each container that has any, deleted ones that wait included, oldest first.
@@ -242,7 +244,7 @@ impl Default for Containers {
             slots: Vec::new(),
             free: Vec::new(),
             by_id: HashMap::default(),
-            by_label: BTreeMap::new(),
+            by_label: Labels::default(),
             last: (ContainerId(0), 0),
             next_id: 1,
             families: BTreeMap::new(),
@@ -281,21 +283,36 @@ impl Containers {
         let slot = self.slot_of(id)?;
         Some(self.at_mut(slot))
     }
+    fn label_slot(&self, label: &str) -> Option<u32> {
+        let label_of = |slot: u32| self.slots.get(slot as usize)?.as_deref().map(|container| container.label.as_str());
+        self.by_label.find(label, |slot| label_of(slot) == Some(label))
+    }
     pub fn by_label(&self, label: &str) -> Option<&Container> {
-        self.by_label.get(label).map(|slot| self.at(*slot))
+        self.label_slot(label).map(|slot| self.at(slot))
     }
     /// Containers whose label is greater than `after`, in label order.
     pub fn after_label(&self, after: Option<&str>) -> impl Iterator<Item = &Container> {
-        use std::ops::Bound::{Excluded, Unbounded};
-        let from = after.map_or(Unbounded, Excluded);
-        self.by_label.range::<str, _>((from, Unbounded)).map(|(_, slot)| self.at(*slot))
+        let ordered = self.by_label.ordered(|slot| &self.at(slot).label);
+        ordered.after(after).map(|slot| self.at(slot))
     }
     pub fn iter(&self) -> impl Iterator<Item = &Container> {
         self.by_id.values().map(|slot| self.at(*slot))
     }
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Container> {
+        let by_id = &self.by_id;
+        // One that is hidden is in its slot, but has no id.
+        let seen = move |container: &&mut Box<Container>| by_id.contains_key(&container.id);
+        self.slots.iter_mut().flatten().filter(seen).map(Box::as_mut)
+    }
     /// Ids in order.
     pub fn ids(&self) -> Vec<ContainerId> {
         let mut ids: Vec<_> = self.by_id.keys().copied().collect();
+        ids.sort_unstable();
+        ids
+    }
+    /// Ids in order of those that are so.
+    pub fn ids_of(&self, is_so: impl Fn(&&Container) -> bool) -> Vec<ContainerId> {
+        let mut ids: Vec<_> = self.iter().filter(is_so).map(|container| container.id).collect();
         ids.sort_unstable();
         ids
     }
@@ -308,7 +325,7 @@ impl Containers {
         self.next_id = self.next_id.max(container.id.0.saturating_add(1));
         self.by_id.insert(container.id, slot);
         match &container.snapshot {
-            None => drop(self.by_label.insert(container.label.clone(), slot)),
+            None => self.by_label.insert(&container.label, slot),
             Some(snapshot) => self.families.entry(snapshot.of).or_default().push(container.id),
         }
         self.slots[slot as usize] = Some(Box::new(container));
@@ -345,9 +362,9 @@ impl Containers {
         !self.has_no_snapshots() && self.get(id).is_some_and(deleted)
     }
     pub fn rename(&mut self, slot: u32, label: String) -> String {
-        self.by_label.insert(label.clone(), slot);
+        self.by_label.insert(&label, slot);
         let old = std::mem::replace(&mut self.at_mut(slot).label, label);
-        self.by_label.remove(&old);
+        self.by_label.remove(&old, slot);
         old
     }
     /// A container gave its label up at an epoch.
@@ -376,17 +393,17 @@ impl Containers {
     /// about, that one gets its id behind the label.
     pub fn relabel(&mut self) {
         self.given_up = GivenUp::default();
-        self.by_label.clear();
+        self.by_label = Labels::default();
         let mut ids = self.ids();
         ids.retain(|id| self.get(*id).is_some_and(|container| container.snapshot.is_none()));
         ids.sort_by_key(|id| self.get(*id).is_some_and(|container| !container.is_tracked()));
         for id in ids {
             let Some(slot) = self.slot_of(id) else { continue };
-            while self.by_label.contains_key(&self.at(slot).label) {
+            while self.label_slot(&self.at(slot).label).is_some() {
                 let label = format!("{}~{id}", self.at(slot).label);
                 self.at_mut(slot).label = label;
             }
-            self.by_label.insert(self.at(slot).label.clone(), slot);
+            self.by_label.insert(&self.slots[slot as usize].as_ref().expect("a slot in use").label, slot);
         }
     }
     /// Takes id and label away; the container stays in its slot until [`Containers::vacate`].
@@ -395,7 +412,7 @@ impl Containers {
         self.by_id.remove(&id);
         let of = self.at(slot).snapshot.as_ref().map(|snapshot| snapshot.of);
         match of {
-            None => drop(self.by_label.remove(&label)),
+            None => self.by_label.remove(&label, slot),
             Some(of) => {
                 if let Some(family) = self.families.get_mut(&of) {
                     family.retain(|member| *member != id);
@@ -411,7 +428,7 @@ impl Containers {
     pub fn show(&mut self, slot: u32) {
         let (id, label) = (self.at(slot).id, self.at(slot).label.clone());
         self.by_id.insert(id, slot);
-        self.by_label.insert(label, slot);
+        self.by_label.insert(&label, slot);
     }
     /// Empties a slot.
     pub fn vacate(&mut self, slot: u32) -> Option<Box<Container>> {

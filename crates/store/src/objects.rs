@@ -1,9 +1,8 @@
 //! The table of objects: one slot each, found by container and id.
 
-use std::collections::BTreeMap;
-
 use cenote_model::{ObjectId, ObjectKey};
 
+use crate::few::Few;
 use crate::map::ExtentMap;
 
 const CHUNK: usize = 1024;
@@ -82,7 +81,7 @@ impl Objects {
         self.used
     }
     /// The slot of an object that the container's `tree` holds.
-    pub fn find(&mut self, container: u32, tree: &BTreeMap<ObjectId, u32>, key: ObjectKey) -> Option<u32> {
+    pub fn find(&mut self, container: u32, tree: &Few<ObjectId, u32>, key: ObjectKey) -> Option<u32> {
         let way = key.word_hash() as usize % CACHE;
         let cached = self.cache[way];
         if cached != NO_SLOT {
@@ -152,7 +151,7 @@ mod tests {
     fn is_small_and_found_again() {
         assert!(size_of::<Object>() <= 112, "{}", size_of::<Object>());
         let mut objects = Objects::default();
-        let mut tree = BTreeMap::new();
+        let mut tree = Few::default();
         let key = |n: u128| ObjectKey { container: ContainerId(1), object: ObjectId(n << 60) };
         for n in 0..3000 {
             let slot = objects.add(0, key(n).object, 12, 1, 0).unwrap();

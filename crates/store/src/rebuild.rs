@@ -7,7 +7,7 @@ use foldhash::fast::FixedState;
 use hashbrown::hash_map::Entry;
 use hashbrown::{HashMap, HashSet};
 
-use crate::container::{Containers, Fresh};
+use crate::container::{Container, Containers, Fresh};
 use crate::map::{Ext, Place};
 use crate::objects::{Objects, Presence};
 use crate::persist::{DeviceSet, DrainItem, Stage};
@@ -51,7 +51,7 @@ impl State {
             }
             self.list_fresh(slot);
         }
-        for id in self.containers.ids() {
+        for id in self.containers.ids_of(|it| !it.undo.is_empty()) {
             let Some(container) = self.containers.get(id) else { continue };
             let family = container.family();
             for undo in &container.undo {
@@ -66,13 +66,14 @@ impl State {
             }
             self.list_undo(id);
         }
-        for id in self.containers.ids() {
+        for id in self.containers.ids_of(|it| it.shares) {
             let alone = self.containers.snapshots_of(id).is_empty() && !edges.sharing.contains(&id);
             if let Some(container) = self.containers.get_mut(id).filter(|_| alone) {
                 container.shares = false;
             }
         }
-        if let Some(why) = self.containers.ids().into_iter().find_map(|id| self.audit_log(id)) {
+        let has_log = |it: &&Container| it.values.is_some() || it.indices.values().any(|index| index.away > 0);
+        if let Some(why) = self.containers.ids_of(has_log).into_iter().find_map(|id| self.audit_log(id)) {
             return Err(Error::new(ErrorKind::Corrupt, why).try_next(crate::RESTORE));
         }
         self.find_kin(&edges.sharing);
@@ -101,8 +102,8 @@ impl State {
             (cut.in_flight, cut.stage, cut.needs_sync) = (0, Stage::Drain, true);
             cut.wrote = DeviceSet::ALL;
         }
-        for id in self.containers.ids() {
-            let Some(container) = self.containers.get_mut(id) else { continue };
+        for container in self.containers.iter_mut() {
+            let id = container.id;
             container.fresh.clear();
             container.wrote = DeviceSet::ALL;
             container.dirty_since_ns = now_ns;

@@ -368,3 +368,30 @@ fn journal_files_do_not_pile_up() {
     let get = Request::Get { index: key, keys: vec![b"k".to_vec()] };
     assert!(matches!(world.ask(get), Response::Values(found) if found[0].is_some()));
 }
+
+#[test]
+fn the_first_journal_file_of_an_opening_is_short_and_those_after_it_are_not() {
+    const LOG: u64 = 8 << 20;
+    let settings = cenote_store::Tuning { log_bytes: LOG, checkpoint_bytes: 64 * LOG, ..tuning() };
+    let mut world = small_world();
+    let key = index(world.container("c", Durability::Async), 1);
+    world.must(vec![Update::IndexCreate { key }]);
+    world.engine().close().unwrap();
+    world.engine = None;
+    let before = journal_bytes(&world);
+    world.engine = Some(Engine::open_tuned(world.seams(), settings).unwrap().0);
+    world.attach();
+    // A file system in memory clears what it is asked to keep room for: an opening must not wait for that.
+    assert!(journal_bytes(&world) - before <= 1 << 20, "{} bytes", journal_bytes(&world) - before);
+    for n in 0..200u32 {
+        let value = vec![n as u8; 10_000];
+        world.must(vec![Update::Put { index: key, key: n.to_le_bytes().to_vec(), value, only_new: false }]);
+        world.work();
+    }
+    assert!((LOG..3 * LOG).contains(&journal_bytes(&world)), "{} bytes after 2 MB", journal_bytes(&world));
+    world.kill();
+    world.open().unwrap();
+    world.attach();
+    let get = Request::Get { index: key, keys: (0..200u32).map(|n| n.to_le_bytes().to_vec()).collect() };
+    assert!(matches!(world.ask(get), Response::Values(found) if found.iter().all(Option::is_some)));
+}

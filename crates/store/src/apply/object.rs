@@ -1,7 +1,6 @@
 //! Objects come and go.
 
 use cenote_model::{BLOCK_SHIFT_MAX, BLOCK_SHIFT_MIN, KeyCode, ObjectKey};
-use std::collections::btree_map::Entry;
 
 use super::{NO_CONTAINER, NO_OBJECT, Refusal, Step, Txn, refuse};
 use crate::objects::Presence;
@@ -15,13 +14,13 @@ impl State {
         let at = self.containers.slot_of(key.container).ok_or(NO_CONTAINER)?;
         let container = self.containers.at_mut(at);
         let cuts = container.cuts;
-        let Entry::Vacant(entry) = container.objects.entry(key.object) else {
+        if container.objects.contains_key(&key.object) {
             return Err(refuse(KeyCode::Exists, "the object exists already"));
-        };
+        }
         let Some(slot) = self.objects.add(at, key.object, block_shift, txn.epoch, cuts) else {
             return Err(refuse(KeyCode::Limit, "a store holds at most 2^32 objects"));
         };
-        entry.insert(slot);
+        self.containers.at_mut(at).objects.insert(key.object, slot);
         self.pins.forget(key);
         self.objects.get_mut(slot).touched = self.now_s;
         txn.steps.push(Step::ObjectCreated { slot });

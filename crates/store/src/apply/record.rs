@@ -1,7 +1,5 @@
 //! Indices and their records.
 
-use std::collections::btree_map::Entry;
-
 use cenote_model::{IndexKey, KEY_BYTES_MAX, KeyCode, VALUE_BYTES_MAX};
 
 use super::{NO_CONTAINER, NO_INDEX, NO_KEY, PAST_QUOTA, Refusal, Step, Txn, refuse};
@@ -13,10 +11,10 @@ impl State {
         let at = self.containers.slot_of(key.container).ok_or(NO_CONTAINER)?;
         let container = self.containers.at_mut(at);
         let created = container.cuts;
-        let Entry::Vacant(entry) = container.indices.entry(key.index) else {
+        if container.indices.contains_key(&key.index) {
             return Err(refuse(KeyCode::Exists, "the index exists already"));
-        };
-        entry.insert(Box::new(Index::new(created)));
+        }
+        container.indices.insert(key.index, Box::new(Index::new(created)));
         txn.steps.push(Step::IndexCreated { container: at, index: key.index });
         Ok(())
     }

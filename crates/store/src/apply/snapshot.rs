@@ -4,7 +4,6 @@
 //! same bytes; which units several extents touch is counted in [`crate::space::Shared`]. It is persistent when the original
 //! is: the two share the transaction that made it, so they are cut together, and the original's undo list takes it back.
 
-use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use cenote_model::{ContainerId, IndexId, KeyCode, ObjectId, SNAPSHOT_NAME_BYTES_MAX};
@@ -12,6 +11,7 @@ use cenote_model::{ContainerId, IndexId, KeyCode, ObjectId, SNAPSHOT_NAME_BYTES_
 use super::{NO_CONTAINER, NO_SNAPSHOT, Refusal, Step, Txn, refuse};
 use crate::codec::ORDINALS_END;
 use crate::container::{Container, Fresh, Snapshot};
+use crate::few::Few;
 use crate::index::{Index, Key, Record, Value};
 use crate::map::ExtentMap;
 use crate::objects::Presence;
@@ -90,7 +90,7 @@ impl State {
         let seen = from.objects.iter().filter(|(id, _)| !from.is_value_log(**id));
         let objects: Vec<(ObjectId, u32)> = seen.map(|(id, slot)| (*id, *slot)).collect();
         let slot = self.containers.add(container);
-        let mut tree = BTreeMap::new();
+        let mut tree = Few::default();
         for (id, object) in objects {
             let epoch = self.objects.get(object).epoch;
             if let Some(clone) = self.clone_object(object, slot, epoch, 0) {

@@ -150,14 +150,13 @@ impl Reader<'_> {
             SECTION_VALUES => self.value_log(from)?,
             SECTION_OBJECTS => {
                 let at = self.container.ok_or(Malformed("objects without a container"))?;
-                let mut ids = Vec::new();
-                for _ in 0..from.count(41)? {
+                let count = from.count(41)?;
+                let mut ids = Vec::with_capacity(count);
+                for _ in 0..count {
                     let slot = self.object(at, from)?;
                     ids.push((self.state.objects.get(slot).id(), slot));
                 }
-                let container = self.state.containers.at_mut(at);
-                let mut tree: std::collections::BTreeMap<ObjectId, u32> = ids.into_iter().collect();
-                container.objects.append(&mut tree);
+                self.state.containers.at_mut(at).objects.extend(ids);
             }
             SECTION_INDEX => self.index(from)?,
             SECTION_UNDO => {
@@ -242,7 +241,9 @@ impl Reader<'_> {
         if pinned.iter().any(|id| !self.state.containers.is_snapshot(*id)) {
             return Err(Malformed("a session that reads a snapshot which is not there"));
         }
-        for id in self.state.containers.ids() {
+        let names_deleted =
+            |it: &&Container| it.undo.iter().any(|undo| matches!(undo.change, Change::SnapshotDeleted { .. }));
+        for id in self.state.containers.ids_of(names_deleted) {
             let Some(container) = self.state.containers.get(id) else { continue };
             let deleted: Vec<ContainerId> = (container.undo.iter())
                 .filter_map(|undo| match undo.change {
@@ -262,7 +263,7 @@ impl Reader<'_> {
             let snapshot = self.state.containers.get(*id).and_then(|container| container.snapshot.as_ref());
             snapshot.is_some_and(|it| it.deleted && !it.in_undo) && !pinned.contains(id)
         };
-        if self.state.containers.ids().iter().any(needless) {
+        if !self.state.containers.has_no_snapshots() && self.state.containers.ids().iter().any(needless) {
             return Err(Malformed("a deleted snapshot that nobody needs"));
         }
         Ok(())

@@ -30,7 +30,7 @@ impl Engine {
             Request::ObjectList { container, after, limit } => {
                 let from = after.map_or(Bound::Unbounded, Bound::Excluded);
                 let found = self.container(container)?;
-                let ids = found.objects.range((from, Bound::Unbounded)).map(|(id, _)| *id);
+                let ids = found.objects.iter_from(from).map(|(id, _)| *id);
                 let ids = ids.filter(|id| !found.is_value_log(*id));
                 Ok(Response::Objects(ids.take(limit.min(LIMIT_MAX) as usize).collect()))
             }
@@ -40,7 +40,7 @@ impl Engine {
             }
             Request::IndexList { container, after, limit } => {
                 let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-                let ids = self.container(container)?.indices.range((from, Bound::Unbounded)).map(|(id, _)| *id);
+                let ids = self.container(container)?.indices.iter_from(from).map(|(id, _)| *id);
                 Ok(Response::Indices(ids.take(limit.min(LIMIT_MAX) as usize).collect()))
             }
             Request::ContainerByLabel { label } => match self.state.containers.by_label(&label) {

@@ -53,7 +53,8 @@ fn take_record<'a>(from: &mut Decoder<'a>) -> Decoded<Option<Raw<'a>>> {
 impl Encoded {
     /// Of no records yet.
     pub fn new(bytes: Arc<Vec<u8>>) -> Self {
-        Self { bytes, parts: Vec::new() }
+        // Most have one.
+        Self { bytes, parts: Vec::with_capacity(1) }
     }
     /// Takes in the `records` at `at` that `from` begins with, and takes them from it. False, and nothing is taken, if they
     /// cannot stay as they are: keys are not in ascending order, or values are in the value log.

@@ -312,7 +312,7 @@ impl Engine {
                 _ => std::ops::Bound::Unbounded,
             };
             let Some(found) = self.state.containers.get(container) else { continue };
-            let objects = found.objects.range((from, std::ops::Bound::Unbounded)).take(OBJECTS);
+            let objects = found.objects.iter_from(from).take(OBJECTS);
             keys.extend(objects.map(|(object, _)| ObjectKey { container, object: *object }));
         }
         keys.sort_unstable();

@@ -124,7 +124,7 @@ impl Engine {
         loop {
             let container = walk.container;
             let from = walk.after.map_or(Bound::Unbounded, Bound::Excluded);
-            let found = self.container(container).ok().and_then(|c| c.objects.range((from, Bound::Unbounded)).next());
+            let found = self.container(container).ok().and_then(|c| c.objects.iter_from(from).next());
             if let Some((object, _)) = found {
                 walk.after = Some(*object);
                 return Some(ObjectKey { container, object: *object });

@@ -129,7 +129,9 @@ impl Engine {
         for id in ids {
             let from = if id == hand.container { hand.index } else { IndexId(0) };
             let Some(container) = self.state.containers.get(id) else { continue };
-            if let Some((index, _)) = container.indices.range(from..).find(|(_, index)| is_wanted(index)) {
+            if let Some((index, _)) =
+                container.indices.iter_from(Bound::Included(from)).find(|(_, index)| is_wanted(index))
+            {
                 if (id, *index) != (hand.container, hand.index) {
                     self.values.hand = Hand { container: id, index: *index, after: None };
                 }
