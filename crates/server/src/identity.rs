@@ -7,7 +7,9 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use cenote_device::object::ClaimNotes;
 use cenote_device::{FsMetaDir, MetaDir, StoreDir, SystemDevices, sums};
 use cenote_model::{Error, ErrorKind, Result, StoreId};
 use cenote_store::{Engine, StoreSummary};
@@ -169,6 +171,18 @@ pub(crate) fn enter(dir: &Path, meta: &dyn MetaDir, summary: &StoreSummary) -> R
         ),
         Standing::Own => settle(dir, meta, &said),
     }
+}
+
+/// Where the store notes what it has claimed in object services.
+pub(crate) fn notes(dir: &Path, meta: &Arc<FsMetaDir>) -> Result<ClaimNotes> {
+    let path = dir.canonicalize().map_err(|error| Error::io(dir.display().to_string(), &error))?;
+    Ok(ClaimNotes::new(meta.clone(), path))
+}
+
+/// Deletes what was noted of claims.
+pub(crate) fn forget_claims(meta: &FsMetaDir) -> Result<()> {
+    let names = meta.list()?;
+    names.iter().filter(|name| ClaimNotes::is_file_name(name)).try_for_each(|name| meta.remove(name))
 }
 
 /// Refuses to destroy the store of a copied directory: its tiers may be those of the original.

@@ -1,6 +1,7 @@
 //! A device is made, found again or removed.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,6 +10,7 @@ use cenote_model::{DeviceId, DeviceKind, DeviceSpec, Error, ErrorKind, Result, S
 use parking_lot::Mutex;
 
 use super::catalogue;
+use super::claim::{self, ClaimNotes, Held};
 use super::device::{State, UNIT_BYTES};
 use super::map::{Map, Piece};
 use super::pack::{Owner, Run, Table, decode_head, decode_pack};
@@ -81,12 +83,25 @@ fn owned_by_other(place: &Place, (store, device): (StoreId, DeviceId)) -> Error 
         .try_next("choose another prefix, or delete what is there if nobody needs it")
 }
 
+/// A device as it is found: whose, what is in it, and by which claim it is open.
+pub(super) type Found = (Owner, State, Option<Held>);
+
+fn claimed(
+    service: &dyn ObjectService,
+    place: &Place,
+    who: (StoreId, DeviceId),
+    notes: Option<&ClaimNotes>,
+) -> Result<Option<Held>> {
+    notes.map(|notes| claim::enter(service, place, who, notes)).transpose()
+}
+
 /// Makes a device, empty.
 pub(super) fn create(
     service: &dyn ObjectService,
     place: &Place,
     (store, id, spec): (StoreId, DeviceId, &DeviceSpec),
-) -> Result<(Owner, State)> {
+    notes: Option<&ClaimNotes>,
+) -> Result<Found> {
     let owner = owner_of(store, id, spec, place)?;
     match read_owner(service, place)? {
         Some(other) if other != (store, id) => return Err(owned_by_other(place, other)),
@@ -103,25 +118,35 @@ pub(super) fn create(
             }
         }
     }
+    // Before anything is deleted: it may be another directory's.
+    let held = claimed(service, place, (store, id), notes)?;
     let left = list(service, place)?;
     report_foreign(place, &left);
-    for (key, _) in left.into_iter().filter(|(key, _)| place.named(key).is_some()) {
+    for (key, _) in left.into_iter().filter(|(key, _)| place.named(key).is_some_and(|named| !named.is_claim())) {
         service.delete(&key).map_err(|refusal| place.error(&key, &refusal))?;
     }
-    Ok((owner, State::new(Map::default(), 1)))
+    Ok((owner, State::new(Map::default(), 1), held))
 }
 
 /// Deletes what [`create`] and the device made, and nothing else.
-pub(super) fn remove(service: &dyn ObjectService, place: &Place, store: StoreId, id: DeviceId) -> Result<()> {
+pub(super) fn remove(
+    service: &dyn ObjectService,
+    place: &Place,
+    (store, id): (StoreId, DeviceId),
+    notes: Option<&ClaimNotes>,
+) -> Result<()> {
     let owner = read_owner(service, place)?;
     if let Some(other) = owner.filter(|owner| *owner != (store, id)) {
         return Err(owned_by_other(place, other));
+    }
+    if let Some(notes) = notes {
+        claim::check_removal(service, place, id, notes)?;
     }
     let keys = list(service, place)?.into_iter().map(|(key, _)| key).filter(|key| place.named(key).is_some());
     for key in keys.chain(owner.map(|_| place.owner_key())) {
         service.delete(&key).map_err(|refusal| place.error(&key, &refusal))?;
     }
-    Ok(())
+    notes.map_or(Ok(()), |notes| notes.forget(id))
 }
 
 /// All objects below the prefix of the device.
@@ -142,7 +167,8 @@ pub(super) fn open(
     service: &dyn ObjectService,
     place: &Place,
     (store, id, spec): (StoreId, DeviceId, &DeviceSpec),
-) -> Result<(Owner, State)> {
+    notes: Option<&ClaimNotes>,
+) -> Result<Found> {
     let owner = owner_of(store, id, spec, place)?;
     let found = read_owner(service, place)?;
     if let Some(other) = found.filter(|found| *found != (store, id)) {
@@ -150,10 +176,12 @@ pub(super) fn open(
             .because(format!("it belongs to device {} of store {}", other.1, other.0))
             .try_next("check the path of the tier: another store's objects are there"));
     }
+    // Before it is looked what is there, since whoever had it may write until then.
+    let held = if found.is_some() { claimed(service, place, (store, id), notes)? } else { None };
     let objects = list(service, place)?;
     report_foreign(place, &objects);
     if found.is_none() {
-        if !objects.iter().any(|(key, _)| place.named(key).is_some()) {
+        if !objects.iter().any(|(key, _)| place.named(key).is_some_and(|named| !named.is_claim())) {
             return Err(Error::new(ErrorKind::NotFound, place.subject())
                 .because("nothing of this device is there")
                 .try_next(format!("check bucket, prefix and endpoint; restore `{}` from a copy", place.owner_key())));
@@ -162,22 +190,39 @@ pub(super) fn open(
         let key = place.owner_key();
         service.put(&key, &[encode_owner(&owner)], true).map_err(|refusal| place.error(&key, &refusal))?;
     }
-    let state = rebuild(service, place, &owner, &objects)?;
-    Ok((owner, state))
+    let held = if held.is_some() { held } else { claimed(service, place, (store, id), notes)? };
+    let late = late_packs(owner.kind, held.as_ref());
+    let state = rebuild(service, place, &owner, &objects, &late)?;
+    Ok((owner, state, held))
 }
 
-/// The map, from the tables of all packs.
-fn rebuild(service: &dyn ObjectService, place: &Place, owner: &Owner, objects: &[(String, u64)]) -> Result<State> {
+/// Numbers of packs that came after the opening before had looked what was there, and are not its own: whoever had the tier until then
+/// had not yet found that he has it no more, or was dead, and a request of his was late. Nobody relies on them. Not of Swift: there they may be
+/// packs that were not listed yet.
+fn late_packs(kind: DeviceKind, held: Option<&Held>) -> Range<u64> {
+    let begun = held.filter(|_| kind == DeviceKind::S3).map_or(0, |held| held.begun);
+    (begun.saturating_sub(SEQUENCES_LEFT_OUT) + 1).min(begun)..begun
+}
+
+/// The map, from the tables of all packs but late ones.
+fn rebuild(
+    service: &dyn ObjectService,
+    place: &Place,
+    owner: &Owner,
+    objects: &[(String, u64)],
+    late: &Range<u64>,
+) -> Result<State> {
     let mut packs: BTreeMap<u64, u64> = BTreeMap::new();
     let mut catalogues = Vec::new();
     for (key, bytes) in objects {
         match place.named(key) {
             Some(Named::Pack(sequence)) => drop(packs.insert(sequence, *bytes)),
             Some(Named::Catalogue(sequence)) => catalogues.push((sequence, *bytes)),
-            None => {}
+            Some(Named::Claim(_)) | None => {}
         }
     }
     catalogues.sort_unstable();
+    let unwanted: Vec<u64> = packs.extract_if(late.clone(), |_, _| true).map(|(sequence, _)| sequence).collect();
     let last = packs.last_key_value().map_or(0, |(last, _)| *last).max(catalogues.last().map_or(0, |(last, _)| *last));
     let catalogue = catalogues.last().map(|(sequence, _)| *sequence);
     let mut known = BTreeMap::new();
@@ -198,6 +243,7 @@ fn rebuild(service: &dyn ObjectService, place: &Place, owner: &Owner, objects: &
     known.extend(read);
     let mut state = State::new(assemble(known), last + SEQUENCES_LEFT_OUT);
     (state.shadow, state.catalogue, state.uncatalogued) = (shadow, catalogue, uncatalogued);
+    state.unwanted = unwanted;
     for (sequence, _) in catalogues.iter().rev().skip(1) {
         // It does no harm.
         let _ = service.delete(&place.catalogue_key(*sequence));
