@@ -444,11 +444,17 @@ fn suite_with_claims() {
 /// Of a store and a copy of its directory one has the tier, and the other one is told.
 #[test]
 fn a_copy_of_a_store_does_not_get_its_tier() {
+    for kind in [DeviceKind::S3, DeviceKind::Swift] {
+        copied(&spec(kind, 1 << 20, "64KiB"));
+    }
+}
+
+fn copied(spec: &DeviceSpec) {
     let service = FakeService::default();
     let meta = MemMetaDir::default();
     let first = notes_in(&meta, "/first");
-    let open = |notes: &ClaimNotes| noting(&service, notes).open_one(STORE, ID, &small(), false);
-    let device = noting(&service, &first).open_one(STORE, ID, &small(), true).unwrap();
+    let open = |notes: &ClaimNotes| noting(&service, notes).open_one(STORE, ID, spec, false);
+    let device = noting(&service, &first).open_one(STORE, ID, spec, true).unwrap();
     device.write_at(0, b"first").unwrap();
     device.sync().unwrap();
     let before = copy_of(&meta);
@@ -462,7 +468,7 @@ fn a_copy_of_a_store_does_not_get_its_tier() {
     for word in ["`cold`", "for /first", "`cenote adopt /copy`", "`cenote clone`"] {
         assert!(said.contains(word), "no {word} in {said}");
     }
-    assert!(noting(&service, &copy).remove(STORE, ID, &small()).is_err(), "nor does it delete what is there");
+    assert!(noting(&service, &copy).remove(STORE, ID, spec).is_err(), "nor does it delete what is there");
     device.write_at(100, b"still the first's").unwrap();
     device.sync().unwrap();
     // Somebody says that the first one is gone, and it is not.
@@ -555,12 +561,25 @@ fn a_tier_without_a_claim_is_claimed_when_it_is_opened() {
     assert_eq!(read(&open(&meta).unwrap(), 0, 4).unwrap(), b"kept");
     assert_eq!(service.keys().iter().filter(|key| key.contains("/claims/claim-")).count(), 1);
     assert_eq!(open(&MemMetaDir::default()).err().unwrap().kind(), ErrorKind::Exists);
-    // Damage is nobody's claim, and is taken over like another's.
-    let claim = service.keys().into_iter().find(|key| key.contains("/claims/")).unwrap();
-    service.meddle(&claim, |_| Some(b"noise".to_vec()));
-    assert!(open(&meta).err().unwrap().to_string().contains("cannot be read"));
-    notes_in(&meta, "/s").take_over(ID).unwrap();
+    // A damaged claim is nobody's, and is taken over like another's; who stored it knows its number.
+    let damage = || {
+        let claim = service.keys().into_iter().find(|key| key.contains("/claims/")).unwrap();
+        service.meddle(&claim, |_| Some(b"noise".to_vec()));
+    };
+    damage();
+    let other = MemMetaDir::default();
+    assert!(open(&other).err().unwrap().to_string().contains("cannot be read"));
     assert_eq!(read(&open(&meta).unwrap(), 0, 4).unwrap(), b"kept");
+    damage();
+    notes_in(&other, "/s").take_over(ID).unwrap();
+    assert_eq!(read(&open(&other).unwrap(), 0, 4).unwrap(), b"kept");
+    // So is a note.
+    for name in other.list().unwrap() {
+        other.write_file(&name, b"noise").unwrap();
+    }
+    assert_eq!(open(&other).err().unwrap().kind(), ErrorKind::Corrupt);
+    notes_in(&other, "/s").take_over(ID).unwrap();
+    assert_eq!(read(&open(&other).unwrap(), 0, 4).unwrap(), b"kept");
 }
 
 /// Somebody had the tier and has not found yet that he has it no more: what he still writes is not taken for the other one's.
@@ -578,6 +597,10 @@ fn what_comes_too_late_counts_for_nothing() {
     let taken = open();
     taken.write_at(100, b"the copy's").unwrap();
     taken.sync().unwrap();
+    // However often it was opened since.
+    drop(taken);
+    drop(open());
+    let taken = open();
     // Within the seconds in which nobody looks.
     device.write_at(0, b"the first's!!!").unwrap();
     device.sync().unwrap();
@@ -589,5 +612,132 @@ fn what_comes_too_late_counts_for_nothing() {
     taken.tidy().unwrap();
     assert_eq!(packs(&service).len(), 2, "and goes");
     drop(taken);
-    assert_eq!(read(&open(), 0, 14).unwrap(), b"both have that");
+    let taken = open();
+    assert_eq!(read(&taken, 0, 14).unwrap(), b"both have that");
+    // Where nothing is left, no number is given out again that counts for nothing.
+    taken.discard(0, 1 << 20).unwrap();
+    taken.tidy().unwrap();
+    assert_eq!(packs(&service), Vec::<String>::new());
+    drop(taken);
+    for byte in [b"1", b"2", b"3"] {
+        let taken = open();
+        taken.write_at(0, byte).unwrap();
+        taken.sync().unwrap();
+        drop(taken);
+        assert_eq!(read(&open(), 0, 1).unwrap(), byte);
+    }
+}
+
+/// Two directories that know the same, or that are both to take the tier, claim it in the same moment.
+#[test]
+fn of_two_who_claim_at_once_one_has_the_tier() {
+    for (round, overwrites) in (0..60).map(|round| (round, round % 3 == 2)) {
+        let service = FakeService::default();
+        let meta = MemMetaDir::default();
+        drop(noting(&service, &notes_in(&meta, "/store")).open_one(STORE, ID, &small(), true).unwrap());
+        service.overwrites(overwrites);
+        let takes_over = round % 2 == 1;
+        let barrier = std::sync::Barrier::new(2);
+        let claim = |dir: &str| {
+            let notes = notes_in(&copy_of(&meta), dir);
+            if takes_over {
+                notes.take_over(ID).unwrap();
+            }
+            let devices = noting(&service, &notes);
+            barrier.wait();
+            devices.open_one(STORE, ID, &small(), false)
+        };
+        let opened = std::thread::scope(|scope| {
+            let other = scope.spawn(|| claim("/other"));
+            [claim("/one"), other.join().unwrap()]
+        });
+        let mut writing = 0;
+        for (n, opened) in opened.iter().enumerate() {
+            let Ok(device) = opened else { continue };
+            device.write_at(n as u64 * 4096, b"mine").unwrap();
+            match device.sync() {
+                Ok(()) => writing += 1,
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Exists, "{error}"),
+            }
+        }
+        assert_eq!(writing, 1, "round {round}, takes over: {takes_over}, overwrites: {overwrites}");
+        let is_one = opened.iter().filter(|opened| opened.is_ok()).count() == 1;
+        assert!(is_one || takes_over || overwrites, "the service says who was first");
+    }
+}
+
+/// An opening of a store that is where it was is two requests longer; who is refused leaves all as it was.
+#[test]
+fn a_claim_costs_two_requests_and_a_refused_one_leaves_nothing() {
+    for kind in [DeviceKind::S3, DeviceKind::Swift] {
+        let spec = spec(kind, 1 << 20, "64KiB");
+        let service = FakeService::default();
+        let meta = MemMetaDir::default();
+        let notes = notes_in(&meta, "/store");
+        drop(noting(&service, &notes).open_one(STORE, ID, &spec, true).unwrap());
+        let stale = copy_of(&meta);
+        let requests = |open: &dyn Fn()| {
+            service.revive();
+            open();
+            service.calls()
+        };
+        let without = requests(&|| drop(devices(&service, false).open_one(STORE, ID, &spec, false).unwrap()));
+        let with = requests(&|| drop(noting(&service, &notes).open_one(STORE, ID, &spec, false).unwrap()));
+        let most = if kind == DeviceKind::S3 { 2 } else { 6 };
+        assert!(with <= without + most, "{kind:?}: {with} requests instead of {without}");
+        for openings in 0..3 {
+            let (keys, noted) = (service.keys(), stale.read_file("tier-claim-3").unwrap());
+            let copy = notes_in(&stale, "/copy");
+            let error = noting(&service, &copy).open_one(STORE, ID, &spec, false).err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::Exists, "{openings} {error}");
+            assert_eq!(service.keys(), keys, "{openings}");
+            assert_eq!(stale.read_file("tier-claim-3").unwrap(), noted, "{openings}");
+            let device = noting(&service, &notes).open_one(STORE, ID, &spec, false).unwrap();
+            device.write_at(0, b"goes on").unwrap();
+            let error = noting(&service, &copy).open_one(STORE, ID, &spec, false).err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::Exists);
+            device.sync().unwrap();
+        }
+    }
+}
+
+/// The request for a claim is under way for so long that its process is gone, and the next one has the tier.
+#[test]
+fn a_claim_that_arrives_late_is_its_own_directorys() {
+    for kind in [DeviceKind::S3, DeviceKind::Swift] {
+        let spec = spec(kind, 1 << 20, "64KiB");
+        // 0: before the next opening; 1: while it is there; 2: never before the end.
+        for lands in 0..3 {
+            for call in 0..12 {
+                let service = FakeService::default();
+                let notes = notes_in(&MemMetaDir::default(), "/store");
+                let open = |make| noting(&service, &notes).open_one(STORE, ID, &spec, make);
+                let device = open(true).unwrap();
+                device.write_at(0, b"kept").unwrap();
+                device.sync().unwrap();
+                drop(device);
+                service.revive();
+                service.trouble_at(call, Trouble::Late);
+                for later in call + 1..call + 40 {
+                    service.trouble_at(later, Trouble::Passing);
+                }
+                let was_opened = open(false).is_ok();
+                service.revive();
+                if lands == 0 {
+                    service.land(9);
+                }
+                let device = open(false).unwrap();
+                if lands == 1 {
+                    service.land(9);
+                }
+                assert_eq!(read(&device, 0, 4).unwrap(), b"kept", "{lands} {call} {was_opened}");
+                device.write_at(100, b"more").unwrap();
+                device.sync().unwrap();
+                service.land(9);
+                drop(device);
+                assert_eq!(read(&open(false).unwrap(), 100, 4).unwrap(), b"more", "{lands} {call}");
+                assert_eq!(read(&open(false).unwrap(), 0, 4).unwrap(), b"kept", "{lands} {call}");
+            }
+        }
+    }
 }

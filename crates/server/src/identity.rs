@@ -146,10 +146,18 @@ pub(crate) fn enter(dir: &Path, meta: &dyn MetaDir, summary: &StoreSummary) -> R
         Err(Error::new(ErrorKind::InvalidInput, format!("store {}", dir.display())).because(why).try_next(next))
     };
     let (clone, adopt) = (format!("`cenote clone {}`", dir.display()), format!("`cenote adopt {}`", dir.display()));
+    let own = match summary.devices.iter().find(|device| device.kind.is_object()) {
+        None => format!("{clone} makes a store of its own of the copy"),
+        Some(tier) => format!(
+            "a store of its own needs tiers of its own (`cenote init`), since `cenote clone` cannot copy tier `{}`, which is \
+             in a bucket",
+            tier.name
+        ),
+    };
     match standing {
         Standing::CopyOf(path) => refuse(
             format!("this directory is a copy of the store in {}, and names the same tiers", path.display()),
-            format!("open that one; {clone} makes a store of its own of the copy"),
+            format!("open that one; {own}"),
         ),
         Standing::Lone(path) => refuse(
             format!(
@@ -157,7 +165,7 @@ pub(crate) fn enter(dir: &Path, meta: &dyn MetaDir, summary: &StoreSummary) -> R
                  another file system",
                 path.display()
             ),
-            format!("{adopt} if that one is gone; {clone} makes a store of its own of it"),
+            format!("{adopt} if that one is gone; {own}"),
         ),
         Standing::HalfCloned => refuse(
             "making a store of its own of this copy was interrupted".into(),

@@ -71,9 +71,6 @@ where
         let act = if make { create } else { open };
         service.hasten(true);
         let (owner, state, held) = act(&asking, &place, (store, id, spec), self.notes.as_ref())?;
-        if let (Some(held), Some(notes)) = (&held, &self.notes) {
-            held.begins(notes, id, state.filling.sequence)?;
-        }
         service.hasten(false);
         let service = Box::new(Patient::new(service, self.patience));
         Ok(ObjectDevice::new(service, place, owner, packing, (state, held)))

@@ -95,6 +95,15 @@ fn claimed(
     notes.map(|notes| claim::enter(service, place, who, notes)).transpose()
 }
 
+/// Asks the claims among what was listed after the tier was claimed whether it is this directory's.
+fn confirm(service: &dyn ObjectService, place: &Place, held: Option<&Held>, objects: &[(String, u64)]) -> Result<()> {
+    held.map_or(Ok(()), |held| held.confirm(service, place, claim::numbers(place, objects)))
+}
+
+fn begins(held: Option<&Held>, unlisted: Option<Range<u64>>) -> Result<()> {
+    held.map_or(Ok(()), |held| held.begins(unlisted))
+}
+
 /// Makes a device, empty.
 pub(super) fn create(
     service: &dyn ObjectService,
@@ -121,10 +130,12 @@ pub(super) fn create(
     // Before anything is deleted: it may be another directory's.
     let held = claimed(service, place, (store, id), notes)?;
     let left = list(service, place)?;
+    confirm(service, place, held.as_ref(), &left)?;
     report_foreign(place, &left);
     for (key, _) in left.into_iter().filter(|(key, _)| place.named(key).is_some_and(|named| !named.is_claim())) {
         service.delete(&key).map_err(|refusal| place.error(&key, &refusal))?;
     }
+    begins(held.as_ref(), None)?;
     Ok((owner, State::new(Map::default(), 1), held))
 }
 
@@ -142,8 +153,11 @@ pub(super) fn remove(
     if let Some(notes) = notes {
         claim::check_removal(service, place, id, notes)?;
     }
-    let keys = list(service, place)?.into_iter().map(|(key, _)| key).filter(|key| place.named(key).is_some());
-    for key in keys.chain(owner.map(|_| place.owner_key())) {
+    let listed = list(service, place)?.into_iter().map(|(key, _)| key);
+    let mut keys: Vec<(Named, String)> = listed.filter_map(|key| Some((place.named(&key)?, key))).collect();
+    // As long as anything is there it says whose it is.
+    keys.sort_by_key(|(named, _)| named.is_claim());
+    for key in keys.into_iter().map(|(_, key)| key).chain(owner.map(|_| place.owner_key())) {
         service.delete(&key).map_err(|refusal| place.error(&key, &refusal))?;
     }
     notes.map_or(Ok(()), |notes| notes.forget(id))
@@ -176,11 +190,8 @@ pub(super) fn open(
             .because(format!("it belongs to device {} of store {}", other.1, other.0))
             .try_next("check the path of the tier: another store's objects are there"));
     }
-    // Before it is looked what is there, since whoever had it may write until then.
-    let held = if found.is_some() { claimed(service, place, (store, id), notes)? } else { None };
-    let objects = list(service, place)?;
-    report_foreign(place, &objects);
     if found.is_none() {
+        let objects = list(service, place)?;
         if !objects.iter().any(|(key, _)| place.named(key).is_some_and(|named| !named.is_claim())) {
             return Err(Error::new(ErrorKind::NotFound, place.subject())
                 .because("nothing of this device is there")
@@ -190,18 +201,18 @@ pub(super) fn open(
         let key = place.owner_key();
         service.put(&key, &[encode_owner(&owner)], true).map_err(|refusal| place.error(&key, &refusal))?;
     }
-    let held = if held.is_some() { held } else { claimed(service, place, (store, id), notes)? };
-    let late = late_packs(owner.kind, held.as_ref());
-    let state = rebuild(service, place, &owner, &objects, &late)?;
+    // Before it is looked what is there, since whoever had it may write and delete until then.
+    let held = claimed(service, place, (store, id), notes)?;
+    let objects = list(service, place)?;
+    confirm(service, place, held.as_ref(), &objects)?;
+    report_foreign(place, &objects);
+    let late = held.as_ref().map_or(&[][..], |held| held.late());
+    let state = rebuild(service, place, &owner, &objects, late)?;
+    // Listings of Swift lag behind: what is found there later may have been there all along.
+    let begun = state.filling.sequence;
+    let unlisted = (owner.kind == DeviceKind::S3).then(|| begun.saturating_sub(SEQUENCES_LEFT_OUT) + 1..begun);
+    begins(held.as_ref(), unlisted)?;
     Ok((owner, state, held))
-}
-
-/// Numbers of packs that came after the opening before had looked what was there, and are not its own: whoever had the tier until then
-/// had not yet found that he has it no more, or was dead, and a request of his was late. Nobody relies on them. Not of Swift: there they may be
-/// packs that were not listed yet.
-fn late_packs(kind: DeviceKind, held: Option<&Held>) -> Range<u64> {
-    let begun = held.filter(|_| kind == DeviceKind::S3).map_or(0, |held| held.begun);
-    (begun.saturating_sub(SEQUENCES_LEFT_OUT) + 1).min(begun)..begun
 }
 
 /// The map, from the tables of all packs but late ones.
@@ -210,7 +221,7 @@ fn rebuild(
     place: &Place,
     owner: &Owner,
     objects: &[(String, u64)],
-    late: &Range<u64>,
+    late: &[Range<u64>],
 ) -> Result<State> {
     let mut packs: BTreeMap<u64, u64> = BTreeMap::new();
     let mut catalogues = Vec::new();
@@ -222,8 +233,11 @@ fn rebuild(
         }
     }
     catalogues.sort_unstable();
-    let unwanted: Vec<u64> = packs.extract_if(late.clone(), |_, _| true).map(|(sequence, _)| sequence).collect();
+    let is_late = |sequence: &u64, _: &mut u64| late.iter().any(|range| range.contains(sequence));
+    let unwanted: Vec<u64> = packs.extract_if(.., is_late).map(|(sequence, _)| sequence).collect();
     let last = packs.last_key_value().map_or(0, |(last, _)| *last).max(catalogues.last().map_or(0, |(last, _)| *last));
+    // Nothing new gets a number that counts for nothing, whatever is deleted.
+    let last = late.iter().fold(last, |last, range| last.max(range.end));
     let catalogue = catalogues.last().map(|(sequence, _)| *sequence);
     let mut known = BTreeMap::new();
     if let Some((sequence, bytes)) = catalogues.last() {
