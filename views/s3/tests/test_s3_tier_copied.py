@@ -32,7 +32,7 @@ def said(store: Path, *words: str | Path) -> str:
 
 def refused(store: Path, *words: str | Path, by: list[str]) -> None:
     done = run(store, *words)
-    assert done.returncode == 1, f"{done.stdout} {done.stderr}"
+    assert done.returncode == 1, f"{done.stdout[:200]} {done.stderr}"
     for word in by:
         assert word in done.stderr
 
