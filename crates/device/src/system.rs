@@ -20,23 +20,30 @@ pub struct SystemDevices {
     shm_base: PathBuf,
     /// Whom the store belongs to, if that is known.
     owner: Option<u32>,
+    /// Where the store notes what it has claimed in object services.
+    notes: Option<object::ClaimNotes>,
 }
 
 impl Default for SystemDevices {
     fn default() -> Self {
-        Self { shm_base: shm_base(), owner: None }
+        Self { shm_base: shm_base(), owner: None, notes: None }
     }
 }
 
 impl SystemDevices {
     /// With shared memory files below another directory (a tmpfs, or for tests any).
     pub fn with_shm_base(path: impl Into<PathBuf>) -> Self {
-        Self { shm_base: path.into(), owner: None }
+        Self { shm_base: path.into(), owner: None, notes: None }
     }
     /// For a store that belongs to this user: whose secrets are for its tiers depends on it.
     #[must_use]
     pub fn of_owner(self, owner: u32) -> Self {
         Self { owner: Some(owner), ..self }
+    }
+    /// Tiers in object services are claimed for the store's directory.
+    #[must_use]
+    pub fn noting(self, notes: object::ClaimNotes) -> Self {
+        Self { notes: Some(notes), ..self }
     }
     /// The directory in shared memory that belongs to a store, if it has one.
     pub fn store_dir(&self, store: StoreId) -> Option<PathBuf> {
@@ -73,7 +80,7 @@ impl Devices for SystemDevices {
                 } else {
                     object::remote::approved::check(spec, self.owner)?;
                 }
-                object::real(self.owner).open(store, id, spec, create)
+                object::real(self.owner, self.notes.clone()).open(store, id, spec, create)
             }
         }
     }
@@ -85,7 +92,7 @@ impl Devices for SystemDevices {
             DeviceKind::Directory => directory::remove(store, id, spec),
             DeviceKind::S3 | DeviceKind::Swift => {
                 object::remote::approved::check(spec, self.owner)?;
-                object::real(self.owner).remove(store, id, spec)
+                object::real(self.owner, self.notes.clone()).remove(store, id, spec)
             }
         }
     }

@@ -3,13 +3,14 @@
 
 mod packs;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cenote_device::conformance::{self, seed};
-use cenote_device::mem::SplitMix;
+use cenote_device::mem::{MemMetaDir, SplitMix};
 use cenote_device::object::fake::{FakeService, Trouble};
-use cenote_device::object::{ObjectDevice, ObjectDevices, Patience};
-use cenote_device::{Device, Devices};
+use cenote_device::object::{ClaimNotes, ObjectDevice, ObjectDevices, Patience};
+use cenote_device::{Device, Devices, MetaDir};
 use cenote_model::{DeviceId, DeviceKind, DeviceSpec, ErrorKind, Result, StoreId, TierOptions};
 
 const STORE: StoreId = StoreId(0x000b_1ec7);
@@ -405,4 +406,338 @@ fn a_request_of_a_dead_process_that_arrives_late_is_no_loss() {
     device.sync().unwrap();
     assert_eq!(read(&device, 0, 4096).unwrap(), [1; 4096]);
     assert_eq!(read(&device, 8192, 4096).unwrap(), [3; 4096]);
+}
+
+fn noting(
+    service: &FakeService,
+    notes: &ClaimNotes,
+) -> ObjectDevices<impl Fn(&DeviceSpec) -> Result<FakeService> + Send + Sync + use<>> {
+    devices(service, false).noting(Some(notes.clone()))
+}
+
+fn notes_in(meta: &MemMetaDir, dir: &str) -> ClaimNotes {
+    ClaimNotes::new(Arc::new(meta.clone()), dir)
+}
+
+/// A copy of a directory as it is.
+fn copy_of(meta: &MemMetaDir) -> MemMetaDir {
+    let copy = MemMetaDir::default();
+    for name in meta.list().unwrap() {
+        copy.write_file(&name, &meta.read_file(&name).unwrap()).unwrap();
+    }
+    copy
+}
+
+#[test]
+fn suite_with_claims() {
+    let service = FakeService::default();
+    let meta = MemMetaDir::default();
+    conformance::devices(
+        &noting(&service, &notes_in(&meta, "/store")),
+        &spec(DeviceKind::S3, 20 << 20, "64KiB"),
+        seed(),
+    );
+    assert_eq!(service.keys(), Vec::<String>::new(), "nothing is left behind");
+    assert_eq!(meta.list().unwrap(), Vec::<String>::new());
+}
+
+/// Of a store and a copy of its directory one has the tier, and the other one is told.
+#[test]
+fn a_copy_of_a_store_does_not_get_its_tier() {
+    for kind in [DeviceKind::S3, DeviceKind::Swift] {
+        copied(&spec(kind, 1 << 20, "64KiB"));
+    }
+}
+
+fn copied(spec: &DeviceSpec) {
+    let service = FakeService::default();
+    let meta = MemMetaDir::default();
+    let first = notes_in(&meta, "/first");
+    let open = |notes: &ClaimNotes| noting(&service, notes).open_one(STORE, ID, spec, false);
+    let device = noting(&service, &first).open_one(STORE, ID, spec, true).unwrap();
+    device.write_at(0, b"first").unwrap();
+    device.sync().unwrap();
+    let before = copy_of(&meta);
+    drop(device);
+    let device = open(&first).unwrap();
+    // The copy is of another opening than the last one.
+    let copy = notes_in(&before, "/copy");
+    let error = open(&copy).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Exists);
+    let said = error.to_string();
+    for word in ["`cold`", "for /first", "`cenote adopt /copy`", "`cenote clone`"] {
+        assert!(said.contains(word), "no {word} in {said}");
+    }
+    assert!(noting(&service, &copy).remove(STORE, ID, spec).is_err(), "nor does it delete what is there");
+    device.write_at(100, b"still the first's").unwrap();
+    device.sync().unwrap();
+    // Somebody says that the first one is gone, and it is not.
+    copy.take_over(ID).unwrap();
+    let taken = open(&copy).unwrap();
+    assert_eq!(read(&taken, 100, 17).unwrap(), b"still the first's");
+    let packs_before = packs(&service);
+    device.discard(0, 1 << 20).unwrap();
+    let error = device.tidy().unwrap_err();
+    assert!(error.kind() == ErrorKind::Exists && error.to_string().contains("for /copy"), "{error}");
+    assert_eq!(packs(&service), packs_before, "it deletes nothing any more");
+    device.write_at(200, b"too late").unwrap();
+    assert_eq!(device.sync().unwrap_err().kind(), ErrorKind::Exists);
+    assert_eq!(packs(&service), packs_before, "nor does it write");
+    taken.write_at(100, b"now the copy's   ").unwrap();
+    taken.sync().unwrap();
+    drop((taken, device));
+    assert_eq!(open(&first).err().unwrap().kind(), ErrorKind::Exists);
+    let again = open(&copy).unwrap();
+    assert_eq!(read(&again, 100, 17).unwrap(), b"now the copy's   ");
+    drop(again);
+    first.take_over(ID).unwrap();
+    assert_eq!(read(&open(&first).unwrap(), 100, 17).unwrap(), b"now the copy's   ");
+    assert_eq!(open(&copy).err().unwrap().kind(), ErrorKind::Exists, "once, and not for ever");
+}
+
+/// A copy that cannot be told from the store, as of a disk, opens the tier: then the other one has it no more, within seconds.
+#[test]
+fn of_two_that_know_the_same_the_later_one_has_the_tier() {
+    let service = FakeService::default();
+    let meta = MemMetaDir::default();
+    let first = notes_in(&meta, "/store");
+    let device = noting(&service, &first).open_one(STORE, ID, &small(), true).unwrap();
+    let copy = notes_in(&copy_of(&meta), "/store");
+    let taken = noting(&service, &copy).open_one(STORE, ID, &small(), false).unwrap();
+    std::thread::sleep(Duration::from_millis(5100));
+    device.write_at(0, b"late").unwrap();
+    assert_eq!(device.sync().unwrap_err().kind(), ErrorKind::Exists);
+    taken.write_at(0, b"mine").unwrap();
+    taken.sync().unwrap();
+    assert_eq!(noting(&service, &first).open_one(STORE, ID, &small(), false).err().unwrap().kind(), ErrorKind::Exists);
+}
+
+/// Whatever call an opening dies at, the store opens its tier again.
+#[test]
+fn an_opening_that_dies_leaves_the_tier_to_its_store() {
+    for trouble in [Trouble::Dead, Trouble::DeadAfter, Trouble::AnswerLost, Trouble::Passing] {
+        for takes_over in [false, true] {
+            for call in 0.. {
+                let service = FakeService::default();
+                let meta = MemMetaDir::default();
+                let notes = notes_in(&meta, "/store");
+                let device = noting(&service, &notes).open_one(STORE, ID, &small(), true).unwrap();
+                device.write_at(0, b"kept").unwrap();
+                device.sync().unwrap();
+                drop(device);
+                let notes = if takes_over {
+                    let other = notes_in(&MemMetaDir::default(), "/other");
+                    other.take_over(ID).unwrap();
+                    other
+                } else {
+                    notes
+                };
+                service.revive();
+                service.trouble_at(call, trouble);
+                let open = || noting(&service, &notes).open_one(STORE, ID, &small(), false);
+                let is_whole = open().is_ok() && service.calls() <= call;
+                service.revive();
+                let device = open().unwrap();
+                assert_eq!(read(&device, 0, 4).unwrap(), b"kept", "{trouble:?} at {call}");
+                if is_whole {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// A tier of a store that claimed nothing yet: of an earlier version, or whose owner's object somebody deleted.
+#[test]
+fn a_tier_without_a_claim_is_claimed_when_it_is_opened() {
+    let service = FakeService::default();
+    let device = make(&service);
+    device.write_at(0, b"kept").unwrap();
+    device.sync().unwrap();
+    drop(device);
+    service.meddle("some/prefix/cenote-owner", |_| None);
+    let meta = MemMetaDir::default();
+    let open = |meta: &MemMetaDir| noting(&service, &notes_in(meta, "/s")).open_one(STORE, ID, &small(), false);
+    assert_eq!(read(&open(&meta).unwrap(), 0, 4).unwrap(), b"kept");
+    assert_eq!(service.keys().iter().filter(|key| key.contains("/claims/claim-")).count(), 1);
+    assert_eq!(open(&MemMetaDir::default()).err().unwrap().kind(), ErrorKind::Exists);
+    // A damaged claim is nobody's, and is taken over like another's; who stored it knows its number.
+    let damage = || {
+        let claim = service.keys().into_iter().find(|key| key.contains("/claims/")).unwrap();
+        service.meddle(&claim, |_| Some(b"noise".to_vec()));
+    };
+    damage();
+    let other = MemMetaDir::default();
+    assert!(open(&other).err().unwrap().to_string().contains("cannot be read"));
+    assert_eq!(read(&open(&meta).unwrap(), 0, 4).unwrap(), b"kept");
+    damage();
+    notes_in(&other, "/s").take_over(ID).unwrap();
+    assert_eq!(read(&open(&other).unwrap(), 0, 4).unwrap(), b"kept");
+    // So is a note.
+    for name in other.list().unwrap() {
+        other.write_file(&name, b"noise").unwrap();
+    }
+    assert_eq!(open(&other).err().unwrap().kind(), ErrorKind::Corrupt);
+    notes_in(&other, "/s").take_over(ID).unwrap();
+    assert_eq!(read(&open(&other).unwrap(), 0, 4).unwrap(), b"kept");
+}
+
+/// Somebody had the tier and has not found yet that he has it no more: what he still writes is not taken for the other one's.
+#[test]
+fn what_comes_too_late_counts_for_nothing() {
+    let service = FakeService::default();
+    let meta = MemMetaDir::default();
+    let first = notes_in(&meta, "/first");
+    let device = noting(&service, &first).open_one(STORE, ID, &small(), true).unwrap();
+    device.write_at(0, b"both have that").unwrap();
+    device.sync().unwrap();
+    let copy = notes_in(&MemMetaDir::default(), "/copy");
+    copy.take_over(ID).unwrap();
+    let open = || noting(&service, &copy).open_one(STORE, ID, &small(), false).unwrap();
+    let taken = open();
+    taken.write_at(100, b"the copy's").unwrap();
+    taken.sync().unwrap();
+    // However often it was opened since.
+    drop(taken);
+    drop(open());
+    let taken = open();
+    // Within the seconds in which nobody looks.
+    device.write_at(0, b"the first's!!!").unwrap();
+    device.sync().unwrap();
+    drop((device, taken));
+    let taken = open();
+    assert_eq!(read(&taken, 0, 14).unwrap(), b"both have that");
+    assert_eq!(read(&taken, 100, 10).unwrap(), b"the copy's");
+    taken.sync().unwrap();
+    taken.tidy().unwrap();
+    assert_eq!(packs(&service).len(), 2, "and goes");
+    drop(taken);
+    let taken = open();
+    assert_eq!(read(&taken, 0, 14).unwrap(), b"both have that");
+    // Where nothing is left, no number is given out again that counts for nothing.
+    taken.discard(0, 1 << 20).unwrap();
+    taken.tidy().unwrap();
+    assert_eq!(packs(&service), Vec::<String>::new());
+    drop(taken);
+    for byte in [b"1", b"2", b"3"] {
+        let taken = open();
+        taken.write_at(0, byte).unwrap();
+        taken.sync().unwrap();
+        drop(taken);
+        assert_eq!(read(&open(), 0, 1).unwrap(), byte);
+    }
+}
+
+/// Two directories that know the same, or that are both to take the tier, claim it in the same moment.
+#[test]
+fn of_two_who_claim_at_once_one_has_the_tier() {
+    for (round, overwrites) in (0..60).map(|round| (round, round % 3 == 2)) {
+        let service = FakeService::default();
+        let meta = MemMetaDir::default();
+        drop(noting(&service, &notes_in(&meta, "/store")).open_one(STORE, ID, &small(), true).unwrap());
+        service.overwrites(overwrites);
+        let takes_over = round % 2 == 1;
+        let barrier = std::sync::Barrier::new(2);
+        let claim = |dir: &str| {
+            let notes = notes_in(&copy_of(&meta), dir);
+            if takes_over {
+                notes.take_over(ID).unwrap();
+            }
+            let devices = noting(&service, &notes);
+            barrier.wait();
+            devices.open_one(STORE, ID, &small(), false)
+        };
+        let opened = std::thread::scope(|scope| {
+            let other = scope.spawn(|| claim("/other"));
+            [claim("/one"), other.join().unwrap()]
+        });
+        let mut writing = 0;
+        for (n, opened) in opened.iter().enumerate() {
+            let Ok(device) = opened else { continue };
+            device.write_at(n as u64 * 4096, b"mine").unwrap();
+            match device.sync() {
+                Ok(()) => writing += 1,
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Exists, "{error}"),
+            }
+        }
+        assert_eq!(writing, 1, "round {round}, takes over: {takes_over}, overwrites: {overwrites}");
+        let is_one = opened.iter().filter(|opened| opened.is_ok()).count() == 1;
+        assert!(is_one || takes_over || overwrites, "the service says who was first");
+    }
+}
+
+/// An opening of a store that is where it was is two requests longer; who is refused leaves all as it was.
+#[test]
+fn a_claim_costs_two_requests_and_a_refused_one_leaves_nothing() {
+    for kind in [DeviceKind::S3, DeviceKind::Swift] {
+        let spec = spec(kind, 1 << 20, "64KiB");
+        let service = FakeService::default();
+        let meta = MemMetaDir::default();
+        let notes = notes_in(&meta, "/store");
+        drop(noting(&service, &notes).open_one(STORE, ID, &spec, true).unwrap());
+        let stale = copy_of(&meta);
+        let requests = |open: &dyn Fn()| {
+            service.revive();
+            open();
+            service.calls()
+        };
+        let without = requests(&|| drop(devices(&service, false).open_one(STORE, ID, &spec, false).unwrap()));
+        let with = requests(&|| drop(noting(&service, &notes).open_one(STORE, ID, &spec, false).unwrap()));
+        let most = if kind == DeviceKind::S3 { 2 } else { 6 };
+        assert!(with <= without + most, "{kind:?}: {with} requests instead of {without}");
+        for openings in 0..3 {
+            let (keys, noted) = (service.keys(), stale.read_file("tier-claim-3").unwrap());
+            let copy = notes_in(&stale, "/copy");
+            let error = noting(&service, &copy).open_one(STORE, ID, &spec, false).err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::Exists, "{openings} {error}");
+            assert_eq!(service.keys(), keys, "{openings}");
+            assert_eq!(stale.read_file("tier-claim-3").unwrap(), noted, "{openings}");
+            let device = noting(&service, &notes).open_one(STORE, ID, &spec, false).unwrap();
+            device.write_at(0, b"goes on").unwrap();
+            let error = noting(&service, &copy).open_one(STORE, ID, &spec, false).err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::Exists);
+            device.sync().unwrap();
+        }
+    }
+}
+
+/// The request for a claim is under way for so long that its process is gone, and the next one has the tier.
+#[test]
+fn a_claim_that_arrives_late_is_its_own_directorys() {
+    for kind in [DeviceKind::S3, DeviceKind::Swift] {
+        let spec = spec(kind, 1 << 20, "64KiB");
+        // 0: before the next opening; 1: while it is there; 2: never before the end.
+        for lands in 0..3 {
+            for call in 0..12 {
+                let service = FakeService::default();
+                let notes = notes_in(&MemMetaDir::default(), "/store");
+                let open = |make| noting(&service, &notes).open_one(STORE, ID, &spec, make);
+                let device = open(true).unwrap();
+                device.write_at(0, b"kept").unwrap();
+                device.sync().unwrap();
+                drop(device);
+                service.revive();
+                service.trouble_at(call, Trouble::Late);
+                for later in call + 1..call + 40 {
+                    service.trouble_at(later, Trouble::Passing);
+                }
+                let was_opened = open(false).is_ok();
+                service.revive();
+                if lands == 0 {
+                    service.land(9);
+                }
+                let device = open(false).unwrap();
+                if lands == 1 {
+                    service.land(9);
+                }
+                assert_eq!(read(&device, 0, 4).unwrap(), b"kept", "{lands} {call} {was_opened}");
+                device.write_at(100, b"more").unwrap();
+                device.sync().unwrap();
+                service.land(9);
+                drop(device);
+                assert_eq!(read(&open(false).unwrap(), 100, 4).unwrap(), b"more", "{lands} {call}");
+                assert_eq!(read(&open(false).unwrap(), 0, 4).unwrap(), b"kept", "{lands} {call}");
+            }
+        }
+    }
 }

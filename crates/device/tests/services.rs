@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cenote_device::conformance::{self, seed};
+use cenote_device::mem::MemMetaDir;
 use cenote_device::object::remote::{Remote, Timeouts};
-use cenote_device::object::{ObjectDevices, ObjectService, Patience};
+use cenote_device::object::{ClaimNotes, ObjectDevices, ObjectService, Patience};
 use cenote_device::{Device, Devices, SystemDevices};
 use cenote_model::{DeviceId, DeviceKind, DeviceSpec, ErrorKind, Result, StoreId, TierOptions};
 
@@ -378,4 +379,35 @@ fn options_that_are_no_good_are_refused_before_anything_is_asked() {
         let spec: DeviceSpec = format!("name=x,kind=s3,path={path},size=1MiB").parse().unwrap();
         assert_eq!(open(&spec, true).err().unwrap().kind(), ErrorKind::InvalidInput, "{path}");
     }
+}
+
+/// Of a store and a copy of its directory one has the tier.
+#[test]
+fn a_copy_of_a_store_does_not_get_its_tier() {
+    each("claims", |tier| {
+        let noting = |meta: &MemMetaDir, dir: &str| {
+            let notes = ClaimNotes::new(std::sync::Arc::new(meta.clone()), dir);
+            (SystemDevices::default().noting(notes.clone()), notes)
+        };
+        let meta = MemMetaDir::default();
+        let (first, _) = noting(&meta, "/first");
+        let device = first.open(STORE, ID, &tier.spec, true).unwrap().device;
+        device.write_at(0, b"first").unwrap();
+        device.sync().unwrap();
+        let (copy, notes) = noting(&MemMetaDir::default(), "/copy");
+        let error = copy.open(STORE, ID, &tier.spec, false).err().unwrap();
+        assert!(error.kind() == ErrorKind::Exists && error.to_string().contains("for /first"), "{error}");
+        notes.take_over(ID).unwrap();
+        let taken = copy.open(STORE, ID, &tier.spec, false).unwrap().device;
+        assert_eq!(read(taken.as_ref(), 0, 5).unwrap(), b"first");
+        std::thread::sleep(Duration::from_millis(5100));
+        device.write_at(0, b"later").unwrap();
+        assert_eq!(device.sync().unwrap_err().kind(), ErrorKind::Exists);
+        taken.write_at(0, b"taken").unwrap();
+        taken.sync().unwrap();
+        drop((device, taken));
+        assert_eq!(first.open(STORE, ID, &tier.spec, false).err().unwrap().kind(), ErrorKind::Exists);
+        assert!(first.remove(STORE, ID, &tier.spec).is_err());
+        copy.remove(STORE, ID, &tier.spec).unwrap();
+    });
 }

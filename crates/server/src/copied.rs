@@ -77,6 +77,12 @@ pub fn adopt(dir: &Path) -> Result<Option<Copied>> {
     drop(control);
     let said = Identity { store: summary.id, ..said };
     identity::settle(dir, meta.as_ref(), &said)?;
+    let notes = identity::notes(dir, &meta)?;
+    for (device, id) in summary.devices.iter().zip(&summary.ids).filter(|(device, _)| device.kind.is_object()) {
+        notes
+            .take_over(*id)
+            .map_err(|error| error.try_next(format!("then tier `{}` is this store's again", device.name)))?;
+    }
     Ok(Some(Copied { original: summary.id, store: summary.id, from: said.path, memory_lost }))
 }
 

@@ -46,14 +46,16 @@ pub fn destroy(dir: &Path, force: bool) -> Result<Option<Destroyed>> {
     let Some(lock) = StoreLock::acquire(dir)? else { return Ok(None) };
     identity::may_destroy(dir, &meta, &summary)?;
     let summary = Engine::peek(&meta)?; // a directory that was moved has just been told
+    let meta = Arc::new(FsMetaDir::open(dir)?);
     let seams = Seams {
-        meta: Arc::new(FsMetaDir::open(dir)?),
-        devices: Arc::new(SystemDevices::default().of_owner(store_dir.owner())),
+        meta: meta.clone(),
+        devices: Arc::new(SystemDevices::default().of_owner(store_dir.owner()).noting(identity::notes(dir, &meta)?)),
         clock: Arc::new(SystemClock),
         control: Arc::new(SharedControl::default()),
     };
     let failures = Engine::destroy(seams, force)?;
     home::remove_memory(&shm_base(), summary.id)?;
+    identity::forget_claims(&meta)?;
     for device in summary.devices.iter().filter(|device| device.kind == DeviceKind::Directory) {
         let _ = std::fs::remove_dir(&device.path); // only if it is empty now
     }

@@ -109,7 +109,9 @@ impl Host {
         let control = Arc::new(SharedControl::default());
         let seams = Seams {
             meta: meta.clone(),
-            devices: Arc::new(SystemDevices::default().of_owner(store_dir.owner())),
+            devices: Arc::new(
+                SystemDevices::default().of_owner(store_dir.owner()).noting(identity::notes(dir, &meta)?),
+            ),
             clock: Arc::new(SystemClock),
             control: control.clone(),
         };

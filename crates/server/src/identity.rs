@@ -7,7 +7,9 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use cenote_device::object::ClaimNotes;
 use cenote_device::{FsMetaDir, MetaDir, StoreDir, SystemDevices, sums};
 use cenote_model::{Error, ErrorKind, Result, StoreId};
 use cenote_store::{Engine, StoreSummary};
@@ -144,10 +146,18 @@ pub(crate) fn enter(dir: &Path, meta: &dyn MetaDir, summary: &StoreSummary) -> R
         Err(Error::new(ErrorKind::InvalidInput, format!("store {}", dir.display())).because(why).try_next(next))
     };
     let (clone, adopt) = (format!("`cenote clone {}`", dir.display()), format!("`cenote adopt {}`", dir.display()));
+    let own = match summary.devices.iter().find(|device| device.kind.is_object()) {
+        None => format!("{clone} makes a store of its own of the copy"),
+        Some(tier) => format!(
+            "a store of its own needs tiers of its own (`cenote init`), since `cenote clone` cannot copy tier `{}`, which is \
+             in a bucket",
+            tier.name
+        ),
+    };
     match standing {
         Standing::CopyOf(path) => refuse(
             format!("this directory is a copy of the store in {}, and names the same tiers", path.display()),
-            format!("open that one; {clone} makes a store of its own of the copy"),
+            format!("open that one; {own}"),
         ),
         Standing::Lone(path) => refuse(
             format!(
@@ -155,7 +165,7 @@ pub(crate) fn enter(dir: &Path, meta: &dyn MetaDir, summary: &StoreSummary) -> R
                  another file system",
                 path.display()
             ),
-            format!("{adopt} if that one is gone; {clone} makes a store of its own of it"),
+            format!("{adopt} if that one is gone; {own}"),
         ),
         Standing::HalfCloned => refuse(
             "making a store of its own of this copy was interrupted".into(),
@@ -169,6 +179,18 @@ pub(crate) fn enter(dir: &Path, meta: &dyn MetaDir, summary: &StoreSummary) -> R
         ),
         Standing::Own => settle(dir, meta, &said),
     }
+}
+
+/// Where the store notes what it has claimed in object services.
+pub(crate) fn notes(dir: &Path, meta: &Arc<FsMetaDir>) -> Result<ClaimNotes> {
+    let path = dir.canonicalize().map_err(|error| Error::io(dir.display().to_string(), &error))?;
+    Ok(ClaimNotes::new(meta.clone(), path))
+}
+
+/// Deletes what was noted of claims.
+pub(crate) fn forget_claims(meta: &FsMetaDir) -> Result<()> {
+    let names = meta.list()?;
+    names.iter().filter(|name| ClaimNotes::is_file_name(name)).try_for_each(|name| meta.remove(name))
 }
 
 /// Refuses to destroy the store of a copied directory: its tiers may be those of the original.

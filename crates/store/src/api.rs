@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cenote_device::{Clock, Control, Devices, MetaDir};
-use cenote_model::{ContainerId, DeviceSpec, IndexKey, ObjectKey, Response, StoreId};
+use cenote_model::{ContainerId, DeviceId, DeviceSpec, IndexKey, ObjectKey, Response, StoreId};
 
 /// Everything that the engine needs of the world.
 #[derive(Clone)]
@@ -106,6 +106,8 @@ pub struct StoreSummary {
     pub id: StoreId,
     /// Its devices.
     pub devices: Vec<DeviceSpec>,
+    /// Their ids, in the same order.
+    pub ids: Vec<DeviceId>,
     /// Users besides the owner and root who may read and write.
     pub writers: Vec<u32>,
     /// Users who may read only.

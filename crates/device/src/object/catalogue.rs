@@ -28,6 +28,10 @@ pub(super) fn write(inner: &Inner, mut state: MutexGuard<'_, State>) -> Result<(
     drop(state);
     let (head, body) = encode(&inner.owner, inner.life, sequence, &tables);
     let key = inner.place.catalogue_key(sequence);
+    if let Err(error) = inner.check_held(true) {
+        inner.state.lock().uncatalogued += counted;
+        return Err(error);
+    }
     if let Err(refusal) = inner.service.put(&key, &[head, body], true) {
         inner.state.lock().uncatalogued += counted;
         return Err(inner.place.error(&key, &refusal));

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use cenote_model::{Error, ErrorKind, OffsetMap, Result};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use super::claim::Held;
 use super::map::{Map, Piece};
 use super::pack::{Filling, Owner, RUNS_MAX, Table};
 use super::place::Place;
@@ -48,6 +49,8 @@ pub(super) struct Inner {
     pub service: Box<dyn ObjectService>,
     pub place: Place,
     pub owner: Owner,
+    /// By which claim it is open; none where no copy of the store can be.
+    held: Option<Held>,
     pub packing: Packing,
     /// Drawn when the device was opened; in every pack of that time.
     pub life: u128,
@@ -172,7 +175,13 @@ impl State {
 }
 
 impl Inner {
-    pub fn new(service: Box<dyn ObjectService>, place: Place, owner: Owner, packing: Packing, state: State) -> Self {
+    pub fn new(
+        service: Box<dyn ObjectService>,
+        place: Place,
+        owner: Owner,
+        packing: Packing,
+        (state, held): (State, Option<Held>),
+    ) -> Self {
         let mut life = [0; 16];
         // Without random bytes it is zero: then packs of two lives are told apart by their numbers alone.
         let _ = rustix::rand::getrandom(&mut life, rustix::rand::GetRandomFlags::empty());
@@ -180,6 +189,7 @@ impl Inner {
             service,
             place,
             owner,
+            held,
             packing,
             life: u128::from_le_bytes(life),
             state: Mutex::new(state),
@@ -188,6 +198,10 @@ impl Inner {
             discarded: AtomicU64::new(0),
             closing: AtomicBool::new(false),
         }
+    }
+    /// An error if the tier is open for another directory of the store by now. `surely`: as it is at this moment, and not some seconds ago.
+    pub fn check_held(&self, surely: bool) -> Result<()> {
+        self.held.as_ref().map_or(Ok(()), |held| held.check(self.service.as_ref(), &self.place, surely))
     }
     /// The pack that is being filled is closed and waits to be sent; another one takes its place.
     fn seal(&self, state: &mut State) {
@@ -211,6 +225,9 @@ impl Inner {
         state.puts += 1;
         drop(state);
         let mut put = Putting { inner: self, sequence, arrived: false };
+        if let Err(error) = self.check_held(false) {
+            return Some(Err(error));
+        }
         let key = self.place.pack_key(sequence);
         let answer = match self.service.put(&key, &parts, true) {
             Err(refusal) if refusal.kind == ErrorKind::Exists => {
@@ -317,7 +334,7 @@ impl ObjectDevice {
         place: Place,
         owner: Owner,
         packing: Packing,
-        state: State,
+        state: (State, Option<Held>),
     ) -> Self {
         Self { inner: Arc::new(Inner::new(service, place, owner, packing, state)) }
     }

@@ -43,6 +43,8 @@ struct Inside {
     dead: bool,
     /// Calls are neither counted nor go wrong.
     quiet: bool,
+    /// It takes no notice of `only_new`.
+    overwrites: bool,
     /// Puts (with whether only a new object may be made) and deletions that are still under way.
     late: VecDeque<(String, Option<(Bytes, bool)>)>,
 }
@@ -68,7 +70,7 @@ impl FakeService {
         let count = count.min(inside.late.len());
         for _ in 0..count {
             match inside.late.pop_front() {
-                Some((key, Some((_, true)))) if inside.objects.contains_key(&key) => {} // it was to be new
+                Some((key, Some((_, true)))) if !inside.overwrites && inside.objects.contains_key(&key) => {} // it was to be new
                 Some((key, Some((bytes, _)))) => drop(inside.objects.insert(key, bytes)),
                 Some((key, None)) => drop(inside.objects.remove(&key)),
                 None => {}
@@ -85,6 +87,10 @@ impl FakeService {
     /// While quiet, calls find what is there: those of the test itself.
     pub fn quiet(&self, on: bool) {
         self.inside.lock().quiet = on;
+    }
+    /// Of some services nobody can ask for new objects only: what is there is replaced, and nothing said.
+    pub fn overwrites(&self, on: bool) {
+        self.inside.lock().overwrites = on;
     }
     /// Calls so far.
     pub fn calls(&self) -> u64 {
@@ -147,7 +153,7 @@ impl ObjectService for FakeService {
                 inside.late.push_back((key.to_owned(), Some((parts.concat().into(), only_new))));
             }
             whole(trouble)?;
-            if only_new && inside.objects.contains_key(key) {
+            if only_new && !inside.overwrites && inside.objects.contains_key(key) {
                 return Err(Refusal::new(ErrorKind::Exists, "412 precondition failed"));
             }
             inside.objects.insert(key.to_owned(), parts.concat().into());

@@ -9,6 +9,7 @@
 //! What this room must not know: HTTP and credentials ([`remote`] does), and what the bytes mean.
 
 mod catalogue;
+mod claim;
 mod device;
 pub mod fake;
 mod map;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 
 use cenote_model::{DeviceId, DeviceSpec, Error, ErrorKind, Result, StoreId, size};
 
+pub use claim::ClaimNotes;
 pub use device::{ObjectDevice, Packing, Usage};
 pub use remote::Remote;
 pub use service::{ObjectService, Patience, Patient};
@@ -40,12 +42,18 @@ pub struct ObjectDevices<F> {
     service: F,
     background: bool,
     patience: Patience,
+    notes: Option<ClaimNotes>,
 }
 
 impl<F> ObjectDevices<F> {
     /// `service` makes the service of a tier. Without `background` every request is made by who needs it.
     pub fn new(service: F, background: bool, patience: Patience) -> Self {
-        Self { service, background, patience }
+        Self { service, background, patience, notes: None }
+    }
+    /// Tiers are claimed for the directory of their store, so that no copy of it writes there as well.
+    #[must_use]
+    pub fn noting(self, notes: Option<ClaimNotes>) -> Self {
+        Self { notes, ..self }
     }
 }
 
@@ -62,10 +70,10 @@ where
         let asking = Patient::new(Arc::clone(&service), self.patience.while_opening());
         let act = if make { create } else { open };
         service.hasten(true);
-        let (owner, state) = act(&asking, &place, (store, id, spec))?;
+        let (owner, state, held) = act(&asking, &place, (store, id, spec), self.notes.as_ref())?;
         service.hasten(false);
         let service = Box::new(Patient::new(service, self.patience));
-        Ok(ObjectDevice::new(service, place, owner, packing, state))
+        Ok(ObjectDevice::new(service, place, owner, packing, (state, held)))
     }
 }
 
@@ -80,14 +88,15 @@ where
     }
     fn remove(&self, store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<()> {
         let place = place_of(store, id, spec)?;
-        remove(&Patient::new((self.service)(spec)?, self.patience.while_opening()), &place, store, id)
+        let service = Patient::new((self.service)(spec)?, self.patience.while_opening());
+        remove(&service, &place, (store, id), self.notes.as_ref())
     }
 }
 
 /// The real services, for a store that belongs to `owner`.
-pub(crate) fn real(owner: Option<u32>) -> impl Devices {
+pub(crate) fn real(owner: Option<u32>, notes: Option<ClaimNotes>) -> impl Devices {
     let service = move |spec: &DeviceSpec| Remote::of_owner(spec, remote::Timeouts::default(), owner);
-    ObjectDevices::new(service, true, Patience::default())
+    ObjectDevices::new(service, true, Patience::default()).noting(notes)
 }
 
 fn place_of(store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<Place> {

@@ -1,6 +1,7 @@
 //! A device is made, found again or removed.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,6 +10,7 @@ use cenote_model::{DeviceId, DeviceKind, DeviceSpec, Error, ErrorKind, Result, S
 use parking_lot::Mutex;
 
 use super::catalogue;
+use super::claim::{self, ClaimNotes, Held};
 use super::device::{State, UNIT_BYTES};
 use super::map::{Map, Piece};
 use super::pack::{Owner, Run, Table, decode_head, decode_pack};
@@ -81,12 +83,34 @@ fn owned_by_other(place: &Place, (store, device): (StoreId, DeviceId)) -> Error 
         .try_next("choose another prefix, or delete what is there if nobody needs it")
 }
 
+/// A device as it is found: whose, what is in it, and by which claim it is open.
+pub(super) type Found = (Owner, State, Option<Held>);
+
+fn claimed(
+    service: &dyn ObjectService,
+    place: &Place,
+    who: (StoreId, DeviceId),
+    notes: Option<&ClaimNotes>,
+) -> Result<Option<Held>> {
+    notes.map(|notes| claim::enter(service, place, who, notes)).transpose()
+}
+
+/// Asks the claims among what was listed after the tier was claimed whether it is this directory's.
+fn confirm(service: &dyn ObjectService, place: &Place, held: Option<&Held>, objects: &[(String, u64)]) -> Result<()> {
+    held.map_or(Ok(()), |held| held.confirm(service, place, claim::numbers(place, objects)))
+}
+
+fn begins(held: Option<&Held>, unlisted: Option<Range<u64>>) -> Result<()> {
+    held.map_or(Ok(()), |held| held.begins(unlisted))
+}
+
 /// Makes a device, empty.
 pub(super) fn create(
     service: &dyn ObjectService,
     place: &Place,
     (store, id, spec): (StoreId, DeviceId, &DeviceSpec),
-) -> Result<(Owner, State)> {
+    notes: Option<&ClaimNotes>,
+) -> Result<Found> {
     let owner = owner_of(store, id, spec, place)?;
     match read_owner(service, place)? {
         Some(other) if other != (store, id) => return Err(owned_by_other(place, other)),
@@ -103,25 +127,40 @@ pub(super) fn create(
             }
         }
     }
+    // Before anything is deleted: it may be another directory's.
+    let held = claimed(service, place, (store, id), notes)?;
     let left = list(service, place)?;
+    confirm(service, place, held.as_ref(), &left)?;
     report_foreign(place, &left);
-    for (key, _) in left.into_iter().filter(|(key, _)| place.named(key).is_some()) {
+    for (key, _) in left.into_iter().filter(|(key, _)| place.named(key).is_some_and(|named| !named.is_claim())) {
         service.delete(&key).map_err(|refusal| place.error(&key, &refusal))?;
     }
-    Ok((owner, State::new(Map::default(), 1)))
+    begins(held.as_ref(), None)?;
+    Ok((owner, State::new(Map::default(), 1), held))
 }
 
 /// Deletes what [`create`] and the device made, and nothing else.
-pub(super) fn remove(service: &dyn ObjectService, place: &Place, store: StoreId, id: DeviceId) -> Result<()> {
+pub(super) fn remove(
+    service: &dyn ObjectService,
+    place: &Place,
+    (store, id): (StoreId, DeviceId),
+    notes: Option<&ClaimNotes>,
+) -> Result<()> {
     let owner = read_owner(service, place)?;
     if let Some(other) = owner.filter(|owner| *owner != (store, id)) {
         return Err(owned_by_other(place, other));
     }
-    let keys = list(service, place)?.into_iter().map(|(key, _)| key).filter(|key| place.named(key).is_some());
-    for key in keys.chain(owner.map(|_| place.owner_key())) {
+    if let Some(notes) = notes {
+        claim::check_removal(service, place, id, notes)?;
+    }
+    let listed = list(service, place)?.into_iter().map(|(key, _)| key);
+    let mut keys: Vec<(Named, String)> = listed.filter_map(|key| Some((place.named(&key)?, key))).collect();
+    // As long as anything is there it says whose it is.
+    keys.sort_by_key(|(named, _)| named.is_claim());
+    for key in keys.into_iter().map(|(_, key)| key).chain(owner.map(|_| place.owner_key())) {
         service.delete(&key).map_err(|refusal| place.error(&key, &refusal))?;
     }
-    Ok(())
+    notes.map_or(Ok(()), |notes| notes.forget(id))
 }
 
 /// All objects below the prefix of the device.
@@ -142,7 +181,8 @@ pub(super) fn open(
     service: &dyn ObjectService,
     place: &Place,
     (store, id, spec): (StoreId, DeviceId, &DeviceSpec),
-) -> Result<(Owner, State)> {
+    notes: Option<&ClaimNotes>,
+) -> Result<Found> {
     let owner = owner_of(store, id, spec, place)?;
     let found = read_owner(service, place)?;
     if let Some(other) = found.filter(|found| *found != (store, id)) {
@@ -150,10 +190,9 @@ pub(super) fn open(
             .because(format!("it belongs to device {} of store {}", other.1, other.0))
             .try_next("check the path of the tier: another store's objects are there"));
     }
-    let objects = list(service, place)?;
-    report_foreign(place, &objects);
     if found.is_none() {
-        if !objects.iter().any(|(key, _)| place.named(key).is_some()) {
+        let objects = list(service, place)?;
+        if !objects.iter().any(|(key, _)| place.named(key).is_some_and(|named| !named.is_claim())) {
             return Err(Error::new(ErrorKind::NotFound, place.subject())
                 .because("nothing of this device is there")
                 .try_next(format!("check bucket, prefix and endpoint; restore `{}` from a copy", place.owner_key())));
@@ -162,23 +201,43 @@ pub(super) fn open(
         let key = place.owner_key();
         service.put(&key, &[encode_owner(&owner)], true).map_err(|refusal| place.error(&key, &refusal))?;
     }
-    let state = rebuild(service, place, &owner, &objects)?;
-    Ok((owner, state))
+    // Before it is looked what is there, since whoever had it may write and delete until then.
+    let held = claimed(service, place, (store, id), notes)?;
+    let objects = list(service, place)?;
+    confirm(service, place, held.as_ref(), &objects)?;
+    report_foreign(place, &objects);
+    let late = held.as_ref().map_or(&[][..], |held| held.late());
+    let state = rebuild(service, place, &owner, &objects, late)?;
+    // Listings of Swift lag behind: what is found there later may have been there all along.
+    let begun = state.filling.sequence;
+    let unlisted = (owner.kind == DeviceKind::S3).then(|| begun.saturating_sub(SEQUENCES_LEFT_OUT) + 1..begun);
+    begins(held.as_ref(), unlisted)?;
+    Ok((owner, state, held))
 }
 
-/// The map, from the tables of all packs.
-fn rebuild(service: &dyn ObjectService, place: &Place, owner: &Owner, objects: &[(String, u64)]) -> Result<State> {
+/// The map, from the tables of all packs but late ones.
+fn rebuild(
+    service: &dyn ObjectService,
+    place: &Place,
+    owner: &Owner,
+    objects: &[(String, u64)],
+    late: &[Range<u64>],
+) -> Result<State> {
     let mut packs: BTreeMap<u64, u64> = BTreeMap::new();
     let mut catalogues = Vec::new();
     for (key, bytes) in objects {
         match place.named(key) {
             Some(Named::Pack(sequence)) => drop(packs.insert(sequence, *bytes)),
             Some(Named::Catalogue(sequence)) => catalogues.push((sequence, *bytes)),
-            None => {}
+            Some(Named::Claim(_)) | None => {}
         }
     }
     catalogues.sort_unstable();
+    let is_late = |sequence: &u64, _: &mut u64| late.iter().any(|range| range.contains(sequence));
+    let unwanted: Vec<u64> = packs.extract_if(.., is_late).map(|(sequence, _)| sequence).collect();
     let last = packs.last_key_value().map_or(0, |(last, _)| *last).max(catalogues.last().map_or(0, |(last, _)| *last));
+    // Nothing new gets a number that counts for nothing, whatever is deleted.
+    let last = late.iter().fold(last, |last, range| last.max(range.end));
     let catalogue = catalogues.last().map(|(sequence, _)| *sequence);
     let mut known = BTreeMap::new();
     if let Some((sequence, bytes)) = catalogues.last() {
@@ -198,6 +257,7 @@ fn rebuild(service: &dyn ObjectService, place: &Place, owner: &Owner, objects: &
     known.extend(read);
     let mut state = State::new(assemble(known), last + SEQUENCES_LEFT_OUT);
     (state.shadow, state.catalogue, state.uncatalogued) = (shadow, catalogue, uncatalogued);
+    state.unwanted = unwanted;
     for (sequence, _) in catalogues.iter().rev().skip(1) {
         // It does no harm.
         let _ = service.delete(&place.catalogue_key(*sequence));

@@ -26,6 +26,14 @@ pub(super) struct Place {
 pub(super) enum Named {
     Pack(u64),
     Catalogue(u64),
+    Claim(u64),
+}
+
+impl Named {
+    /// True for what says who has the tier, and not what is in it.
+    pub fn is_claim(self) -> bool {
+        matches!(self, Self::Claim(_))
+    }
 }
 
 impl Place {
@@ -62,6 +70,13 @@ impl Place {
     pub fn catalogue_key(&self, sequence: u64) -> String {
         format!("{}map-{sequence:020}", self.own)
     }
+    /// What the keys of all claims begin with.
+    pub fn claims(&self) -> String {
+        format!("{}claims/", self.own)
+    }
+    pub fn claim_key(&self, number: u64) -> String {
+        format!("{}claim-{number:020}", self.claims())
+    }
     /// What an object of this device is.
     pub fn named(&self, key: &str) -> Option<Named> {
         let (word, digits) = key.strip_prefix(&self.own)?.split_once('-')?;
@@ -69,6 +84,7 @@ impl Place {
         match word {
             "pack" => Some(Named::Pack(number)),
             "map" => Some(Named::Catalogue(number)),
+            "claims/claim" => Some(Named::Claim(number)),
             _ => None,
         }
     }

@@ -83,6 +83,12 @@ impl Inner {
         }
         let unwanted = std::mem::take(&mut state.unwanted);
         drop(state);
+        if !unwanted.is_empty()
+            && let Err(error) = self.check_held(true)
+        {
+            self.state.lock().unwanted.extend_from_slice(&unwanted);
+            return Err(error);
+        }
         for (done, sequence) in unwanted.iter().enumerate() {
             if self.closing.load(Ordering::Relaxed) {
                 break; // found to be garbage again when the device is opened
@@ -171,6 +177,7 @@ impl Inner {
                 }
             }
         }
+        self.check_held(false)?;
         let (table, head, body) = filling.seal(&self.owner, self.life);
         let key = self.place.pack_key(sequence);
         if let Err(refusal) = self.service.put(&key, &[head, body], true) {

@@ -153,17 +153,9 @@ impl Engine {
     /// What the superblock says; `NotFound` if there is no store.
     pub fn peek(meta: &dyn MetaDir) -> Result<StoreSummary> {
         let superblock = Superblock::read(meta)?;
-        Ok(StoreSummary {
-            id: superblock.id,
-            devices: superblock
-                .devices
-                .into_iter()
-                .filter(|device| !device.removed)
-                .map(|device| device.spec)
-                .collect(),
-            writers: superblock.writers,
-            readers: superblock.readers,
-        })
+        let devices = superblock.devices.into_iter().filter(|device| !device.removed);
+        let (ids, devices) = devices.map(|device| (device.id, device.spec)).unzip();
+        Ok(StoreSummary { id: superblock.id, devices, ids, writers: superblock.writers, readers: superblock.readers })
     }
 }
 

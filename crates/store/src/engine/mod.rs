@@ -117,6 +117,7 @@ impl Engine {
         StoreSummary {
             id: self.id,
             devices: self.state.space.present().map(|slot| slot.spec.clone()).collect(),
+            ids: self.state.space.present().map(|slot| slot.id).collect(),
             writers: self.writers.clone(),
             readers: self.readers.clone(),
         }

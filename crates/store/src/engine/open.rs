@@ -145,6 +145,8 @@ fn open_device(
     let mut stamp = None;
     let persistent = device.spec.kind.is_persistent();
     let failure = match &opened {
+        // Another copy of the store's directory has it: what is changed here could not be told from what is changed there.
+        Err(error) if device.spec.kind.is_object() && error.kind() == ErrorKind::Exists => return Err(error.clone()),
         // There is no room to make it anew.
         Err(error) if persistent || error.kind() == ErrorKind::Full => error.to_string(),
         Err(error) => return Err(volatile_in_doubt(&device.spec.name, error)),

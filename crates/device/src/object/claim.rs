@@ -1,0 +1,459 @@
+//! Which directory of a store a tier is open for. An object service knows no locks, so a copy of the store's directory, or of the
+//! disk that it is on, could write below the same prefix as the store itself.
+//!
+//! Each opening stores an object with the next number, which nobody may have stored yet, and a token drawn at random; the store's
+//! directory notes both first. Who opens it must know the token of the opening before: of a store and its copy only the one that
+//! opened last does. The other one finds a number above its own, or another token, before it writes on or deletes anything, and does
+//! neither.
+
+use std::fmt::Write as _;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use cenote_model::{DeviceId, DeviceKind, Error, ErrorKind, Result, StoreId};
+use parking_lot::Mutex;
+
+use super::place::{Named, Place};
+use super::service::ObjectService;
+use crate::sums::sum_of;
+use crate::{Clock, MetaDir, SystemClock};
+
+const MAGIC: &str = "cenote-claim 1";
+const NOTE_MAGIC: &str = "cenote-claim-note 1";
+/// Names of the files with notes begin so, and go on with the tier's number.
+const FILE_PREFIX: &str = "tier-claim-";
+/// In a note: whoever has the tier, it is taken.
+const TAKE_OVER: &str = "take-over";
+/// So long after a look nobody looks again before a pack is sent. What is deleted is always looked for.
+const LOOKED_FOR: Duration = Duration::from_secs(5);
+/// Longest claim that is read.
+const CLAIM_BYTES_MAX: u64 = 64 << 10;
+/// Openings that are noted although it is not known whether they got to the service.
+const UNSURE_MAX: usize = 32;
+/// How often an opening that finds its number taken looks again by whom.
+const TRIES: u32 = 8;
+
+/// Where a store notes what it has claimed: its directory.
+#[derive(Clone)]
+pub struct ClaimNotes {
+    meta: Arc<dyn MetaDir>,
+    /// For a person.
+    dir: PathBuf,
+}
+
+impl std::fmt::Debug for ClaimNotes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClaimNotes").field("dir", &self.dir).finish_non_exhaustive()
+    }
+}
+
+/// An opening of this directory: number and token of its claim.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Opening {
+    number: u64,
+    token: u128,
+}
+
+/// What the store's directory says of one tier.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+struct Note {
+    /// The last opening that is known to have got to the service; then those of which that is not known.
+    openings: Vec<Opening>,
+    takes_over: bool,
+    /// Numbers of packs that whoever had the tier sent after it was taken over: they count for nothing.
+    late: Vec<Range<u64>>,
+}
+
+impl Note {
+    fn encode(&self) -> Vec<u8> {
+        let mut body = String::new();
+        for Opening { number, token } in &self.openings {
+            let _ = writeln!(body, "claim {number} {token:032x}"); // into memory
+        }
+        for late in &self.late {
+            let _ = writeln!(body, "late {} {}", late.start, late.end);
+        }
+        if self.takes_over {
+            body.push_str(TAKE_OVER);
+            body.push('\n');
+        }
+        with_sum(NOTE_MAGIC, &body)
+    }
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut note = Self::default();
+        for line in body_of(NOTE_MAGIC, bytes)?.lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            match words[..] {
+                ["claim", number, token] => note
+                    .openings
+                    .push(Opening { number: number.parse().ok()?, token: u128::from_str_radix(token, 16).ok()? }),
+                ["late", start, end] => note.late.push(start.parse().ok()?..end.parse().ok()?),
+                [TAKE_OVER] => note.takes_over = true,
+                _ => return None,
+            }
+        }
+        Some(note)
+    }
+    fn knows(&self, claim: &Claim) -> bool {
+        self.openings.iter().any(|opening| opening.token == claim.token)
+    }
+}
+
+fn with_sum(magic: &str, body: &str) -> Vec<u8> {
+    format!("{magic}\nsum {:08x}\n{body}", sum_of(body.as_bytes())).into_bytes()
+}
+
+fn body_of<'a>(magic: &str, bytes: &'a [u8]) -> Option<&'a str> {
+    let rest = std::str::from_utf8(bytes).ok()?.strip_prefix(magic)?.strip_prefix("\nsum ")?;
+    let (sum, body) = (rest.get(..8)?, rest.get(8..)?.strip_prefix('\n')?);
+    (u32::from_str_radix(sum, 16).ok()? == sum_of(body.as_bytes())).then_some(body)
+}
+
+impl ClaimNotes {
+    /// Notes in the directory `dir`, which is `meta`.
+    pub fn new(meta: Arc<dyn MetaDir>, dir: impl Into<PathBuf>) -> Self {
+        Self { meta, dir: dir.into() }
+    }
+    /// Name of the file that is about a tier.
+    fn file_name(id: DeviceId) -> String {
+        format!("{FILE_PREFIX}{}", id.0)
+    }
+    /// True for names of such files.
+    pub fn is_file_name(name: &str) -> bool {
+        name.starts_with(FILE_PREFIX)
+    }
+    /// The next opening of the tier takes it, whoever has it: the directory that it was open for is gone, or is to lose it.
+    pub fn take_over(&self, id: DeviceId) -> Result<()> {
+        let note = match self.read(id) {
+            Err(error) if error.kind() == ErrorKind::Corrupt => Note::default(), // nothing of it is needed for that
+            note => note?,
+        };
+        self.write(id, &Note { takes_over: true, ..note })
+    }
+    /// The tier is gone.
+    pub fn forget(&self, id: DeviceId) -> Result<()> {
+        match self.meta.remove(&Self::file_name(id)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+    fn read(&self, id: DeviceId) -> Result<Note> {
+        let name = Self::file_name(id);
+        match self.meta.read_file(&name) {
+            Ok(bytes) => Note::decode(&bytes).ok_or_else(|| {
+                Error::new(ErrorKind::Corrupt, self.dir.join(&name).display().to_string())
+                    .because("it is damaged, or of a later version")
+                    .try_next(format!(
+                        "if no other directory of this store is in use, `cenote adopt {}`",
+                        self.dir.display()
+                    ))
+            }),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Note::default()),
+            Err(error) => Err(error),
+        }
+    }
+    fn write(&self, id: DeviceId, note: &Note) -> Result<()> {
+        self.meta.write_file(&Self::file_name(id), &note.encode())
+    }
+    /// An opening was refused, and is nowhere. Where this fails it stays noted, which does no harm.
+    fn put_back(&self, id: DeviceId, before: &Note) {
+        let _ = if *before == Note::default() { self.forget(id) } else { self.write(id, before) };
+    }
+}
+
+/// An opening, as the service has it.
+struct Claim {
+    token: u128,
+    /// By whom and when, for a person.
+    by: String,
+}
+
+impl Claim {
+    fn mine(token: u128, (store, id): (StoreId, DeviceId), notes: &ClaimNotes) -> Vec<u8> {
+        let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let (pid, ms) = (std::process::id(), SystemClock.unix_ms());
+        let dir = notes.dir.display();
+        let body = format!(
+            "store {store}\ndevice {}\ntoken {token:032x}\nunix-ms {ms}\nby process {pid} on {machine}, for {dir}\n",
+            id.0
+        );
+        with_sum(MAGIC, &body)
+    }
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let body = body_of(MAGIC, bytes)?;
+        let field = |name: &str| body.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        Some(Self { token: u128::from_str_radix(field("token")?, 16).ok()?, by: field("by")?.to_owned() })
+    }
+}
+
+/// An opening of this process.
+pub(super) struct Held {
+    this: Opening,
+    /// The claim that must still have been there when this one was stored, unless there was none at all.
+    follows: Option<u64>,
+    notes: ClaimNotes,
+    id: DeviceId,
+    /// The note as it was before.
+    before: Note,
+    looked: Mutex<Looked>,
+}
+
+#[derive(Default)]
+struct Looked {
+    when: Option<Instant>,
+    /// Somebody else has it.
+    lost: Option<Error>,
+}
+
+/// The numbers of the claims among these objects, in order.
+pub(super) fn numbers(place: &Place, objects: &[(String, u64)]) -> Vec<u64> {
+    let of = |(key, _): &(String, u64)| match place.named(key) {
+        Some(Named::Claim(number)) => Some(number),
+        _ => None,
+    };
+    let mut numbers: Vec<u64> = objects.iter().filter_map(of).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+/// The numbers of all claims, in order; `least`: one that there was, or 0.
+fn listed(service: &dyn ObjectService, place: &Place, least: u64) -> Result<Vec<u64>> {
+    let prefix = place.claims();
+    let objects = service.list(&prefix).map_err(|refusal| place.error(&prefix, &refusal))?;
+    with_unlisted(service, place, numbers(place, &objects), least)
+}
+
+/// A listing of Swift may lack what was stored in the last moments, although it can be read: the next numbers are tried.
+fn with_unlisted(service: &dyn ObjectService, place: &Place, mut numbers: Vec<u64>, least: u64) -> Result<Vec<u64>> {
+    if place.kind == DeviceKind::Swift {
+        let mut next = numbers.last().map_or(0, |last| *last).max(least.saturating_sub(1)) + 1;
+        while is_there(service, place, next)? {
+            numbers.push(next);
+            next += 1;
+        }
+    }
+    Ok(numbers)
+}
+
+fn is_there(service: &dyn ObjectService, place: &Place, number: u64) -> Result<bool> {
+    let key = place.claim_key(number);
+    match service.get(&key, 0, 1) {
+        Ok(_) => Ok(true),
+        Err(refusal) if refusal.kind == ErrorKind::NotFound => Ok(false),
+        Err(refusal) => Err(place.error(&key, &refusal)),
+    }
+}
+
+/// A claim as it is found.
+enum Found {
+    Gone,
+    /// It cannot be understood: damaged, or of a later version.
+    Unclear,
+    Clear(Claim),
+}
+
+fn read(service: &dyn ObjectService, place: &Place, number: u64) -> Result<Found> {
+    let key = place.claim_key(number);
+    match service.get(&key, 0, CLAIM_BYTES_MAX) {
+        Ok(bytes) => Ok(Claim::decode(&bytes).map_or(Found::Unclear, Found::Clear)),
+        Err(refusal) if refusal.kind == ErrorKind::NotFound => Ok(Found::Gone),
+        Err(refusal) => Err(place.error(&key, &refusal)),
+    }
+}
+
+#[cold]
+fn somebody_elses(place: &Place, found: &Found, notes: &ClaimNotes) -> Error {
+    let by = match found {
+        Found::Clear(claim) => claim.by.as_str(),
+        Found::Unclear | Found::Gone => "somebody whose claim cannot be read",
+    };
+    let dir = notes.dir.display();
+    Error::new(ErrorKind::Exists, place.subject())
+        .because(format!("it was opened last for another copy, or a later state, of this store's directory: by {by}"))
+        .try_next(format!(
+            "use that one instead of this; if it is gone, `cenote adopt {dir}` takes the tier for this one, after \
+             which the other one writes there no more. A second store needs a tier of its own: `cenote init` with another \
+             prefix, since `cenote clone` cannot copy what is in a bucket"
+        ))
+}
+
+/// Claims a tier for the directory, or says who has it. What is listed afterwards has to confirm it ([`Held::confirm`]).
+pub(super) fn enter(
+    service: &dyn ObjectService,
+    place: &Place,
+    (store, id): (StoreId, DeviceId),
+    notes: &ClaimNotes,
+) -> Result<Held> {
+    let before = notes.read(id)?;
+    let mut note = before.clone();
+    let claim = |note: &mut Note, number: u64, follows: Option<u64>| {
+        let this = Opening { number, token: drawn(place)? };
+        note.openings.push(this);
+        if note.openings.len() > UNSURE_MAX {
+            note.openings.remove(1);
+        }
+        notes.write(id, note)?;
+        let key = place.claim_key(number);
+        let bytes = Bytes::from(Claim::mine(this.token, (store, id), notes));
+        match service.put(&key, &[bytes], true) {
+            Ok(()) => {
+                let (notes, before) = (notes.clone(), before.clone());
+                Ok(Some(Held { this, follows, notes, id, before, looked: Mutex::default() }))
+            }
+            Err(refusal) if refusal.kind == ErrorKind::Exists => {
+                // It is another one's: this one is nowhere.
+                note.openings.pop();
+                Ok(None)
+            }
+            Err(refusal) => Err(place.error(&key, &refusal)),
+        }
+    };
+    // As a rule nobody else was here meanwhile, and one request says so. Where listings lag behind, one looks first.
+    if let ([last], false, DeviceKind::S3) = (&before.openings[..], before.takes_over, place.kind)
+        && let Some(held) = claim(&mut note, last.number + 1, Some(last.number))?
+    {
+        return Ok(held);
+    }
+    let least = before.openings.iter().map(|opening| opening.number).max().unwrap_or(0);
+    for _ in 0..TRIES {
+        let last = listed(service, place, least)?.last().copied();
+        if let Some(last) = last {
+            let found = read(service, place, last)?;
+            let is_mine = matches!(&found, Found::Clear(claim) if note.knows(claim));
+            if !is_mine && !before.takes_over {
+                notes.put_back(id, &before);
+                return Err(somebody_elses(place, &found, notes));
+            }
+        }
+        if let Some(held) = claim(&mut note, last.unwrap_or(0).max(least) + 1, None)? {
+            return Ok(held);
+        }
+    }
+    Err(Error::new(ErrorKind::Busy, place.subject())
+        .because("others claim it at the same time, again and again")
+        .try_next("see which processes open a copy of this store's directory, and stop them"))
+}
+
+fn drawn(place: &Place) -> Result<u128> {
+    let mut token = [0; 16];
+    rustix::rand::getrandom(&mut token, rustix::rand::GetRandomFlags::empty())
+        .map_err(|errno| Error::io(place.subject(), &errno.into()))?;
+    Ok(u128::from_le_bytes(token))
+}
+
+/// An error if the tier, which is to be removed, is open for another directory.
+pub(super) fn check_removal(
+    service: &dyn ObjectService,
+    place: &Place,
+    id: DeviceId,
+    notes: &ClaimNotes,
+) -> Result<()> {
+    let note = notes.read(id)?;
+    let Some(last) = listed(service, place, 0)?.last().copied() else { return Ok(()) };
+    let found = read(service, place, last)?;
+    let is_mine = matches!(&found, Found::Clear(claim) if note.knows(claim));
+    if is_mine || note.takes_over { Ok(()) } else { Err(somebody_elses(place, &found, notes)) }
+}
+
+impl Held {
+    /// An error, and no trace of this opening, if somebody else had the tier when it was claimed: `numbers` are the claims that were
+    /// listed since. Else those before go, which say no more than this one.
+    pub fn confirm(&self, service: &dyn ObjectService, place: &Place, numbers: Vec<u64>) -> Result<()> {
+        let others: Vec<u64> = with_unlisted(service, place, numbers, self.this.number + 1)?;
+        let others: Vec<u64> = others.into_iter().filter(|number| *number != self.this.number).collect();
+        let Some(last) = others.last().copied() else { return Ok(()) };
+        if last > self.this.number || self.follows.is_some_and(|follows| !others.contains(&follows)) {
+            let found = read(service, place, last)?;
+            let key = place.claim_key(self.this.number);
+            if service.delete(&key).is_ok() {
+                self.notes.put_back(self.id, &self.before);
+            }
+            return Err(somebody_elses(place, &found, &self.notes));
+        }
+        for number in others {
+            let _ = service.delete(&place.claim_key(number)); // the next opening tries again
+        }
+        Ok(())
+    }
+    /// Numbers of packs that were sent by who had lost the tier.
+    pub fn late(&self) -> &[Range<u64>] {
+        &self.before.late
+    }
+    /// The tier is open. `unlisted`: numbers between the packs that were found and those of this opening, if none that was there can
+    /// have been missed.
+    pub fn begins(&self, unlisted: Option<Range<u64>>) -> Result<()> {
+        let mut late = self.before.late.clone();
+        late.extend(unlisted.filter(|range| self.before.takes_over && !range.is_empty()));
+        self.notes.write(self.id, &Note { openings: vec![self.this], takes_over: false, late })
+    }
+    /// An error if somebody else has claimed the tier since, as far as it is known. `surely`: as it is now.
+    pub fn check(&self, service: &dyn ObjectService, place: &Place, surely: bool) -> Result<()> {
+        let looked = self.looked.lock();
+        if let Some(lost) = &looked.lost {
+            return Err(lost.clone());
+        }
+        if !surely && looked.when.is_some_and(|when| when.elapsed() < LOOKED_FOR) {
+            return Ok(());
+        }
+        drop(looked); // nobody waits for a service that is silent because another one does
+        let begun = Instant::now();
+        let other = self.other(service, place)?;
+        let mut looked = self.looked.lock();
+        let Some(other) = other else {
+            looked.when = Some(begun);
+            return Ok(());
+        };
+        let lost = somebody_elses(place, &other, &self.notes);
+        tracing::error!(error = %lost, "nothing is written to this tier any more");
+        looked.lost = Some(lost.clone());
+        Err(lost)
+    }
+    /// The claim of somebody else who has the tier by now.
+    fn other(&self, service: &dyn ObjectService, place: &Place) -> Result<Option<Found>> {
+        let numbers = listed(service, place, self.this.number)?;
+        let last = numbers.last().copied();
+        if let Some(last) = last.filter(|last| *last > self.this.number) {
+            return Ok(Some(read(service, place, last)?));
+        }
+        match read(service, place, self.this.number)? {
+            Found::Clear(claim) if claim.token == self.this.token => Ok(None),
+            // Somebody deleted all claims: nobody else has one.
+            Found::Gone if last.is_none() => Ok(None),
+            // Gone since it was listed: whoever took the tier deletes what was before.
+            Found::Gone => {
+                let last = listed(service, place, self.this.number)?.last().copied();
+                last.map_or(Ok(Found::Gone), |last| read(service, place, last)).map(Some)
+            }
+            found => Ok(Some(found)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_and_claims_come_back_as_written_and_damage_is_noticed() {
+        let openings = [(7, u128::MAX), (8, 3)].map(|(number, token)| Opening { number, token });
+        let note = Note { openings: openings.into(), takes_over: true, late: vec![2..1001, 1500..2100] };
+        let bytes = note.encode();
+        assert_eq!(Note::decode(&bytes), Some(note));
+        let notes = ClaimNotes::new(Arc::new(crate::mem::MemMetaDir::default()), "/a\ntoken 0/b");
+        let claim = Claim::mine(9, (StoreId(1), DeviceId(2)), &notes);
+        assert_eq!(Claim::decode(&claim).unwrap().token, 9);
+        for (good, is_note) in [(bytes, true), (claim, false)] {
+            for at in 0..good.len() {
+                let mut bad = good.clone();
+                bad[at] ^= 2;
+                assert!(
+                    if is_note { Note::decode(&bad).is_none() } else { Claim::decode(&bad).is_none() },
+                    "byte {at}"
+                );
+            }
+        }
+    }
+}
