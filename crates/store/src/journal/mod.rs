@@ -82,6 +82,8 @@ impl Kind {
 
 /// Bytes that a record needs beside its own: for a `Synced` before it, a `Continued` at the end, and what rounding takes.
 const RECORD_ROOM: u64 = 96;
+/// Bytes of a file of the journal on a disk without room for a whole one.
+const FILE_BYTES_SHORT: u64 = 256 << 10;
 
 /// The position in a `Synced` record that says that the store was closed in good order.
 pub(crate) const CLOSED: u64 = u64::MAX;
@@ -315,7 +317,7 @@ impl Journal {
     /// Nothing goes into it before [`Journal::restart`]; if it comes to nothing, readers pass over it. `bytes`: its length.
     pub fn prepare_restart(&mut self, bytes: u64) -> Result<(Header, Arc<Log>)> {
         let sequence = self.next_number();
-        let file = Arc::new(Log::new(self.meta.create_log(&file_name(sequence), bytes)?));
+        let file = self.create(sequence, bytes, 0)?;
         let base = self.position() - HEADER_BYTES;
         let (store, capacity) = (self.store, file.capacity());
         let header = Header { store, sequence, previous: 0, previous_end: 0, base, capacity };
@@ -354,6 +356,17 @@ impl Journal {
         }
         self.rotate(need)
     }
+    /// A new file. Where the disk has no room for all of it, a short one, but of at least so many bytes: as long as anything at all fits,
+    /// changes are taken, deletions among them.
+    fn create(&self, sequence: u64, bytes: u64, least: u64) -> Result<Arc<Log>> {
+        let name = file_name(sequence);
+        let short = least.max(FILE_BYTES_SHORT);
+        let made = match self.meta.create_log(&name, bytes) {
+            Err(error) if error.kind() == ErrorKind::Full && short < bytes => self.meta.create_log(&name, short),
+            made => made,
+        };
+        Ok(Arc::new(Log::new(made?)))
+    }
     /// Goes on in a new file with room for `need` bytes. The old one is on media before the new one has a header.
     pub fn rotate(&mut self, need: u64) -> Result<()> {
         self.clear_doubt()?;
@@ -366,7 +379,7 @@ impl Journal {
             spare
         } else {
             let sequence = self.next_number();
-            (sequence, Arc::new(Log::new(self.meta.create_log(&file_name(sequence), capacity)?)))
+            (sequence, self.create(sequence, capacity, need + HEADER_BYTES)?)
         };
         let position = self.position();
         let header = Header {

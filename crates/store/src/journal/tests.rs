@@ -1,7 +1,7 @@
 //! Files change while I/O fails: whatever happens, what was appended is read again, in order.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cenote_device::LogFile;
 use cenote_device::mem::MemMetaDir;
@@ -17,6 +17,8 @@ struct Failing {
     sync_fails: Arc<AtomicBool>,
     remove_fails: Arc<AtomicBool>,
     removed: Arc<Mutex<Vec<String>>>,
+    /// Files of more bytes find no room; 0: all do.
+    room: Arc<AtomicU64>,
 }
 
 fn refused() -> Error {
@@ -25,6 +27,10 @@ fn refused() -> Error {
 
 impl MetaDir for Failing {
     fn create_log(&self, name: &str, capacity: u64) -> Result<Box<dyn LogFile>> {
+        let room = self.room.load(Ordering::Relaxed);
+        if room != 0 && capacity > room {
+            return Err(Error::new(ErrorKind::Full, "a test"));
+        }
         let inner = self.inner.create_log(name, capacity)?;
         Ok(Box::new(FailingLog { inner, fails: Arc::clone(&self.sync_fails) }))
     }
@@ -137,6 +143,27 @@ fn a_spare_file_is_not_used_after_one_of_a_higher_number() {
     assert!(!journal.give_spare(spare, Some(file)));
     append(&mut journal, 80).unwrap();
     assert_eq!(replayed(&meta, 1).unwrap(), (0..=80).collect::<Vec<_>>());
+}
+
+/// A disk without room for a whole file still takes changes, also behind a checkpoint, until nothing fits.
+#[test]
+fn on_a_disk_that_is_nearly_full_files_are_short() {
+    let meta = Failing::default();
+    let mut journal = journal(&meta);
+    journal.file_bytes = 64 << 20;
+    meta.room.store(FILE_BYTES_SHORT, Ordering::Relaxed);
+    for n in 0..20_000 {
+        append(&mut journal, n).unwrap();
+    }
+    assert!(journal.sequence > 2 && journal.file.capacity() == FILE_BYTES_SHORT, "{}", journal.sequence);
+    assert_eq!(replayed(&meta, 1).unwrap(), (0..20_000).collect::<Vec<_>>());
+    let (header, file) = journal.prepare_restart(64 << 20).unwrap();
+    journal.restart(&header, file);
+    append(&mut journal, 7).unwrap();
+    assert_eq!(replayed(&meta, header.sequence).unwrap(), [7]);
+    meta.room.store(FILE_BYTES_SHORT - 1, Ordering::Relaxed);
+    let refused = (0..20_000).find_map(|n| append(&mut journal, n).err()).unwrap();
+    assert_eq!(refused.kind(), ErrorKind::Full);
 }
 
 #[test]
