@@ -179,7 +179,10 @@ def programs() -> list[tuple[str, str]]:
 
 
 def run(program: tuple[str, str], tests: list[str], limit_s: float, **variables: str) -> tuple[str, str]:
-    """Runs tests of a program up to the first that fails, with process numbers and shared memory of their own."""
+    """Runs tests of a program up to the first that fails, with process numbers and shared memory of their own.
+
+    A program that says nothing for `limit_s` hangs.
+    """
     name = Path(program[0]).name.rsplit("-", 1)[0]
     words = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
     words += [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
@@ -197,16 +200,20 @@ def run(program: tuple[str, str], tests: list[str], limit_s: float, **variables:
         environment = os.environ | {"TMPDIR": place, "RUST_BACKTRACE": "0"} | variables
         pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
         child = subprocess.Popen(words, cwd=program[1], env=environment, **pipe)
-        timer = threading.Timer(limit_s, child.kill)
-        timer.start()
-        failed = next((line.split()[1] for line in child.stdout if re.search(r"^test .* FAILED", line)), "")
-        late = not timer.is_alive()
+        failed, late = "", threading.Event()
+        while not failed:
+            timer = threading.Timer(limit_s, lambda: (late.set(), child.kill()))
+            timer.start()
+            line = child.stdout.readline()
+            timer.cancel()
+            if not line:
+                break
+            failed = line.split()[1] if re.search(r"^test .* FAILED", line) else ""
         if failed:
             child.kill()
         child.stdout.close()
         code = child.wait()
-        timer.cancel()
-    if failed or late:
+    if failed or late.is_set():
         return ("failed", f"{name}: {failed}") if failed else ("hung", name)
     return ("passed", "") if code == 0 else ("failed", f"{name} ended with {code}")
 
@@ -243,7 +250,7 @@ def attempt(mutant: dict, tests: list[dict], slowest_s: float) -> tuple[str, str
         if mutant["number"] in test["seen"] and test["took_s"] <= slowest_s:
             by_program[tuple(test["program"])].append(test)
     for program, own in sorted(by_program.items(), key=lambda item: sum(test["took_s"] for test in item[1])):
-        limit_s = 10 + 4 * sum(test["took_s"] for test in own)
+        limit_s = 10 + 4 * max(test["took_s"] for test in own)
         names = [test["test"] for test in own]
         outcome, where = run(program, names, limit_s, CENOTE_MUTANT=str(mutant["number"]))
         if outcome != "passed":
