@@ -38,6 +38,14 @@ to = "capacity"
 "#;
 
 #[test]
+fn a_policy_that_is_not_there_can_be_taken_away() {
+    let mut world = World::new(&three_tiers(2 << 20, 4 << 20, 4 << 20));
+    for _ in 0..2 {
+        assert_eq!(world.ask(Request::PolicySet { text: None, dry_run: false }), Response::Done);
+    }
+}
+
+#[test]
 fn rules_of_users_are_checked_followed_and_kept() {
     let mut world = World::new(&three_tiers(4 << 20, 8 << 20, 32 << 20));
     let make = |world: &mut World, label: &str| {
