@@ -129,6 +129,27 @@ fn readers_keep_retired_space_from_being_used() {
 }
 
 #[test]
+fn a_tier_stays_while_somebody_may_read_from_it() {
+    let mut world = World::new(&three_tiers(SMALL, 4 * SMALL, 4 * SMALL));
+    let container = world.container("c", Durability::Scratch);
+    let key = object(container, 1);
+    world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
+    world.write(key, 0, &[1; 4096]).unwrap();
+    world.control.announce(3);
+    world.must(vec![Update::ObjectDelete { key }]);
+    let session = world.session;
+    world.engine().session_close(session);
+    world.attach();
+    world.settle();
+    let remove = Request::DeviceRemove { name: "memory".into() };
+    let Response::Failed(error) = world.ask(remove.clone()) else { panic!("it was removed") };
+    assert!(error.kind() == ErrorKind::Busy && error.cause().contains("readers"), "{error}");
+    world.control.clear(3);
+    world.settle();
+    assert_eq!(world.ask(remove), Response::Done);
+}
+
+#[test]
 fn a_write_must_lie_in_space_leased_by_its_session() {
     let mut world = World::new(&three_tiers(SMALL, 4 * SMALL, 4 * SMALL));
     let container = world.container("c", Durability::Async);

@@ -145,6 +145,10 @@ fn what_is_old_already_is_archived_and_then_released() {
     set_policy(&mut world, RULES).unwrap();
     let (notes, _) = explain(&mut world, object(runs, 1));
     assert!(notes.contains("rule `away` (line 13) says: release what is archived on `capacity`, now"), "{notes}");
+    assert!(!notes.contains("pinned"), "{notes}");
+    arrange(&mut world, ArrangeTarget::Object(object(runs, 1)), Arrange::Pin { to: None });
+    assert!(explain(&mut world, object(runs, 1)).0.contains("now, but it is pinned, which goes before"));
+    arrange(&mut world, ArrangeTarget::Object(object(runs, 1)), Arrange::Unpin);
     days_pass(&mut world, 1);
     assert_eq!(places(&mut world, object(runs, 1)), ["capacity"]);
     assert_eq!(used(&mut world, "memory") + used(&mut world, "file"), 0);
