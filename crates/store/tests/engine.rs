@@ -635,3 +635,13 @@ fn memory_of_metadata_grows_with_objects_extents_and_records() {
     let extents = bytes(&mut world);
     assert!((200 * 60..200 * 200).contains(&(extents - objects)), "{}", extents - objects);
 }
+
+#[test]
+fn a_store_that_is_destroyed_leaves_what_others_put_beside_it() {
+    let mut world = World::new(&three_tiers(SMALL, SMALL, SMALL));
+    assert_eq!(world.ask(Request::Checkpoint), Response::Done);
+    world.kill();
+    world.meta.write_file("notes.txt", b"of somebody").unwrap();
+    assert!(Engine::destroy(world.seams(), false).unwrap().is_empty());
+    assert_eq!(world.meta.list().unwrap(), ["notes.txt"]);
+}
