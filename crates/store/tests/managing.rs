@@ -332,3 +332,23 @@ fn a_query_pins_what_it_means_and_nothing_between() {
     let stays: Vec<bool> = whys.lines().map(|why| why.ends_with("; pinned: it stays here")).collect();
     assert_eq!(stays, [true, false, true, false], "{whys}");
 }
+
+#[test]
+fn what_would_go_the_wrong_way_stays_and_says_why() {
+    let mut world = World::new(&three_tiers(2 << 20, 8 << 20, 32 << 20));
+    let container = world.container("c", Durability::Async);
+    let key = object(container, 1);
+    put(&mut world, key, &pattern(1, 64 * KIB));
+    world.flush(FlushTarget::Store).unwrap();
+    let target = || ArrangeTarget::Object(key);
+    arrange(&mut world, target(), Arrange::Demote { to: to("file") });
+    assert_eq!(places(&mut world, key), ["file"]);
+    let up = arrange(&mut world, target(), Arrange::Promote { to: to("capacity") });
+    assert_eq!((up.staying_bytes, up.moved_bytes), (64 << 10, 0));
+    assert!(up.staying_why.contains("`capacity` is slower than `file`"), "{}", up.staying_why);
+    let down = arrange(&mut world, target(), Arrange::Demote { to: to("memory") });
+    assert!(down.staying_why.contains("`memory` is faster than `file`"), "{}", down.staying_why);
+    let here = arrange(&mut world, target(), Arrange::Demote { to: to("file") });
+    assert_eq!((here.already_bytes, here.staying_bytes), (64 << 10, 0));
+    assert_eq!(places(&mut world, key), ["file"]);
+}
