@@ -267,7 +267,7 @@ def main() -> None:
     parser.add_argument("--slowest", type=float, default=60, help="tests that take more seconds are left out")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
-    os.environ.setdefault("CARGO_TARGET_DIR", str(WORK / "build"))
+    os.environ["CARGO_TARGET_DIR"] = str(WORK / "build")  # cargo would take the copy for the tree itself in another's
     known = WORK / "known.json"
     if options.again:
         sample, tests = json.loads(known.read_text())
