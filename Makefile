@@ -1,6 +1,6 @@
 # Cenote. `make run` is all that a newcomer needs; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test clients-hdf5 differential hdf5-files kills mpi matrix verify fix bench bench-hdf5 bench-advise bench-tiers bench-s3 s3-conformance clients views programs bench-files policies objects properties simulate crash faults chaos fuzz coverage nvdimm soak clean
+.PHONY: help setup build run test clients-hdf5 differential hdf5-files kills mpi matrix verify fix bench bench-hdf5 bench-advise bench-tiers bench-s3 s3-conformance clients views programs bench-files policies objects properties simulate crash faults chaos fuzz coverage mutants nvdimm soak clean
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 export PYTHON ?= python3
 
@@ -102,6 +102,10 @@ chaos: setup ## tiers that vanish, fill, fail and shrink while things move; a da
 
 fuzz: setup ## every decoder of untrusted bytes under libFuzzer (ARGS="SECONDS [TARGET...]", preset 60 each)
 	@scripts/fuzz.sh $(ARGS)
+
+mutants: setup ## a sample of mutants of store, model and client against the tests (ARGS="--sample N --seed N")
+	@cargo mutants --version >/dev/null 2>&1 || cargo install --locked --quiet cargo-mutants --version 27.1.0
+	@.venv/bin/python -m scripts.mutants $(ARGS)
 
 nvdimm: setup ## persistent memory tiers on an emulated NVDIMM, with power cuts (ARGS="--cuts N --seed N"; needs qemu, installed if root)
 	@.venv/bin/python -m scripts.nvdimm $(ARGS)

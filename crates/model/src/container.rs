@@ -155,3 +155,22 @@ pub struct SnapshotInfo {
     /// Bytes that its extents cover, those that it shares with the container included.
     pub stored_bytes: u64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owner_group_and_others_have_the_bits_of_their_class() {
+        let spec = ContainerSpec { owner_uid: Some(1), owner_gid: Some(7), mode: 0o241, ..ContainerSpec::default() };
+        let rights = |spec: &ContainerSpec, uid, gid| {
+            let all = [Right::Find, Right::Read, Right::Write, Right::Own];
+            all.map(|right| spec.allows(uid, |group| group == gid, right))
+        };
+        assert_eq!(rights(&spec, 1, 7), [true, false, true, true], "the owner, whatever groups it is in");
+        assert_eq!(rights(&spec, 2, 7), [true, true, false, false], "the group");
+        assert_eq!(rights(&spec, 2, 8), [false; 4], "others");
+        let shut = ContainerSpec { mode: 0, ..spec };
+        assert_eq!(rights(&shut, 1, 8), [true, false, false, true], "an owner finds what it may not read");
+    }
+}

@@ -164,3 +164,24 @@ impl fmt::Debug for Error {
     }
 }
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_retry_helps_where_time_alone_can_change_something() {
+        let all = (0..=u8::MAX).filter_map(ErrorKind::from_code);
+        let helped: Vec<ErrorKind> = all.filter(|kind| kind.retry_helps()).collect();
+        assert_eq!(helped, [ErrorKind::Full, ErrorKind::Conflict, ErrorKind::Busy, ErrorKind::Disconnected]);
+    }
+
+    #[test]
+    fn errors_say_what_and_why_and_what_next() {
+        let bare = Error::new(ErrorKind::Full, "tier `ram`");
+        assert_eq!(format!("{bare} {bare:?}"), "tier `ram`: no space left [Full] tier `ram`: no space left");
+        let whole = bare.because("quota").try_next("delete something");
+        assert_eq!(whole.to_string(), "tier `ram`: no space left: quota (delete something)");
+        assert_eq!((whole.subject(), whole.cause(), whole.next_step()), ("tier `ram`", "quota", "delete something"));
+    }
+}

@@ -86,3 +86,17 @@ impl Extent {
         (run_len as usize).div_ceil(1 << SUM_UNIT_SHIFT)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_part_lies_where_it_did() {
+        let whole = Extent::whole(DeviceId(1), 4096, 1000, Sums::One(0));
+        let part = whole.part(100, 900).part(50, 60);
+        assert_eq!((part.skip, part.len, part.run_len, part.device_offset()), (150, 60, 1000, 4096 + 150));
+        assert!(part.same_run(&whole));
+        assert!(std::panic::catch_unwind(|| whole.part(1, 1000)).is_err());
+    }
+}

@@ -126,3 +126,17 @@ impl IndexKey {
         word_hash(self.container, !self.index.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_shown_by_kind_and_number() {
+        let (container, device) = (ContainerId(7), DeviceId(3));
+        assert_eq!(format!("{container} {device}"), "c7 d3");
+        let object = ObjectKey { container, object: ObjectId(0x2a) };
+        assert_eq!(object.to_string(), format!("c7/{}", ObjectId(0x2a)));
+        assert_eq!(IndexKey { container, index: IndexId(9) }.to_string(), format!("c7/{}", IndexId(9)));
+    }
+}

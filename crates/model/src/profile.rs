@@ -234,6 +234,21 @@ mod tests {
         assert_eq!(Profile { unix_ms: 1, points: both(true).to_vec() }.speed(), None);
     }
 
+    #[test]
+    fn lines_are_latency_and_bytes_and_some_make_no_sense() {
+        let speed = Speed { read_latency_ns: 5.0, write_latency_ns: 7.0, read_bandwidth: 1e9, write_bandwidth: 5e8 };
+        assert_eq!((speed.read_ns(100).to_bits(), speed.write_ns(100).to_bits()), (105f64.to_bits(), 207f64.to_bits()));
+        assert!(speed.is_sane());
+        for wrong in [
+            Speed { read_latency_ns: -1.0, ..speed },
+            Speed { write_latency_ns: f64::NAN, ..speed },
+            Speed { read_bandwidth: 0.0, ..speed },
+            Speed { write_bandwidth: f64::INFINITY, ..speed },
+        ] {
+            assert!(!wrong.is_sane(), "{wrong:?}");
+        }
+    }
+
     /// Whatever it is taken for first, what is seen often enough is believed.
     #[test]
     fn what_is_seen_is_learned() {

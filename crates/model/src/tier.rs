@@ -158,3 +158,32 @@ pub struct StoreConfig {
     /// Users who may read only.
     pub readers: Vec<u32>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_compression_brings_is_told_where_there_is_some() {
+        let spec = "name=disk,kind=file,path=/d,size=1GiB".parse().unwrap();
+        let mut tier = DeviceInfo {
+            id: DeviceId(0),
+            spec,
+            state: DeviceState::Online,
+            used_bytes: 3 << 20,
+            reserved_bytes: 2 << 20,
+            leased_bytes: 1 << 20,
+            evictable_bytes: 0,
+            unit_bytes: 4096,
+            segment_bytes: 1 << 30,
+            speed: None,
+            note: String::new(),
+            packed_bytes: 0,
+            unpacked_bytes: 0,
+        };
+        assert_eq!(tier.free_bytes(), (1 << 30) - (4 << 20));
+        assert_eq!(tier.compression(), None);
+        (tier.packed_bytes, tier.unpacked_bytes) = (2 << 20, 5 << 20);
+        assert_eq!(tier.compression().as_deref(), Some("5.0 MiB compressed 2.5 times"));
+    }
+}

@@ -96,3 +96,21 @@ impl FromIterator<(String, String)> for TierOptions {
         Self(pairs.into_iter().collect())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_options_together_have_a_bound() {
+        let mut options = TierOptions::default();
+        let bytes = BYTES_MAX - "region".len();
+        assert_eq!(options.set("region", &"r".repeat(bytes)), None);
+        assert_eq!(options.check(DeviceKind::S3), Ok(()));
+        assert_eq!((options.get("region").map(str::len), options.get("pack")), (Some(bytes), None));
+        assert_eq!(options.set("region", &"r".repeat(bytes + 1)).map(|was| was.len()), Some(bytes));
+        assert!(options.check(DeviceKind::S3).unwrap_err().contains("16384"));
+        assert_eq!(options.set("region", &"r".repeat(2 * bytes)).map(|was| was.len()), Some(bytes + 1));
+        assert!(options.check(DeviceKind::S3).is_err());
+    }
+}

@@ -134,7 +134,7 @@ mod tests {
             ("name=x,kind=memory,path=/p,size=1M", "no path"),
             ("name=x,kind=memory", "size"),
             ("name=x,name=y,kind=memory,size=1", "twice"),
-            ("name=x,kind=memory,size=1,colour=red", "colour"),
+            ("name=x,kind=memory,size=1,colour=red", "`colour` is not one of name, kind"),
             ("name=x,kind=memory,size=1,endpoint=http://e", "a memory tier takes no `endpoint`"),
             ("name=x,kind=file,path=/p,size=1,compress=rar", "lz4, zstd"),
             ("name=x,kind=memory,size=1,compress=lz4", "a memory tier takes no `compress`"),

@@ -3,9 +3,11 @@
 
 mod world;
 
+use cenote_device::MetaDir as _;
+use cenote_device::mem::MemDevices;
 use cenote_model::ErrorKind::{Exists, InvalidInput, LimitExceeded, NotFound};
 use cenote_model::*;
-use cenote_store::{Outcome, SessionId, SessionInfo};
+use cenote_store::{Engine, Outcome, SessionId, SessionInfo};
 use world::*;
 
 const SMALL: u64 = 1 << 20;
@@ -124,6 +126,27 @@ fn readers_keep_retired_space_from_being_used() {
     assert_eq!(bytes, [1; 4096]);
     world.control.clear(3);
     assert_eq!(freed(&mut world), held - 4096);
+}
+
+#[test]
+fn a_tier_stays_while_somebody_may_read_from_it() {
+    let mut world = World::new(&three_tiers(SMALL, 4 * SMALL, 4 * SMALL));
+    let container = world.container("c", Durability::Scratch);
+    let key = object(container, 1);
+    world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
+    world.write(key, 0, &[1; 4096]).unwrap();
+    world.control.announce(3);
+    world.must(vec![Update::ObjectDelete { key }]);
+    let session = world.session;
+    world.engine().session_close(session);
+    world.attach();
+    world.settle();
+    let remove = Request::DeviceRemove { name: "memory".into() };
+    let Response::Failed(error) = world.ask(remove.clone()) else { panic!("it was removed") };
+    assert!(error.kind() == ErrorKind::Busy && error.cause().contains("readers"), "{error}");
+    world.control.clear(3);
+    world.settle();
+    assert_eq!(world.ask(remove), Response::Done);
 }
 
 #[test]
@@ -545,4 +568,80 @@ fn how_much_has_moved_costs_the_same_however_many_indices_there_are() {
         panic!()
     };
     assert_eq!(moved, stats.moved_bytes);
+}
+
+/// A tier that has nothing but leased room stays, and says who has that; given back, it is free at once.
+#[test]
+fn leased_room_holds_a_tier_and_is_given_back() {
+    let mut world = World::new(&three_tiers(SMALL, 4 * SMALL, 4 * SMALL));
+    let container = world.container("c", Durability::Bypass);
+    let run = world.room(container, 128 << 10).unwrap();
+    let tiers = world.engine().device_infos();
+    let tier = tiers.into_iter().find(|tier| tier.id == run.device).unwrap();
+    assert_eq!((tier.reserved_bytes, tier.leased_bytes), (128 << 10, 128 << 10));
+    let remove = Request::DeviceRemove { name: tier.spec.name };
+    let Response::Failed(error) = world.ask(remove.clone()) else { panic!("it was removed") };
+    assert_eq!(error.kind(), ErrorKind::Busy);
+    assert!(error.cause().contains("by process 1 (128.0 KiB)"), "{error}");
+    assert_eq!(world.ask(Request::Unlease { runs: vec![run] }), Response::Done);
+    assert_eq!(world.ask(remove), Response::Done);
+    let Response::Failed(_) = world.ask(Request::Unlease { runs: vec![run] }) else { panic!("given back twice") };
+}
+
+/// What a creation left that did not come to its end is nothing to a new one; other files are not its own to delete.
+#[test]
+fn what_a_creation_left_is_removed_by_the_next() {
+    let config = three_tiers(SMALL, SMALL, SMALL);
+    let mut next = World::new(&config);
+    next.kill();
+    for name in next.meta.list().unwrap() {
+        next.meta.remove(&name).unwrap();
+    }
+    for name in ["journal-000900", "checkpoint-000900", "notes.txt"] {
+        next.meta.write_file(name, b"of somebody").unwrap();
+    }
+    next.devices = MemDevices::new(16 << 20);
+    drop(Engine::create(next.seams(), &config).unwrap());
+    let others = next.meta.list().unwrap();
+    assert!(!others.iter().any(|name| name.ends_with("000900")), "{others:?}");
+    assert!(others.iter().any(|name| name == "notes.txt"), "{others:?}");
+}
+
+#[test]
+fn memory_of_metadata_grows_with_objects_extents_and_records() {
+    let mut world = World::new(&three_tiers(SMALL, SMALL, SMALL));
+    let container = world.container("c", Durability::Scratch);
+    let bytes = |world: &mut World| match world.ask(Request::Stats) {
+        Response::Stats(stats) => stats.metadata_bytes,
+        other => panic!("{other:?}"),
+    };
+    let empty = bytes(&mut world);
+    world.must(vec![Update::IndexCreate { key: index(container, 1) }]);
+    let put = |n: u32| Update::Put {
+        index: index(container, 1),
+        key: n.to_be_bytes().to_vec(),
+        value: vec![7; 100],
+        only_new: false,
+    };
+    world.must((0..2000).map(put).collect());
+    let records = bytes(&mut world);
+    assert!((2000 * 104..2000 * 200).contains(&(records - empty)), "{}", records - empty);
+    world.must((1..=20).map(|n| Update::ObjectCreate { key: object(container, n), block_shift: 12 }).collect());
+    let objects = bytes(&mut world);
+    assert!(objects - records >= 20 * 29, "{}", objects - records);
+    for n in 0..220 {
+        world.write(object(container, 1), n * 8192, &[1; 512]).unwrap();
+    }
+    let extents = bytes(&mut world);
+    assert!((200 * 60..200 * 200).contains(&(extents - objects)), "{}", extents - objects);
+}
+
+#[test]
+fn a_store_that_is_destroyed_leaves_what_others_put_beside_it() {
+    let mut world = World::new(&three_tiers(SMALL, SMALL, SMALL));
+    assert_eq!(world.ask(Request::Checkpoint), Response::Done);
+    world.kill();
+    world.meta.write_file("notes.txt", b"of somebody").unwrap();
+    assert!(Engine::destroy(world.seams(), false).unwrap().is_empty());
+    assert_eq!(world.meta.list().unwrap(), ["notes.txt"]);
 }

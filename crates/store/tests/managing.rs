@@ -311,3 +311,44 @@ fn queries_mean_what_they_say() {
     assert_eq!((done.objects, done.pinned_bytes), (2, 128 << 10));
     assert_eq!(would(&mut world, "pinned=yes").0, 2);
 }
+
+#[test]
+fn a_query_pins_what_it_means_and_nothing_between() {
+    let mut world = World::new(&three_tiers(2 << 20, 8 << 20, 32 << 20));
+    let container = world.container("c", Durability::Async);
+    let key = object(container, 1);
+    world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
+    for offset in [0, 128 << 10, 256 << 10] {
+        world.write(key, offset, &pattern(1, 64 * KIB)).unwrap();
+    }
+    world.flush(FlushTarget::Store).unwrap();
+    arrange(&mut world, ArrangeTarget::Range { key, offset: 256 << 10, len: 64 << 10 }, Arrange::Evict);
+    assert_eq!(places(&mut world, key), ["memory", "file"]);
+    let done = arrange(&mut world, on("tier=memory"), Arrange::Pin { to: None });
+    assert_eq!((done.pinned_bytes, stat(&mut world, key).pinned_bytes), (128 << 10, 128 << 10));
+    world.write(key, 64 << 10, &pattern(2, 64 * KIB)).unwrap();
+    assert_eq!(stat(&mut world, key).pinned_bytes, 128 << 10, "what comes to lie between is not meant");
+    let (_, whys) = explain(&mut world, key);
+    let stays: Vec<bool> = whys.lines().map(|why| why.ends_with("; pinned: it stays here")).collect();
+    assert_eq!(stays, [true, false, true, false], "{whys}");
+}
+
+#[test]
+fn what_would_go_the_wrong_way_stays_and_says_why() {
+    let mut world = World::new(&three_tiers(2 << 20, 8 << 20, 32 << 20));
+    let container = world.container("c", Durability::Async);
+    let key = object(container, 1);
+    put(&mut world, key, &pattern(1, 64 * KIB));
+    world.flush(FlushTarget::Store).unwrap();
+    let target = || ArrangeTarget::Object(key);
+    arrange(&mut world, target(), Arrange::Demote { to: to("file") });
+    assert_eq!(places(&mut world, key), ["file"]);
+    let up = arrange(&mut world, target(), Arrange::Promote { to: to("capacity") });
+    assert_eq!((up.staying_bytes, up.moved_bytes), (64 << 10, 0));
+    assert!(up.staying_why.contains("`capacity` is slower than `file`"), "{}", up.staying_why);
+    let down = arrange(&mut world, target(), Arrange::Demote { to: to("memory") });
+    assert!(down.staying_why.contains("`memory` is faster than `file`"), "{}", down.staying_why);
+    let here = arrange(&mut world, target(), Arrange::Demote { to: to("file") });
+    assert_eq!((here.already_bytes, here.staying_bytes), (64 << 10, 0));
+    assert_eq!(places(&mut world, key), ["file"]);
+}

@@ -239,6 +239,9 @@ fn what_programs_wrote_there_is_compressed_when_it_is_idle() {
     assert!((2 * MIB as u64..2 * MIB as u64 + 65_536).contains(&packed.unpacked_bytes), "{packed:?}");
     assert!(packed.used_bytes < plain.used_bytes - MIB as u64, "{} then {}", plain.used_bytes, packed.used_bytes);
     assert_eq!(packed.reserved_bytes, 0);
+    let (_, why) = world::manage::explain(&mut world, keys[0]);
+    let gain = why.split_once("on `disk` (").and_then(|(_, rest)| rest.split_once("x), by zstd")).expect(&why).0;
+    assert!((2.0..20.0).contains(&gain.parse::<f64>().unwrap()), "{why}");
     for round in 0..2 {
         for (key, content) in keys.iter().zip(&contents) {
             assert!(&world.read(*key).unwrap() == content, "round {round}");

@@ -58,6 +58,19 @@ fn every_device_is_measured_once_and_kept() {
 }
 
 #[test]
+fn measuring_takes_a_quarter_of_what_is_free_at_most() {
+    let mut world = World::new(&three_tiers(3 << 20, 5 << 20, 6 << 20));
+    for _ in 0..3 {
+        let measurement = world.engine().measure_next(true).expect("not measured yet");
+        let infos = world.engine().device_infos();
+        let held: Vec<_> = infos.iter().filter(|info| info.reserved_bytes > 0).collect();
+        let [held] = held[..] else { panic!("{infos:?}") };
+        assert!(held.reserved_bytes * 4 <= held.spec.capacity_bytes, "{} of {}", held.reserved_bytes, held.spec.name);
+        world.engine().measured(&measurement, Ok(Some(profile(1e9))));
+    }
+}
+
+#[test]
 fn who_asks_is_answered() {
     let mut world = world();
     let session = world.session;

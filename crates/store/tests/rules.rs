@@ -38,6 +38,14 @@ to = "capacity"
 "#;
 
 #[test]
+fn a_policy_that_is_not_there_can_be_taken_away() {
+    let mut world = World::new(&three_tiers(2 << 20, 4 << 20, 4 << 20));
+    for _ in 0..2 {
+        assert_eq!(world.ask(Request::PolicySet { text: None, dry_run: false }), Response::Done);
+    }
+}
+
+#[test]
 fn rules_of_users_are_checked_followed_and_kept() {
     let mut world = World::new(&three_tiers(4 << 20, 8 << 20, 32 << 20));
     let make = |world: &mut World, label: &str| {
@@ -137,6 +145,10 @@ fn what_is_old_already_is_archived_and_then_released() {
     set_policy(&mut world, RULES).unwrap();
     let (notes, _) = explain(&mut world, object(runs, 1));
     assert!(notes.contains("rule `away` (line 13) says: release what is archived on `capacity`, now"), "{notes}");
+    assert!(!notes.contains("pinned"), "{notes}");
+    arrange(&mut world, ArrangeTarget::Object(object(runs, 1)), Arrange::Pin { to: None });
+    assert!(explain(&mut world, object(runs, 1)).0.contains("now, but it is pinned, which goes before"));
+    arrange(&mut world, ArrangeTarget::Object(object(runs, 1)), Arrange::Unpin);
     days_pass(&mut world, 1);
     assert_eq!(places(&mut world, object(runs, 1)), ["capacity"]);
     assert_eq!(used(&mut world, "memory") + used(&mut world, "file"), 0);

@@ -92,6 +92,10 @@ fn a_snapshot_takes_no_space_and_keeps_what_was_there() {
         world.must(vec![Update::SnapshotRollback { of: container, name: "first".into() }]);
         is_as_filled(&mut world, container);
         is_as_filled(&mut world, first.id);
+        world.verify(); // what is counted of records has gone back, too
+        world.kill();
+        world.open().unwrap();
+        is_as_filled(&mut world, container);
         world.flush(FlushTarget::Store).unwrap();
         world.must(vec![Update::SnapshotDelete { of: container, name: "first".into() }]);
         world.flush(FlushTarget::Store).unwrap();

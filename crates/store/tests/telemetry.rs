@@ -101,6 +101,43 @@ fn an_emptied_tier_and_deleted_objects() {
 }
 
 #[test]
+fn bytes_of_snapshots_and_of_what_was_deleted_are_not_told_as_used() {
+    let mut world = World::new(&three_tiers(1 << 20, 4 << 20, 4 << 20));
+    let warm = |world: &mut World| telemetry(world).heat.iter().map(|row| row.bytes.iter().sum::<u64>()).sum::<u64>();
+    let (runs, gone) = (world.container("runs", Durability::Scratch), world.container("gone", Durability::Scratch));
+    for (container, bytes) in [(runs, 4096), (gone, 8192)] {
+        world.must(vec![Update::ObjectCreate { key: object(container, 1), block_shift: 12 }]);
+        world.write(object(container, 1), 0, &vec![1; bytes]).unwrap();
+    }
+    assert_eq!(warm(&mut world), 4096 + 8192);
+    let (id, name) = (ContainerId(0), "s".to_owned());
+    world.must(vec![Update::SnapshotCreate { id, of: runs, name, replace: false, unix_ms: 0 }]);
+    world.write(object(runs, 1), 0, &[2; 4096]).unwrap();
+    assert_eq!(warm(&mut world), 4096 + 8192, "what only a snapshot has is nobody's to use");
+    world.must(vec![Update::ContainerDelete { id: gone }]);
+    assert_eq!(warm(&mut world), 4096);
+}
+
+#[test]
+fn bytes_are_told_by_how_long_nobody_used_them() {
+    let mut world = World::new(&three_tiers(1 << 20, 4 << 20, 4 << 20));
+    let container = world.container("runs", Durability::Scratch);
+    for n in 1..=2 {
+        world.must(vec![Update::ObjectCreate { key: object(container, n), block_shift: 12 }]);
+        world.write(object(container, n), 0, &vec![1; 4096 * n as usize]).unwrap();
+        world.clock.advance_ns(40_000_000_000);
+    }
+    let ages = |world: &mut World| {
+        let seen = telemetry(world);
+        let row = seen.heat.iter().find(|row| row.bytes.iter().sum::<u64>() > 0).unwrap();
+        (row.bytes, row.objects)
+    };
+    assert_eq!(ages(&mut world), ([0, 0, 8192, 4096, 0, 0], [0, 0, 1, 1, 0, 0]));
+    world.clock.advance_ns(86_400_000_000_000);
+    assert_eq!(ages(&mut world), ([0, 0, 0, 0, 0, 12_288], [0, 0, 0, 0, 0, 2]));
+}
+
+#[test]
 fn turned_off_it_counts_nothing() {
     let mut world = World::new(&three_tiers(1 << 20, 4 << 20, 4 << 20));
     world.engine().set_counting(false);

@@ -7,6 +7,7 @@
 mod api;
 mod bad;
 mod child;
+mod figures;
 mod files;
 mod gone;
 mod kept;
@@ -33,6 +34,8 @@ type Test = (&'static str, fn());
 const TESTS: &[Test] = &[
     ("api_in_process", api::in_process),
     ("api_through_a_daemon", api::through_a_daemon),
+    ("figures_in_process", figures::in_process),
+    ("figures_through_a_daemon", figures::through_a_daemon),
     ("what_was_launched_comes_first", api::launched_first),
     ("random_writes_in_process", api::random_in_process),
     ("random_writes_through_a_daemon", api::random_through_a_daemon),

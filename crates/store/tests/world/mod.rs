@@ -305,7 +305,10 @@ impl World {
     }
     pub fn verify(&mut self) -> VerifyReport {
         match self.ask(Request::Verify { target: FlushTarget::Store }) {
-            Response::Verified(report) => report,
+            Response::Verified(report) => {
+                assert!(report.contradictions.is_empty(), "{:?}", report.contradictions);
+                report
+            }
             other => panic!("{other:?}"),
         }
     }

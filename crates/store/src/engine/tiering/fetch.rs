@@ -230,8 +230,7 @@ impl Engine {
             let end = position(to).next_multiple_of(piece);
             for cut in [end, begin] {
                 let inside = cut.saturating_sub(u64::from(ext.skip));
-                if cut > u64::from(ext.skip) && inside > 0 && inside < u64::from(ext.len) && cut % u64::from(UNIT) == 0
-                {
+                if (1..u64::from(ext.len)).contains(&inside) && cut % u64::from(UNIT) == 0 {
                     splits.push((Target::Live { key, offset: at }, inside as u32));
                 }
             }
