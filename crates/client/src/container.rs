@@ -93,7 +93,8 @@ impl Container {
     pub fn had_quota(&self) -> bool {
         self.inner.had_quota
     }
-    /// Its settings when this handle was made, if they were asked for then. [`Container::info`] says what they are now.
+    /// Its settings when this handle was made, if they were asked for then; of a container that was just made, those asked for, not the owner
+    /// and group that it got by itself. [`Container::info`] says what they are now.
     pub fn had_spec(&self) -> Option<&ContainerSpec> {
         self.inner.had_spec.as_ref()
     }
