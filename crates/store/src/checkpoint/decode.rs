@@ -447,3 +447,49 @@ impl Reader<'_> {
         Ok(Change::ObjectDeleted { slot })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::Encode;
+    use crate::engine::devices::{slot_with, tests::a_file};
+
+    /// The part in question, the run, and the number of its checksums.
+    fn is_taken(offset: u64, (skip, len): (u32, u32), run_len: u32, sums: u32) -> bool {
+        let (mut state, mut bytes) = (State::default(), Vec::new());
+        state.space.slots.push(slot_with(DeviceId(1), &a_file(), None, 1 << 30, (4096, 1 << 30), 1));
+        bytes.put_u64(offset);
+        bytes.put_u16(0);
+        bytes.put_u16(1);
+        bytes.put_u8(0);
+        bytes.put_u64(1 << 20);
+        for word in [run_len, skip, len, 0] {
+            bytes.put_u32(word);
+        }
+        bytes.put_u16(0);
+        bytes.put_u64(0);
+        (0..=sums).for_each(|at| bytes.put_u32(if at == 0 { sums } else { at }));
+        let (file, beside) = (Arc::default(), Beside::default());
+        let reader = Reader {
+            version: VERSION,
+            state: &mut state,
+            file: &file,
+            body_at: 0,
+            beside,
+            container: None,
+            index: None,
+        };
+        reader.extent(&mut Decoder::new(&bytes)).is_ok()
+    }
+
+    #[test]
+    fn extents_that_contradict_themselves_are_refused() {
+        assert!(is_taken(5, (10, 20), UNIT + 1, 2) && is_taken(u64::MAX - 20, (10, 20), 30, 1));
+        for (skip, len) in [(10, 0), (10, 21), (u32::MAX, 20)] {
+            assert!(!is_taken(5, (skip, len), 30, 1), "{len} from {skip}");
+        }
+        assert!(!is_taken(5, (0, 1), RUN_BYTES_MAX + 1, RUN_BYTES_MAX / UNIT + 1), "longer than any");
+        assert!(!is_taken(5, (10, 20), 30, 2) && !is_taken(5, (10, 20), UNIT + 1, 1), "other checksums");
+        assert!(!is_taken(u64::MAX - 19, (10, 20), 30, 1), "past all offsets");
+    }
+}

@@ -69,3 +69,16 @@ fn check_owner(what: &str, found: StoreId, (from, to): (StoreId, StoreId)) -> Re
     }
     Err(Error::new(ErrorKind::Corrupt, what).because(format!("it belongs to store {found}, not to {from}")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A change of ids that was begun before and came to no end left both.
+    #[test]
+    fn what_belongs_to_neither_store_is_refused() {
+        let ids = (StoreId(1), StoreId(2));
+        assert!(check_owner("a file", ids.0, ids).is_ok() && check_owner("a file", ids.1, ids).is_ok());
+        assert_eq!(check_owner("a file", StoreId(3), ids).unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+}

@@ -54,7 +54,7 @@ pub(super) fn slot_of(id: DeviceId, spec: &DeviceSpec, opened: &OpenedDevice, in
 }
 
 /// A slot with all its space free.
-pub(super) fn slot_with(
+pub(crate) fn slot_with(
     id: DeviceId,
     spec: &DeviceSpec,
     device: Option<Arc<dyn Device>>,
@@ -253,5 +253,38 @@ impl Engine {
         let superblock =
             Superblock { id: self.id, writers: self.writers.clone(), readers: self.readers.clone(), devices };
         superblock.write(self.seams.meta.as_ref())
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use cenote_device::Devices;
+    use cenote_device::mem::MemDevices;
+    use cenote_model::{DeviceKind, StoreId};
+
+    use super::*;
+
+    pub(crate) fn a_file() -> DeviceSpec {
+        DeviceSpec {
+            name: "file".into(),
+            kind: DeviceKind::File,
+            path: "file".into(),
+            capacity_bytes: 1 << 20,
+            watermark_high_permille: 900,
+            watermark_low_permille: 700,
+            options: cenote_model::TierOptions::default(),
+        }
+    }
+
+    #[test]
+    fn whole_units_of_a_device_are_within_it() {
+        let spec = a_file();
+        let opened = MemDevices::new(1 << 20).open(StoreId(1), DeviceId(1), &spec, true).unwrap();
+        let slot = slot_of(DeviceId(1), &spec, &opened, 1);
+        let (unit, end) = (u64::from(slot.unit_bytes), slot.map.units() * u64::from(slot.unit_bytes));
+        assert!(slot.has_units(0, unit) && slot.has_units(0, end) && slot.has_units(end - unit, unit));
+        for (offset, len) in [(0, 0), (1, unit), (0, 1), (end, unit), (0, end + unit), (u64::MAX - unit + 1, unit)] {
+            assert!(!slot.has_units(offset, len), "{len} at {offset}");
+        }
     }
 }

@@ -8,7 +8,7 @@ mod copied;
 mod create;
 mod densify;
 mod destroy;
-mod devices;
+pub(crate) mod devices;
 mod drain;
 mod explain;
 mod failing;
