@@ -67,8 +67,9 @@ pub fn push_to(h5: &Api, stack: hid_t, callback: &'static str, error: &Error) {
         minor = h5.H5E_NLINKS_g();
     }
     let mut text = format!("cenote {callback}: {error}").replace('\0', "\u{fffd}");
-    // h5py makes a `PermissionError` of this, as of HDF5's own words.
-    if error.kind() == ErrorKind::PermissionDenied && !text.contains("errno = ") {
+    // h5py makes a `PermissionError` of this, as of HDF5's own words where a file cannot be opened.
+    let is_opening = matches!(callback, "file_open" | "file_create");
+    if is_opening && error.kind() == ErrorKind::PermissionDenied && !text.contains("errno = ") {
         text.push_str(", errno = 13, error message = 'Permission denied'");
     }
     let text = CString::new(text).unwrap_or_default();
