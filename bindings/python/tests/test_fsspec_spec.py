@@ -162,6 +162,19 @@ def test_transactions_are_whole_or_nothing(fs: Any) -> None:
     assert fs.find("c") == ["c/one", "c/two"]
 
 
+def test_a_transaction_puts_no_file_over_a_directory_and_leaves_nothing(fs: Any) -> None:
+    fs.makedirs("c/d/e")
+    fs.files.utime("/c/d", ns=(10**18, 10**18))
+    with pytest.raises(IsADirectoryError, match=r"'c/d/e'"), fs.transaction:
+        fs.open("c/d/e", "wb")
+    # Its directory is as it was: nothing was written beside its place.
+    assert fs.find("c", withdirs=True) == ["c", "c/d", "c/d/e"] and fs.files.stat("/c/d").st_mtime_ns == 10**18
+    with pytest.raises(IsADirectoryError), fs.transaction, fs.open("c/d/f", "wb") as file:
+        file.write(b"1")
+        fs.makedirs("c/d/f")
+    assert fs.find("c", withdirs=True) == ["c", "c/d", "c/d/e", "c/d/f"]
+
+
 def read_elsewhere(fs: Any, path: str, value: bytes) -> bytes:
     fs.pipe_file(path + ".answer", value)
     return fs.cat_file(path)

@@ -60,7 +60,11 @@ class _Writer(io.BufferedWriter):
     def commit(self) -> None:
         """Puts the file in its place."""
         if self._beside is not None:
-            self._files.rename(self._beside, self._path)
+            try:
+                self._files.rename(self._beside, self._path)
+            except OSError:
+                self.discard()
+                raise
             self._beside = None
 
     def discard(self) -> None:
@@ -302,6 +306,9 @@ class CenoteFileSystem(AbstractFileSystem):
         if not autocommit and mode in ("wb", "xb"):
             if mode == "xb" and self.exists(path):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+            # Said before anything is written, and before the directory above it changes.
+            if self._is_directory(place):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
             beside = f"{place}.{uuid.uuid4().hex}.partial"
         file = FileIO(self.files.open_raw(beside or place, mode))
         if "+" in mode:
@@ -309,6 +316,12 @@ class CenoteFileSystem(AbstractFileSystem):
         if "r" in mode:
             return _Reader(file, 256 << 10)  # type: ignore[arg-type]
         return _Writer(file, self.files, place, beside)
+
+    def _is_directory(self, place: str) -> bool:
+        try:
+            return self.files.stat(place, follow_symlinks=False).is_dir()
+        except FileNotFoundError:
+            return False
 
     def _open_hdf5(self, path: str, mode: str, autocommit: bool) -> Any:
         tree, key = self._hdf5_key(path, writable=mode != "rb")
