@@ -1,17 +1,18 @@
 //! Set-id bits go when a file changes (`FUSE_HANDLE_KILLPRIV_V2`): the kernel leaves that to the file system, and saves a request for an extended
 //! attribute before each write in return.
 
-use cenote_posix::{Attr, Caller, File, FsResult, Kind, SetAttr};
+use cenote_posix::{Attr, Caller, File, FsResult, Keeps, Kind, SetAttr};
 
 use crate::kernel::Request;
 
 /// The mode without what must not outlive a change, if there is any of it: `S_ISUID`, and `S_ISGID` where the group may execute or who
 /// makes the change is no member of it (Linux, `setattr_should_drop_suidgid`).
 fn without(request: &Request<'_>, attr: &Attr) -> Option<u32> {
+    // Elsewhere it is all one who is a member, which is not asked for nothing.
     let has_lock = attr.mode & (libc::S_ISGID | libc::S_IXGRP) == libc::S_ISGID;
-    let group = if has_lock && is_member(request, attr.gid) { 0 } else { libc::S_ISGID };
-    let lost = attr.mode & (libc::S_ISUID | group);
-    (lost != 0 && attr.kind == Kind::File).then_some(attr.mode & !lost)
+    let keeps = if has_lock && is_member(request, attr.gid) { Keeps::Locks } else { Keeps::Nothing };
+    let left = keeps.behind(attr.kind, attr.mode);
+    (left != attr.mode && attr.kind == Kind::File).then_some(left)
 }
 
 /// The kernel sends one group alone. Who cannot be looked at is taken for no member.

@@ -40,6 +40,7 @@ pub(crate) use error::fail;
 pub use error::{FsError, FsResult};
 pub use file::{Allocate, File, HeldLock, LockOwner, LockRange, LockWait, OpenFlags};
 pub use gate::Forking;
+pub use rights::Keeps;
 pub use streams::{STREAMS_CONTAINER, STREAMS_LABELS, StreamFile};
 pub use system::{DirEntry, FileSystem, Follow, Make, Options, Over, Rename, SetXattr, Space};
 pub use unnamed::New;

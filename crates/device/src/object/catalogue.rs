@@ -28,13 +28,10 @@ pub(super) fn write(inner: &Inner, mut state: MutexGuard<'_, State>) -> Result<(
     drop(state);
     let (head, body) = encode(&inner.owner, inner.life, sequence, &tables);
     let key = inner.place.catalogue_key(sequence);
-    if let Err(error) = inner.check_held(true) {
+    let put = || inner.service.put(&key, &[head, body], true).map_err(|refusal| inner.place.error(&key, &refusal));
+    if let Err(error) = inner.check_held(true).and_then(|()| put()) {
         inner.state.lock().uncatalogued += counted;
         return Err(error);
-    }
-    if let Err(refusal) = inner.service.put(&key, &[head, body], true) {
-        inner.state.lock().uncatalogued += counted;
-        return Err(inner.place.error(&key, &refusal));
     }
     inner.state.lock().catalogue = Some(sequence);
     if let Some(before) = before {

@@ -9,7 +9,7 @@ use super::Engine;
 use super::devices::{slot_of, slot_with};
 use crate::checkpoint::{self, Head, decode};
 use crate::journal::record::decode as decode_record;
-use crate::journal::{self, CLOSED, Ended, Journal, Kind, corrupt, read_all};
+use crate::journal::{self, CLOSED, Ended, FILE_BYTES_SHORT, Journal, Kind, corrupt, read_all};
 use crate::space::{Bitmap, DeviceSlot, Tag};
 use crate::state::State;
 use crate::superblock::{Stamp, Superblock, SuperblockDevice};
@@ -18,8 +18,6 @@ use crate::{RecoveryReport, Seams, Tuning};
 /// Length of the journal's first file of an opening: a file system in memory clears 64 MiB in 8 ms, for which the first
 /// open of a file would wait. The next file is as long as any, and made by a job.
 const LOG_BYTES_FIRST: u64 = 1 << 20;
-/// The same where the last openings ended before there was a checkpoint.
-const LOG_BYTES_AGAIN: u64 = 256 << 10;
 
 impl Engine {
     /// Opens the store in `seams.meta`.
@@ -312,7 +310,7 @@ fn begin_journal(
     let sequence = newest.max(ended.sequence) + 1;
     let previous = (ended.sequence, ended.offset);
     // One of several openings that came to no checkpoint: files must not pile up however often an engine is killed.
-    let bytes = settings.log_bytes.min(if ended.files > 1 { LOG_BYTES_AGAIN } else { LOG_BYTES_FIRST });
+    let bytes = settings.log_bytes.min(if ended.files > 1 { FILE_BYTES_SHORT } else { LOG_BYTES_FIRST });
     let mut journal = Journal::begin(Arc::clone(meta), superblock.id, sequence, previous, ended.position, bytes)?;
     journal.file_bytes = settings.log_bytes;
     journal::write_continued(last.as_ref(), ended.offset, sequence);

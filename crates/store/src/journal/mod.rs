@@ -82,8 +82,8 @@ impl Kind {
 
 /// Bytes that a record needs beside its own: for a `Synced` before it, a `Continued` at the end, and what rounding takes.
 const RECORD_ROOM: u64 = 96;
-/// Bytes of a file of the journal on a disk without room for a whole one.
-const FILE_BYTES_SHORT: u64 = 256 << 10;
+/// Bytes of a file of the journal on a disk without room for a whole one, and where files come without checkpoints between them.
+pub(crate) const FILE_BYTES_SHORT: u64 = 256 << 10;
 
 /// The position in a `Synced` record that says that the store was closed in good order.
 pub(crate) const CLOSED: u64 = u64::MAX;
