@@ -4,7 +4,9 @@ import argparse
 import collections
 import random
 import signal
+import subprocess
 import sys
+import threading
 import time
 
 from .arrays import ArraysEpisode
@@ -19,6 +21,9 @@ def options() -> argparse.Namespace:
     parser.add_argument("--operations", type=int, default=20_000, help="how many in all (%(default)s)")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
     parser.add_argument("--seed", type=int, help="of the first episode; the next have the next numbers")
+    parser.add_argument(
+        "--stages", type=int, default=1, help="stores with all views at the same time, each for its part of the seeds"
+    )
     parser.add_argument("--episode", type=int, default=250, help="operations per episode (%(default)s)")
     parser.add_argument("--differences", type=int, default=1, help="stop after so many (%(default)s)")
     parser.add_argument("--views", help="only these, with commas: files,mount,fsspec,s3,hdf5 (all that can be had)")
@@ -37,6 +42,8 @@ def main() -> int:
     # Whoever stops it has everything taken down.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     seed = args.seed if args.seed is not None else random.SystemRandom().randrange(10**9)
+    if args.stages > 1:
+        return side_by_side(args, seed)
     stage = Stage(args.views.split(",") if args.views else None)
     try:
         print(f"seed {seed}; views: {', '.join(stage.workers)}", flush=True)
@@ -78,6 +85,44 @@ def run(args: argparse.Namespace, stage: Stage, first: int) -> int:
     for (writer, reader), late in sorted(behind.items()):
         print(f"  in commit directories, after publishing: {reader} was {late * 1000:.0f} ms behind {writer}")
     return 1 if different else 0
+
+
+def side_by_side(args: argparse.Namespace, first: int) -> int:
+    """A process for each stage. The first difference ends all; a process that ends otherwise than it should is one."""
+    episodes = -(-args.operations // (args.stages * args.episode))
+    each = episodes * args.episode
+    shared = {**vars(args), "stages": 1, "operations": each}
+    words = [f"--{name}={value}" for name, value in shared.items() if value not in (None, "") and name != "seed"]
+    command = [sys.executable, "-m", __package__, *words]
+    began = time.monotonic()
+    stages = [
+        subprocess.Popen([*command, f"--seed={first + number * episodes}"], stdout=subprocess.PIPE, text=True)
+        for number in range(args.stages)
+    ]
+    tellers = [threading.Thread(target=tell, args=(number, stage)) for number, stage in enumerate(stages)]
+    for teller in tellers:
+        teller.start()
+    try:
+        while any(stage.poll() is None for stage in stages) and not any(stage.returncode for stage in stages):
+            time.sleep(0.1)
+        failed = [number for number, stage in enumerate(stages) if stage.returncode]
+    finally:
+        for stage in stages:
+            stage.terminate()
+        for teller in tellers:
+            teller.join()
+    if failed:
+        print(f"stage {failed[0]} of {args.stages} failed; the others were stopped")
+        return 1
+    rate = each * args.stages / (time.monotonic() - began)
+    print(f"{each * args.stages} operations on {args.stages} stages, 0 differences, {rate:.0f} operations/s")
+    return 0
+
+
+def tell(number: int, stage: subprocess.Popen[str]) -> None:
+    """Passes on what a stage prints, until its end."""
+    for line in stage.stdout or ():
+        print(f"[{number}] {line}", end="", flush=True)
 
 
 def made(args: argparse.Namespace, stage: Stage, seed: int) -> Episode | ArraysEpisode:
