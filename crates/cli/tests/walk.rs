@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{Place, Said, tree};
 
@@ -87,6 +88,28 @@ fn two_daemons_on_one_store() {
     }
     clear(&place.run(["--mode", "in-process", "ls"]), 1, &["(cenote) has it", "next:"], "in this process");
     assert!(place.ok(["ls"]).contains("runs"));
+}
+
+#[test]
+fn a_daemon_starts_beside_commands_that_have_the_store_for_a_moment() {
+    let place = Place::with_store();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::SeqCst) {
+                    place.run(["--mode", "in-process", "ls"]);
+                }
+            });
+        }
+        let started: Vec<_> = (0..5)
+            .map(|_| (place.run(["serve", "--background", "--idle-exit", "60"]), place.run(["stop"])))
+            .collect();
+        is_over.store(true, Ordering::SeqCst);
+        for (served, stopped) in started {
+            assert_eq!((served.code, stopped.code), (0, 0), "{} {}", served.err, stopped.err);
+        }
+    });
 }
 
 #[test]

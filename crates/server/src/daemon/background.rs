@@ -15,6 +15,8 @@ use super::DaemonOptions;
 
 /// Set in the environment of the process that is to serve in the background.
 const CHILD_VARIABLE: &str = "CENOTE_DAEMON_CHILD";
+/// Its value if a client asked for the daemon.
+const FOR_CLIENT: &str = "client";
 /// Set by a client that starts a daemon: a start-up error is written to standard output, for [`read_report`].
 pub const REPORT_VARIABLE: &str = "CENOTE_DAEMON_REPORT";
 /// Where a daemon in the background says what it would have said on the screen.
@@ -27,6 +29,11 @@ const READY: &str = "ready";
 /// True in the process that is to serve.
 pub(super) fn is_child() -> bool {
     std::env::var_os(CHILD_VARIABLE).is_some()
+}
+
+/// True in the process that is to serve, if a client started it.
+pub(super) fn is_for_client() -> bool {
+    std::env::var_os(CHILD_VARIABLE).is_some_and(|value| value == FOR_CLIENT)
 }
 
 /// Whatever this process inherited is not for the daemon: a pipe of the program that started us would look open for as
@@ -73,7 +80,8 @@ fn start_child(dir: &Path, options: &DaemonOptions) -> Result<()> {
     }
     command.args(&options.background_args);
     let log = open_log(dir)?;
-    command.env(CHILD_VARIABLE, "1").env_remove(REPORT_VARIABLE);
+    let asked_by = if std::env::var_os(REPORT_VARIABLE).is_some() { FOR_CLIENT } else { "user" };
+    command.env(CHILD_VARIABLE, asked_by).env_remove(REPORT_VARIABLE);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).process_group(0).current_dir("/");
     keep_descriptors_from_child();
     let mut child = command.spawn().map_err(|error| Error::io(subject(), &error))?;

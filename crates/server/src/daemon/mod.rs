@@ -42,6 +42,9 @@ const RING_BYTES: u64 = 256 << 10;
 /// How often dead processes are looked for.
 const REAP_EVERY: Duration = Duration::from_secs(1);
 const ACCEPT_PATIENCE: Duration = Duration::from_millis(200);
+/// How long a daemon waits for a store that another process has: commands open it for a moment where no daemon serves.
+const STORE_PATIENCE: Duration = Duration::from_secs(2);
+const STORE_PAUSE: Duration = Duration::from_millis(5);
 
 /// How a daemon is to run.
 #[derive(Clone, Default)]
@@ -128,7 +131,7 @@ fn serve(dir: &Path, options: &DaemonOptions, in_background: bool) -> Result<()>
     let policy_plugin = options.policy_plugin.as_deref();
     let create = options.create.then_some(&config);
     let how = OpenHow { create, create_new: false, policy_plugin, world: options.world };
-    let host = Host::open(dir, &how)?.ok_or_else(|| {
+    let host = open(dir, &how)?.ok_or_else(|| {
         let who = crate::holder(dir).map_or_else(|| "another process".to_owned(), |who| who.to_string());
         Error::new(ErrorKind::Busy, format!("store {}", dir.display()))
             .because(format!("{who} has it"))
@@ -183,6 +186,20 @@ fn serve(dir: &Path, options: &DaemonOptions, in_background: bool) -> Result<()>
         daemon.host.unlock();
         result
     })
+}
+
+/// Opens the store, once whoever else has it for a moment is done. `None` if that takes too long.
+fn open(dir: &Path, how: &OpenHow<'_>) -> Result<Option<Host>> {
+    // Clients that start a daemon try again themselves, and connect to another one that was faster.
+    let patience = if background::is_for_client() { Duration::ZERO } else { STORE_PATIENCE };
+    let begin = Instant::now();
+    loop {
+        let host = Host::open(dir, how)?;
+        if host.is_some() || begin.elapsed() >= patience {
+            return Ok(host);
+        }
+        std::thread::sleep(STORE_PAUSE);
+    }
 }
 
 /// Takes in clients until it is time to leave.
