@@ -20,6 +20,7 @@ check "Python lints"       .venv/bin/ruff check --quiet .
 check "rooms"              .venv/bin/python -m scripts.checks.rooms
 check "dependencies page"  .venv/bin/python -m scripts.checks.dependencies
 check "documentation links" .venv/bin/python -m scripts.checks.links
+check "versions of formats" .venv/bin/python -m scripts.checks.format_versions
 check "machine paths"      .venv/bin/python -m scripts.checks.machine_paths
 check "names of test modules" .venv/bin/python -m scripts.checks.module_names
 [ -x bindings/c/check-header.sh ] && check "generated C header" bindings/c/check-header.sh

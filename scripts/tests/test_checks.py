@@ -1,6 +1,6 @@
 """The checks of `make verify` find what they are there to find."""
 
-from scripts.checks import dependencies, links, machine_paths, rooms
+from scripts.checks import dependencies, format_versions, links, machine_paths, rooms
 
 TABLE = """
 | room | package | holds | must not know | may import |
@@ -76,3 +76,36 @@ def test_a_machine_path_is_found():
     private = "/ho" + "me/someone/x"
     assert machine_paths.findings_in("f", f"see {private}")
     assert not machine_paths.findings_in("f", "see target/work/x, $HOME/x and example.org/root/x")
+
+
+PAGE = """
+### Journal (`src/journal/`, version 3; version 1 is read too)
+| 8 | 4 | version: 3 |
+### Identity (`crates/server/src/identity.rs`, version 1)
+"""
+SOURCES = {
+    "crates/store/src/journal/mod.rs": "const VERSION: u32 = 3;\nconst VERSION_MIN: u32 = 1;",
+    "crates/server/src/identity.rs": 'const MAGIC: &str = "cenote-identity 1";',
+}
+
+
+def test_versions_as_stated_pass():
+    assert not format_versions.check(PAGE, SOURCES)
+
+
+def test_a_version_that_was_raised_is_found():
+    raised = SOURCES | {"crates/store/src/journal/mod.rs": "const VERSION: u32 = 4;"}
+    (finding,) = format_versions.check(PAGE, raised)
+    assert "crates/store/src/journal" in finding and "4" in finding
+    (finding,) = format_versions.check(PAGE, SOURCES | {"crates/server/src/identity.rs": '"cenote-identity 2"'})
+    assert "identity" in finding
+
+
+def test_a_table_that_says_otherwise_than_its_heading_is_found():
+    (finding,) = format_versions.check(PAGE.replace("version: 3", "version: 2"), SOURCES)
+    assert "its table 2" in finding
+
+
+def test_an_encoding_that_is_not_described_is_found():
+    (finding,) = format_versions.check(PAGE, SOURCES | {"crates/store/src/new.rs": "const NEW_VERSION: u32 = 1;"})
+    assert "crates/store/src/new.rs" in finding
