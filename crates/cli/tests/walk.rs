@@ -102,9 +102,8 @@ fn a_daemon_starts_beside_commands_that_have_the_store_for_a_moment() {
                 }
             });
         }
-        let started: Vec<_> = (0..5)
-            .map(|_| (place.run(["serve", "--background", "--idle-exit", "60"]), place.run(["stop"])))
-            .collect();
+        let started: Vec<_> =
+            (0..5).map(|_| (place.run(["serve", "--background", "--idle-exit", "60"]), place.run(["stop"]))).collect();
         is_over.store(true, Ordering::SeqCst);
         for (served, stopped) in started {
             assert_eq!((served.code, stopped.code), (0, 0), "{} {}", served.err, stopped.err);

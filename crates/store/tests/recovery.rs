@@ -335,6 +335,45 @@ fn journal_bytes(world: &World) -> u64 {
     names.map(|name| world.meta.open_log(&name).unwrap().capacity()).sum()
 }
 
+/// The first requests of a program that has just found its daemon killed do not wait for a checkpoint; a killer that comes
+/// each time before it does not make the journal grow for ever.
+#[test]
+fn a_checkpoint_after_a_kill_lets_the_first_requests_go_before() {
+    let mut world = World::new(&three_tiers(4 << 20, 16 << 20, 16 << 20));
+    let index = index(world.container("c", Durability::Async), 1);
+    world.must(vec![Update::IndexCreate { key: index }]);
+    let put = |world: &mut World, n: u8| {
+        world.must(vec![Update::Put { index, key: vec![n], value: vec![n], only_new: false }]);
+    };
+    let checkpoint = |world: &World| {
+        world.meta.list().unwrap().into_iter().filter(|name| name.starts_with("checkpoint-")).max().unwrap()
+    };
+    let first = checkpoint(&world);
+    for n in 1..=2 {
+        put(&mut world, n);
+        world.kill();
+        world.open().unwrap();
+    }
+    world.work();
+    assert_eq!(checkpoint(&world), first, "it is put off");
+    put(&mut world, 3);
+    world.clock.advance_ns(1_100_000_000);
+    world.work();
+    let second = checkpoint(&world);
+    assert_ne!(second, first, "and comes a second later");
+    for n in 4..=13 {
+        put(&mut world, n);
+        world.kill();
+        world.open().unwrap();
+        world.work();
+    }
+    assert_ne!(checkpoint(&world), second, "or at once, where files of the journal pile up");
+    let journals = world.meta.list().unwrap().iter().filter(|name| name.starts_with("journal-")).count();
+    assert!(journals <= 10, "{journals} files");
+    let get = Request::Get { index, keys: (1..=13).map(|n| vec![n]).collect() };
+    assert!(matches!(world.ask(get), Response::Values(found) if found.iter().all(Option::is_some)));
+}
+
 #[test]
 fn journal_files_do_not_pile_up() {
     const LOG: u64 = 4 << 20;

@@ -15,6 +15,21 @@ use crate::work::{Job, Work, write_checkpoint};
 /// Length of the journal file of a closed store, which holds hardly more than its header.
 const CLOSED_LOG_BYTES: u64 = 64 << 10;
 
+/// After an opening that found more than one journal file, a checkpoint is due; for this long the first requests go before it.
+const AFTER_OPENING_NS: u64 = 1_000_000_000;
+/// With this many files it does not wait: journals must not grow however soon engines are killed.
+const FILES_MAX: usize = 8;
+
+/// The journal file that begins with a checkpoint: a job makes it, since to clear 64 MiB takes 8 ms.
+#[derive(Default, PartialEq, Eq)]
+pub(super) enum NextFile {
+    #[default]
+    NotWanted,
+    Wanted,
+    /// It is there, or the journal has to make one itself.
+    Tried,
+}
+
 /// Which checkpoints there were, are, and are wanted.
 #[derive(Default)]
 pub(super) struct Checkpoints {
@@ -29,6 +44,7 @@ pub(super) struct Checkpoints {
     pub finished: u64,
     /// A job writes the one of this number.
     running: Option<u64>,
+    pub file: NextFile,
     retry_ns: u64,
 }
 
@@ -43,9 +59,12 @@ impl Engine {
         Outcome::Wait(ticket)
     }
 
-    /// There is to be one soon.
-    pub(super) fn want_checkpoint(&mut self) {
-        self.checkpoint.wanted = true;
+    /// The journal has so many files at the opening: the next opening is to read fewer.
+    pub(super) fn want_checkpoint_after_opening(&mut self, files: usize) {
+        self.checkpoint.wanted = files > 1;
+        if files > 1 && files <= FILES_MAX {
+            self.checkpoint.retry_ns = self.seams.clock.now_ns() + AFTER_OPENING_NS;
+        }
     }
 
     pub(super) fn plan_checkpoint(&mut self) {
@@ -67,6 +86,11 @@ impl Engine {
         if !self.reclaim(100_000) {
             return None; // what is half deleted is not in checkpoints
         }
+        if self.checkpoint.file != NextFile::Tried && !self.journal.has_spare() {
+            self.checkpoint.file = NextFile::Wanted;
+            return None;
+        }
+        self.checkpoint.file = NextFile::NotWanted;
         if let Err(error) = self.journal.rotate(0) {
             self.checkpoint_failed(&error);
             return None;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use cenote_model::{Error, ErrorKind, Result};
 
 use super::Engine;
+use super::checkpoint::NextFile;
 use super::jobs::{CopyPart, What};
 use crate::copying::{Copied, CopyFailure};
 use crate::journal::record::{Placed, encode_places};
@@ -435,6 +436,7 @@ impl Engine {
 
     fn finish_make_log(&mut self, sequence: u64, result: Result<Arc<Log>>) {
         // If it failed, the journal makes its next file itself, and says so if it cannot.
+        self.checkpoint.file = NextFile::Tried;
         if !self.journal.give_spare(sequence, result.ok()) {
             let _ = self.seams.meta.remove(&file_name(sequence)); // it has no header, so it does no harm
         }

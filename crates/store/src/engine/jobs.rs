@@ -7,6 +7,7 @@ use cenote_device::Device;
 use cenote_model::{ContainerId, Speed};
 
 use super::Engine;
+use super::checkpoint::NextFile;
 use crate::journal::file_name;
 use crate::packing::Packing;
 use crate::persist::{Cut, DeviceSet, DrainItem, Stage};
@@ -295,7 +296,7 @@ impl Engine {
     }
 
     fn next_log(&mut self) -> Option<Job> {
-        let sequence = self.journal.make_spare()?;
+        let sequence = self.journal.make_spare(self.checkpoint.file == NextFile::Wanted)?;
         let work = Work::MakeLog {
             meta: Arc::clone(&self.seams.meta),
             name: file_name(sequence),

@@ -68,9 +68,7 @@ impl Engine {
         engine.checkpoint.sequence = head.sequence;
         engine.checkpoint.position = head.position;
         engine.checkpoint.bytes = bytes.len();
-        if ended.files > 1 {
-            engine.want_checkpoint();
-        }
+        engine.want_checkpoint_after_opening(ended.files);
         engine.recall_damage(&superblock);
         engine.quarantine();
         if report.power_lost {

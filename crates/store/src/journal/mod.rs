@@ -432,9 +432,10 @@ impl Journal {
         self.last_number
     }
     /// The sequence number of a spare file that should be made now; a job makes it and [`Journal::give_spare`] ends that.
-    pub fn make_spare(&mut self) -> Option<u64> {
+    /// `is_wanted`: although there is room in the present one.
+    pub fn make_spare(&mut self, is_wanted: bool) -> Option<u64> {
         let half_full = self.offset * 2 > self.file.capacity();
-        if !half_full || self.spare.is_some() || self.making.is_some() {
+        if !(half_full || is_wanted) || self.spare.is_some() || self.making.is_some() {
             return None;
         }
         self.making = Some(self.next_number());
@@ -448,6 +449,10 @@ impl Journal {
             self.spare = Some((sequence, file));
         }
         useful
+    }
+    /// True if the next file is there already.
+    pub fn has_spare(&self) -> bool {
+        self.spare.is_some()
     }
     /// True if a job is making a file.
     pub fn is_making(&self) -> bool {

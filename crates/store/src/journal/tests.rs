@@ -136,7 +136,7 @@ fn a_spare_file_is_not_used_after_one_of_a_higher_number() {
     for n in 0..80 {
         append(&mut journal, n).unwrap();
     }
-    let spare = journal.make_spare().unwrap();
+    let spare = journal.make_spare(false).unwrap();
     journal.rotate(0).unwrap();
     assert!(journal.sequence > spare, "the spare was not there yet");
     let file = Arc::new(Log::new(meta.create_log(&file_name(spare), 8192).unwrap()));
