@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from pathlib import Path
 
 import cenote
@@ -66,6 +67,9 @@ def test_handles_of_the_parent_work_in_a_forked_child(folder: Path, mode: str) -
                     assert obj.read(0, 1) in (b"\0", b"\1")
                     write_piece(store, number)
                     code = 0
+                except BaseException:
+                    traceback.print_exc()
+                    raise
                 finally:
                     os._exit(code)
             children.append(child)

@@ -83,6 +83,8 @@ pub struct Listener {
     dir: OwnedFd,
     path: PathBuf,
     name: String,
+    /// Number of the socket's file.
+    inode: u64,
 }
 
 impl Listener {
@@ -101,7 +103,8 @@ impl Listener {
         let made = open_socket(&dir, name).map_err(fail)?;
         rustix::fs::chmod(at(&made), Mode::from_raw_mode(0o666)).map_err(fail)?;
         rustix::net::listen(&socket, 128).map_err(fail)?;
-        Ok(Self { socket, dir, path, name: name.to_owned() })
+        let inode = rustix::fs::fstat(&made).map_err(fail)?.st_ino;
+        Ok(Self { socket, dir, path, name: name.to_owned(), inode })
     }
     /// The next connection, or `None` after `timeout`.
     pub fn accept(&self, timeout: Duration) -> Result<Option<Connection>> {
@@ -120,9 +123,12 @@ impl Listener {
             }
         }
     }
-    /// Removes the socket's file, so that nobody finds it any more.
+    /// Removes the socket's file, so that nobody finds it any more; not that of another who has bound the name since.
     pub fn unlink(&self) {
-        let _ = rustix::fs::unlinkat(&self.dir, &self.name, AtFlags::empty());
+        let found = rustix::fs::statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW);
+        if found.is_ok_and(|found| found.st_ino == self.inode) {
+            let _ = rustix::fs::unlinkat(&self.dir, &self.name, AtFlags::empty());
+        }
     }
 }
 

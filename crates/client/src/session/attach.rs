@@ -283,7 +283,9 @@ pub(crate) fn back_home(session: &Session) -> Result<(Attachment, Option<Waiting
 /// Begins to listen for other processes.
 pub(crate) fn listen(session: &Arc<Session>, waiting: Option<Waiting>) {
     if let Some(waiting) = waiting {
-        *lock(&session.listener) = Some(handover::listen(session, waiting));
+        // Locked before the thread begins: it may have to take away what is put there.
+        let mut listener = lock(&session.listener);
+        *listener = Some(handover::listen(session, waiting));
     }
 }
 

@@ -52,11 +52,22 @@ pub(crate) fn listen(session: &Arc<Session>, waiting: Waiting) -> Answering {
     let answering = Answering { waiting: waiting.clone(), stop: stop.clone() };
     let weak = session.myself();
     let answer = move || {
+        let mut waiting = waiting;
         while !stop.load(Ordering::SeqCst) {
             let Ok(Some(connection)) = waiting.listener.accept(ACCEPT_EVERY) else { continue };
             let Some(session) = weak.upgrade() else { return };
-            if let Err(error) = take_in(&session, &connection) {
-                let _ = say(&connection, &Greeting::Refused(error));
+            match take_in(&session, &connection) {
+                Ok(None) => {}
+                Ok(Some(from)) => {
+                    drop(connection);
+                    match hand_over(&session, &from, waiting) {
+                        Some(still) => waiting = still,
+                        None => return,
+                    }
+                }
+                Err(error) => {
+                    let _ = say(&connection, &Greeting::Refused(error));
+                }
             }
         }
     };
@@ -72,16 +83,17 @@ fn say(connection: &Connection, greeting: &Greeting) -> Result<()> {
     connection.send(&[&bytes], &[], PATIENCE)
 }
 
-/// Somebody came.
-fn take_in(session: &Arc<Session>, connection: &Connection) -> Result<()> {
+/// Somebody came. What is to be passed on for that.
+fn take_in(session: &Arc<Session>, connection: &Connection) -> Result<Option<Arc<Attachment>>> {
     let peer = connection.peer()?;
-    let Some(frame) = connection.receive(PATIENCE)? else { return Ok(()) };
+    let Some(frame) = connection.receive(PATIENCE)? else { return Ok(None) };
     if !matches!(decode_greeting(&frame.bytes)?, Greeting::Hello { .. }) {
         return Err(Error::new(ErrorKind::Busy, session.name()).because("another process has it"));
     }
     let attachment = session.attachment().clone();
     let Some(host) = attachment.transport.host() else {
-        return say(connection, &Greeting::Moving); // passed on already
+        say(connection, &Greeting::Moving)?; // passed on already
+        return Ok(None);
     };
     if host.rights(peer.uid).is_none() {
         return Err(Error::new(ErrorKind::PermissionDenied, session.name())
@@ -94,8 +106,7 @@ fn take_in(session: &Arc<Session>, connection: &Connection) -> Result<()> {
             .try_next("install `cenote` where that process finds it, or wait until it is done")
     })?;
     say(connection, &Greeting::Moving)?;
-    hand_over(session, &attachment);
-    Ok(())
+    Ok(Some(attachment))
 }
 
 /// Who is to know before others can use the store.
@@ -133,18 +144,20 @@ impl Company {
     }
 }
 
-/// Closes the engine here and attaches to a daemon.
-fn hand_over(session: &Arc<Session>, from: &Arc<Attachment>) {
+/// Closes the engine here and attaches to a daemon. The socket if it is still to be listened on: there was nothing to pass on.
+fn hand_over(session: &Arc<Session>, from: &Arc<Attachment>, waiting: Arc<Waiting>) -> Option<Arc<Waiting>> {
     // While requests are still carried out: whoever hears of it may wait for some.
     session.company.announce();
     let _one = lock(&session.attaching);
     if session.check_open().is_err() || !Arc::ptr_eq(&session.attachment(), from) {
-        return;
+        return Some(waiting);
     }
     // Requests from now on wait for the lock that we hold, and go to the daemon.
     from.transport.retire();
-    // The daemon binds a socket of its own; this one must be gone before.
+    // The daemon binds a socket of its own; this one must be gone before, its file and itself: whoever has connected meanwhile
+    // would wait for an answer, perhaps with the lock under which daemons are started.
     drop(lock(&session.listener).take());
+    drop(waiting);
     if let Some(host) = from.transport.host()
         && let Err(error) = host.close()
     {
@@ -163,4 +176,5 @@ fn hand_over(session: &Arc<Session>, from: &Arc<Attachment>) {
             }
         }
     }
+    None
 }
