@@ -9,6 +9,7 @@ use crate::map::Ext;
 use crate::objects::Presence;
 use crate::space::for_places;
 use crate::state::State;
+use crate::undo::Change;
 
 /// Records of an index that a verify counts in one go; of a longer one only the container's count is checked.
 const RECORDS_MAX: u64 = 200_000;
@@ -76,7 +77,13 @@ impl State {
             let found = self.objects.get(**slot);
             found.presence != Presence::Live || self.containers.at(found.container).id != id || found.id() != **object
         });
-        lost.map(|(object, slot)| format!("container {id}: object {object:?} is not in slot {slot}"))
+        if let Some((object, slot)) = lost {
+            return Some(format!("container {id}: object {object:?} is not in slot {slot}"));
+        }
+        let objects = container.objects.iter().filter(|(object, _)| !container.is_value_log(**object));
+        let stored = objects.map(|(_, slot)| self.objects.get(*slot).map.mapped_bytes()).sum::<u64>();
+        let counted = container.stored_bytes;
+        (stored != counted).then(|| format!("container {id}: it counts {counted} bytes of objects and has {stored}"))
     }
     /// What is wrong with the free space of devices, and with what was found at opening.
     pub fn audit_space(&self) -> Vec<String> {
@@ -92,6 +99,14 @@ impl State {
         if let Err(why) = self.kin.check() {
             wrong.push(format!("shared ranges: {why}"));
         }
+        let is_undone = |slot: u32, number: u64| {
+            let container = self.objects.get(slot).container;
+            let undo = self.containers.is_taken(container).then(|| self.containers.at(container).undo_at(number));
+            undo.flatten().is_some_and(|undo| matches!(undo.change, Change::ObjectDeleted { slot: at } if at == slot))
+        };
+        for (slot, (number, _)) in self.detached.iter().filter(|(slot, (number, _))| !is_undone(**slot, *number)) {
+            wrong.push(format!("object slot {slot}: it waits for undo entry {number}, which does not name it"));
+        }
         for (key, found) in &self.disorder {
             wrong.push(format!("index {key}: {found}"));
         }
@@ -101,6 +116,14 @@ impl State {
     pub fn audit(&self) -> Vec<String> {
         let objects = (0..self.objects.slots()).filter_map(|slot| self.audit_object(slot));
         let containers = self.containers.ids().into_iter().filter_map(|id| self.audit_container(id));
-        objects.chain(containers).chain(self.audit_space()).collect()
+        objects.chain(containers).chain(self.audit_space()).chain(self.audit_extents()).collect()
+    }
+    /// What is wrong with the number of extents of all objects; not while some are being given up.
+    fn audit_extents(&self) -> Option<String> {
+        let objects = (0..self.objects.slots()).map(|slot| self.objects.get(slot));
+        let live = objects.filter(|object| object.presence == Presence::Live);
+        let (extents, counted) = (live.map(|object| object.map.extents()).sum::<u64>(), self.extents);
+        (self.reclaim.is_empty() && extents != counted)
+            .then(|| format!("objects: {counted} extents are counted and {extents} are there"))
     }
 }

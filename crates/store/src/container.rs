@@ -211,6 +211,10 @@ impl Container {
         self.undo_first + self.undo.len() as u64
     }
     /// The undo entry with that number, if it is still there.
+    pub fn undo_at(&self, number: u64) -> Option<&Undo> {
+        self.undo.get(usize::try_from(number.checked_sub(self.undo_first)?).ok()?)
+    }
+    /// The same to be changed.
     pub fn undo_mut(&mut self, number: u64) -> Option<&mut Undo> {
         self.undo.get_mut(usize::try_from(number.checked_sub(self.undo_first)?).ok()?)
     }

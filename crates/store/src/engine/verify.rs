@@ -370,7 +370,7 @@ mod tests {
     #[test]
     fn what_is_wrong_in_memory_is_named() {
         type Harm = fn(&mut State);
-        let harms: [(&str, Harm); 12] = [
+        let harms: [(&str, Harm); 15] = [
             ("its space counts as free", |state| {
                 let slot = state.space.get_mut(0);
                 slot.map.clear(0, slot.map.units());
@@ -380,6 +380,12 @@ mod tests {
             ("it names no device", |state| state.space.slots.clear()),
             ("it counts 101 records and has 100", |state| first(state).records += 1),
             ("bytes of records and has", |state| first(state).record_bytes += 1),
+            ("bytes of objects and has", |state| first(state).stored_bytes += 1),
+            ("extents are counted and", |state| state.extents += 1),
+            ("which does not name it", |state| {
+                let slot = slot_of_object(state);
+                state.detached.insert(slot, (0, 1));
+            }),
             ("it counts its bytes wrongly", |state| first(state).indices.get_mut(&IndexId(1)).unwrap().bytes += 1),
             ("is not in slot", |state| {
                 let slot = slot_of_object(state);
