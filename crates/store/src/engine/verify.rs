@@ -289,8 +289,11 @@ impl Engine {
             self.rescue_found(key, placing, finding);
             return;
         }
-        if !first_is_bad && ext.copy != NO_DEVICE {
-            self.mend_copy(target, &ext, finding);
+        if !first_is_bad {
+            // A copy that is gone needs none.
+            if ext.copy != NO_DEVICE {
+                self.mend_copy(target, &ext, finding);
+            }
             return;
         }
         finding.what += "; there is no copy of it: restore the range from elsewhere, or write it again";
@@ -416,5 +419,19 @@ mod tests {
             let found = engine.state.audit();
             assert!(found.iter().any(|why| why.contains(said)), "{said}: {found:?}");
         }
+    }
+
+    /// What the scrub read was a copy that is gone by now: what is left is good, and nobody is told otherwise.
+    #[test]
+    fn a_bad_copy_that_is_gone_by_now_is_no_finding() {
+        let mut engine = engine();
+        let key = ObjectKey { container: engine.state.containers.ids()[0], object: ObjectId(1) };
+        let finding = |device: &str| Finding { key, offset: 0, len: 10, device: device.into(), what: "bad".into() };
+        engine.scrub_found(finding("file"));
+        assert!(engine.take_findings().is_empty() && engine.next_mend().is_none());
+        engine.scrub_found(finding("memory"));
+        let found = engine.take_findings();
+        assert!(found.len() == 1 && found[0].what.contains("no copy"), "{found:?}");
+        assert_eq!(engine.verify.scrub_findings, 1);
     }
 }
