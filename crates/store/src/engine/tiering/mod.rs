@@ -84,7 +84,7 @@ impl Engine {
         (bytes, run_min): (u64, u64),
         avoid: &[DeviceId],
     ) -> Result<Decision, Refusal> {
-        if let Some(decision) = self.place_pinned(container, durability, (bytes, run_min), avoid) {
+        if let Some(decision) = self.place_pinned(container, durability, bytes, avoid) {
             return Ok(decision);
         }
         let Some(policy) = self.tracking_policy(container) else {

@@ -101,12 +101,12 @@ impl Engine {
         &self,
         container: ContainerId,
         durability: Durability,
-        (bytes, run_min): (u64, u64),
+        bytes: u64,
         avoid: &[DeviceId],
     ) -> Option<Decision> {
         let place = self.state.pins.of_container(container).filter(|place| *place != WHERE_IT_IS)?;
         let view = self.state.space.get(self.state.space.slot_of(place)?).view();
-        let incoming = Incoming { avoid, run_min, ..Incoming::new(durability, bytes) };
+        let incoming = Incoming { avoid, ..Incoming::new(durability, bytes) };
         let fits = incoming.may_use(&view) && view.below_high_with(bytes);
         let reason = Reason::First { tier: std::sync::Arc::clone(&view.name) };
         fits.then_some(Decision::Place { device: view.id, bytes, reason, past_watermarks: false })
