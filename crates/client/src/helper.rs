@@ -103,3 +103,29 @@ impl Helper {
 fn failed(why: &str) -> Error {
     Error::new(ErrorKind::Io, "the helping program `cenote`").because(why)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    /// Lines come back one by one, however the answers arrive.
+    #[test]
+    fn each_line_gets_its_answer() {
+        let (ours, its) = UnixStream::pair().unwrap();
+        let program = std::thread::spawn(move || {
+            let mut lines = BufReader::new(its.try_clone().unwrap()).lines();
+            assert_eq!(lines.next().unwrap().unwrap(), "one");
+            (&its).write_all(b"1\n2\n").unwrap();
+            assert_eq!(lines.next().unwrap().unwrap(), "two");
+        });
+        let mut helper = Helper { socket: ours.into(), generation: fork_generation(), rest: Vec::new() };
+        let patience = Duration::from_secs(20);
+        assert_eq!(helper.ask("one", patience).unwrap(), "1");
+        assert_eq!(helper.ask("two", patience).unwrap(), "2");
+        program.join().unwrap();
+        assert!(helper.ask("three", patience).is_err(), "it has ended");
+    }
+}

@@ -143,3 +143,33 @@ fn seek(file: &MeetingFile, to: SeekFrom) -> io::Result<Option<u64>> {
         Err(errno) => Err(errno.into()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use rustix::fs::{MemfdFlags, memfd_create};
+
+    use super::*;
+
+    #[test]
+    fn reads_give_what_was_written_and_end_where_that_does() {
+        let fd = memfd_create("window", MemfdFlags::CLOEXEC).unwrap();
+        let window = WindowFile::new(MeetingFile::adopt(fd, Path::new("window")));
+        window.write_at(b"some bytes", 5).unwrap();
+        let mut buf = [7; 20];
+        assert_eq!(window.read_at(&mut buf, 5).unwrap(), 10);
+        assert_eq!(&buf[..12], b"some bytes\x07\x07");
+        assert_eq!(window.read_at(&mut buf[..4], 8).unwrap(), 4);
+        assert_eq!(&buf[..4], b"e by");
+        assert_eq!(window.read_at(&mut buf, 15).unwrap(), 0);
+    }
+
+    /// Who cannot lock it is told so, and does not wait for ever.
+    #[test]
+    fn a_window_that_cannot_be_locked_is_an_error() {
+        let fd = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let window = WindowFile::new(MeetingFile::adopt(fd, Path::new("window")));
+        assert!(window.work().is_err());
+    }
+}

@@ -113,3 +113,50 @@ impl Kept {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use cenote_device::aligned::AlignedBuf;
+    use cenote_model::{ContainerId, IndexId, IndexKey};
+    use cenote_rpc::RingMemory;
+
+    use super::*;
+
+    #[allow(unsafe_code, reason = "memory of a ring")]
+    fn memory() -> RingMemory {
+        let mut buffer = AlignedBuf::new(256 << 10);
+        let (base, len) = (buffer.as_mut_ptr(), buffer.len());
+        // SAFETY: the buffer is as long, lives as long as the memory, and nobody else uses it.
+        unsafe { RingMemory::new(base, len, Arc::new(buffer)) }.unwrap()
+    }
+
+    /// What a message relies on is in the log before the first part of it: checks, a record of a series, or both.
+    #[test]
+    fn the_premise_of_a_message_is_kept_before_it() {
+        let index = IndexKey { container: ContainerId(1), index: IndexId(1) };
+        let put = Update::Put { index, key: b"key".to_vec(), value: b"value".to_vec(), only_new: false };
+        let check = Check::Value { index, key: b"key".to_vec(), value: None };
+        let (part, _) = Encoded::new(vec![put.clone()], true);
+        let part = part.unwrap();
+        for (checks, updates, frames) in [
+            (vec![], vec![], 1),
+            (vec![check.clone()], vec![], 2),
+            (vec![], vec![put.clone()], 2),
+            (vec![check], vec![put], 2),
+        ] {
+            let log = FrameLog::new(memory()).unwrap();
+            let kept = Kept(Mutex::new(State { log: Some(log), messages: VecDeque::new() }));
+            assert!(kept.put(7, &Head { checks, updates }, &part, true).unwrap());
+            let mut found = lock(&kept.0).log.as_ref().unwrap().frames().unwrap();
+            let mut count = 0;
+            while found.is_ready() {
+                let frame = found.take().unwrap().unwrap();
+                assert_eq!(frame[..8], 7u64.to_le_bytes());
+                count += 1;
+            }
+            assert_eq!(count, frames);
+        }
+    }
+}

@@ -78,3 +78,53 @@ fn unpack(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use cenote_device::{SegmentFile, SegmentMode};
+    use cenote_model::Codec;
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+    use super::*;
+
+    const ALL: usize = UNITS + 8;
+
+    /// A run that ends where its segment does, of units that did not become smaller, and its bytes.
+    fn a_run() -> (SegmentIo, Packed, Vec<u8>) {
+        let bytes: Vec<u8> = (0..ALL * SUM_UNIT_BYTES).map(|at| (at / 1000) as u8).collect();
+        let len = bytes.len() as u64;
+        let fd = memfd_create("segment", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&fd, len).unwrap();
+        let file = SegmentFile { fd: Arc::new(fd), data_offset: 0, len, mode: SegmentMode::Buffered };
+        let io = SegmentIo::new(file, true, "a segment").unwrap();
+        io.write_at(0, &bytes).unwrap();
+        let packed = Packed::new(Codec::Lz4, 0, 12, len as u32, &[SUM_UNIT_BYTES as u32; ALL]).unwrap();
+        (io, packed, bytes)
+    }
+
+    fn read(io: &SegmentIo, packed: &Packed, bytes: &[u8], from: usize, len: usize) -> Result<Vec<u8>, Damage> {
+        let sums: Vec<u32> = bytes.chunks(SUM_UNIT_BYTES).map(sum_of).collect();
+        let mut target = vec![0; len];
+        read_units(io, 0, packed, &mut sums[from / SUM_UNIT_BYTES..].iter(), from, &mut target).map(|()| target)
+    }
+
+    #[test]
+    fn what_takes_several_reads_is_read_up_to_the_end_of_a_segment() {
+        let (io, packed, bytes) = a_run();
+        for from in [0, 5, SUM_UNIT_BYTES, 3 * SUM_UNIT_BYTES + 5] {
+            assert!(read(&io, &packed, &bytes, from, bytes.len() - from).is_ok_and(|found| found == bytes[from..]));
+        }
+        assert!(read(&io, &packed, &bytes, 5, bytes.len()).is_err(), "past the end of the run");
+    }
+
+    /// What cannot be read is named by where it would be in the target.
+    #[test]
+    fn bytes_that_cannot_be_read_are_named() {
+        let (io, packed, bytes) = a_run();
+        ftruncate(&*io.file().fd, (UNITS as u64 + 4) * SUM_UNIT_BYTES as u64).unwrap();
+        let (at, _, why) = read(&io, &packed, &bytes, SUM_UNIT_BYTES, (ALL - 1) * SUM_UNIT_BYTES).unwrap_err();
+        assert!(at == UNITS * SUM_UNIT_BYTES && why.is_some(), "{at}");
+    }
+}

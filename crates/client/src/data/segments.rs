@@ -126,3 +126,33 @@ impl Segments {
         Ok((io, inside))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use cenote_device::{SegmentFile, SegmentMode};
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+    use super::*;
+
+    #[test]
+    fn exactly_the_granules_that_a_range_touches_are_made_present() {
+        const G: u64 = GRANULE_BYTES;
+        let len = 64 * G;
+        let fd = memfd_create("segment", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&fd, len).unwrap();
+        let file = SegmentFile { fd: Arc::new(fd), data_offset: 0, len, mode: SegmentMode::Mapped };
+        let segment = Segment::new(SegmentIo::new(file, true, "a segment").unwrap());
+        let present = |segment: &Segment| (0..64).filter(|n| segment.is_present(n * G, G)).collect::<Vec<_>>();
+        assert!(present(&segment).is_empty());
+        segment.make_granules_present(2 * G, G).unwrap();
+        assert_eq!(present(&segment), [2]);
+        segment.make_granules_present(10 * G - 1, 2).unwrap();
+        assert_eq!(present(&segment), [2, 9, 10]);
+        // Up to the end, and not behind it.
+        segment.make_granules_present(63 * G + 5, G - 5).unwrap();
+        assert_eq!(present(&segment), [2, 9, 10, 63]);
+        for granule in present(&segment) {
+            assert!(segment.is_resident(granule * G, G as usize), "{granule}");
+        }
+    }
+}

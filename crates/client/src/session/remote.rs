@@ -384,3 +384,31 @@ impl Transport for Remote {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use cenote_rpc::Listener;
+
+    use super::*;
+
+    #[test]
+    fn who_lets_go_of_the_store_is_known_from_others() {
+        let dir = std::env::temp_dir().join(format!("cenote-moving-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        assert!(!is_moving(&dir), "nobody listens");
+        let listener = Listener::bind(&dir, SOCKET).unwrap();
+        let refused = Greeting::Refused(Error::new(ErrorKind::PermissionDenied, "a test"));
+        for (greeting, expected) in [(Greeting::Moving, true), (refused, false)] {
+            let is_moving = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let connection = listener.accept(Duration::from_secs(20)).unwrap().unwrap();
+                    assert!(matches!(hear(&connection).unwrap().0, Greeting::Bye));
+                    say(&connection, &greeting).unwrap();
+                });
+                is_moving(&dir)
+            });
+            assert_eq!(is_moving, expected);
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

@@ -103,3 +103,14 @@ fn this_library() -> Option<PathBuf> {
     let name = unsafe { CStr::from_ptr(info.dli_fname) };
     Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_that_has_this_code_is_known() {
+        let here = this_library().unwrap().canonicalize().unwrap();
+        assert_eq!(here, std::env::current_exe().unwrap().canonicalize().unwrap());
+    }
+}

@@ -9,6 +9,7 @@ mod bad;
 mod child;
 mod figures;
 mod files;
+mod given_back;
 mod gone;
 mod kept;
 mod lives;
@@ -66,6 +67,11 @@ const TESTS: &[Test] = &[
     ("moved_while_it_is_used", moving::moved_while_used),
     ("modes_per_call", moving::modes_per_call),
     ("learned_by_the_next_run", moving::learned_by_the_next_run),
+    ("leased_space_goes_back", given_back::leased_space),
+    ("what_views_held_is_free_after_them", given_back::what_views_held),
+    ("deleted_snapshots_stay_for_their_handles_alone", given_back::deleted_snapshots),
+    ("a_transaction_writes_in_several_pieces", given_back::written_in_pieces),
+    ("pins_end", remember::pins_end),
     ("what_is_compressed_is_read_in_parts", packed::read_in_parts),
     ("persistent_memory_without_dax", tiers::persistent_memory),
     ("persistent_memory_cut_short", tiers::persistent_memory_cut_short),

@@ -108,3 +108,21 @@ pub fn conflicts() {
     transaction.commit().unwrap();
     assert_eq!(fresh.get(&[b"k", b"x"]).unwrap(), [Some(b"v".to_vec()), None]);
 }
+
+/// A pin holds until it is ended, or somebody changes its guard.
+pub fn pins_end() {
+    let place = Place::new();
+    let store = place.make(Mode::InProcess);
+    let container = store.create_container("c", &ContainerSpec::default()).unwrap();
+    let guard = container.create_index(Some(IndexId(1))).unwrap();
+    let index = container.create_index(Some(IndexId(2))).unwrap().remembering();
+    let pin = || index.pin(&guard, guard.version().unwrap()).unwrap();
+    assert!(!index.is_pinned());
+    pin();
+    assert!(index.is_pinned() && index.clone().is_pinned());
+    index.unpin();
+    assert!(!index.is_pinned());
+    pin();
+    guard.put(&[(b"key", b"value")]).unwrap();
+    assert!(!index.is_pinned());
+}
