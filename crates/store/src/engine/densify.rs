@@ -215,3 +215,39 @@ impl Row {
         (self.extents > 1).then_some(Group { key, offset: self.offset, len: self.len, dev: self.dev })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use cenote_device::mem::MemClock;
+    use cenote_model::{Codec, DeviceId, Packed};
+
+    use super::*;
+    use crate::engine::filled::filled_before_a_file;
+
+    #[test]
+    fn small_is_a_whole_plain_run_of_its_own_in_memory() {
+        let mut engine = filled_before_a_file(&Arc::<MemClock>::default(), 1);
+        let of = |len: u32| Ext::from_model(&Extent::whole(DeviceId(1), 1 << 20, len, Sums::from_slice(&[7])), 0, 0);
+        let packed = Packed::new(Codec::Lz4, 0, 12, 100, &[60]).map(Arc::new);
+        let with_packed = |mut ext: Ext| {
+            ext.set_run(&[7], packed.clone(), None);
+            ext
+        };
+        assert!(engine.is_small(&of(100)) && engine.is_small(&of(SMALL_BYTES - 1)));
+        for (why, ext) in [
+            ("it is long", of(SMALL_BYTES + 1)),
+            ("it is whole units of a file", of(FILE_UNIT_BYTES)),
+            ("it begins inside of its run", Ext { skip: 1, len: 99, ..of(100) }),
+            ("it ends inside of its run", Ext { len: 99, ..of(100) }),
+            ("it is compressed", with_packed(of(100))),
+            ("it is on a file", Ext { dev: 1, ..of(100) }),
+        ] {
+            assert!(!engine.is_small(&ext), "{why}");
+        }
+        engine.state.space.shared.touch_again(0, 1 << 20);
+        assert!(!engine.is_small(&of(100)), "others are the same bytes");
+        engine.state.space.shared.release(0, 1 << 20);
+        engine.state.space.get_mut(0).device = None;
+        assert!(!engine.is_small(&of(100)), "its device is not open");
+    }
+}

@@ -359,3 +359,31 @@ impl Engine {
         slot.removed || slot.used_bytes() == 0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use cenote_device::mem::MemClock;
+    use cenote_model::{ObjectId, ObjectKey};
+
+    use super::*;
+    use crate::engine::filled::filled_before_a_file;
+
+    /// Moves off one device that cannot go on leave those off another one queued, if that is to be emptied.
+    #[test]
+    fn what_leaves_another_device_still_does_when_moves_fail() {
+        let mut engine = filled_before_a_file(&Arc::<MemClock>::default(), 1);
+        let key = ObjectKey { container: engine.state.containers.ids()[0], object: ObjectId(1) };
+        let queued: Vec<_> = (0..4).map(|n| (Target::Live { key, offset: u64::from(n) }, n % 2)).collect();
+        let left = |engine: &mut Engine| {
+            engine.drain.queue.clone_from(&queued);
+            engine.moves_failed(&Error::new(ErrorKind::Full, "a test"), 0);
+            engine.drain.queue.iter().map(|(_, dev)| *dev).collect::<Vec<_>>()
+        };
+        assert!(left(&mut engine).is_empty(), "none of them is to be emptied");
+        for dev in [0, 1] {
+            engine.state.space.get_mut(dev).state = DeviceState::Draining;
+        }
+        assert_eq!(left(&mut engine), [1, 1]);
+        assert!(engine.drain.retry_ns > engine.state.now_ns);
+    }
+}

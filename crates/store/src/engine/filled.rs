@@ -44,9 +44,17 @@ pub(crate) fn seams(clock: &Arc<MemClock>) -> Seams {
 
 /// A store in memory alone, with containers of an object of ten bytes each.
 pub(crate) fn filled(clock: &Arc<MemClock>, containers: u64) -> Engine {
+    filled_on(clock, vec![tier("memory", DeviceKind::SharedMemory, 16 << 20)], containers)
+}
+
+/// The same with a file behind the memory.
+pub(crate) fn filled_before_a_file(clock: &Arc<MemClock>, containers: u64) -> Engine {
     let memory = tier("memory", DeviceKind::SharedMemory, 16 << 20);
-    let mut engine =
-        Engine::create(seams(clock), &StoreConfig { devices: vec![memory], ..StoreConfig::default() }).unwrap();
+    filled_on(clock, vec![memory, tier("file", DeviceKind::File, 16 << 20)], containers)
+}
+
+fn filled_on(clock: &Arc<MemClock>, devices: Vec<DeviceSpec>, containers: u64) -> Engine {
+    let mut engine = Engine::create(seams(clock), &StoreConfig { devices, ..StoreConfig::default() }).unwrap();
     let who = SessionInfo { nonce: 7, write: true, ..SessionInfo::default() };
     let session = engine.session_open(who).unwrap();
     for number in 0..containers {

@@ -446,3 +446,28 @@ impl Engine {
 fn log_sync_failed() -> Error {
     Error::new(ErrorKind::Io, "the journal").because("a sync failed")
 }
+
+#[cfg(test)]
+mod tests {
+    use cenote_device::mem::MemClock;
+    use cenote_model::{ObjectId, ObjectKey};
+
+    use super::*;
+    use crate::engine::filled::filled;
+    use crate::placing::identity;
+
+    /// A second placing of the same bytes is none: they are where the first one puts them by then.
+    #[test]
+    fn no_two_groups_are_about_the_same_bytes() {
+        let mut engine = filled(&Arc::<MemClock>::default(), 2);
+        let ids = engine.state.containers.ids();
+        let [one, other] = [ids[0], ids[1]].map(|container| {
+            let target = Target::Live { key: ObjectKey { container, object: ObjectId(1) }, offset: 0 };
+            let was = identity(engine.state.target_mut(target).unwrap());
+            Placing { target, was, action: Action::Split { at: 1 } }
+        });
+        let groups = engine.with_sharers(&[one.clone(), other.clone(), one.clone()]);
+        assert_eq!(groups, [vec![one.clone()], vec![other]]);
+        assert_eq!(engine.with_sharers(std::slice::from_ref(&one)), [vec![one.clone()]]);
+    }
+}

@@ -305,3 +305,29 @@ impl Engine {
         Some(self.start(What::MakeLog { sequence }, work))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use cenote_model::{ObjectId, ObjectKey};
+
+    use super::*;
+    use crate::placing::{Action, Target};
+
+    /// What a cut copies is not copied a second time for others that are the same bytes.
+    #[test]
+    fn the_extents_that_are_being_copied_are_known() {
+        let part = |at: u64| {
+            let key = ObjectKey { container: ContainerId(1), object: ObjectId(1) };
+            let placing =
+                Placing { target: Target::Live { key, offset: at }, was: (0, at, 0, 512), action: Action::DropCopy };
+            CopyPart { placing, reserved: (1, 0, 4096), again: None }
+        };
+        let mut jobs = Jobs::default();
+        assert!(jobs.copied().is_empty());
+        let running = |what| Running { epoch: 1, uses: None, what };
+        jobs.running.insert(1, running(What::Copy { cut: 1, parts: vec![part(512), part(1024)] }));
+        jobs.running.insert(2, running(What::Move { parts: vec![part(2048)], leaving: 0 }));
+        jobs.running.insert(3, running(What::Copy { cut: 2, parts: vec![part(4096)] }));
+        assert_eq!(jobs.copied(), [512, 1024, 4096].map(|at| (0, at, 0, 512)).into());
+    }
+}

@@ -102,3 +102,43 @@ impl Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use cenote_device::mem::MemClock;
+
+    use super::*;
+    use crate::engine::filled::filled;
+    use crate::work::Work;
+
+    /// Who finds no space waits while jobs may make some free, and for nothing else.
+    #[test]
+    fn space_may_become_free_while_a_job_is_at_it() {
+        let clock = Arc::<MemClock>::default();
+        let mut engine = filled(&clock, 1);
+        let run_all = |engine: &mut Engine| {
+            for _ in 0..100 {
+                clock.advance_ns(SETTLED_NS);
+                engine.tick();
+                while let Some(job) = engine.next_job() {
+                    engine.finish_job(job.run());
+                }
+            }
+        };
+        run_all(&mut engine);
+        assert!(!engine.may_free_space(), "nothing is under way");
+        let none = || Work::Check { parts: Vec::new() };
+        let sync = engine.start(What::SyncLog { position: 0, sequence: 0 }, none()).id;
+        assert!(!engine.may_free_space(), "nothing waits for the journal");
+        engine.state.space.get_mut(0).retired.push(crate::space::Tag::default(), 0, 512);
+        assert!(engine.may_free_space(), "what was given up is free once the journal is on media");
+        engine.jobs.running.remove(&sync);
+        assert!(!engine.may_free_space());
+        let copy = engine.start(What::Copy { cut: 0, parts: Vec::new() }, none()).id;
+        assert!(engine.may_free_space(), "what has a copy can leave");
+        engine.jobs.running.remove(&copy);
+        assert!(!engine.may_free_space());
+    }
+}

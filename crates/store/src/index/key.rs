@@ -56,3 +56,18 @@ impl Borrow<[u8]> for Key {
         self.bytes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_equal_if_their_bytes_are() {
+        for len in [0, 1, INLINE, INLINE + 1, 500] {
+            let bytes = vec![7; len];
+            assert_eq!(Key::new(&bytes), Key::new(&bytes), "{len} bytes");
+            assert_ne!(Key::new(&bytes), Key::new(&[&bytes[..], &[0]].concat()), "{len} bytes");
+        }
+        assert_ne!(Key::new(b"a"), Key::new(b"b"));
+    }
+}

@@ -224,3 +224,47 @@ fn a_missing_file_is_named() {
     meta.remove(&file_name(1)).unwrap();
     assert!(replayed(&meta, 1).is_err() && replayed(&meta, 3).is_ok());
 }
+
+/// A journal of the numbers 1 to 3 in one file of 12 MiB, as it is after something was done to its bytes; where the second
+/// of its records begins and where the last ends.
+fn journal_after(harm: impl FnOnce(&mut [u8], [usize; 2])) -> Failing {
+    let meta = Failing::default();
+    let mut journal = Journal::begin(Arc::new(meta.clone()), STORE, 1, (0, 0), HEADER_BYTES, 12 << 20).unwrap();
+    append(&mut journal, 1).unwrap();
+    let second = journal.position();
+    append(&mut journal, 2).unwrap();
+    append(&mut journal, 3).unwrap();
+    let places = [second, journal.position()].map(|at| at as usize);
+    let file = meta.inner.open_log(&file_name(1)).unwrap();
+    let mut bytes = vec![0; file.capacity() as usize];
+    file.read(0, &mut bytes).unwrap();
+    harm(&mut bytes, places);
+    file.write(0, &bytes).unwrap();
+    meta
+}
+
+fn is_torn(meta: &Failing) -> Result<bool> {
+    Ok(read_all(meta, STORE, &[1], 1, false, &mut |_| Ok(()))?.torn)
+}
+
+/// What follows the last record is an unfinished one, however far behind it its bytes are.
+#[test]
+fn an_unfinished_record_is_found_behind_any_zeros() {
+    assert!(!is_torn(&journal_after(|_, _| {})).unwrap());
+    assert!(is_torn(&journal_after(|bytes, [_, end]| bytes[end + 100] = 7)).unwrap());
+    assert!(is_torn(&journal_after(|bytes, [_, end]| bytes[end + (9 << 20)] = 7)).unwrap());
+}
+
+#[test]
+fn a_record_that_is_gone_before_one_that_is_whole_is_damage() {
+    let meta = journal_after(|bytes, [second, _]| bytes[second..second + 8].fill(0));
+    let error = is_torn(&meta).unwrap_err();
+    assert!(error.to_string().contains("later ones are whole"), "{error}");
+    // The later one may be far behind.
+    let meta = journal_after(|bytes, [second, end]| {
+        let moved = bytes[second..end].to_vec();
+        bytes[second..end].fill(0);
+        bytes[second + (9 << 20)..end + (9 << 20)].copy_from_slice(&moved);
+    });
+    assert_eq!(is_torn(&meta).unwrap_err().kind(), ErrorKind::Corrupt);
+}

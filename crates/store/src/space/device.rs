@@ -406,3 +406,46 @@ impl Space {
         (begin < end).then_some((begin, end))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use cenote_model::{Extent, Sums};
+
+    use super::*;
+    use crate::engine::devices::{slot_with, tests::a_file};
+
+    /// Copies that were found bad are not trusted until their space is given up, and that of others says nothing of them.
+    #[test]
+    fn a_bad_copy_is_one_until_its_space_is_retired() {
+        const MIB: u64 = 1 << 20;
+        let mut space = Space::default();
+        for id in [1, 2] {
+            space.slots.push(slot_with(DeviceId(id), &a_file(), None, 64 * MIB, (4096, 64 * MIB), 1));
+        }
+        let sums = Sums::from_slice(&[1, 2, 3]);
+        let ext = |at: u64| Ext {
+            copy: 1,
+            copy_base: at * MIB,
+            ..Ext::from_model(&Extent::whole(DeviceId(1), at * MIB, 3 * UNIT, sums.clone()), 0, 0)
+        };
+        let all = [ext(8), ext(16), ext(24)];
+        for ext in &all {
+            space.mark_bad_copy(ext);
+        }
+        let bad = |space: &Space| all.each_ref().map(|ext| space.is_bad_copy(ext));
+        assert_eq!(bad(&space), [true; 3]);
+        // The other place of the second one is at the same offset of another device.
+        space.drop_place(&all[1], all[1].place(), Tag::default());
+        assert_eq!(bad(&space), [true; 3]);
+        space.drop_place(&all[1], all[1].copy_place().unwrap(), Tag::default());
+        assert_eq!(bad(&space), [true, false, true]);
+        for unit in 0..3 {
+            assert!(
+                !space.is_bad_copy(&all[1].part(unit * UNIT, UNIT))
+                    && space.is_bad_copy(&all[0].part(unit * UNIT, UNIT))
+            );
+        }
+        space.unmark_bad_copy(&all[0]);
+        assert_eq!(bad(&space), [false, false, true]);
+    }
+}

@@ -246,3 +246,36 @@ impl Engine {
         self.state.containers.get(range.key.container).is_some_and(crate::container::Container::is_tracked)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use cenote_device::mem::MemClock;
+    use cenote_model::{Durability, ObjectId};
+    use cenote_policy::Reason;
+
+    use super::*;
+    use crate::engine::filled::filled_before_a_file;
+
+    /// How an object in memory of a container with that durability goes to a slower tier.
+    fn demoted(durability: Durability) -> How {
+        let mut engine = filled_before_a_file(&Arc::<MemClock>::default(), 1);
+        let id = engine.state.containers.ids()[0];
+        let container = engine.state.containers.get_mut(id).unwrap();
+        container.spec.durability = durability;
+        let slot = container.objects[&ObjectId(1)];
+        let (offset, ext) = engine.state.objects.get(slot).map.iter().next().unwrap();
+        let range = engine.sampled(slot, offset, ext, None);
+        let action = Planned::Demote(engine.state.space.get(1).id);
+        let planned = cenote_policy::Planned { range: 0, action, gain_ns: 1.0, cost_ns: 1.0, reason: Reason::Nothing };
+        engine.carry_out(&Plan { moves: vec![planned], reason: Reason::Nothing }, &[range], None);
+        let queued: Vec<How> = engine.tiering.relocations.queued().map(|relocation| relocation.how).collect();
+        assert_eq!(queued.len(), 1);
+        queued[0]
+    }
+
+    #[test]
+    fn what_could_be_lost_stays_in_memory_until_it_has_a_copy() {
+        assert_eq!(demoted(Durability::Async), How::Copy);
+        assert_eq!(demoted(Durability::Scratch), How::Move);
+    }
+}

@@ -84,6 +84,10 @@ impl Queue {
         }
         fits
     }
+    #[cfg(test)]
+    pub fn queued(&self) -> impl Iterator<Item = &Relocation> {
+        self.urgent.iter().chain(&self.calm)
+    }
     fn pop(&mut self, calm_too: bool) -> Option<Relocation> {
         self.urgent.pop_front().or_else(|| if calm_too { self.calm.pop_front() } else { None })
     }
