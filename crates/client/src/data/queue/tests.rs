@@ -1,0 +1,53 @@
+//! What of a batch is sent, and what is said of it.
+
+use cenote_model::{ContainerSpec, DeviceKind, DeviceSpec, StoreConfig, TierOptions};
+
+use super::*;
+use crate::{Mode, OpenOptions, Store};
+
+/// What could not be written is left out of a message; if that is applied whole, nothing of it is sent.
+#[test]
+fn updates_whose_bytes_came_to_nothing_are_not_sent() {
+    let dir = std::env::temp_dir().join(format!("cenote-queue-{}", std::process::id()));
+    let memory = DeviceSpec {
+        name: "memory".into(),
+        kind: DeviceKind::SharedMemory,
+        path: "".into(),
+        capacity_bytes: 4 << 20,
+        watermark_high_permille: 900,
+        watermark_low_permille: 700,
+        options: TierOptions::default(),
+    };
+    let config = StoreConfig { devices: vec![memory], ..StoreConfig::default() };
+    let options = OpenOptions { mode: Mode::InProcess, create: true, config, ..OpenOptions::default() };
+    let store = Store::open_with(&dir, &options).unwrap();
+    let index = store.create_container("c", &ContainerSpec::default()).unwrap().create_index(None).unwrap();
+    let session = store.session().unwrap().clone();
+    let keys: [&[u8]; 3] = [b"a", b"b", b"c"];
+    let launch = |together: &Together, only_new: bool| {
+        let put =
+            |key: &&[u8]| Update::Put { index: index.key(), key: key.to_vec(), value: b"value".to_vec(), only_new };
+        let subject = |_| Subject::Put { index: index.key(), bytes: 6 };
+        let (updates, subjects) = (keys.iter().map(put).collect(), keys.iter().map(subject).collect());
+        let ticket = session.queue.push(&session, updates, subjects, keys.len(), together);
+        for number in 0..keys.len() {
+            let result = if number == 1 { Err(Error::new(ErrorKind::Io, "a test")) } else { Ok(()) };
+            session.queue.io_done(&session, &ticket, number, result);
+        }
+        session.queue.settle(&session, ticket.batch.number);
+        let one = |first| Ticket { first, count: 1, ..ticket.clone() }.outcome().map_err(|error| error.kind());
+        [0, 1, 2].map(one)
+    };
+    let there = || index.get(&keys).unwrap().iter().map(Option::is_some).collect::<Vec<_>>();
+    let io = Err(ErrorKind::Io);
+    assert_eq!(launch(&Together::Whole, false), [io; 3]);
+    assert_eq!(there(), [false; 3]);
+    assert_eq!(launch(&Together::Not, false), [Ok(()), io, Ok(())]);
+    assert_eq!(there(), [true, false, true]);
+    // What the engine says is said of those that were sent.
+    let exists = Err(ErrorKind::Exists);
+    assert_eq!(launch(&Together::Not, true), [exists, io, exists]);
+    store.close().unwrap();
+    Store::destroy(&dir, true).unwrap();
+    let _ = std::fs::remove_dir_all(&dir);
+}
