@@ -173,4 +173,15 @@ mod tests {
         let shut = ContainerSpec { mode: 0, ..spec };
         assert_eq!(rights(&shut, 1, 8), [true, false, false, true], "an owner finds what it may not read");
     }
+
+    #[test]
+    fn a_call_may_ask_for_more_than_its_container_promises_and_for_nothing_less() {
+        use Durability::{Async, Bypass, Scratch, Sync};
+        let all = [Sync, Async, Scratch, Bypass];
+        let may = |own: Durability| all.map(|asked| asked.may_be_in(own));
+        assert_eq!(may(Sync), [true, false, false, false]);
+        assert_eq!(may(Async), [true, true, false, true]);
+        assert_eq!(may(Scratch), [false, false, true, false]);
+        assert_eq!(may(Bypass), [true, true, false, true]);
+    }
 }

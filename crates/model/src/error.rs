@@ -184,4 +184,19 @@ mod tests {
         assert_eq!(whole.to_string(), "tier `ram`: no space left: quota (delete something)");
         assert_eq!((whole.subject(), whole.cause(), whole.next_step()), ("tier `ram`", "quota", "delete something"));
     }
+
+    #[test]
+    fn what_the_system_refuses_is_told_by_its_kind() {
+        use std::io::ErrorKind as Io;
+        for (given, kind) in [
+            (Io::NotFound, ErrorKind::NotFound),
+            (Io::PermissionDenied, ErrorKind::PermissionDenied),
+            (Io::StorageFull, ErrorKind::Full),
+            (Io::QuotaExceeded, ErrorKind::Full),
+            (Io::BrokenPipe, ErrorKind::Io),
+        ] {
+            let error = Error::io("file `f`", &std::io::Error::new(given, "a test"));
+            assert_eq!((error.kind(), error.subject(), error.cause()), (kind, "file `f`", "a test"));
+        }
+    }
 }

@@ -122,4 +122,17 @@ mod tests {
         assert_eq!(all.since(&before).count(), 99_999);
         assert_eq!(before.since(&all), before, "it was begun anew");
     }
+
+    #[test]
+    fn sums_hold_the_durations_of_both_and_differences_give_them_back() {
+        let first = Histogram { counts: vec![(10, 2), (40, 1)], sum_ns: 30 };
+        let second = Histogram { counts: vec![(5, 1), (40, 4), (90, 1)], sum_ns: 12 };
+        let mut both = first.clone();
+        both.add(&second);
+        assert_eq!(both, Histogram { counts: vec![(5, 1), (10, 2), (40, 5), (90, 1)], sum_ns: 42 });
+        assert_eq!(both.since(&first), second);
+        assert_eq!(both.since(&both), Histogram::default());
+        both.add(&Histogram { counts: vec![(90, u64::MAX)], sum_ns: u64::MAX });
+        assert_eq!((both.count(), both.sum_ns), (u64::MAX, u64::MAX), "they end at the greatest number");
+    }
 }

@@ -139,4 +139,17 @@ mod tests {
         assert_eq!(object.to_string(), format!("c7/{}", ObjectId(0x2a)));
         assert_eq!(IndexKey { container, index: IndexId(9) }.to_string(), format!("c7/{}", IndexId(9)));
     }
+
+    #[test]
+    fn ids_are_read_as_they_are_shown_and_nothing_else_is() {
+        let id = ObjectId(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
+        assert_eq!(id.to_string().parse(), Ok(id));
+        assert_eq!("01234567-89AB-cdef-0123-456789abcdef".parse(), Ok(id));
+        assert_eq!("2a".parse(), Ok(IndexId(42)));
+        for wrong in ["", "-", "+2a", "0x2a", "2g", &"0".repeat(33)] {
+            let error = wrong.parse::<StoreId>().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
+            assert!(error.subject().contains("store id"), "{error}");
+        }
+    }
 }

@@ -296,4 +296,16 @@ mod tests {
         };
         assert_eq!(speed, untouched, "nothing was read");
     }
+
+    #[test]
+    fn points_without_a_bandwidth_do_not_count() {
+        let all = |bandwidth| [false, true].map(|is_write| point(is_write, 4096, 1, 5000, bandwidth)).to_vec();
+        assert_eq!(Profile { unix_ms: 1, points: all(0.0) }.speed(), None);
+        let points = [all(0.0), all(4.096e9)].concat();
+        let speed = Profile { unix_ms: 1, points }.speed().unwrap();
+        assert!(
+            (speed.write_latency_ns - 4000.0).abs() < 1.0,
+            "short accesses, where there are no long ones: {speed:?}"
+        );
+    }
 }

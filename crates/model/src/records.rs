@@ -126,7 +126,8 @@ impl<K: AsRef<[u8]>, V: AsRef<[u8]>> FromIterator<(K, V)> for Records {
 
 impl fmt::Debug for Records {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.iter().map(|(key, value)| (key.escape_ascii(), value.escape_ascii()))).finish()
+        let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
+        f.debug_map().entries(self.iter().map(|(key, value)| (text(key), text(value)))).finish()
     }
 }
 
@@ -156,5 +157,22 @@ mod tests {
         records.value_mut(0).unwrap().copy_from_slice(b"ab");
         assert!(records.value_mut(2).is_none());
         assert!(records.iter().eq([(&b"k"[..], &b"ab"[..]), (b"l", b"m")]));
+    }
+
+    #[test]
+    fn runs_are_added_and_ends_taken_off_as_whole_records() {
+        let mut records = Records::with_capacity(3, 8);
+        assert!(records.is_empty() && records.first().is_none());
+        records.push(b"a", b"1");
+        records.push_run(b"bb2c", [(2, 1), (1, 0)].into_iter());
+        let expected = [(&b"a"[..], &b"1"[..]), (b"bb", b"2"), (b"c", b"")];
+        assert!(records.iter().eq(expected));
+        records.truncate(9);
+        assert_eq!((records.len(), records.first()), (3, Some(expected[0])));
+        records.truncate(2);
+        assert_eq!((records.bytes(), records.last()), (&b"a1bb2"[..], Some(expected[1])));
+        assert_eq!(format!("{records:?}"), r#"{"a": "1", "bb": "2"}"#);
+        records.truncate(0);
+        assert_eq!(records, Records::default());
     }
 }

@@ -458,3 +458,36 @@ pub enum Response {
     /// It failed; nothing was changed.
     Failed(Error),
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_only_looks_is_for_readers_too() {
+        let container = ContainerId(1);
+        let arrange = |dry_run| Request::Arrange {
+            target: Box::new(ArrangeTarget::Container(container)),
+            what: Arrange::Evict,
+            dry_run,
+        };
+        let profile = |measure_ms| Request::Profile { name: "disk".into(), measure_ms };
+        let set = |dry_run| Request::PolicySet { text: None, dry_run };
+        assert!(
+            [arrange(false), profile(1), set(false), Request::Shutdown, Request::Checkpoint]
+                .iter()
+                .all(Request::changes)
+        );
+        let looking =
+            [arrange(true), profile(0), set(true), Request::Stats, Request::Verify { target: FlushTarget::Store }];
+        assert!(!looking.iter().any(Request::changes));
+    }
+
+    #[test]
+    fn what_waits_for_a_job_is_not_timed_with_what_is_answered_at_once() {
+        let lease = Request::Unlease { runs: Vec::new() };
+        let apply = Request::Apply { checks: Vec::new(), updates: Vec::new(), atomic: true };
+        let timed = [Request::Checkpoint, Request::Stats, lease, apply].map(|request| request.timed());
+        assert_eq!(timed, [Timed::Flush, Timed::Ask, Timed::Lease, Timed::Apply]);
+    }
+}

@@ -186,4 +186,12 @@ mod tests {
         (tier.packed_bytes, tier.unpacked_bytes) = (2 << 20, 5 << 20);
         assert_eq!(tier.compression().as_deref(), Some("5.0 MiB compressed 2.5 times"));
     }
+
+    #[test]
+    fn kinds_are_ordered_by_speed_and_known_by_their_numbers() {
+        assert!(DeviceKind::ALL.is_sorted() && DeviceKind::PersistentMemory < DeviceKind::File);
+        let coded: Vec<DeviceKind> = (0..=u8::MAX).filter_map(DeviceKind::from_code).collect();
+        assert_eq!(coded.len(), DeviceKind::ALL.len());
+        assert!(coded.iter().enumerate().all(|(code, kind)| *kind as usize == code));
+    }
 }

@@ -113,4 +113,15 @@ mod tests {
         assert_eq!(options.set("region", &"r".repeat(2 * bytes)).map(|was| was.len()), Some(bytes + 1));
         assert!(options.check(DeviceKind::S3).is_err());
     }
+
+    #[test]
+    fn an_option_that_nobody_knows_is_named_with_those_that_there_are() {
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let options = TierOptions::from_iter([pair("use", "tier"), pair("colour", "red")]);
+        assert_eq!((options.len(), options.is_empty()), (2, false));
+        let why = options.check(DeviceKind::File).unwrap_err();
+        assert!(why.starts_with("`colour` is not one of endpoint"), "{why}");
+        assert!(TierOptions::names().all(TierOptions::is_known) && !TierOptions::is_known("colour"));
+        assert!(TierOptions::default().is_empty());
+    }
 }

@@ -129,6 +129,8 @@ mod tests {
         for (bad, cause) in [
             ("", "KEY=VALUE"),
             ("name=x", "kind"),
+            ("kind=memory,size=1", "needs a name"),
+            ("name=,kind=memory,size=1", "needs a name"),
             ("name=x,kind=tape,size=1", "`tape`"),
             ("name=x,kind=file,size=1M", "path"),
             ("name=x,kind=memory,path=/p,size=1M", "no path"),
@@ -139,13 +141,28 @@ mod tests {
             ("name=x,kind=file,path=/p,size=1,compress=rar", "lz4, zstd"),
             ("name=x,kind=memory,size=1,compress=lz4", "a memory tier takes no `compress`"),
             ("name=x,kind=s3,path=b,size=1,budget=fast", "budget"),
+            ("name=x,kind=s3,path=b,size=1,region=", "`region` is empty"),
+            ("name=x,kind=file,path=/p,size=1,use=seldom", "tier, cache"),
+            ("name=x,kind=memory,size=1,use=tier,use=cache", "twice"),
             ("name=x,kind=memory,size=1,high=20%,low=30%", "above"),
             ("name=x,kind=memory,size=1,high=120%", "120%"),
             ("name=x,kind=memory,size=1,high=NaN", "NaN"),
+            ("name=x,kind=memory,size=1,low=-1%", "-1%"),
+            ("name=x,kind=memory,size=1,low=half", "half"),
         ] {
             let error = bad.parse::<DeviceSpec>().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
             assert!(error.cause().contains(cause), "{bad}: {error}");
         }
+    }
+
+    #[test]
+    fn a_high_watermark_below_the_preset_low_one_takes_that_along() {
+        let tier: DeviceSpec = "name=ram, kind=memory, size=1M, high=50%".parse().unwrap();
+        assert_eq!((tier.watermark_high_permille, tier.watermark_low_permille), (500, 500));
+        let tier: DeviceSpec =
+            "name=b,kind=swift,path=b,size=1G,region=r,pack=1MiB,compress=zstd,use=cache".parse().unwrap();
+        let options: Vec<_> = tier.options.iter().collect();
+        assert_eq!(options, [("compress", "zstd"), ("pack", "1MiB"), ("region", "r"), ("use", "cache")]);
     }
 }

@@ -190,3 +190,41 @@ impl<V> Tree<V> {
         if len == self.len { Ok(()) } else { Err("a map counts its entries wrongly") }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two branches of two leaves each.
+    fn whole() -> Tree<u64> {
+        let leaf = |from: u64| Box::new(Leaf::new(&[from, from + 1], vec![0, 0]));
+        let branch = |bound: u64, from: u64| Branch {
+            bounds: vec![bound, from + 10],
+            leaves: vec![leaf(from), leaf(from + 10)],
+        };
+        Tree { bounds: vec![0, 20], branches: vec![branch(0, 0), branch(20, 20)], len: 8 }
+    }
+
+    #[test]
+    fn a_damaged_tree_is_told_by_its_check() {
+        assert_eq!(whole().check(), Ok(()));
+        let found = |damage: fn(&mut Tree<u64>)| {
+            let mut tree = whole();
+            damage(&mut tree);
+            tree.check().unwrap_err()
+        };
+        let of_map = "a map has not one bound for each branch, from zero on";
+        assert_eq!(found(|tree| tree.bounds.push(40)), of_map);
+        assert_eq!(found(|tree| tree.bounds[0] = 1), of_map);
+        let of_branch = "a branch has not one bound for each leaf, from its own on";
+        assert_eq!(found(|tree| tree.branches[1].bounds.push(40)), of_branch);
+        assert_eq!(found(|tree| tree.bounds[1] = 19), of_branch);
+        let of_leaf = "a leaf has keys on the wrong side of its bound, or none";
+        assert_eq!(found(|tree| tree.branches[0].bounds[1] = 1), of_leaf, "not above the last key before");
+        assert_eq!(found(|tree| tree.branches[0].bounds[1] = 11), of_leaf, "above its first key");
+        assert_eq!(found(|tree| *tree.branches[1].leaves[1] = Leaf::new(&[], Vec::new())), of_leaf);
+        let order = "the keys of a leaf are not in ascending order";
+        assert_eq!(found(|tree| *tree.branches[1].leaves[1] = Leaf::new(&[31, 31], vec![0, 0])), order);
+        assert_eq!(found(|tree| tree.len = 9), "a map counts its entries wrongly");
+    }
+}
