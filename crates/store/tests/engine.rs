@@ -168,7 +168,7 @@ fn a_write_must_lie_in_space_leased_by_its_session() {
     };
     let mine = world.session;
     refused(&mut world, other, extent.clone());
-    for change in 0..9 {
+    for change in 0..11 {
         let mut bad = extent.clone();
         match change {
             0 => bad.run_offset += 4096,
@@ -179,6 +179,8 @@ fn a_write_must_lie_in_space_leased_by_its_session() {
             5 => (bad.len, bad.run_len) = (u32::MAX, u32::MAX),
             6 => bad.skip = 1,
             7 => bad.sums = Sums::Many([1, 2].into()),
+            8 => bad.len -= 1,
+            9 => bad.encoding = Encoding::Packed(Packed::new(Codec::Lz4, 0, 12, 4096, &[4096]).unwrap().into()),
             _ => bad.run_offset = u64::MAX - 4095,
         }
         refused(&mut world, mine, bad);
