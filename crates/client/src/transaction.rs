@@ -365,7 +365,7 @@ impl Transaction {
         self.checks.push(Check::Size { key: object.key(), size });
         Ok(())
     }
-    /// Deletes a record that is there, as [`Transaction::expect`] makes sure: `commit` fails with `NotFound` if not.
+    /// Deletes a record that is there, as [`Transaction::expect`] makes sure; on its own this is no error if it is not.
     pub fn del_expected(&mut self, index: &Index, key: &[u8]) -> Result<()> {
         self.changing(index.store())?;
         check_key(key)?;

@@ -6,7 +6,7 @@ use cenote::{Container, ContainerSpec, ErrorKind, IndexId, Mode, Object, ObjectI
 
 use crate::tools::{Other, Place, Random, daemon_pid, signal};
 
-fn in_both_modes(test: impl Fn(&Store, &Container)) {
+pub fn in_both_modes(test: impl Fn(&Store, &Container)) {
     for mode in [Mode::InProcess, Mode::Daemon] {
         let place = Place::new();
         let store = place.make(mode);

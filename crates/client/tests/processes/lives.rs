@@ -110,6 +110,9 @@ fn forks(store: &Store) {
     // A transaction begun before belongs to the parent.
     let mut transaction = store.begin();
     transaction.write(&object, 20_000, b"parent").unwrap();
+    container.snapshot("kept").unwrap();
+    let mut kept = Some(container.open_snapshot("kept").unwrap());
+    container.delete_snapshot("kept").unwrap();
     let mut ids = Vec::new();
     for round in 0..3u8 {
         object.launch_write(100, &[round; 50]).unwrap();
@@ -134,6 +137,11 @@ fn forks(store: &Store) {
             assert_eq!(buf[..8], 499u64.to_le_bytes());
             let ours = container.create_object(None, None).unwrap();
             ours.write_at(0, b"ours").unwrap();
+            let refused = transaction.punch(&object, 0, 1).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::InvalidInput, "{refused}");
+            assert!(refused.next_step().contains("child"), "{refused}");
+            // The parent's session goes on reading the snapshot.
+            drop(kept.take());
             // A child of the child.
             in_child(|| {
                 let mut buf = [0; 5];
@@ -152,6 +160,10 @@ fn forks(store: &Store) {
     }
     assert!(view.is_none_or(|view| view[..] == [1; 10]));
     transaction.commit().unwrap();
+    let kept = kept.expect("only children gave it up").object(object.key().object);
+    let mut whole = [0; 10_000];
+    assert_eq!(kept.read_at(0, &mut whole).unwrap(), 10_000);
+    assert_eq!(whole, [1; 10_000]);
     let mut buf = [0; 6];
     object.read_at(20_000, &mut buf).unwrap();
     assert_eq!(&buf, b"parent");

@@ -16,6 +16,7 @@ mod lives;
 mod moving;
 mod others;
 mod packed;
+mod refused;
 mod remember;
 mod rights;
 mod tiers;
@@ -44,6 +45,16 @@ const TESTS: &[Test] = &[
     ("opening_wrongly", bad::opening_wrongly),
     ("a_full_store_says_so", bad::full_store),
     ("flipped_bits_on_a_file_tier_are_found", bad::flipped_bits),
+    ("what_transactions_refuse_leaves_nothing", refused::by_transactions),
+    ("conditions_that_do_not_hold_change_nothing", refused::on_conditions),
+    ("snapshots_refuse_names_and_wrong_conditions", refused::by_snapshots),
+    ("containers_that_are_not_there_are_told", refused::of_containers),
+    ("indices_refuse_and_take_more_than_a_message", refused::of_indices),
+    ("objects_refuse_what_cannot_be", refused::of_objects),
+    ("readers_change_nothing_and_may_look_at_what_would_be_done", refused::to_readers),
+    ("a_session_that_ended_does_nothing_more", refused::after_the_end),
+    ("tiers_leave_while_space_of_them_is_kept", refused::tiers_that_leave),
+    ("what_is_known_in_parts_is_told_whole", refused::known_in_parts),
     ("two_processes_see_each_other", others::visibility),
     ("a_store_is_handed_over", others::handover),
     ("a_second_store_in_one_process", others::twice_in_one_process),
