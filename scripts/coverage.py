@@ -1,10 +1,12 @@
 """Reached branches by room and file, and a list of the others. Called by scripts/coverage.sh.
 
-Arguments: llvm-cov, the merged profile, the file for the list. The instrumented programs come by standard input, one
-a line.
+Arguments: llvm-cov, the merged profile, the file for the list. The instrumented programs and libraries come by standard
+input, one a line. What tests alone run is not counted, nor are assertions, whose other way is a bug.
 """
 
+import functools
 import json
+import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -14,9 +16,22 @@ TOP = Path(__file__).resolve().parent.parent
 ROOMS = ("crates/model/src", "crates/store/src", "crates/client/src")
 
 
+@functools.cache
+def test_modules() -> frozenset[str]:
+    """The files of modules that are compiled for tests alone, without those named so."""
+    found = set()
+    for file in (file for room in ROOMS for file in (TOP / room).rglob("*.rs")):
+        folder = file.parent if file.name in ("mod.rs", "lib.rs") else file.with_suffix("")
+        names = re.findall(r"#\[cfg\(test\)\]\s+mod (\w+);", file.read_text())
+        found |= {str((folder / f"{name}.rs").relative_to(TOP)) for name in names}
+    return frozenset(found)
+
+
 def of_tests(path: str, lines: list[str], line: int) -> bool:
-    """Whether a branch is one of the tests' own: a file of tests, or below `mod tests` at the end of a file."""
-    if "/tests" in path or path.endswith("tests.rs"):
+    """Whether a branch is one of the tests' own: in a file of tests, below `mod tests`, or in an assertion."""
+    if "/tests" in path or path.endswith("tests.rs") or path in test_modules():
+        return True
+    if re.match(r"\s*(debug_)?assert(_eq|_ne)?!", lines[line - 1]):
         return True
     return any(text.startswith("mod tests") for text in lines[:line])
 

@@ -99,4 +99,13 @@ mod tests {
         assert!(part.same_run(&whole));
         assert!(std::panic::catch_unwind(|| whole.part(1, 1000)).is_err());
     }
+
+    #[test]
+    fn runs_are_the_same_at_one_place_alone() {
+        let run = Extent::whole(DeviceId(1), 4096, 10, Sums::One(0));
+        assert!(run.same_run(&Extent { sums: Sums::One(7), ..run.clone() }));
+        assert!(!run.same_run(&Extent { node: NodeId(1), ..run.clone() }));
+        assert!(!run.same_run(&Extent { device: DeviceId(2), ..run.clone() }));
+        assert!(!run.same_run(&Extent { run_offset: 0, ..run.clone() }));
+    }
 }

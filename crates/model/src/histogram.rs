@@ -118,6 +118,11 @@ mod tests {
         }
         assert_eq!(all.below(65_536), 65_535);
         assert_eq!(Histogram::default().quantile_ns(0.5), None);
+        assert_eq!(
+            Histogram { counts: vec![(0, 1)], sum_ns: 3 }.quantile_ns(0.5),
+            Some(10),
+            "the first bucket begins at 0"
+        );
         let before = Histogram { counts: vec![(30, 1)], sum_ns: 0 };
         assert_eq!(all.since(&before).count(), 99_999);
         assert_eq!(before.since(&all), before, "it was begun anew");
