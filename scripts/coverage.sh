@@ -2,14 +2,22 @@
 # Which branches of crates/model, crates/store and crates/client the tests and the simulation reach: scripts/coverage.sh [SEEDS]
 # The simulation runs as well, since it draws from the same generators as the property tests. Tests that look at all that a program writes
 # may fail here: a program that they start with an environment of its own writes its counters beside.
+# The Python suites run on a copy of the tree below target/coverage, whose command, libraries and module are instrumented builds; what is in
+# target/release and .venv stays as it is. Files that repeat others with more rounds, or wait for services, are left out, and none runs
+# longer than ten minutes. CENOTE_COVERAGE_SUITES names other suites, as paths; empty: none.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/env.sh
 seeds=${1:-3000}
+suites=${CENOTE_COVERAGE_SUITES-bindings/python/tests views/hdf5/tests views/s3/tests views/preload/tests}
+left_out=(test_kills.py test_returned.py test_files_random.py test_differential.py test_s3_tier_silent.py test_fsspec_libraries.py)
+file_s_max=600
 command -v cargo-llvm-cov >/dev/null || cargo install --locked --quiet cargo-llvm-cov --version 0.9.1
 rustup component list --installed 2>/dev/null | grep -q llvm-tools || rustup component add llvm-tools
 
 export CARGO_TARGET_DIR="$PWD/target/coverage" CARGO_INCREMENTAL=0 CI=1
+profiles="$CARGO_TARGET_DIR/profiles"
+tree="$CARGO_TARGET_DIR/tree"
 mkdir -p "$CARGO_TARGET_DIR"
 eval "$(cargo llvm-cov show-env --sh 2>/dev/null)"
 # Branches are counted by a flag that stable compilers keep behind this variable. Counters are a mapped file (%c), since many of the
@@ -18,17 +26,69 @@ export RUSTC_BOOTSTRAP=1
 separator=$'\x1f'
 export __CARGO_LLVM_COV_RUSTC_WRAPPER_RUSTFLAGS="-Cinstrument-coverage${separator}--cfg=coverage${separator}-Zcoverage-options=branch${separator}-Cllvm-args=-runtime-counter-relocation"
 export LLVM_PROFILE_FILE="$CARGO_TARGET_DIR/main-%p-%2m%c.profraw"
+tools="$(rustc --print target-libdir)/../bin"
 find "$CARGO_TARGET_DIR" -maxdepth 1 -name '*.profraw' -delete
+rm -rf "$profiles"
+mkdir "$profiles"
+
+# gather NAME: what processes have counted since the last time, as one file. Each has written megabytes, and there are thousands.
+gather() {
+  local list="$CARGO_TARGET_DIR/profiles.txt"
+  find "$CARGO_TARGET_DIR" -maxdepth 1 -name '*.profraw' >"$list"
+  [ -s "$list" ] || return 0
+  "$tools/llvm-profdata" merge -sparse -failure-mode=all -f "$list" -o "$profiles/$1.profdata"
+  xargs -d '\n' rm -f <"$list"
+}
+
+# A copy of the tree whose target/release and .venv are of here; packages are those of the .venv of the tree.
+make_tree() {
+  local packages
+  rm -rf "$tree"
+  mkdir -p "$tree/target/hdf5-plugin"
+  git ls-files -z -co --exclude-standard | tar --null --files-from=- --ignore-failed-read -cf - | tar -xf - -C "$tree"
+  ln -s "$CARGO_TARGET_DIR/debug" "$tree/target/release"
+  ln -s ../release/libcenote_hdf5.so ../release/cenote "$tree/target/hdf5-plugin/"
+  ln -s "$CARGO_TARGET_DIR/debug/lib_native.so" "$tree/bindings/python/python/cenote/_native.abi3.so"
+  .venv/bin/python -m venv --without-pip "$tree/.venv"
+  packages=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  # The module of here comes first; a folder that a .pth names is not asked for .pth files of its own, so the other is not found.
+  printf '%s\n' "$tree/bindings/python/python" "$packages" >"$("$tree/.venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/tree.pth"
+  ln -s "$CARGO_TARGET_DIR/debug/cenote" "$tree/.venv/bin/cenote"
+}
+
+# What the suites use. As maturin builds the module: without libpython, which the interpreter has.
+build_parts() {
+  PYO3_BUILD_EXTENSION_MODULE=1 PYO3_PYTHON="$PWD/.venv/bin/python" \
+    cargo build --locked -p cenote-cli -p cenote-hdf5 -p cenote-preload -p cenote-trace -p cenote-python
+}
 
 status=0
 cargo test --locked --no-fail-fast -p cenote-model -p cenote-store -p cenote -p cenote-server -p cenote-testkit -p cenote-posix -p cenote-s3 -p cenote-cli --lib --bins --tests || status=$?
 simulate=(cargo run --locked --quiet -p cenote-testkit --bin simulate --)
 "${simulate[@]}" --seeds "$seeds" || status=$?
 "${simulate[@]}" --weather --seeds "$((seeds / 3))" || status=$?
+gather rust
+
+if [ -n "$suites" ] && { build_parts || { status=$? && false; }; }; then
+  make_tree
+  skipped=$(printf '%s\n' "${left_out[@]}")
+  # A file at a time, so that counters take little of the disk.
+  for file in $(cd "$tree" && find $suites -name 'test_*.py' | grep -vF "$skipped" | sort); do
+    echo "coverage: $file"
+    (
+      unset CARGO_TARGET_DIR
+      cd "$tree"
+      export PATH="$tree/.venv/bin:$PATH" CENOTE_BIN="$tree/target/release/cenote"
+      timeout "$file_s_max" .venv/bin/python -m pytest -q -p no:cacheprovider "$file"
+    ) || [ $? = 5 ] || status=1 # 5: there is no test for this machine
+    gather "$(tr / - <<<"${file%.py}")"
+  done
+fi
+
 # Each program by itself: llvm-cov ends with SIGSEGV where it is given all of them.
-tools="$(rustc --print target-libdir)/../bin"
-find "$CARGO_TARGET_DIR" -maxdepth 1 -name '*.profraw' >"$CARGO_TARGET_DIR/profiles.txt"
-"$tools/llvm-profdata" merge -sparse -failure-mode=all -f "$CARGO_TARGET_DIR/profiles.txt" -o "$CARGO_TARGET_DIR/main.profdata"
-find "$CARGO_TARGET_DIR/debug" "$CARGO_TARGET_DIR/debug/deps" -maxdepth 1 -type f -executable ! -name '*.so' |
-  "$PYTHON" scripts/coverage.py "$tools/llvm-cov" "$CARGO_TARGET_DIR/main.profdata" "$CARGO_TARGET_DIR/unreached.txt"
+"$tools/llvm-profdata" merge -sparse "$profiles"/*.profdata -o "$CARGO_TARGET_DIR/main.profdata"
+{
+  find "$CARGO_TARGET_DIR/debug" "$CARGO_TARGET_DIR/debug/deps" -maxdepth 1 -type f -executable ! -name '*.so'
+  find "$CARGO_TARGET_DIR/debug" -maxdepth 1 -name '*.so'
+} | "$PYTHON" scripts/coverage.py "$tools/llvm-cov" "$CARGO_TARGET_DIR/main.profdata" "$CARGO_TARGET_DIR/unreached.txt"
 exit $status
