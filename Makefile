@@ -85,7 +85,7 @@ properties: setup ## index, maps, allocator and clients' caches beside plain mod
 	@PROPTEST_CASES=$${PROPTEST_CASES:-100000} PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED:-$$(date +%s)} \
 	cargo test --release --locked --quiet -p cenote-model -p cenote-store -p cenote --lib in_all_orders -- --nocapture
 
-coverage: setup ## branches of store, model and client that tests and simulation reach, and those they do not (ARGS="SEEDS")
+coverage: setup ## branches of store, model and client that all tests and the simulation reach, and those they do not (ARGS="SEEDS")
 	@scripts/coverage.sh $(ARGS)
 
 simulate: setup ## 100,000 seeds of the deterministic simulation
