@@ -81,6 +81,11 @@ impl Transport for Local {
     fn segment(&self, device: DeviceId, number: u64) -> Result<(SegmentFile, bool)> {
         let missing =
             || Error::new(ErrorKind::NotFound, format!("device {device}")).because("the store has no such device");
+        let _open = read(&self.gate);
+        if self.retired.load(Ordering::Relaxed) {
+            // A closed engine has no devices, which says nothing of the store.
+            return Err(Error::new(ErrorKind::Disconnected, "the store").because("its engine has left this process"));
+        }
         let device = self.host.service.device(device).ok_or_else(missing)?;
         let segment = device.segment(number)?;
         segment.map(|segment| (segment, true)).ok_or_else(|| {
@@ -106,5 +111,42 @@ impl Transport for Local {
     fn resend(&self, _pending: Vec<Pending>) {} // nothing is ever left over: see `retire`
     fn host(&self) -> Option<&Host> {
         Some(&self.host)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use cenote_model::{DeviceKind, DeviceSpec, StoreConfig, TierOptions};
+    use cenote_server::{OpenHow, this_process};
+
+    use super::*;
+
+    #[test]
+    fn an_engine_that_has_left_does_not_say_that_devices_are_missing() {
+        let dir = std::env::temp_dir().join(format!("cenote-local-{}", std::process::id()));
+        let memory = DeviceSpec {
+            name: "memory".into(),
+            kind: DeviceKind::SharedMemory,
+            path: PathBuf::new(),
+            capacity_bytes: 4 << 20,
+            watermark_high_permille: 900,
+            watermark_low_permille: 800,
+            options: TierOptions::default(),
+        };
+        let config = StoreConfig { devices: vec![memory], ..StoreConfig::default() };
+        let how = OpenHow { create: Some(&config), create_new: true, policy_plugin: None, world: None };
+        let host = Arc::new(Host::open(&dir, &how).unwrap().unwrap());
+        let (client, _alive) = host.client(this_process(7, true), 0).unwrap();
+        let device = host.service.with_engine(|engine| engine.device_infos()[0].id).unwrap();
+        let local = Local::new(host.clone(), client, Arc::new(AtomicU64::new(1)), Arc::default());
+        assert!(local.segment(device, 0).is_ok());
+        assert_eq!(local.segment(DeviceId(99), 0).unwrap_err().kind(), ErrorKind::NotFound);
+        local.close().unwrap();
+        assert_eq!(local.segment(device, 0).unwrap_err().kind(), ErrorKind::Disconnected);
+        drop(local);
+        drop(host);
+        cenote_server::destroy(&dir, true).unwrap();
     }
 }
