@@ -436,7 +436,9 @@ impl Engine {
 
     fn finish_make_log(&mut self, sequence: u64, result: Result<Arc<Log>>) {
         // If it failed, the journal makes its next file itself, and says so if it cannot.
-        self.checkpoint.file = NextFile::Tried;
+        if self.checkpoint.file == NextFile::Wanted {
+            self.checkpoint.file = NextFile::Tried;
+        }
         if !self.journal.give_spare(sequence, result.ok()) {
             let _ = self.seams.meta.remove(&file_name(sequence)); // it has no header, so it does no harm
         }
