@@ -435,15 +435,21 @@ fn the_first_journal_file_of_an_opening_is_short_and_those_after_it_are_not() {
     assert!(matches!(world.ask(get), Response::Values(found) if found.iter().all(Option::is_some)));
 }
 
-/// What was deleted after the last cut is in checkpoints, to be brought back by power loss, and is counted nowhere until then.
-#[test]
-fn a_deleted_object_that_a_checkpoint_keeps_is_not_counted() {
+/// A store with an object of 5,000 bytes of 7 that survives power loss.
+fn flushed() -> (World, ObjectKey) {
     let mut world = small_world();
     let container = world.container("c", Durability::Async);
     let key = object(container, 1);
     world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
     world.write(key, 0, &[7; 5000]).unwrap();
     world.flush(FlushTarget::Store).unwrap();
+    (world, key)
+}
+
+/// What was deleted after the last cut is in checkpoints, to be brought back by power loss, and is counted nowhere until then.
+#[test]
+fn a_deleted_object_that_a_checkpoint_keeps_is_not_counted() {
+    let (mut world, key) = flushed();
     world.must(vec![Update::ObjectDelete { key }]);
     assert_eq!(world.ask(Request::Checkpoint), Response::Done);
     world.kill();
@@ -508,12 +514,7 @@ fn a_cut_keeps_what_is_overwritten_while_it_is_under_way() {
 /// Once a deletion survives power loss nothing waits to be brought back.
 #[test]
 fn what_was_deleted_is_forgotten_when_the_deletion_is_marked() {
-    let mut world = small_world();
-    let container = world.container("c", Durability::Async);
-    let key = object(container, 1);
-    world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
-    world.write(key, 0, &[7; 5000]).unwrap();
-    world.flush(FlushTarget::Store).unwrap();
+    let (mut world, key) = flushed();
     world.must(vec![Update::ObjectDelete { key }]);
     assert_eq!(world.engine().audit(), Vec::<String>::new());
     world.flush(FlushTarget::Store).unwrap();
@@ -525,12 +526,7 @@ fn what_was_deleted_is_forgotten_when_the_deletion_is_marked() {
 /// A size at the limit leaves no range behind it; it is taken back all the same.
 #[test]
 fn the_largest_size_is_taken_back_by_power_loss() {
-    let mut world = small_world();
-    let container = world.container("c", Durability::Async);
-    let key = object(container, 1);
-    world.must(vec![Update::ObjectCreate { key, block_shift: 12 }]);
-    world.write(key, 0, &[7; 5000]).unwrap();
-    world.flush(FlushTarget::Store).unwrap();
+    let (mut world, key) = flushed();
     world.must(vec![Update::Truncate { key, size: OBJECT_BYTES_MAX }]);
     assert_eq!(world.lookup(key).unwrap().size, OBJECT_BYTES_MAX);
     world.power_loss(Keep::Everything); // so that the journal has it
