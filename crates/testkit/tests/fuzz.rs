@@ -9,6 +9,8 @@ use cenote_testkit::fuzz::TARGETS;
 
 /// For each target; those that open a store each time get through some thousand inputs in it.
 const LIMIT: Duration = Duration::from_millis(600);
+/// So many a target gets through at least, however busy the machine is.
+const INPUTS_MIN: u64 = 100;
 
 #[test]
 fn no_bytes_make_a_decoder_panic() {
@@ -18,20 +20,24 @@ fn no_bytes_make_a_decoder_panic() {
     println!("CENOTE_SEED={seed}");
     for target in TARGETS {
         let begin = Instant::now();
-        let mut last = Vec::new();
-        let (mut slowest, mut before) = (Duration::ZERO, Instant::now());
+        let (mut last, mut slow) = (Vec::new(), Vec::new());
+        let (mut inputs, mut slowest, mut before) = (0, Duration::ZERO, Instant::now());
         let run = catch_unwind(AssertUnwindSafe(|| {
             target.run_mutations(seed, u64::MAX, |input| {
-                slowest = slowest.max(before.elapsed());
-                before = Instant::now();
+                if before.elapsed() > slowest {
+                    (slowest, slow) = (before.elapsed(), std::mem::take(&mut last));
+                }
                 last = input.to_vec();
-                begin.elapsed() < LIMIT
+                inputs += 1;
+                before = Instant::now();
+                begin.elapsed() < LIMIT || inputs <= INPUTS_MIN
             })
         }));
-        let Ok(done) = run else {
+        if run.is_err() {
             panic!("target {} fails (CENOTE_SEED={seed}) on the input {last:02x?}", target.name);
-        };
-        assert!(done > 5, "target {} is too slow: {done} inputs in {LIMIT:?}", target.name);
-        assert!(slowest < Duration::from_secs(5), "target {}: an input took {slowest:?}", target.name);
+        }
+        println!("{}: {inputs} inputs, the slowest took {slowest:?}", target.name);
+        let is_in_time = slowest < Duration::from_secs(5);
+        assert!(is_in_time, "target {} (CENOTE_SEED={seed}): {slowest:?} for the input {slow:02x?}", target.name);
     }
 }

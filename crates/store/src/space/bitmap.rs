@@ -190,26 +190,13 @@ impl Bitmap {
         let mut free_units = 0;
         for (z, zone) in (0..).zip(&self.zones) {
             let units = self.zone_units(z);
-            let (mut free, mut longest) = (0, 0);
-            let (mut at, end) = (z * ZONE_UNITS, z * ZONE_UNITS + units);
-            if u64::from(zone.free) > units
-                || zone.used_bits.is_none() && !(zone.free == 0 || u64::from(zone.free) == units)
-            {
-                return Err("a zone without bits is neither free nor used");
-            }
-            let is_used = |at: u64| match &zone.used_bits {
-                None => zone.free == 0,
-                Some(bits) => bits[(at % ZONE_UNITS / 64) as usize] >> (at % 64) & 1 == 1,
+            let (free, longest) = match &zone.used_bits {
+                // Of a large device these are most zones: a look at their units would take seconds.
+                None if zone.free == 0 => (0, 0),
+                None if u64::from(zone.free) == units => (units, units),
+                None => return Err("a zone without bits is neither free nor used"),
+                Some(bits) => free_in(bits, units),
             };
-            while at < end {
-                let begin = at;
-                while at < end && !is_used(at) {
-                    at += 1;
-                }
-                free += at - begin;
-                longest = longest.max(at - begin);
-                at += 1;
-            }
             if free != u64::from(zone.free) {
                 return Err("a zone counts its free units wrongly");
             }
@@ -310,6 +297,17 @@ fn run_around(bits: &[u64; WORDS], first: u64, end: u64, zone_units: u64) -> u32
     let after = (end..zone_units).take(LOOK_UNITS as usize).take_while(|unit| is_free(*unit)).count() as u64;
     let is_known = before < first && end + after < zone_units && before.max(after) < LOOK_UNITS;
     if is_known { (before + end - first + after) as u32 } else { UNKNOWN }
+}
+
+/// Free units of a zone, and those of its longest run.
+fn free_in(bits: &[u64; WORDS], zone_units: u64) -> (u64, u64) {
+    let (mut free, mut longest, mut at) = (0, 0, 0);
+    while at < zone_units {
+        let Some(first) = find(bits, at, |word| !word).filter(|first| *first < zone_units) else { break };
+        let end = find(bits, first, |word| word).unwrap_or(zone_units).min(zone_units);
+        (free, longest, at) = (free + end - first, longest.max(end - first), end);
+    }
+    (free, longest)
 }
 
 /// The first bit at or after `from` that is set in `of(word)`.

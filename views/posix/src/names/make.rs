@@ -4,7 +4,7 @@ use cenote::ErrorKind;
 
 use crate::records::{Entry, Node, keys};
 use crate::rights::{self, SEARCH, WRITE};
-use crate::tree::{Found, Place, Tree};
+use crate::tree::{Found, Moment, Place, Tree};
 use crate::{Caller, Consistency, FsError, FsResult, Kind, Make, fail};
 
 use super::{LINKS_MAX, PATH_BYTES_MAX};
@@ -55,9 +55,16 @@ pub fn make_alone(tree: &Tree, caller: &Caller, dir: u64, name: &[u8], what: &Ma
     Ok(found)
 }
 
-/// Makes a new file in a `commit` directory, which others learn of later. None: it is better made otherwise.
-pub fn gather(tree: &Tree, caller: &Caller, dir: u64, name: &[u8], mode: u32) -> FsResult<Option<Found>> {
-    let since = tree.gathered.moment();
+/// Makes a new file in a `commit` directory, which others learn of later. Its name was looked for after `since` and is not there. None: it is
+/// better made otherwise.
+pub fn gather(
+    tree: &Tree,
+    caller: &Caller,
+    since: Moment,
+    dir: u64,
+    name: &[u8],
+    mode: u32,
+) -> FsResult<Option<Found>> {
     let parent = tree.directory(dir)?;
     if parent.node.consistency != Consistency::Commit {
         return Ok(None);

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use crate::file::{File, Live};
 use crate::rights::{self, READ, SEARCH, WRITE};
-use crate::tree::{Found, Place, Tree};
+use crate::tree::{Found, Moment, Place, Tree};
 use crate::{Caller, Consistency, FsResult, Kind, Make, OpenFlags, fail};
 
 use super::make::{gather, make_alone};
@@ -85,12 +85,15 @@ pub fn open_at(
         tree.make(None, 0o755)?;
     }
     loop {
+        // Before the look that finds nothing: a name that is taken after that look must not be gathered.
+        let since = tree.gathered.moment();
         let found = tree.directory(dir)?;
         let parent = &found.node;
         // Where others make files as well, a look is a message: whoever made a new file last most likely makes one again.
         // In a `commit` directory it would not be noticed at once if there is one.
         let is_likely_new = parent.consistency == Consistency::Strict && tree.makes_new.load(Ordering::Relaxed);
-        if !flags.create || !(flags.exclusive || is_likely_new) {
+        let is_looked_for = !flags.create || !(flags.exclusive || is_likely_new);
+        if is_looked_for {
             rights::need(caller, parent, SEARCH)?;
             match enter(tree, caller, flags, || tree.find_in(dir, name)) {
                 Ok((live, found)) => return Ok((opened(live, caller, flags)?, found, false)),
@@ -99,7 +102,7 @@ pub fn open_at(
             }
         }
         let what = Make { kind: Kind::File, mode, rdev: 0, target: Vec::new() };
-        match made(tree, caller, (dir, name), &what, flags.exclusive) {
+        match made(tree, caller, (dir, name), &what, is_looked_for.then_some(since)) {
             Ok((live, found)) => {
                 tree.makes_new.store(true, Ordering::Relaxed);
                 tree.publish_if_full();
@@ -113,17 +116,18 @@ pub fn open_at(
     }
 }
 
-/// Makes a file and registers it as open, so that no other thread takes it away in between.
+/// Makes a file and registers it as open, so that no other thread takes it away in between. It may be gathered if its name was seen to be free
+/// after `free_since`.
 fn made(
     tree: &Arc<Tree>,
     caller: &Caller,
     (dir, name): (u64, &[u8]),
     what: &Make,
-    exclusive: bool,
+    free_since: Option<Moment>,
 ) -> FsResult<(Arc<Live>, Found)> {
-    if !exclusive {
+    if let Some(since) = free_since {
         let _gate = tree.claim_and_keep(dir)?;
-        if let Some(found) = gather(tree, caller, dir, name, what.mode)? {
+        if let Some(found) = gather(tree, caller, since, dir, name, what.mode)? {
             return Ok((Live::of(tree, &found), found));
         }
     }

@@ -91,10 +91,10 @@ impl Drop for Apart<'_> {
 pub struct Moment(u64);
 
 impl State {
-    /// In a forked child: what was gathered is the parent's, which publishes it.
+    /// In a forked child: what was gathered is the parent's, which publishes it, and says what of it was lost.
     fn drop_inherited(&mut self) {
         if std::mem::replace(&mut self.generation, fork_generation()) != fork_generation() {
-            (self.now, self.underway) = (Items::default(), None);
+            (self.now, self.underway, self.lost) = (Items::default(), None, None);
         }
     }
     fn fate(&self, dir: u64, name: &[u8]) -> Option<&Fate> {
@@ -237,11 +237,15 @@ impl Tree {
     }
     /// Something that was to become known to all could not: [`Tree::take_lost`] says so.
     pub fn note_lost(&self, error: FsError) {
-        self.gathered.state.lock().lost.get_or_insert(error);
+        let mut state = self.gathered.state.lock();
+        state.drop_inherited();
+        state.lost.get_or_insert(error);
     }
     /// What could not be published since this was asked last.
     pub fn take_lost(&self) -> FsResult<()> {
-        match self.gathered.state.lock().lost.take() {
+        let mut state = self.gathered.state.lock();
+        state.drop_inherited();
+        match state.lost.take() {
             Some(error) => Err(error),
             None => Ok(()),
         }

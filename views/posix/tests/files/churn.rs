@@ -2,6 +2,7 @@
 //! are walked: no entry leads nowhere, every count of names is right, and nothing is kept that nobody can reach.
 
 use std::process::{Child, Command};
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -178,6 +179,46 @@ pub fn threads() {
     }
 }
 
+/// A file and a directory of one name are made at the same time by two threads, in a `commit` directory where nobody had anything open: one of them
+/// is told that the name is taken, and no file that was made is lost.
+pub fn directories_beside() {
+    let place = Place::new();
+    drop(place.make(Mode::InProcess));
+    let fs = client(&place.dir()).1;
+    let (me, root) = (root_user(), fs.root());
+    fs.set_xattr(&me, root, b"user.cenote.consistency", b"commit", SetXattr::Any).unwrap();
+    let (mut files, mut directories) = (0, 0);
+    for n in 0..300 {
+        let above = fs.make(&me, root, format!("{n}").as_bytes(), &what(Kind::Directory, 0o755)).unwrap().ino;
+        let both = Barrier::new(2);
+        let (made, opened) = std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                both.wait();
+                fs.make(&root_user(), above, b"name", &what(Kind::Directory, 0o755))
+            });
+            both.wait();
+            // The first file that is opened has the directory claimed: by a message, between a look at the name and its making.
+            let opened = fs.open_at(&me, above, b"name", CREATE, 0o600);
+            (other.join().unwrap(), opened)
+        });
+        match opened {
+            Ok((file, _, _)) => {
+                files += 1;
+                assert_eq!(made.unwrap_err().errno, libc::EEXIST, "{n}: both were made");
+                file.close().unwrap();
+            }
+            Err(error) => {
+                directories += 1;
+                assert_eq!(error.errno, libc::EISDIR, "{n}: {error}");
+                made.unwrap();
+            }
+        }
+    }
+    println!("  {files} files, {directories} directories");
+    assert!(files > 0 && directories > 0);
+    settles(&fs);
+}
+
 /// A forked child has open what its parent had, also when the parent has it open no longer and its name is gone.
 #[allow(unsafe_code, reason = "fork")]
 pub fn forked() {
@@ -218,6 +259,35 @@ pub fn forked() {
     unsafe { libc::waitpid(pid, &raw mut status, 0) };
     assert_eq!(status, 0);
     settles(&fs);
+}
+
+/// A name that could not be published when its process forked: the process is told, its child, which made nothing, is not.
+#[allow(unsafe_code, reason = "fork")]
+pub fn lost_before_a_fork() {
+    let place = Place::new();
+    drop(place.make(Mode::InProcess));
+    let [fs, other] = [client(&place.dir()).1, client(&place.dir()).1];
+    let (me, root) = (root_user(), fs.root());
+    fs.set_xattr(&me, root, b"user.cenote.consistency", b"commit", SetXattr::Any).unwrap();
+    let kept = fs.open_at(&me, root, b"kept", CREATE, 0o600).unwrap().0;
+    kept.write_at(b"bytes", 0).unwrap();
+    let file = fs.open_at(&me, root, b"name", CREATE, 0o600).unwrap().0;
+    other.make(&me, root, b"name", &what(Kind::Directory, 0o755)).unwrap();
+    let forking = fs.before_fork();
+    // SAFETY: the child uses what works in children, and leaves by `_exit`.
+    let pid = unsafe { libc::fork() };
+    drop(forking);
+    if pid == 0 {
+        let code = i32::from(kept.close().is_err());
+        // SAFETY: ends this process, and nothing else.
+        unsafe { libc::_exit(code) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child made above.
+    unsafe { libc::waitpid(pid, &raw mut status, 0) };
+    assert_eq!(status, 0, "the child was told");
+    assert_eq!(file.close().unwrap_err().errno, libc::EEXIST);
+    kept.close().unwrap();
 }
 
 /// Tells other threads that it is over, also when a test fails.
