@@ -100,7 +100,7 @@ pub fn child(kind: &str, dir: &str, who: &str, files: &str) -> Outcome {
     for line in std::io::stdin().lines() {
         let line = line?;
         let Some((phase, round)) = line.split_once(' ') else { return Err("no phase and round".into()) };
-        let dir = format!("{who}-{round}");
+        let dir = format!("{kind}-{who}-{round}"); // one store has the files of all kinds
         if phase == PHASES[0] {
             names.begin(&dir)?;
         }
