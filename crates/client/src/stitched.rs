@@ -122,7 +122,9 @@ mod tests {
         // SAFETY: both are mapped. Two addresses of the same byte, which the compiler must not take for different ones.
         let (written, read) =
             unsafe { ((base as *mut u8).add(9 * PAGE), (stitched.first as *const u8).add(PAGE - 100)) };
+        // SAFETY: as above.
         unsafe { written.write_volatile(77) };
+        // SAFETY: as above.
         assert_eq!(unsafe { read.read_volatile() }, 77);
         assert!(Stitched::of(&[(base, 100), (base + PAGE, 100)]).is_none());
         assert!(Stitched::of(&[(base, PAGE), (base + 8, 100)]).is_none());

@@ -222,13 +222,21 @@ class Episode:
         expected = self.oracle.expected(view, path)
         began = time.monotonic()
         while (found := self.difference(view, expected, seen)) is not None:
-            late = time.monotonic() - began
-            if self.consistency == "strict" or late > BEHIND_S[view]:
+            if self.must_have_caught_up(view, began):
                 note = f" ({seen.note})" if seen.note else ""
                 raise Differs(f"{view} shows {path!r} otherwise: {found}{note}")
-            time.sleep(0.01)
-            seen = self.expect_ok(view, "see", path)
-            self.behind[self.writer, view] = max(self.behind.get((self.writer, view), 0), time.monotonic() - began)
+            seen = self.see_again(view, began, "see", path)
+
+    def must_have_caught_up(self, view: str, began: float) -> bool:
+        """In a `commit` directory a view may be behind for a while."""
+        return self.consistency == "strict" or time.monotonic() - began > BEHIND_S[view]
+
+    def see_again(self, view: str, began: float, name: str, path: str) -> object:
+        """Asks a moment later, and notes how long the view has been behind."""
+        time.sleep(0.01)
+        seen = self.expect_ok(view, name, path)
+        self.behind[self.writer, view] = max(self.behind.get((self.writer, view), 0), time.monotonic() - began)
+        return seen
 
     @staticmethod
     def difference(view: str, expected: Seen, seen: Seen) -> str | None:
@@ -305,12 +313,9 @@ class Episode:
                 self.compare_names(view, expected, seen)
                 break
             except Differs:
-                # Names in a `commit` directory may be behind, as in `hold_against`.
-                if self.consistency == "strict" or time.monotonic() - began > BEHIND_S[view]:
+                if self.must_have_caught_up(view, began):
                     raise
-            time.sleep(0.01)
-            seen = self.expect_ok(view, "everything", self.container)
-            self.behind[self.writer, view] = max(self.behind.get((self.writer, view), 0), time.monotonic() - began)
+            seen = self.see_again(view, began, "everything", self.container)
         for path in filter(None, expected):  # not what is called "": the list of all keys
             self.hold_against(view, path, seen[path])
 

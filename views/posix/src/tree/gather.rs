@@ -6,8 +6,8 @@
 //! so that two processes that made one file at the same time find out while it is empty: the later one takes the other's.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, MutexGuard};
 
 use crate::sync::Mutex;
 use cenote::{ErrorKind, fork_generation};
@@ -104,6 +104,12 @@ impl State {
 }
 
 impl Gathered {
+    /// The state, without what a forked child has of its parent.
+    fn own_state(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock();
+        state.drop_inherited();
+        state
+    }
     /// Before a look at what a name may be gathered for.
     pub fn moment(&self) -> Moment {
         Moment(self.changes.load(Ordering::Acquire))
@@ -219,8 +225,7 @@ impl Tree {
     fn publish_gathered(&self) {
         let _one = self.gathered.publishing.lock();
         let items = {
-            let mut state = self.gathered.state.lock();
-            state.drop_inherited();
+            let mut state = self.gathered.own_state();
             let items = Arc::new(std::mem::take(&mut state.now));
             state.underway = Some(items.clone());
             items
@@ -237,15 +242,11 @@ impl Tree {
     }
     /// Something that was to become known to all could not: [`Tree::take_lost`] says so.
     pub fn note_lost(&self, error: FsError) {
-        let mut state = self.gathered.state.lock();
-        state.drop_inherited();
-        state.lost.get_or_insert(error);
+        self.gathered.own_state().lost.get_or_insert(error);
     }
     /// What could not be published since this was asked last.
     pub fn take_lost(&self) -> FsResult<()> {
-        let mut state = self.gathered.state.lock();
-        state.drop_inherited();
-        match state.lost.take() {
+        match self.gathered.own_state().lost.take() {
             Some(error) => Err(error),
             None => Ok(()),
         }

@@ -218,8 +218,38 @@ pub fn directories_beside() {
     settles(&fs);
 }
 
-/// A forked child has open what its parent had, also when the parent has it open no longer and its name is gone.
+/// Forks as a view does. 0: this is the child, which is killed if it waits for ever, and has to [`leave`].
 #[allow(unsafe_code, reason = "fork")]
+fn fork(fs: &FileSystem) -> libc::pid_t {
+    let forking = fs.before_fork();
+    // SAFETY: the child uses what works in children (the store's sessions are made anew there) and leaves by `_exit`.
+    let pid = unsafe { libc::fork() };
+    drop(forking);
+    assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
+    if pid == 0 {
+        // SAFETY: concerns this process alone.
+        unsafe { libc::alarm(90) };
+    }
+    pid
+}
+
+/// Ends a child.
+#[allow(unsafe_code, reason = "_exit")]
+fn leave(code: i32) -> ! {
+    // SAFETY: ends this process, and nothing else.
+    unsafe { libc::_exit(code) }
+}
+
+/// How a child ended.
+#[allow(unsafe_code, reason = "waitpid")]
+fn wait(pid: libc::pid_t) -> i32 {
+    let mut status = 0;
+    // SAFETY: waits for a child made by `fork`, and writes to a variable of its own.
+    unsafe { libc::waitpid(pid, &raw mut status, 0) };
+    status
+}
+
+/// A forked child has open what its parent had, also when the parent has it open no longer and its name is gone.
 pub fn forked() {
     let place = Place::new();
     drop(place.make(Mode::InProcess));
@@ -227,11 +257,8 @@ pub fn forked() {
     let (me, root) = (root_user(), fs.root());
     let file = fs.open_at(&me, root, b"f", CREATE, 0o600).unwrap().0;
     file.write_at(b"bytes", 0).unwrap();
-    let forking = fs.before_fork();
     let go = place.dir().join("../go");
-    // SAFETY: the child uses what works in children (the store's sessions are made anew there) and leaves by `_exit`.
-    let pid = unsafe { libc::fork() };
-    drop(forking);
+    let pid = fork(&fs);
     if pid == 0 {
         let mut buf = [0; 8];
         let first = file.read_at(&mut buf, 0).is_ok_and(|read| read == 5);
@@ -243,8 +270,7 @@ pub fn forked() {
         let gone = fs.lookup(&me, root, b"f").is_err_and(|error| error.errno == libc::ENOENT);
         let code =
             i32::from(!first) + 2 * i32::from(!second) + 4 * i32::from(!gone) + 8 * i32::from(file.close().is_err());
-        // SAFETY: ends this process, and nothing else.
-        unsafe { libc::_exit(code) };
+        leave(code);
     }
     while !go.with_extension("child").exists() {
         std::thread::sleep(Duration::from_millis(5));
@@ -253,15 +279,11 @@ pub fn forked() {
     file.close().unwrap();
     std::thread::sleep(Duration::from_millis(150)); // some rounds of the keeper
     std::fs::write(&go, b"").unwrap();
-    let mut status = 0;
-    // SAFETY: waits for the child made above.
-    unsafe { libc::waitpid(pid, &raw mut status, 0) };
-    assert_eq!(status, 0);
+    assert_eq!(wait(pid), 0);
     settles(&fs);
 }
 
 /// A name that could not be published when its process forked: the process is told, its child, which made nothing, is not.
-#[allow(unsafe_code, reason = "fork")]
 pub fn lost_before_a_fork() {
     let place = Place::new();
     drop(place.make(Mode::InProcess));
@@ -272,19 +294,12 @@ pub fn lost_before_a_fork() {
     kept.write_at(b"bytes", 0).unwrap();
     let file = fs.open_at(&me, root, b"name", CREATE, 0o600).unwrap().0;
     other.make(&me, root, b"name", &what(Kind::Directory, 0o755)).unwrap();
-    let forking = fs.before_fork();
-    // SAFETY: the child uses what works in children, and leaves by `_exit`.
-    let pid = unsafe { libc::fork() };
-    drop(forking);
+    let pid = fork(&fs);
     if pid == 0 {
         let code = i32::from(kept.close().is_err());
-        // SAFETY: ends this process, and nothing else.
-        unsafe { libc::_exit(code) };
+        leave(code);
     }
-    let mut status = 0;
-    // SAFETY: waits for the child made above.
-    unsafe { libc::waitpid(pid, &raw mut status, 0) };
-    assert_eq!(status, 0, "the child was told");
+    assert_eq!(wait(pid), 0, "the child was told");
     assert_eq!(file.close().unwrap_err().errno, libc::EEXIST);
     kept.close().unwrap();
 }
@@ -300,7 +315,6 @@ impl Drop for Sets<'_> {
 
 /// A process forks while its other threads are in the middle of calls: no child waits for what its parent's threads had locked, and what was open
 /// and lost its name a moment after the fork is there for the child.
-#[allow(unsafe_code, reason = "fork")]
 pub fn forked_amid_threads() {
     let seed = seed("forks");
     let place = Place::new();
@@ -327,13 +341,8 @@ pub fn forked_amid_threads() {
             let name = n.to_string().into_bytes();
             let file = fs.open_at(&me, dir, &name, CREATE, 0o600).unwrap().0;
             file.write_at(b"bytes", 0).unwrap();
-            let forking = fs.before_fork();
-            // SAFETY: the child uses what works in children, and leaves by `_exit`.
-            let pid = unsafe { libc::fork() };
-            drop(forking);
+            let pid = fork(&fs);
             if pid == 0 {
-                // SAFETY: a child that waits for ever is killed.
-                unsafe { libc::alarm(90) };
                 std::thread::sleep(Duration::from_millis(u64::from(n % 7)));
                 let mut buf = [0; 8];
                 let (read, made) =
@@ -345,15 +354,11 @@ pub fn forked_amid_threads() {
                 if code != 0 {
                     eprintln!("child {n}: read {read:?}, made {:?}, closed {closed:?}", made.err());
                 }
-                // SAFETY: ends this process, and nothing else.
-                unsafe { libc::_exit(code) };
+                leave(code);
             }
             fs.unlink(&me, dir, &name).unwrap();
             file.close().unwrap();
-            let mut status = 0;
-            // SAFETY: waits for the child made above.
-            unsafe { libc::waitpid(pid, &raw mut status, 0) };
-            assert_eq!(status, 0, "child {n}");
+            assert_eq!(wait(pid), 0, "child {n}");
         }
     });
     settles(&fs);
