@@ -66,8 +66,10 @@ pub(crate) struct Container {
     pub marked_cuts: u32,
     /// What was born at this number of cuts or later came after the persisted epoch, for sure.
     pub later: u32,
-    /// Devices of which a sync failed, so that what no mark covers is to be written again (see `engine/rewrite.rs`).
+    /// Devices of which a sync failed, so that what no mark covers is to be written again (see `engine/cuts/rewriting.rs`).
     pub suspect: Vec<u8>,
+    /// All that is to be written again was listed, and nothing came to it since.
+    pub suspects_listed: bool,
     /// The cut that waits for copies and syncs.
     pub pending_cut: Option<u64>,
     pub undo: VecDeque<Undo>,
@@ -110,6 +112,7 @@ impl Container {
             marked_cuts: 0,
             later: 0,
             suspect: Vec::new(),
+            suspects_listed: false,
             pending_cut: None,
             undo: VecDeque::new(),
             undo_first: 0,

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use cenote_device::Device;
 use cenote_device::aligned::AlignedBuf;
-use cenote_model::{Error, ErrorKind, Result};
+use cenote_model::{Error, ErrorKind, Result, Timed};
 
 use crate::copying::{Part, Unread};
 use crate::index::digest;
 use crate::sums::{UNIT, sum_of};
 use crate::syncs::Syncs;
+use crate::work::{Io, Work};
 
 /// Values to be read.
 pub(crate) struct ReadValues {
@@ -49,6 +50,28 @@ pub(crate) struct Batched {
     pub sums: Vec<u32>,
     /// Digest of each value.
     pub digests: Vec<u64>,
+}
+
+impl Work for ReadValues {
+    type Output = (Vec<Vec<u8>>, Option<Unread>);
+    const TIMED: Timed = Timed::Verify;
+    fn devices(&self) -> Vec<&Arc<dyn Device>> {
+        self.parts.iter().map(|part| &part.device).collect()
+    }
+    fn run(self, _io: &mut Io<'_>) -> Self::Output {
+        Self::run(self)
+    }
+}
+
+impl Work for WriteValues {
+    type Output = Result<Batched>;
+    const TIMED: Timed = Timed::Copy;
+    fn devices(&self) -> Vec<&Arc<dyn Device>> {
+        vec![&self.target]
+    }
+    fn run(self, _io: &mut Io<'_>) -> Self::Output {
+        Self::run(self)
+    }
 }
 
 impl ReadValues {

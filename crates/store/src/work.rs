@@ -2,218 +2,102 @@
 
 use std::sync::Arc;
 
-use cenote_device::aligned::AlignedBuf;
-use cenote_device::{Clock, Device, Devices, MetaDir};
-use cenote_model::{DeviceId, DeviceSpec, ErrorKind, Result, Seen, StoreId, Timed};
+use cenote_device::{Clock, Device};
+use cenote_model::{Seen, Timed};
 
-use crate::copying::{Copied, Copy, Part, Unread};
-use crate::engine::Carried;
-use crate::superblock::Stamp;
-use crate::syncs::{Log, Syncs};
-use crate::value_io::{Batched, ReadValues, WriteValues};
+use crate::copying::{Copied, Copy, Part};
+use crate::engine::{Activities, Core};
+
+/// I/O that needs no engine, and what comes of it.
+pub(crate) trait Work: Send + 'static {
+    /// What comes of it.
+    type Output: Send + 'static;
+    /// What its time counts as.
+    const TIMED: Timed;
+    /// True if it is done soon and others wait for it: it should not be queued behind copies, which take long.
+    const IS_BRIEF: bool = false;
+    /// The devices whose space it reads or writes. Work that names none may take as long as a disk likes: what is given up
+    /// meanwhile is free all the same.
+    fn devices(&self) -> Vec<&Arc<dyn Device>>;
+    /// Does it.
+    fn run(self, io: &mut Io<'_>) -> Self::Output;
+}
+
+/// What work has while it runs.
+pub(crate) struct Io<'a> {
+    pub clock: &'a dyn Clock,
+    /// What copying shows of devices.
+    pub seen: Vec<(Arc<dyn Device>, Seen)>,
+}
+
+/// What the engine does with what came of a job.
+pub(crate) type Finish = Box<dyn FnOnce(&mut Activities, &mut Core) + Send>;
 
 /// I/O to be done without the engine.
 pub struct Job {
-    pub(crate) id: u64,
-    pub(crate) work: Work,
+    pub(crate) id: JobId,
+    pub(crate) timed: Timed,
+    pub(crate) is_brief: bool,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) run: Box<dyn FnOnce(&mut Io<'_>) -> Finish + Send>,
+}
+
+/// Which job of which engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct JobId {
+    pub engine: u64,
+    pub number: u64,
 }
 
 /// A job that was run, to be given to [`crate::Engine::finish_job`].
 pub struct JobDone {
-    pub(crate) id: u64,
-    pub(crate) result: Done,
+    pub(crate) id: JobId,
+    pub(crate) finish: Finish,
     /// What copying showed of the devices.
     pub(crate) seen: Vec<(Arc<dyn Device>, Seen)>,
-}
-
-/// What a job does.
-pub(crate) enum Work {
-    SyncLog {
-        file: Arc<Log>,
-    },
-    SyncDevices {
-        devices: Vec<(Arc<dyn Device>, Arc<Syncs>)>,
-    },
-    Copy(Copy),
-    MakeLog {
-        meta: Arc<dyn MetaDir>,
-        name: String,
-        bytes: u64,
-    },
-    WriteCheckpoint {
-        meta: Arc<dyn MetaDir>,
-        name: String,
-        bytes: Vec<u8>,
-        remove: Vec<String>,
-    },
-    Check {
-        parts: Vec<Part>,
-    },
-    /// Ranges are read into one answer; what none of them fills are zeros.
-    Read {
-        parts: Vec<Carried>,
-        bytes: usize,
-    },
-    /// Bytes are written into runs, zeros behind them.
-    Deposit {
-        device: Arc<dyn Device>,
-        runs: Vec<(u64, u64)>,
-        bytes: Vec<u8>,
-    },
-    ReadValues(ReadValues),
-    WriteValues(WriteValues),
-    Reopen {
-        devices: Arc<dyn Devices>,
-        store: StoreId,
-        id: DeviceId,
-        spec: Box<DeviceSpec>,
-    },
-    /// Makes a device, of that incarnation, or forgets it.
-    Change {
-        devices: Arc<dyn Devices>,
-        store: StoreId,
-        id: DeviceId,
-        spec: Box<DeviceSpec>,
-        incarnation: Option<u64>,
-    },
-}
-
-/// How it ended.
-pub(crate) enum Done {
-    SyncLog(Result<()>),
-    /// The outcome for each device.
-    SyncDevices(Vec<Result<()>>),
-    /// The outcome for each part, and whether the target could not be synced.
-    Copy(Vec<Copied>, bool),
-    MakeLog(Result<Arc<Log>>),
-    WriteCheckpoint(Result<()>),
-    Read(std::result::Result<Vec<u8>, Unread>),
-    Deposit(Result<()>),
-    /// What is wrong with each part.
-    Check(Vec<Option<String>>),
-    /// The bytes of each value.
-    ReadValues(Vec<Vec<u8>>, Option<Unread>),
-    /// Checksums of the batch and digests of the values in it.
-    WriteValues(Result<Batched>),
-    /// The device and what its stamp says.
-    Reopen(Result<(Arc<dyn Device>, Stamp)>),
-    /// The device, if one was to be made.
-    Change(Result<Option<Arc<dyn Device>>>),
 }
 
 impl Job {
     /// What its time counts as.
     pub fn timed(&self) -> Timed {
-        match self.work {
-            Work::SyncLog { .. } => Timed::SyncJournal,
-            Work::SyncDevices { .. } => Timed::SyncDevices,
-            Work::Copy(_) | Work::WriteValues(_) | Work::Read { .. } | Work::Deposit { .. } => Timed::Copy,
-            Work::MakeLog { .. } => Timed::MakeJournal,
-            Work::WriteCheckpoint { .. } => Timed::Checkpoint,
-            Work::Check { .. } | Work::ReadValues(_) => Timed::Verify,
-            Work::Reopen { .. } | Work::Change { .. } => Timed::Reopen,
-        }
+        self.timed
     }
     /// True if it is done soon and others wait for what comes of it: it should not be queued behind copies, which take long.
     pub fn is_brief(&self) -> bool {
-        matches!(self.work, Work::SyncLog { .. })
+        self.is_brief
     }
     /// Does the I/O.
     pub fn run(self) -> JobDone {
-        let mut seen = Vec::new();
-        let result = match self.work {
-            Work::SyncLog { file } => Done::SyncLog(file.sync()),
-            Work::SyncDevices { devices } => {
-                Done::SyncDevices(devices.iter().map(|(device, syncs)| syncs.sync(device.as_ref())).collect())
-            }
-            Work::Copy(copy) => {
-                let (results, sync_failed) = copy.run(&*self.clock, &mut seen);
-                Done::Copy(results, sync_failed)
-            }
-            Work::MakeLog { meta, name, bytes } => Done::MakeLog(make_log(meta.as_ref(), &name, bytes)),
-            Work::WriteCheckpoint { meta, name, bytes, remove } => {
-                Done::WriteCheckpoint(write_checkpoint(meta.as_ref(), &name, &bytes, &remove))
-            }
-            Work::Reopen { devices, store, id, spec } => Done::Reopen(reopen(devices.as_ref(), store, id, &spec)),
-            Work::Change { devices, store, id, spec, incarnation } => Done::Change(match incarnation {
-                Some(incarnation) => make_stamped(devices.as_ref(), store, id, &spec, incarnation).map(Some),
-                None => devices.remove(store, id, &spec).map(|()| None),
-            }),
-            Work::Read { parts, bytes } => Done::Read(read(&parts, bytes)),
-            Work::Deposit { device, runs, bytes } => Done::Deposit(deposit(device.as_ref(), &runs, &bytes)),
-            Work::ReadValues(reads) => {
-                let (values, unread) = reads.run();
-                Done::ReadValues(values, unread)
-            }
-            Work::WriteValues(write) => Done::WriteValues(write.run()),
-            Work::Check { parts } => {
-                let mut buffer = Vec::new();
-                Done::Check(
-                    parts.iter().map(|part| part.check(&mut buffer).err().map(|e| e.cause().to_owned())).collect(),
-                )
-            }
-        };
-        JobDone { id: self.id, result, seen }
+        let mut io = Io { clock: &*self.clock, seen: Vec::new() };
+        let finish = (self.run)(&mut io);
+        JobDone { id: self.id, finish, seen: io.seen }
     }
 }
 
-fn read(parts: &[Carried], bytes: usize) -> std::result::Result<Vec<u8>, Unread> {
-    let mut all = vec![0; bytes];
-    let mut buffer = Vec::new();
-    for Carried { part, from, len, to } in parts {
-        let read = part.read_range(*from, &mut all[*to..*to + *len as usize], &mut buffer);
-        read.map_err(|error| part.unread(error))?;
+impl Work for Copy {
+    /// The outcome for each piece, and whether the target could not be synced.
+    type Output = (Vec<Copied>, bool);
+    const TIMED: Timed = Timed::Copy;
+    fn devices(&self) -> Vec<&Arc<dyn Device>> {
+        self.pieces.iter().map(|piece| &piece.part.device).chain([&self.target]).collect()
     }
-    Ok(all)
-}
-
-fn deposit(device: &dyn Device, runs: &[(u64, u64)], mut bytes: &[u8]) -> Result<()> {
-    for (offset, len) in runs {
-        let (head, rest) = bytes.split_at(bytes.len().min(*len as usize));
-        let mut padded = AlignedBuf::reused(*len as usize);
-        padded[..head.len()].copy_from_slice(head);
-        padded[head.len()..*len as usize].fill(0);
-        device.write_at(*offset, &padded[..*len as usize])?;
-        bytes = rest;
-    }
-    Ok(())
-}
-
-/// Makes a device and writes its stamp.
-pub(crate) fn make_stamped(
-    devices: &dyn Devices,
-    store: StoreId,
-    id: DeviceId,
-    spec: &DeviceSpec,
-    incarnation: u64,
-) -> Result<Arc<dyn Device>> {
-    let device = devices.open(store, id, spec, true)?.device;
-    let stamp = Stamp { store, device: id, incarnation };
-    device.write_at(0, &stamp.encode()).and_then(|()| device.sync())?;
-    Ok(device)
-}
-
-/// Opens a device that should be there.
-fn reopen(devices: &dyn Devices, store: StoreId, id: DeviceId, spec: &DeviceSpec) -> Result<(Arc<dyn Device>, Stamp)> {
-    let device = devices.open(store, id, spec, false)?.device;
-    let stamp = Stamp::read(device.as_ref(), store, id)?;
-    Ok((device, stamp))
-}
-
-fn make_log(meta: &dyn MetaDir, name: &str, bytes: u64) -> Result<Arc<Log>> {
-    match meta.remove(name) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-        _ => Ok(Arc::new(Log::new(meta.create_log(name, bytes)?))),
+    fn run(self, io: &mut Io<'_>) -> Self::Output {
+        Self::run(self, io.clock, &mut io.seen)
     }
 }
 
-/// Writes a checkpoint and then removes what it makes superfluous.
-pub(crate) fn write_checkpoint(meta: &dyn MetaDir, name: &str, bytes: &[u8], remove: &[String]) -> Result<()> {
-    meta.write_file(name, bytes)?;
-    for old in remove {
-        // What cannot be removed now is removed after the next checkpoint, or at the next opening.
-        let _ = meta.remove(old);
+/// Parts are read and compared with their checksums.
+pub(crate) struct CheckParts(pub Vec<Part>);
+
+impl Work for CheckParts {
+    /// What is wrong with each part.
+    type Output = Vec<Option<String>>;
+    const TIMED: Timed = Timed::Verify;
+    fn devices(&self) -> Vec<&Arc<dyn Device>> {
+        self.0.iter().map(|part| &part.device).collect()
     }
-    Ok(())
+    fn run(self, _io: &mut Io<'_>) -> Self::Output {
+        let mut buffer = Vec::new();
+        self.0.iter().map(|part| part.check(&mut buffer).err().map(|error| error.cause().to_owned())).collect()
+    }
 }

@@ -5,7 +5,7 @@ use cenote_device::mem::{MemClock, MemDevices};
 use cenote_model::{Codec, DeviceId, DeviceSpec, StoreId};
 
 use super::*;
-use crate::engine::devices::tests::a_file;
+use crate::engine::filled::a_file;
 
 fn device(media: &MemDevices, id: u16) -> Arc<dyn Device> {
     let spec = DeviceSpec { path: id.to_string().into(), capacity_bytes: 32 << 20, ..a_file() };

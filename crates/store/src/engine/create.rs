@@ -1,5 +1,13 @@
 //! A store is made.
 
+use crate::apply::Txn;
+use crate::engine::activity::Activities;
+use crate::engine::activity::Asks;
+use crate::engine::core::Answers;
+use crate::engine::core::Core;
+use crate::engine::core::Identity;
+use crate::engine::core::Jobs;
+use crate::engine::core::Observed;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
@@ -7,7 +15,7 @@ use cenote_device::MetaDir;
 use cenote_model::{DeviceId, Error, ErrorKind, Result, StoreConfig, StoreId};
 
 use super::Engine;
-use super::devices::{check_spec, make_device};
+use super::core::{check_spec, make_device};
 use super::tiering::POLICY_FILE;
 use crate::checkpoint::{self, Head, encode};
 use crate::journal::{self, HEADER_BYTES, Journal};
@@ -91,62 +99,40 @@ impl Engine {
         superblock.write(seams.meta.as_ref())?;
         seams.control.instance_raise();
         let mut engine = Self::assemble(seams.clone(), &superblock, settings, state, journal);
-        engine.checkpoint.sequence = 1;
-        engine.checkpoint.position = engine.journal.position();
+        engine.activities.journaling.last.sequence = 1;
+        engine.activities.journaling.last.position = engine.core.journal.position();
         Ok(engine)
     }
 
-    pub(super) fn assemble(
+    pub(in crate::engine) fn assemble(
         seams: Seams,
         superblock: &Superblock,
         settings: Tuning,
         state: State,
         journal: Journal,
     ) -> Engine {
-        let opened_ns = seams.clock.now_ns();
-        let resumed_below = state.sessions.next_id;
-        let mut engine = Engine {
+        let core = Core {
+            store: Identity {
+                id: superblock.id,
+                writers: superblock.writers.clone(),
+                readers: superblock.readers.clone(),
+                opened_ns: seams.clock.now_ns(),
+                resumed_below: state.sessions.next_id,
+            },
             seams,
-            id: superblock.id,
-            writers: superblock.writers.clone(),
-            readers: superblock.readers.clone(),
             settings,
             state,
             journal,
-            jobs: super::jobs::Jobs::default(),
-            waiting: Vec::new(),
-            finished: Vec::new(),
-            tickets: 0,
-            checkpoint: super::checkpoint::Checkpoints::default(),
-            verify: super::verify::Verify::default(),
-            drain: super::drain::Draining::default(),
-            rewrites: super::rewrite::Rewrites::default(),
-            txn: crate::apply::Txn::default(),
-            opened_ns,
-            resumed_below,
-            journal_dirty_since_ns: None,
-            journal_retry_ns: 0,
-            device_id_burnt: 0,
-            container_deleted_at: 0,
-            habits: crate::habits::Habits::default(),
-            moved_bytes: 0,
-            counting: super::telemetry::Counting::default(),
-            sweep: super::telemetry::Sweep::default(),
-            tiering: super::tiering::Tiering::default(),
-            progress: super::tick::Progress::default(),
-            pace: super::pace::Pace::default(),
-            profiles: super::profile::Profiles::default(),
-            reopening: super::reopen::Reopening::default(),
-            changes: super::changes::Changes::default(),
-            mending: super::mending::Mending::default(),
-            repacking: super::repack::Repacking::default(),
-            carrying: super::carry::Carrying::default(),
-            values: super::values::Values::default(),
-            rates: Arc::default(),
+            txn: Txn::default(),
+            jobs: Jobs::default(),
+            answers: Answers::default(),
+            observed: Observed::default(),
+            asks: Asks::default(),
         };
-        engine.update_clock();
-        engine.read_profiles();
-        engine.read_policy();
+        let mut engine = Engine { core, activities: Activities::default() };
+        engine.core.update_clock();
+        engine.activities.devices.read_profiles(&mut engine.core);
+        engine.activities.tiering.read_policy(&mut engine.core);
         engine
     }
 

@@ -1,5 +1,6 @@
 //! Why an object is where it is.
 
+use crate::engine::core::Core;
 use cenote_model::{Durability, Explanation, ExtentWhy, ObjectKey, Result};
 
 use super::Engine;
@@ -9,22 +10,23 @@ use crate::map::{Ext, NO_DEVICE, Place};
 const RANGES_MAX: usize = 10_000;
 
 impl Engine {
-    pub(super) fn explain(&mut self, key: ObjectKey) -> Result<Explanation> {
-        self.update_clock();
-        let slot = self.object(key)?;
-        let stat = self.stat(key)?;
-        let name = self.container(key.container)?.spec.policy.clone();
-        let policy = self.policy_words(&name);
-        let next = self.what_next(key, slot);
-        let object = self.state.objects.get(slot);
-        let container = self.state.containers.at(object.container);
+    pub(in crate::engine) fn explain(&mut self, key: ObjectKey) -> Result<Explanation> {
+        self.core.update_clock();
+        let slot = self.core.object(key)?;
+        let stat = self.core.stat(key)?;
+        let name = self.core.container(key.container)?.spec.policy.clone();
+        let policy = self.activities.tiering.policy_words(&name);
+        let next = self.activities.tiering.what_next(&mut self.core, key, slot);
+        let object = self.core.state.objects.get(slot);
+        let container = self.core.state.containers.at(object.container);
         let ranges = object
             .map
             .iter()
             .take(RANGES_MAX)
             .map(|(offset, ext)| {
-                let device = self.state.space.get(ext.dev);
-                let why = self.why(container, ext) + &self.compressed(ext) + &self.pin_words(key, offset, ext);
+                let device = self.core.state.space.get(ext.dev);
+                let why =
+                    self.core.why(container, ext) + &self.core.compressed(ext) + &self.core.pin_words(key, offset, ext);
                 ExtentWhy { offset, extent: ext.to_model(device.id), device: device.spec.name.clone(), why }
             })
             .collect();
@@ -35,7 +37,7 @@ impl Engine {
             promise(container.spec.durability)
         )];
         notes.push(policy);
-        notes.push(format!("last read or written {} s ago", self.state.now_s.saturating_sub(object.touched)));
+        notes.push(format!("last read or written {} s ago", self.core.state.now_s.saturating_sub(object.touched)));
         if container.is_tracked() {
             let state = if container.is_dirty() {
                 format!(
@@ -54,20 +56,31 @@ impl Engine {
                 snapshot.name, snapshot.epoch
             ));
         }
-        if let Some(cut) = container.pending_cut.and_then(|cut| self.state.cuts.pending.get(&cut)) {
+        if let Some(cut) = container.pending_cut.and_then(|cut| self.core.state.cuts.pending.get(&cut)) {
             let error = cut.error.as_ref().map(|error| format!("; last error: {error}")).unwrap_or_default();
             notes.push(format!("a copy of its volatile data up to epoch {} is under way{error}", cut.epoch));
         }
         notes.extend(next);
-        if !self.drain.reason.is_empty() {
-            notes.push(format!("moves are planned: {}", self.drain.reason));
+        if !self.core.observed.move_reason.is_empty() {
+            notes.push(format!("moves are planned: {}", self.core.observed.move_reason));
         }
         if stat.extents as usize > RANGES_MAX {
             notes.push(format!("only the first {RANGES_MAX} of {} ranges are listed", stat.extents));
         }
         Ok(Explanation { stat, ranges, notes })
     }
+}
 
+fn promise(durability: Durability) -> &'static str {
+    match durability {
+        Durability::Sync => "acknowledged when on a persistent tier and in the journal on media",
+        Durability::Async => "acknowledged in the fast tier, copied to a persistent tier behind the compute",
+        Durability::Scratch => "never copied for durability's sake; lost with the power",
+        Durability::Bypass => "straight to the lowest persistent tier",
+    }
+}
+
+impl Core {
     /// How an extent's places are compressed, in words.
     fn compressed(&self, ext: &Ext) -> String {
         let hull = ext.hull();
@@ -106,14 +119,5 @@ impl Engine {
                     .to_owned(),
             },
         }
-    }
-}
-
-fn promise(durability: Durability) -> &'static str {
-    match durability {
-        Durability::Sync => "acknowledged when on a persistent tier and in the journal on media",
-        Durability::Async => "acknowledged in the fast tier, copied to a persistent tier behind the compute",
-        Durability::Scratch => "never copied for durability's sake; lost with the power",
-        Durability::Bypass => "straight to the lowest persistent tier",
     }
 }

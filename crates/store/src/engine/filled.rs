@@ -76,3 +76,16 @@ fn filled_on(clock: &Arc<MemClock>, devices: Vec<DeviceSpec>, containers: u64) -
     }
     engine
 }
+
+/// A file tier.
+pub(crate) fn a_file() -> DeviceSpec {
+    DeviceSpec {
+        name: "file".into(),
+        kind: DeviceKind::File,
+        path: "file".into(),
+        capacity_bytes: 1 << 20,
+        watermark_high_permille: 900,
+        watermark_low_permille: 700,
+        options: cenote_model::TierOptions::default(),
+    }
+}

@@ -1,12 +1,13 @@
 //! A store is opened: checkpoint, journal, and after power loss the way back.
 
+use crate::engine::core::Core;
 use std::sync::Arc;
 
 use cenote_device::{LogFile, MetaDir};
 use cenote_model::{DeviceState, Error, ErrorKind, Result, StoreId};
 
 use super::Engine;
-use super::devices::{slot_of, slot_with};
+use super::core::{slot_of, slot_with};
 use crate::checkpoint::{self, Head, decode};
 use crate::journal::record::decode as decode_record;
 use crate::journal::{self, CLOSED, Ended, FILE_BYTES_SHORT, Journal, Kind, corrupt, read_all};
@@ -65,23 +66,43 @@ impl Engine {
         state.rebuild(now_ns)?;
         let journal = begin_journal(&seams, &superblock, &head, &ended, settings)?;
         let mut engine = Self::assemble(seams, &superblock, settings, state, journal);
-        engine.checkpoint.sequence = head.sequence;
-        engine.checkpoint.position = head.position;
-        engine.checkpoint.bytes = bytes.len();
-        engine.want_checkpoint_after_opening(ended.files);
-        engine.recall_damage(&superblock);
-        engine.quarantine();
+        engine.activities.journaling.last.sequence = head.sequence;
+        engine.activities.journaling.last.position = head.position;
+        engine.activities.journaling.last.bytes = bytes.len();
+        engine.activities.journaling.want_checkpoint_after_opening(&engine.core, ended.files);
+        engine.core.recall_damage(&superblock);
+        engine.core.quarantine();
         if report.power_lost {
             engine.settle(&lost)?;
         } else {
-            engine.suspect_unsynced(!closed);
+            engine.core.suspect_unsynced(!closed);
         }
-        engine.state.space.present().for_each(DeviceSlot::retain_used);
+        engine.core.state.space.present().for_each(DeviceSlot::retain_used);
         // Last: whoever finds the table later must know that the way back from a power loss came to its end.
-        engine.seams.control.instance_raise();
+        engine.core.seams.control.instance_raise();
         Ok((engine, report))
     }
 
+    /// What was rolled back is made the truth on media; then lost devices begin a new life.
+    fn settle(&mut self, lost: &[u8]) -> Result<()> {
+        let unix_ms = self.core.seams.clock.unix_ms();
+        for dev in lost {
+            let slot = self.core.state.space.get_mut(*dev);
+            slot.incarnation = unix_ms.max(slot.incarnation + 1);
+        }
+        self.activities.journaling.checkpoint_now(&mut self.core)?;
+        for dev in lost {
+            let slot = self.core.state.space.get(*dev);
+            let stamp = Stamp { store: self.core.store.id, device: slot.id, incarnation: slot.incarnation };
+            if let Some(device) = &slot.device {
+                stamp.write(device.as_ref())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Core {
     /// Space given up shortly before may still be looked at by readers who live on.
     fn quarantine(&mut self) {
         let tag = Tag { epoch: self.seams.control.epoch(), journal: 0 };
@@ -89,24 +110,6 @@ impl Engine {
             slot.quarantine(tag);
         }
         self.seams.control.epoch_raise();
-    }
-
-    /// What was rolled back is made the truth on media; then lost devices begin a new life.
-    fn settle(&mut self, lost: &[u8]) -> Result<()> {
-        let unix_ms = self.seams.clock.unix_ms();
-        for dev in lost {
-            let slot = self.state.space.get_mut(*dev);
-            slot.incarnation = unix_ms.max(slot.incarnation + 1);
-        }
-        self.checkpoint_now()?;
-        for dev in lost {
-            let slot = self.state.space.get(*dev);
-            let stamp = Stamp { store: self.id, device: slot.id, incarnation: slot.incarnation };
-            if let Some(device) = &slot.device {
-                stamp.write(device.as_ref())?;
-            }
-        }
-        Ok(())
     }
 }
 

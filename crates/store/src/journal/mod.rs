@@ -217,6 +217,8 @@ pub(crate) struct Journal {
     /// The buffer of the last record.
     buffer: Vec<u8>,
     pub file_bytes: u64,
+    /// Since when it has something that is not on media and that nobody was asked to bring there.
+    pub dirty_since_ns: Option<u64>,
 }
 
 /// A record being made.
@@ -254,6 +256,7 @@ impl Journal {
             making: None,
             buffer: Vec::with_capacity(64 << 10),
             file_bytes,
+            dirty_since_ns: None,
         })
     }
     /// Position after the last record.

@@ -36,6 +36,9 @@ impl DeviceSet {
     pub fn add_all(&mut self, others: Self) {
         self.0 |= others.0;
     }
+    pub fn remove_all(&mut self, others: Self) {
+        self.0 &= !others.0;
+    }
     pub fn has(self, dev: u8) -> bool {
         self.0 & 1 << (dev % 64) != 0
     }

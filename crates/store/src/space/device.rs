@@ -46,6 +46,8 @@ pub(crate) struct DeviceSlot {
     pub trouble: Option<crate::engine::Trouble>,
     /// Bytes on it were found bad of late: until then no copy on it is trusted unread.
     pub damaged_until_ns: Option<u64>,
+    /// Object slots looked at since anything was found on it that could leave.
+    pub looked_in_vain: u32,
     /// Something was written since the last sync began.
     pub unsynced: bool,
     /// Through which it is synced.
@@ -412,7 +414,8 @@ mod tests {
     use cenote_model::{Extent, Sums};
 
     use super::*;
-    use crate::engine::devices::{slot_with, tests::a_file};
+    use crate::engine::filled::a_file;
+    use crate::engine::slot_with;
 
     /// Copies that were found bad are not trusted until their space is given up, and that of others says nothing of them.
     #[test]

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::codec::Encode;
-use crate::engine::devices::{slot_with, tests::a_file};
+use crate::engine::filled::a_file;
+use crate::engine::slot_with;
 use crate::packing::encode_packed;
 use cenote_model::{Codec, Packed};
 

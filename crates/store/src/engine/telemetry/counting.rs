@@ -20,7 +20,7 @@ pub(crate) struct SessionCounts {
 
 /// Bytes and pieces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Sum {
+pub struct Sum {
     pub bytes: u64,
     pub operations: u64,
 }
@@ -33,21 +33,25 @@ impl Sum {
 }
 
 /// The counters.
-pub(in crate::engine) struct Counting {
-    pub(super) enabled: bool,
-    pub(super) counts: Counts,
+pub struct Counting {
+    pub enabled: bool,
+    pub counts: Counts,
     /// Writes by the number of the device's id.
-    pub(super) written: Vec<Sum>,
+    pub written: Vec<Sum>,
     /// Those of the request that is being applied.
     writing: Vec<Sum>,
     /// An object that it writes.
     writing_to: Option<cenote_model::ObjectKey>,
     /// What went from one device slot to another, and why.
-    pub(super) moved: Vec<((u8, u8, FlowWhy), Sum)>,
+    pub moved: Vec<((u8, u8, FlowWhy), Sum)>,
     /// What was read to be checked, by device slot.
-    pub(super) verified: Vec<Sum>,
+    pub verified: Vec<Sum>,
     histograms: Vec<Timings>,
-    pub(super) hot: Hot,
+    pub hot: Hot,
+    /// Bytes that were copied, moved or spilled.
+    pub moved_bytes: u64,
+    /// Bytes of values put since those in memory were counted.
+    pub values_put_bytes: u64,
 }
 
 #[derive(Clone)]
@@ -68,6 +72,8 @@ impl Default for Counting {
             verified: Vec::new(),
             histograms: vec![Timings { counts: [0; HISTOGRAM_BUCKETS], sum_ns: 0 }; Timed::ALL.len()],
             hot: Hot::default(),
+            moved_bytes: 0,
+            values_put_bytes: 0,
         }
     }
 }
@@ -158,7 +164,7 @@ impl Counting {
         timings.counts[histogram_bucket(ns)] += 1;
         timings.sum_ns = timings.sum_ns.saturating_add(ns);
     }
-    pub(super) fn histogram(&self, what: Timed) -> Histogram {
+    pub fn histogram(&self, what: Timed) -> Histogram {
         let timings = &self.histograms[what as usize];
         Histogram::from_counts(timings.counts, timings.sum_ns)
     }

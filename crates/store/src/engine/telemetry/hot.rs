@@ -13,7 +13,7 @@ const DOUBLINGS_MAX: f64 = 200.0;
 
 /// Scores that decay. Instead of lowering all of them, what comes later counts for more.
 #[derive(Default)]
-pub(super) struct Hot {
+pub struct Hot {
     scores: HashMap<ObjectKey, f64, FixedState>,
     /// The second in which use counts as what it is.
     base_s: u32,

@@ -5,6 +5,7 @@ mod counting;
 mod hot;
 mod sweep;
 
+use crate::engine::core::Core;
 use std::collections::BTreeMap;
 
 use cenote_device::control::{ClientCounts, READS_SAMPLED_IN, WRITES_TIMED_IN};
@@ -17,10 +18,10 @@ use super::{Engine, Outcome};
 use crate::map::NO_DEVICE;
 use crate::placing::{Action, Placing};
 
-pub(in crate::engine) use counting::Counting;
+pub use counting::Counting;
 pub use counting::REQUESTS_TIMED_IN;
 pub(crate) use counting::SessionCounts;
-pub(in crate::engine) use sweep::Sweep;
+pub use sweep::Sweep;
 
 /// Containers told of.
 const CONTAINERS_MAX: usize = 256;
@@ -32,26 +33,64 @@ const HOT_EXTENTS_ALL: usize = 131_072;
 impl Engine {
     /// Turns counting off, or on again. What was counted stays.
     pub fn set_counting(&mut self, enabled: bool) {
-        self.counting.enabled = enabled;
+        self.core.observed.counting.enabled = enabled;
     }
 
     /// Whoever hands requests to the engine, or runs its jobs, says how long something took. Requests: one in
     /// [`REQUESTS_TIMED_IN`].
     pub fn note_took(&mut self, what: Timed, ns: u64) {
-        self.counting.took(what, ns);
+        self.core.observed.counting.took(what, ns);
     }
 
+    /// The answer to [`Request::Telemetry`], for those who have the engine and no session.
+    pub fn telemetry(&mut self, hot: u32) -> Telemetry {
+        self.core.update_clock();
+        self.core.observed.sweep.step(&self.core.state);
+        let seen = self.core.seams.control.client_counts();
+        let mut devices = self.core.device_infos();
+        devices.sort_by_key(|info| (info.spec.kind, info.id));
+        let stats = match self.read(Request::Stats) {
+            Ok(Response::Stats(stats)) => stats,
+            _ => cenote_model::StoreStats::default(),
+        };
+        Telemetry {
+            uptime_ns: self.core.state.now_ns.saturating_sub(self.core.store.opened_ns),
+            unix_ms: self.core.seams.clock.unix_ms(),
+            enabled: self.core.observed.counting.enabled,
+            stats,
+            devices,
+            flows: self.core.flows(&seen),
+            hot: self.core.hot_objects(hot.min(HOT_MAX) as usize),
+            heat: self.core.observed.sweep.rows(&self.core.state),
+            clients: self.core.clients(&seen),
+            containers: self.core.container_uses(),
+            latencies: self.core.latencies(&seen),
+            counts: self.core.observed.counting.counts,
+        }
+    }
+}
+
+/// What all clients counted together.
+fn sum_of(seen: &[ClientCounts]) -> ClientCounts {
+    let mut all = ClientCounts::default();
+    for client in seen {
+        all.add(client);
+    }
+    all
+}
+
+impl Core {
     /// A lease was granted or not.
-    pub(super) fn note_lease(&mut self, outcome: Outcome) -> Outcome {
+    pub fn note_lease(&mut self, outcome: Outcome) -> Outcome {
         if let Outcome::Ready(Response::Failed(error)) = &outcome {
-            self.counting.counts.stalls += u64::from(error.kind() == ErrorKind::Busy);
-            self.counting.counts.refusals += u64::from(error.kind() == ErrorKind::Full);
+            self.observed.counting.counts.stalls += u64::from(error.kind() == ErrorKind::Busy);
+            self.observed.counting.counts.refusals += u64::from(error.kind() == ErrorKind::Full);
         }
         outcome
     }
 
     /// A placing is about to be done.
-    pub(super) fn note_placing(&mut self, placing: &Placing) {
+    pub fn note_placing(&mut self, placing: &Placing) {
         let (from, bytes) = (placing.was.0, u64::from(placing.was.3));
         let (to, why) = match placing.action {
             Action::Copy { dev, .. } => (dev, FlowWhy::Durability),
@@ -80,34 +119,7 @@ impl Engine {
             self.note_left(placing);
         }
         if to != NO_DEVICE {
-            self.counting.moved(from, to, why, bytes);
-        }
-    }
-
-    /// The answer to [`Request::Telemetry`], for those who have the engine and no session.
-    pub fn telemetry(&mut self, hot: u32) -> Telemetry {
-        self.update_clock();
-        self.sweep.step(&self.state);
-        let seen = self.seams.control.client_counts();
-        let mut devices = self.device_infos();
-        devices.sort_by_key(|info| (info.spec.kind, info.id));
-        let stats = match self.read(Request::Stats) {
-            Ok(Response::Stats(stats)) => stats,
-            _ => cenote_model::StoreStats::default(),
-        };
-        Telemetry {
-            uptime_ns: self.state.now_ns.saturating_sub(self.opened_ns),
-            unix_ms: self.seams.clock.unix_ms(),
-            enabled: self.counting.enabled,
-            stats,
-            devices,
-            flows: self.flows(&seen),
-            hot: self.hot_objects(hot.min(HOT_MAX) as usize),
-            heat: self.sweep.rows(&self.state),
-            clients: self.clients(&seen),
-            containers: self.container_uses(),
-            latencies: self.latencies(&seen),
-            counts: self.counting.counts,
+            self.observed.counting.moved(from, to, why, bytes);
         }
     }
 
@@ -118,7 +130,7 @@ impl Engine {
                 flows.push(Flow { from, to, why, bytes, operations });
             }
         };
-        for (device, sum) in self.counting.written.iter().enumerate() {
+        for (device, sum) in self.observed.counting.written.iter().enumerate() {
             let tier = FlowEnd::Tier(DeviceId(device as u16));
             add(FlowEnd::Client, tier, FlowWhy::Write, sum.bytes, sum.operations);
         }
@@ -128,10 +140,10 @@ impl Engine {
             add(from, FlowEnd::Client, FlowWhy::Read, bytes, reads);
         }
         let tier = |dev: u8| FlowEnd::Tier(self.state.space.get(dev).id);
-        for ((from, to, why), sum) in &self.counting.moved {
+        for ((from, to, why), sum) in &self.observed.counting.moved {
             add(tier(*from), tier(*to), *why, sum.bytes, sum.operations);
         }
-        for (dev, sum) in self.counting.verified.iter().enumerate() {
+        for (dev, sum) in self.observed.counting.verified.iter().enumerate() {
             add(tier(dev as u8), FlowEnd::Engine, FlowWhy::Verify, sum.bytes, sum.operations);
         }
         flows
@@ -140,13 +152,13 @@ impl Engine {
     fn hot_objects(&mut self, count: usize) -> Vec<HotObject> {
         let now_s = self.state.now_s;
         let mut budget = HOT_EXTENTS_ALL;
-        let top = self.counting.hot.top(count, now_s);
+        let top = self.observed.counting.hot.top(count, now_s);
         top.into_iter().filter_map(|(key, score)| self.hot_object(key, score, &mut budget)).collect()
     }
 
     fn hot_object(&mut self, key: ObjectKey, score: u64, budget: &mut usize) -> Option<HotObject> {
         let Ok(slot) = self.object(key) else {
-            self.counting.hot.forget(key);
+            self.observed.counting.hot.forget(key);
             return None;
         };
         let object = self.state.objects.get(slot);
@@ -221,17 +233,8 @@ impl Engine {
         let own = Timed::ALL.into_iter().filter(|what| !matches!(what, Timed::Get | Timed::Put)).map(|what| {
             let is_sampled = matches!(what, Timed::Apply | Timed::Ask | Timed::Lease);
             let sampled_in = if is_sampled { REQUESTS_TIMED_IN } else { 1 };
-            Latency { what, tier: None, sampled_in, histogram: self.counting.histogram(what) }
+            Latency { what, tier: None, sampled_in, histogram: self.observed.counting.histogram(what) }
         });
         by_clients.chain(own).filter(|latency| !latency.histogram.counts.is_empty()).collect()
     }
-}
-
-/// What all clients counted together.
-fn sum_of(seen: &[ClientCounts]) -> ClientCounts {
-    let mut all = ClientCounts::default();
-    for client in seen {
-        all.add(client);
-    }
-    all
 }

@@ -14,7 +14,7 @@ const EXTENTS: usize = 32_768;
 
 /// Where the round is.
 #[derive(Default)]
-pub(in crate::engine) struct Sweep {
+pub struct Sweep {
     hand: u32,
     /// By device slot: of the round that is under way…
     now: Vec<Ages>,

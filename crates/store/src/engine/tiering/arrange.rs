@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use cenote_model::{Arrange, ArrangeProgress, ArrangeTarget, Arrangement, Error, Response, size};
 
-use super::super::{Engine, failed};
+use super::Tiering;
 use super::fate::Fate;
 use super::relocate::Relocation;
 use super::walk::Walk;
+use crate::engine::core::Core;
+use crate::engine::failed;
 use crate::placing::{Action, Placing, Target, identity};
 use crate::{Outcome, Ticket};
 
@@ -16,7 +18,7 @@ const STEP_EXTENTS: usize = 512;
 
 /// Arrangements that are being carried out, by the number that their current moves wait under.
 #[derive(Default)]
-pub(in super::super) struct Arrangements {
+pub struct Arrangements {
     running: BTreeMap<u64, Running>,
     begun: u64,
 }
@@ -35,53 +37,54 @@ struct Running {
     failure: Option<Error>,
 }
 
-impl Engine {
-    pub(in super::super) fn arrange(&mut self, target: &ArrangeTarget, what: Arrange, dry_run: bool) -> Outcome {
-        self.update_clock();
+impl Tiering {
+    pub fn arrange(&mut self, core: &mut Core, target: &ArrangeTarget, what: Arrange, dry_run: bool) -> Outcome {
+        core.update_clock();
         let mut result = Arrangement::default();
-        let begun = self.check_arrange(&what).and_then(|()| self.walk_of(target));
-        let begun = begun.and_then(|walk| self.put_pins(&walk, target, &what, dry_run, &mut result).map(|()| walk));
+        let begun = super::fate::check_arrange(core, &what).and_then(|()| super::walk::walk_of(core, target));
+        let begun = begun
+            .and_then(|walk| super::pinning::put_pins(core, &walk, target, &what, dry_run, &mut result).map(|()| walk));
         let walk = match begun {
             Ok(walk) => walk,
             Err(error) => return failed(error),
         };
-        let ticket = self.ticket();
-        self.tiering.arrangements.begun += 1;
-        let (number, began_ns) = (self.tiering.arrangements.begun, self.state.now_ns);
+        let ticket = core.ticket();
+        self.arrangements.begun += 1;
+        let (number, began_ns) = (self.arrangements.begun, core.state.now_ns);
         let target = target.clone();
         let mut running =
             Running { ticket, what, walk, result, number, began_ns, done_bytes: 0, target, failure: None };
         if dry_run {
             while !running.walk.is_done {
-                self.arrange_step(&mut running, None);
+                self.arrange_step(core, &mut running, None);
             }
             return Outcome::Ready(Response::Arranged(Box::new(running.result)));
         }
-        self.arrange_on(running);
+        self.arrange_on(core, running);
         Outcome::Wait(ticket)
     }
 
     /// How far those are that are being carried out.
-    pub(in super::super) fn arrangements(&mut self) -> Vec<ArrangeProgress> {
-        self.update_clock();
+    pub fn arrangements(&mut self, core: &mut Core) -> Vec<ArrangeProgress> {
+        core.update_clock();
         let progress = |running: &Running| ArrangeProgress {
             number: running.number,
             what: words(&running.what).to_owned(),
             done_bytes: running.done_bytes,
             found_bytes: running.result.bytes,
-            elapsed_ns: self.state.now_ns.saturating_sub(running.began_ns),
+            elapsed_ns: core.state.now_ns.saturating_sub(running.began_ns),
         };
-        self.tiering.arrangements.running.values().map(progress).collect()
+        self.arrangements.running.values().map(progress).collect()
     }
 
     /// Goes on until there is something to wait for, or nothing left.
-    fn arrange_on(&mut self, mut running: Running) {
+    fn arrange_on(&mut self, core: &mut Core, mut running: Running) {
         while !running.walk.is_done {
-            let waiter = self.tiering.waits.number();
-            let queued = self.arrange_step(&mut running, Some(waiter));
+            let waiter = self.waits.number();
+            let queued = self.arrange_step(core, &mut running, Some(waiter));
             if queued > 0 {
                 self.wait_for(waiter, queued);
-                self.tiering.arrangements.running.insert(waiter, running);
+                self.arrangements.running.insert(waiter, running);
                 return;
             }
             running.done_bytes = running.result.bytes;
@@ -89,15 +92,22 @@ impl Engine {
         let response = match running.failure.take() {
             None => Response::Arranged(Box::new(running.result)),
             Some(failure) => {
-                Response::Failed(self.fell_short(&running.target, &running.what, &running.result, &failure))
+                Response::Failed(self.fell_short(core, &running.target, &running.what, &running.result, &failure))
             }
         };
-        self.finished.push((running.ticket, response));
+        core.answers.finished.push((running.ticket, response));
     }
 
     /// Some moves failed: how much was moved, told by what would still be.
-    fn fell_short(&mut self, target: &ArrangeTarget, what: &Arrange, done: &Arrangement, failure: &Error) -> Error {
-        let left = match self.arrange(target, what.clone(), true) {
+    fn fell_short(
+        &mut self,
+        core: &mut Core,
+        target: &ArrangeTarget,
+        what: &Arrange,
+        done: &Arrangement,
+        failure: &Error,
+    ) -> Error {
+        let left = match self.arrange(core, target, what.clone(), true) {
             Outcome::Ready(Response::Arranged(left)) => Some(left.bytes),
             _ => None, // what was to be moved is gone meanwhile, or the tier that it was to go to
         };
@@ -120,31 +130,31 @@ impl Engine {
     }
 
     /// The moves under a number are over.
-    pub(super) fn arrangement_over(&mut self, waiter: u64, error: Option<Error>) {
-        let Some(mut running) = self.tiering.arrangements.running.remove(&waiter) else { return };
+    pub fn arrangement_over(&mut self, core: &mut Core, waiter: u64, error: Option<Error>) {
+        let Some(mut running) = self.arrangements.running.remove(&waiter) else { return };
         running.failure = running.failure.take().or(error);
         running.done_bytes = running.result.bytes;
-        self.arrange_on(running);
+        self.arrange_on(core, running);
     }
 
     /// Queues the moves of some extents (with a waiter), or tells what they would be. Gives how many were queued.
-    fn arrange_step(&mut self, running: &mut Running, waiter: Option<u64>) -> usize {
+    fn arrange_step(&mut self, core: &mut Core, running: &mut Running, waiter: Option<u64>) -> usize {
         let mut queued = 0;
         let mut looked = 0;
         let mut evictions = Vec::new();
         while looked < STEP_EXTENTS && !running.walk.is_done {
-            let Some((key, extents, _)) = self.next_meant(&mut running.walk) else { break };
+            let Some((key, extents, _)) = super::walk::next_meant(core, &mut running.walk) else { break };
             looked += extents.len().max(1);
             running.result.objects += u64::from(!extents.is_empty());
             for (offset, ext) in extents {
-                let fate = self.fate_with_twins(key, offset, &ext, &running.what);
+                let fate = super::fate::fate_with_twins(core, key, offset, &ext, &running.what);
                 let listed_why = waiter.is_none().then_some("");
-                self.tell(&mut running.result, (key, offset), &ext, &fate, listed_why);
+                super::fate::tell(core, &mut running.result, (key, offset), &ext, &fate, listed_why);
                 let target = Target::Live { key, offset };
                 match (fate, waiter) {
                     (Fate::Go(how, dev), Some(_)) => {
                         let relocation = Relocation { target, dev, how, waiter, ahead: false, short_since_ns: None };
-                        queued += usize::from(self.tiering.relocations.push(relocation));
+                        queued += usize::from(self.relocations.push(relocation));
                     }
                     (Fate::Leave, Some(_)) => {
                         evictions.push(Placing { target, was: identity(&ext), action: Action::Evict });
@@ -155,10 +165,10 @@ impl Engine {
         }
         let mut twins = std::collections::HashSet::new();
         evictions.retain(|placing| twins.insert(placing.was));
-        let (evictions, doubted) = self.doubt(evictions, waiter);
+        let (evictions, doubted) = core.doubt(evictions, waiter);
         queued += doubted;
         if !evictions.is_empty()
-            && let Err(error) = self.place_trusted(&evictions)
+            && let Err(error) = core.place_trusted(&evictions)
         {
             running.failure.get_or_insert(error);
         }

@@ -3,8 +3,8 @@
 use cenote_model::{Arrange, ArrangeMove, Arrangement, DeviceState, Error, ErrorKind, ObjectKey, Result};
 use cenote_policy::{DeviceView, order, tier_order};
 
-use super::super::Engine;
 use super::relocate::How;
+use crate::engine::core::Core;
 use crate::map::{Ext, NO_DEVICE};
 use crate::placing::{Action, Placing, Target, identity};
 
@@ -12,7 +12,7 @@ use crate::placing::{Action, Placing, Target, identity};
 const LISTED_MAX: usize = 10_000;
 
 /// What is to become of an extent.
-pub(super) enum Fate {
+pub enum Fate {
     /// It is moved there.
     Go(How, u8),
     /// Its copy is where it is to be: nothing has to be moved.
@@ -24,211 +24,203 @@ pub(super) enum Fate {
     Stay(String),
 }
 
-impl Engine {
-    /// True if the tiers that are named are there, and take what is to come to them.
-    pub(super) fn check_arrange(&self, what: &Arrange) -> Result<()> {
-        let (takes, name) = match what {
-            Arrange::Promote { to } | Arrange::Demote { to } | Arrange::Pin { to } | Arrange::Archive { to } => {
-                (true, to)
+/// True if the tiers that are named are there, and take what is to come to them.
+pub fn check_arrange(core: &Core, what: &Arrange) -> Result<()> {
+    let (takes, name) = match what {
+        Arrange::Promote { to } | Arrange::Demote { to } | Arrange::Pin { to } | Arrange::Archive { to } => (true, to),
+        Arrange::Release { to } => (false, to),
+        Arrange::Evict | Arrange::Unpin => return Ok(()),
+    };
+    let is_archive = matches!(what, Arrange::Archive { .. } | Arrange::Release { .. });
+    let Some(name) = name else {
+        if is_archive && lowest(core).is_none() {
+            return Err(Error::new(ErrorKind::InvalidInput, "the archive")
+                .because("no persistent tier is online")
+                .try_next("add one, or wait until it is back"));
+        }
+        return Ok(());
+    };
+    let dev = core.named(name)?;
+    if takes && let Some(error) = refusal_of(core, dev) {
+        return Err(error);
+    }
+    if is_archive && core.state.space.is_volatile(dev) {
+        return Err(no_target(name, "it does not survive power loss"));
+    }
+    Ok(())
+}
+
+/// Why a tier takes no new bytes, if it takes none.
+pub fn refusal_of(core: &Core, dev: u8) -> Option<Error> {
+    let slot = core.state.space.get(dev);
+    let cause = match slot.state {
+        _ if slot.removed => "it was removed from the store",
+        DeviceState::Draining => "it takes no new data: it is being emptied",
+        DeviceState::Failed => "it takes no new data: it is away, or failed",
+        DeviceState::Online if slot.device.is_none() => "it is not open",
+        DeviceState::Online => return None,
+    };
+    Some(no_target(&slot.spec.name, cause))
+}
+
+/// The slowest tier that survives power loss and is online: where archives are.
+pub fn lowest(core: &Core) -> Option<u8> {
+    let views: Vec<_> = core.state.space.present().map(crate::space::DeviceSlot::view).collect();
+    let lowest = order(&views).into_iter().rfind(|view| view.takes(true))?.id;
+    core.state.space.slot_of(lowest)
+}
+
+/// What an arrangement makes of an extent.
+pub fn fate(core: &Core, key: ObjectKey, offset: u64, ext: &Ext, what: &Arrange) -> Fate {
+    let mut views: Vec<_> = core.state.space.present().map(crate::space::DeviceSlot::view).collect();
+    views.sort_by(tier_order);
+    let here = core.state.space.get(ext.dev).id;
+    let Some(at) = views.iter().position(|view| view.id == here) else {
+        return Fate::Stay("its device is gone".to_owned());
+    };
+    let fate = fate_among(core, &views, at, ext, what);
+    let pinned_to = match &fate {
+        Fate::Go(How::Promote | How::Move, dev) => Some(*dev),
+        Fate::Leave => Some(ext.copy),
+        _ => None,
+    };
+    if let Some(to) = pinned_to
+        && !matches!(what, Arrange::Pin { .. })
+        && core.is_pinned_on(key, offset, ext)
+        && core.pin_of(key, offset, ext) != Some(core.state.space.get(to).id)
+    {
+        return Fate::Stay(format!("it is pinned to `{}`: unpin it first", views[at].name));
+    }
+    fate
+}
+
+/// The same, unless a pin of a snapshot, or of what it was made of, holds the place that both have.
+pub fn fate_with_twins(core: &mut Core, key: ObjectKey, offset: u64, ext: &Ext, what: &Arrange) -> Fate {
+    let fate = fate(core, key, offset, ext, what);
+    let action = match &fate {
+        Fate::Leave => Action::Evict,
+        Fate::Go(How::Move | How::Promote, dev) => Action::Move { dev: *dev, base: 0, packed: None },
+        _ => return fate,
+    };
+    let placing = Placing { target: Target::Live { key, offset }, was: identity(ext), action };
+    if !core.is_held(&placing) {
+        return fate;
+    }
+    let here = &core.state.space.get(ext.dev).spec.name;
+    Fate::Stay(format!("it shares its place with a snapshot, or the original of one, that is pinned to `{here}`"))
+}
+
+fn fate_among(core: &Core, views: &[DeviceView], at: usize, ext: &Ext, what: &Arrange) -> Fate {
+    let named = |name: &String| views.iter().position(|view| *view.name == **name);
+    let bytes = u64::from(ext.len);
+    let has_room = |i: &usize| views[*i].is_online() && views[*i].room_bytes() >= bytes;
+    let has_copy = core.state.space.has_readable_copy(ext);
+    let lowest = || views.iter().rposition(|view| view.takes(true));
+    let to = match what {
+        Arrange::Evict | Arrange::Release { .. } if ext.copy != NO_DEVICE && !has_copy => {
+            let away = &core.state.space.get(ext.copy).spec.name;
+            return Fate::Stay(format!("`{away}`, where its copy is, is away or fails"));
+        }
+        Arrange::Evict if has_copy => return Fate::Leave,
+        Arrange::Evict if at + 1 == views.len() => return Fate::Already,
+        Arrange::Evict => return Fate::Stay("it has no copy on another tier".to_owned()),
+        Arrange::Unpin | Arrange::Pin { to: None } => return Fate::Already,
+        Arrange::Promote { to: Some(name) }
+        | Arrange::Demote { to: Some(name) }
+        | Arrange::Archive { to: Some(name) }
+        | Arrange::Release { to: Some(name) }
+        | Arrange::Pin { to: Some(name) } => named(name),
+        Arrange::Promote { to: None } if at == 0 => return Fate::Already,
+        Arrange::Promote { to: None } => (0..at).find(has_room),
+        Arrange::Demote { to: None } => (at + 1..views.len()).find(has_room),
+        Arrange::Archive { to: None } | Arrange::Release { to: None } => lowest(),
+    };
+    let Some(to) = to else { return Fate::Stay(format!("no tier beyond `{}` has room for it", views[at].name)) };
+    let Some(dev) = core.state.space.slot_of(views[to].id) else {
+        return Fate::Stay("that device is gone".to_owned());
+    };
+    match what {
+        Arrange::Archive { .. } if ext.copy == dev => Fate::Already,
+        Arrange::Release { .. } if ext.copy == dev => Fate::Leave,
+        _ if to == at => Fate::Already,
+        Arrange::Archive { .. } if to > at => Fate::Go(How::Archive, dev),
+        Arrange::Archive { .. } | Arrange::Release { .. } if to < at => Fate::Already, // below it
+        Arrange::Release { .. } => Fate::Stay(format!("it has no copy on `{}`: archive it first", views[to].name)),
+        Arrange::Pin { .. } if to < at => up(core, views, (at, to), ext, dev),
+        Arrange::Promote { .. } if to > at => {
+            Fate::Stay(format!("`{}` is slower than `{}`, where it is", views[to].name, views[at].name))
+        }
+        Arrange::Promote { .. } => up(core, views, (at, to), ext, dev),
+        _ if to < at => Fate::Stay(format!("`{}` is faster than `{}`, where it is", views[to].name, views[at].name)),
+        _ if ext.copy == dev && has_copy => Fate::Leave,
+        _ if !views[to].kind.is_persistent() => Fate::Stay(format!("`{}` does not survive power loss", views[to].name)),
+        _ => Fate::Go(How::Move, dev),
+    }
+}
+
+/// To a faster tier.
+#[allow(clippy::unused_self, reason = "one of the cases of what an arrangement makes of an extent")]
+fn up(_core: &Core, views: &[DeviceView], (at, _to): (usize, usize), ext: &Ext, dev: u8) -> Fate {
+    if ext.copy == NO_DEVICE && !views[at].kind.is_persistent() {
+        return Fate::Stay("it has no copy that survives power loss yet: flush first".to_owned());
+    }
+    if ext.copy == dev {
+        // Its faster place is its copy: that becomes the only one.
+        return Fate::Leave;
+    }
+    Fate::Go(How::Promote, dev)
+}
+
+/// Adds what becomes of an extent to an answer, with the move itself if `is_listed`.
+pub fn tell(
+    core: &Core,
+    result: &mut Arrangement,
+    (key, offset): (ObjectKey, u64),
+    ext: &Ext,
+    fate: &Fate,
+    listed_why: Option<&str>,
+) {
+    let bytes = u64::from(ext.len);
+    let from = core.state.space.get(ext.dev);
+    let name = |dev: u8| core.state.space.get(dev).spec.name.clone();
+    let (to, cost_ns, why) = match fate {
+        Fate::Stay(why) => {
+            result.staying_bytes += bytes;
+            if result.staying_why.is_empty() {
+                result.staying_why.clone_from(why);
             }
-            Arrange::Release { to } => (false, to),
-            Arrange::Evict | Arrange::Unpin => return Ok(()),
-        };
-        let is_archive = matches!(what, Arrange::Archive { .. } | Arrange::Release { .. });
-        let Some(name) = name else {
-            if is_archive && self.lowest().is_none() {
-                return Err(Error::new(ErrorKind::InvalidInput, "the archive")
-                    .because("no persistent tier is online")
-                    .try_next("add one, or wait until it is back"));
-            }
-            return Ok(());
-        };
-        let dev = self.named(name)?;
-        if takes && let Some(error) = self.refusal_of(dev) {
-            return Err(error);
+            return;
         }
-        if is_archive && self.state.space.is_volatile(dev) {
-            return Err(no_target(name, "it does not survive power loss"));
+        Fate::Already => {
+            result.already_bytes += bytes;
+            return;
         }
-        Ok(())
-    }
-
-    /// Why a tier takes no new bytes, if it takes none.
-    pub(super) fn refusal_of(&self, dev: u8) -> Option<Error> {
-        let slot = self.state.space.get(dev);
-        let cause = match slot.state {
-            _ if slot.removed => "it was removed from the store",
-            DeviceState::Draining => "it takes no new data: it is being emptied",
-            DeviceState::Failed => "it takes no new data: it is away, or failed",
-            DeviceState::Online if slot.device.is_none() => "it is not open",
-            DeviceState::Online => return None,
-        };
-        Some(no_target(&slot.spec.name, cause))
-    }
-
-    /// The slowest tier that survives power loss and is online: where archives are.
-    pub(super) fn lowest(&self) -> Option<u8> {
-        let views: Vec<_> = self.state.space.present().map(crate::space::DeviceSlot::view).collect();
-        let lowest = order(&views).into_iter().rfind(|view| view.takes(true))?.id;
-        self.state.space.slot_of(lowest)
-    }
-
-    /// What an arrangement makes of an extent.
-    pub(super) fn fate(&self, key: ObjectKey, offset: u64, ext: &Ext, what: &Arrange) -> Fate {
-        let mut views: Vec<_> = self.state.space.present().map(crate::space::DeviceSlot::view).collect();
-        views.sort_by(tier_order);
-        let here = self.state.space.get(ext.dev).id;
-        let Some(at) = views.iter().position(|view| view.id == here) else {
-            return Fate::Stay("its device is gone".to_owned());
-        };
-        let fate = self.fate_among(&views, at, ext, what);
-        let pinned_to = match &fate {
-            Fate::Go(How::Promote | How::Move, dev) => Some(*dev),
-            Fate::Leave => Some(ext.copy),
-            _ => None,
-        };
-        if let Some(to) = pinned_to
-            && !matches!(what, Arrange::Pin { .. })
-            && self.is_pinned_on(key, offset, ext)
-            && self.pin_of(key, offset, ext) != Some(self.state.space.get(to).id)
-        {
-            return Fate::Stay(format!("it is pinned to `{}`: unpin it first", views[at].name));
-        }
-        fate
-    }
-
-    /// The same, unless a pin of a snapshot, or of what it was made of, holds the place that both have.
-    pub(super) fn fate_with_twins(&mut self, key: ObjectKey, offset: u64, ext: &Ext, what: &Arrange) -> Fate {
-        let fate = self.fate(key, offset, ext, what);
-        let action = match &fate {
-            Fate::Leave => Action::Evict,
-            Fate::Go(How::Move | How::Promote, dev) => Action::Move { dev: *dev, base: 0, packed: None },
-            _ => return fate,
-        };
-        let placing = Placing { target: Target::Live { key, offset }, was: identity(ext), action };
-        if !self.is_held(&placing) {
-            return fate;
-        }
-        let here = &self.state.space.get(ext.dev).spec.name;
-        Fate::Stay(format!("it shares its place with a snapshot, or the original of one, that is pinned to `{here}`"))
-    }
-
-    fn fate_among(&self, views: &[DeviceView], at: usize, ext: &Ext, what: &Arrange) -> Fate {
-        let named = |name: &String| views.iter().position(|view| *view.name == **name);
-        let bytes = u64::from(ext.len);
-        let has_room = |i: &usize| views[*i].is_online() && views[*i].room_bytes() >= bytes;
-        let has_copy = self.state.space.has_readable_copy(ext);
-        let lowest = || views.iter().rposition(|view| view.takes(true));
-        let to = match what {
-            Arrange::Evict | Arrange::Release { .. } if ext.copy != NO_DEVICE && !has_copy => {
-                let away = &self.state.space.get(ext.copy).spec.name;
-                return Fate::Stay(format!("`{away}`, where its copy is, is away or fails"));
-            }
-            Arrange::Evict if has_copy => return Fate::Leave,
-            Arrange::Evict if at + 1 == views.len() => return Fate::Already,
-            Arrange::Evict => return Fate::Stay("it has no copy on another tier".to_owned()),
-            Arrange::Unpin | Arrange::Pin { to: None } => return Fate::Already,
-            Arrange::Promote { to: Some(name) }
-            | Arrange::Demote { to: Some(name) }
-            | Arrange::Archive { to: Some(name) }
-            | Arrange::Release { to: Some(name) }
-            | Arrange::Pin { to: Some(name) } => named(name),
-            Arrange::Promote { to: None } if at == 0 => return Fate::Already,
-            Arrange::Promote { to: None } => (0..at).find(has_room),
-            Arrange::Demote { to: None } => (at + 1..views.len()).find(has_room),
-            Arrange::Archive { to: None } | Arrange::Release { to: None } => lowest(),
-        };
-        let Some(to) = to else { return Fate::Stay(format!("no tier beyond `{}` has room for it", views[at].name)) };
-        let Some(dev) = self.state.space.slot_of(views[to].id) else {
-            return Fate::Stay("that device is gone".to_owned());
-        };
-        match what {
-            Arrange::Archive { .. } if ext.copy == dev => Fate::Already,
-            Arrange::Release { .. } if ext.copy == dev => Fate::Leave,
-            _ if to == at => Fate::Already,
-            Arrange::Archive { .. } if to > at => Fate::Go(How::Archive, dev),
-            Arrange::Archive { .. } | Arrange::Release { .. } if to < at => Fate::Already, // below it
-            Arrange::Release { .. } => Fate::Stay(format!("it has no copy on `{}`: archive it first", views[to].name)),
-            Arrange::Pin { .. } if to < at => self.up(views, (at, to), ext, dev),
-            Arrange::Promote { .. } if to > at => {
-                Fate::Stay(format!("`{}` is slower than `{}`, where it is", views[to].name, views[at].name))
-            }
-            Arrange::Promote { .. } => self.up(views, (at, to), ext, dev),
-            _ if to < at => {
-                Fate::Stay(format!("`{}` is faster than `{}`, where it is", views[to].name, views[at].name))
-            }
-            _ if ext.copy == dev && has_copy => Fate::Leave,
-            _ if !views[to].kind.is_persistent() => {
-                Fate::Stay(format!("`{}` does not survive power loss", views[to].name))
-            }
-            _ => Fate::Go(How::Move, dev),
-        }
-    }
-
-    /// To a faster tier.
-    #[allow(clippy::unused_self, reason = "one of the cases of what an arrangement makes of an extent")]
-    fn up(&self, views: &[DeviceView], (at, _to): (usize, usize), ext: &Ext, dev: u8) -> Fate {
-        if ext.copy == NO_DEVICE && !views[at].kind.is_persistent() {
-            return Fate::Stay("it has no copy that survives power loss yet: flush first".to_owned());
-        }
-        if ext.copy == dev {
-            // Its faster place is its copy: that becomes the only one.
-            return Fate::Leave;
-        }
-        Fate::Go(How::Promote, dev)
-    }
-
-    /// Adds what becomes of an extent to an answer, with the move itself if `is_listed`.
-    pub(super) fn tell(
-        &self,
-        result: &mut Arrangement,
-        (key, offset): (ObjectKey, u64),
-        ext: &Ext,
-        fate: &Fate,
-        listed_why: Option<&str>,
-    ) {
-        let bytes = u64::from(ext.len);
-        let from = self.state.space.get(ext.dev);
-        let name = |dev: u8| self.state.space.get(dev).spec.name.clone();
-        let (to, cost_ns, why) = match fate {
-            Fate::Stay(why) => {
-                result.staying_bytes += bytes;
-                if result.staying_why.is_empty() {
-                    result.staying_why.clone_from(why);
+        Fate::Spare => (String::new(), 0, "its copy is given up: what is read survives power loss itself"),
+        Fate::Leave => (name(ext.copy), 0, "it has a copy there: it leaves without I/O"),
+        Fate::Go(how, dev) => {
+            result.moved_bytes += bytes;
+            let to = core.state.space.get(*dev).view().speed;
+            let mut cost = from.view().speed.read_ns(bytes) + to.write_ns(bytes);
+            let why = match how {
+                How::Promote => "it stays where it is, too",
+                How::Archive => {
+                    cost += to.read_ns(bytes);
+                    "a copy there, read back and compared"
                 }
-                return;
-            }
-            Fate::Already => {
-                result.already_bytes += bytes;
-                return;
-            }
-            Fate::Spare => (String::new(), 0, "its copy is given up: what is read survives power loss itself"),
-            Fate::Leave => (name(ext.copy), 0, "it has a copy there: it leaves without I/O"),
-            Fate::Go(how, dev) => {
-                result.moved_bytes += bytes;
-                let to = self.state.space.get(*dev).view().speed;
-                let mut cost = from.view().speed.read_ns(bytes) + to.write_ns(bytes);
-                let why = match how {
-                    How::Promote => "it stays where it is, too",
-                    How::Archive => {
-                        cost += to.read_ns(bytes);
-                        "a copy there, read back and compared"
-                    }
-                    How::Move | How::Copy => "as you said",
-                };
-                (name(*dev), cost as u64, why)
-            }
-        };
-        result.ranges += 1;
-        result.bytes += bytes;
-        result.cost_ns += cost_ns;
-        if let Some(rule) = listed_why
-            && result.moves.len() < LISTED_MAX
-        {
-            let from = from.spec.name.clone();
-            let why = if rule.is_empty() { why.to_owned() } else { format!("{rule}: {why}") };
-            result.moves.push(ArrangeMove { key, offset, bytes, from, to, cost_ns, why });
+                How::Move | How::Copy => "as you said",
+            };
+            (name(*dev), cost as u64, why)
         }
+    };
+    result.ranges += 1;
+    result.bytes += bytes;
+    result.cost_ns += cost_ns;
+    if let Some(rule) = listed_why
+        && result.moves.len() < LISTED_MAX
+    {
+        let from = from.spec.name.clone();
+        let why = if rule.is_empty() { why.to_owned() } else { format!("{rule}: {why}") };
+        result.moves.push(ArrangeMove { key, offset, bytes, from, to, cost_ns, why });
     }
 }
 

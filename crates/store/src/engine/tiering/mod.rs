@@ -1,111 +1,113 @@
 //! What lies on which tier, and moves: as the policies of containers decide, and as people say.
 //!
 //! Everything here is decided in `cenote_policy` from a snapshot of the tiers and of some ranges; this module takes the
-//! snapshot, keeps what was seen of ranges ([`heat`]), and has moves carried out by jobs ([`relocate`]). Containers with
-//! the policy `fast-first` are not tracked: what is too much leaves tiers as in `engine/drain.rs`.
+//! snapshot, decides by what was seen of ranges (`core/observed`), and has moves carried out by jobs ([`relocate`]). Containers with
+//! the policy `fast-first` are not tracked: what is too much leaves tiers as in `engine/draining.rs`.
 
 mod arrange;
-mod doubted;
 mod fate;
 mod fetch;
-mod heat;
-mod load;
+mod lease;
 mod next;
 mod pinning;
 mod plan;
 mod policies;
-mod prefetched;
 mod relocate;
-mod rescue;
-mod rhythms;
 mod rules;
-mod shares;
-mod spare;
 mod view;
 mod walk;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cenote_model::{ContainerId, DeviceId, Durability};
 use cenote_policy::{Decision, Incoming, Policy, Reason, Refusal, is_tracking};
 
-pub(super) use policies::POLICY_FILE;
-pub(super) use relocate::Relocation;
-pub(super) use rescue::Rescue;
+pub use lease::Wanted;
+pub use policies::POLICY_FILE;
 
-use super::Engine;
+use super::activity::{Activity, Urgency};
+use super::core::Core;
+use crate::work::Job;
 
 /// What the engine keeps for placing and moving.
 #[derive(Default)]
-pub(super) struct Tiering {
-    heats: heat::Heats,
+pub struct Tiering {
     policies: policies::Policies,
-    rhythms: rhythms::Rhythms,
     relocations: relocate::Queue,
     waits: fetch::Waits,
-    loads: load::Loads,
-    pub(super) shares: shares::Shares,
     /// Since when room that jobs keep from being free is waited for, by slot of the device.
-    pub(super) room_awaited_ns: BTreeMap<u8, u64>,
+    room_awaited_ns: BTreeMap<u8, u64>,
+    /// Jobs that move.
+    moving: usize,
     plans: plan::Plans,
-    prefetched: prefetched::Prefetched,
     arrangements: arrange::Arrangements,
-    rescues: VecDeque<Rescue>,
-    pub(super) doubted: doubted::Doubted,
-    spares: Vec<crate::placing::Placing>,
     rules: rules::Rules,
     pinning: pinning::Keeping,
 }
 
-impl Engine {
+impl Activity for Tiering {
+    fn tick(&mut self, core: &mut Core) {
+        self.plan_tiers(core);
+        self.run_rules(core);
+        self.keep_pins(core);
+    }
+    fn next_job(&mut self, core: &mut Core, urgency: Urgency) -> Option<Job> {
+        if urgency == Urgency::Move { self.next_relocation(core) } else { None }
+    }
+}
+
+impl Tiering {
     /// Where new bytes of a container go: so many, or at least so few in one piece.
-    pub(super) fn place_new(
+    pub fn place_new(
         &mut self,
+        core: &mut Core,
         container: ContainerId,
         durability: Durability,
         bytes: (u64, u64),
         avoid: &[DeviceId],
     ) -> Result<Decision, Refusal> {
-        let troubled = self.troubled();
+        let troubled = core.troubled();
         if !troubled.is_empty() {
-            let well = self.place_among(container, durability, bytes, &[avoid, &troubled].concat());
+            let well = self.place_among(core, container, durability, bytes, &[avoid, &troubled].concat());
             if let Ok(Decision::Place { .. }) = well {
                 return well;
             }
         }
-        self.place_among(container, durability, bytes, avoid)
+        self.place_among(core, container, durability, bytes, avoid)
     }
 
     fn place_among(
         &mut self,
+        core: &mut Core,
         container: ContainerId,
         durability: Durability,
         (bytes, run_min): (u64, u64),
         avoid: &[DeviceId],
     ) -> Result<Decision, Refusal> {
-        if let Some(decision) = self.place_pinned(container, durability, bytes, avoid) {
+        if let Some(decision) = crate::engine::tiering::pinning::place_pinned(core, container, durability, bytes, avoid)
+        {
             return Ok(decision);
         }
-        let Some(policy) = self.tracking_policy(container) else {
+        let Some(policy) = self.tracking_policy(core, container) else {
             let placed = cenote_policy::place(
-                &self.state.space.views(),
+                &core.state.space.views(),
                 &cenote_policy::PlaceRequest { durability, bytes, avoid },
             )?;
             let (device, past_watermarks) = (placed.device, placed.past_watermarks);
             return Ok(Decision::Place { device, bytes, reason: Reason::Nothing, past_watermarks });
         };
-        let views = self.tier_views();
-        let label = self.state.containers.get(container).map_or("", |c| c.label.as_str());
-        let rhythm = self.tiering.rhythms.of_container(container);
-        let now_unix_ms = self.seams.clock.unix_ms();
+        let views = crate::engine::tiering::view::tier_views(core);
+        let label = core.state.containers.get(container).map_or("", |c| c.label.as_str());
+        let rhythm = core.observed.rhythms.of_container(container);
+        let now_unix_ms = core.seams.clock.unix_ms();
         let run_min = run_min.min(bytes);
         let incoming = Incoming {
             run_min,
             avoid,
             label,
             rhythm,
-            now_ms: self.now_ms(),
+            now_ms: core.now_ms(),
             now_unix_ms,
             ..Incoming::new(durability, bytes)
         };
@@ -113,14 +115,14 @@ impl Engine {
     }
 
     /// Lets what has a copy leave a device: who leaves is for the container's policy to say. False if nothing can.
-    pub(super) fn make_room_by_policy(&mut self, container: ContainerId, dev: u8, bytes: u64) -> bool {
-        let policy = self.tracking_policy(container);
-        policy.is_some_and(|policy| self.plan_room(&policy, dev, bytes)) || self.make_room(dev, bytes)
+    pub fn make_room_by_policy(&mut self, core: &mut Core, container: ContainerId, dev: u8, bytes: u64) -> bool {
+        let policy = self.tracking_policy(core, container);
+        policy.is_some_and(|policy| self.plan_room(core, &policy, dev, bytes)) || self.make_room(core, dev, bytes)
     }
 
     /// The policy of a container, if it is one that tracks what is read and written.
-    fn tracking_policy(&mut self, container: ContainerId) -> Option<Arc<dyn Policy>> {
-        let name = self.state.containers.get(container).map(|c| c.spec.policy.as_str())?;
-        is_tracking(name).then(|| self.tiering.policies.named(name))?
+    fn tracking_policy(&mut self, core: &mut Core, container: ContainerId) -> Option<Arc<dyn Policy>> {
+        let name = core.state.containers.get(container).map(|c| c.spec.policy.as_str())?;
+        is_tracking(name).then(|| self.policies.named(name))?
     }
 }

@@ -4,25 +4,26 @@ use cenote_model::ObjectKey;
 use cenote_policy::schema::{Lifecycle, Subject};
 use cenote_policy::{Action, Limits};
 
-use super::super::Engine;
+use super::Tiering;
 use super::rules::action_words;
+use crate::engine::core::Core;
 use crate::placing::Target;
 
 /// Ranges that the policy is asked about, and moves that are told one by one.
 const RANGES_MAX: usize = 1024;
 const TOLD_MAX: usize = 8;
 
-impl Engine {
+impl Tiering {
     /// Sentences about what happens next to an object.
-    pub(in super::super) fn what_next(&mut self, key: ObjectKey, slot: u32) -> Vec<String> {
-        let mut notes = self.planned_next(key, slot);
-        let extents: Vec<u64> = self.state.objects.get(slot).map.iter().map(|(at, _)| at).take(RANGES_MAX).collect();
-        let is_queued = |offset: &&u64| self.tiering.relocations.is_known(&Target::Live { key, offset: **offset });
+    pub fn what_next(&mut self, core: &mut Core, key: ObjectKey, slot: u32) -> Vec<String> {
+        let mut notes = self.planned_next(core, key, slot);
+        let extents: Vec<u64> = core.state.objects.get(slot).map.iter().map(|(at, _)| at).take(RANGES_MAX).collect();
+        let is_queued = |offset: &&u64| self.relocations.is_known(&Target::Live { key, offset: **offset });
         let queued = extents.iter().filter(is_queued).count();
         if queued > 0 {
             notes.push(format!("next: {queued} of its ranges are queued to move, or are being moved"));
         }
-        notes.extend(self.rules_next(key, slot));
+        notes.extend(self.rules_next(core, key, slot));
         if notes.is_empty() {
             notes.push("next: nothing, until it is used or its tier passes its high watermark".to_owned());
         }
@@ -30,14 +31,18 @@ impl Engine {
     }
 
     /// What the container's policy would do with it now; nothing of it is done.
-    fn planned_next(&mut self, key: ObjectKey, slot: u32) -> Vec<String> {
-        let Some(policy) = self.tracking_policy(key.container) else { return Vec::new() };
-        let object = self.state.objects.get(slot);
-        let sampled: Vec<_> =
-            object.map.iter().take(RANGES_MAX).map(|(at, ext)| self.sampled(slot, at, ext, None)).collect();
-        let views = self.tier_views();
-        let limits = Limits { idle: self.idle_share(), ..self.limits() };
-        let plan = policy.plan(&views, &self.views_of(&sampled), &limits);
+    fn planned_next(&mut self, core: &mut Core, key: ObjectKey, slot: u32) -> Vec<String> {
+        let Some(policy) = self.tracking_policy(core, key.container) else { return Vec::new() };
+        let object = core.state.objects.get(slot);
+        let sampled: Vec<_> = object
+            .map
+            .iter()
+            .take(RANGES_MAX)
+            .map(|(at, ext)| super::view::sampled(core, slot, at, ext, None))
+            .collect();
+        let views = super::view::tier_views(core);
+        let limits = Limits { idle: super::plan::idle_share(core), ..super::plan::limits(core) };
+        let plan = policy.plan(&views, &super::fetch::views_of(core, &sampled), &limits);
         let name = |id| views.iter().find(|view| view.id == id).map_or("a tier", |view| &*view.name);
         let mut notes = Vec::new();
         for planned in plan.moves.iter().take(TOLD_MAX) {
@@ -61,20 +66,20 @@ impl Engine {
     }
 
     /// The life-cycle rules that hold for it, or will.
-    fn rules_next(&self, key: ObjectKey, slot: u32) -> Vec<String> {
-        let container = self.state.containers.at(self.state.objects.get(slot).container);
+    fn rules_next(&self, core: &Core, key: ObjectKey, slot: u32) -> Vec<String> {
+        let container = core.state.containers.at(core.state.objects.get(slot).container);
         if container.snapshot.is_some() {
             return Vec::new();
         }
         let name = key.object.to_string();
-        let of = self.rule_subject(slot, &container.label, &name);
+        let of = super::rules::rule_subject(core, slot, &container.label, &name);
         let mut notes = Vec::new();
-        for rule in &self.tiering.policies.lifecycle {
+        for rule in &self.policies.lifecycle {
             let words = format!("rule `{}` (line {}) says: {}", rule.name, rule.place.0, action_words(&rule.action));
             match due_ms(rule, &of) {
                 Some(0) => {
                     let but =
-                        if self.pinned_bytes_of(key, slot) > 0 { ", but it is pinned, which goes before" } else { "" };
+                        if core.pinned_bytes_of(key, slot) > 0 { ", but it is pinned, which goes before" } else { "" };
                     notes.push(format!("next: {words}, now{but}"));
                     break; // the first that holds decides
                 }

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use cenote_policy::{Action as Planned, Limits, Plan, Policy, is_tracking};
 
-use super::super::Engine;
-use super::heat::region_bounds;
+use super::Tiering;
 use super::relocate::{How, Relocation};
 use super::view::Sampled;
+use crate::engine::activity::Ask;
+use crate::engine::core::Core;
+use crate::engine::core::observed::heat::region_bounds;
 use crate::objects::Presence;
 use crate::placing::{Action, Identity, Placing};
 
@@ -29,7 +31,7 @@ const MOVES_MAX: usize = 512;
 
 /// Where the search is.
 #[derive(Default)]
-pub(in super::super) struct Plans {
+pub struct Plans {
     hand: u32,
     next_ns: u64,
     epoch: u64,
@@ -51,140 +53,120 @@ impl Plans {
     }
 }
 
-impl Engine {
+impl Tiering {
     /// Has each policy in use make a plan, if it is time.
-    pub(in super::super) fn plan_tiers(&mut self) {
-        let now = self.state.now_ns;
-        let is_busy = self.tiering.plans.epoch != self.state.epoch || !self.tiering.heats.fresh.is_empty();
-        let is_rested = is_busy && self.tiering.plans.idle > 0; // something happens again
-        if !self.tiering.relocations.is_empty() || (now < self.tiering.plans.next_ns && !is_rested) {
+    pub fn plan_tiers(&mut self, core: &mut Core) {
+        let now = core.state.now_ns;
+        let is_busy = self.plans.epoch != core.state.epoch || !core.observed.heats.fresh.is_empty();
+        let is_rested = is_busy && self.plans.idle > 0; // something happens again
+        if !self.relocations.is_empty() || (now < self.plans.next_ns && !is_rested) {
             return;
         }
-        let in_use = self.policies_in_use();
-        let plans = &mut self.tiering.plans;
-        plans.epoch = self.state.epoch;
+        let in_use = self.policies_in_use(core);
+        let plans = &mut self.plans;
+        plans.epoch = core.state.epoch;
         plans.idle = if is_busy { 0 } else { (plans.idle + 1).min(PAUSES_DOUBLED_MAX) };
         plans.next_ns = now + if is_busy { PAUSE_BUSY_NS } else { PAUSE_IDLE_NS << plans.idle };
         if !in_use.is_empty() {
-            self.look_at_loads();
+            core.look_at_loads();
         }
         for name in in_use {
-            let Some(policy) = self.tiering.policies.named(&name) else { continue };
-            let sampled = self.sample_of(&policy, SAMPLE);
+            let Some(policy) = self.policies.named(&name) else { continue };
+            let sampled = self.sample_of(core, &policy, SAMPLE);
             if sampled.is_empty() {
                 continue;
             }
-            let views = self.tier_views();
-            let rhythm = self.tiering.rhythms.of_store();
-            let limits = Limits { idle: self.idle_share(), rhythm, ..self.limits() };
-            let plan = policy.plan(&views, &self.views_of(&sampled), &limits);
+            let views = super::view::tier_views(core);
+            let rhythm = core.observed.rhythms.of_store();
+            let limits = Limits { idle: idle_share(core), rhythm, ..limits(core) };
+            let plan = policy.plan(&views, &super::fetch::views_of(core, &sampled), &limits);
             if !plan.moves.is_empty() {
-                self.drain.reason = plan.reason.to_string();
+                core.observed.move_reason = plan.reason.to_string();
             }
-            self.carry_out(&plan, &sampled, None);
+            self.carry_out(core, &plan, &sampled, None);
         }
-        self.tiering.heats.fresh.clear();
+        core.observed.heats.fresh.clear();
     }
 
     /// The policies that want to know what is read and written. All containers are looked at when there are others, or
     /// after some time.
-    fn policies_in_use(&mut self) -> Vec<String> {
-        let now = self.state.now_ns;
-        let containers = (self.state.containers.next_id, self.state.containers.len());
-        let plans = &self.tiering.plans;
+    fn policies_in_use(&mut self, core: &mut Core) -> Vec<String> {
+        let now = core.state.now_ns;
+        let containers = (core.state.containers.next_id, core.state.containers.len());
+        let plans = &self.plans;
         if plans.containers != containers || now.saturating_sub(plans.looked_ns) >= LOOK_AGAIN_NS {
-            let in_use: HashSet<&str> = (self.state.containers.iter())
+            let in_use: HashSet<&str> = (core.state.containers.iter())
                 .filter(|container| container.snapshot.is_none() && is_tracking(&container.spec.policy))
                 .map(|container| container.spec.policy.as_str())
                 .collect();
             let mut in_use: Vec<String> = in_use.into_iter().map(str::to_owned).collect();
             in_use.sort_unstable();
-            let plans = &mut self.tiering.plans;
+            let plans = &mut self.plans;
             (plans.containers, plans.looked_ns, plans.in_use) = (containers, now, in_use);
         }
-        self.tiering.plans.in_use.clone()
+        self.plans.in_use.clone()
     }
 
     /// Has the policy say who leaves a device for the sake of those who wait for room there. False if nobody does.
-    pub(in super::super) fn plan_room(&mut self, policy: &Arc<dyn Policy>, dev: u8, bytes: u64) -> bool {
-        let sampled = self.sample_of(policy, SAMPLE);
-        let views = self.tier_views();
-        let wanted = [(self.state.space.get(dev).id, bytes)];
-        let limits = Limits { room_wanted: &wanted, room_only: true, ..self.limits() };
-        let mut plan = policy.plan(&views, &self.views_of(&sampled), &limits);
+    pub fn plan_room(&mut self, core: &mut Core, policy: &Arc<dyn Policy>, dev: u8, bytes: u64) -> bool {
+        let sampled = self.sample_of(core, policy, SAMPLE);
+        let views = super::view::tier_views(core);
+        let wanted = [(core.state.space.get(dev).id, bytes)];
+        let limits = Limits { room_wanted: &wanted, room_only: true, ..limits(core) };
+        let mut plan = policy.plan(&views, &super::fetch::views_of(core, &sampled), &limits);
         // Nobody waits for I/O here: what costs some is left to the next plan.
         plan.moves.retain(|planned| planned.action == Planned::Evict);
-        let before = self.state.space.get(dev).used_bytes();
-        self.carry_out(&plan, &sampled, None);
-        self.state.space.get(dev).used_bytes() < before
-    }
-
-    pub(super) fn limits(&self) -> Limits<'static> {
-        Limits {
-            bytes_max: BYTES_MAX,
-            moves_max: MOVES_MAX,
-            now_ms: self.now_ms(),
-            now_unix_ms: self.seams.clock.unix_ms(),
-            ..Limits::default()
-        }
-    }
-
-    /// How much of the devices' time background movement may have, about.
-    pub(super) fn idle_share(&self) -> f32 {
-        if self.may_copy(self.state.now_ns) { 1.0 } else { 0.25 }
+        let before = core.state.space.get(dev).used_bytes();
+        self.carry_out(core, &plan, &sampled, None);
+        core.state.space.get(dev).used_bytes() < before
     }
 
     /// Ranges of objects whose container has that policy: those that were read or written of late, and some others.
-    pub(super) fn sample_of(&mut self, policy: &Arc<dyn Policy>, count: usize) -> Vec<Sampled> {
+    pub fn sample_of(&mut self, core: &mut Core, policy: &Arc<dyn Policy>, count: usize) -> Vec<Sampled> {
         let mut sampled = Vec::new();
         let mut seen = HashSet::new();
-        let fresh = std::mem::take(&mut self.tiering.heats.fresh);
+        let fresh = std::mem::take(&mut core.observed.heats.fresh);
         for (slot, generation, region) in fresh.iter().rev() {
             if sampled.len() >= count / 2 {
                 break;
             }
-            let object = self.state.objects.get(*slot);
-            if object.generation != *generation || !self.is_of(*slot, policy.name()) {
+            let object = core.state.objects.get(*slot);
+            if object.generation != *generation || !is_of(core, *slot, policy.name()) {
                 continue;
             }
             let (from, to) = region_bounds(*region);
             for (offset, ext) in object.map.overlapping(from, to) {
                 if sampled.len() < count && seen.insert((*slot, offset)) {
-                    sampled.push(self.sampled(*slot, offset, ext, None));
+                    sampled.push(super::view::sampled(core, *slot, offset, ext, None));
                 }
             }
         }
-        self.tiering.heats.fresh = fresh;
-        let slots = self.state.objects.slots();
+        core.observed.heats.fresh = fresh;
+        let slots = core.state.objects.slots();
         for _ in 0..SAMPLE_OBJECTS.min(slots) {
             if sampled.len() >= count {
                 break;
             }
-            let slot = self.tiering.plans.next_slot(slots);
-            if !self.is_of(slot, policy.name()) {
+            let slot = self.plans.next_slot(slots);
+            if !is_of(core, slot, policy.name()) {
                 continue;
             }
-            let object = self.state.objects.get(slot);
+            let object = core.state.objects.get(slot);
             let room = count - sampled.len();
             let extents = object.map.iter().filter(|(offset, _)| !seen.contains(&(slot, *offset))).take(room);
-            sampled.extend(extents.map(|(offset, ext)| self.sampled(slot, offset, ext, None)));
+            sampled.extend(extents.map(|(offset, ext)| super::view::sampled(core, slot, offset, ext, None)));
         }
         sampled
     }
 
-    /// True if a slot has a live object of a container with that policy. Not one in a snapshot: what it has in common
-    /// with the original goes where that goes, and nothing is known of the use of the rest.
-    fn is_of(&self, slot: u32, policy: &str) -> bool {
-        let object = self.state.objects.get(slot);
-        if object.presence != Presence::Live || !self.is_visible(object.container) {
-            return false;
-        }
-        let container = self.state.containers.at(object.container);
-        container.snapshot.is_none() && container.spec.policy == policy
-    }
-
     /// Does what a plan says. `waiter`: who waits for the moves of the first so many ranges; gives how many these are.
-    pub(super) fn carry_out(&mut self, plan: &Plan, sampled: &[Sampled], waiter: Option<(u64, usize)>) -> usize {
+    pub fn carry_out(
+        &mut self,
+        core: &mut Core,
+        plan: &Plan,
+        sampled: &[Sampled],
+        waiter: Option<(u64, usize)>,
+    ) -> usize {
         let mut free = Vec::new();
         let mut twins: HashSet<Identity> = HashSet::new();
         let mut awaited = 0;
@@ -194,8 +176,8 @@ impl Engine {
                 Planned::Evict | Planned::DropCopy => {
                     let action = if planned.action == Planned::Evict { Action::Evict } else { Action::DropCopy };
                     let placing = Placing { target: range.target, was: range.was, action };
-                    let is_moving = self.tiering.relocations.is_known(&placing.target) || self.is_held(&placing);
-                    if !is_moving && twins.insert(placing.was) && self.may_leave(&placing) {
+                    let is_moving = self.relocations.is_known(&placing.target) || core.is_held(&placing);
+                    if !is_moving && twins.insert(placing.was) && may_leave(core, &placing) {
                         free.push(placing);
                     }
                     continue;
@@ -203,48 +185,74 @@ impl Engine {
                 Planned::Promote(to) => (How::Promote, to),
                 Planned::Copy(to) => (How::Copy, to),
                 // What could be lost gets a copy there first; the next plan lets it leave.
-                Planned::Demote(to) if self.state.space.is_volatile(range.was.0) && self.is_kept(range) => {
+                Planned::Demote(to) if core.state.space.is_volatile(range.was.0) && is_kept(core, range) => {
                     (How::Copy, to)
                 }
                 Planned::Demote(to) => (How::Move, to),
             };
-            let Some(dev) = self.state.space.slot_of(to) else { continue };
+            let Some(dev) = core.state.space.slot_of(to) else { continue };
             let leaves =
                 Placing { target: range.target, was: range.was, action: Action::Move { dev, base: 0, packed: None } };
-            if how != How::Copy && self.is_held(&leaves) {
+            if how != How::Copy && core.is_held(&leaves) {
                 continue;
             }
             let ahead = waiter.is_none() && range.coming.is_some();
             let waiter = waiter.filter(|(_, wanted)| planned.range < *wanted).map(|(waiter, _)| waiter);
             let relocation = Relocation { target: range.target, dev, how, waiter, ahead, short_since_ns: None };
-            if self.tiering.relocations.push(relocation) {
+            if self.relocations.push(relocation) {
                 awaited += usize::from(waiter.is_some());
             }
         }
         let (spare, free): (Vec<_>, Vec<_>) = free.into_iter().partition(|placing| placing.action == Action::DropCopy);
-        self.give_up_copies(spare.into_iter());
+        core.asks.push(Ask::GiveUpCopies(spare));
         for batch in free.chunks(1024) {
-            if self.place_all(batch).is_err() {
+            if core.place_all(batch).is_err() {
                 break; // the journal does not take it: the next plan sees it again
             }
         }
         awaited
     }
+}
 
-    /// True if an extent may give up one of its two places: the other one must not be on a tier that is away.
-    fn may_leave(&mut self, placing: &Placing) -> bool {
-        let Some(ext) = self.state.target_mut(placing.target).cloned() else { return false };
-        let is_open = match placing.action {
-            Action::DropCopy => self.state.space.is_well(ext.dev),
-            _ => self.state.space.has_readable_copy(&ext),
-        };
-        is_open && self.state.can_place(placing)
+pub fn limits(core: &Core) -> Limits<'static> {
+    Limits {
+        bytes_max: BYTES_MAX,
+        moves_max: MOVES_MAX,
+        now_ms: core.now_ms(),
+        now_unix_ms: core.seams.clock.unix_ms(),
+        ..Limits::default()
     }
+}
 
-    /// True if a range must survive power loss.
-    fn is_kept(&self, range: &Sampled) -> bool {
-        self.state.containers.get(range.key.container).is_some_and(crate::container::Container::is_tracked)
+/// How much of the devices' time background movement may have, about.
+pub fn idle_share(core: &Core) -> f32 {
+    if core.may_copy(core.state.now_ns) { 1.0 } else { 0.25 }
+}
+
+/// True if a slot has a live object of a container with that policy. Not one in a snapshot: what it has in common
+/// with the original goes where that goes, and nothing is known of the use of the rest.
+fn is_of(core: &Core, slot: u32, policy: &str) -> bool {
+    let object = core.state.objects.get(slot);
+    if object.presence != Presence::Live || !core.is_visible(object.container) {
+        return false;
     }
+    let container = core.state.containers.at(object.container);
+    container.snapshot.is_none() && container.spec.policy == policy
+}
+
+/// True if an extent may give up one of its two places: the other one must not be on a tier that is away.
+fn may_leave(core: &mut Core, placing: &Placing) -> bool {
+    let Some(ext) = core.state.target_mut(placing.target).cloned() else { return false };
+    let is_open = match placing.action {
+        Action::DropCopy => core.state.space.is_well(ext.dev),
+        _ => core.state.space.has_readable_copy(&ext),
+    };
+    is_open && core.state.can_place(placing)
+}
+
+/// True if a range must survive power loss.
+fn is_kept(core: &Core, range: &Sampled) -> bool {
+    core.state.containers.get(range.key.container).is_some_and(crate::container::Container::is_tracked)
 }
 
 #[cfg(test)]
@@ -259,16 +267,22 @@ mod tests {
     /// How an object in memory of a container with that durability goes to a slower tier.
     fn demoted(durability: Durability) -> How {
         let mut engine = filled_before_a_file(&Arc::<MemClock>::default(), 1);
-        let id = engine.state.containers.ids()[0];
-        let container = engine.state.containers.get_mut(id).unwrap();
+        let id = engine.core.state.containers.ids()[0];
+        let container = engine.core.state.containers.get_mut(id).unwrap();
         container.spec.durability = durability;
         let slot = container.objects[&ObjectId(1)];
-        let (offset, ext) = engine.state.objects.get(slot).map.iter().next().unwrap();
-        let range = engine.sampled(slot, offset, ext, None);
-        let action = Planned::Demote(engine.state.space.get(1).id);
+        let (offset, ext) = engine.core.state.objects.get(slot).map.iter().next().unwrap();
+        let range = super::super::view::sampled(&engine.core, slot, offset, ext, None);
+        let action = Planned::Demote(engine.core.state.space.get(1).id);
         let planned = cenote_policy::Planned { range: 0, action, gain_ns: 1.0, cost_ns: 1.0, reason: Reason::Nothing };
-        engine.carry_out(&Plan { moves: vec![planned], reason: Reason::Nothing }, &[range], None);
-        let queued: Vec<How> = engine.tiering.relocations.queued().map(|relocation| relocation.how).collect();
+        engine.activities.tiering.carry_out(
+            &mut engine.core,
+            &Plan { moves: vec![planned], reason: Reason::Nothing },
+            &[range],
+            None,
+        );
+        let queued: Vec<How> =
+            engine.activities.tiering.relocations.queued().map(|relocation| relocation.how).collect();
         assert_eq!(queued.len(), 1);
         queued[0]
     }

@@ -7,10 +7,11 @@ use cenote_model::{Error, ErrorKind, PluginState, PolicyState, Response, Result}
 use cenote_policy::schema::{Lifecycle, Schema};
 use cenote_policy::{Policy, User, by_name};
 
-use super::super::Engine;
+use super::Tiering;
+use crate::engine::core::Core;
 
 /// The file in the store directory that has the rules of users.
-pub(crate) const POLICY_FILE: &str = "policy.toml";
+pub const POLICY_FILE: &str = "policy.toml";
 /// The policy that follows them.
 pub(crate) const USER: &str = "user";
 /// Longest schema.
@@ -19,7 +20,7 @@ const FOLLOWERS_MAX: usize = 1000;
 
 /// Policies by their names, each made once.
 #[derive(Default)]
-pub(super) struct Policies {
+pub struct Policies {
     made: BTreeMap<String, Arc<dyn Policy>>,
     /// From outside, guarded by whoever brought them.
     plugins: BTreeMap<String, Arc<dyn Policy>>,
@@ -56,32 +57,32 @@ impl Policies {
     }
 }
 
-impl Engine {
+impl Tiering {
     /// Adds a policy from outside: containers choose it by its name. The caller guards it ([`cenote_policy::Guard`]).
-    pub fn add_policy(&mut self, policy: Arc<dyn Policy>) -> Result<()> {
+    pub fn add_policy(&mut self, core: &mut Core, policy: Arc<dyn Policy>) -> Result<()> {
         let name = policy.name().to_owned();
         if by_name(&name).is_some() || name == USER {
             return Err(Error::new(ErrorKind::InvalidInput, format!("policy `{name}`"))
                 .because("Cenote has one of that name")
                 .try_next("give it another name"));
         }
-        self.state.policies.insert(name.clone());
-        self.tiering.policies.plugins.insert(name, policy);
+        core.state.policies.insert(name.clone());
+        self.policies.plugins.insert(name, policy);
         Ok(())
     }
 
     /// A policy from outside could not be brought, so that nothing follows it: this is told with the others.
     pub fn note_missing_policy(&mut self, what: &str, why: &str) {
-        self.tiering.policies.missing.push((what.to_owned(), why.to_owned()));
+        self.policies.missing.push((what.to_owned(), why.to_owned()));
     }
 
     /// Follows the rules in the store directory, if there are any that can be followed.
-    pub(in super::super) fn read_policy(&mut self) {
-        let bytes = match self.seams.meta.read_file(POLICY_FILE) {
+    pub fn read_policy(&mut self, core: &mut Core) {
+        let bytes = match core.seams.meta.read_file(POLICY_FILE) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == ErrorKind::NotFound => return,
             Err(error) => {
-                self.tiering.policies.broken = vec![error.to_string()];
+                self.policies.broken = vec![error.to_string()];
                 return;
             }
         };
@@ -89,65 +90,55 @@ impl Engine {
         match Schema::parse(&text) {
             // Tiers may be away for now: what rules say of them is passed over.
             Ok(schema) => {
-                self.tiering.policies.follow(&text, schema);
-                self.state.policies.insert(USER.to_owned());
+                self.policies.follow(&text, schema);
+                core.state.policies.insert(USER.to_owned());
             }
-            Err(fault) => self.tiering.policies.broken = vec![fault.to_string()],
+            Err(fault) => self.policies.broken = vec![fault.to_string()],
         }
     }
 
-    pub(in super::super) fn policy_set(&mut self, text: Option<&str>, dry_run: bool) -> Result<Response> {
-        self.update_clock();
+    pub fn policy_set(&mut self, core: &mut Core, text: Option<&str>, dry_run: bool) -> Result<Response> {
+        core.update_clock();
         let Some(text) = text else {
             if !dry_run {
-                match self.seams.meta.remove(POLICY_FILE) {
+                match core.seams.meta.remove(POLICY_FILE) {
                     Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
                     _ => {}
                 }
-                let Policies { plugins, missing, .. } = std::mem::take(&mut self.tiering.policies);
-                self.tiering.policies = Policies { plugins, missing, ..Policies::default() };
-                self.state.policies.remove(USER);
-                self.tiering.rules.forget();
+                let Policies { plugins, missing, .. } = std::mem::take(&mut self.policies);
+                self.policies = Policies { plugins, missing, ..Policies::default() };
+                core.state.policies.remove(USER);
+                self.rules.forget();
             }
             return Ok(Response::Done);
         };
-        let schema = self.checked(text).map_err(|faults| {
+        let schema = checked(core, text).map_err(|faults| {
             let all = faults.join("; ");
             if !dry_run {
-                self.tiering.policies.refused.clone_from(&all);
+                self.policies.refused.clone_from(&all);
             }
-            let stays = if self.tiering.policies.text.is_empty() { "" } else { "; the one before is followed on" };
+            let stays = if self.policies.text.is_empty() { "" } else { "; the one before is followed on" };
             Error::new(ErrorKind::InvalidInput, "the policy")
                 .because(all)
                 .try_next(format!("mend these lines and set it again{stays}"))
         })?;
         if !dry_run {
-            self.seams.meta.write_file(POLICY_FILE, text.as_bytes())?;
-            self.tiering.policies.follow(text, schema);
-            self.tiering.policies.refused.clear();
-            self.state.policies.insert(USER.to_owned());
-            self.tiering.rules.forget();
+            core.seams.meta.write_file(POLICY_FILE, text.as_bytes())?;
+            self.policies.follow(text, schema);
+            self.policies.refused.clear();
+            core.state.policies.insert(USER.to_owned());
+            self.rules.forget();
         }
         Ok(Response::Done)
     }
 
-    /// The schema, if it reads well and makes sense for the tiers; else every fault.
-    fn checked(&self, text: &str) -> Result<Schema, Vec<String>> {
-        if text.len() > TEXT_BYTES_MAX {
-            return Err(vec![format!("it has {} bytes, at most {TEXT_BYTES_MAX} are read", text.len())]);
-        }
-        let schema = Schema::parse(text).map_err(|fault| vec![fault.to_string()])?;
-        let faults: Vec<String> = schema.check(&self.tier_views()).iter().map(ToString::to_string).collect();
-        if faults.is_empty() { Ok(schema) } else { Err(faults) }
-    }
-
-    pub(in super::super) fn policy_show(&mut self) -> PolicyState {
-        let policies = &self.tiering.policies;
+    pub fn policy_show(&mut self, core: &mut Core) -> PolicyState {
+        let policies = &self.policies;
         let mut faults = policies.broken.clone();
         if !policies.text.is_empty() {
-            faults.extend(self.checked(&policies.text).err().unwrap_or_default());
+            faults.extend(checked(core, &policies.text).err().unwrap_or_default());
         }
-        let mut followers: Vec<String> = (self.state.containers.iter())
+        let mut followers: Vec<String> = (core.state.containers.iter())
             .filter(|container| container.snapshot.is_none() && container.spec.policy == USER)
             .map(|container| container.label.clone())
             .collect();
@@ -170,23 +161,33 @@ impl Engine {
             followers,
             plugins: policies.plugins.values().map(state).chain(policies.missing.iter().map(gone)).collect(),
             rules: self.rule_states(),
-            deletes_held: self.state.times.held_why(),
+            deletes_held: core.state.times.held_why(),
         }
     }
 
     /// What decides for a container, in a sentence; and what is wrong with it, if anything is.
-    pub(in super::super) fn policy_words(&mut self, name: &str) -> String {
+    pub fn policy_words(&mut self, name: &str) -> String {
         let name = if name.is_empty() { "fast-first" } else { name };
-        match self.tiering.policies.named(name) {
+        match self.policies.named(name) {
             Some(policy) => {
                 let failure = policy.failure().map(|why| format!("; it {why}")).unwrap_or_default();
                 format!("placement policy `{name}`: {}{failure}", policy.about())
             }
             None if name == USER => {
-                let why = self.tiering.policies.broken.first().map_or("there is none", String::as_str);
+                let why = self.policies.broken.first().map_or("there is none", String::as_str);
                 format!("placement policy `{name}`: without a file of rules ({why}), so `fast-first` decides")
             }
             None => format!("placement policy `{name}`: from a plugin that is not loaded, so `fast-first` decides"),
         }
     }
+}
+
+/// The schema, if it reads well and makes sense for the tiers; else every fault.
+fn checked(core: &Core, text: &str) -> Result<Schema, Vec<String>> {
+    if text.len() > TEXT_BYTES_MAX {
+        return Err(vec![format!("it has {} bytes, at most {TEXT_BYTES_MAX} are read", text.len())]);
+    }
+    let schema = Schema::parse(text).map_err(|fault| vec![fault.to_string()])?;
+    let faults: Vec<String> = schema.check(&super::view::tier_views(core)).iter().map(ToString::to_string).collect();
+    if faults.is_empty() { Ok(schema) } else { Err(faults) }
 }

@@ -9,12 +9,13 @@ use cenote_policy::Incoming;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-use super::super::Engine;
-use super::super::jobs::{CopyPart, What};
+use super::Tiering;
 use crate::copying::{Copy, Piece};
+use crate::engine::core::Core;
+use crate::engine::core::{CopyPart, Purpose};
 use crate::map::Ext;
 use crate::placing::{Action, Identity, Placing, Target, identity};
-use crate::work::{Job, Work};
+use crate::work::Job;
 
 /// Extents in one job.
 const PARTS_MAX: usize = 256;
@@ -23,7 +24,7 @@ const QUEUE_MAX: usize = 16_384;
 
 /// How an extent comes to the other device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in super::super) enum How {
+pub enum How {
     /// It is read from there, and keeps the place that it had as its copy.
     Promote,
     /// It leaves the place that it had.
@@ -36,7 +37,7 @@ pub(in super::super) enum How {
 
 /// One extent to be on another device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in super::super) struct Relocation {
+pub struct Relocation {
     pub target: Target,
     /// The slot of the device.
     pub dev: u8,
@@ -51,7 +52,7 @@ pub(in super::super) struct Relocation {
 
 /// What is to be moved.
 #[derive(Default)]
-pub(in super::super) struct Queue {
+pub struct Queue {
     /// What somebody waits for, and then the rest.
     urgent: VecDeque<Relocation>,
     calm: VecDeque<Relocation>,
@@ -97,31 +98,28 @@ impl Queue {
     }
 }
 
-impl Engine {
+impl Tiering {
     /// The next batch of moves: what somebody waits for at once, the rest when clients write little.
-    pub(in super::super) fn next_relocation(&mut self) -> Option<Job> {
-        let busy = self.jobs.count(|what| matches!(what, What::Relocate { .. }));
-        let now = self.state.now_ns;
-        if busy >= self.settings.copy_jobs
-            || self.tiering.relocations.is_empty()
-            || self.tiering.relocations.retry_ns > now
-        {
+    pub fn next_relocation(&mut self, core: &mut Core) -> Option<Job> {
+        let busy = self.moving;
+        let now = core.state.now_ns;
+        if busy >= core.settings.copy_jobs || self.relocations.is_empty() || self.relocations.retry_ns > now {
             return None;
         }
-        let calm_too = busy == 0 && (self.may_copy(now) || self.tiering.loads.has_share(now));
+        let calm_too = busy == 0 && (core.may_copy(now) || core.observed.loads.has_share(now));
         let mut batch: Vec<(Relocation, Ext, u64)> = Vec::new();
         let mut bytes = 0;
-        while let Some(relocation) = self.tiering.relocations.pop(calm_too) {
-            let Some(ext) = self.still_to_move(&relocation) else {
-                self.relocation_over(&relocation, None);
+        while let Some(relocation) = self.relocations.pop(calm_too) {
+            let Some(ext) = still_to_move(core, &relocation) else {
+                self.relocation_over(core, &relocation, None);
                 continue;
             };
-            if let Some(error) = self.refusal_of(relocation.dev) {
-                self.turn_away(&relocation, &error);
+            if let Some(error) = super::fate::refusal_of(core, relocation.dev) {
+                self.turn_away(core, &relocation, &error);
                 continue;
             }
-            if relocation.waiter.is_none() && !self.is_within_budget(ext.dev, relocation.dev) {
-                self.tiering.relocations.back(relocation);
+            if relocation.waiter.is_none() && !core.is_within_budget(ext.dev, relocation.dev) {
+                self.relocations.back(relocation);
                 break;
             }
             let is_archived = |relocation: &Relocation| relocation.how == How::Archive;
@@ -129,65 +127,48 @@ impl Engine {
                 (first.dev, with.dev, is_archived(first)) == (relocation.dev, ext.dev, is_archived(&relocation))
             });
             if !alike {
-                self.tiering.relocations.back(relocation);
+                self.relocations.back(relocation);
                 break;
             }
-            match self.room_on(&relocation, &ext) {
+            match self.room_on(core, &relocation, &ext) {
                 Ok(Some(at)) => {
-                    self.charge(ext.dev, relocation.dev, u64::from(ext.len));
+                    core.charge(ext.dev, relocation.dev, u64::from(ext.len));
                     bytes += u64::from(ext.len);
                     batch.push((relocation, ext, at));
                 }
                 Ok(None) => {
                     // Room is being made: what has it goes on.
-                    self.tiering.relocations.back(Relocation {
+                    self.relocations.back(Relocation {
                         short_since_ns: Some(relocation.short_since_ns.unwrap_or(now)),
                         ..relocation
                     });
-                    self.tiering.relocations.retry_ns = now + self.settings.group_commit_ns / 4;
+                    self.relocations.retry_ns = now + core.settings.group_commit_ns / 4;
                     break;
                 }
-                Err(error) => self.relocation_over(&relocation, Some(&error)),
+                Err(error) => self.relocation_over(core, &relocation, Some(&error)),
             }
-            if bytes >= self.job_bytes(relocation.dev) || batch.len() >= PARTS_MAX {
+            if bytes >= core.job_bytes(relocation.dev) || batch.len() >= PARTS_MAX {
                 break;
             }
         }
-        self.relocation_job(batch)
-    }
-
-    /// The extent, if the move still makes sense.
-    fn still_to_move(&mut self, relocation: &Relocation) -> Option<Ext> {
-        let ext = self.state.target_mut(relocation.target).cloned()?;
-        let (Action::Copy { .. } | Action::Move { .. } | Action::Promote { .. }) = action(relocation, 0) else {
-            return None;
-        };
-        if ext.dev == relocation.dev {
-            return None;
-        }
-        let placing = Placing { target: relocation.target, was: identity(&ext), action: action(relocation, 0) };
-        // What nobody waits for gives way to pins that came meanwhile.
-        if relocation.waiter.is_none() && self.is_held(&placing) {
-            return None;
-        }
-        self.state.can_place(&placing).then_some(ext)
+        self.relocation_job(core, batch)
     }
 
     /// The tier that a move was to go to takes nothing any more. What a reader waits for goes to another one.
-    fn turn_away(&mut self, relocation: &Relocation, error: &Error) {
-        let is_read = relocation.waiter.is_some_and(|waiter| self.tiering.waits.is_restored(waiter));
-        match self.restore_to().filter(|_| is_read) {
-            Some(dev) => self.tiering.relocations.back(Relocation { dev, short_since_ns: None, ..*relocation }),
-            None => self.relocation_over(relocation, Some(error)),
+    fn turn_away(&mut self, core: &mut Core, relocation: &Relocation, error: &Error) {
+        let is_read = relocation.waiter.is_some_and(|waiter| self.waits.is_restored(waiter));
+        match super::fetch::restore_to(core).filter(|_| is_read) {
+            Some(dev) => self.relocations.back(Relocation { dev, short_since_ns: None, ..*relocation }),
+            None => self.relocation_over(core, relocation, Some(error)),
         }
     }
 
     /// Room on the device; `None`: not yet. An error: none in the time that there is.
-    fn room_on(&mut self, relocation: &Relocation, ext: &Ext) -> cenote_model::Result<Option<u64>> {
+    fn room_on(&mut self, core: &mut Core, relocation: &Relocation, ext: &Ext) -> cenote_model::Result<Option<u64>> {
         let bytes = u64::from(ext.hull().len());
-        let patience_ns = self.settings.retry_ns;
-        let now = self.state.now_ns;
-        let slot = self.state.space.get_mut(relocation.dev);
+        let patience_ns = core.settings.retry_ns;
+        let now = core.state.now_ns;
+        let slot = core.state.space.get_mut(relocation.dev);
         let padded = slot.padded(bytes);
         // Up to the watermark, or what was brought would have to leave again.
         if slot.view().below_high_with(padded)
@@ -197,19 +178,19 @@ impl Engine {
         }
         let waited_ns = now.saturating_sub(relocation.short_since_ns.unwrap_or(now));
         let must_wait = relocation.waiter.is_some() && waited_ns < patience_ns;
-        if must_wait && (self.make_room(relocation.dev, padded) || waited_ns > 0) {
+        if must_wait && (self.make_room(core, relocation.dev, padded) || waited_ns > 0) {
             return Ok(None);
         }
-        let name = self.state.space.get(relocation.dev).spec.name.clone();
+        let name = core.state.space.get(relocation.dev).spec.name.clone();
         Err(Error::new(ErrorKind::Full, format!("tier `{name}`"))
-            .because(format!("no room for {bytes} bytes in one piece: {}", self.uses()))
+            .because(format!("no room for {bytes} bytes in one piece: {}", core.uses()))
             .try_next("delete something there, or make it larger"))
     }
 
     /// Lets what has a copy leave devices that could take new bytes of that durability. False if nothing can leave so.
-    pub(in super::super) fn make_room_for(&mut self, bytes: u64, durability: Durability, avoid: &[DeviceId]) -> bool {
+    pub fn make_room_for(&mut self, core: &mut Core, bytes: u64, durability: Durability, avoid: &[DeviceId]) -> bool {
         let incoming = Incoming { avoid, ..Incoming::new(durability, bytes) };
-        let views: Vec<_> = self.state.space.views();
+        let views: Vec<_> = core.state.space.views();
         // Memory takes no more than the persistent tiers have room for.
         let is_kept = durability != Durability::Scratch;
         if is_kept
@@ -218,30 +199,30 @@ impl Engine {
             return false;
         }
         let takers: Vec<u8> = (views.iter().filter(|view| incoming.may_use(view) && view.capacity_bytes >= bytes))
-            .filter_map(|view| self.state.space.slot_of(view.id))
+            .filter_map(|view| core.state.space.slot_of(view.id))
             .collect();
-        takers.into_iter().any(|dev| self.make_room(dev, bytes))
+        takers.into_iter().any(|dev| self.make_room(core, dev, bytes))
     }
 
     /// Lets what has a copy leave a device, the least used of a sample first. False if nothing there can leave without I/O.
-    pub(in super::super) fn make_room(&mut self, dev: u8, bytes: u64) -> bool {
+    pub fn make_room(&mut self, core: &mut Core, dev: u8, bytes: u64) -> bool {
         const LOOKED_AT: usize = 4096;
-        let now_ms = self.now_ms();
-        let slots = self.state.objects.slots();
+        let now_ms = core.now_ms();
+        let slots = core.state.objects.slots();
         let mut found: Vec<(f32, u32, Placing)> = Vec::new();
         let (mut looked, mut objects) = (0, 0);
         while looked < LOOKED_AT && objects < slots.min(LOOKED_AT as u32) {
-            let slot = self.tiering.plans.next_slot(slots);
+            let slot = self.plans.next_slot(slots);
             objects += 1;
-            let object = self.state.objects.get(slot);
-            if object.presence != crate::objects::Presence::Live || !self.is_visible(object.container) {
+            let object = core.state.objects.get(slot);
+            if object.presence != crate::objects::Presence::Live || !core.is_visible(object.container) {
                 continue;
             }
-            let key = self.state.key_of(slot);
+            let key = core.state.key_of(slot);
             for (offset, ext) in object.map.iter() {
                 looked += 1;
-                if ext.dev == dev && self.state.space.has_readable_copy(ext) && !self.is_pinned_on(key, offset, ext) {
-                    let heat = self.tiering.heats.of(slot, object.generation, offset);
+                if ext.dev == dev && core.state.space.has_readable_copy(ext) && !core.is_pinned_on(key, offset, ext) {
+                    let heat = core.observed.heats.of(slot, object.generation, offset);
                     let placing =
                         Placing { target: Target::Live { key, offset }, was: identity(ext), action: Action::Evict };
                     found.push((heat.score(now_ms), object.touched, placing));
@@ -256,29 +237,29 @@ impl Engine {
             if left == 0 {
                 break;
             }
-            if self.tiering.relocations.is_known(&placing.target) || !seen.insert(placing.was) {
+            if self.relocations.is_known(&placing.target) || !seen.insert(placing.was) {
                 continue;
             }
             left = left.saturating_sub(u64::from(placing.was.3));
             evictions.push(placing);
         }
-        evictions.retain(|placing| !self.is_held(placing));
-        !evictions.is_empty() && self.place_all(&evictions).is_ok()
+        evictions.retain(|placing| !core.is_held(placing));
+        !evictions.is_empty() && core.place_all(&evictions).is_ok()
     }
 
-    fn relocation_job(&mut self, batch: Vec<(Relocation, Ext, u64)>) -> Option<Job> {
+    fn relocation_job(&mut self, core: &mut Core, batch: Vec<(Relocation, Ext, u64)>) -> Option<Job> {
         let dev = batch.first()?.0.dev;
-        let device = self.state.space.get(dev).device.clone();
+        let device = core.state.space.get(dev).device.clone();
         let mut parts = Vec::new();
         let mut work = Vec::new();
         let mut relocations = Vec::new();
         for (relocation, ext, at) in batch {
             let hull = ext.hull();
-            let padded = self.state.space.get(dev).padded(u64::from(hull.len()));
-            let (Some(part), Some(_)) = (self.part_of(&ext), &device) else {
-                self.state.space.get_mut(dev).give_back(at, padded);
-                let error = self.not_open(if device.is_some() { ext.dev } else { dev });
-                self.relocation_over(&relocation, Some(&error));
+            let padded = core.state.space.get(dev).padded(u64::from(hull.len()));
+            let (Some(part), Some(_)) = (core.part_of(&ext), &device) else {
+                core.state.space.get_mut(dev).give_back(at, padded);
+                let error = core.not_open(if device.is_some() { ext.dev } else { dev });
+                self.relocation_over(core, &relocation, Some(&error));
                 continue;
             };
             let base = at.wrapping_sub(u64::from(hull.begin));
@@ -290,35 +271,60 @@ impl Engine {
         if parts.is_empty() {
             return None;
         }
-        let slot = self.state.space.get(dev);
+        let slot = core.state.space.get(dev);
         let syncs = (!slot.is_volatile()).then(|| Arc::clone(&slot.syncs));
         let read_back = relocations.iter().any(|relocation| relocation.how == How::Archive);
-        let copy = Copy { pieces: work, target: device?, syncs, packing: self.packing_for(dev), read_back };
-        Some(self.start(What::Relocate { parts, relocations, began_ns: self.state.now_ns }, Work::Copy(copy)))
+        let copy = Copy { pieces: work, target: device?, syncs, packing: core.packing_for(dev), read_back };
+        self.moving += 1;
+        let began_ns = core.state.now_ns;
+        Some(core.start_copies(Purpose::Relocate, parts, copy, move |tiering: &mut Self, core, parts, results| {
+            tiering.moving = tiering.moving.saturating_sub(1);
+            core.begin_prefetched(relocations.iter().filter(|it| it.ahead).map(|it| it.target));
+            let error = core.finish_copy(Purpose::Relocate, parts, results);
+            tiering.relocations_over(core, &relocations, began_ns, error.as_ref());
+        }))
     }
 
     /// A batch of moves is done.
-    pub(in super::super) fn relocations_over(
+    pub fn relocations_over(
         &mut self,
+        core: &mut Core,
         relocations: &[Relocation],
         began_ns: u64,
         error: Option<&Error>,
     ) {
-        let now = self.state.now_ns;
+        let now = core.state.now_ns;
         if relocations.iter().all(|relocation| relocation.waiter.is_none()) {
-            self.tiering.loads.took(now, now.saturating_sub(began_ns));
+            core.observed.loads.took(now, now.saturating_sub(began_ns));
         }
         for relocation in relocations {
-            self.relocation_over(relocation, error);
+            self.relocation_over(core, relocation, error);
         }
     }
 
     /// A move is done, or came to nothing: who waits for it is told.
-    pub(in super::super) fn relocation_over(&mut self, relocation: &Relocation, error: Option<&Error>) {
-        for waiter in self.tiering.relocations.known.remove(&relocation.target).unwrap_or_default() {
-            self.one_over(waiter, error);
+    pub fn relocation_over(&mut self, core: &mut Core, relocation: &Relocation, error: Option<&Error>) {
+        for waiter in self.relocations.known.remove(&relocation.target).unwrap_or_default() {
+            self.one_over(core, waiter, error);
         }
     }
+}
+
+/// The extent, if the move still makes sense.
+fn still_to_move(core: &mut Core, relocation: &Relocation) -> Option<Ext> {
+    let ext = core.state.target_mut(relocation.target).cloned()?;
+    let (Action::Copy { .. } | Action::Move { .. } | Action::Promote { .. }) = action(relocation, 0) else {
+        return None;
+    };
+    if ext.dev == relocation.dev {
+        return None;
+    }
+    let placing = Placing { target: relocation.target, was: identity(&ext), action: action(relocation, 0) };
+    // What nobody waits for gives way to pins that came meanwhile.
+    if relocation.waiter.is_none() && core.is_held(&placing) {
+        return None;
+    }
+    core.state.can_place(&placing).then_some(ext)
 }
 
 fn action(relocation: &Relocation, base: u64) -> Action {

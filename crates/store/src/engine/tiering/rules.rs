@@ -6,9 +6,10 @@
 use cenote_model::{Arrange, Arrangement, ObjectKey, RuleState, Update};
 use cenote_policy::schema::{Lifecycle, LifecycleAction, Subject};
 
-use super::super::Engine;
+use super::Tiering;
 use super::fate::Fate;
 use super::relocate::Relocation;
+use crate::engine::core::Core;
 use crate::map::{Ext, NO_DEVICE};
 use crate::objects::Presence;
 use crate::placing::{Action, Placing, Target, identity};
@@ -24,7 +25,7 @@ const RANGES_MAX: u64 = 4096;
 
 /// Where the look at objects is, and what came of it.
 #[derive(Default)]
-pub(in super::super) struct Rules {
+pub struct Rules {
     hand: u32,
     next_ns: u64,
     done: Vec<Done>,
@@ -51,88 +52,68 @@ impl Rules {
     }
 }
 
-impl Engine {
-    /// The clocks go on.
-    pub(in super::super) fn look_at_times(&mut self) {
-        let unix_ms = self.seams.clock.unix_ms();
-        self.state.times.look(self.state.now_ns, unix_ms, self.state.epoch);
-    }
-
+impl Tiering {
     /// Does what the rules say of some objects, if it is time.
-    pub(in super::super) fn run_rules(&mut self) {
-        let now = self.state.now_ns;
-        let is_idle = self.tiering.relocations.is_empty() && self.may_copy(now);
-        if self.tiering.policies.lifecycle.is_empty() || now < self.tiering.rules.next_ns || !is_idle {
+    pub fn run_rules(&mut self, core: &mut Core) {
+        let now = core.state.now_ns;
+        let is_idle = self.relocations.is_empty() && core.may_copy(now);
+        if self.policies.lifecycle.is_empty() || now < self.rules.next_ns || !is_idle {
             return;
         }
-        self.tiering.rules.next_ns = now + PAUSE_NS;
+        self.rules.next_ns = now + PAUSE_NS;
         let mut told = Arrangement::default();
         let mut doomed = Vec::new();
-        let slots = self.state.objects.slots();
+        let slots = core.state.objects.slots();
         for _ in 0..OBJECTS.min(slots) {
             let is_enough = told.moved_bytes >= BYTES_MAX || told.ranges >= RANGES_MAX || doomed.len() >= DELETES_MAX;
             if is_enough {
                 break;
             }
-            let slot = self.tiering.rules.hand % slots;
-            self.tiering.rules.hand = (slot + 1) % slots;
-            if let Some((rule, lifecycle, key)) = self.rule_of(slot) {
-                self.follow(rule, &lifecycle, (key, slot), &mut told, Some(&mut doomed));
+            let slot = self.rules.hand % slots;
+            self.rules.hand = (slot + 1) % slots;
+            if let Some((rule, lifecycle, key)) = self.rule_of(core, slot) {
+                self.follow(core, rule, &lifecycle, (key, slot), &mut told, Some(&mut doomed));
             }
         }
-        self.delete(doomed);
+        self.delete(core, doomed);
     }
 
     /// What the rules would do now, of all objects.
-    pub(in super::super) fn rules_try(&mut self) -> Arrangement {
-        self.update_clock();
-        self.look_at_times();
+    pub fn rules_try(&mut self, core: &mut Core) -> Arrangement {
+        core.update_clock();
+        core.look_at_times();
         let mut told = Arrangement::default();
-        for slot in 0..self.state.objects.slots() {
-            if let Some((rule, lifecycle, key)) = self.rule_of(slot) {
-                self.follow(rule, &lifecycle, (key, slot), &mut told, None);
+        for slot in 0..core.state.objects.slots() {
+            if let Some((rule, lifecycle, key)) = self.rule_of(core, slot) {
+                self.follow(core, rule, &lifecycle, (key, slot), &mut told, None);
             }
         }
         told
     }
 
     /// The first rule that holds for the object in a slot.
-    fn rule_of(&self, slot: u32) -> Option<(usize, Lifecycle, ObjectKey)> {
-        let object = self.state.objects.get(slot);
-        if object.presence != Presence::Live || !self.is_visible(object.container) {
+    fn rule_of(&self, core: &Core, slot: u32) -> Option<(usize, Lifecycle, ObjectKey)> {
+        let object = core.state.objects.get(slot);
+        if object.presence != Presence::Live || !core.is_visible(object.container) {
             return None;
         }
-        let container = self.state.containers.at(object.container);
+        let container = core.state.containers.at(object.container);
         if container.snapshot.is_some() {
             return None;
         }
-        let key = self.state.key_of(slot);
-        let rules = &self.tiering.policies.lifecycle;
+        let key = core.state.key_of(slot);
+        let rules = &self.policies.lifecycle;
         let is_named = rules.iter().any(|rule| rule.when.object.is_some());
         let name = if is_named { key.object.to_string() } else { String::new() };
-        let of = self.rule_subject(slot, &container.label, &name);
+        let of = rule_subject(core, slot, &container.label, &name);
         let rule = rules.iter().position(|rule| rule.when.holds(&of))?;
         Some((rule, rules[rule].clone(), key))
-    }
-
-    /// An object as rules see it.
-    pub(super) fn rule_subject<'a>(&'a self, slot: u32, label: &'a str, name: &'a str) -> Subject<'a> {
-        let object = self.state.objects.get(slot);
-        Subject {
-            label,
-            name: Some(name),
-            bytes: object.size,
-            age_ms: self.state.times.age_ms(object.epoch),
-            idle_ms: Some(self.idle_ms(slot)),
-            heat: None,
-            now_ms: self.now_ms(),
-            now_unix_ms: self.seams.clock.unix_ms(),
-        }
     }
 
     /// Does what a rule says of an object; without `doomed` it only tells what that would be.
     fn follow(
         &mut self,
+        core: &mut Core,
         rule: usize,
         lifecycle: &Lifecycle,
         (key, slot): (ObjectKey, u32),
@@ -141,15 +122,15 @@ impl Engine {
     ) {
         let words = format!("rule `{}` (line {})", lifecycle.name, lifecycle.place.0);
         let extents: Vec<(u64, Ext)> =
-            self.state.objects.get(slot).map.iter().map(|(at, ext)| (at, ext.clone())).collect();
+            core.state.objects.get(slot).map.iter().map(|(at, ext)| (at, ext.clone())).collect();
         told.objects += 1;
-        let is_pinned = self.pinned_bytes_of(key, slot) > 0;
-        let why_not = if is_pinned { "it is pinned".to_owned() } else { self.state.times.held_why() };
+        let is_pinned = core.pinned_bytes_of(key, slot) > 0;
+        let why_not = if is_pinned { "it is pinned".to_owned() } else { core.state.times.held_why() };
         let what = match &lifecycle.action {
             LifecycleAction::Delete if !is_pinned && why_not.is_empty() => {
                 match doomed {
                     Some(doomed) => doomed.push((rule, key)),
-                    None => self.tell_deletion(key, slot, &words, told),
+                    None => tell_deletion(core, key, slot, &words, told),
                 }
                 return;
             }
@@ -161,23 +142,23 @@ impl Engine {
                 return;
             }
             LifecycleAction::DeleteCopy => {
-                self.drop_copies(rule, key, extents, told, doomed.is_none().then_some(words.as_str()));
+                self.drop_copies(core, rule, key, extents, told, doomed.is_none().then_some(words.as_str()));
                 return;
             }
         };
         let listed_why = doomed.is_none().then_some(words.as_str());
-        if let Err(error) = self.check_arrange(&what) {
+        if let Err(error) = super::fate::check_arrange(core, &what) {
             self.stays(rule, &extents, &format!("{words}: {error}"), told);
             return;
         }
-        self.follow_moves(rule, &what, key, extents, told, listed_why);
+        self.follow_moves(core, (rule, &what), key, extents, told, listed_why);
     }
 
     /// Has extents moved as a rule says; with `listed_why` it only tells what that would be.
     fn follow_moves(
         &mut self,
-        rule: usize,
-        what: &Arrange,
+        core: &mut Core,
+        (rule, what): (usize, &Arrange),
         key: ObjectKey,
         extents: Vec<(u64, Ext)>,
         told: &mut Arrangement,
@@ -185,19 +166,19 @@ impl Engine {
     ) {
         let mut evictions = Vec::new();
         for (offset, ext) in extents {
-            let fate = match self.fate_with_twins(key, offset, &ext, what) {
+            let fate = match super::fate::fate_with_twins(core, key, offset, &ext, what) {
                 // It is there, or below.
-                Fate::Stay(_) if matches!(what, Arrange::Demote { .. }) && self.is_at_or_below(&ext, what) => {
+                Fate::Stay(_) if matches!(what, Arrange::Demote { .. }) && is_at_or_below(core, &ext, what) => {
                     Fate::Already
                 }
                 // What is not archived yet is, and leaves at a later look.
                 Fate::Stay(_) if matches!(what, Arrange::Release { .. }) => {
                     let Arrange::Release { to } = what else { continue };
-                    self.fate(key, offset, &ext, &Arrange::Archive { to: to.clone() })
+                    super::fate::fate(core, key, offset, &ext, &Arrange::Archive { to: to.clone() })
                 }
                 fate => fate,
             };
-            self.tell(told, (key, offset), &ext, &fate, listed_why);
+            super::fate::tell(core, told, (key, offset), &ext, &fate, listed_why);
             if listed_why.is_some() {
                 continue;
             }
@@ -205,33 +186,34 @@ impl Engine {
             match fate {
                 Fate::Go(how, dev) => {
                     let relocation = Relocation { target, dev, how, waiter: None, ahead: false, short_since_ns: None };
-                    if self.tiering.relocations.push(relocation) {
+                    if self.relocations.push(relocation) {
                         self.note_rule(rule, &ext);
                     }
                 }
-                Fate::Leave if !self.tiering.relocations.is_known(&target) => {
+                Fate::Leave if !self.relocations.is_known(&target) => {
                     let placing = Placing { target, was: identity(&ext), action: Action::Evict };
-                    if ext.copy != NO_DEVICE && !self.is_held(&placing) {
+                    if ext.copy != NO_DEVICE && !core.is_held(&placing) {
                         evictions.push(placing);
                         self.note_rule(rule, &ext);
                     }
                 }
-                Fate::Stay(why) => self.tiering.rules.of(rule).last_error = format!("object {key}: {why}"),
+                Fate::Stay(why) => self.rules.of(rule).last_error = format!("object {key}: {why}"),
                 Fate::Leave | Fate::Already | Fate::Spare => {}
             }
         }
         let mut twins = std::collections::HashSet::new();
         evictions.retain(|placing: &Placing| twins.insert(placing.was));
         if !evictions.is_empty()
-            && let Err(error) = self.place_all(&evictions)
+            && let Err(error) = core.place_all(&evictions)
         {
-            self.tiering.rules.of(rule).last_error = error.to_string();
+            self.rules.of(rule).last_error = error.to_string();
         }
     }
 
     /// Copies that nobody needs are given up.
     fn drop_copies(
         &mut self,
+        core: &mut Core,
         rule: usize,
         key: ObjectKey,
         extents: Vec<(u64, Ext)>,
@@ -242,10 +224,10 @@ impl Engine {
         for (offset, ext) in extents {
             let target = Target::Live { key, offset };
             let placing = Placing { target, was: identity(&ext), action: Action::DropCopy };
-            if ext.copy == NO_DEVICE || !self.state.can_place(&placing) || self.tiering.relocations.is_known(&target) {
+            if ext.copy == NO_DEVICE || !core.state.can_place(&placing) || self.relocations.is_known(&target) {
                 continue;
             }
-            self.tell(told, (key, offset), &ext, &Fate::Spare, listed_why);
+            super::fate::tell(core, told, (key, offset), &ext, &Fate::Spare, listed_why);
             if listed_why.is_none() {
                 self.note_rule(rule, &ext);
                 placings.push(placing);
@@ -254,14 +236,14 @@ impl Engine {
         let mut twins = std::collections::HashSet::new();
         placings.retain(|placing: &Placing| twins.insert(placing.was));
         if !placings.is_empty()
-            && let Err(error) = self.place_all(&placings)
+            && let Err(error) = core.place_all(&placings)
         {
-            self.tiering.rules.of(rule).last_error = error.to_string();
+            self.rules.of(rule).last_error = error.to_string();
         }
     }
 
     fn note_rule(&mut self, rule: usize, ext: &Ext) {
-        let done = self.tiering.rules.of(rule);
+        let done = self.rules.of(rule);
         done.ranges += 1;
         done.bytes += u64::from(ext.len);
     }
@@ -271,38 +253,14 @@ impl Engine {
         if told.staying_why.is_empty() {
             why.clone_into(&mut told.staying_why);
         }
-        why.clone_into(&mut self.tiering.rules.of(rule).last_error);
+        why.clone_into(&mut self.rules.of(rule).last_error);
     }
 
-    fn is_at_or_below(&self, ext: &Ext, what: &Arrange) -> bool {
-        let Arrange::Demote { to: Some(name) } = what else { return false };
-        let Ok(to) = self.named(name) else { return false };
-        let (here, to) = (self.state.space.get(ext.dev).view(), self.state.space.get(to).view());
-        cenote_policy::tier_order(&here, &to).is_ge()
-    }
-
-    fn tell_deletion(&self, key: ObjectKey, slot: u32, words: &str, told: &mut Arrangement) {
-        let object = self.state.objects.get(slot);
-        let (offset, bytes) = (0, object.map.mapped_bytes());
-        let from = object.map.iter().next().map(|(_, ext)| self.state.space.get(ext.dev).spec.name.clone());
-        told.ranges += 1;
-        told.bytes += bytes;
-        told.moves.push(cenote_model::ArrangeMove {
-            key,
-            offset,
-            bytes,
-            from: from.unwrap_or_default(),
-            to: String::new(),
-            cost_ns: 0,
-            why: format!("{words}: it is deleted"),
-        });
-    }
-
-    fn delete(&mut self, doomed: Vec<(usize, ObjectKey)>) {
+    fn delete(&mut self, core: &mut Core, doomed: Vec<(usize, ObjectKey)>) {
         for (rule, key) in doomed {
             let update = Update::ObjectDelete { key };
-            let outcome = self.apply(SessionId(0), 0, &[], vec![update], true);
-            let done = self.tiering.rules.of(rule);
+            let outcome = core.apply(SessionId(0), 0, &[], vec![update], true);
+            let done = self.rules.of(rule);
             match outcome {
                 Outcome::Ready(cenote_model::Response::Failed(error)) => done.last_error = error.to_string(),
                 Outcome::Ready(_) | Outcome::Wait(_) => done.deleted += 1,
@@ -310,8 +268,8 @@ impl Engine {
         }
     }
 
-    pub(super) fn rule_states(&self) -> Vec<RuleState> {
-        let done = |rule: usize| self.tiering.rules.done.get(rule).cloned().unwrap_or_default();
+    pub fn rule_states(&self) -> Vec<RuleState> {
+        let done = |rule: usize| self.rules.done.get(rule).cloned().unwrap_or_default();
         let state = |(rule, lifecycle): (usize, &Lifecycle)| {
             let Done { ranges, bytes, deleted, last_error } = done(rule);
             RuleState {
@@ -324,12 +282,51 @@ impl Engine {
                 last_error,
             }
         };
-        self.tiering.policies.lifecycle.iter().enumerate().map(state).collect()
+        self.policies.lifecycle.iter().enumerate().map(state).collect()
     }
 }
 
+/// An object as rules see it.
+pub fn rule_subject<'a>(core: &'a Core, slot: u32, label: &'a str, name: &'a str) -> Subject<'a> {
+    let object = core.state.objects.get(slot);
+    Subject {
+        label,
+        name: Some(name),
+        bytes: object.size,
+        age_ms: core.state.times.age_ms(object.epoch),
+        idle_ms: Some(super::walk::idle_ms(core, slot)),
+        heat: None,
+        now_ms: core.now_ms(),
+        now_unix_ms: core.seams.clock.unix_ms(),
+    }
+}
+
+fn is_at_or_below(core: &Core, ext: &Ext, what: &Arrange) -> bool {
+    let Arrange::Demote { to: Some(name) } = what else { return false };
+    let Ok(to) = core.named(name) else { return false };
+    let (here, to) = (core.state.space.get(ext.dev).view(), core.state.space.get(to).view());
+    cenote_policy::tier_order(&here, &to).is_ge()
+}
+
+fn tell_deletion(core: &Core, key: ObjectKey, slot: u32, words: &str, told: &mut Arrangement) {
+    let object = core.state.objects.get(slot);
+    let (offset, bytes) = (0, object.map.mapped_bytes());
+    let from = object.map.iter().next().map(|(_, ext)| core.state.space.get(ext.dev).spec.name.clone());
+    told.ranges += 1;
+    told.bytes += bytes;
+    told.moves.push(cenote_model::ArrangeMove {
+        key,
+        offset,
+        bytes,
+        from: from.unwrap_or_default(),
+        to: String::new(),
+        cost_ns: 0,
+        why: format!("{words}: it is deleted"),
+    });
+}
+
 /// What a rule does, for people.
-pub(super) fn action_words(action: &LifecycleAction) -> String {
+pub fn action_words(action: &LifecycleAction) -> String {
     let to = |to: &Option<cenote_policy::schema::Named>| {
         to.as_ref().map_or("the lowest tier".to_owned(), |to| format!("`{}`", to.name))
     };

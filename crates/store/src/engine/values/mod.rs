@@ -6,18 +6,17 @@
 mod reading;
 mod spilling;
 
-pub(super) use reading::Reading;
-pub(super) use spilling::Spilling;
+use reading::Reading;
 
 use std::collections::{HashSet, VecDeque};
 
-use cenote_model::{ContainerId, IndexId};
+use cenote_model::{ContainerId, IndexId, Response};
 
-use super::Engine;
-use super::flush::{Wait, Waiter};
-use super::jobs::What;
-use crate::Outcome;
+use super::activity::{Activity, Urgency};
+use super::core::Core;
 use crate::index::Key;
+use crate::work::Job;
+use crate::{Outcome, Ticket};
 
 /// So often the bytes in memory are counted at most.
 const COUNTED_NS: u64 = 20_000_000;
@@ -26,11 +25,9 @@ const WAIT_NS: u64 = 500_000_000;
 /// Bits that remember which records were asked for: a power of two.
 const RECENT_BITS: usize = 1 << 18;
 
-/// What is known of values.
+/// See the module.
 #[derive(Default)]
-pub(super) struct Values {
-    /// Bytes of values put since memory was counted.
-    pub put_bytes: u64,
+pub struct Values {
     /// Bytes of values in memory that may leave it, when they were counted last.
     here_bytes: u64,
     counted_ns: u64,
@@ -38,9 +35,19 @@ pub(super) struct Values {
     counted_epoch: u64,
     /// Values to be read.
     reads: VecDeque<Reading>,
-    /// Values are leaving memory until less than the budget is there.
-    spills: bool,
-    /// Bytes that jobs are writing to logs.
+    /// Answers to changes that wait for room, at the latest until then.
+    waiting: Vec<(Ticket, u64, Response)>,
+    spill: Spill,
+    recent: Recent,
+}
+
+/// How far values are with leaving memory.
+#[derive(Default)]
+struct Spill {
+    /// They are leaving until less than the budget is there.
+    is_on: bool,
+    /// Jobs that write to logs, and the bytes that these write.
+    jobs: usize,
     in_flight_bytes: u64,
     /// Where the search for values that may leave goes on: in this index, behind this key.
     hand: Hand,
@@ -54,7 +61,19 @@ pub(super) struct Values {
     retry_ns: u64,
     /// When batches that nobody needs were looked for last.
     swept_ns: u64,
-    recent: Recent,
+}
+
+impl Activity for Values {
+    fn tick(&mut self, core: &mut Core) {
+        self.answer_those_with_room(core);
+    }
+    fn next_job(&mut self, core: &mut Core, urgency: Urgency) -> Option<Job> {
+        match urgency {
+            Urgency::Awaited => self.next_values(core),
+            Urgency::Housekeeping => self.next_spill(core),
+            _ => None,
+        }
+    }
 }
 
 /// Where a search is.
@@ -102,52 +121,55 @@ impl Recent {
     }
 }
 
-impl Engine {
+impl Values {
     /// Counts values in memory, if that was long ago, much was put since, or `now` is wanted.
-    fn count_values(&mut self, now: bool) {
-        let many = self.values.put_bytes > self.settings.value_bytes / 16;
-        let is_old = self.state.now_ns.saturating_sub(self.values.counted_ns) >= COUNTED_NS;
-        let is_changed = self.values.counted_epoch != self.state.epoch;
+    fn count_values(&mut self, core: &mut Core, now: bool) {
+        let many = core.observed.counting.values_put_bytes > core.settings.value_bytes / 16;
+        let is_old = core.state.now_ns.saturating_sub(self.counted_ns) >= COUNTED_NS;
+        let is_changed = self.counted_epoch != core.state.epoch;
         if !(now || many || is_old && is_changed) {
             return;
         }
-        let indices = self.state.containers.iter().flat_map(|container| container.indices.values());
-        self.values.here_bytes = indices.map(|index| index.spillable).sum();
-        (self.values.put_bytes, self.values.counted_ns) = (0, self.state.now_ns);
-        self.values.counted_epoch = self.state.epoch;
+        let indices = core.state.containers.iter().flat_map(|container| container.indices.values());
+        self.here_bytes = indices.map(|index| index.spillable).sum();
+        (core.observed.counting.values_put_bytes, self.counted_ns) = (0, core.state.now_ns);
+        self.counted_epoch = core.state.epoch;
     }
 
     /// Bytes of values in memory beyond those that are leaving it.
-    fn values_here(&self) -> u64 {
-        (self.values.here_bytes + self.values.put_bytes).saturating_sub(self.values.in_flight_bytes)
+    fn values_here(&self, core: &Core) -> u64 {
+        (self.here_bytes + core.observed.counting.values_put_bytes).saturating_sub(self.spill.in_flight_bytes)
     }
 
     /// True if values may stay in memory for now, or there is nowhere to go.
-    pub(super) fn has_room_for_values(&self) -> bool {
-        let here = self.values.here_bytes + self.values.put_bytes;
-        here <= self.settings.value_bytes + self.settings.value_bytes / 4
-            || self.values.retry_ns > self.state.now_ns
-            || self.values.fruitless
+    pub fn has_room_for_values(&self, core: &Core) -> bool {
+        let here = self.here_bytes + core.observed.counting.values_put_bytes;
+        here <= core.settings.value_bytes + core.settings.value_bytes / 4
+            || self.spill.retry_ns > core.state.now_ns
+            || self.spill.fruitless
     }
 
     /// The answer to a change: while values come faster than they can leave memory, it waits until some have.
-    pub(super) fn when_values_fit(&mut self, outcome: Outcome) -> Outcome {
-        let most = self.settings.value_bytes + self.settings.value_bytes / 2;
-        if self.txn.touched.is_empty() || self.values.here_bytes + self.values.put_bytes <= most {
+    pub fn when_values_fit(&mut self, core: &mut Core, outcome: Outcome) -> Outcome {
+        let most = core.settings.value_bytes + core.settings.value_bytes / 2;
+        if core.txn.touched.is_empty() || self.here_bytes + core.observed.counting.values_put_bytes <= most {
             return outcome;
         }
-        self.count_values(true);
+        self.count_values(core, true);
         let Outcome::Ready(response) = outcome else { return outcome };
-        if self.values.here_bytes <= most || self.has_room_for_values() {
+        if self.here_bytes <= most || self.has_room_for_values(core) {
             return Outcome::Ready(response);
         }
-        let ticket = self.ticket();
-        let until_ns = self.state.now_ns + WAIT_NS;
-        self.waiting.push(Waiter { ticket, what: Wait::Values { until_ns }, response });
+        let ticket = core.ticket();
+        let until_ns = core.state.now_ns + WAIT_NS;
+        self.waiting.push((ticket, until_ns, response));
         Outcome::Wait(ticket)
     }
 
-    fn spilling_jobs(&self) -> usize {
-        self.jobs.count(|what| matches!(what, What::Spill(_)))
+    /// Answers who waited for room, or long enough.
+    fn answer_those_with_room(&mut self, core: &mut Core) {
+        let (now, has_room) = (core.state.now_ns, self.waiting.is_empty() || self.has_room_for_values(core));
+        let over = self.waiting.extract_if(.., |(_, until_ns, _)| has_room || now >= *until_ns);
+        core.answers.finished.extend(over.map(|(ticket, _, response)| (ticket, response)));
     }
 }

@@ -4,23 +4,22 @@ use std::ops::Bound;
 
 use cenote_model::{Error, ErrorKind, IndexKey, NextFrom, Response, Result};
 
-use super::super::Engine;
-use super::super::failed;
-use super::super::jobs::What;
-use super::super::read::{BYTES_MAX, LIMIT_MAX};
+use super::Values;
 use crate::apply::shortened_bytes;
 use crate::copying::{Part, Unread};
+use crate::engine::core::{BYTES_MAX, Core, Effect, LIMIT_MAX};
+use crate::engine::failed;
 use crate::index::{Away, ValueRef};
 use crate::value_io::{ReadValues, Slice};
 use crate::value_log::VALUE_LOG;
-use crate::work::{Job, Work};
+use crate::work::Job;
 use crate::{Outcome, Ticket};
 
 /// Attempts at reading a value, those at copies included.
 const TRIES_MAX: u32 = 3;
 
 /// Values that somebody waits for.
-pub(in super::super) struct Reading {
+pub struct Reading {
     ticket: Ticket,
     index: IndexKey,
     /// Those asked for, where it was by key.
@@ -32,10 +31,10 @@ pub(in super::super) struct Reading {
     tries: u32,
 }
 
-impl Engine {
+impl Values {
     /// Values by key.
-    pub(in super::super) fn get_records(&mut self, index: IndexKey, keys: &[Vec<u8>]) -> Outcome {
-        let records = match self.index(index) {
+    pub fn get_records(&mut self, core: &mut Core, index: IndexKey, keys: &[Vec<u8>]) -> Outcome {
+        let records = match core.index(index) {
             Ok(records) => records,
             Err(error) => return failed(error),
         };
@@ -51,9 +50,9 @@ impl Engine {
                 }
             }));
         }
-        if self.values.spills {
+        if self.spill.is_on {
             for key in keys {
-                self.values.recent.note(key);
+                self.recent.note(key);
             }
         }
         if bytes > u64::from(BYTES_MAX) && keys.len() > 1 {
@@ -64,18 +63,19 @@ impl Engine {
             );
         }
         let keys = if missing.is_empty() { Vec::new() } else { keys.to_vec() };
-        self.when_read(index, keys, Response::Values(values), missing)
+        self.when_read(core, index, keys, Response::Values(values), missing)
     }
 
     /// Records in order.
-    pub(in super::super) fn next_records(
+    pub fn next_records(
         &mut self,
+        core: &mut Core,
         index: IndexKey,
         from: &NextFrom,
         prefix: &[u8],
         (limit, bytes_max): (u32, u32),
     ) -> Outcome {
-        let records = match self.index(index) {
+        let records = match core.index(index) {
             Ok(records) => records,
             Err(error) => return failed(error),
         };
@@ -87,11 +87,12 @@ impl Engine {
         let most = (limit.clamp(1, LIMIT_MAX) as usize, bytes_max.min(BYTES_MAX) as usize);
         let mut missing = Vec::new();
         let (records, more) = records.copy(begin, prefix, most, &mut missing);
-        self.when_read(index, Vec::new(), Response::Records { records, more }, missing)
+        self.when_read(core, index, Vec::new(), Response::Records { records, more }, missing)
     }
 
     fn when_read(
         &mut self,
+        core: &mut Core,
         index: IndexKey,
         keys: Vec<Vec<u8>>,
         response: Response,
@@ -100,60 +101,32 @@ impl Engine {
         if missing.is_empty() {
             return Outcome::Ready(response);
         }
-        let ticket = self.ticket();
-        self.values.reads.push_back(Reading { ticket, index, keys, response, missing, tries: 0 });
+        let ticket = core.ticket();
+        self.reads.push_back(Reading { ticket, index, keys, response, missing, tries: 0 });
         Outcome::Wait(ticket)
     }
 
     /// The next job that reads values for somebody.
-    pub(in super::super) fn next_values(&mut self) -> Option<Job> {
+    pub fn next_values(&mut self, core: &mut Core) -> Option<Job> {
         loop {
-            let mut reading = self.values.reads.pop_front()?;
+            let mut reading = self.reads.pop_front()?;
             reading.tries += 1;
             let wanted: Vec<&Away> = reading.missing.iter().map(|(_, away)| away).collect();
-            match self.reads_of(reading.index, &wanted, reading.tries > 1) {
-                Ok(reads) => return Some(self.start(What::Values(Box::new(reading)), Work::ReadValues(reads))),
-                Err(error) => self.finished.push((reading.ticket, Response::Failed(error))),
-            }
-        }
-    }
-
-    /// What has to be read for values; `at_copy`: where there is a copy, that.
-    pub(super) fn reads_of(&self, index: IndexKey, wanted: &[&Away], at_copy: bool) -> Result<ReadValues> {
-        let gone = || Error::new(ErrorKind::NotFound, format!("index {index}")).because("it was deleted meanwhile");
-        let container = self.state.log_owner(index.container).ok_or_else(gone)?;
-        let slot = self.state.containers.get(container).and_then(|it| it.objects.get(&VALUE_LOG)).ok_or_else(gone)?;
-        let map = &self.state.objects.get(*slot).map;
-        let (mut parts, mut values) = (Vec::<Part>::new(), Vec::new());
-        let mut last: Option<(u8, u64)> = None;
-        for away in wanted {
-            let (from, to) = (away.offset(), away.offset() + u64::from(away.len));
-            let mut slices = Vec::new();
-            for (at, ext) in map.overlapping(from, to) {
-                let skip = from.saturating_sub(at) as u32;
-                let len = ((at + u64::from(ext.len)).min(to) - at.max(from)) as u32;
-                let seen = self.readable(&ext.part(skip, len), at_copy).trimmed();
-                // Neighbours are in the same units: these are read once.
-                if last != Some((seen.dev, seen.run_offset)) || parts.last().is_none_or(|part| part.len < seen.run_len)
-                {
-                    let name = || self.state.space.get(seen.dev).spec.name.clone();
-                    parts.push(self.part_of(&seen).ok_or_else(|| {
-                        Error::new(ErrorKind::Io, format!("values of index {index}"))
-                            .because(format!("tier `{}`, on which they are, is not open", name()))
-                            .try_next("bring it back (`cenote status` says what is wrong with it), and try again")
-                    })?);
-                    last = Some((seen.dev, seen.run_offset));
+            match reads_of(core, reading.index, &wanted, reading.tries > 1) {
+                Ok(reads) => {
+                    return Some(core.start(Effect::Other, reads, |values: &mut Self, core, (read, unread)| {
+                        values.finish_reading(core, reading, read, unread);
+                    }));
                 }
-                slices.push(Slice { part: parts.len() - 1, from: seen.skip, len });
+                Err(error) => core.answers.finished.push((reading.ticket, Response::Failed(error))),
             }
-            values.push((away.len, slices));
         }
-        Ok(ReadValues { parts, values })
     }
 
     /// `values`: those that were read before one that cannot be (`unread`).
-    pub(in super::super) fn finish_reading(
+    pub fn finish_reading(
         &mut self,
+        core: &mut Core,
         mut reading: Reading,
         values: Vec<Vec<u8>>,
         unread: Option<Unread>,
@@ -165,15 +138,47 @@ impl Engine {
         let response = match unread {
             None => reading.response,
             // It may have moved, or have a copy that is good.
-            Some(_) if reading.tries < TRIES_MAX => return self.values.reads.push_back(reading),
+            Some(_) if reading.tries < TRIES_MAX => return self.reads.push_back(reading),
             Some(unread) => {
                 let mending = "`cenote verify` names the damage; put the record again, or delete it";
-                let error = self.not_read(reading.subject(), &unread, mending);
+                let error = core.not_read(reading.subject(), &unread, mending);
                 reading.up_to_unread().unwrap_or(Response::Failed(error))
             }
         };
-        self.finished.push((reading.ticket, response));
+        core.answers.finished.push((reading.ticket, response));
     }
+}
+
+/// What has to be read for values; `at_copy`: where there is a copy, that.
+pub fn reads_of(core: &Core, index: IndexKey, wanted: &[&Away], at_copy: bool) -> Result<ReadValues> {
+    let gone = || Error::new(ErrorKind::NotFound, format!("index {index}")).because("it was deleted meanwhile");
+    let container = core.state.log_owner(index.container).ok_or_else(gone)?;
+    let slot = core.state.containers.get(container).and_then(|it| it.objects.get(&VALUE_LOG)).ok_or_else(gone)?;
+    let map = &core.state.objects.get(*slot).map;
+    let (mut parts, mut values) = (Vec::<Part>::new(), Vec::new());
+    let mut last: Option<(u8, u64)> = None;
+    for away in wanted {
+        let (from, to) = (away.offset(), away.offset() + u64::from(away.len));
+        let mut slices = Vec::new();
+        for (at, ext) in map.overlapping(from, to) {
+            let skip = from.saturating_sub(at) as u32;
+            let len = ((at + u64::from(ext.len)).min(to) - at.max(from)) as u32;
+            let seen = core.readable(&ext.part(skip, len), at_copy).trimmed();
+            // Neighbours are in the same units: these are read once.
+            if last != Some((seen.dev, seen.run_offset)) || parts.last().is_none_or(|part| part.len < seen.run_len) {
+                let name = || core.state.space.get(seen.dev).spec.name.clone();
+                parts.push(core.part_of(&seen).ok_or_else(|| {
+                    Error::new(ErrorKind::Io, format!("values of index {index}"))
+                        .because(format!("tier `{}`, on which they are, is not open", name()))
+                        .try_next("bring it back (`cenote status` says what is wrong with it), and try again")
+                })?);
+                last = Some((seen.dev, seen.run_offset));
+            }
+            slices.push(Slice { part: parts.len() - 1, from: seen.skip, len });
+        }
+        values.push((away.len, slices));
+    }
+    Ok(ReadValues { parts, values })
 }
 
 impl Reading {

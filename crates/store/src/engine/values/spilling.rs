@@ -5,15 +5,14 @@ use std::ops::Bound;
 use cenote_device::aligned::AlignedBuf;
 use cenote_model::{ContainerId, Extent, IndexId, IndexKey, Result, Sums};
 
-use super::super::Engine;
-use super::super::jobs::What;
-use super::Hand;
+use super::{Hand, Values};
+use crate::engine::core::{Core, Effect};
 use crate::index::{Away, Index, Key, ValueRef};
 use crate::journal::Kind;
 use crate::journal::record::{encode_give_up, encode_spill};
 use crate::value_io::{Batched, WriteValues};
 use crate::value_log::{Spill, Spilled};
-use crate::work::{Job, Work};
+use crate::work::Job;
 
 /// Bytes of values in one batch, about, and values: nobody else is served while they are gathered and noted.
 const BATCH_BYTES: usize = 1 << 20;
@@ -32,7 +31,7 @@ const SPARSE_NS: u64 = 5_000_000_000;
 const SPARSE_IN_VAIN_NS: u64 = 60_000_000_000;
 
 /// A batch that a job writes.
-pub(in super::super) struct Spilling {
+pub struct Spilling {
     /// Whose log it is for, and whose records these are.
     owner: ContainerId,
     index: IndexId,
@@ -74,45 +73,45 @@ impl Gathered {
     }
 }
 
-impl Engine {
+impl Values {
     /// The next batch of values that leave memory, if there are too many, or what is left of batches that are mostly
     /// not needed any more.
-    pub(in super::super) fn next_spill(&mut self) -> Option<Job> {
-        if self.values.retry_ns > self.state.now_ns {
+    pub fn next_spill(&mut self, core: &mut Core) -> Option<Job> {
+        if self.spill.retry_ns > core.state.now_ns {
             return None;
         }
-        self.sweep_batches();
-        self.count_values(false);
-        let (here, most) = (self.values_here(), self.settings.value_bytes);
-        self.values.spills = here > if self.values.spills { most - most / 8 } else { most };
-        let wanted = self.values.spills || !self.values.sparse.is_empty();
-        if !wanted || self.spilling_jobs() >= JOBS_MAX {
+        self.sweep_batches(core);
+        self.count_values(core, false);
+        let (here, most) = (self.values_here(core), core.settings.value_bytes);
+        self.spill.is_on = here > if self.spill.is_on { most - most / 8 } else { most };
+        let wanted = self.spill.is_on || !self.spill.sparse.is_empty();
+        if !wanted || self.spill.jobs >= JOBS_MAX {
             return None;
         }
-        let gathered = self.gather_values()?;
-        self.spill_job(gathered)
+        let gathered = self.gather_values(core)?;
+        self.spill_job(core, gathered)
     }
 
     /// Values from the hand on; none if it came around, or has looked at many.
-    fn gather_values(&mut self) -> Option<Gathered> {
+    fn gather_values(&mut self, core: &mut Core) -> Option<Gathered> {
         let mut looked = 0;
         while looked < LOOKED_MAX {
-            if !self.turn_hand() {
+            if !self.turn_hand(core) {
                 // What was asked for until now is no reason to stay next time.
-                self.values.fruitless = self.values.found == 0;
-                if self.values.fruitless && !self.values.sparse.is_empty() {
-                    self.values.sparse_ns = self.state.now_ns + SPARSE_IN_VAIN_NS;
+                self.spill.fruitless = self.spill.found == 0;
+                if self.spill.fruitless && !self.spill.sparse.is_empty() {
+                    self.spill.sparse_ns = core.state.now_ns + SPARSE_IN_VAIN_NS;
                 }
-                self.values.found = 0;
-                self.values.hand = Hand::default();
-                self.values.recent.forget();
-                self.values.sparse.clear();
+                self.spill.found = 0;
+                self.spill.hand = Hand::default();
+                self.recent.forget();
+                self.spill.sparse.clear();
                 return None;
             }
-            let found = self.gather_here(&mut looked);
+            let found = self.gather_here(core, &mut looked);
             if found.is_some() {
-                self.values.fruitless = false;
-                self.values.found += 1;
+                self.spill.fruitless = false;
+                self.spill.found += 1;
                 return found;
             }
         }
@@ -120,20 +119,20 @@ impl Engine {
     }
 
     /// Moves the hand to the next index with something for it, if it is at none; false if there is none any more.
-    fn turn_hand(&mut self) -> bool {
-        let hand = &self.values.hand;
-        let sparse = !self.values.sparse.is_empty();
+    fn turn_hand(&mut self, core: &mut Core) -> bool {
+        let hand = &self.spill.hand;
+        let sparse = !self.spill.sparse.is_empty();
         let is_wanted = |index: &Index| index.spillable > 0 || (sparse && index.away > 0);
-        let mut ids = self.state.containers.ids();
+        let mut ids = core.state.containers.ids();
         ids.retain(|id| *id >= hand.container);
         for id in ids {
             let from = if id == hand.container { hand.index } else { IndexId(0) };
-            let Some(container) = self.state.containers.get(id) else { continue };
+            let Some(container) = core.state.containers.get(id) else { continue };
             if let Some((index, _)) =
                 container.indices.iter_from(Bound::Included(from)).find(|(_, index)| is_wanted(index))
             {
                 if (id, *index) != (hand.container, hand.index) {
-                    self.values.hand = Hand { container: id, index: *index, after: None };
+                    self.spill.hand = Hand { container: id, index: *index, after: None };
                 }
                 return true;
             }
@@ -142,34 +141,32 @@ impl Engine {
     }
 
     /// Values of the index at which the hand is; moves it behind them.
-    fn gather_here(&mut self, looked: &mut usize) -> Option<Gathered> {
-        let Hand { container, index, after } = std::mem::take(&mut self.values.hand);
+    fn gather_here(&mut self, core: &mut Core, looked: &mut usize) -> Option<Gathered> {
+        let Hand { container, index, after } = std::mem::take(&mut self.spill.hand);
         let behind = index.0.checked_add(1).map(IndexId);
-        self.values.hand = Hand {
+        self.spill.hand = Hand {
             container: if behind.is_some() { container } else { ContainerId(container.0.saturating_add(1)) },
             index: behind.unwrap_or(IndexId(0)),
             after: None,
         };
-        let owner = self.state.log_owner(container)?;
-        self.state.log_end(owner)?;
+        let owner = core.state.log_owner(container)?;
+        core.state.log_end(owner)?;
         let from = after.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(key.bytes()));
-        let records = self.state.containers.get(container)?.indices.get(&index)?;
+        let records = core.state.containers.get(container)?.indices.get(&index)?;
         let mut all = Gathered { owner, index, records: Vec::new(), bytes: Vec::new(), reads: Vec::new(), here: 0 };
         let mut last = None;
         for (key, record) in records.range(from) {
             if *looked >= LOOKED_MAX || all.is_full() {
-                self.values.hand = Hand { container, index, after: last.map(Key::new).or(after) };
+                self.spill.hand = Hand { container, index, after: last.map(Key::new).or(after) };
                 break;
             }
             *looked += 1;
             last = Some(key);
             match record.value {
-                ValueRef::Here(value)
-                    if self.values.spills && record.value.may_spill() && !self.values.recent.has(key) =>
-                {
+                ValueRef::Here(value) if self.spill.is_on && record.value.may_spill() && !self.recent.has(key) => {
                     all.take(key, record.epoch, value);
                 }
-                ValueRef::Away(away) if self.values.sparse.contains(&(owner, away.batch.offset)) => {
+                ValueRef::Away(away) if self.spill.sparse.contains(&(owner, away.batch.offset)) => {
                     all.take_away(key, record.epoch, away);
                 }
                 _ => {}
@@ -178,17 +175,17 @@ impl Engine {
         (!all.records.is_empty()).then_some(all)
     }
 
-    fn spill_job(&mut self, gathered: Gathered) -> Option<Job> {
+    fn spill_job(&mut self, core: &mut Core, gathered: Gathered) -> Option<Job> {
         let len = gathered.bytes.len();
-        let Ok((dev, places)) = self.room_for(&[len as u32], None) else {
-            self.values.retry_ns = self.state.now_ns + self.settings.retry_ns;
+        let Ok((dev, places)) = core.room_for(&[len as u32], None) else {
+            self.spill.retry_ns = core.state.now_ns + core.settings.retry_ns;
             return None; // they stay in memory
         };
         let at = *places.first()?;
-        let slot = self.state.space.get(dev);
+        let slot = core.state.space.get(dev);
         let (padded, syncs) = (slot.padded(len as u64), std::sync::Arc::clone(&slot.syncs));
         let Some(target) = slot.device.clone() else {
-            self.state.space.get_mut(dev).give_back(at, padded);
+            core.state.space.get_mut(dev).give_back(at, padded);
             return None;
         };
         let mut buffer = AlignedBuf::reused(padded as usize);
@@ -200,14 +197,14 @@ impl Engine {
         } else {
             let wanted: Vec<&Away> = gathered.reads.iter().map(|(away, _)| away).collect();
             let key = IndexKey { container: owner, index };
-            let Ok(reads) = self.reads_of(key, &wanted, false) else {
-                self.state.space.get_mut(dev).give_back(at, padded);
+            let Ok(reads) = crate::engine::values::reading::reads_of(core, key, &wanted, false) else {
+                core.state.space.get_mut(dev).give_back(at, padded);
                 return None;
             };
             Some((reads, gathered.reads.iter().map(|(_, at)| *at).collect()))
         };
         let values = gathered.records.iter().map(|(_, _, at, len)| (*at, *len)).collect();
-        self.values.in_flight_bytes += gathered.here;
+        self.spill.in_flight_bytes += gathered.here;
         let spilling = Spilling {
             owner,
             index,
@@ -218,79 +215,52 @@ impl Engine {
         };
         let padded = padded as usize;
         let write = WriteValues { target, syncs, at, buffer, padded, len, reads, values };
-        Some(self.start(What::Spill(Box::new(spilling)), Work::WriteValues(write)))
+        self.spill.jobs += 1;
+        Some(core.start(Effect::Other, write, |values: &mut Self, core, result| {
+            values.spill.jobs = values.spill.jobs.saturating_sub(1);
+            values.finish_spill(core, spilling, result);
+        }))
     }
 
-    pub(in super::super) fn finish_spill(&mut self, spilling: Spilling, result: Result<Batched>) {
-        self.values.in_flight_bytes = self.values.in_flight_bytes.saturating_sub(spilling.bytes);
+    pub fn finish_spill(&mut self, core: &mut Core, spilling: Spilling, result: Result<Batched>) {
+        self.spill.in_flight_bytes = self.spill.in_flight_bytes.saturating_sub(spilling.bytes);
         let (dev, at, padded) = spilling.reserved;
         let bytes = u64::from(spilling.len);
         let done = match result {
-            Ok(batched) => self.note_spill(spilling, batched),
+            Ok(batched) => note_spill(core, spilling, batched),
             Err(error) => {
-                self.look_at_syncs(dev);
-                self.note_trouble(dev, &error);
+                core.look_at_syncs(dev);
+                core.note_trouble(dev, &error);
                 Err(error)
             }
         };
-        let slot = self.state.space.get_mut(dev);
+        let slot = core.state.space.get_mut(dev);
         match done {
             Ok(true) => {
                 slot.reserved_bytes = slot.reserved_bytes.saturating_sub(padded);
-                self.moved_bytes += bytes;
+                core.observed.counting.moved_bytes += bytes;
             }
             Ok(false) => slot.give_back(at, padded),
             Err(_) => {
                 slot.give_back(at, padded);
-                self.counting.failed(true);
-                self.values.retry_ns = self.state.now_ns + self.settings.retry_ns;
+                core.observed.counting.failed(true);
+                self.spill.retry_ns = core.state.now_ns + core.settings.retry_ns;
             }
         }
-        self.count_values(true);
-    }
-
-    /// Puts a batch that was written into the journal and the state; false if nobody needs it any more.
-    fn note_spill(&mut self, spilling: Spilling, batched: Batched) -> Result<bool> {
-        let Spilling { owner, index, records, reserved, len, .. } = spilling;
-        let Some(offset) = self.state.log_end(owner) else { return Ok(false) };
-        let members = std::iter::once(owner).chain(self.state.containers.snapshots_of(owner).iter().copied());
-        let members: Vec<ContainerId> = members.collect();
-        let is_needed = |key: &Key, epoch: u64| {
-            members.iter().any(|member| {
-                let found = self.state.containers.get(*member).and_then(|it| it.indices.get(&index));
-                found.and_then(|records| records.get(key.bytes())).is_some_and(|record| record.epoch == epoch)
-            })
-        };
-        let all = records.into_iter().zip(batched.digests);
-        let records: Vec<Spilled> = all
-            .filter(|((key, epoch, ..), _)| is_needed(key, *epoch))
-            .map(|((key, epoch, at, len), digest)| Spilled { key, epoch, at, len, digest })
-            .collect();
-        if records.is_empty() {
-            return Ok(false);
-        }
-        let device = self.state.space.get(reserved.0).id;
-        let extent = Extent::whole(device, reserved.1, len, Sums::from_slice(&batched.sums));
-        let spill = Spill { container: owner, index, offset, extent, records };
-        let mut draft = self.journal.draft(Kind::Spill);
-        encode_spill(&mut draft.bytes, &spill);
-        self.journal.append(draft, self.state.epoch)?;
-        self.note_journal_dirty();
-        let done = self.state.spill(&spill);
-        debug_assert_eq!(done, Ok(()));
-        Ok(true)
+        self.count_values(core, true);
+        self.answer_those_with_room(core);
     }
 
     /// Gives up batches that nobody needs any more, and finds those of which little is needed.
-    fn sweep_batches(&mut self) {
-        let now = self.state.now_ns;
-        if now.saturating_sub(self.values.swept_ns) < SWEPT_NS {
+    fn sweep_batches(&mut self, core: &mut Core) {
+        let now = core.state.now_ns;
+        if now.saturating_sub(self.spill.swept_ns) < SWEPT_NS {
             return;
         }
-        self.values.swept_ns = now;
-        let looks_for_sparse = self.values.sparse.is_empty() && now.saturating_sub(self.values.sparse_ns) >= SPARSE_NS;
+        self.spill.swept_ns = now;
+        let looks_for_sparse = self.spill.sparse.is_empty() && now.saturating_sub(self.spill.sparse_ns) >= SPARSE_NS;
         let mut dead: Vec<(ContainerId, Vec<u64>)> = Vec::new();
-        for container in self.state.containers.iter() {
+        for container in core.state.containers.iter() {
             let Some(log) = &container.values else { continue };
             let offsets: Vec<u64> =
                 log.batches().filter(|(_, known)| known.live() == 0).map(|(offset, _)| offset).collect();
@@ -304,26 +274,58 @@ impl Engine {
                         && wasted * 4 > log.bytes()
                         && known.wasted_bytes() * 100 > u64::from(known.len) * WASTED_PERCENT
                 });
-                self.values.sparse.extend(sparse.map(|(offset, _)| (container.id, offset)));
-                self.values.sparse_ns = now;
+                self.spill.sparse.extend(sparse.map(|(offset, _)| (container.id, offset)));
+                self.spill.sparse_ns = now;
             }
         }
         for (container, offsets) in dead {
-            if self.give_up_batches(container, &offsets).is_err() {
+            if give_up_batches(core, container, &offsets).is_err() {
                 return; // at the next sweep
             }
         }
     }
+}
 
-    fn give_up_batches(&mut self, container: ContainerId, offsets: &[u64]) -> Result<()> {
-        let mut draft = self.journal.draft(Kind::GiveUp);
-        encode_give_up(&mut draft.bytes, container, offsets);
-        self.journal.append(draft, self.state.epoch)?;
-        self.note_journal_dirty();
-        let tag = self.tag();
-        let done = self.state.give_up_batches(container, offsets, tag);
-        debug_assert_eq!(done, Ok(()));
-        self.seams.control.epoch_raise();
-        Ok(())
+/// Puts a batch that was written into the journal and the state; false if nobody needs it any more.
+fn note_spill(core: &mut Core, spilling: Spilling, batched: Batched) -> Result<bool> {
+    let Spilling { owner, index, records, reserved, len, .. } = spilling;
+    let Some(offset) = core.state.log_end(owner) else { return Ok(false) };
+    let members = std::iter::once(owner).chain(core.state.containers.snapshots_of(owner).iter().copied());
+    let members: Vec<ContainerId> = members.collect();
+    let is_needed = |key: &Key, epoch: u64| {
+        members.iter().any(|member| {
+            let found = core.state.containers.get(*member).and_then(|it| it.indices.get(&index));
+            found.and_then(|records| records.get(key.bytes())).is_some_and(|record| record.epoch == epoch)
+        })
+    };
+    let all = records.into_iter().zip(batched.digests);
+    let records: Vec<Spilled> = all
+        .filter(|((key, epoch, ..), _)| is_needed(key, *epoch))
+        .map(|((key, epoch, at, len), digest)| Spilled { key, epoch, at, len, digest })
+        .collect();
+    if records.is_empty() {
+        return Ok(false);
     }
+    let device = core.state.space.get(reserved.0).id;
+    let extent = Extent::whole(device, reserved.1, len, Sums::from_slice(&batched.sums));
+    let spill = Spill { container: owner, index, offset, extent, records };
+    let mut draft = core.journal.draft(Kind::Spill);
+    encode_spill(&mut draft.bytes, &spill);
+    core.journal.append(draft, core.state.epoch)?;
+    core.note_journal_dirty();
+    let done = core.state.spill(&spill);
+    debug_assert_eq!(done, Ok(()));
+    Ok(true)
+}
+
+fn give_up_batches(core: &mut Core, container: ContainerId, offsets: &[u64]) -> Result<()> {
+    let mut draft = core.journal.draft(Kind::GiveUp);
+    encode_give_up(&mut draft.bytes, container, offsets);
+    core.journal.append(draft, core.state.epoch)?;
+    core.note_journal_dirty();
+    let tag = core.tag();
+    let done = core.state.give_up_batches(container, offsets, tag);
+    debug_assert_eq!(done, Ok(()));
+    core.seams.control.epoch_raise();
+    Ok(())
 }

@@ -1,0 +1,273 @@
+//! Bytes for sessions, and from them, that may not map the store's devices, since not all that is there is for them:
+//! the engine carries the bytes, by jobs. What such a session leases is space that already holds its own bytes, so that
+//! it never comes by what others have left there.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use cenote_device::Device;
+use cenote_device::aligned::AlignedBuf;
+use cenote_model::{
+    CARRIED_BYTES_MAX, ContainerId, DeviceId, Durability, Error, ErrorKind, ObjectKey, Response, Result, Timed,
+};
+
+use super::activity::{Activity, Urgency};
+use super::core::{Core, Effect};
+use super::failed;
+use super::tiering::Wanted;
+use crate::copying::{Part, Unread};
+use crate::map::Ext;
+use crate::work::{Io, Job, Work};
+use crate::{Outcome, SessionId, Ticket};
+
+/// A lease is asked for in runs of this length at least.
+const RUN_BYTES: u64 = 64 << 10;
+
+/// What waits for a job.
+#[derive(Default)]
+pub struct Carrying(VecDeque<Order>);
+
+enum Order {
+    Read { ticket: Ticket, key: ObjectKey, offset: u64, len: u32 },
+    Deposit(Box<Deposit>, Vec<u8>),
+}
+
+/// Space that was taken for bytes, and is leased once they are there.
+pub struct Deposit {
+    ticket: Ticket,
+    who: (SessionId, ContainerId),
+    seq: u64,
+    dev: u8,
+    runs: Vec<(u64, u64)>,
+}
+
+/// A range of a run, and where it goes in the answer.
+pub(crate) struct Carried {
+    pub part: Part,
+    pub from: u32,
+    pub len: u32,
+    pub to: usize,
+}
+
+/// What a session brings.
+pub struct Brought {
+    pub container: ContainerId,
+    pub bytes: Vec<u8>,
+    pub avoid: Vec<DeviceId>,
+    pub durability: Option<Durability>,
+}
+
+impl Activity for Carrying {
+    fn next_job(&mut self, core: &mut Core, urgency: Urgency) -> Option<Job> {
+        if urgency == Urgency::Awaited { self.next_carrying(core) } else { None }
+    }
+}
+
+/// Ranges are read into one answer; what none of them fills are zeros.
+struct ReadParts {
+    parts: Vec<Carried>,
+    bytes: usize,
+}
+
+impl Work for ReadParts {
+    type Output = std::result::Result<Vec<u8>, Unread>;
+    const TIMED: Timed = Timed::Copy;
+    fn devices(&self) -> Vec<&Arc<dyn Device>> {
+        self.parts.iter().map(|carried| &carried.part.device).collect()
+    }
+    fn run(self, _io: &mut Io<'_>) -> Self::Output {
+        let mut all = vec![0; self.bytes];
+        let mut buffer = Vec::new();
+        for Carried { part, from, len, to } in &self.parts {
+            let read = part.read_range(*from, &mut all[*to..*to + *len as usize], &mut buffer);
+            read.map_err(|error| part.unread(error))?;
+        }
+        Ok(all)
+    }
+}
+
+/// Bytes are written into runs, zeros behind them.
+struct WriteRuns {
+    device: Arc<dyn Device>,
+    runs: Vec<(u64, u64)>,
+    bytes: Vec<u8>,
+}
+
+impl Work for WriteRuns {
+    type Output = Result<()>;
+    const TIMED: Timed = Timed::Copy;
+    fn devices(&self) -> Vec<&Arc<dyn Device>> {
+        vec![&self.device]
+    }
+    fn run(self, _io: &mut Io<'_>) -> Self::Output {
+        let mut bytes = &self.bytes[..];
+        for (offset, len) in &self.runs {
+            let (head, rest) = bytes.split_at(bytes.len().min(*len as usize));
+            let mut padded = AlignedBuf::reused(*len as usize);
+            padded[..head.len()].copy_from_slice(head);
+            padded[head.len()..*len as usize].fill(0);
+            self.device.write_at(*offset, &padded[..*len as usize])?;
+            bytes = rest;
+        }
+        Ok(())
+    }
+}
+
+impl Brought {
+    /// The space that it needs.
+    pub fn wanted(&self) -> Result<Wanted<'_>> {
+        if self.bytes.len() > CARRIED_BYTES_MAX as usize {
+            return Err(too_long(format!("storing {} bytes in container {}", self.bytes.len(), self.container)));
+        }
+        let bytes = self.bytes.len() as u64;
+        Ok(Wanted {
+            container: self.container,
+            bytes,
+            run_min: bytes.min(RUN_BYTES) as u32,
+            avoid: &self.avoid,
+            durability: self.durability,
+        })
+    }
+}
+
+impl Carrying {
+    /// Bytes that a session brings, and the space for them: device slot and runs.
+    pub fn carry_in(
+        &mut self,
+        core: &mut Core,
+        session: SessionId,
+        seq: u64,
+        brought: Brought,
+        (dev, runs): (u8, Vec<(u64, u64)>),
+    ) -> Outcome {
+        let ticket = core.ticket();
+        let deposit = Deposit { ticket, who: (session, brought.container), seq, dev, runs };
+        self.0.push_back(Order::Deposit(Box::new(deposit), brought.bytes));
+        Outcome::Wait(ticket)
+    }
+
+    /// Bytes of an object, to be read by a job.
+    pub fn carry_out_of(&mut self, core: &mut Core, key: ObjectKey, offset: u64, len: u32) -> Outcome {
+        core.update_clock();
+        if len > CARRIED_BYTES_MAX {
+            return failed(too_long(format!("reading {len} bytes of object {key}")));
+        }
+        if let Err(error) = core.object(key) {
+            return failed(error);
+        }
+        let ticket = core.ticket();
+        self.0.push_back(Order::Read { ticket, key, offset, len });
+        Outcome::Wait(ticket)
+    }
+
+    pub fn next_carrying(&mut self, core: &mut Core) -> Option<Job> {
+        while let Some(order) = self.0.pop_front() {
+            let (ticket, job) = match order {
+                Order::Read { ticket, key, offset, len } => (ticket, reading(core, ticket, key, offset, len)),
+                Order::Deposit(deposit, bytes) => (deposit.ticket, depositing(core, deposit, bytes)),
+            };
+            match job {
+                Ok(job) => return Some(job),
+                Err(error) => core.answers.finished.push((ticket, Response::Failed(error))),
+            }
+        }
+        None
+    }
+}
+
+fn reading(core: &mut Core, ticket: Ticket, key: ObjectKey, offset: u64, len: u32) -> Result<Job> {
+    let slot = core.object(key)?;
+    let now_s = core.state.now_s;
+    core.state.objects.get_mut(slot).touched = now_s;
+    let object = core.state.objects.get(slot);
+    let size = object.size;
+    let bytes = size.saturating_sub(offset).min(u64::from(len));
+    let to = offset + bytes;
+    let mut parts = Vec::new();
+    for (at, ext) in object.map.overlapping(offset, to) {
+        let (from, end) = (at.max(offset), (at + u64::from(ext.len)).min(to));
+        let wanted = ext.part((from - at) as u32, (end - from) as u32).trimmed();
+        let (part, skip) = carried_part(core, &wanted).ok_or_else(|| {
+            Error::new(ErrorKind::Io, format!("object {key}"))
+                .because(format!("tier `{}` is not open", core.state.space.get(ext.dev).spec.name))
+                .try_next("see `cenote tiers`, and bring the tier back")
+        })?;
+        parts.push(Carried { part, from: skip, len: (end - from) as u32, to: (from - offset) as usize });
+    }
+    let work = ReadParts { parts, bytes: bytes as usize };
+    Ok(core.start(Effect::Other, work, move |_: &mut Carrying, core, read| {
+        finish_carrying_out(core, ticket, key, size, read);
+    }))
+}
+
+/// A place of an extent whose device is open, and where in it its bytes begin.
+fn carried_part(core: &Core, ext: &Ext) -> Option<(Part, u32)> {
+    let seen = core.readable(ext, false);
+    core.part_of(&seen).map(|part| (part, seen.skip))
+}
+
+fn depositing(core: &mut Core, deposit: Box<Deposit>, bytes: Vec<u8>) -> Result<Job> {
+    let device: Option<Arc<dyn Device>> = core.state.space.get(deposit.dev).device.clone();
+    let Some(device) = device else {
+        take_back(core, &deposit);
+        return Err(Error::new(ErrorKind::Io, format!("container {}", deposit.who.1))
+            .because(format!(
+                "tier `{}`, which was chosen for it, is not open any more",
+                core.state.space.get(deposit.dev).spec.name
+            ))
+            .try_next("try again"));
+    };
+    let runs = deposit.runs.clone();
+    let work = WriteRuns { device, runs, bytes };
+    Ok(core.start(Effect::Other, work, move |_: &mut Carrying, core, written| finish_deposit(core, &deposit, written)))
+}
+
+#[cold]
+fn too_long(subject: String) -> Error {
+    Error::new(ErrorKind::LimitExceeded, subject)
+        .because(format!("at most {CARRIED_BYTES_MAX} bytes are carried at a time"))
+        .try_next("ask for less at a time")
+}
+
+fn finish_carrying_out(
+    core: &mut Core,
+    ticket: Ticket,
+    key: ObjectKey,
+    size: u64,
+    read: std::result::Result<Vec<u8>, Unread>,
+) {
+    let response = match read {
+        Ok(bytes) => Response::Bytes { size, bytes },
+        Err(unread) => {
+            let mending = "rewrite or delete that range; the rest of the store is not affected";
+            Response::Failed(core.not_read(format!("object {key}"), &unread, mending))
+        }
+    };
+    core.answers.finished.push((ticket, response));
+}
+
+fn finish_deposit(core: &mut Core, deposit: &Deposit, written: Result<()>) {
+    let is_there = core.state.sessions.open.contains_key(&deposit.who.0);
+    let granted = match written {
+        Ok(()) if is_there => core.grant(deposit.who, deposit.seq, deposit.dev, &deposit.runs),
+        Ok(()) => {
+            take_back(core, deposit);
+            Err(Error::new(ErrorKind::Disconnected, format!("session {}", deposit.who.0.0)).because("it has ended"))
+        }
+        Err(error) => {
+            core.note_trouble(deposit.dev, &error);
+            take_back(core, deposit);
+            let tier = &core.state.space.get(deposit.dev).spec.name;
+            Err(Error::new(error.kind(), format!("container {}", deposit.who.1))
+                .because(format!("writing to tier `{tier}`: {error}"))
+                .try_next("try again: another tier is taken while this one fails"))
+        }
+    };
+    core.answers.finished.push((deposit.ticket, granted.unwrap_or_else(Response::Failed)));
+}
+
+fn take_back(core: &mut Core, deposit: &Deposit) {
+    for (offset, len) in &deposit.runs {
+        core.state.space.get_mut(deposit.dev).give_back(*offset, *len);
+    }
+}

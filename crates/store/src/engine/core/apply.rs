@@ -1,0 +1,305 @@
+//! `Apply`: updates, checks, exactly once.
+
+use std::ops::Bound;
+
+use cenote_model::{
+    Check, Durability, Error, ErrorKind, IndexKey, KeyCode, Response, Result, TRANSACTION_UPDATES_MAX, Update,
+};
+
+use super::Core;
+use crate::apply::{Brought, NO_KEY, RangeStep, Step, Txn, refusal_error, shortened_bytes, subject_of};
+use crate::codec::Decoder;
+use crate::engine::failed;
+use crate::index::Index;
+use crate::journal::Kind;
+use crate::journal::record::{begin_apply, decode_update, encode_update, finish_apply};
+use crate::session::{Detail, Recorded};
+use crate::state::State;
+use crate::{Outcome, SessionId};
+
+impl Core {
+    /// Applies updates, each request once.
+    pub fn apply(
+        &mut self,
+        session: SessionId,
+        seq: u64,
+        checks: &[Check],
+        updates: Vec<Update>,
+        atomic: bool,
+    ) -> Outcome {
+        if let Some(answer) = self.answer_again(session, seq) {
+            return answer;
+        }
+        let mut txn = std::mem::take(&mut self.txn);
+        let outcome = self.apply_new(&mut txn, session, seq, checks, updates, atomic);
+        txn.steps.clear();
+        if txn.steps.capacity() > 65_536 {
+            txn.steps = Vec::new();
+        }
+        self.txn = txn;
+        match outcome {
+            Ok(response) => self.when_durable(response),
+            Err(error) => failed(error),
+        }
+    }
+
+    /// Writes of the engine itself, each by itself.
+    pub fn apply_own(&mut self, session: SessionId, updates: Vec<Update>) -> Result<()> {
+        let mut txn = std::mem::take(&mut self.txn);
+        let done = self.apply_new(&mut txn, session, 0, &[], updates, false);
+        txn.steps.clear();
+        self.txn = txn;
+        done.map(drop)
+    }
+
+    pub fn apply_new(
+        &mut self,
+        txn: &mut Txn,
+        session: SessionId,
+        seq: u64,
+        checks: &[Check],
+        updates: Vec<Update>,
+        atomic: bool,
+    ) -> Result<Response> {
+        check_shape(checks, &updates, atomic)?;
+        self.check_all(checks)?;
+        txn.touched.clear();
+        txn.created = None;
+        txn.ends_sync = false;
+        txn.session = session;
+        txn.epoch = self.state.epoch + 1;
+        if updates.is_empty() {
+            let epoch = self.state.epoch;
+            return Ok(Response::Applied { epoch, codes: Vec::new(), words: Vec::new(), created: None });
+        }
+        if !self.state.reclaim.is_empty() && self.state.space.shared.is_everywhere() {
+            // Whether a write makes its neighbour longer depends on whether a snapshot has the same bytes. Who reads the
+            // journal gives up at once what was deleted, and must come to the same.
+            self.reclaim(usize::MAX);
+        }
+        let mut draft = self.journal.draft(Kind::Apply);
+        begin_apply(&mut draft, session, seq);
+        self.observed.counting.begin_writes();
+        let mut codes = Vec::new();
+        let mut applied = 0;
+        let count = updates.len();
+        self.state.touch(&updates);
+        for (i, mut update) in updates.into_iter().enumerate() {
+            match &mut update {
+                Update::ContainerCreate { id, spec, .. } => {
+                    id.0 = if id.0 == 0 { self.state.containers.next_id } else { id.0 };
+                    self.fill_in_owners(session, spec);
+                }
+                Update::IndexCreate { key } | Update::Put { index: key, .. } if key.container.0 == 0 => {
+                    key.container = txn.created.unwrap_or(key.container);
+                }
+                Update::SnapshotCreate { id, unix_ms, .. } => {
+                    id.0 = if id.0 == 0 { self.state.containers.next_id } else { id.0 };
+                    *unix_ms = if *unix_ms == 0 { self.seams.clock.unix_ms() } else { *unix_ms };
+                }
+                _ => {}
+            }
+            let put_bytes = if let Update::Put { value, .. } = &update { value.len() as u64 } else { 0 };
+            if let Update::Write { key, offset, extent } = &update {
+                self.observed.pace.note(u64::from(extent.len));
+                self.note_written(*key, *offset, extent.len);
+                self.observed.counting.write(*key, extent.device, extent.len);
+            }
+            let mark = draft.bytes.len();
+            encode_update(&mut draft.bytes, &update);
+            let Err(refusal) = self.state.apply(txn, update) else {
+                applied += 1;
+                self.observed.counting.values_put_bytes += put_bytes;
+                if !codes.is_empty() {
+                    codes.push(KeyCode::Ok);
+                }
+                continue;
+            };
+            // Deleting in a transaction what is not there is no failure of it.
+            let nothing_to_delete = refusal == NO_KEY;
+            if atomic && !nothing_to_delete {
+                let subject = decode_update(&mut Decoder::new(&draft.bytes[mark..])).map(|update| subject_of(&update));
+                self.state.revert(txn);
+                self.journal.discard(draft);
+                return Err(refusal_error(refusal, subject.unwrap_or_default()));
+            }
+            draft.bytes.truncate(mark);
+            if !atomic {
+                if codes.is_empty() {
+                    codes.reserve(count);
+                    codes.resize(i, KeyCode::Ok);
+                }
+                codes.push(refusal.code);
+            }
+        }
+        finish_apply(&mut draft, applied, &codes);
+        if let Err(error) = self.journal.append(draft, txn.epoch) {
+            self.state.revert(txn);
+            return Err(error);
+        }
+        Ok(self.commit(txn, seq, codes))
+    }
+
+    pub fn commit(&mut self, txn: &mut Txn, seq: u64, codes: Vec<KeyCode>) -> Response {
+        let mut words = self.state.raise_words(txn, self.seams.control.as_ref());
+        if matches!(txn.steps.last(), Some(Step::RolledBack { .. })) {
+            words.clear(); // it wrote nothing that the client knows of
+        }
+        let tag = self.tag();
+        for step in &txn.steps {
+            let durability = match step {
+                Step::ContainerDeleted { slot } => {
+                    self.answers.container_deleted_at = self.journal.position();
+                    self.state.containers.at(*slot).spec.durability
+                }
+                Step::ContainerSet { slot, was } => {
+                    let now = self.state.containers.at(*slot);
+                    if now.spec.durability == Durability::Sync && was.durability != Durability::Sync {
+                        let id = now.id;
+                        self.became_sync(id);
+                    }
+                    was.durability
+                }
+                Step::Range(RangeStep { slot, brought: Brought::Shared, .. }) => {
+                    let id = self.state.key_of(*slot).container;
+                    if let Some(container) = self.state.containers.get_mut(id) {
+                        container.suspects_listed = false; // more of it may have to be written again
+                    }
+                    continue;
+                }
+                _ => continue,
+            };
+            txn.ends_sync |= durability == Durability::Sync;
+        }
+        self.state.commit(txn, tag);
+        self.seams.control.epoch_raise();
+        self.note_journal_dirty();
+        let (epoch, created) = (txn.epoch, txn.created);
+        if let Some(session) = self.state.sessions.open.get_mut(&txn.session) {
+            let plain = codes.is_empty() && created.is_none();
+            let detail = (!plain).then(|| Box::new(Detail::Applied { codes: codes.clone(), created }));
+            session.record(Recorded { seq, epoch, detail });
+            self.observed.counting.end_writes(session, self.state.now_s);
+        }
+        Response::Applied { epoch, codes, words, created }
+    }
+
+    /// The answer to a change that was made before.
+    pub fn answer_again(&mut self, session: SessionId, seq: u64) -> Option<Outcome> {
+        let recorded = self.state.sessions.open.get(&session)?.recorded(seq)?;
+        let epoch = recorded.epoch;
+        let (codes, created) = match recorded.detail.as_deref() {
+            None => (Vec::new(), None),
+            Some(Detail::Applied { codes, created }) => (codes.clone(), *created),
+            Some(Detail::Leased { .. }) => {
+                return Some(failed(
+                    Error::new(ErrorKind::InvalidInput, format!("request {seq}"))
+                        .because("a request of another kind had this number"),
+                ));
+            }
+        };
+        let response = Response::Applied { epoch, codes, words: Vec::new(), created };
+        Some(self.when_all_durable(response))
+    }
+
+    pub fn check_all(&mut self, checks: &[Check]) -> Result<()> {
+        for check in checks {
+            match self.state.broken(check) {
+                None => {}
+                Some((subject, why)) => {
+                    return Err(Error::new(ErrorKind::Conflict, subject)
+                        .because(why)
+                        .try_next("begin the transaction again"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    /// What a check is about and why it does not hold; `None` if it does.
+    pub fn broken(&mut self, check: &Check) -> Option<(String, String)> {
+        let (now, expected, subject) = match check {
+            Check::Object { key, epoch } => {
+                let slot = self.find_object(*key);
+                (slot.map_or(0, |slot| self.objects.get(slot).epoch), *epoch, format!("object {key}"))
+            }
+            Check::Record { index, key, epoch } => {
+                let record = self.index_of(*index).and_then(|records| records.get(key));
+                (record.map_or(0, |record| record.epoch), *epoch, format!("a record of index {index}"))
+            }
+            Check::Value { index, key, value } => {
+                let record = self.index_of(*index).and_then(|records| records.get(key));
+                let holds = match (record, value) {
+                    (Some(record), Some(value)) => record.value.is(value),
+                    (record, value) => record.is_none() && value.is_none(),
+                };
+                let why = || "it has another value than the transaction had read".to_owned();
+                return (!holds).then(|| (format!("a record of index {index}"), why()));
+            }
+            Check::NoKeys { index, prefix } => {
+                let mut from = self.index_of(*index)?.range(Bound::Included(prefix));
+                let (key, _) = from.next().filter(|(key, _)| key.starts_with(prefix))?;
+                let why = format!("there is a record, `{}`, where none was to be", shortened_bytes(key));
+                return Some((format!("index {index}"), why));
+            }
+            Check::Size { key, size } => {
+                let found = self.find_object(*key).map(|slot| self.objects.get(slot).size);
+                let why = match found {
+                    Some(found) if found == *size => return None,
+                    Some(found) => format!("it has {found} bytes, not {size}"),
+                    None => "it does not exist, or no longer".to_owned(),
+                };
+                return Some((format!("object {key}"), why));
+            }
+        };
+        // An object is unchanged after an epoch if its last update is not later; existence must agree too.
+        let is_changed = now > expected || (now == 0) != (expected == 0);
+        let why = || format!("it was changed at epoch {now}, the transaction had read epoch {expected}");
+        is_changed.then(|| (subject, why()))
+    }
+
+    pub fn index_of(&self, key: IndexKey) -> Option<&Index> {
+        self.containers.get(key.container)?.indices.get(&key.index).map(|index| &**index)
+    }
+}
+
+/// A new container with its first indices and records, and no bytes: like the making itself these are in the journal alone, so that
+/// all of it survives power loss, or nothing.
+fn makes_container_whole(updates: &[Update]) -> bool {
+    let [Update::ContainerCreate { id, .. }, content @ ..] = updates else { return false };
+    content.iter().all(|update| match update {
+        Update::IndexCreate { key } | Update::Put { index: key, .. } => key.container == *id,
+        _ => false,
+    })
+}
+
+/// What can be refused by looking at the request alone.
+fn check_shape(checks: &[Check], updates: &[Update], atomic: bool) -> Result<()> {
+    if updates.len() > TRANSACTION_UPDATES_MAX || checks.len() > TRANSACTION_UPDATES_MAX {
+        return Err(Error::new(ErrorKind::LimitExceeded, "a transaction")
+            .because(format!("{} updates, the limit is {TRANSACTION_UPDATES_MAX}", updates.len().max(checks.len())))
+            .try_next("split it"));
+    }
+    let about_containers = |update: &Update| {
+        matches!(
+            update,
+            Update::ContainerCreate { .. }
+                | Update::ContainerRename { .. }
+                | Update::ContainerSet { .. }
+                | Update::ContainerDelete { .. }
+        )
+    };
+    if updates.len() > 1 && updates.iter().any(Update::is_about_snapshot) {
+        return Err(Error::new(ErrorKind::InvalidInput, "a request")
+            .because("changes of snapshots stand alone")
+            .try_next("make them one by one"));
+    }
+    if atomic && updates.len() > 1 && updates.iter().any(about_containers) && !makes_container_whole(updates) {
+        return Err(Error::new(ErrorKind::InvalidInput, "a transaction")
+            .because("changes of containers stand alone, but for the first indices and records of a new one")
+            .try_next("make them one by one, before the transaction"));
+    }
+    Ok(())
+}

@@ -1,0 +1,215 @@
+//! Devices as the store knows them: their slots, their specifications, the superblock that names them.
+
+use crate::engine::failed;
+use cenote_model::size::human;
+use std::sync::Arc;
+
+use cenote_device::{Device, OpenedDevice};
+use cenote_model::{
+    DEVICES_WORD, DeviceId, DeviceSpec, DeviceState, Error, ErrorKind, Profile, Response, Result, StoreId,
+};
+
+use super::{Core, Wait, Waiter};
+use crate::map::NO_DEVICE;
+use crate::space::{Bitmap, DeviceSlot, RetiredQueue, STAMP_BYTES};
+use crate::superblock::{Stamp, Superblock, SuperblockDevice, capacity_max};
+use crate::{Outcome, Seams, SessionId};
+
+/// How long after a start clients repeat what the engine before left unanswered.
+const AGAIN_NS: u64 = 60_000_000_000;
+/// Longest name of a device, in bytes.
+const NAME_BYTES_MAX: usize = 255;
+
+/// What of a specification can be checked by looking at it.
+pub fn check_spec<'a>(spec: &DeviceSpec, mut others: impl Iterator<Item = &'a str>) -> Result<()> {
+    let invalid =
+        |why: String| Err(Error::new(ErrorKind::InvalidInput, format!("device `{}`", spec.name)).because(why));
+    if spec.name.is_empty() || spec.name.len() > NAME_BYTES_MAX {
+        return invalid(format!("a name has 1 to {NAME_BYTES_MAX} bytes"));
+    }
+    if others.any(|other| other == spec.name) {
+        return Err(Error::new(ErrorKind::Exists, format!("device `{}`", spec.name)).try_next("choose another name"));
+    }
+    let (low, high) = (spec.watermark_low_permille, spec.watermark_high_permille);
+    if high == 0 || high > 1000 || low > high {
+        return invalid(format!(
+            "watermarks of {low}‰ and {high}‰: the low one must not be above the high one, nor that above 1000"
+        ));
+    }
+    let most = capacity_max(spec.kind);
+    if spec.capacity_bytes <= 2 * STAMP_BYTES || spec.capacity_bytes > most {
+        let (capacity, most) = (spec.capacity_bytes, most >> 40);
+        return invalid(format!("a capacity of {capacity} bytes: more than 8 KiB, up to {most} TiB"));
+    }
+    Ok(())
+}
+
+/// A device that was opened, as a slot with all its space free.
+pub fn slot_of(id: DeviceId, spec: &DeviceSpec, opened: &OpenedDevice, incarnation: u64) -> DeviceSlot {
+    let device = &opened.device;
+    let (unit, segment) = (device.unit_bytes().max(1), device.segment_bytes().max(1));
+    slot_with(id, spec, Some(Arc::clone(device)), device.capacity_bytes(), (unit, segment), incarnation)
+}
+
+/// A slot with all its space free.
+pub fn slot_with(
+    id: DeviceId,
+    spec: &DeviceSpec,
+    device: Option<Arc<dyn Device>>,
+    capacity: u64,
+    (unit_bytes, segment_bytes): (u32, u64),
+    incarnation: u64,
+) -> DeviceSlot {
+    let unit = u64::from(unit_bytes);
+    let mut map = Bitmap::new(capacity / unit, (segment_bytes / unit).max(1));
+    map.mark(0, STAMP_BYTES.div_ceil(unit));
+    DeviceSlot {
+        id,
+        spec: spec.clone(),
+        state: DeviceState::Online,
+        removed: false,
+        device,
+        failure: String::new(),
+        unit_bytes,
+        segment_bytes,
+        incarnation,
+        map,
+        retired: RetiredQueue::default(),
+        reserved_bytes: 0,
+        trouble: None,
+        damaged_until_ns: None,
+        looked_in_vain: 0,
+        unsynced: false,
+        syncs: Arc::default(),
+        failed_syncs: 0,
+        copied_bytes: 0,
+        replay_retired: None,
+        speed: None,
+        learner: None,
+        profile: Profile::default(),
+        packed_bytes: 0,
+        unpacked_bytes: 0,
+    }
+}
+
+/// Makes a device and writes its stamp.
+pub fn make_device(
+    seams: &Seams,
+    store: StoreId,
+    id: DeviceId,
+    spec: &DeviceSpec,
+    incarnation: u64,
+) -> Result<DeviceSlot> {
+    let device = make_stamped(seams.devices.as_ref(), store, id, spec, incarnation)?;
+    let units = (device.unit_bytes().max(1), device.segment_bytes().max(1));
+    let capacity = device.capacity_bytes();
+    Ok(slot_with(id, spec, Some(device), capacity, units, incarnation))
+}
+
+/// Makes a device and writes its stamp.
+pub fn make_stamped(
+    devices: &dyn cenote_device::Devices,
+    store: StoreId,
+    id: DeviceId,
+    spec: &DeviceSpec,
+    incarnation: u64,
+) -> Result<Arc<dyn Device>> {
+    let device = devices.open(store, id, spec, true)?.device;
+    let stamp = Stamp { store, device: id, incarnation };
+    device.write_at(0, &stamp.encode()).and_then(|()| device.sync())?;
+    Ok(device)
+}
+
+impl Core {
+    /// True if the request may be one that an engine before this one carried out and could not answer any more. Device
+    /// requests leave no outcome in the journal: for these, finding done what is asked for is as good as doing it.
+    pub fn may_be_again(&self, session: SessionId) -> bool {
+        session.0 < self.store.resumed_below
+            && self.seams.clock.now_ns().saturating_sub(self.store.opened_ns) < AGAIN_NS
+            && self.state.sessions.open.contains_key(&session)
+    }
+
+    pub fn device_drain(&mut self, name: &str) -> Outcome {
+        self.update_clock();
+        let dev = match self.named(name) {
+            Ok(dev) => dev,
+            Err(error) => return failed(error),
+        };
+        let before = std::mem::replace(&mut self.state.space.get_mut(dev).state, DeviceState::Draining);
+        if let Err((error, _)) = self.change_superblock(|engine| engine.state.space.get_mut(dev).state = before) {
+            return failed(error);
+        }
+        // Clients write no more to what they lease of it, and keep space for files elsewhere.
+        self.seams.control.word_raise(DEVICES_WORD);
+        if self.is_drained(dev) {
+            return Outcome::Ready(Response::Done);
+        }
+        let ticket = self.ticket();
+        self.answers.waiting.push(Waiter { ticket, what: Wait::Drained { dev }, response: Response::Done });
+        Outcome::Wait(ticket)
+    }
+
+    /// Whose space on a device is leased, in words.
+    pub fn who_leases(&self, dev: u8) -> Option<String> {
+        let mut who = Vec::new();
+        for session in self.state.sessions.open.values() {
+            let bytes: u64 = session.leases.range((dev, 0)..=(dev, u64::MAX)).map(|(_, len)| len).sum();
+            if bytes > 0 && session.is_own() {
+                who.push(format!("the store itself ({})", human(bytes)));
+            } else if bytes > 0 {
+                who.push(format!("process {} ({})", session.info.pid, human(bytes)));
+            }
+        }
+        (!who.is_empty()).then(|| who.join(", "))
+    }
+
+    pub fn named(&self, name: &str) -> Result<u8> {
+        let found = self.state.space.slots.iter().position(|slot| !slot.removed && slot.spec.name == name);
+        found.map(|slot| slot as u8).filter(|slot| *slot != NO_DEVICE).ok_or_else(|| {
+            let names: Vec<_> = self.state.space.present().map(|slot| format!("`{}`", slot.spec.name)).collect();
+            Error::new(ErrorKind::NotFound, format!("device `{name}`"))
+                .try_next(format!("the store has {}", names.join(", ")))
+        })
+    }
+
+    /// Writes the superblock. If that fails it may be on media all the same, so `undo` is done and it is written as it
+    /// was; with the error comes whether that succeeded.
+    pub fn change_superblock(&mut self, undo: impl FnOnce(&mut Self)) -> std::result::Result<(), (Error, bool)> {
+        let Err(error) = self.write_superblock() else { return Ok(()) };
+        undo(self);
+        Err((error, self.write_superblock().is_ok()))
+    }
+
+    pub fn write_superblock(&self) -> Result<()> {
+        let devices = self.state.space.slots.iter().map(SuperblockDevice::of).collect();
+        let superblock = Superblock {
+            id: self.store.id,
+            writers: self.store.writers.clone(),
+            readers: self.store.readers.clone(),
+            devices,
+        };
+        superblock.write(self.seams.meta.as_ref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cenote_device::Devices;
+    use cenote_device::mem::MemDevices;
+    use cenote_model::StoreId;
+
+    use super::*;
+    use crate::engine::filled::a_file;
+
+    #[test]
+    fn whole_units_of_a_device_are_within_it() {
+        let spec = a_file();
+        let opened = MemDevices::new(1 << 20).open(StoreId(1), DeviceId(1), &spec, true).unwrap();
+        let slot = slot_of(DeviceId(1), &spec, &opened, 1);
+        let (unit, end) = (u64::from(slot.unit_bytes), slot.map.units() * u64::from(slot.unit_bytes));
+        assert!(slot.has_units(0, unit) && slot.has_units(0, end) && slot.has_units(end - unit, unit));
+        for (offset, len) in [(0, 0), (1, unit), (0, 1), (end, unit), (0, end + unit), (u64::MAX - unit + 1, unit)] {
+            assert!(!slot.has_units(offset, len), "{len} at {offset}");
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Bytes leave for a copy only if that is trusted: on a device where bytes were found bad of late a copy is read first.
+
+use cenote_model::{ObjectId, ObjectKey};
+
+use super::Core;
+use crate::engine::activity::Ask;
+use crate::map::NO_DEVICE;
+use crate::placing::{Action, Placing, Target, identity};
+
+/// Copies that wait to be read; more are found by the next plan.
+const WAITING_MAX: usize = 4096;
+
+impl Core {
+    /// Of these placings those that may be done at once. The others wait for their copy to be read; for how many of them `waiter` waits.
+    pub fn doubt(&mut self, placings: Vec<Placing>, waiter: Option<u64>) -> (Vec<Placing>, usize) {
+        if !self.state.space.any_damaged {
+            return (placings, 0);
+        }
+        let (mut trusted, mut waited) = (Vec::new(), 0);
+        for placing in placings {
+            let ext = self.state.target_mut(placing.target).cloned().filter(|ext| identity(ext) == placing.was);
+            let is_doubted = placing.action == Action::Evict
+                && ext.is_some_and(|ext| {
+                    ext.copy != NO_DEVICE && self.state.space.get(ext.copy).damaged_until_ns.is_some()
+                });
+            if !is_doubted {
+                trusted.push(placing);
+            } else if waiter.is_some()
+                || (self.asks.doubted.len() < WAITING_MAX && !self.asks.doubted.contains(&placing.was))
+            {
+                self.asks.doubted.insert(placing.was);
+                waited += usize::from(waiter.is_some());
+                let (key, place) = match placing.target {
+                    Target::Live { key, offset } => (key, format!("{} bytes at {offset}", placing.was.3)),
+                    Target::Undo { container, .. } | Target::Detached { container, .. } => {
+                        (ObjectKey { container, object: ObjectId(0) }, format!("{} bytes as they were", placing.was.3))
+                    }
+                };
+                self.asks.push(Ask::CheckCopy { key, placing, place, waiter });
+            }
+        }
+        (trusted, waited)
+    }
+}

@@ -1,0 +1,281 @@
+//! Jobs under way.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cenote_device::Device;
+use cenote_model::Speed;
+
+use super::Core;
+use crate::copying::{Copied, Copy};
+use crate::engine::activity::Registered;
+use crate::packing::{Packing, Rates};
+use crate::persist::DrainItem;
+use crate::placing::{Identity, Placing};
+use crate::space::DeviceSlot;
+use crate::sums::UNIT;
+use crate::work::{Finish, Job, JobId, Work};
+
+/// Bytes of a pack of a tier in an object service that says nothing else.
+const PACK_BYTES: u64 = 16 << 20;
+/// Larger packs are filled by several jobs: what one of them takes is lost if it fails.
+const PACK_JOB_BYTES_MAX: u64 = 64 << 20;
+
+/// Jobs under way.
+pub struct Jobs {
+    /// Tells this engine's jobs from those of others in the process.
+    engine: u64,
+    next_number: u64,
+    running: BTreeMap<u64, Running>,
+    /// How long compressing takes.
+    pub rates: Arc<Rates>,
+}
+
+/// What the engine needs to know of a job while it runs.
+struct Running {
+    /// Reader epoch when it began: space retired since then on devices that it uses is not given out before it ends.
+    epoch: u64,
+    /// The slots of devices whose space it reads or writes; `None`: any.
+    uses: Option<Vec<u8>>,
+    effect: Effect,
+    copies: Option<Copies>,
+}
+
+/// What a job does for free space, sooner or later.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// It waits for nothing and holds up nothing: the journal is synced, bytes are checked.
+    Light,
+    /// Nothing.
+    Other,
+    /// Some becomes free, directly or because something can leave then.
+    FreesSpace,
+    /// What was given up becomes free, if there is any.
+    FreesRetired,
+}
+
+/// What copies are made for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    /// A cut waits for them.
+    Cut(u64),
+    /// The bytes leave this device.
+    Leave(u8),
+    /// They are to be elsewhere.
+    Relocate,
+    /// They are to be compressed where they are.
+    Compress,
+}
+
+/// The copies that a job makes.
+struct Copies {
+    purpose: Purpose,
+    /// Of what extent, and the room reserved for it: device slot, offset, bytes.
+    parts: Vec<(Identity, (u8, u64, u64))>,
+}
+
+/// A copy: what to place, what is reserved for it (device slot, offset, bytes), and what a cut queues again if it fails.
+pub struct CopyPart {
+    pub placing: Placing,
+    pub reserved: (u8, u64, u64),
+    pub again: Option<DrainItem>,
+}
+
+impl Default for Jobs {
+    fn default() -> Self {
+        static ENGINES: AtomicU64 = AtomicU64::new(1);
+        Self {
+            engine: ENGINES.fetch_add(1, Ordering::Relaxed),
+            next_number: 0,
+            running: BTreeMap::new(),
+            rates: Arc::default(),
+        }
+    }
+}
+
+impl Jobs {
+    /// The reader epoch at which the oldest job began that uses this device. What moves between slow devices takes long, and must
+    /// not keep what is overwritten in memory meanwhile from being given out again.
+    pub fn min_epoch(&self, dev: u8) -> u64 {
+        let uses = |running: &&Running| running.uses.as_ref().is_none_or(|uses| uses.contains(&dev));
+        self.running.values().filter(uses).map(|running| running.epoch).min().unwrap_or(u64::MAX)
+    }
+    /// The extents that copies for cuts are being made of.
+    pub fn copied(&self) -> HashSet<Identity> {
+        let for_cuts = self.copies().filter(|copies| matches!(copies.purpose, Purpose::Cut(_)));
+        for_cuts.flat_map(|copies| copies.parts.iter().map(|(was, _)| *was)).collect()
+    }
+    /// Jobs that make copies for such a purpose.
+    pub fn copying(&self, fits: impl Fn(Purpose) -> bool) -> usize {
+        self.copies().filter(|copies| fits(copies.purpose)).count()
+    }
+    /// Jobs with that effect.
+    pub fn with_effect(&self, effect: Effect) -> usize {
+        self.running.values().filter(|running| running.effect == effect).count()
+    }
+    /// True if there are none.
+    pub fn is_idle(&self) -> bool {
+        self.running.is_empty()
+    }
+    /// True if there are light ones at most.
+    pub fn is_nearly_idle(&self) -> bool {
+        self.with_effect(Effect::Light) + self.with_effect(Effect::FreesRetired) == self.running.len()
+    }
+    /// Bytes that moves and copies for cuts are about to read and write, by device slot.
+    pub fn queued_bytes(&self, slots: usize) -> (Vec<u64>, Vec<u64>) {
+        let (mut reads, mut writes) = (vec![0; slots], vec![0; slots]);
+        for copies in self.copies().filter(|copies| copies.purpose != Purpose::Compress) {
+            for (was, (dev, _, bytes)) in &copies.parts {
+                reads[was.0 as usize] += u64::from(was.3);
+                writes[*dev as usize] += bytes;
+            }
+        }
+        (reads, writes)
+    }
+    /// A job has come back.
+    ///
+    /// # Panics
+    /// If it is another engine's.
+    pub fn end(&mut self, id: JobId) {
+        assert_eq!(id.engine, self.engine, "a job came back to another engine than that which began it");
+        self.running.remove(&id.number);
+    }
+    fn copies(&self) -> impl Iterator<Item = &Copies> {
+        self.running.values().filter_map(|running| running.copies.as_ref())
+    }
+}
+
+impl Core {
+    /// Bytes of one job that copies to a device: each is synced by itself to an object service, so that it should fill a
+    /// pack.
+    pub fn job_bytes(&self, dev: u8) -> u64 {
+        let slot = self.state.space.get(dev);
+        if !slot.forgets_unsynced() {
+            return self.settings.copy_bytes;
+        }
+        let pack = slot.spec.options.get("pack").and_then(|text| cenote_model::size::parse(text).ok());
+        let pack = pack.unwrap_or(PACK_BYTES).min(PACK_JOB_BYTES_MAX);
+        // What is compressed takes more to fill it.
+        let times = slot.unpacked_bytes.checked_div(slot.packed_bytes).unwrap_or(1).clamp(1, 4);
+        self.settings.copy_bytes.max(pack * times)
+    }
+
+    /// The same for the copies of a cut, as long as their device is not known.
+    pub fn cut_job_bytes(&self) -> u64 {
+        let dev = self.device_for(self.settings.copy_bytes, None, &[]);
+        dev.map_or(self.settings.copy_bytes, |dev| self.job_bytes(dev))
+    }
+
+    /// What a copy to a device needs to know in order to compress; `None` if it does not.
+    pub fn packing_for(&self, dev: u8) -> Option<Packing> {
+        let slot = self.state.space.get(dev);
+        let fits = slot.unit_bytes.is_power_of_two() && slot.unit_bytes <= UNIT;
+        let wanted = slot.compresses().filter(|_| fits)?;
+        Some(Packing {
+            wanted,
+            speed: slot.speed.unwrap_or_else(|| Speed::usual(slot.spec.kind)),
+            grain_bytes: slot.unit_bytes,
+            segment_bytes: slot.segment_bytes,
+            only_smaller: false,
+            rates: Arc::clone(&self.jobs.rates),
+        })
+    }
+
+    /// Begins a job. `finish` is what its activity does with what came of it.
+    pub fn start<A: Registered, W: Work>(
+        &mut self,
+        effect: Effect,
+        work: W,
+        finish: impl FnOnce(&mut A, &mut Self, W::Output) + Send + 'static,
+    ) -> Job {
+        self.jobs.next_number += 1;
+        let number = self.jobs.next_number;
+        let running =
+            Running { epoch: self.seams.control.epoch(), uses: self.slots_of(&work.devices()), effect, copies: None };
+        self.jobs.running.insert(number, running);
+        Job {
+            id: JobId { engine: self.jobs.engine, number },
+            timed: W::TIMED,
+            is_brief: W::IS_BRIEF,
+            clock: Arc::clone(&self.seams.clock),
+            run: Box::new(move |io| {
+                let output = work.run(io);
+                let finish: Finish = Box::new(move |activities, core| finish(A::of(activities), core, output));
+                finish
+            }),
+        }
+    }
+
+    /// Begins a job that makes copies. `finish` gets them back with what became of each.
+    pub fn start_copies<A: Registered>(
+        &mut self,
+        purpose: Purpose,
+        parts: Vec<CopyPart>,
+        copy: Copy,
+        finish: impl FnOnce(&mut A, &mut Self, Vec<CopyPart>, Vec<Copied>) + Send + 'static,
+    ) -> Job {
+        let effect = match purpose {
+            Purpose::Cut(_) | Purpose::Leave(_) => Effect::FreesSpace,
+            Purpose::Relocate | Purpose::Compress => Effect::Other,
+        };
+        let brief = parts.iter().map(|part| (part.placing.was, part.reserved)).collect();
+        let job = self.start(effect, copy, move |activity: &mut A, core, (results, sync_failed)| {
+            core.look_at_target(sync_failed, &parts);
+            finish(activity, core, parts, results);
+        });
+        if let Some(running) = self.jobs.running.get_mut(&job.id.number) {
+            running.copies = Some(Copies { purpose, parts: brief });
+        }
+        job
+    }
+
+    /// The slots of these devices; `None` if one of them has none any more.
+    fn slots_of(&self, devices: &[&Arc<dyn Device>]) -> Option<Vec<u8>> {
+        let mut uses: Vec<u8> = Vec::new();
+        let mut last: Option<&Arc<dyn Device>> = None;
+        for device in devices {
+            if last.is_some_and(|last| Arc::ptr_eq(last, device)) {
+                continue;
+            }
+            last = Some(device);
+            let is_it = |slot: &DeviceSlot| slot.device.as_ref().is_some_and(|it| Arc::ptr_eq(it, device));
+            let slot = self.state.space.slots.iter().position(is_it)? as u8;
+            if !uses.contains(&slot) {
+                uses.push(slot);
+            }
+        }
+        Some(uses)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cenote_model::{ContainerId, ObjectId, ObjectKey};
+
+    use super::*;
+    use crate::placing::{Action, Target};
+
+    /// What a cut copies is not copied a second time for others that are the same bytes.
+    #[test]
+    fn the_extents_that_are_being_copied_are_known() {
+        let part = |at: u64| {
+            let key = ObjectKey { container: ContainerId(1), object: ObjectId(1) };
+            let placing =
+                Placing { target: Target::Live { key, offset: at }, was: (0, at, 0, 512), action: Action::DropCopy };
+            CopyPart { placing, reserved: (1, 0, 4096), again: None }
+        };
+        let mut jobs = Jobs::default();
+        assert!(jobs.copied().is_empty());
+        let running = |purpose, part: CopyPart| Running {
+            epoch: 1,
+            uses: None,
+            effect: Effect::FreesSpace,
+            copies: Some(Copies { purpose, parts: vec![(part.placing.was, part.reserved)] }),
+        };
+        jobs.running.insert(1, running(Purpose::Cut(1), part(512)));
+        jobs.running.insert(2, running(Purpose::Leave(0), part(2048)));
+        jobs.running.insert(3, running(Purpose::Cut(2), part(4096)));
+        assert_eq!(jobs.copied(), [512, 4096].map(|at| (0, at, 0, 512)).into());
+    }
+}

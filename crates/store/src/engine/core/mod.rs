@@ -1,0 +1,112 @@
+//! The core: what all activities work on, and the verbs that change it.
+//!
+//! The core decides nothing on its own account. It must not know any activity: what it wants of one, it asks for
+//! ([`super::activity::Ask`]).
+
+mod answers;
+mod apply;
+mod audit;
+mod cuts;
+mod devices;
+mod doubted;
+mod isolate;
+pub mod jobs;
+pub mod leases;
+mod lookup;
+pub mod observed;
+pub mod pins;
+pub mod places;
+mod pressure;
+mod readable;
+pub mod rights;
+mod room;
+mod session;
+mod snapshot;
+mod space;
+mod splitting;
+mod suspects;
+mod times;
+mod trouble;
+
+use std::sync::Arc;
+
+use cenote_device::Device;
+use cenote_model::{DeviceId, DeviceInfo, StoreId};
+
+use super::activity::Asks;
+use crate::apply::Txn;
+use crate::journal::Journal;
+use crate::space::Tag;
+use crate::state::State;
+use crate::{Seams, Ticket, Tuning};
+
+pub use answers::{Answers, Wait, Waiter};
+pub use devices::{check_spec, make_device, make_stamped, slot_of, slot_with};
+pub use jobs::{CopyPart, Effect, Jobs, Purpose};
+pub use lookup::{BYTES_MAX, LIMIT_MAX};
+pub use observed::Observed;
+pub use trouble::Trouble;
+
+/// Which store this is, whose, and since when this engine has it open.
+pub struct Identity {
+    pub id: StoreId,
+    pub writers: Vec<u32>,
+    pub readers: Vec<u32>,
+    pub opened_ns: u64,
+    /// Sessions with lower ids began with an engine before this one: what they ask first may have been done by it.
+    pub resumed_below: u64,
+}
+
+/// See the module.
+pub(crate) struct Core {
+    pub seams: Seams,
+    pub store: Identity,
+    pub settings: Tuning,
+    /// What the journal is about.
+    pub state: State,
+    pub journal: Journal,
+    /// The last request's, for its room.
+    pub txn: Txn,
+    pub jobs: Jobs,
+    pub answers: Answers,
+    pub observed: Observed,
+    pub asks: Asks,
+}
+
+impl Core {
+    /// A device, for clients to map. None if there is none, or it could not be opened.
+    pub fn device(&self, id: DeviceId) -> Option<Arc<dyn Device>> {
+        let slot = self.state.space.slot_of(id)?;
+        self.state.space.get(slot).device.clone()
+    }
+
+    /// The devices and their use.
+    pub fn device_infos(&self) -> Vec<DeviceInfo> {
+        let leased = self.state.sessions.leased_bytes(self.state.space.slots.len());
+        let slots = self.state.space.slots.iter().zip(leased).filter(|(slot, _)| !slot.removed);
+        slots.map(|(slot, leased_bytes)| slot.info(leased_bytes)).collect()
+    }
+
+    pub fn ticket(&mut self) -> Ticket {
+        self.answers.tickets += 1;
+        Ticket(self.answers.tickets)
+    }
+
+    /// The tag for space given up now.
+    pub fn tag(&self) -> Tag {
+        Tag { epoch: self.seams.control.epoch(), journal: self.journal.position() }
+    }
+
+    /// The journal has something that is not on media.
+    pub fn note_journal_dirty(&mut self) {
+        if self.journal.dirty_since_ns.is_none() {
+            self.journal.dirty_since_ns = Some(self.state.now_ns);
+        }
+    }
+
+    pub fn update_clock(&mut self) {
+        let now = self.seams.clock.now_ns();
+        self.state.now_ns = now;
+        self.state.now_s = (now.saturating_sub(self.store.opened_ns) / 1_000_000_000) as u32;
+    }
+}

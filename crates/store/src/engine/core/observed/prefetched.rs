@@ -1,0 +1,95 @@
+//! What was brought ahead of readers, and what became of it: read, or thrown out unread.
+
+use std::collections::HashSet;
+
+use cenote_policy::Coming;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use super::heat::{Region, region_of, regions};
+use crate::engine::core::Core;
+use crate::placing::{Placing, Target};
+
+/// What is announced is expected to be read within so many milliseconds.
+pub const AHEAD_MS: u32 = 200;
+/// That many of announced reads come true, as long as the client knows better.
+pub const AHEAD_CONFIDENCE: f32 = 0.75;
+/// Who has not read what was brought for so long does not come any more.
+const EXPECTED_MS: u64 = 10_000;
+/// Regions of which it is still open whether they are read.
+const OPEN_MAX: usize = 1 << 16;
+
+/// Bytes that were brought and that nobody has read yet.
+#[derive(Default)]
+pub struct Prefetched {
+    /// What the batch that is being put into the map brings ahead.
+    ahead: HashSet<Target>,
+    open: HashMap<Region, Open, FixedState>,
+}
+
+#[derive(Clone, Copy)]
+struct Open {
+    bytes: u64,
+    /// When it was brought.
+    at_ms: u64,
+}
+
+impl Prefetched {
+    /// A region is read; gives the bytes of it that had been brought for that.
+    pub fn used(&mut self, region: Region) -> u64 {
+        if self.open.is_empty() { 0 } else { self.open.remove(&region).map_or(0, |open| open.bytes) }
+    }
+    /// What a region was brought for, as long as that may still come: else plans would let it leave before it is read.
+    pub fn coming(&self, region: Region, now_ms: u64) -> Option<Coming> {
+        let open = self.open.get(&region)?;
+        let waited_ms = now_ms.saturating_sub(open.at_ms);
+        let confidence = AHEAD_CONFIDENCE * (1.0 - waited_ms as f32 / EXPECTED_MS as f32);
+        (waited_ms < EXPECTED_MS).then_some(Coming { in_ms: AHEAD_MS, confidence })
+    }
+}
+
+impl Core {
+    /// These moves are about to be put into the map.
+    pub fn begin_prefetched(&mut self, targets: impl Iterator<Item = Target>) {
+        let ahead = &mut self.observed.prefetched.ahead;
+        ahead.clear();
+        ahead.extend(targets);
+    }
+
+    /// Something is promoted: true if it is since somebody is expected to read it.
+    pub fn note_prefetched(&mut self, placing: &Placing) -> bool {
+        if !self.observed.prefetched.ahead.remove(&placing.target) {
+            return false;
+        }
+        let bytes = u64::from(placing.was.3);
+        let at_ms = self.now_ms();
+        self.observed.counting.counts_mut().prefetched_bytes += bytes;
+        for (region, bytes) in self.regions_of(placing) {
+            let open = &mut self.observed.prefetched.open;
+            if open.len() < OPEN_MAX || open.contains_key(&region) {
+                open.entry(region).or_insert(Open { bytes: 0, at_ms }).bytes += bytes;
+            }
+        }
+        true
+    }
+
+    /// Something leaves the place from which it is read: what was brought and not read was brought in vain.
+    pub fn note_left(&mut self, placing: &Placing) {
+        if self.observed.prefetched.open.is_empty() {
+            return;
+        }
+        for (region, _) in self.regions_of(placing) {
+            let wasted = self.observed.prefetched.used(region);
+            self.observed.counting.counts_mut().prefetch_wasted_bytes += wasted;
+        }
+    }
+
+    pub fn regions_of(&mut self, placing: &Placing) -> Vec<(Region, u64)> {
+        let Target::Live { key, offset } = placing.target else { return Vec::new() };
+        let Some(slot) = self.state.find_object(key) else { return Vec::new() };
+        let generation = self.state.objects.get(slot).generation;
+        regions(offset, u64::from(placing.was.3))
+            .map(|(at, bytes)| ((slot, generation, region_of(at)), bytes))
+            .collect()
+    }
+}

@@ -1,0 +1,112 @@
+//! Fair shares of fast tiers: when room is scarce, who took more of it of late than the others gets the next tier.
+//!
+//! Shares are equal among the clients, and among the containers, that took space on the device in the last seconds. While there is
+//! room for all, or somebody is alone, nothing is held back.
+
+use std::collections::BTreeMap;
+
+use cenote_model::ContainerId;
+
+use crate::SessionId;
+use crate::engine::core::Core;
+
+/// What was taken counts half after so long.
+const HALF_LIFE_NS: f64 = 2e9;
+/// Who took less than this part of the whole is not counted among those who share.
+const ACTIVE: f64 = 0.01;
+/// More than so many times an equal share is too much.
+const TOLERANCE: f64 = 1.25;
+/// Room is scarce when less than one part in so many of what the device may hold is left.
+const SCARCE: u64 = 4;
+
+/// What was taken of one device of late.
+#[derive(Default)]
+pub struct Taken {
+    at_ns: u64,
+    clients: BTreeMap<SessionId, f64>,
+    containers: BTreeMap<ContainerId, f64>,
+}
+
+impl Taken {
+    pub fn decay(&mut self, now_ns: u64) {
+        let factor = (-(now_ns.saturating_sub(self.at_ns) as f64) / HALF_LIFE_NS).exp2();
+        self.at_ns = now_ns;
+        keep(&mut self.clients, factor);
+        keep(&mut self.containers, factor);
+    }
+}
+
+fn keep<K: Ord>(all: &mut BTreeMap<K, f64>, factor: f64) {
+    all.retain(|_, bytes| {
+        *bytes *= factor;
+        *bytes >= 1.0
+    });
+}
+
+/// Shares by device slot.
+#[derive(Default)]
+pub struct Shares {
+    devices: Vec<Taken>,
+}
+
+impl Shares {
+    pub fn device(&mut self, dev: u8, now_ns: u64) -> &mut Taken {
+        if self.devices.len() <= dev as usize {
+            self.devices.resize_with(dev as usize + 1, Taken::default);
+        }
+        let taken = &mut self.devices[dev as usize];
+        taken.decay(now_ns);
+        taken
+    }
+    /// Space was given out.
+    pub fn took(&mut self, dev: u8, now_ns: u64, who: (SessionId, ContainerId), bytes: u64) {
+        let taken = self.device(dev, now_ns);
+        *taken.clients.entry(who.0).or_default() += bytes as f64;
+        *taken.containers.entry(who.1).or_default() += bytes as f64;
+    }
+    /// True if the client, or the container, took more than its share of late.
+    pub fn is_over(&mut self, dev: u8, now_ns: u64, who: (SessionId, ContainerId)) -> bool {
+        let taken = self.device(dev, now_ns);
+        is_over(&taken.clients, &who.0) || is_over(&taken.containers, &who.1)
+    }
+}
+
+fn is_over<K: Ord>(all: &BTreeMap<K, f64>, who: &K) -> bool {
+    let total: f64 = all.values().sum();
+    let sharing = all.values().filter(|bytes| **bytes >= ACTIVE * total).count();
+    sharing > 1 && all.get(who).is_some_and(|bytes| *bytes > TOLERANCE * total / sharing as f64)
+}
+
+impl Core {
+    /// True if room on a device is scarce and the client, or the container, took more of it of late than others who want it.
+    pub fn had_its_share(&mut self, dev: u8, who: (SessionId, ContainerId)) -> bool {
+        let view = self.state.space.get(dev).view();
+        let room = view.room_bytes().saturating_add(view.evictable_bytes);
+        room < view.high_bytes() / SCARCE && self.observed.shares.is_over(dev, self.state.now_ns, who)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn who_took_most_of_late_is_over_its_share_until_it_has_rested() {
+        let mut shares = Shares::default();
+        let (greedy, modest) = ((SessionId(1), ContainerId(1)), (SessionId(2), ContainerId(1)));
+        shares.took(0, SECOND, greedy, 100 << 20);
+        assert!(!shares.is_over(0, SECOND, greedy), "nobody else wants any");
+        shares.took(0, SECOND, modest, 10 << 20);
+        assert!(shares.is_over(0, SECOND, greedy));
+        assert!(!shares.is_over(0, SECOND, modest));
+        assert!(!shares.is_over(1, SECOND, greedy), "another device");
+        for at in 2..14 {
+            shares.took(0, at * SECOND, modest, 10 << 20);
+        }
+        assert!(!shares.is_over(0, 14 * SECOND, greedy));
+        assert!(shares.is_over(0, 14 * SECOND, modest), "the other one took all since");
+        assert!(!shares.is_over(0, 200 * SECOND, modest), "long ago");
+    }
+}

@@ -1,0 +1,88 @@
+//! What must stay on its tier, as people have said.
+
+use super::Core;
+use crate::map::Ext;
+use crate::pins::WHERE_IT_IS;
+use crate::placing::{Action, Placing, Target};
+use cenote_model::DeviceId;
+use cenote_model::DeviceState;
+use cenote_model::ObjectKey;
+
+impl Core {
+    /// The place that a range is pinned to, if it is.
+    pub fn pin_of(&self, key: ObjectKey, offset: u64, ext: &Ext) -> Option<DeviceId> {
+        self.state.pins.of(key, offset, offset + u64::from(ext.len))
+    }
+
+    /// True if an extent is to stay on the device where it is read. One that is being emptied keeps nothing.
+    pub fn is_pinned_on(&self, key: ObjectKey, offset: u64, ext: &Ext) -> bool {
+        let Some(place) = self.pin_of(key, offset, ext) else { return false };
+        let slot = self.state.space.get(ext.dev);
+        (place == WHERE_IT_IS || place == slot.id) && slot.state != DeviceState::Draining
+    }
+
+    /// True if a pin, its own or one of a twin's, does not let an extent go there.
+    pub fn is_held(&mut self, placing: &Placing) -> bool {
+        if self.state.pins.is_empty() {
+            return false;
+        }
+        let Target::Live { key, offset } = placing.target else { return false };
+        let Some(ext) = self.state.target_mut(placing.target).cloned() else { return false };
+        let to = match placing.action {
+            Action::Evict => ext.copy,
+            Action::Move { dev, .. } | Action::Promote { dev, .. } => dev,
+            Action::Copy { .. } | Action::Split { .. } | Action::DropCopy => return false,
+        };
+        if self.state.space.get(ext.dev).state == DeviceState::Draining {
+            return false;
+        }
+        // What can be read only where its copy is has to leave there by becoming it.
+        if self.state.space.get(to).state == DeviceState::Draining && !self.state.space.is_well(ext.dev) {
+            return false;
+        }
+        let (here, to) = (self.state.space.get(ext.dev).id, self.state.space.get(to).id);
+        let twins = self.state.twins(placing);
+        let mut pins = [key].into_iter().chain(twins).filter_map(|key| self.pin_of(key, offset, &ext));
+        pins.any(|place| place != to && (place == WHERE_IT_IS || place == here))
+    }
+
+    /// Bytes of an object that are pinned.
+    pub fn pinned_bytes_of(&self, key: ObjectKey, slot: u32) -> u64 {
+        if self.state.pins.is_empty() {
+            return 0;
+        }
+        let extents = self.state.objects.get(slot).map.iter();
+        extents.filter(|(at, ext)| self.pin_of(key, *at, ext).is_some()).map(|(_, ext)| u64::from(ext.len)).sum()
+    }
+
+    /// What is pinned of a range, in words to be added to why it is there.
+    pub fn pin_words(&self, key: ObjectKey, offset: u64, ext: &Ext) -> String {
+        let Some(place) = self.pin_of(key, offset, ext) else { return String::new() };
+        let here = self.state.space.get(ext.dev);
+        if here.state == DeviceState::Draining {
+            return format!("; pinned, but `{}` is being emptied, which goes before", here.spec.name);
+        }
+        if place == WHERE_IT_IS || place == here.id {
+            return "; pinned: it stays here".to_owned();
+        }
+        match self.state.space.slot_of(place).map(|dev| self.state.space.get(dev)) {
+            Some(slot) => format!("; pinned to `{}`, where it comes as soon as there is room", slot.spec.name),
+            None => "; pinned to a tier that is gone".to_owned(),
+        }
+    }
+
+    /// Forgets pins of what is gone for good.
+    pub fn prune_pins(&mut self) {
+        if self.state.pins.is_empty() {
+            return;
+        }
+        let mut pins = std::mem::take(&mut self.state.pins);
+        let containers = &self.state.containers;
+        // A deletion may still be undone, after power loss: until then its pins stay.
+        let is_there = |key: ObjectKey| {
+            containers.get(key.container).is_some_and(|c| c.objects.contains_key(&key.object) || !c.undo.is_empty())
+        };
+        pins.prune(is_there, |id| containers.get(id).is_some());
+        self.state.pins = pins;
+    }
+}

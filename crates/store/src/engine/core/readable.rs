@@ -1,0 +1,57 @@
+//! Where an extent is read that has two places: one rule for all who read.
+
+use super::Core;
+use crate::map::{Ext, NO_DEVICE};
+
+impl Core {
+    /// An extent as it is to be read: at its first place if that is open, else at its copy. `at_copy`: the first place was tried, and could
+    /// not be read.
+    ///
+    /// A copy that was found bad is no place to read. A tier that failed of late is none while the first place can be tried again; but
+    /// if that is away, the copy is all there is: it is tried, since tiers come back sooner than they are trusted again.
+    pub fn readable(&self, ext: &Ext, at_copy: bool) -> Ext {
+        let space = &self.state.space;
+        let is_away = space.get(ext.dev).device.is_none();
+        let has_copy = ext.copy != NO_DEVICE && space.get(ext.copy).device.is_some() && !space.is_bad_copy(ext);
+        if has_copy && (is_away || (at_copy && space.is_well(ext.copy))) { ext.at_copy() } else { ext.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cenote_device::mem::MemClock;
+    use cenote_model::{DeviceId, DeviceKind, Error, ErrorKind, Extent, StoreConfig, Sums};
+
+    use super::*;
+    use crate::engine::Engine;
+    use crate::engine::filled::{seams, tier};
+
+    #[test]
+    fn a_copy_is_read_where_the_first_place_is_away_or_failed() {
+        let devices = vec![tier("fast", DeviceKind::File, 4 << 20), tier("slow", DeviceKind::Directory, 4 << 20)];
+        let mut engine = Engine::create(
+            seams(&std::sync::Arc::<MemClock>::default()),
+            &StoreConfig { devices, ..StoreConfig::default() },
+        )
+        .unwrap();
+        let extent = Extent::whole(DeviceId(1), 8192, 100, Sums::from_slice(&[7]));
+        let alone = Ext::from_model(&extent, 0, 0);
+        let copied = Ext { copy: 1, copy_base: 4096, ..alone.clone() };
+        let is_at_copy = |engine: &Engine, at_copy| engine.core.readable(&copied, at_copy).dev == 1;
+        assert_eq!((is_at_copy(&engine, false), is_at_copy(&engine, true)), (false, true));
+        assert_eq!(engine.core.readable(&alone, true).dev, 0);
+        // What failed of late is worse than another try at the first place, and better than nothing.
+        engine.core.note_trouble(1, &Error::new(ErrorKind::Io, "a test"));
+        assert_eq!((is_at_copy(&engine, false), is_at_copy(&engine, true)), (false, false));
+        let first = engine.core.state.space.get_mut(0).device.take();
+        assert_eq!((is_at_copy(&engine, false), is_at_copy(&engine, true)), (true, true));
+        assert_eq!(engine.core.readable(&alone, false).dev, 0);
+        // One that is known to be bad, or away too, is none.
+        engine.core.state.space.mark_bad_copy(&copied);
+        assert!(!is_at_copy(&engine, false));
+        engine.core.state.space.unmark_bad_copy(&copied);
+        engine.core.state.space.get_mut(1).device = None;
+        assert!(!is_at_copy(&engine, false));
+        drop(first);
+    }
+}

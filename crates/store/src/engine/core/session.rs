@@ -1,0 +1,62 @@
+//! Sessions open and close.
+
+use cenote_model::Result;
+
+use super::Core;
+use crate::codec::Encode;
+use crate::journal::Kind;
+use crate::journal::record::encode_info;
+use crate::session::Session;
+use crate::{SessionId, SessionInfo};
+
+impl Core {
+    /// Opens a session; the same nonce finds the same session, with its answers and leases.
+    pub fn session_open(&mut self, who: SessionInfo) -> Result<SessionId> {
+        self.update_clock();
+        if let Some(id) = self.state.sessions.by_nonce(who.nonce) {
+            if let Some(session) = self.state.sessions.open.get_mut(&id) {
+                session.info = who;
+            }
+            return Ok(id);
+        }
+        let id = SessionId(self.state.sessions.next_id);
+        let mut draft = self.journal.draft(Kind::SessionOpen);
+        draft.bytes.put_u64(id.0);
+        encode_info(&mut draft.bytes, &who);
+        self.journal.append(draft, self.state.epoch)?;
+        self.note_journal_dirty();
+        self.state.sessions.next_id += 1;
+        self.state.sessions.open.insert(id, Session::new(who));
+        Ok(id)
+    }
+
+    /// Ends a session: its process is dead or done. What it leased returns. If the journal does not take it the session
+    /// stays open, to be closed again later: what the journal says is leased must not be given to others.
+    pub fn session_close(&mut self, session: SessionId) {
+        self.update_clock();
+        if !self.state.sessions.open.contains_key(&session) {
+            return;
+        }
+        let mut draft = self.journal.draft(Kind::SessionClose);
+        draft.bytes.put_u64(session.0);
+        if self.journal.append(draft, self.state.epoch).is_err() {
+            return;
+        }
+        self.note_journal_dirty();
+        let Some(closed) = self.state.sessions.open.remove(&session) else { return };
+        // The process may be gone while a view of the bytes in another one is not: leases were never visible, so
+        // nobody can be reading them.
+        for id in closed.pins {
+            self.raise_words_of(id);
+            self.state.let_go(id);
+        }
+        for ((dev, offset), len) in closed.leases {
+            self.state.space.get_mut(dev).give_back(offset, len);
+        }
+    }
+
+    /// All open sessions.
+    pub fn sessions(&self) -> Vec<(SessionId, SessionInfo)> {
+        self.state.sessions.open.iter().map(|(id, session)| (*id, session.info.clone())).collect()
+    }
+}

@@ -1,0 +1,245 @@
+//! Small neighbours become one extent before they are copied to where units are larger.
+//!
+//! Each write of a program has space of its own, of at least one allocation unit: a log that is written in lines of
+//! some bytes would take a unit of 512 bytes for each in memory, and one of 4 KiB where it is copied to. So what was
+//! written next to each other since the last cut is written once more, as one piece, before the next cut begins. That
+//! is a write like any other, by a session that exists for as long as it takes: readers, the journal, undo and recovery
+//! know nothing new, but that the object's epoch stays. What it replaces is given up when the cut is marked.
+
+use std::sync::Arc;
+
+use cenote_device::Device;
+use cenote_model::{ContainerId, Extent, ObjectKey, Result, Sums, Update};
+
+use crate::SessionInfo;
+use crate::container::Fresh;
+use crate::engine::core::Core;
+use crate::map::Ext;
+use crate::objects::Presence;
+use crate::session::OWN_NONCE;
+use crate::sums::{UNIT, sum_of};
+
+/// What is worth it: shorter than this, and not whole units of devices that are files.
+const SMALL_BYTES: u32 = 16 << 10;
+const FILE_UNIT_BYTES: u32 = 4096;
+/// The most that becomes one extent.
+const DENSE_BYTES_MAX: u64 = 256 << 10;
+/// So many extents of a container are looked at before a cut: nobody else is served meanwhile.
+const LOOKED_MAX: usize = 1 << 17;
+/// Of more ranges than this only those are looked at that are not blocks, up to this size.
+const RANGES_MANY: usize = 1024;
+const BLOCK_BYTES: u64 = 64 << 10;
+/// Of what was there before, so many neighbours on the left: usually the end of a log, which is one.
+const LEFT_MAX: usize = 4;
+/// Writes in one request.
+const WRITES_MAX: usize = 256;
+
+/// Neighbours that become one.
+struct Group {
+    key: ObjectKey,
+    offset: u64,
+    len: u64,
+    dev: u8,
+}
+
+/// Neighbours so far.
+struct Row {
+    offset: u64,
+    len: u64,
+    dev: u8,
+    extents: usize,
+}
+
+/// Makes small neighbours among what the next cut of these containers will copy one extent each. What cannot be is
+/// left as it is.
+pub fn densify(core: &mut Core, members: &[ContainerId]) {
+    if core.state.space.shared.is_everywhere() {
+        return; // what snapshots have, too, would be there twice
+    }
+    for member in members {
+        let groups = small_neighbours(core, *member);
+        if !groups.is_empty() && write_dense(core, *member, &groups).is_err() {
+            return; // there is no space, or the journal does not take it
+        }
+    }
+}
+
+fn write_dense(core: &mut Core, container: ContainerId, groups: &[Group]) -> Result<()> {
+    let session = core.session_open(SessionInfo { nonce: OWN_NONCE, write: true, ..SessionInfo::default() })?;
+    let done = groups.chunks(WRITES_MAX).try_for_each(|groups| {
+        let mut updates = Vec::with_capacity(groups.len());
+        for group in groups {
+            let slot = core.state.space.get_mut(group.dev);
+            let padded = slot.padded(group.len);
+            let Some(device) = slot.device.clone() else { continue };
+            let runs = slot.take(padded, padded);
+            let [(at, len)] = runs[..] else {
+                for (at, len) in runs {
+                    core.state.space.get_mut(group.dev).give_back(at, len);
+                }
+                continue;
+            };
+            core.grant((session, container), 0, group.dev, &[(at, len)])?;
+            if let Some(extent) = gather_dense(core, group, &device, at) {
+                updates.push(Update::Write { key: group.key, offset: group.offset, extent });
+            }
+        }
+        if updates.is_empty() {
+            return Ok(());
+        }
+        core.apply_own(session, updates)
+    });
+    core.session_close(session);
+    done
+}
+
+fn small_neighbours(core: &Core, member: ContainerId) -> Vec<Group> {
+    let mut groups = Vec::new();
+    let mut left = LOOKED_MAX;
+    for (slot, from, to) in written(core, member) {
+        let (key, mut row) = (core.state.key_of(slot), None::<Row>);
+        for (at, ext) in core.state.objects.get(slot).map.overlapping(first_small(core, slot, from), to) {
+            left = left.saturating_sub(1);
+            if left == 0 {
+                return groups;
+            }
+            let is_small = is_small(core, ext);
+            if is_small && row.as_mut().is_some_and(|row| row.takes(at, ext)) {
+                continue;
+            }
+            groups.extend(row.take().and_then(|row| row.group(key)));
+            row = is_small.then(|| Row { offset: at, len: u64::from(ext.len), dev: ext.dev, extents: 1 });
+        }
+        groups.extend(row.and_then(|row| row.group(key)));
+    }
+    groups.dedup_by(|next, before| before.key == next.key && before.offset + before.len > next.offset);
+    groups
+}
+
+/// Object slots and ranges that were written since the last cut, each byte once, in order.
+fn written(core: &Core, member: ContainerId) -> Vec<(u32, u64, u64)> {
+    let Some(container) = core.state.containers.get(member) else { return Vec::new() };
+    // Who writes blocks here and there has nothing that could get denser.
+    let is_long = container.fresh.len() > RANGES_MANY;
+    let unit = u64::from(FILE_UNIT_BYTES);
+    let is_wanted = |fresh: &&Fresh| {
+        let is_block = fresh.len <= BLOCK_BYTES && fresh.len.is_multiple_of(unit) && fresh.offset.is_multiple_of(unit);
+        let object = core.state.objects.get(fresh.slot);
+        !(is_long && is_block) && object.generation == fresh.generation && object.presence == Presence::Live
+    };
+    let mut ranges: Vec<_> = container
+        .fresh
+        .iter()
+        .take(LOOKED_MAX)
+        .filter(is_wanted)
+        .map(|fresh| (fresh.slot, fresh.offset, fresh.offset + fresh.len))
+        .collect();
+    ranges.sort_unstable();
+    ranges.dedup_by(|next, before| {
+        let meets = next.0 == before.0 && next.1 <= before.2;
+        if meets {
+            before.2 = before.2.max(next.2);
+        }
+        meets
+    });
+    ranges
+}
+
+/// Where the small neighbours begin that lie before `offset`.
+fn first_small(core: &Core, slot: u32, offset: u64) -> u64 {
+    let map = &core.state.objects.get(slot).map;
+    let mut from = offset;
+    for _ in 0..LEFT_MAX {
+        let Some(last) = from.checked_sub(1) else { return from };
+        match map.overlapping(last, from).next() {
+            Some((at, ext)) if is_small(core, ext) => from = at,
+            _ => return from,
+        }
+    }
+    from
+}
+
+/// In memory, and more in units than in bytes. Whole runs only: parts of one have no checksum of their own.
+fn is_small(core: &Core, ext: &Ext) -> bool {
+    let is_whole = ext.skip == 0 && ext.len == ext.run_len && !ext.is_packed;
+    let device = core.state.space.get(ext.dev);
+    ext.len < SMALL_BYTES
+        && !ext.len.is_multiple_of(FILE_UNIT_BYTES)
+        && is_whole
+        && device.is_volatile()
+        && device.device.is_some()
+        && !core.state.space.shared.is_shared(ext.dev, ext.place().unit_at(0))
+}
+
+/// Puts the bytes of a group there. None if they are not as they were written: the scrub finds that.
+fn gather_dense(core: &mut Core, group: &Group, device: &Arc<dyn Device>, at: u64) -> Option<Extent> {
+    let slot = core.state.find_object(group.key)?;
+    let mut bytes = vec![0; usize::try_from(group.len).ok()?];
+    for (offset, ext) in core.state.objects.get(slot).map.overlapping(group.offset, group.offset + group.len) {
+        let from = usize::try_from(offset.checked_sub(group.offset)?).ok()?;
+        let part = bytes.get_mut(from..from + ext.len as usize)?;
+        device.read_at(ext.run_offset, part).ok()?;
+        if sum_of(part) != *ext.sums().first()? {
+            return None;
+        }
+    }
+    let sums: Vec<u32> = bytes.chunks(UNIT as usize).map(sum_of).collect();
+    device.write_at(at, &bytes).ok()?;
+    // What it takes the place of is good: this must be, too.
+    device.read_at(at, &mut bytes).ok()?;
+    if !bytes.chunks(UNIT as usize).map(sum_of).eq(sums.iter().copied()) {
+        return None;
+    }
+    Some(Extent::whole(core.state.space.get(group.dev).id, at, u32::try_from(group.len).ok()?, Sums::from_slice(&sums)))
+}
+
+impl Row {
+    /// Goes on with an extent, if that lies behind it and there is room.
+    fn takes(&mut self, at: u64, ext: &Ext) -> bool {
+        let len = self.len + u64::from(ext.len);
+        let takes = self.dev == ext.dev && self.offset + self.len == at && len <= DENSE_BYTES_MAX;
+        if takes {
+            (self.len, self.extents) = (len, self.extents + 1);
+        }
+        takes
+    }
+    fn group(self, key: ObjectKey) -> Option<Group> {
+        (self.extents > 1).then_some(Group { key, offset: self.offset, len: self.len, dev: self.dev })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cenote_device::mem::MemClock;
+    use cenote_model::{Codec, DeviceId, Packed};
+
+    use super::*;
+    use crate::engine::filled::filled_before_a_file;
+
+    #[test]
+    fn small_is_a_whole_plain_run_of_its_own_in_memory() {
+        let mut engine = filled_before_a_file(&Arc::<MemClock>::default(), 1);
+        let of = |len: u32| Ext::from_model(&Extent::whole(DeviceId(1), 1 << 20, len, Sums::from_slice(&[7])), 0, 0);
+        let packed = Packed::new(Codec::Lz4, 0, 12, 100, &[60]).map(Arc::new);
+        let with_packed = |mut ext: Ext| {
+            ext.set_run(&[7], packed.clone(), None);
+            ext
+        };
+        assert!(is_small(&engine.core, &of(100)) && is_small(&engine.core, &of(SMALL_BYTES - 1)));
+        for (why, ext) in [
+            ("it is long", of(SMALL_BYTES + 1)),
+            ("it is whole units of a file", of(FILE_UNIT_BYTES)),
+            ("it begins inside of its run", Ext { skip: 1, len: 99, ..of(100) }),
+            ("it ends inside of its run", Ext { len: 99, ..of(100) }),
+            ("it is compressed", with_packed(of(100))),
+            ("it is on a file", Ext { dev: 1, ..of(100) }),
+        ] {
+            assert!(!is_small(&engine.core, &ext), "{why}");
+        }
+        engine.core.state.space.shared.touch_again(0, 1 << 20);
+        assert!(!is_small(&engine.core, &of(100)), "others are the same bytes");
+        engine.core.state.space.shared.release(0, 1 << 20);
+        engine.core.state.space.get_mut(0).device = None;
+        assert!(!is_small(&engine.core, &of(100)), "its device is not open");
+    }
+}

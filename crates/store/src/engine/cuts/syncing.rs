@@ -1,0 +1,103 @@
+//! Devices are synced for cuts.
+
+use std::sync::Arc;
+
+use cenote_device::Device;
+use cenote_model::{Error, Result, Timed};
+
+use super::Cutting;
+use crate::engine::core::{Core, Effect};
+use crate::persist::{Cut, DeviceSet, Stage};
+use crate::syncs::Syncs;
+use crate::work::{Io, Job, Work};
+
+/// Devices are synced.
+struct SyncDevices(Vec<(Arc<dyn Device>, Arc<Syncs>)>);
+
+impl Work for SyncDevices {
+    /// The outcome for each device.
+    type Output = Vec<Result<()>>;
+    const TIMED: Timed = Timed::SyncDevices;
+    fn devices(&self) -> Vec<&Arc<dyn Device>> {
+        self.0.iter().map(|(device, _)| device).collect()
+    }
+    fn run(self, _io: &mut Io<'_>) -> Self::Output {
+        self.0.iter().map(|(device, syncs)| syncs.sync(device.as_ref())).collect()
+    }
+}
+
+impl Cutting {
+    /// The next devices to be synced: those to which cuts whose copies are made have written.
+    pub fn next_sync_devices(&mut self, core: &mut Core) -> Option<Job> {
+        core.advance_cuts();
+        core.suspect_closed();
+        let now = core.state.now_ns;
+        let ready = |cut: &&Cut| cut.stage == Stage::Copied && cut.retry_ns <= now && !core.state.has_suspect(cut);
+        // What is being synced has to be waited for: what a cut wrote before that began is on media only then.
+        let busy = self.syncing;
+        let present = core.state.space.present_set();
+        let wrote = |cut: &Cut| cut.wrote.common(present);
+        let free = |cut: &&Cut| ready(cut) && !wrote(cut).meets(busy);
+        let pending = &core.state.cuts.pending;
+        let first = pending.values().filter(free).max_by_key(|cut| (cut.urgent, std::cmp::Reverse(cut.id)))?;
+        // A slow device holds up only those who wrote there: each set of devices is synced by itself.
+        let set = wrote(first);
+        let with = |cut: &&Cut| ready(cut) && wrote(cut).is_within(set);
+        let cuts: Vec<u64> = pending.values().filter(with).map(|cut| cut.id).collect();
+        for cut in &cuts {
+            if let Some(cut) = core.state.cuts.get_mut(*cut) {
+                cut.stage = Stage::Syncing;
+            }
+        }
+        let mut slots = Vec::new();
+        let mut devices = Vec::new();
+        for (i, slot) in core.state.space.slots.iter_mut().enumerate().filter(|(i, _)| set.has(*i as u8)) {
+            if let (true, Some(device)) = (std::mem::take(&mut slot.unsynced), &slot.device) {
+                slots.push((i as u8, slot.failed_syncs));
+                devices.push((Arc::clone(device), Arc::clone(&slot.syncs)));
+            }
+        }
+        let names = slots.iter().map(|(dev, _)| *dev);
+        let synced = names.fold(DeviceSet::default(), |mut set, dev| {
+            set.add(dev);
+            set
+        });
+        self.syncing.add_all(synced);
+        Some(core.start(Effect::FreesSpace, SyncDevices(devices), move |cutting: &mut Self, core, results| {
+            cutting.syncing.remove_all(synced);
+            finish_sync_devices(core, &slots, &cuts, results);
+        }))
+    }
+}
+
+fn finish_sync_devices(core: &mut Core, slots: &[(u8, u64)], cuts: &[u64], results: Vec<Result<()>>) {
+    let mut failure = None;
+    let mut trusted = true;
+    for ((dev, failed_before), result) in slots.iter().zip(results) {
+        // Another sync may have failed before, and have dropped what this one then did not see.
+        core.look_at_syncs(*dev);
+        trusted &= core.state.space.get(*dev).failed_syncs == *failed_before;
+        if let Err(error) = result {
+            core.note_trouble(*dev, &error);
+            let name = &core.state.space.get(*dev).spec.name;
+            failure = Some(
+                Error::new(error.kind(), format!("syncing device `{name}`"))
+                    .because(if error.cause().is_empty() { error.to_string() } else { error.cause().to_owned() })
+                    .try_next("look after the device; what was written is written again and tried again"),
+            );
+        }
+    }
+    for id in cuts {
+        let Some(cut) = core.state.cuts.get_mut(*id) else { continue };
+        if failure.is_none() && trusted {
+            // If the journal does not take the mark, the tick tries again from here.
+            (cut.stage, cut.needs_sync) = (Stage::Drain, false);
+            core.mark(*id);
+        } else {
+            cut.stage = Stage::Copied;
+            if let Some(error) = &failure {
+                core.cut_failed(*id, error);
+            }
+        }
+    }
+}

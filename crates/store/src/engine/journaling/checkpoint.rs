@@ -1,0 +1,204 @@
+//! Checkpoints are planned, written, and make old journal files superfluous.
+
+use std::sync::Arc;
+
+use cenote_device::{Device, MetaDir};
+use cenote_model::{Response, Result, Timed};
+
+use super::Journaling;
+use crate::Outcome;
+use crate::checkpoint::{Head, encode, file_name, sequence_of};
+use crate::engine::core::{Core, Effect};
+use crate::journal;
+use crate::work::{Io, Job, Work};
+
+/// Length of the journal file of a closed store, which holds hardly more than its header.
+const CLOSED_LOG_BYTES: u64 = 64 << 10;
+
+/// After an opening that found more than one journal file, a checkpoint is due; for this long the first requests go before it.
+const AFTER_OPENING_NS: u64 = 1_000_000_000;
+/// With this many files it does not wait: journals must not grow however soon engines are killed.
+const FILES_MAX: usize = 8;
+
+/// The journal file that begins with a checkpoint: a job makes it, since to clear 64 MiB takes 8 ms.
+#[derive(Default, PartialEq, Eq)]
+pub enum NextFile {
+    #[default]
+    NotWanted,
+    Wanted,
+    /// It is there, or the journal has to make one itself.
+    Tried,
+}
+
+/// A checkpoint that was begun.
+#[derive(Default)]
+pub struct Last {
+    pub sequence: u64,
+    /// Journal position.
+    pub position: u64,
+    /// Its length.
+    pub bytes: usize,
+}
+
+/// A checkpoint is written, and then what it makes superfluous is removed.
+struct WriteCheckpoint {
+    meta: Arc<dyn MetaDir>,
+    name: String,
+    bytes: Vec<u8>,
+    remove: Vec<String>,
+}
+
+impl Work for WriteCheckpoint {
+    type Output = Result<()>;
+    const TIMED: Timed = Timed::Checkpoint;
+    fn devices(&self) -> Vec<&Arc<dyn Device>> {
+        Vec::new()
+    }
+    fn run(self, _io: &mut Io<'_>) -> Self::Output {
+        self.meta.write_file(&self.name, &self.bytes)?;
+        for old in &self.remove {
+            // What cannot be removed now is removed after the next checkpoint, or at the next opening.
+            let _ = self.meta.remove(old);
+        }
+        Ok(())
+    }
+}
+
+impl Journaling {
+    pub fn checkpoint_begin(&mut self, core: &mut Core) -> Outcome {
+        core.update_clock();
+        self.wanted = true;
+        self.retry_ns = 0;
+        let number = self.begun + 1;
+        let ticket = core.ticket();
+        self.waiting.push((ticket, number));
+        Outcome::Wait(ticket)
+    }
+
+    /// The journal has so many files at the opening: the next opening is to read fewer.
+    pub fn want_checkpoint_after_opening(&mut self, core: &Core, files: usize) {
+        self.wanted = files > 1;
+        if files > 1 && files <= FILES_MAX {
+            self.retry_ns = core.seams.clock.now_ns() + AFTER_OPENING_NS;
+        }
+    }
+
+    /// Wants a checkpoint once the journal has grown by several times the last one.
+    pub fn plan_checkpoint(&mut self, core: &Core) {
+        let grown = core.journal.position().saturating_sub(self.last.position);
+        // The journal of a small store is small: what it costs to write a checkpoint is in proportion to that.
+        let (bytes, most) = (self.last.bytes as u64, core.settings.checkpoint_bytes);
+        let limit = (8 * bytes).max(core.settings.log_bytes).min(most).max(2 * bytes);
+        if grown > limit {
+            self.wanted = true;
+        }
+    }
+
+    pub fn next_checkpoint(&mut self, core: &mut Core) -> Option<Job> {
+        let now = core.state.now_ns;
+        let busy = self.running.is_some() || core.journal.is_making();
+        if !self.wanted || busy || self.retry_ns > now {
+            return None;
+        }
+        if !core.reclaim(100_000) {
+            return None; // what is half deleted is not in checkpoints
+        }
+        if self.file != NextFile::Tried && !core.journal.has_spare() {
+            self.file = NextFile::Wanted;
+            return None;
+        }
+        self.file = NextFile::NotWanted;
+        if let Err(error) = core.journal.rotate(0) {
+            self.checkpoint_failed(core, &error);
+            return None;
+        }
+        let (name, bytes, remove) = self.encode_checkpoint(core, core.journal.sequence);
+        self.running = Some(self.begun);
+        self.wanted = false;
+        let meta = Arc::clone(&core.seams.meta);
+        let work = WriteCheckpoint { meta, name, bytes, remove };
+        Some(core.start(Effect::Other, work, |journaling: &mut Self, core, result| {
+            journaling.finish_checkpoint(core, result);
+        }))
+    }
+
+    /// The state as a checkpoint after which the journal goes on in file `journal_from`; its name, its bytes, and the
+    /// names of files that it makes superfluous.
+    fn encode_checkpoint(&mut self, core: &mut Core, journal_from: u64) -> (String, Vec<u8>, Vec<String>) {
+        core.look_at_times();
+        core.prune_pins();
+        core.state.leave_checkpoint();
+        self.begun += 1;
+        self.last.sequence += 1;
+        self.last.position = core.journal.position();
+        let head = Head {
+            store: core.store.id,
+            sequence: self.last.sequence,
+            journal_from,
+            position: core.journal.position(),
+            epoch: core.state.epoch,
+        };
+        let hint = self.last.bytes + self.last.bytes / 4 + 65_536;
+        let bytes = encode(&core.state, &head, hint);
+        self.last.bytes = bytes.len();
+        let superfluous = |name: &String| {
+            journal::sequence_of(name).is_some_and(|sequence| sequence < journal_from)
+                || sequence_of(name).is_some_and(|sequence| sequence < head.sequence)
+        };
+        let remove = core.seams.meta.list().unwrap_or_default().into_iter().filter(superfluous).collect();
+        (file_name(head.sequence), bytes, remove)
+    }
+
+    pub fn finish_checkpoint(&mut self, core: &mut Core, result: Result<()>) {
+        let number = self.running.take().unwrap_or(0);
+        match result {
+            Ok(()) => self.finished_until(core, number),
+            Err(error) => {
+                self.wanted = true;
+                self.checkpoint_failed(core, &error);
+            }
+        }
+    }
+
+    fn checkpoint_failed(&mut self, core: &mut Core, error: &cenote_model::Error) {
+        self.retry_ns = core.state.now_ns + core.settings.retry_ns;
+        let answered = self.waiting.drain(..).map(|(ticket, _)| (ticket, Response::Failed(error.clone())));
+        core.answers.finished.extend(answered);
+    }
+
+    /// Checkpoints up to this one are on media: who waited for one of them is answered.
+    fn finished_until(&mut self, core: &mut Core, number: u64) {
+        let over = self.waiting.extract_if(.., |(_, wanted)| *wanted <= number);
+        core.answers.finished.extend(over.map(|(ticket, _)| (ticket, Response::Done)));
+    }
+
+    /// Writes a checkpoint here and now and begins a new journal file, whatever became of the old one.
+    pub fn checkpoint_now(&mut self, core: &mut Core) -> Result<()> {
+        self.checkpoint_before(core, core.journal.file_bytes)
+    }
+
+    /// The same before the store is closed. The next engine begins a file of its own, so the journal's new one is short: a
+    /// store at rest takes little space.
+    pub fn last_checkpoint(&mut self, core: &mut Core) -> Result<()> {
+        self.checkpoint_before(core, core.journal.file_bytes.min(CLOSED_LOG_BYTES))
+    }
+
+    /// The same, with a new journal file of `bytes`.
+    fn checkpoint_before(&mut self, core: &mut Core, bytes: u64) -> Result<()> {
+        while !core.reclaim(1_000_000) {}
+        let (header, file) = core.journal.prepare_restart(bytes)?;
+        let (name, bytes, remove) = self.encode_checkpoint(core, header.sequence);
+        let number = self.begun;
+        if let Err(error) = core.seams.meta.write_file(&name, &bytes) {
+            core.journal.doubt(name);
+            return Err(error);
+        }
+        core.journal.restart(&header, file);
+        core.journal.dirty_since_ns = None;
+        self.finished_until(core, number);
+        for old in &remove {
+            let _ = core.seams.meta.remove(old); // tried again after the next checkpoint
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,46 @@
+//! The journal and the checkpoints come on media: syncs, files, checkpoints, what they make superfluous.
+
+mod checkpoint;
+mod syncing;
+
+use super::activity::{Activity, Urgency};
+use super::core::Core;
+use crate::Ticket;
+use crate::work::Job;
+
+use checkpoint::{Last, NextFile};
+
+/// See the module.
+#[derive(Default)]
+pub struct Journaling {
+    /// The last checkpoint that was begun.
+    pub last: Last,
+    wanted: bool,
+    begun: u64,
+    /// A job writes the one of this number.
+    running: Option<u64>,
+    file: NextFile,
+    retry_ns: u64,
+    /// Who waits for which one, by its number.
+    waiting: Vec<(Ticket, u64)>,
+    /// A job syncs the journal.
+    is_syncing: bool,
+    /// A journal that cannot be synced: when a checkpoint is tried again.
+    mend_ns: u64,
+}
+
+impl Activity for Journaling {
+    fn tick(&mut self, core: &mut Core) {
+        self.plan_checkpoint(core);
+    }
+    fn next_job(&mut self, core: &mut Core, urgency: Urgency) -> Option<Job> {
+        match urgency {
+            Urgency::Awaited => {
+                self.mend_journal_if_due(core);
+                self.next_sync_log(core)
+            }
+            Urgency::Housekeeping => self.next_checkpoint(core).or_else(|| self.next_log(core)),
+            _ => None,
+        }
+    }
+}

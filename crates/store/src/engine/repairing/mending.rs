@@ -1,0 +1,74 @@
+//! A copy that went bad, of bytes that are good where they are read, is written again in its place and read back. Until
+//! then nothing leaves the good place for it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use cenote_model::Finding;
+
+use super::Repairing;
+use crate::copying::{Copied, Copy, Piece};
+use crate::engine::activity::Ask;
+use crate::engine::core::{Core, Effect};
+use crate::map::Ext;
+use crate::placing::{Identity, Target, identity};
+use crate::work::Job;
+
+/// Copies that are to be written again; more are found by the next round of the scrub.
+const QUEUED_MAX: usize = 1024;
+
+/// A copy to be written again.
+pub struct Mend {
+    target: Target,
+    was: Identity,
+    finding: Finding,
+}
+
+/// Those that wait.
+#[derive(Default)]
+pub struct Mending {
+    queue: VecDeque<Mend>,
+}
+
+impl Repairing {
+    /// The scrub found a copy bad.
+    pub fn mend_copy(&mut self, core: &mut Core, target: Target, ext: &Ext, finding: Finding) {
+        core.state.space.mark_bad_copy(ext);
+        if self.mending.queue.len() < QUEUED_MAX {
+            self.mending.queue.push_back(Mend { target, was: identity(ext), finding });
+        }
+    }
+
+    pub fn next_mend(&mut self, core: &mut Core) -> Option<Job> {
+        while let Some(mend) = self.mending.queue.pop_front() {
+            let ext = core.state.target_mut(mend.target).cloned().filter(|ext| identity(ext) == mend.was);
+            let Some(ext) = ext.filter(|ext| core.state.space.is_bad_copy(ext)) else { continue };
+            let slot = core.state.space.get(ext.copy);
+            let (device, syncs) = (slot.device.clone(), Arc::clone(&slot.syncs));
+            let place = ext.copy_place().map(|place| place.unit_at(ext.hull().begin));
+            let (Some(target), Some(part), Some(at)) = (device, core.part_of(&ext), place) else { continue };
+            let pieces = vec![Piece { part, at, like: ext.trimmed().copy_packed().cloned() }];
+            let copy = Copy { pieces, target, syncs: Some(syncs), packing: None, read_back: true };
+            return Some(core.start(Effect::Other, copy, |_: &mut Self, core, (results, sync_failed)| {
+                finish_mend(core, mend, &results, sync_failed);
+            }));
+        }
+        None
+    }
+}
+
+pub fn finish_mend(core: &mut Core, mend: Mend, results: &[Copied], sync_failed: bool) {
+    let Mend { target, was, mut finding } = mend;
+    let ext = core.state.target_mut(target).cloned().filter(|ext| identity(ext) == was);
+    let Some(ext) = ext.filter(|ext| core.state.space.is_bad_copy(ext)) else { return };
+    if sync_failed {
+        core.look_at_syncs(ext.copy);
+    }
+    if results.iter().all(Result::is_ok) {
+        core.state.space.unmark_bad_copy(&ext);
+        return;
+    }
+    finding.what +=
+        "; it is the copy, which could not be written again: write the range again, so that it gets another one";
+    core.asks.push(Ask::NotRepaired(finding));
+}

@@ -1,0 +1,75 @@
+//! Copies that nobody needs go, but not before the place that is left was read and its checksums compared: it may be on a
+//! tier that has just vanished.
+
+use cenote_model::{Error, ErrorKind};
+
+use super::Repairing;
+use super::rescue::Rescue;
+use crate::copying::is_mismatch;
+use crate::engine::activity::Ask;
+use crate::engine::core::{Core, Effect};
+use crate::placing::{Action, Placing, Target, identity};
+use crate::work::{CheckParts, Job};
+
+/// Copies looked at together.
+const TOGETHER_MAX: usize = 256;
+
+impl Repairing {
+    /// Copies are to go. Those beyond a batch are for the next plan.
+    pub fn give_up_copies(&mut self, copies: Vec<Placing>) {
+        if self.spares.is_empty() && !self.looks_at_spares {
+            self.spares.extend(copies.into_iter().take(TOGETHER_MAX));
+        }
+    }
+
+    pub fn next_spare(&mut self, core: &mut Core) -> Option<Job> {
+        let (mut parts, mut placings) = (Vec::new(), Vec::new());
+        let mut bytes = 0;
+        for placing in std::mem::take(&mut self.spares) {
+            let ext = core.state.target_mut(placing.target).cloned().filter(|ext| identity(ext) == placing.was);
+            if let Some(part) = ext.and_then(|ext| core.part_of(&ext))
+                && bytes < core.settings.copy_bytes
+            {
+                bytes += u64::from(part.len);
+                parts.push(part);
+                placings.push(placing);
+            }
+        }
+        if parts.is_empty() {
+            return None;
+        }
+        self.looks_at_spares = true;
+        Some(core.start(Effect::FreesSpace, CheckParts(parts), |repairing: &mut Self, core, results| {
+            repairing.looks_at_spares = false;
+            repairing.finish_spare(core, placings, results);
+        }))
+    }
+
+    pub fn finish_spare(&mut self, core: &mut Core, placings: Vec<Placing>, results: Vec<Option<String>>) {
+        let mut going = Vec::new();
+        for (placing, result) in placings.into_iter().zip(results) {
+            match result {
+                None if core.state.can_place(&placing) => going.push(placing),
+                None => {}
+                Some(why) => self.keep_copy(core, &placing, why),
+            }
+        }
+        if !going.is_empty() {
+            let _ = core.place_all(&going); // if the journal does not take it, the next plan sees it again
+        }
+    }
+
+    /// The copy is all that can be read.
+    fn keep_copy(&mut self, core: &mut Core, placing: &Placing, why: String) {
+        let Some(ext) = core.state.target_mut(placing.target).cloned() else { return };
+        let subject = core.subject(placing.target, placing.was.3);
+        let error =
+            Error::new(ErrorKind::Io, subject).because(why).try_next("its copy is looked at, and is tried again");
+        core.note_unread(placing.was.0, is_mismatch(error.cause()), &error);
+        core.asks.push(Ask::MovesFailed { error, leaving: ext.copy });
+        if let Target::Live { key, .. } = placing.target {
+            let evict = Placing { action: Action::Evict, ..placing.clone() };
+            self.rescues.push_back(Rescue::unasked(key, evict));
+        }
+    }
+}

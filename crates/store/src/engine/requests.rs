@@ -1,0 +1,197 @@
+//! Requests: which of the core or of an activity answers each.
+
+use std::ops::Bound;
+
+use cenote_model::{Error, ErrorKind, Request, Response, Result, StoreStats};
+
+use super::carrying::Brought;
+use super::core::BYTES_MAX;
+use super::core::LIMIT_MAX;
+use super::tiering::Wanted;
+use super::{Engine, failed, ready};
+use crate::{Outcome, SessionId};
+
+impl Engine {
+    /// Answers a request. `seq` numbers a session's changes from 1; 0 for what needs no exactly-once.
+    pub fn handle(&mut self, session: SessionId, seq: u64, request: Request) -> Outcome {
+        let Some(open) = self.core.state.sessions.open.get_mut(&session) else {
+            return failed(
+                Error::new(ErrorKind::Disconnected, format!("session {}", session.0))
+                    .because("it is not open here")
+                    .try_next("attach again"),
+            );
+        };
+        self.core.observed.counting.asked(open, &request, self.core.state.now_s);
+        let is_trusted = open.info.write && open.info.bound.is_none();
+        if !is_trusted && let Err(error) = self.core.check_rights_of(session, &request) {
+            return failed(error);
+        }
+        let outcome = self.answer(session, seq, request, is_trusted);
+        self.activities.settle(&mut self.core);
+        outcome
+    }
+
+    fn answer(&mut self, session: SessionId, seq: u64, request: Request, is_trusted: bool) -> Outcome {
+        let Self { core, activities } = self;
+        match request {
+            Request::Apply { checks, updates, atomic } => {
+                let outcome = core.apply(session, seq, &checks, updates, atomic);
+                activities.values.when_values_fit(core, outcome)
+            }
+            Request::Lease { container, bytes, run_min, avoid, durability } => {
+                let wanted = Wanted { container, bytes, run_min, avoid: &avoid, durability };
+                let outcome = ready(self.lease(session, seq, &wanted));
+                self.core.note_lease(outcome)
+            }
+            Request::Unlease { runs } => ready(core.unlease(session, &runs)),
+            Request::SnapshotByName { container, name, pin } => ready(core.snapshot(session, container, &name, pin)),
+            Request::SnapshotUnpin { id } => ready(core.pin(session, id, false).map(|()| Response::Done)),
+            Request::Flush { target } => core.flush(target),
+            Request::Fetch { key, ranges, ahead, must } => activities.tiering.fetch(core, key, &ranges, ahead, must),
+            Request::Touched { reads } => {
+                core.update_clock();
+                for read in reads {
+                    core.note_read(read.key, read.offset, read.bytes);
+                }
+                Outcome::Ready(Response::Done)
+            }
+            Request::Arrange { target, what, dry_run } => activities.tiering.arrange(core, &target, what, dry_run),
+            Request::DeviceAdd { spec } => activities.devices.device_add(core, session, &spec).unwrap_or_else(failed),
+            Request::DeviceDrain { name } => core.device_drain(&name),
+            Request::DeviceRemove { name } => activities
+                .devices
+                .device_remove(core, session, &name, |core| activities.journaling.sync_log_now(core))
+                .unwrap_or_else(failed),
+            Request::Habit { container, program } => ready(Ok(activities.devices.habit(container, &program))),
+            Request::HabitLearned { container, program, learned } => {
+                ready(activities.devices.learn_habit(core, container, program, learned))
+            }
+            Request::Profile { name, measure_ms } => activities.devices.profile(core, &name, measure_ms),
+            Request::Verify { target } => activities.verifying.verify_begin(core, target),
+            Request::Telemetry { hot } => {
+                let mut told = self.telemetry(hot);
+                self.core.keep_visible(self.core.seer(session), &mut told);
+                ready(Ok(Response::Telemetry(Box::new(told))))
+            }
+            Request::ContainerList { after, limit } => {
+                ready(Ok(core.list_containers(core.seer(session), after.as_deref(), limit)))
+            }
+            Request::Read { key, offset, len } => activities.carrying.carry_out_of(core, key, offset, len),
+            Request::Deposit { container, bytes, avoid, durability } => {
+                let brought = Brought { container, bytes, avoid, durability };
+                let outcome = self.carry_in(session, seq, brought);
+                self.core.note_lease(outcome)
+            }
+            Request::Checkpoint => activities.journaling.checkpoint_begin(core),
+            Request::PolicySet { text, dry_run } => {
+                ready(activities.tiering.policy_set(core, text.as_deref(), dry_run))
+            }
+            Request::PolicyShow => ready(Ok(Response::Policy(Box::new(activities.tiering.policy_show(core))))),
+            Request::RulesTry => ready(Ok(Response::Arranged(Box::new(activities.tiering.rules_try(core))))),
+            Request::Progress => ready(Ok(Response::Progress(activities.tiering.arrangements(core)))),
+            Request::Shutdown => Outcome::Ready(Response::Done),
+            Request::Get { index, keys } => activities.values.get_records(core, index, &keys),
+            Request::Next { index, from, prefix, limit, bytes_max } => {
+                activities.values.next_records(core, index, &from, &prefix, (limit, bytes_max))
+            }
+            Request::Unreadable { key, ranges } => activities.repairing.rescue(core, key, &ranges, !is_trusted),
+            other => ready(self.read(other)),
+        }
+    }
+
+    fn lease(&mut self, session: SessionId, seq: u64, wanted: &Wanted<'_>) -> Result<Response> {
+        self.core.update_clock();
+        if let Some(answer) = self.core.leased_again(session, seq) {
+            return Ok(answer);
+        }
+        let (dev, runs) = self.activities.tiering.find_space(&mut self.core, session, wanted)?;
+        self.core.grant((session, wanted.container), seq, dev, &runs)
+    }
+
+    /// Space with bytes in it: written by a job, leased after that. It may be for less than all of the bytes.
+    fn carry_in(&mut self, session: SessionId, seq: u64, brought: Brought) -> Outcome {
+        self.core.update_clock();
+        if let Some(answer) = self.core.leased_again(session, seq) {
+            return Outcome::Ready(answer);
+        }
+        let found =
+            brought.wanted().and_then(|wanted| self.activities.tiering.find_space(&mut self.core, session, &wanted));
+        match found {
+            Err(error) => failed(error),
+            Ok(space) => self.activities.carrying.carry_in(&mut self.core, session, seq, brought, space),
+        }
+    }
+
+    pub(in crate::engine) fn read(&mut self, request: Request) -> Result<Response> {
+        match request {
+            Request::Lookup { key, offset, len, limit } => {
+                self.core.lookup(key, offset, len, limit).map(Response::Lookup)
+            }
+            Request::ObjectStat { key } => self.core.stat(key).map(Response::Stat),
+            Request::ObjectList { container, after, limit } => {
+                let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+                let found = self.core.container(container)?;
+                let ids = found.objects.iter_from(from).map(|(id, _)| *id);
+                let ids = ids.filter(|id| !found.is_value_log(*id));
+                Ok(Response::Objects(ids.take(limit.min(LIMIT_MAX) as usize).collect()))
+            }
+            Request::IndexExists { key } => {
+                let container = self.core.container(key.container)?;
+                Ok(Response::Exists(container.indices.contains_key(&key.index)))
+            }
+            Request::IndexList { container, after, limit } => {
+                let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+                let ids = self.core.container(container)?.indices.iter_from(from).map(|(id, _)| *id);
+                Ok(Response::Indices(ids.take(limit.min(LIMIT_MAX) as usize).collect()))
+            }
+            Request::ContainerByLabel { label } => match self.core.state.containers.by_label(&label) {
+                Some(container) => Ok(Response::Container(container.info())),
+                None => Err(Error::new(ErrorKind::NotFound, format!("container `{label}`"))
+                    .try_next("check the label, or create the container")),
+            },
+            Request::SnapshotList { container, after, limit } => {
+                self.core.snapshots(container, after.as_deref(), limit)
+            }
+            Request::ContainerById { id } => Ok(Response::Container(self.core.info(id)?)),
+            Request::ContainerContent { id, limit, bytes_max } => Ok(Response::Content(Box::new(self.core.content(
+                id,
+                limit.min(LIMIT_MAX),
+                bytes_max.min(BYTES_MAX),
+            )?))),
+            Request::Devices => {
+                let mut infos = self.core.device_infos();
+                infos.sort_by_key(|info| (info.spec.kind, info.id));
+                Ok(Response::Devices(infos))
+            }
+            Request::Explain { key } => self.explain(key).map(Response::Explanation),
+            Request::Stats => Ok(Response::Stats(self.stats())),
+            Request::Moved => Ok(Response::Moved(self.core.observed.counting.moved_bytes)),
+            _ => Err(Error::new(ErrorKind::Internal, "a request").because("it is no reading one")),
+        }
+    }
+
+    fn stats(&self) -> StoreStats {
+        let mut stats = StoreStats {
+            epoch: self.core.state.epoch,
+            containers: self.core.state.containers.len() as u64 - self.core.state.containers.snapshots() as u64,
+            extents: self.core.state.extents,
+            journal_bytes: self.core.journal.position().saturating_sub(self.activities.journaling.last.position),
+            moved_bytes: self.core.observed.counting.moved_bytes,
+            sessions: self.core.state.sessions.open.len() as u64,
+            scrub_findings: self.activities.verifying.scrub_findings,
+            metadata_bytes: self.core.metadata_bytes(),
+            values_budget_bytes: self.core.settings.value_bytes,
+            ..StoreStats::default()
+        };
+        for index in self.core.state.containers.iter().flat_map(|container| container.indices.values()) {
+            stats.values_here_bytes += index.spillable;
+            stats.values_away_bytes += index.away_bytes;
+        }
+        for container in self.core.state.containers.iter().filter(|container| container.snapshot.is_none()) {
+            stats.objects += container.objects_seen();
+            stats.indices += container.indices.len() as u64;
+            stats.records += container.records;
+        }
+        stats
+    }
+}
