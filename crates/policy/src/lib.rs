@@ -7,6 +7,7 @@
 mod drain;
 mod guard;
 mod heat;
+mod lease;
 mod packing;
 mod place;
 mod policies;
@@ -23,6 +24,7 @@ mod view;
 pub use drain::{Candidate, DrainPlan, Leaving, excess_bytes, plan_drain};
 pub use guard::{Guard, check_decision, check_plan};
 pub use heat::Heat;
+pub use lease::{LeaseAttempt, LeaseChoice, LeaseFacts, LeaseSize, choose_lease, passed_over};
 pub use packing::{Compress, Trial, choose_packing};
 pub use place::{PlaceRequest, Placed, Refusal, place, place_copy};
 pub use policies::{

@@ -39,7 +39,7 @@ impl State {
             let (begin, end) = (place.unit_at(hull.begin), place.end_at(hull.end));
             if slot.removed {
                 wrong = Some("it is on a device that was removed");
-            } else if begin >= end || end > slot.map.units() * u64::from(slot.unit_bytes) {
+            } else if begin >= end || end > slot.space.map.units() * u64::from(slot.space.unit_bytes) {
                 wrong = Some("it ends behind its device");
             } else if !slot.is_taken(begin, end) {
                 wrong = Some("its space counts as free");
@@ -51,7 +51,7 @@ impl State {
     pub fn audit_container(&self, id: ContainerId) -> Option<String> {
         let container = self.containers.get(id)?;
         let mut records = 0;
-        for (index, found) in &container.indices {
+        for (index, found) in &container.content.indices {
             records += found.len();
             if found.len() <= RECORDS_MAX
                 && let Err(why) = found.check()
@@ -59,44 +59,44 @@ impl State {
                 return Some(format!("index {}: {why}", IndexKey { container: id, index: *index }));
             }
         }
-        if records != container.records {
-            return Some(format!("container {id}: it counts {} records and has {records}", container.records));
+        if records != container.content.records {
+            return Some(format!("container {id}: it counts {} records and has {records}", container.content.records));
         }
         if records <= RECORDS_MAX {
             // What an index counts was checked above.
-            let bytes = container.indices.values().map(|index| index.bytes).sum::<u64>();
-            if bytes != container.record_bytes {
-                let counted = container.record_bytes;
+            let bytes = container.content.indices.values().map(|index| index.bytes).sum::<u64>();
+            if bytes != container.content.record_bytes {
+                let counted = container.content.record_bytes;
                 return Some(format!("container {id}: it counts {counted} bytes of records and has {bytes}"));
             }
         }
         if let Some(why) = self.audit_log(id) {
             return Some(why);
         }
-        let lost = container.objects.iter().find(|(object, slot)| {
+        let lost = container.content.objects.iter().find(|(object, slot)| {
             let found = self.objects.get(**slot);
             found.presence != Presence::Live || self.containers.at(found.container).id != id || found.id() != **object
         });
         if let Some((object, slot)) = lost {
             return Some(format!("container {id}: object {object:?} is not in slot {slot}"));
         }
-        let objects = container.objects.iter().filter(|(object, _)| !container.is_value_log(**object));
+        let objects = container.content.objects.iter().filter(|(object, _)| !container.is_value_log(**object));
         let stored = objects.map(|(_, slot)| self.objects.get(*slot).map.mapped_bytes()).sum::<u64>();
-        let counted = container.stored_bytes;
+        let counted = container.content.stored_bytes;
         (stored != counted).then(|| format!("container {id}: it counts {counted} bytes of objects and has {stored}"))
     }
     /// What is wrong with the free space of devices, and with what was found at opening.
     pub fn audit_space(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         for slot in self.space.present() {
-            if let Err(why) = slot.map.check() {
+            if let Err(why) = slot.space.map.check() {
                 wrong.push(format!("the free space of device `{}`: {why}", slot.spec.name));
             }
-            if let Err(why) = slot.retired.check(|offset, len| slot.is_taken(offset, offset + len)) {
+            if let Err(why) = slot.space.retired.check(|offset, len| slot.is_taken(offset, offset + len)) {
                 wrong.push(format!("the retired space of device `{}`: {why}", slot.spec.name));
             }
         }
-        if let Err(why) = self.kin.check() {
+        if let Err(why) = self.space.kin.check() {
             wrong.push(format!("shared ranges: {why}"));
         }
         let is_undone = |slot: u32, number: u64| {
@@ -104,10 +104,10 @@ impl State {
             let undo = self.containers.is_taken(container).then(|| self.containers.at(container).undo_at(number));
             undo.flatten().is_some_and(|undo| matches!(undo.change, Change::ObjectDeleted { slot: at } if at == slot))
         };
-        for (slot, (number, _)) in self.detached.iter().filter(|(slot, (number, _))| !is_undone(**slot, *number)) {
+        for (slot, (number, _)) in self.gone.detached.iter().filter(|(slot, (number, _))| !is_undone(**slot, *number)) {
             wrong.push(format!("object slot {slot}: it waits for undo entry {number}, which does not name it"));
         }
-        for (key, found) in &self.disorder {
+        for (key, found) in &self.containers.disorder {
             wrong.push(format!("index {key}: {found}"));
         }
         wrong
@@ -122,8 +122,8 @@ impl State {
     fn audit_extents(&self) -> Option<String> {
         let objects = (0..self.objects.slots()).map(|slot| self.objects.get(slot));
         let live = objects.filter(|object| object.presence == Presence::Live);
-        let (extents, counted) = (live.map(|object| object.map.extents()).sum::<u64>(), self.extents);
-        (self.reclaim.is_empty() && extents != counted)
+        let (extents, counted) = (live.map(|object| object.map.extents()).sum::<u64>(), self.space.extents);
+        (self.gone.reclaim.is_empty() && extents != counted)
             .then(|| format!("objects: {counted} extents are counted and {extents} are there"))
     }
 }

@@ -1,13 +1,13 @@
 //! Containers: what they hold and how far they are persistent.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use cenote_model::{ContainerId, ContainerInfo, ContainerSpec, Durability, IndexId, ObjectId};
+use cenote_model::{ContainerId, ContainerInfo, ContainerSpec, Durability, IndexId, IndexKey, ObjectId};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use crate::few::Few;
-use crate::index::{Index, Key, Record};
+use crate::index::{Disorder, Index, Key, Record};
 use crate::labels::Labels;
 use crate::persist::DeviceSet;
 use crate::undo::Undo;
@@ -46,14 +46,34 @@ pub(crate) struct Container {
     pub id: ContainerId,
     pub label: String,
     pub spec: ContainerSpec,
+    pub content: Content,
+    /// Epoch of its last update.
+    pub epoch: u64,
+    pub durable: Durable,
+    pub back: Back,
+    pub unsaved: Unsaved,
+    /// It is a snapshot, and never changes.
+    pub snapshot: Option<Box<Snapshot>>,
+    /// There are or were snapshots of it: its extents may share whole checksum units with others of its family.
+    pub shares: bool,
+}
+
+/// What is in a container.
+#[derive(Debug, Default)]
+pub(crate) struct Content {
     pub objects: Few<ObjectId, u32>,
     pub indices: Few<IndexId, Box<Index>>,
     pub records: u64,
     /// Bytes of their keys and values.
     pub record_bytes: u64,
     pub stored_bytes: u64,
-    /// Epoch of its last update.
-    pub epoch: u64,
+    /// Where values of its records are that are not in memory; none yet, or of a snapshot.
+    pub values: Option<Box<ValueLog>>,
+}
+
+/// How far a container survives power loss, and its cuts.
+#[derive(Debug, Default)]
+pub(crate) struct Durable {
     /// Epoch up to which it survives power loss: what the last persist mark says.
     pub persisted: u64,
     /// End of that mark in the journal.
@@ -66,31 +86,35 @@ pub(crate) struct Container {
     pub marked_cuts: u32,
     /// What was born at this number of cuts or later came after the persisted epoch, for sure.
     pub later: u32,
+    /// The cut that waits for copies and syncs.
+    pub pending_cut: Option<u64>,
     /// Devices of which a sync failed, so that what no mark covers is to be written again (see `engine/cuts/rewriting.rs`).
     pub suspect: Vec<u8>,
     /// All that is to be written again was listed, and nothing came to it since.
     pub suspects_listed: bool,
-    /// The cut that waits for copies and syncs.
-    pub pending_cut: Option<u64>,
+}
+
+/// The way back to the persisted epoch.
+#[derive(Debug, Default)]
+pub(crate) struct Back {
     pub undo: VecDeque<Undo>,
     /// Number of the first entry in `undo`.
     pub undo_first: u64,
+}
+
+/// What came since the last cut.
+#[derive(Debug, Default)]
+pub(crate) struct Unsaved {
     /// What the next cut has to copy.
     pub fresh: Vec<Fresh>,
-    /// When the first update since the last cut came.
+    /// When the first update came.
     pub dirty_since_ns: u64,
     /// Epoch of the last update that brought bytes on a persistent device.
     pub data_epoch: u64,
-    /// The devices that updates since the last cut brought bytes on.
+    /// The devices that updates brought bytes on.
     pub wrote: DeviceSet,
     /// Transactions after `persisted` that other containers took part in.
     pub links: Vec<(u64, ContainerId)>,
-    /// It is a snapshot, and never changes.
-    pub snapshot: Option<Box<Snapshot>>,
-    /// There are or were snapshots of it: its extents may share whole checksum units with others of its family.
-    pub shares: bool,
-    /// Where values of its records are that are not in memory; none yet, or of a snapshot.
-    pub values: Option<Box<ValueLog>>,
 }
 
 impl Container {
@@ -99,31 +123,13 @@ impl Container {
             id,
             label,
             spec,
-            objects: Few::default(),
-            indices: Few::default(),
-            records: 0,
-            record_bytes: 0,
-            stored_bytes: 0,
+            content: Content::default(),
             epoch,
-            persisted: epoch,
-            persisted_at: 0,
-            cut_epoch: epoch,
-            cuts: 0,
-            marked_cuts: 0,
-            later: 0,
-            suspect: Vec::new(),
-            suspects_listed: false,
-            pending_cut: None,
-            undo: VecDeque::new(),
-            undo_first: 0,
-            fresh: Vec::new(),
-            dirty_since_ns: 0,
-            data_epoch: 0,
-            wrote: DeviceSet::default(),
-            links: Vec::new(),
+            durable: Durable { persisted: epoch, cut_epoch: epoch, ..Durable::default() },
+            back: Back::default(),
+            unsaved: Unsaved::default(),
             snapshot: None,
             shares: false,
-            values: None,
         }
     }
     /// The container whose snapshots, and itself, may share space with this one.
@@ -139,25 +145,25 @@ impl Container {
             label: self.label.clone(),
             spec: self.spec.clone(),
             objects: self.objects_seen(),
-            indices: self.indices.len() as u64,
-            records: self.records,
-            stored_bytes: self.stored_bytes,
+            indices: self.content.indices.len() as u64,
+            records: self.content.records,
+            stored_bytes: self.content.stored_bytes,
         }
     }
     /// True if it may not hold so many bytes more: of objects, of keys and of values. `replaced` are given up for them.
     pub fn is_past_quota(&self, more: u64, replaced: u64) -> bool {
         let quota = self.spec.quota_bytes;
-        let held = self.stored_bytes + self.record_bytes;
+        let held = self.content.stored_bytes + self.content.record_bytes;
         quota != 0 && more > replaced && held.saturating_add(more - replaced) > quota
     }
     /// A record came, went, or has another value: bytes of key and value before and after, or none.
     pub fn count_record(&mut self, before: Option<usize>, after: Option<usize>) {
-        self.records = self.records + u64::from(after.is_some()) - u64::from(before.is_some());
-        self.record_bytes = self.record_bytes + after.unwrap_or(0) as u64 - before.unwrap_or(0) as u64;
+        self.content.records = self.content.records + u64::from(after.is_some()) - u64::from(before.is_some());
+        self.content.record_bytes = self.content.record_bytes + after.unwrap_or(0) as u64 - before.unwrap_or(0) as u64;
     }
     /// A record becomes what it was before a change; none: it is not there.
     pub fn put_back_record(&mut self, index: IndexId, key: &Key, was: Option<Record>) {
-        let Some(records) = self.indices.get_mut(&index) else { return };
+        let Some(records) = self.content.indices.get_mut(&index) else { return };
         let bytes = key.bytes().len();
         let after = was.as_ref().map(|record| bytes + record.value.len());
         let before = match was {
@@ -168,13 +174,13 @@ impl Container {
     }
     /// All records of an index came.
     pub fn count_index(&mut self, index: &Index) {
-        self.records += index.len();
-        self.record_bytes += index.bytes;
+        self.content.records += index.len();
+        self.content.record_bytes += index.bytes;
     }
     /// All records of an index went.
     pub fn discount_index(&mut self, index: &Index) {
-        self.records -= index.len();
-        self.record_bytes -= index.bytes;
+        self.content.records -= index.len();
+        self.content.record_bytes -= index.bytes;
     }
     /// True if the container goes back to a persisted epoch after power loss.
     pub fn is_tracked(&self) -> bool {
@@ -182,44 +188,44 @@ impl Container {
     }
     /// True if there are updates that would not survive power loss.
     pub fn is_dirty(&self) -> bool {
-        self.is_tracked() && self.epoch > self.persisted
+        self.is_tracked() && self.epoch > self.durable.persisted
     }
     /// True if something of it must be written again before it can be marked.
     pub fn is_suspect(&self) -> bool {
-        !self.suspect.is_empty()
+        !self.durable.suspect.is_empty()
     }
     /// Adds to what the next cut has to copy.
     pub fn add_fresh(&mut self, fresh: Fresh) {
-        if let Some(last) = self.fresh.last_mut() {
+        if let Some(last) = self.unsaved.fresh.last_mut() {
             let same = last.slot == fresh.slot && last.generation == fresh.generation;
             if same && last.offset + last.len == fresh.offset {
                 last.len += fresh.len;
                 return;
             }
         }
-        self.fresh.push(fresh);
+        self.unsaved.fresh.push(fresh);
     }
     /// True if the next cut has so many bytes to look at, or very many ranges.
     pub fn has_fresh(&self, bytes: u64) -> bool {
         const RANGES_MANY: usize = 4096;
         let mut left = bytes;
-        let mut ranges = self.fresh.iter().take(RANGES_MANY);
+        let mut ranges = self.unsaved.fresh.iter().take(RANGES_MANY);
         ranges.any(|fresh| {
             left = left.saturating_sub(fresh.len);
             left == 0
-        }) || self.fresh.len() >= RANGES_MANY
+        }) || self.unsaved.fresh.len() >= RANGES_MANY
     }
     /// Number that the next undo entry will have.
     pub fn undo_next(&self) -> u64 {
-        self.undo_first + self.undo.len() as u64
+        self.back.undo_first + self.back.undo.len() as u64
     }
     /// The undo entry with that number, if it is still there.
     pub fn undo_at(&self, number: u64) -> Option<&Undo> {
-        self.undo.get(usize::try_from(number.checked_sub(self.undo_first)?).ok()?)
+        self.back.undo.get(usize::try_from(number.checked_sub(self.back.undo_first)?).ok()?)
     }
     /// The same to be changed.
     pub fn undo_mut(&mut self, number: u64) -> Option<&mut Undo> {
-        self.undo.get_mut(usize::try_from(number.checked_sub(self.undo_first)?).ok()?)
+        self.back.undo.get_mut(usize::try_from(number.checked_sub(self.back.undo_first)?).ok()?)
     }
 }
 
@@ -235,6 +241,10 @@ pub(crate) struct Containers {
     /// Snapshots of each container that has any, deleted ones that wait included, oldest first.
     families: BTreeMap<ContainerId, Vec<ContainerId>>,
     given_up: GivenUp,
+    /// Names of policies that containers may choose besides Cenote's own; no part of what is kept.
+    pub policies: BTreeSet<String>,
+    /// Indices that were found in the wrong order when the store was opened. No part of what is kept.
+    pub disorder: Vec<(IndexKey, Disorder)>,
 }
 
 /// Labels that containers had, with the epochs of the renames: power loss may bring some of them back.
@@ -256,6 +266,8 @@ impl Default for Containers {
             next_id: 1,
             families: BTreeMap::new(),
             given_up: GivenUp::default(),
+            policies: BTreeSet::new(),
+            disorder: Vec::new(),
         }
     }
 }
@@ -394,7 +406,7 @@ impl Containers {
         givers.iter().filter(|giver| self.may_go_back(**giver)).map(|(id, _)| *id).collect()
     }
     fn may_go_back(&self, (id, epoch): (ContainerId, u64)) -> bool {
-        self.get(id).is_some_and(|container| container.is_tracked() && container.persisted < epoch)
+        self.get(id).is_some_and(|container| container.is_tracked() && container.durable.persisted < epoch)
     }
     /// Finds labels anew after they went back; none is to go back any more. Of two that have the same one, which only a scratch container can bring
     /// about, that one gets its id behind the label.

@@ -69,12 +69,12 @@ impl State {
     /// and offset, whose own twins in snapshots follow it.
     pub fn sharers(&mut self, placing: &Placing) -> Vec<Placing> {
         let mut found = Vec::new();
-        if self.kin.by_run.is_empty() {
+        if self.space.kin.by_run.is_empty() {
             return found;
         }
         let Target::Live { key, offset } = placing.target else { return found };
         let Some(ext) = self.target_mut(placing.target).cloned() else { return found };
-        let Some(places) = self.kin.by_run.get(&(ext.dev, ext.run_offset)).cloned() else { return found };
+        let Some(places) = self.space.kin.by_run.get(&(ext.dev, ext.run_offset)).cloned() else { return found };
         let Some(family) = self.containers.get(key.container).and_then(Container::family) else { return found };
         let members = self.members(family);
         // A run of another family may have been there before.
@@ -97,7 +97,7 @@ impl State {
             let Target::Live { key, offset } = *target else { continue };
             let Some(run) = self.target_mut(*target).map(|ext| (ext.dev, ext.run_offset)) else { continue };
             if let Some(family) = self.containers.get(key.container).and_then(Container::family) {
-                self.kin.note(run, (family, key.object, offset));
+                self.space.kin.note(run, (family, key.object, offset));
             }
         }
         self.sweep_kin();
@@ -105,10 +105,10 @@ impl State {
 
     /// Forgets notes that hold no more, when there are twice as many as the last time.
     pub fn sweep_kin(&mut self) {
-        if self.kin.by_run.len() < 2 * self.kin.left + 1024 {
+        if self.space.kin.by_run.len() < 2 * self.space.kin.left + 1024 {
             return;
         }
-        let mut kin = std::mem::take(&mut self.kin);
+        let mut kin = std::mem::take(&mut self.space.kin);
         kin.by_run.retain(|run, places| {
             places.retain(|(family, object, at)| {
                 self.members(*family).iter().any(|container| {
@@ -120,12 +120,12 @@ impl State {
             places.len() > 1
         });
         kin.left = kin.by_run.len();
-        self.kin = kin;
+        self.space.kin = kin;
     }
 
     /// Makes all notes anew. `families`: those of which several extents touch one checksum unit.
     pub fn find_kin(&mut self, families: &BTreeSet<ContainerId>) {
-        self.kin = Kin::default();
+        self.space.kin = Kin::default();
         if families.is_empty() {
             return;
         }
@@ -144,7 +144,7 @@ impl State {
             }
         });
         kin.left = kin.by_run.len();
-        self.kin = kin;
+        self.space.kin = kin;
     }
 
     fn for_each_shared(&self, families: &BTreeSet<ContainerId>, mut each: impl FnMut(RunAt, Where)) {

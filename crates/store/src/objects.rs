@@ -34,14 +34,20 @@ pub(crate) struct Object {
     pub container: u32,
     /// How often the slot was freed: tells objects of one slot apart.
     pub generation: u32,
-    /// Second in which it was last read or written.
-    pub touched: u32,
-    /// The last request that raised its version word.
-    pub word_mark: u32,
+    pub last: LastUse,
     /// The container's cut count when it was created.
     pub created: u32,
     pub block_shift: u8,
     pub presence: Presence,
+}
+
+/// The last use of an object.
+#[derive(Debug, Default)]
+pub(crate) struct LastUse {
+    /// Second in which it was last read or written.
+    pub touched: u32,
+    /// The last request that raised its version word.
+    pub word_mark: u32,
 }
 
 impl Object {

@@ -251,7 +251,7 @@ impl State {
             // Both parts stay where they are, and touch no unit together.
             Action::Split { at } => {
                 let at = *at;
-                self.extents += u64::from(matches!(placing.target, Target::Live { .. }));
+                self.space.extents += u64::from(matches!(placing.target, Target::Live { .. }));
                 match self.home(placing.target) {
                     Some(Home::Map(map, offset)) => map.split_in_two(offset, at),
                     Some(Home::Pieces(pieces, piece)) => pieces.split_in_two(piece, at),

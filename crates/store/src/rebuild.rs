@@ -51,10 +51,10 @@ impl State {
             }
             self.list_fresh(slot);
         }
-        for id in self.containers.ids_of(|it| !it.undo.is_empty()) {
+        for id in self.containers.ids_of(|it| !it.back.undo.is_empty()) {
             let Some(container) = self.containers.get(id) else { continue };
             let family = container.family();
-            for undo in &container.undo {
+            for undo in &container.back.undo {
                 let Change::Range { pieces, .. } = &undo.change else { continue };
                 for (_, ext) in pieces.iter() {
                     if let Err(why) = self.space.claim(ext, family, &mut edges) {
@@ -72,7 +72,8 @@ impl State {
                 container.shares = false;
             }
         }
-        let has_log = |it: &&Container| it.values.is_some() || it.indices.values().any(|index| index.away > 0);
+        let has_log =
+            |it: &&Container| it.content.values.is_some() || it.content.indices.values().any(|index| index.away > 0);
         if let Some(why) = self.containers.ids_of(has_log).into_iter().find_map(|id| self.audit_log(id)) {
             return Err(Error::new(ErrorKind::Corrupt, why).try_next(crate::RESTORE));
         }
@@ -84,7 +85,7 @@ impl State {
         for (id, session) in &self.sessions.open {
             for ((dev, offset), len) in &session.leases {
                 let slot = self.space.get_mut(*dev);
-                slot.reserved_bytes += len;
+                slot.space.reserved_bytes += len;
                 if slot.mark(*offset, *len) != 0 {
                     return Err(Error::new(ErrorKind::Corrupt, format!("a lease of session {}", id.0))
                         .because(format!("{len} bytes at {offset} of device {} are in use", slot.id)));
@@ -99,17 +100,17 @@ impl State {
         self.cuts.wanted.clear();
         for cut in self.cuts.pending.values_mut() {
             cut.queue.clear();
-            (cut.in_flight, cut.stage, cut.needs_sync) = (0, Stage::Drain, true);
-            cut.wrote = DeviceSet::ALL;
+            (cut.in_flight, cut.stage, cut.sync.is_needed) = (0, Stage::Drain, true);
+            cut.sync.wrote = DeviceSet::ALL;
         }
         for container in self.containers.iter_mut() {
             let id = container.id;
-            container.fresh.clear();
-            container.wrote = DeviceSet::ALL;
-            container.dirty_since_ns = now_ns;
-            container.persisted_at = 0;
+            container.unsaved.fresh.clear();
+            container.unsaved.wrote = DeviceSet::ALL;
+            container.unsaved.dirty_since_ns = now_ns;
+            container.durable.persisted_at = 0;
             // A cut without a container's mark would never end.
-            let pending = container.pending_cut;
+            let pending = container.durable.pending_cut;
             if container.is_dirty() {
                 self.cuts.dirty.insert(id);
             }
@@ -130,7 +131,7 @@ impl State {
         if !container.is_tracked() {
             return;
         }
-        let (cuts, pending) = (container.cuts, container.pending_cut);
+        let (cuts, pending) = (container.durable.cuts, container.durable.pending_cut);
         let at_risk = object.map.iter().filter(|(_, ext)| self.space.at_risk(ext));
         let ranges: Vec<(u64, u32, u32)> = at_risk.map(|(offset, ext)| (offset, ext.len, ext.born)).collect();
         for (offset, len, born) in ranges {
@@ -145,8 +146,8 @@ impl State {
 
     fn list_undo(&mut self, id: cenote_model::ContainerId) {
         let Some(container) = self.containers.get(id) else { return };
-        let Some(cut) = container.pending_cut.and_then(|cut| self.cuts.pending.get_mut(&cut)) else { return };
-        for (number, undo) in (container.undo_first..).zip(&container.undo) {
+        let Some(cut) = container.durable.pending_cut.and_then(|cut| self.cuts.pending.get_mut(&cut)) else { return };
+        for (number, undo) in (container.back.undo_first..).zip(&container.back.undo) {
             if undo.epoch <= cut.epoch {
                 continue;
             }
@@ -173,7 +174,7 @@ impl Space {
             }
         }
         for container in containers.iter() {
-            for undo in &container.undo {
+            for undo in &container.back.undo {
                 if let Change::Range { pieces, .. } = &undo.change {
                     pieces.iter().for_each(|(_, ext)| self.count_shared(ext, container.family(), &mut edges));
                 }
@@ -218,13 +219,13 @@ impl Space {
     fn begin_claims(&mut self) {
         self.shared = Shared::default();
         for slot in &mut self.slots {
-            let unit = u64::from(slot.unit_bytes);
-            slot.map = Bitmap::new(slot.map.units(), (slot.segment_bytes / unit).max(1));
-            slot.map.mark(0, STAMP_BYTES.div_ceil(unit));
-            slot.reserved_bytes = 0;
-            slot.copied_bytes = 0;
-            (slot.packed_bytes, slot.unpacked_bytes) = (0, 0);
-            slot.unsynced = !slot.is_volatile();
+            let unit = u64::from(slot.space.unit_bytes);
+            slot.space.map = Bitmap::new(slot.space.map.units(), (slot.space.segment_bytes / unit).max(1));
+            slot.space.map.mark(0, STAMP_BYTES.div_ceil(unit));
+            slot.space.reserved_bytes = 0;
+            slot.space.copied_bytes = 0;
+            (slot.space.packed_bytes, slot.space.unpacked_bytes) = (0, 0);
+            slot.trust.unsynced = !slot.is_volatile();
         }
     }
 
@@ -315,13 +316,13 @@ impl Space {
         let (from, to) = (place.unit_at(begin), place.end_at(end));
         if place
             .packed()
-            .is_some_and(|packed| !(1u64 << packed.grain_shift()).is_multiple_of(u64::from(slot.unit_bytes)))
+            .is_some_and(|packed| !(1u64 << packed.grain_shift()).is_multiple_of(u64::from(slot.space.unit_bytes)))
         {
             return Err("its compressed units begin inside of units of its device");
         }
         let to = slot.padded(to);
-        let capacity = slot.map.units() * u64::from(slot.unit_bytes);
-        if from >= to || to > capacity || !from.is_multiple_of(u64::from(slot.unit_bytes)) {
+        let capacity = slot.space.map.units() * u64::from(slot.space.unit_bytes);
+        if from >= to || to > capacity || !from.is_multiple_of(u64::from(slot.space.unit_bytes)) {
             return Err("it lies outside of its device");
         }
         if slot.mark(from, to - from) != 0 {

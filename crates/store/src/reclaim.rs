@@ -8,7 +8,7 @@ impl State {
     /// loses its extents: it raises the version word. True if nothing is left.
     pub fn reclaim(&mut self, mut budget: usize, tag: Tag, each_object: &mut dyn FnMut(u64)) -> bool {
         while budget > 0 {
-            let Some(first) = self.reclaim.pop_front() else { return true };
+            let Some(first) = self.gone.reclaim.pop_front() else { return true };
             let unfinished = match first {
                 Reclaim::Object(slot) => self.reclaim_object(slot, &mut budget, tag).then_some(Reclaim::Object(slot)),
                 Reclaim::Index(mut index) => {
@@ -30,10 +30,10 @@ impl State {
                 }
             };
             if let Some(unfinished) = unfinished {
-                self.reclaim.push_front(unfinished);
+                self.gone.reclaim.push_front(unfinished);
             }
         }
-        self.reclaim.is_empty()
+        self.gone.reclaim.is_empty()
     }
 
     /// True if there is more to do.
@@ -52,32 +52,32 @@ impl State {
 
     fn reclaim_container(&mut self, at: u32, budget: &mut usize, tag: Tag, each_object: &mut dyn FnMut(u64)) -> bool {
         let container = self.containers.at_mut(at);
-        if !container.undo.is_empty() {
-            let undo = std::mem::take(&mut container.undo);
+        if !container.back.undo.is_empty() {
+            let undo = std::mem::take(&mut container.back.undo);
             for entry in &undo {
                 if let crate::undo::Change::ObjectDeleted { slot, .. } = entry.change {
-                    self.detached.remove(&slot);
+                    self.gone.detached.remove(&slot);
                 }
             }
             // In front of the container, whose slot their objects still name.
-            self.reclaim.push_front(Reclaim::Container(at));
-            self.reclaim.push_front(Reclaim::Undo(undo));
+            self.gone.reclaim.push_front(Reclaim::Container(at));
+            self.gone.reclaim.push_front(Reclaim::Undo(undo));
             return false; // what comes next is queued already
         }
         while *budget > 0 {
             let container = self.containers.at_mut(at);
-            if let Some((_, slot)) = container.objects.pop_first() {
+            if let Some((_, slot)) = container.content.objects.pop_first() {
                 let object = self.objects.get(slot);
-                self.extents -= object.map.extents();
+                self.space.extents -= object.map.extents();
                 each_object(self.key_of(slot).word_hash());
                 if self.reclaim_object(slot, budget, tag) {
                     // The rest of it comes first next time.
-                    self.reclaim.push_front(Reclaim::Container(at));
-                    self.reclaim.push_front(Reclaim::Object(slot));
+                    self.gone.reclaim.push_front(Reclaim::Container(at));
+                    self.gone.reclaim.push_front(Reclaim::Object(slot));
                     return false; // what comes next is queued already
                 }
-            } else if let Some((_, index)) = container.indices.pop_first() {
-                self.reclaim.push_back(Reclaim::Index(index));
+            } else if let Some((_, index)) = container.content.indices.pop_first() {
+                self.gone.reclaim.push_back(Reclaim::Index(index));
             } else {
                 self.containers.vacate(at); // its value log went with the objects
                 return false;

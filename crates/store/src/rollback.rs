@@ -19,7 +19,7 @@ impl State {
             if !container.is_tracked() {
                 continue;
             }
-            let (from, to) = (container.epoch, container.persisted);
+            let (from, to) = (container.epoch, container.durable.persisted);
             let is_gone = self.undo_all(at);
             if from > to {
                 let label = self.containers.at(at).label.clone();
@@ -46,21 +46,21 @@ impl State {
     fn undo_all(&mut self, at: u32) -> bool {
         let mut is_gone = false;
         let container = self.containers.at_mut(at);
-        let mut undo = std::mem::take(&mut container.undo);
-        container.undo_first += undo.len() as u64;
+        let mut undo = std::mem::take(&mut container.back.undo);
+        container.back.undo_first += undo.len() as u64;
         while let Some(entry) = undo.pop_back() {
             is_gone |= matches!(entry.change, Change::Made);
             self.undo_one(at, entry.change);
         }
         let container = self.containers.at_mut(at);
-        container.epoch = container.persisted;
-        container.cut_epoch = container.persisted;
-        container.data_epoch = container.data_epoch.min(container.persisted);
-        container.pending_cut = None;
-        container.marked_cuts = container.cuts;
-        container.later = container.cuts;
-        container.fresh.clear();
-        container.links.clear();
+        container.epoch = container.durable.persisted;
+        container.durable.cut_epoch = container.durable.persisted;
+        container.unsaved.data_epoch = container.unsaved.data_epoch.min(container.durable.persisted);
+        container.durable.pending_cut = None;
+        container.durable.marked_cuts = container.durable.cuts;
+        container.durable.later = container.durable.cuts;
+        container.unsaved.fresh.clear();
+        container.unsaved.links.clear();
         is_gone
     }
 
@@ -71,8 +71,8 @@ impl State {
         if container.snapshot.is_none() {
             return;
         }
-        for object in std::mem::take(&mut container.objects).into_values() {
-            self.extents -= self.objects.get(object).map.extents();
+        for object in std::mem::take(&mut container.content.objects).into_values() {
+            self.space.extents -= self.objects.get(object).map.extents();
             self.objects.remove(object);
         }
         self.containers.hide(slot);
@@ -83,7 +83,7 @@ impl State {
         let container = self.containers.at_mut(at);
         match change {
             Change::Range { object, from, to, pieces, size } => {
-                let Some(slot) = container.objects.get(&object).copied() else { return };
+                let Some(slot) = container.content.objects.get(&object).copied() else { return };
                 let object = self.objects.get_mut(slot);
                 let (extents, mapped) = (object.map.extents(), object.map.mapped_bytes());
                 object.map.cut_out(from, to, &mut self.space.shared, &mut Pieces::None);
@@ -91,29 +91,29 @@ impl State {
                     object.map.insert(offset, ext);
                 }
                 object.size = size;
-                self.extents = self.extents + object.map.extents() - extents;
-                container.stored_bytes = container.stored_bytes + object.map.mapped_bytes() - mapped;
+                self.space.extents = self.space.extents + object.map.extents() - extents;
+                container.content.stored_bytes = container.content.stored_bytes + object.map.mapped_bytes() - mapped;
             }
             Change::ObjectCreated { object } => {
-                if let Some(slot) = container.objects.remove(&object) {
+                if let Some(slot) = container.content.objects.remove(&object) {
                     let gone = self.objects.get(slot);
-                    self.extents -= gone.map.extents();
-                    container.stored_bytes -= gone.map.mapped_bytes();
+                    self.space.extents -= gone.map.extents();
+                    container.content.stored_bytes -= gone.map.mapped_bytes();
                     self.objects.remove(slot);
                 }
             }
             Change::ObjectDeleted { slot, .. } => {
-                self.detached.remove(&slot);
+                self.gone.detached.remove(&slot);
                 self.attach(slot);
             }
             Change::IndexCreated { index } => {
-                if let Some(gone) = container.indices.remove(&index) {
+                if let Some(gone) = container.content.indices.remove(&index) {
                     container.discount_index(&gone);
                 }
             }
             Change::IndexDeleted { index, was } => {
                 container.count_index(&was);
-                container.indices.insert(index, was);
+                container.content.indices.insert(index, was);
             }
             // Who has which label is found out when all are back.
             Change::Renamed { was } => container.label = was,
@@ -163,11 +163,11 @@ impl State {
                 let object = self.objects.get_mut(slot);
                 let (extents, mapped) = (object.map.extents(), object.map.mapped_bytes());
                 object.map = ExtentMap::Empty;
-                self.extents -= extents;
+                self.space.extents -= extents;
                 self.objects.remove(slot);
                 if let Some(container) = self.containers.get_mut(key.container) {
-                    container.objects.remove(&key.object);
-                    container.stored_bytes -= mapped;
+                    container.content.objects.remove(&key.object);
+                    container.content.stored_bytes -= mapped;
                 }
                 dropped.push(key);
             }

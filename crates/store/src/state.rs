@@ -1,6 +1,6 @@
 //! What the journal is about: everything that replaying it must bring back.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use cenote_model::{ContainerId, IndexKey, ObjectKey};
 use foldhash::fast::FixedState;
@@ -8,7 +8,6 @@ use hashbrown::HashMap;
 
 use crate::container::{Container, Containers};
 use crate::index::{Disorder, Index};
-use crate::kin::Kin;
 use crate::objects::Objects;
 use crate::persist::Cuts;
 use crate::pins::Pins;
@@ -27,28 +26,32 @@ pub(crate) struct State {
     pub containers: Containers,
     pub sessions: Sessions,
     pub cuts: Cuts,
-    /// Undo number and epoch of the deletion of each detached object, by slot.
-    pub detached: HashMap<u32, (u64, u64), FixedState>,
-    /// What was deleted and is given up bit by bit.
-    pub reclaim: VecDeque<Reclaim>,
-    /// Extents in all maps.
-    pub extents: u64,
-    /// Where shared bytes are. No part of what is kept.
-    pub kin: Kin,
+    pub gone: Gone,
     /// What stays on its tier.
     pub pins: Pins,
     /// When what was written. In checkpoints, not in the journal: what is not known is young.
     pub times: Times,
-    /// Names of policies that containers may choose besides Cenote's own; no part of what is kept.
-    pub policies: BTreeSet<String>,
+    pub now: Now,
+}
+
+/// What was deleted and still takes space.
+#[derive(Default)]
+pub(crate) struct Gone {
+    /// Undo number and epoch of the deletion of each detached object, by slot.
+    pub detached: HashMap<u32, (u64, u64), FixedState>,
+    /// What is given up bit by bit.
+    pub reclaim: VecDeque<Reclaim>,
+}
+
+/// The moment of the current request. No part of what is kept.
+#[derive(Default)]
+pub(crate) struct Now {
     /// Seconds since the engine was opened.
-    pub now_s: u32,
-    /// The clock when the current request came.
-    pub now_ns: u64,
-    /// Indices that were found in the wrong order when the store was opened. No part of what is kept.
-    pub disorder: Vec<(IndexKey, Disorder)>,
+    pub s: u32,
+    /// The clock when the request came.
+    pub ns: u64,
     /// Counts requests, for [`crate::objects::Object::word_mark`].
-    pub request_mark: u32,
+    pub request: u32,
 }
 
 /// Something deleted whose parts are still to be given up.
@@ -63,30 +66,33 @@ impl State {
     /// The slot of a live object.
     pub fn find_object(&mut self, key: ObjectKey) -> Option<u32> {
         let container = self.containers.slot_of(key.container)?;
-        self.objects.find(container, &self.containers.at(container).objects, key)
+        self.objects.find(container, &self.containers.at(container).content.objects, key)
     }
     /// Notes that the records of an index were not where they belong.
     pub fn found_disorder(&mut self, key: IndexKey, found: Disorder) {
         if found == Disorder::default() {
             return;
         }
-        match self.disorder.iter_mut().find(|(known, _)| *known == key) {
+        match self.containers.disorder.iter_mut().find(|(known, _)| *known == key) {
             Some((_, known)) => known.add(found),
-            None => self.disorder.push((key, found)),
+            None => self.containers.disorder.push((key, found)),
         }
     }
     /// Lets the checkpoint that was read at opening go as soon as most of its records were asked for, or are gone: those
     /// that were not get memory of their own, so that they keep at most twice what they need.
     pub fn leave_checkpoint(&mut self) {
         let (mut needed, mut kept) = (0, 0);
-        for index in self.containers.iter().flat_map(|container| container.indices.values()) {
+        for index in self.containers.iter().flat_map(|container| container.content.indices.values()) {
             let (its, all) = index.encoded_bytes();
             (needed, kept) = (needed + its, all.max(kept));
         }
         if kept > 2 * needed {
             for id in self.containers.ids() {
                 let container = self.containers.get_mut(id);
-                container.into_iter().flat_map(|it| it.indices.values_mut()).for_each(|index| index.leave_checkpoint());
+                container
+                    .into_iter()
+                    .flat_map(|it| it.content.indices.values_mut())
+                    .for_each(|index| index.leave_checkpoint());
             }
         }
     }
@@ -102,8 +108,8 @@ impl State {
         while let Some(member) = members.get(next) {
             next += 1;
             let Some(container) = self.containers.get(*member) else { continue };
-            for (epoch, other) in &container.links {
-                if *epoch > container.persisted && !members.contains(other) {
+            for (epoch, other) in &container.unsaved.links {
+                if *epoch > container.durable.persisted && !members.contains(other) {
                     members.push(*other);
                 }
             }

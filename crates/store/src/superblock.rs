@@ -59,9 +59,9 @@ impl SuperblockDevice {
             spec: slot.spec.clone(),
             removed: slot.removed,
             draining: slot.state == DeviceState::Draining,
-            is_damaged: slot.damaged_until_ns.is_some(),
-            unit_bytes: slot.unit_bytes,
-            segment_bytes: slot.segment_bytes,
+            is_damaged: slot.trust.damaged_until_ns.is_some(),
+            unit_bytes: slot.space.unit_bytes,
+            segment_bytes: slot.space.segment_bytes,
             incarnation: slot.incarnation,
         }
     }

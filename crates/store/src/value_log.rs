@@ -108,7 +108,7 @@ impl ValueLog {
 impl Container {
     /// Objects that programs see.
     pub fn objects_seen(&self) -> u64 {
-        self.objects.len() as u64 - u64::from(self.values.is_some())
+        self.content.objects.len() as u64 - u64::from(self.content.values.is_some())
     }
     /// What an object of it must survive. Values of records do, as their keys.
     pub fn durability_of(&self, object: ObjectId) -> Durability {
@@ -117,7 +117,7 @@ impl Container {
     }
     /// True if it is the id of its value log.
     pub fn is_value_log(&self, object: ObjectId) -> bool {
-        object == VALUE_LOG && self.values.is_some()
+        object == VALUE_LOG && self.content.values.is_some()
     }
 }
 
@@ -131,9 +131,9 @@ impl State {
     /// Where the next batch of a container's log begins; `None` if it can have no log.
     pub fn log_end(&self, owner: ContainerId) -> Option<u64> {
         let container = self.containers.get(owner)?;
-        match &container.values {
+        match &container.content.values {
             Some(log) => Some(log.end()),
-            None => (!container.objects.contains_key(&VALUE_LOG)).then_some(0),
+            None => (!container.content.objects.contains_key(&VALUE_LOG)).then_some(0),
         }
     }
 
@@ -148,27 +148,27 @@ impl State {
         let owner = self.containers.slot_of(spill.container).ok_or("values of a container that is not there")?;
         let slot = self.log_slot(owner).ok_or("too many objects")?;
         let container = self.containers.at_mut(owner);
-        let ext = Ext::from_model(&spill.extent, dev, container.cuts);
-        let log = container.values.get_or_insert_default();
+        let ext = Ext::from_model(&spill.extent, dev, container.durable.cuts);
+        let log = container.content.values.get_or_insert_default();
         if !log.add(spill.offset, ext.len, spill.records.len() as u32) {
             return Err("values that are not behind those in the log");
         }
         let object = self.objects.get_mut(slot);
         object.size = spill.offset + u64::from(ext.len);
-        object.touched = self.now_s;
+        object.last.touched = self.now.s;
         object.map.insert(spill.offset, ext);
-        self.extents += 1;
+        self.space.extents += 1;
         let members: Vec<ContainerId> = std::iter::once(spill.container)
             .chain(self.containers.snapshots_of(spill.container).iter().copied())
             .collect();
         for record in &spill.records {
             let offset = spill.offset + u64::from(record.at);
-            let log = self.containers.at_mut(owner).values.as_mut();
+            let log = self.containers.at_mut(owner).content.values.as_mut();
             let away = log
                 .and_then(|log| log.value(offset, record.len, record.digest))
                 .ok_or("a value outside of its batch")?;
             for member in &members {
-                let index = self.containers.get_mut(*member).and_then(|it| it.indices.get_mut(&spill.index));
+                let index = self.containers.get_mut(*member).and_then(|it| it.content.indices.get_mut(&spill.index));
                 if let Some(index) = index {
                     index.spill(record.key.bytes(), record.epoch, &away);
                 }
@@ -180,14 +180,14 @@ impl State {
     /// The slot of a container's log, which is made if it is not there yet.
     fn log_slot(&mut self, owner: u32) -> Option<u32> {
         let container = self.containers.at(owner);
-        if let Some(slot) = container.objects.get(&VALUE_LOG) {
+        if let Some(slot) = container.content.objects.get(&VALUE_LOG) {
             return Some(*slot);
         }
-        let (epoch, cuts) = (self.epoch, container.cuts);
+        let (epoch, cuts) = (self.epoch, container.durable.cuts);
         let slot = self.objects.add(owner, VALUE_LOG, 12, epoch, cuts)?;
         let container = self.containers.at_mut(owner);
-        container.objects.insert(VALUE_LOG, slot);
-        container.values = Some(Box::default());
+        container.content.objects.insert(VALUE_LOG, slot);
+        container.content.values = Some(Box::default());
         Some(slot)
     }
 
@@ -196,14 +196,14 @@ impl State {
         let at = self.containers.slot_of(owner).ok_or("batches of a container that is not there")?;
         for offset in offsets {
             let container = self.containers.at_mut(at);
-            let known = container.values.as_mut().and_then(|log| log.batches.remove(offset));
+            let known = container.content.values.as_mut().and_then(|log| log.batches.remove(offset));
             let known = known.ok_or("a batch that is not there")?;
-            let slot = *container.objects.get(&VALUE_LOG).ok_or("batches without a log")?;
+            let slot = *container.content.objects.get(&VALUE_LOG).ok_or("batches without a log")?;
             let mut pieces = Pieces::None;
             let map = &mut self.objects.get_mut(slot).map;
             let before = map.extents();
             map.cut_out(*offset, offset + u64::from(known.len), &mut self.space.shared, &mut pieces);
-            self.extents = self.extents - before + map.extents();
+            self.space.extents = self.space.extents - before + map.extents();
             for (_, ext) in pieces {
                 self.space.drop_ext(&ext, tag);
             }
@@ -214,10 +214,10 @@ impl State {
     /// The log of a container is lost, with all values in it.
     pub fn lose_log(&mut self, at: u32) {
         let container = self.containers.at_mut(at);
-        container.values = None;
-        if let Some(slot) = container.objects.remove(&VALUE_LOG) {
+        container.content.values = None;
+        if let Some(slot) = container.content.objects.remove(&VALUE_LOG) {
             let object = self.objects.get_mut(slot);
-            self.extents -= object.map.extents();
+            self.space.extents -= object.map.extents();
             object.map = ExtentMap::Empty;
             self.objects.remove(slot);
         }
@@ -225,22 +225,22 @@ impl State {
         for member in std::iter::once(id).chain(self.containers.snapshots_of(id).to_vec()) {
             let Some(container) = self.containers.get_mut(member) else { continue };
             let (mut records, mut bytes) = (0, 0);
-            for index in container.indices.values_mut() {
+            for index in container.content.indices.values_mut() {
                 let before = (index.len(), index.bytes);
                 index.drop_away();
                 (records, bytes) = (records + before.0 - index.len(), bytes + before.1 - index.bytes);
             }
-            container.records -= records;
-            container.record_bytes -= bytes;
+            container.content.records -= records;
+            container.content.record_bytes -= bytes;
         }
     }
 
     /// What is wrong with a container's log: batches without bytes, or values outside of it.
     pub fn audit_log(&self, id: ContainerId) -> Option<String> {
         let owner = self.log_owner(id)?;
-        let (container, log) = (self.containers.get(id)?, self.containers.get(owner)?.values.as_ref());
+        let (container, log) = (self.containers.get(id)?, self.containers.get(owner)?.content.values.as_ref());
         let wrong = |why: &str| Some(format!("the value log of container {owner}: {why}"));
-        let away: u64 = container.indices.values().map(|index| index.away).sum();
+        let away: u64 = container.content.indices.values().map(|index| index.away).sum();
         let Some(log) = log else {
             return if away == 0 { None } else { wrong("it is not there, and records have values in it") };
         };
@@ -248,7 +248,7 @@ impl State {
             return None;
         }
         let key = ObjectKey { container: owner, object: VALUE_LOG };
-        let Some(map) = container.objects.get(&key.object).map(|slot| &self.objects.get(*slot).map) else {
+        let Some(map) = container.content.objects.get(&key.object).map(|slot| &self.objects.get(*slot).map) else {
             return wrong("it has no object");
         };
         let live: u64 = log.batches().map(|(_, known)| u64::from(known.live())).sum();

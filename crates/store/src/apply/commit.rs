@@ -18,7 +18,7 @@ impl State {
     pub fn raise_words(&mut self, txn: &Txn, control: &dyn Control) -> Vec<(u64, u64)> {
         let mut words = Vec::new();
         let mut indices: Vec<IndexKey> = Vec::new();
-        self.request_mark = self.request_mark.wrapping_add(1);
+        self.now.request = self.now.request.wrapping_add(1);
         for step in &txn.steps {
             if let Step::ContainerDeleted { slot } | Step::SnapshotDeleted { slot, .. } = step {
                 // Their space goes later, but nobody may find them in a cached map from now on.
@@ -44,10 +44,10 @@ impl State {
             }
             let (Step::Range(RangeStep { slot, .. }) | Step::ObjectDeleted { slot }) = step else { continue };
             let object = self.objects.get_mut(*slot);
-            if object.word_mark == self.request_mark {
+            if object.last.word_mark == self.now.request {
                 continue;
             }
-            object.word_mark = self.request_mark;
+            object.last.word_mark = self.now.request;
             let after = control.word_raise(self.key_of(*slot).word_hash());
             words.push((after.wrapping_sub(1), after));
         }
@@ -64,10 +64,10 @@ impl State {
     /// Raises the version words of all that is in a container.
     pub fn raise_words_of(&self, slot: u32, control: &dyn Control) {
         let container = self.containers.at(slot);
-        for object in container.objects.values() {
+        for object in container.content.objects.values() {
             control.word_raise(self.key_of(*object).word_hash());
         }
-        for index in container.indices.keys() {
+        for index in container.content.indices.keys() {
             control.word_raise(IndexKey { container: container.id, index: *index }.word_hash());
         }
     }
@@ -89,10 +89,10 @@ impl State {
             if !self.containers.is_taken(*at) {
                 continue;
             }
-            let now_ns = self.now_ns;
+            let now_ns = self.now.ns;
             let container = self.containers.at_mut(*at);
-            if container.epoch <= container.cut_epoch {
-                container.dirty_since_ns = now_ns;
+            if container.epoch <= container.durable.cut_epoch {
+                container.unsaved.dirty_since_ns = now_ns;
             }
             container.epoch = txn.epoch;
             txn.touched.push(container.id);
@@ -115,7 +115,7 @@ impl State {
         for (i, (at, _)) in members.iter().enumerate() {
             // A chain is enough: the closure follows it.
             let next = members[(i + 1) % members.len()].1;
-            let links = &mut self.containers.at_mut(*at).links;
+            let links = &mut self.containers.at_mut(*at).unsaved.links;
             match links.iter_mut().find(|(_, other)| *other == next) {
                 Some(link) => link.0 = epoch,
                 None if members.len() > 1 => links.push((epoch, next)),
@@ -126,19 +126,19 @@ impl State {
 
     /// A container is gone through which others were coupled: from now on they are coupled without it.
     pub(super) fn unlink(&mut self, slot: u32) {
-        let (gone, passed_on) = (self.containers.at(slot).id, self.containers.at(slot).links.clone());
+        let (gone, passed_on) = (self.containers.at(slot).id, self.containers.at(slot).unsaved.links.clone());
         if passed_on.is_empty() {
             return;
         }
         for id in self.containers.ids() {
             let Some(container) = self.containers.get_mut(id) else { continue };
-            let Some(at) = container.links.iter().position(|(_, other)| *other == gone) else { continue };
-            let (epoch, _) = container.links.swap_remove(at);
+            let Some(at) = container.unsaved.links.iter().position(|(_, other)| *other == gone) else { continue };
+            let (epoch, _) = container.unsaved.links.swap_remove(at);
             for (other_epoch, other) in passed_on.iter().filter(|(_, other)| *other != id) {
                 let epoch = epoch.max(*other_epoch);
-                match container.links.iter_mut().find(|(_, linked)| linked == other) {
+                match container.unsaved.links.iter_mut().find(|(_, linked)| linked == other) {
                     Some(link) => link.0 = link.0.max(epoch),
-                    None => container.links.push((epoch, *other)),
+                    None => container.unsaved.links.push((epoch, *other)),
                 }
             }
         }
@@ -161,17 +161,17 @@ impl State {
             }
             Step::IndexDeleted { container, index, was } => {
                 let it = self.containers.at(container);
-                if it.is_tracked() && was.created != it.cuts {
+                if it.is_tracked() && was.created != it.durable.cuts {
                     self.note(container, epoch, Change::IndexDeleted { index, was });
                 } else {
-                    self.reclaim.push_back(Reclaim::Index(was));
+                    self.gone.reclaim.push_back(Reclaim::Index(was));
                 }
                 container
             }
             // Whether the index is new is known from when it was changed: the same transaction may delete it later.
             Step::Record { container, index, key, was, in_new_index } => {
                 let it = self.containers.at(container);
-                let changed_since_cut = was.as_ref().is_some_and(|was| was.epoch > it.cut_epoch);
+                let changed_since_cut = was.as_ref().is_some_and(|was| was.epoch > it.durable.cut_epoch);
                 if it.is_tracked() && !in_new_index && !changed_since_cut {
                     self.note(container, epoch, Change::Record { index, key, was });
                 }
@@ -182,8 +182,8 @@ impl State {
                 origin
             }
             Step::SnapshotFilled { slot } => {
-                let objects: Vec<u32> = self.containers.at(slot).objects.values().copied().collect();
-                let data_epoch = self.containers.at(slot).data_epoch;
+                let objects: Vec<u32> = self.containers.at(slot).content.objects.values().copied().collect();
+                let data_epoch = self.containers.at(slot).unsaved.data_epoch;
                 for object in objects {
                     self.list_clone(object, data_epoch);
                 }
@@ -205,7 +205,7 @@ impl State {
                     }
                 }
                 self.unlink(slot);
-                self.reclaim.push_back(Reclaim::Container(slot));
+                self.gone.reclaim.push_back(Reclaim::Container(slot));
                 slot
             }
             Step::ContainerCreated { slot } => {
@@ -225,8 +225,8 @@ impl State {
                 let container = self.containers.at_mut(slot);
                 if !container.is_tracked() {
                     // It is empty, and has no state to go back to from now on.
-                    container.undo_first += container.undo.len() as u64;
-                    container.undo.clear();
+                    container.back.undo_first += container.back.undo.len() as u64;
+                    container.back.undo.clear();
                 }
                 self.note(slot, epoch, Change::Set { was: Box::new(was) });
                 slot
@@ -238,7 +238,8 @@ impl State {
     fn commit_container_create(&mut self, epoch: u64, slot: u32) {
         if self.take_label(epoch, slot) {
             let container = self.containers.at_mut(slot);
-            (container.epoch, container.persisted, container.cut_epoch) = (epoch - 1, epoch - 1, epoch - 1);
+            (container.epoch, container.durable.persisted, container.durable.cut_epoch) =
+                (epoch - 1, epoch - 1, epoch - 1);
             self.note(slot, epoch, Change::Made);
         }
     }
@@ -263,9 +264,9 @@ impl State {
     /// `id` is cut together with `other`, unless it has survived this epoch.
     fn couple(&mut self, epoch: u64, id: ContainerId, other: ContainerId) {
         let Some(container) = self.containers.get_mut(id) else { return };
-        match container.links.iter_mut().find(|(_, linked)| *linked == other) {
+        match container.unsaved.links.iter_mut().find(|(_, linked)| *linked == other) {
             Some(link) => link.0 = link.0.max(epoch),
-            None => container.links.push((epoch, other)),
+            None => container.unsaved.links.push((epoch, other)),
         }
     }
 
@@ -273,16 +274,16 @@ impl State {
     fn note(&mut self, at: u32, epoch: u64, change: Change) -> Option<u64> {
         let container = self.containers.at_mut(at);
         // What came with the container is never taken back without it.
-        if !container.is_tracked() || epoch <= container.persisted {
+        if !container.is_tracked() || epoch <= container.durable.persisted {
             return None;
         }
-        container.undo.push_back(Undo { epoch, change });
+        container.back.undo.push_back(Undo { epoch, change });
         Some(container.undo_next() - 1)
     }
 
     fn commit_snapshot_delete(&mut self, epoch: u64, origin: u32, slot: u32) -> u32 {
         let original = self.containers.at(origin);
-        let (tracked, cuts) = (original.is_tracked(), original.cuts);
+        let (tracked, cuts) = (original.is_tracked(), original.durable.cuts);
         let container = self.containers.at_mut(slot);
         let id = container.id;
         // Nobody can go back to a state with one that was made after the last cut.
@@ -299,12 +300,12 @@ impl State {
         let object = self.objects.get(slot);
         let (at, created) = (object.container, object.created);
         let container = self.containers.at(at);
-        if container.is_tracked() && created != container.cuts {
+        if container.is_tracked() && created != container.durable.cuts {
             if let Some(number) = self.note(at, epoch, Change::ObjectDeleted { slot }) {
-                self.detached.insert(slot, (number, epoch));
+                self.gone.detached.insert(slot, (number, epoch));
             }
         } else {
-            self.reclaim.push_back(Reclaim::Object(slot));
+            self.gone.reclaim.push_back(Reclaim::Object(slot));
         }
         at
     }
@@ -315,7 +316,7 @@ impl State {
         let (at, id, generation) = (object.container, object.id(), object.generation);
         let created = object.created;
         let container = self.containers.at(at);
-        let (tracked, cuts) = (container.is_tracked(), container.cuts);
+        let (tracked, cuts) = (container.is_tracked(), container.durable.cuts);
         let replaced_new = match &pieces {
             Pieces::One(offset, ext) => {
                 *offset == from && from + u64::from(ext.len) == to && ext.born == cuts && self.space.at_risk(ext)
@@ -329,8 +330,8 @@ impl State {
             let volatile = self.space.is_volatile(written.dev);
             let container = self.containers.at_mut(at);
             if !volatile {
-                container.data_epoch = epoch;
-                container.wrote.add(written.dev);
+                container.unsaved.data_epoch = epoch;
+                container.unsaved.wrote.add(written.dev);
             } else if !replaced_new {
                 container.add_fresh(Fresh { slot, generation, offset: from, len: to - from });
             }
@@ -353,7 +354,7 @@ impl State {
         let change = Change::Range { object: id, from, to, pieces: kept, size: size_before };
         if let Some(number) = self.note(at, epoch, change).filter(|_| !at_risk.is_empty()) {
             let container = self.containers.at(at);
-            if let Some(cut) = container.pending_cut.and_then(|cut| self.cuts.get_mut(cut)) {
+            if let Some(cut) = container.durable.pending_cut.and_then(|cut| self.cuts.get_mut(cut)) {
                 let id = container.id;
                 cut.queue.extend(at_risk.into_iter().map(|piece| DrainItem::Undo { container: id, number, piece }));
             }

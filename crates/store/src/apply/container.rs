@@ -33,7 +33,7 @@ fn check_spec(state: &State, spec: &ContainerSpec, before: Option<&ContainerSpec
     }
     // What was allowed once is replayed, and may stay, whoever brings the policy now.
     let stays = || state.space.replaying || before.is_some_and(|before| before.policy == spec.policy);
-    if cenote_policy::by_name(&spec.policy).is_none() && !state.policies.contains(&spec.policy) && !stays() {
+    if cenote_policy::by_name(&spec.policy).is_none() && !state.containers.policies.contains(&spec.policy) && !stays() {
         return Err(refuse(
             KeyCode::Invalid,
             if spec.policy == "user" {
@@ -95,7 +95,9 @@ impl State {
         let container = self.containers.at(slot);
         let scratch = |spec: &ContainerSpec| spec.durability == Durability::Scratch;
         let kept = |undo: &Undo| !matches!(undo.change, Change::Renamed { .. } | Change::Set { .. } | Change::Made);
-        let empty = container.objects_seen() == 0 && container.indices.is_empty() && !container.undo.iter().any(kept);
+        let empty = container.objects_seen() == 0
+            && container.content.indices.is_empty()
+            && !container.back.undo.iter().any(kept);
         let holds = !empty || !self.containers.snapshots_of(id).is_empty();
         let container = self.containers.at_mut(slot);
         if scratch(&spec) != scratch(&container.spec) && holds {

@@ -13,16 +13,16 @@ impl State {
         }
         let at = self.containers.slot_of(key.container).ok_or(NO_CONTAINER)?;
         let container = self.containers.at_mut(at);
-        let cuts = container.cuts;
-        if container.objects.contains_key(&key.object) {
+        let cuts = container.durable.cuts;
+        if container.content.objects.contains_key(&key.object) {
             return Err(refuse(KeyCode::Exists, "the object exists already"));
         }
         let Some(slot) = self.objects.add(at, key.object, block_shift, txn.epoch, cuts) else {
             return Err(refuse(KeyCode::Limit, "a store holds at most 2^32 objects"));
         };
-        self.containers.at_mut(at).objects.insert(key.object, slot);
+        self.containers.at_mut(at).content.objects.insert(key.object, slot);
         self.pins.forget(key);
-        self.objects.get_mut(slot).touched = self.now_s;
+        self.objects.get_mut(slot).last.touched = self.now.s;
         txn.steps.push(Step::ObjectCreated { slot });
         Ok(())
     }
@@ -32,10 +32,10 @@ impl State {
         let object = self.objects.get_mut(slot);
         object.presence = Presence::Detached;
         let mapped = object.map.mapped_bytes();
-        self.extents -= object.map.extents();
+        self.space.extents -= object.map.extents();
         let container = self.containers.at_mut(self.objects.get(slot).container);
-        container.objects.remove(&key.object);
-        container.stored_bytes -= mapped;
+        container.content.objects.remove(&key.object);
+        container.content.stored_bytes -= mapped;
         txn.steps.push(Step::ObjectDeleted { slot });
         Ok(())
     }

@@ -30,7 +30,7 @@ impl State {
         let (size_before, epoch_before) = (object.size, object.epoch);
         object.size = size.unwrap_or(object.size);
         object.epoch = txn.epoch;
-        object.touched = self.now_s;
+        object.last.touched = self.now.s;
         txn.steps.push(Step::Range(RangeStep {
             slot,
             from,
@@ -50,10 +50,10 @@ impl State {
         let (extents, mapped) = (object.map.extents(), object.map.mapped_bytes());
         let mut pieces = Pieces::None;
         let splits = object.map.cut_out(from, to, &mut self.space.shared, &mut pieces);
-        self.extents = self.extents - extents + object.map.extents();
+        self.space.extents = self.space.extents - extents + object.map.extents();
         let gone = mapped - object.map.mapped_bytes();
         let container = object.container;
-        self.containers.at_mut(container).stored_bytes -= gone;
+        self.containers.at_mut(container).content.stored_bytes -= gone;
         (pieces, splits)
     }
 }

@@ -10,11 +10,11 @@ impl State {
     pub(super) fn index_create(&mut self, txn: &mut Txn, key: IndexKey) -> Result<(), Refusal> {
         let at = self.containers.slot_of(key.container).ok_or(NO_CONTAINER)?;
         let container = self.containers.at_mut(at);
-        let created = container.cuts;
-        if container.indices.contains_key(&key.index) {
+        let created = container.durable.cuts;
+        if container.content.indices.contains_key(&key.index) {
             return Err(refuse(KeyCode::Exists, "the index exists already"));
         }
-        container.indices.insert(key.index, Box::new(Index::new(created)));
+        container.content.indices.insert(key.index, Box::new(Index::new(created)));
         txn.steps.push(Step::IndexCreated { container: at, index: key.index });
         Ok(())
     }
@@ -22,7 +22,7 @@ impl State {
     pub(super) fn index_delete(&mut self, txn: &mut Txn, key: IndexKey) -> Result<(), Refusal> {
         let at = self.containers.slot_of(key.container).ok_or(NO_CONTAINER)?;
         let container = self.containers.at_mut(at);
-        let was = container.indices.remove(&key.index).ok_or(NO_INDEX)?;
+        let was = container.content.indices.remove(&key.index).ok_or(NO_INDEX)?;
         container.discount_index(&was);
         txn.steps.push(Step::IndexDeleted { container: at, index: key.index, was });
         Ok(())
@@ -44,8 +44,8 @@ impl State {
         }
         let at = self.containers.slot_of(index.container).ok_or(NO_CONTAINER)?;
         let container = self.containers.at_mut(at);
-        let cuts = container.cuts;
-        let records = container.indices.get(&index.index).ok_or(NO_INDEX)?;
+        let cuts = container.durable.cuts;
+        let records = container.content.indices.get(&index.index).ok_or(NO_INDEX)?;
         let in_new_index = records.created == cuts;
         // What the journal has was allowed once, by an index that may not have found the key where it was.
         let blind = u64::from(only_new && records.get(key).is_some());
@@ -60,7 +60,7 @@ impl State {
                 return Err(PAST_QUOTA);
             }
         }
-        let records = container.indices.get_mut(&index.index).ok_or(NO_INDEX)?;
+        let records = container.content.indices.get_mut(&index.index).ok_or(NO_INDEX)?;
         let was = records.put(key, Record { epoch: txn.epoch, value: Value::Here(value.into_boxed_slice()) });
         container.count_record(was.as_ref().map(|was| key.len() + was.value.len()), Some(after));
         let key = Key::new(key);
@@ -72,8 +72,8 @@ impl State {
     pub(super) fn del(&mut self, txn: &mut Txn, index: IndexKey, key: &[u8]) -> Result<(), Refusal> {
         let at = self.containers.slot_of(index.container).ok_or(NO_CONTAINER)?;
         let container = self.containers.at_mut(at);
-        let cuts = container.cuts;
-        let records = container.indices.get_mut(&index.index).ok_or(NO_INDEX)?;
+        let cuts = container.durable.cuts;
+        let records = container.content.indices.get_mut(&index.index).ok_or(NO_INDEX)?;
         let in_new_index = records.created == cuts;
         let Some(was) = records.del(key) else {
             if self.space.replaying {
@@ -124,7 +124,7 @@ mod tests {
         state.space.replaying = true;
         assert!(apply(&mut state, 5, put(3)).is_ok());
         assert!(apply(&mut state, 6, del()).is_ok() && apply(&mut state, 7, del()).is_ok());
-        assert_eq!(state.disorder, [(index, Disorder { misplaced: 0, twice: 0, blind: 2 })]);
+        assert_eq!(state.containers.disorder, [(index, Disorder { misplaced: 0, twice: 0, blind: 2 })]);
         assert_eq!(state.audit_container(index.container), None);
         assert_eq!(state.audit_space().len(), 1, "a verify names it");
         state.space.replaying = false;

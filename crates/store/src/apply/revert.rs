@@ -21,17 +21,17 @@ impl State {
             Step::ObjectCreated { slot } => {
                 let object = self.objects.get(slot);
                 let (id, container) = (object.id(), object.container);
-                self.containers.at_mut(container).objects.remove(&id);
+                self.containers.at_mut(container).content.objects.remove(&id);
                 self.objects.remove(slot);
             }
             Step::ObjectDeleted { slot } => self.attach(slot),
             Step::IndexCreated { container, index } => {
-                self.containers.at_mut(container).indices.remove(&index);
+                self.containers.at_mut(container).content.indices.remove(&index);
             }
             Step::IndexDeleted { container, index, was } => {
                 let container = self.containers.at_mut(container);
                 container.count_index(&was);
-                container.indices.insert(index, was);
+                container.content.indices.insert(index, was);
             }
             Step::Record { container, index, key, was, .. } => {
                 let container = self.containers.at_mut(container);
@@ -53,7 +53,7 @@ impl State {
             Step::ObjectCloned { slot } => {
                 let object = self.objects.get(slot);
                 let (id, container) = (object.id(), object.container);
-                self.containers.at_mut(container).objects.remove(&id);
+                self.containers.at_mut(container).content.objects.remove(&id);
                 self.drop_clone(slot);
             }
         }
@@ -73,7 +73,7 @@ impl State {
                 if let Some(session) = self.sessions.open.get_mut(&txn.session) {
                     session.lease(written.dev, written.run_offset, written.padded);
                 }
-                self.space.get_mut(written.dev).reserved_bytes += written.padded;
+                self.space.get_mut(written.dev).space.reserved_bytes += written.padded;
             }
             Brought::Shared => {
                 let mut shared = Pieces::None;
@@ -87,20 +87,20 @@ impl State {
         object.map.put_back(from, to, pieces, splits, &mut self.space.shared);
         object.size = size_before;
         object.epoch = epoch_before;
-        self.extents = self.extents - extents + object.map.extents();
+        self.space.extents = self.space.extents - extents + object.map.extents();
         let container = self.containers.at_mut(object.container);
-        container.stored_bytes = container.stored_bytes - mapped + object.map.mapped_bytes();
+        container.content.stored_bytes = container.content.stored_bytes - mapped + object.map.mapped_bytes();
     }
 
     /// Puts a detached object back into its container.
     pub(crate) fn attach(&mut self, slot: u32) {
         let object = self.objects.get_mut(slot);
         object.presence = Presence::Live;
-        self.extents += object.map.extents();
+        self.space.extents += object.map.extents();
         let (id, mapped) = (object.id(), object.map.mapped_bytes());
         let container = self.containers.at_mut(object.container);
-        container.stored_bytes += mapped;
-        container.objects.insert(id, slot);
+        container.content.stored_bytes += mapped;
+        container.content.objects.insert(id, slot);
     }
 
     /// The bytes of pieces.

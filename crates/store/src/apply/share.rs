@@ -50,7 +50,7 @@ impl State {
         let (size_before, epoch_before) = (object.size, object.epoch);
         object.size = object.size.max(target_end);
         object.epoch = txn.epoch;
-        object.touched = self.now_s;
+        object.last.touched = self.now.s;
         txn.steps.push(Step::Range(RangeStep {
             slot: target,
             from: at,
@@ -84,7 +84,7 @@ impl State {
 
     /// What the map of the source has in the range, as it will be in that of the target, from `at` on.
     fn shared_parts(&mut self, source: u32, (offset, end): (u64, u64), target: u32, at: u64) -> Vec<(u64, Ext)> {
-        let born = self.containers.at(self.objects.get(target).container).cuts;
+        let born = self.containers.at(self.objects.get(target).container).durable.cuts;
         let (of, to) = (self.objects.get(source).id(), self.objects.get(target).id());
         let family = self.containers.at(self.objects.get(target).container).id;
         let found = self.objects.get(source).map.overlapping(offset, end).take(EXTENTS_MAX + 1);
@@ -99,8 +99,8 @@ impl State {
         let begins = self.objects.get(source).map.overlapping(offset, end).map(|(begin, _)| begin);
         for (begin, (at, part)) in begins.zip(&parts) {
             let run = (part.dev, part.run_offset);
-            self.kin.note(run, (family, of, begin));
-            self.kin.note(run, (family, to, *at));
+            self.space.kin.note(run, (family, of, begin));
+            self.space.kin.note(run, (family, to, *at));
         }
         self.sweep_kin();
         parts
@@ -124,8 +124,8 @@ impl State {
     fn take_over_suspects(&mut self, target: u32, source: u32) {
         let (target, source) = (self.objects.get(target).container, self.objects.get(source).container);
         if target != source {
-            for dev in self.containers.at(source).suspect.clone() {
-                let suspect = &mut self.containers.at_mut(target).suspect;
+            for dev in self.containers.at(source).durable.suspect.clone() {
+                let suspect = &mut self.containers.at_mut(target).durable.suspect;
                 if !suspect.contains(&dev) {
                     suspect.push(dev);
                 }
@@ -141,10 +141,10 @@ impl State {
             self.space.count_copied(&ext);
             object.map.insert(offset, ext);
         }
-        self.extents = self.extents - extents + object.map.extents();
+        self.space.extents = self.space.extents - extents + object.map.extents();
         let (at, mapped) = (object.container, object.map.mapped_bytes() - mapped);
         let container = self.containers.at_mut(at);
-        container.stored_bytes += mapped;
+        container.content.stored_bytes += mapped;
         container.shares = true;
     }
 
@@ -160,8 +160,8 @@ impl State {
             if self.space.at_risk(ext) {
                 container.add_fresh(Fresh { slot, generation, offset, len: u64::from(ext.len) });
             } else {
-                container.data_epoch = epoch;
-                container.wrote = DeviceSet::ALL; // wherever it was written when, it may wait for a sync
+                container.unsaved.data_epoch = epoch;
+                container.unsaved.wrote = DeviceSet::ALL; // wherever it was written when, it may wait for a sync
             }
         }
     }

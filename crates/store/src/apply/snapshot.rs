@@ -50,7 +50,7 @@ impl State {
         if id.0 < self.containers.next_id || id.0 >= ORDINALS_END / 2 {
             return Err(refuse(KeyCode::Invalid, "ids are never reused: give 0, or one that was not used yet"));
         }
-        if (self.containers.at(origin).objects.len() as u64) > self.objects.room() {
+        if (self.containers.at(origin).content.objects.len() as u64) > self.objects.room() {
             return Err(TOO_MANY);
         }
         if let Some(old) = old {
@@ -72,22 +72,22 @@ impl State {
             name: name.to_owned(),
             epoch,
             unix_ms,
-            made: from.cuts,
+            made: from.durable.cuts,
             deleted: false,
             in_undo: false,
         };
         // As if all of it had just been written to a container of its own: what of it needs a copy, a sync, or to be
         // written again after a failed sync is then found as for any other.
         let mut container = Container::new(id, name.to_owned(), from.spec.clone(), epoch);
-        (container.persisted, container.cut_epoch) = (from.persisted, from.persisted);
-        container.data_epoch = from.data_epoch;
-        container.wrote = DeviceSet::ALL; // what a pending cut of the original has yet to sync is its, too
-        container.suspect.clone_from(&from.suspect);
-        (container.records, container.record_bytes) = (from.records, from.record_bytes);
+        (container.durable.persisted, container.durable.cut_epoch) = (from.durable.persisted, from.durable.persisted);
+        container.unsaved.data_epoch = from.unsaved.data_epoch;
+        container.unsaved.wrote = DeviceSet::ALL; // what a pending cut of the original has yet to sync is its, too
+        container.durable.suspect.clone_from(&from.durable.suspect);
+        (container.content.records, container.content.record_bytes) = (from.content.records, from.content.record_bytes);
         container.snapshot = Some(Box::new(snapshot));
-        container.indices = from.indices.iter().map(|(id, index)| (*id, index.clone())).collect();
-        container.indices.values_mut().for_each(|index| index.created = 0);
-        let seen = from.objects.iter().filter(|(id, _)| !from.is_value_log(**id));
+        container.content.indices = from.content.indices.iter().map(|(id, index)| (*id, index.clone())).collect();
+        container.content.indices.values_mut().for_each(|index| index.created = 0);
+        let seen = from.content.objects.iter().filter(|(id, _)| !from.is_value_log(**id));
         let objects: Vec<(ObjectId, u32)> = seen.map(|(id, slot)| (*id, *slot)).collect();
         let slot = self.containers.add(container);
         let mut tree = Few::default();
@@ -97,7 +97,7 @@ impl State {
                 tree.insert(id, clone);
             }
         }
-        self.containers.at_mut(slot).objects = tree;
+        self.containers.at_mut(slot).content.objects = tree;
         slot
     }
 
@@ -108,7 +108,7 @@ impl State {
         let (id, block_shift) = (from.id(), from.block_shift);
         let slot = self.objects.add(container, id, block_shift, epoch, born)?;
         let from = self.objects.get(object);
-        let (size, touched) = (from.size, from.touched);
+        let (size, touched) = (from.size, from.last.touched);
         let mut map = ExtentMap::Empty;
         for (offset, ext) in from.map.iter() {
             let mut ext = ext.clone();
@@ -117,10 +117,10 @@ impl State {
             self.space.count_copied(&ext);
             map.insert(offset, ext);
         }
-        self.extents += map.extents();
-        self.containers.at_mut(container).stored_bytes += map.mapped_bytes();
+        self.space.extents += map.extents();
+        self.containers.at_mut(container).content.stored_bytes += map.mapped_bytes();
         let clone = self.objects.get_mut(slot);
-        (clone.map, clone.size, clone.touched) = (map, size, touched);
+        (clone.map, clone.size, clone.last.touched) = (map, size, touched);
         Some(slot)
     }
 
@@ -150,7 +150,7 @@ impl State {
         stands_alone(txn)?;
         let origin = self.containers.slot_of(of).ok_or(NO_CONTAINER)?;
         let snapshot = self.containers.snapshot_slot(of, name).ok_or(NO_SNAPSHOT)?;
-        if (self.containers.at(snapshot).objects.len() as u64) > self.objects.room() {
+        if (self.containers.at(snapshot).content.objects.len() as u64) > self.objects.room() {
             return Err(TOO_MANY);
         }
         self.roll_objects(txn, origin, snapshot);
@@ -160,11 +160,11 @@ impl State {
     }
 
     fn roll_objects(&mut self, txn: &mut Txn, origin: u32, snapshot: u32) {
-        let kept = &self.containers.at(snapshot).objects;
+        let kept = &self.containers.at(snapshot).content.objects;
         let epoch_of = |slot: &u32| self.objects.get(*slot).epoch;
         let is_same = |id: &ObjectId, slot: &u32| kept.get(id).is_some_and(|kept| epoch_of(kept) == epoch_of(slot));
         let container = self.containers.at(origin);
-        let head = &container.objects;
+        let head = &container.content.objects;
         let is_changed = |id: &ObjectId, slot: &u32| !container.is_value_log(*id) && !is_same(id, slot);
         let changed: Vec<u32> = head.iter().filter(|(id, slot)| is_changed(id, slot)).map(|(_, slot)| *slot).collect();
         let missing: Vec<(ObjectId, u32)> = (kept.iter())
@@ -175,38 +175,38 @@ impl State {
             let object = self.objects.get_mut(slot);
             object.presence = Presence::Detached;
             let (id, mapped) = (object.id(), object.map.mapped_bytes());
-            self.extents -= object.map.extents();
+            self.space.extents -= object.map.extents();
             let container = self.containers.at_mut(origin);
-            container.objects.remove(&id);
-            container.stored_bytes -= mapped;
+            container.content.objects.remove(&id);
+            container.content.stored_bytes -= mapped;
             txn.steps.push(Step::ObjectDeleted { slot });
         }
-        let cuts = self.containers.at(origin).cuts;
+        let cuts = self.containers.at(origin).durable.cuts;
         for (id, kept) in missing {
             let Some(slot) = self.clone_object(kept, origin, txn.epoch, cuts) else { continue };
-            self.containers.at_mut(origin).objects.insert(id, slot);
+            self.containers.at_mut(origin).content.objects.insert(id, slot);
             txn.steps.push(Step::ObjectCloned { slot });
         }
     }
 
     fn roll_indices(&mut self, txn: &mut Txn, origin: u32, snapshot: u32) {
-        let kept: Vec<IndexId> = self.containers.at(snapshot).indices.keys().copied().collect();
+        let kept: Vec<IndexId> = self.containers.at(snapshot).content.indices.keys().copied().collect();
         let container = self.containers.at_mut(origin);
-        let gone: Vec<IndexId> = container.indices.keys().filter(|id| !kept.contains(id)).copied().collect();
+        let gone: Vec<IndexId> = container.content.indices.keys().filter(|id| !kept.contains(id)).copied().collect();
         for index in gone {
-            let Some(was) = container.indices.remove(&index) else { continue };
+            let Some(was) = container.content.indices.remove(&index) else { continue };
             container.discount_index(&was);
             txn.steps.push(Step::IndexDeleted { container: origin, index, was });
         }
         for id in kept {
             let container = self.containers.at_mut(origin);
-            let cuts = container.cuts;
-            let mut index = container.indices.remove(&id).unwrap_or_else(|| {
+            let cuts = container.durable.cuts;
+            let mut index = container.content.indices.remove(&id).unwrap_or_else(|| {
                 txn.steps.push(Step::IndexCreated { container: origin, index: id });
                 Box::new(Index::new(cuts))
             });
             let in_new_index = index.created == cuts;
-            let kept = &self.containers.at(snapshot).indices[&id];
+            let kept = &self.containers.at(snapshot).content.indices[&id];
             for (key, value) in differences(&index, kept) {
                 let bytes = key.bytes().len();
                 let after = value.as_ref().map(|value| bytes + value.len());
@@ -218,14 +218,14 @@ impl State {
                 self.containers.at_mut(origin).count_record(before, after);
                 txn.steps.push(Step::Record { container: origin, index: id, key, was, in_new_index });
             }
-            self.containers.at_mut(origin).indices.insert(id, index);
+            self.containers.at_mut(origin).content.indices.insert(id, index);
         }
     }
 
     /// A snapshot that is being made is taken back.
     pub(super) fn drop_new_snapshot(&mut self, slot: u32) {
         let container = self.containers.at_mut(slot);
-        let (id, objects) = (container.id, std::mem::take(&mut container.objects));
+        let (id, objects) = (container.id, std::mem::take(&mut container.content.objects));
         for object in objects.into_values() {
             self.drop_clone(object);
         }
@@ -238,8 +238,8 @@ impl State {
     pub(super) fn drop_clone(&mut self, slot: u32) {
         let object = self.objects.get(slot);
         let mapped = object.map.mapped_bytes();
-        self.extents -= object.map.extents();
-        self.containers.at_mut(object.container).stored_bytes -= mapped;
+        self.space.extents -= object.map.extents();
+        self.containers.at_mut(object.container).content.stored_bytes -= mapped;
         for (_, ext) in self.objects.get(slot).map.iter() {
             self.space.shared.leave_all(ext);
             self.space.discount_copied(ext);
@@ -259,8 +259,8 @@ impl State {
             if self.space.at_risk(ext) {
                 container.add_fresh(Fresh { slot, generation, offset, len: u64::from(ext.len) });
             } else {
-                container.data_epoch = epoch;
-                container.wrote = DeviceSet::ALL;
+                container.unsaved.data_epoch = epoch;
+                container.unsaved.wrote = DeviceSet::ALL;
             }
         }
     }
@@ -283,7 +283,7 @@ impl State {
         }
         self.unlink(slot);
         self.containers.hide(slot);
-        self.reclaim.push_back(Reclaim::Container(slot));
+        self.gone.reclaim.push_back(Reclaim::Container(slot));
     }
 
     /// True if a session reads the snapshot.

@@ -27,15 +27,15 @@ impl State {
                 return Err(PAST_QUOTA);
             }
         }
-        let born = container.cuts;
+        let born = container.durable.cuts;
         let padded = self.space.get(dev).padded(u64::from(extent.run_len));
         let leased = self.sessions.open.get_mut(&txn.session);
         if !leased.is_some_and(|session| session.consume(dev, extent.run_offset, padded)) {
             return Err(refuse(KeyCode::Invalid, "the extent is not in space leased by this session"));
         }
         let device = self.space.get_mut(dev);
-        device.reserved_bytes = device.reserved_bytes.saturating_sub(padded);
-        device.unsynced |= !device.is_volatile();
+        device.space.reserved_bytes = device.space.reserved_bytes.saturating_sub(padded);
+        device.trust.unsynced |= !device.is_volatile();
         let written = Written { dev, run_offset: extent.run_offset, padded, merged: None };
         let epoch_before = self.objects.get(slot).epoch;
         self.point(txn, slot, (offset, to), Ext::from_model(extent, dev, born), written);
@@ -53,7 +53,7 @@ impl State {
         let (pieces, splits) = if let Some(old) = object.map.get_mut(from).filter(same_len) {
             (Pieces::One(from, std::mem::replace(old, ext)), Splits::default())
         } else {
-            let segment_bytes = self.space.get(written.dev).segment_bytes;
+            let segment_bytes = self.space.get(written.dev).space.segment_bytes;
             let (pieces, splits) = self.cut(slot, from, to);
             let object = self.objects.get_mut(slot);
             let before = object.map.extents();
@@ -61,15 +61,15 @@ impl State {
             if written.merged.is_none() {
                 object.map.insert(from, ext);
             }
-            self.extents = self.extents - before + object.map.extents();
-            self.containers.at_mut(object.container).stored_bytes += to - from;
+            self.space.extents = self.space.extents - before + object.map.extents();
+            self.containers.at_mut(object.container).content.stored_bytes += to - from;
             (pieces, splits)
         };
         let object = self.objects.get_mut(slot);
         let (size_before, epoch_before) = (object.size, object.epoch);
         object.size = object.size.max(to);
         object.epoch = txn.epoch;
-        object.touched = self.now_s;
+        object.last.touched = self.now.s;
         txn.steps.push(Step::Range(RangeStep {
             slot,
             from,
@@ -99,7 +99,7 @@ fn check_extent(extent: &Extent, device: &DeviceSlot) -> Result<(), Refusal> {
     if extent.sums.as_slice().len() != Extent::units(extent.run_len) {
         return invalid("a checksum for each unit of 64 KiB is needed");
     }
-    if !extent.run_offset.is_multiple_of(u64::from(device.unit_bytes)) {
+    if !extent.run_offset.is_multiple_of(u64::from(device.space.unit_bytes)) {
         return invalid("a run begins at a multiple of the device's unit");
     }
     Ok(())

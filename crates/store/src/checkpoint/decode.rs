@@ -18,7 +18,7 @@ use crate::journal::record::{decode_codes, decode_info, decode_pins, decode_runs
 use crate::map::{Ext, NO_DEVICE, Pieces};
 use crate::objects::Presence;
 use crate::packing::decode_packed;
-use crate::persist::Cut;
+use crate::persist::{Cut, SyncNeed};
 use crate::session::{Detail, Recorded, Session};
 use crate::state::State;
 use crate::sums::{UNIT, sum_of, sum_of_both};
@@ -156,14 +156,14 @@ impl Reader<'_> {
                     let slot = self.object(at, from)?;
                     ids.push((self.state.objects.get(slot).id(), slot));
                 }
-                self.state.containers.at_mut(at).objects.extend(ids);
+                self.state.containers.at_mut(at).content.objects.extend(ids);
             }
             SECTION_INDEX => self.index(from)?,
             SECTION_UNDO => {
                 let at = self.container.ok_or(Malformed("undo without a container"))?;
                 for _ in 0..from.count(9)? {
                     let undo = self.undo(at, from)?;
-                    self.state.containers.at_mut(at).undo.push_back(undo);
+                    self.state.containers.at_mut(at).back.undo.push_back(undo);
                 }
             }
             SECTION_PINS => {
@@ -192,7 +192,8 @@ impl Reader<'_> {
             let (id, epoch) = (from.ordinal()?, from.ordinal()?);
             let count = from.count(8)?;
             let members = (0..count).map(|_| Ok(ContainerId(from.u64()?))).collect::<Decoded<_>>()?;
-            self.state.cuts.pending.insert(id, Cut { id, epoch, members, needs_sync: true, ..Cut::default() });
+            let sync = SyncNeed { is_needed: true, ..SyncNeed::default() };
+            self.state.cuts.pending.insert(id, Cut { id, epoch, members, sync, ..Cut::default() });
         }
         Ok(())
     }
@@ -242,10 +243,10 @@ impl Reader<'_> {
             return Err(Malformed("a session that reads a snapshot which is not there"));
         }
         let names_deleted =
-            |it: &&Container| it.undo.iter().any(|undo| matches!(undo.change, Change::SnapshotDeleted { .. }));
+            |it: &&Container| it.back.undo.iter().any(|undo| matches!(undo.change, Change::SnapshotDeleted { .. }));
         for id in self.state.containers.ids_of(names_deleted) {
             let Some(container) = self.state.containers.get(id) else { continue };
-            let deleted: Vec<ContainerId> = (container.undo.iter())
+            let deleted: Vec<ContainerId> = (container.back.undo.iter())
                 .filter_map(|undo| match undo.change {
                     Change::SnapshotDeleted { id } => Some(id),
                     _ => None,
@@ -285,21 +286,22 @@ impl Reader<'_> {
             return Err(Malformed("a container twice, or a snapshot of none"));
         }
         let mut container = Container::new(id, label, spec, from.ordinal()?);
-        container.persisted = from.ordinal()?;
-        container.cut_epoch = from.ordinal()?;
-        container.cuts = from.u32()?;
-        container.pending_cut = from.ordinal()?.checked_sub(1);
+        container.durable.persisted = from.ordinal()?;
+        container.durable.cut_epoch = from.ordinal()?;
+        container.durable.cuts = from.u32()?;
+        container.durable.pending_cut = from.ordinal()?.checked_sub(1);
         // Which cut was the last one to be marked is not written down if another one is pending: then none, to be safe.
-        container.marked_cuts = if container.pending_cut.is_none() { container.cuts } else { 0 };
-        container.undo_first = from.ordinal()?;
-        container.data_epoch = from.ordinal()?;
-        if container.cuts > u32::MAX / 2 {
+        container.durable.marked_cuts =
+            if container.durable.pending_cut.is_none() { container.durable.cuts } else { 0 };
+        container.back.undo_first = from.ordinal()?;
+        container.unsaved.data_epoch = from.ordinal()?;
+        if container.durable.cuts > u32::MAX / 2 {
             return Err(Malformed("a container with more cuts than there can be"));
         }
-        container.later = container.cuts;
+        container.durable.later = container.durable.cuts;
         container.snapshot = snapshot.map(Box::new);
         for _ in 0..from.count(16)? {
-            container.links.push((from.u64()?, ContainerId(from.u64()?)));
+            container.unsaved.links.push((from.u64()?, ContainerId(from.u64()?)));
         }
         let next_id = self.state.containers.next_id;
         self.container = Some(self.state.containers.add(container));
@@ -321,9 +323,9 @@ impl Reader<'_> {
             end = offset + u64::from(ext.len);
             let container = self.state.containers.at_mut(at);
             if !container.is_value_log(id) {
-                container.stored_bytes += u64::from(ext.len);
+                container.content.stored_bytes += u64::from(ext.len);
             }
-            self.state.extents += 1;
+            self.state.space.extents += 1;
             self.state.objects.get_mut(slot).map.insert(offset, ext);
         }
         self.state.objects.get_mut(slot).size = size;
@@ -441,9 +443,9 @@ impl Reader<'_> {
         object.presence = Presence::Detached;
         let (extents, mapped) = (object.map.extents(), object.map.mapped_bytes());
         // It was counted as if it were there.
-        self.state.extents -= extents;
-        self.state.containers.at_mut(at).stored_bytes -= mapped;
-        self.state.detached.insert(slot, (number, epoch));
+        self.state.space.extents -= extents;
+        self.state.containers.at_mut(at).content.stored_bytes -= mapped;
+        self.state.gone.detached.insert(slot, (number, epoch));
         Ok(Change::ObjectDeleted { slot })
     }
 }

@@ -139,10 +139,10 @@ impl Writer<'_> {
     }
 
     fn retired(&mut self) {
-        let count: usize = self.state.space.slots.iter().map(|slot| slot.retired.iter().count()).sum();
+        let count: usize = self.state.space.slots.iter().map(|slot| slot.space.retired.iter().count()).sum();
         self.bytes.put_u32(count as u32);
         for slot in &self.state.space.slots {
-            for retired in slot.retired.iter() {
+            for retired in slot.space.retired.iter() {
                 self.bytes.put_u16(slot.id.0);
                 self.bytes.put_u64(retired.offset);
                 self.bytes.put_u64(retired.len);
@@ -165,14 +165,14 @@ impl Writer<'_> {
             w.bytes.put_bytes(container.label.as_bytes());
             encode_spec(&mut w.bytes, &container.spec);
             w.bytes.put_u64(container.epoch);
-            w.bytes.put_u64(container.persisted);
-            w.bytes.put_u64(container.cut_epoch);
-            w.bytes.put_u32(container.cuts);
-            w.bytes.put_u64(container.pending_cut.map_or(0, |cut| cut + 1));
-            w.bytes.put_u64(container.undo_first);
-            w.bytes.put_u64(container.data_epoch);
-            w.bytes.put_u32(container.links.len() as u32);
-            for (epoch, other) in &container.links {
+            w.bytes.put_u64(container.durable.persisted);
+            w.bytes.put_u64(container.durable.cut_epoch);
+            w.bytes.put_u32(container.durable.cuts);
+            w.bytes.put_u64(container.durable.pending_cut.map_or(0, |cut| cut + 1));
+            w.bytes.put_u64(container.back.undo_first);
+            w.bytes.put_u64(container.unsaved.data_epoch);
+            w.bytes.put_u32(container.unsaved.links.len() as u32);
+            for (epoch, other) in &container.unsaved.links {
                 w.bytes.put_u64(*epoch);
                 w.bytes.put_u64(other.0);
             }
@@ -180,7 +180,7 @@ impl Writer<'_> {
         if container.shares {
             self.section(SECTION_SHARES, |_| {});
         }
-        if let Some(log) = &container.values {
+        if let Some(log) = &container.content.values {
             self.section(SECTION_VALUES, |w| w.bytes.put_u32(0)); // it is there, be it empty
             self.many(SECTION_VALUES, log.batches(), |w, (offset, known)| {
                 w.bytes.put_u64(offset);
@@ -188,17 +188,17 @@ impl Writer<'_> {
                 w.bytes.put_u32(known.records);
             });
         }
-        self.many(SECTION_OBJECTS, container.objects.values(), |w, slot| {
+        self.many(SECTION_OBJECTS, container.content.objects.values(), |w, slot| {
             let object = w.state.objects.get(*slot);
             w.object(object);
         });
-        for (id, index) in &container.indices {
+        for (id, index) in &container.content.indices {
             match index.encoded() {
                 Some(encoded) => self.encoded_index(*id, index.created, &encoded),
                 None => self.index(*id, index),
             }
         }
-        self.many(SECTION_UNDO, container.undo.iter(), Writer::undo);
+        self.many(SECTION_UNDO, container.back.undo.iter(), Writer::undo);
     }
 
     fn index(&mut self, id: IndexId, index: &Index) {

@@ -64,7 +64,7 @@ impl Reader<'_> {
         let container = self.state.containers.at_mut(at);
         let key = IndexKey { container: container.id, index: id };
         container.count_index(&index);
-        container.indices.insert(id, Box::new(index));
+        container.content.indices.insert(id, Box::new(index));
         self.state.found_disorder(key, disorder);
         Ok(())
     }
@@ -79,7 +79,7 @@ impl Reader<'_> {
         let (offset, len, digest) = (from.u64()?, from.u32()?, from.u64()?);
         let container = self.state.containers.at(at);
         let owner = container.snapshot.as_ref().map_or(container.id, |snapshot| snapshot.of);
-        let log = self.state.containers.get_mut(owner).and_then(|container| container.values.as_mut());
+        let log = self.state.containers.get_mut(owner).and_then(|container| container.content.values.as_mut());
         let away = log.and_then(|log| log.value(offset, len, digest)).ok_or(Malformed("a value outside of its log"))?;
         Ok(Record { epoch, value: Value::Away(Box::new(away)) })
     }
@@ -87,10 +87,10 @@ impl Reader<'_> {
     pub(super) fn value_log(&mut self, from: &mut Decoder<'_>) -> Decoded<()> {
         let at = self.container.ok_or(Malformed("values without a container"))?;
         let container = self.state.containers.at_mut(at);
-        if container.snapshot.is_some() || !container.objects.is_empty() {
+        if container.snapshot.is_some() || !container.content.objects.is_empty() {
             return Err(Malformed("a value log that cannot be"));
         }
-        let log = container.values.get_or_insert_default();
+        let log = container.content.values.get_or_insert_default();
         for _ in 0..from.count(16)? {
             if !log.add(from.u64()?, from.u32()?, from.u32()?) {
                 return Err(Malformed("a value log that is out of order"));

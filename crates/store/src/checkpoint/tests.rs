@@ -24,7 +24,7 @@ fn state(count: u32) -> State {
             index.put(&n.to_be_bytes(), Record { epoch: 5, value: Value::Here(vec![n as u8; 60].into()) });
         }
         container.count_index(&index);
-        container.indices.insert(IndexId(1), Box::new(index));
+        container.content.indices.insert(IndexId(1), Box::new(index));
         state.containers.add(container);
     }
     state
@@ -37,7 +37,7 @@ fn read(bytes: &Arc<Vec<u8>>) -> State {
 }
 
 fn index(state: &State, id: u64) -> &Index {
-    &state.containers.get(ContainerId(id)).unwrap().indices[&IndexId(1)]
+    &state.containers.get(ContainerId(id)).unwrap().content.indices[&IndexId(1)]
 }
 
 /// An opening decodes no records, and the next checkpoint is the same whether somebody asked for them or not.
@@ -48,7 +48,7 @@ fn records_stay_encoded_until_they_are_asked_for() {
         let found = read(&bytes);
         assert!(count == 0 || index(&found, 1).encoded().is_some() && index(&found, 2).encoded().is_some());
         assert_eq!(
-            (index(&found, 1).len(), found.containers.get(ContainerId(1)).unwrap().records),
+            (index(&found, 1).len(), found.containers.get(ContainerId(1)).unwrap().content.records),
             (count.into(), count.into())
         );
         assert_eq!(encode(&found, &head(), 0), *bytes, "{count} records");
@@ -65,8 +65,8 @@ fn records_stay_encoded_until_they_are_asked_for() {
 fn a_checkpoint_that_was_read_is_let_go() {
     let mut three = state(1000);
     let mut more = Container::new(ContainerId(3), "c3".into(), ContainerSpec::default(), 1);
-    more.indices.insert(IndexId(1), Box::new(index(&three, 1).clone()));
-    more.records = 1000;
+    more.content.indices.insert(IndexId(1), Box::new(index(&three, 1).clone()));
+    more.content.records = 1000;
     three.containers.add(more);
     let bytes = Arc::new(encode(&three, &head(), 0));
     let mut found = read(&bytes);

@@ -177,8 +177,8 @@ impl Carrying {
 
 fn reading(core: &mut Core, ticket: Ticket, key: ObjectKey, offset: u64, len: u32) -> Result<Job> {
     let slot = core.object(key)?;
-    let now_s = core.state.now_s;
-    core.state.objects.get_mut(slot).touched = now_s;
+    let now_s = core.state.now.s;
+    core.state.objects.get_mut(slot).last.touched = now_s;
     let object = core.state.objects.get(slot);
     let size = object.size;
     let bytes = size.saturating_sub(offset).min(u64::from(len));

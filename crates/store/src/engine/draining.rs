@@ -48,7 +48,7 @@ impl Activity for Draining {
 impl Draining {
     /// Looks for what is to leave devices that are too full.
     pub fn plan_moves(&mut self, core: &mut Core) {
-        let now = core.state.now_ns;
+        let now = core.state.now.ns;
         if self.moves_in_flight > 0 || !self.queue.is_empty() || self.retry_ns > now {
             return;
         }
@@ -89,11 +89,11 @@ impl Draining {
             if bytes == 0 {
                 continue;
             }
-            let idle_ms = u64::from(core.state.now_s.saturating_sub(object.touched)) * 1000;
+            let idle_ms = u64::from(core.state.now.s.saturating_sub(object.last.touched)) * 1000;
             candidates.push(Candidate { object: core.state.key_of(slot), bytes, idle_ms, copied });
             found.push(slot);
         }
-        let fruitless = &mut core.state.space.get_mut(dev).looked_in_vain;
+        let fruitless = &mut core.state.space.get_mut(dev).space.looked_in_vain;
         *fruitless = if found.is_empty() { fruitless.saturating_add(looked) } else { 0 };
         let view = core.state.space.get(dev).view_to_come();
         let excess = excess_bytes(&view);
@@ -153,11 +153,11 @@ impl Draining {
     /// True if moves had better wait: a cut is being copied, and what it has to keep until then fills memory with old versions, so
     /// that what programs read would have to leave it. Not for long: they go on, if only slowly, beside writers that never rest.
     fn give_way(&mut self, core: &mut Core) -> bool {
-        let now = core.state.now_ns;
+        let now = core.state.now.ns;
         let is_copying = core.jobs.copying(|purpose| matches!(purpose, Purpose::Cut(_))) > 0
             || core.state.cuts.pending.values().any(|cut| {
                 // One that failed is not being copied until it is tried again.
-                cut.stage == Stage::Drain && !cut.queue.is_empty() && cut.retry_ns <= now
+                cut.stage == Stage::Drain && !cut.queue.is_empty() && cut.tries.retry_ns <= now
             });
         let fills = |slot: &crate::space::DeviceSlot| {
             let view = slot.view_to_come();
@@ -288,7 +288,7 @@ impl Draining {
         }
         self.moves_in_flight += 1;
         let slot = core.state.space.get(dev);
-        let syncs = (!slot.is_volatile()).then(|| Arc::clone(&slot.syncs));
+        let syncs = (!slot.is_volatile()).then(|| Arc::clone(&slot.trust.syncs));
         let copy = Copy { pieces: work, target: device, syncs, packing: core.packing_for(dev), read_back: false };
         Some(core.start_copies(
             Purpose::Leave(leaving),
@@ -305,7 +305,7 @@ impl Draining {
 
     /// Moves cannot go on: whoever waits for a device to be emptied is told, and it is tried again later.
     pub fn moves_failed(&mut self, core: &mut Core, error: &Error, leaving: u8) {
-        self.retry_ns = core.state.now_ns + core.settings.retry_ns;
+        self.retry_ns = core.state.now.ns + core.settings.retry_ns;
         // What is only too full is looked at anew: it may have become less, or the other devices fuller.
         let emptied = |slot: &crate::space::DeviceSlot| slot.state == DeviceState::Draining;
         let slots = &core.state.space.slots;
@@ -333,7 +333,7 @@ fn without_io(core: &Core, ext: &Ext, dev: u8, is_kept: bool) -> Option<Action> 
 fn comes_back_soon(core: &Core, ext: &Ext, dev: u8, is_kept: bool) -> bool {
     let first = core.state.space.get(ext.dev);
     let needs_none = !(first.is_volatile() && is_kept);
-    ext.dev != dev && ext.copy == dev && needs_none && first.device.is_some() && first.trouble.is_some()
+    ext.dev != dev && ext.copy == dev && needs_none && first.device.is_some() && first.trust.trouble.is_some()
 }
 
 fn durability_of(core: &Core, target: Target) -> Durability {
@@ -370,6 +370,6 @@ mod tests {
             engine.core.state.space.get_mut(dev).state = DeviceState::Draining;
         }
         assert_eq!(left(&mut engine), [1, 1]);
-        assert!(engine.activities.draining.retry_ns > engine.core.state.now_ns);
+        assert!(engine.activities.draining.retry_ns > engine.core.state.now.ns);
     }
 }

@@ -37,17 +37,20 @@ impl Engine {
             promise(container.spec.durability)
         )];
         notes.push(policy);
-        notes.push(format!("last read or written {} s ago", self.core.state.now_s.saturating_sub(object.touched)));
+        notes.push(format!("last read or written {} s ago", self.core.state.now.s.saturating_sub(object.last.touched)));
         if container.is_tracked() {
             let state = if container.is_dirty() {
                 format!(
                     "updates after epoch {} would be lost with the power; flush to prevent that",
-                    container.persisted
+                    container.durable.persisted
                 )
             } else {
                 "everything in it survives power loss".to_owned()
             };
-            notes.push(format!("its container survives power loss up to epoch {}: {state}", container.persisted));
+            notes.push(format!(
+                "its container survives power loss up to epoch {}: {state}",
+                container.durable.persisted
+            ));
         }
         if let Some(snapshot) = &container.snapshot {
             notes.push(format!(
@@ -56,8 +59,8 @@ impl Engine {
                 snapshot.name, snapshot.epoch
             ));
         }
-        if let Some(cut) = container.pending_cut.and_then(|cut| self.core.state.cuts.pending.get(&cut)) {
-            let error = cut.error.as_ref().map(|error| format!("; last error: {error}")).unwrap_or_default();
+        if let Some(cut) = container.durable.pending_cut.and_then(|cut| self.core.state.cuts.pending.get(&cut)) {
+            let error = cut.tries.error.as_ref().map(|error| format!("; last error: {error}")).unwrap_or_default();
             notes.push(format!("a copy of its volatile data up to epoch {} is under way{error}", cut.epoch));
         }
         notes.extend(next);
@@ -105,7 +108,7 @@ impl Core {
             (true, None) if container.spec.durability == Durability::Scratch => {
                 "in the fast tier, without a copy because its container is scratch".to_owned()
             }
-            (true, None) if ext.born == container.cuts => {
+            (true, None) if ext.born == container.durable.cuts => {
                 "in the fast tier, newly written; copied to a persistent tier within seconds or at flush".to_owned()
             }
             (true, None) => "in the fast tier; its copy to a persistent tier is being made".to_owned(),

@@ -53,7 +53,8 @@ impl Engine {
         begin_replay(&mut state, &beside.retired);
         let (ended, closed) = replay(meta.as_ref(), &superblock, &head, &mut state, &mut report)?;
         report.epoch = state.epoch;
-        report.repaired_indices = state.disorder.iter().map(|(key, found)| (*key, found.to_string())).collect();
+        report.repaired_indices =
+            state.containers.disorder.iter().map(|(key, found)| (*key, found.to_string())).collect();
         if report.power_lost {
             if report.records_replayed == 0 {
                 find_shared(&mut state);
@@ -239,12 +240,12 @@ fn check_stamps(
 fn begin_replay(state: &mut State, retired: &[(cenote_model::DeviceId, u64, u64)]) {
     state.space.replaying = true;
     for slot in &mut state.space.slots {
-        let unit = u64::from(slot.unit_bytes);
-        let mut map = Bitmap::new(slot.map.units(), u64::MAX);
+        let unit = u64::from(slot.space.unit_bytes);
+        let mut map = Bitmap::new(slot.space.map.units(), u64::MAX);
         for (_, offset, len) in retired.iter().filter(|(id, ..)| *id == slot.id) {
             map.mark(offset / unit, len / unit);
         }
-        slot.replay_retired = Some(map);
+        slot.space.replay_retired = Some(map);
     }
 }
 
@@ -313,7 +314,7 @@ fn begin_journal(
     // One of several openings that came to no checkpoint: files must not pile up however often an engine is killed.
     let bytes = settings.log_bytes.min(if ended.files > 1 { FILE_BYTES_SHORT } else { LOG_BYTES_FIRST });
     let mut journal = Journal::begin(Arc::clone(meta), superblock.id, sequence, previous, ended.position, bytes)?;
-    journal.file_bytes = settings.log_bytes;
+    journal.next.file_bytes = settings.log_bytes;
     journal::write_continued(last.as_ref(), ended.offset, sequence);
     Ok(journal)
 }

@@ -41,7 +41,7 @@ impl Activity for Repacking {
 impl Repacking {
     /// The next batch to be compressed where it is.
     pub fn next_repack(&mut self, core: &mut Core) -> Option<Job> {
-        let now = core.state.now_ns;
+        let now = core.state.now.ns;
         let compresses = core.state.space.present().any(|slot| slot.compresses().is_some());
         if !compresses || self.not_before_ns > now || !core.jobs.is_nearly_idle() || !core.may_copy(now) {
             return None;
@@ -67,7 +67,7 @@ impl Repacking {
             self.not_before_ns = now + REST_NS; // no room to do it in
             return None;
         }
-        let syncs = Some(Arc::clone(&core.state.space.get(dev).syncs));
+        let syncs = Some(Arc::clone(&core.state.space.get(dev).trust.syncs));
         let packing = core.packing_for(dev).map(|packing| crate::packing::Packing { only_smaller: true, ..packing });
         let copy = Copy { pieces, target: device, syncs, packing, read_back: false };
         let finish = |_: &mut Self, core: &mut Core, parts, results| finish_repack(core, parts, results);
@@ -86,7 +86,7 @@ impl Repacking {
             looked += 1;
             let slot = self.slot;
             let object = core.state.objects.get(slot);
-            let is_idle = core.state.now_s.saturating_sub(object.touched) >= IDLE_S;
+            let is_idle = core.state.now.s.saturating_sub(object.last.touched) >= IDLE_S;
             if is_idle && object.presence == Presence::Live && core.is_visible(object.container) {
                 let key = core.state.key_of(slot);
                 for (offset, ext) in object.map.overlapping(self.offset, u64::MAX) {
@@ -109,7 +109,7 @@ impl Repacking {
         }
         if batch.is_empty() && self.fruitless >= slots {
             self.fruitless = 0;
-            self.not_before_ns = core.state.now_ns + REST_NS;
+            self.not_before_ns = core.state.now.ns + REST_NS;
         }
         dev.map(|dev| (dev, batch))
     }
@@ -120,7 +120,7 @@ impl Repacking {
 fn could_repack(core: &Core, ext: &Ext) -> bool {
     let slot = core.state.space.get(ext.dev);
     let fits = slot.compresses().is_some() && slot.state == DeviceState::Online && slot.spec.kind.is_shareable();
-    fits && !ext.is_packed && !ext.is_dense && ext.copy == NO_DEVICE && ext.hull().len() > slot.unit_bytes
+    fits && !ext.is_packed && !ext.is_dense && ext.copy == NO_DEVICE && ext.hull().len() > slot.space.unit_bytes
 }
 
 /// What became no smaller is not tried again.

@@ -21,7 +21,7 @@ impl Engine {
                     .try_next("attach again"),
             );
         };
-        self.core.observed.counting.asked(open, &request, self.core.state.now_s);
+        self.core.observed.counting.asked(open, &request, self.core.state.now.s);
         let is_trusted = open.info.write && open.info.bound.is_none();
         if !is_trusted && let Err(error) = self.core.check_rights_of(session, &request) {
             return failed(error);
@@ -131,17 +131,17 @@ impl Engine {
             Request::ObjectList { container, after, limit } => {
                 let from = after.map_or(Bound::Unbounded, Bound::Excluded);
                 let found = self.core.container(container)?;
-                let ids = found.objects.iter_from(from).map(|(id, _)| *id);
+                let ids = found.content.objects.iter_from(from).map(|(id, _)| *id);
                 let ids = ids.filter(|id| !found.is_value_log(*id));
                 Ok(Response::Objects(ids.take(limit.min(LIMIT_MAX) as usize).collect()))
             }
             Request::IndexExists { key } => {
                 let container = self.core.container(key.container)?;
-                Ok(Response::Exists(container.indices.contains_key(&key.index)))
+                Ok(Response::Exists(container.content.indices.contains_key(&key.index)))
             }
             Request::IndexList { container, after, limit } => {
                 let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-                let ids = self.core.container(container)?.indices.iter_from(from).map(|(id, _)| *id);
+                let ids = self.core.container(container)?.content.indices.iter_from(from).map(|(id, _)| *id);
                 Ok(Response::Indices(ids.take(limit.min(LIMIT_MAX) as usize).collect()))
             }
             Request::ContainerByLabel { label } => match self.core.state.containers.by_label(&label) {
@@ -174,7 +174,7 @@ impl Engine {
         let mut stats = StoreStats {
             epoch: self.core.state.epoch,
             containers: self.core.state.containers.len() as u64 - self.core.state.containers.snapshots() as u64,
-            extents: self.core.state.extents,
+            extents: self.core.state.space.extents,
             journal_bytes: self.core.journal.position().saturating_sub(self.activities.journaling.last.position),
             moved_bytes: self.core.observed.counting.moved_bytes,
             sessions: self.core.state.sessions.open.len() as u64,
@@ -183,14 +183,14 @@ impl Engine {
             values_budget_bytes: self.core.settings.value_bytes,
             ..StoreStats::default()
         };
-        for index in self.core.state.containers.iter().flat_map(|container| container.indices.values()) {
+        for index in self.core.state.containers.iter().flat_map(|container| container.content.indices.values()) {
             stats.values_here_bytes += index.spillable;
             stats.values_away_bytes += index.away_bytes;
         }
         for container in self.core.state.containers.iter().filter(|container| container.snapshot.is_none()) {
             stats.objects += container.objects_seen();
-            stats.indices += container.indices.len() as u64;
-            stats.records += container.records;
+            stats.indices += container.content.indices.len() as u64;
+            stats.records += container.content.records;
         }
         stats
     }

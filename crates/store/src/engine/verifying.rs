@@ -122,7 +122,7 @@ impl Verifying {
             return Some(self.check_job(core, false, parts));
         }
         let idle = core.jobs.is_idle() && core.settings.scrub_bytes_per_s > 0;
-        if !idle || core.state.now_ns < self.scrub_due_ns {
+        if !idle || core.state.now.ns < self.scrub_due_ns {
             return None;
         }
         let mut walk = std::mem::take(&mut self.scrub);
@@ -142,7 +142,7 @@ impl Verifying {
             read.saturating_mul(1_000_000_000) / core.settings.scrub_bytes_per_s
         };
         self.scrub = walk;
-        self.scrub_due_ns = core.state.now_ns.saturating_add(pause_ns);
+        self.scrub_due_ns = core.state.now.ns.saturating_add(pause_ns);
         (!parts.is_empty()).then(|| self.check_job(core, true, parts))
     }
 
@@ -342,7 +342,7 @@ mod tests {
                 index.put(&n.to_be_bytes(), Record { epoch: 1, value: Value::Here(vec![7; 9].into()) });
             }
             container.count_index(&index);
-            container.indices.insert(IndexId(1), Box::new(index));
+            container.content.indices.insert(IndexId(1), Box::new(index));
         }
         engine
     }
@@ -353,7 +353,7 @@ mod tests {
     }
 
     fn slot_of_object(state: &mut State) -> u32 {
-        first(state).objects[&ObjectId(1)]
+        first(state).content.objects[&ObjectId(1)]
     }
 
     /// Each table in memory, once it does not agree with the others, is named by an audit, which a verify and the scrub look at.
@@ -363,23 +363,25 @@ mod tests {
         let harms: [(&str, Harm); 15] = [
             ("its space counts as free", |state| {
                 let slot = state.space.get_mut(0);
-                slot.map.clear(0, slot.map.units());
+                slot.space.map.clear(0, slot.space.map.units());
             }),
             ("it is on a device that was removed", |state| state.space.get_mut(0).removed = true),
-            ("it ends behind its device", |state| state.space.get_mut(0).map = Bitmap::new(1, u64::MAX)),
+            ("it ends behind its device", |state| state.space.get_mut(0).space.map = Bitmap::new(1, u64::MAX)),
             ("it names no device", |state| state.space.slots.clear()),
-            ("it counts 101 records and has 100", |state| first(state).records += 1),
-            ("bytes of records and has", |state| first(state).record_bytes += 1),
-            ("bytes of objects and has", |state| first(state).stored_bytes += 1),
-            ("extents are counted and", |state| state.extents += 1),
+            ("it counts 101 records and has 100", |state| first(state).content.records += 1),
+            ("bytes of records and has", |state| first(state).content.record_bytes += 1),
+            ("bytes of objects and has", |state| first(state).content.stored_bytes += 1),
+            ("extents are counted and", |state| state.space.extents += 1),
             ("which does not name it", |state| {
                 let slot = slot_of_object(state);
-                state.detached.insert(slot, (0, 1));
+                state.gone.detached.insert(slot, (0, 1));
             }),
-            ("it counts its bytes wrongly", |state| first(state).indices.get_mut(&IndexId(1)).unwrap().bytes += 1),
+            ("it counts its bytes wrongly", |state| {
+                first(state).content.indices.get_mut(&IndexId(1)).unwrap().bytes += 1;
+            }),
             ("is not in slot", |state| {
                 let slot = slot_of_object(state);
-                first(state).objects.insert(ObjectId(2), slot);
+                first(state).content.objects.insert(ObjectId(2), slot);
             }),
             ("is not in slot", |state| {
                 let slot = slot_of_object(state);
@@ -391,8 +393,8 @@ mod tests {
             }),
             ("the retired space of device `memory`", |state| {
                 let slot = state.space.get_mut(0);
-                let end = slot.map.units() * u64::from(slot.unit_bytes);
-                slot.retired.push(Tag::default(), end - 4096, 4096);
+                let end = slot.space.map.units() * u64::from(slot.space.unit_bytes);
+                slot.space.retired.push(Tag::default(), end - 4096, 4096);
             }),
             ("index ", |state| {
                 let key = IndexKey { container: first(state).id, index: IndexId(1) };

@@ -195,29 +195,44 @@ pub(crate) fn change_store(log: &dyn LogFile, store: StoreId) -> Result<()> {
 pub(crate) struct Journal {
     meta: Arc<dyn MetaDir>,
     store: StoreId,
+    pub open: OpenFile,
+    pub next: Next,
+    pub media: OnMedia,
+    /// Checkpoints whose writing failed, but that may be there: they would hide what the journal goes on to say.
+    doubtful: Vec<String>,
+    /// The buffer of the last record.
+    buffer: Vec<u8>,
+}
+
+/// The file that records go to.
+pub(crate) struct OpenFile {
     file: Arc<Log>,
     pub sequence: u64,
     /// Where the next record goes in the file.
     offset: u64,
     base: u64,
-    /// Journal position up to which everything is on media.
-    synced: u64,
-    /// A sync ended of which no record speaks yet.
-    proof_due: bool,
     /// The file takes no more records: a write failed, or a successor may be there already.
     broken: bool,
-    /// Checkpoints whose writing failed, but that may be there: they would hide what the journal goes on to say.
-    doubtful: Vec<String>,
+}
+
+/// The file that comes after it.
+pub(crate) struct Next {
     /// Highest number that a file was given, be it one that came to nothing.
     last_number: u64,
     /// A file made ahead of need.
     spare: Option<(u64, Arc<Log>)>,
     /// A file that a job is making.
     making: Option<u64>,
-    /// The buffer of the last record.
-    buffer: Vec<u8>,
     pub file_bytes: u64,
-    /// Since when it has something that is not on media and that nobody was asked to bring there.
+}
+
+/// What of the journal is on media.
+pub(crate) struct OnMedia {
+    /// Journal position up to which everything is.
+    synced: u64,
+    /// A sync ended of which no record speaks yet.
+    proof_due: bool,
+    /// Since when there is something that is not and that nobody was asked to bring there.
     pub dirty_since_ns: Option<u64>,
 }
 
@@ -243,29 +258,20 @@ impl Journal {
         Ok(Self {
             meta,
             store,
-            file,
-            sequence,
-            offset: HEADER_BYTES,
-            base,
-            synced: base + HEADER_BYTES,
-            proof_due: false,
-            broken: false,
+            open: OpenFile { file, sequence, offset: HEADER_BYTES, base, broken: false },
+            next: Next { last_number: sequence, spare: None, making: None, file_bytes },
+            media: OnMedia { synced: base + HEADER_BYTES, proof_due: false, dirty_since_ns: None },
             doubtful: Vec::new(),
-            last_number: sequence,
-            spare: None,
-            making: None,
             buffer: Vec::with_capacity(64 << 10),
-            file_bytes,
-            dirty_since_ns: None,
         })
     }
     /// Position after the last record.
     pub fn position(&self) -> u64 {
-        self.base + self.offset
+        self.open.base + self.open.offset
     }
     /// Position up to which everything is on media.
     pub fn synced(&self) -> u64 {
-        self.synced
+        self.media.synced
     }
     /// A new record.
     pub fn draft(&mut self, kind: Kind) -> Draft {
@@ -298,22 +304,22 @@ impl Journal {
                 .try_next("split it"));
         }
         self.make_room(bytes.len() as u64 + RECORD_ROOM)?;
-        if self.proof_due {
+        if self.media.proof_due {
             let mut proof = [0u8; RECORD_HEADER + 8];
             proof[16] = Kind::Synced as u8;
-            proof[RECORD_HEADER..].copy_from_slice(&self.synced.to_le_bytes());
+            proof[RECORD_HEADER..].copy_from_slice(&self.media.synced.to_le_bytes());
             self.write_record(&mut proof, epoch)?;
-            self.proof_due = false;
+            self.media.proof_due = false;
         }
         self.write_record(bytes, epoch)
     }
     fn write_record(&mut self, bytes: &mut [u8], epoch: u64) -> Result<()> {
-        if let Err(e) = write_sealed(self.file.file(), self.offset, bytes, epoch) {
+        if let Err(e) = write_sealed(self.open.file.file(), self.open.offset, bytes, epoch) {
             // What it left behind must not be taken for a damaged record: the next file says where this one ends.
-            self.broken = true;
+            self.open.broken = true;
             return Err(e);
         }
-        self.offset = (self.offset + bytes.len() as u64).next_multiple_of(8);
+        self.open.offset = (self.open.offset + bytes.len() as u64).next_multiple_of(8);
         Ok(())
     }
     /// Makes the file in which the journal goes on once a checkpoint has everything so far: it has no predecessor.
@@ -329,9 +335,9 @@ impl Journal {
     }
     /// A checkpoint on media has everything so far and says that the journal goes on in this file.
     pub fn restart(&mut self, header: &Header, file: Arc<Log>) {
-        self.synced = self.position();
+        self.media.synced = self.position();
         self.doubtful.clear();
-        self.spare = None;
+        self.next.spare = None;
         self.go_on_in(header, file);
     }
     /// A checkpoint that the journal was to restart after could not be written, but may be there all the same. It is
@@ -349,12 +355,13 @@ impl Journal {
         Ok(())
     }
     fn go_on_in(&mut self, header: &Header, file: Arc<Log>) {
-        (self.file, self.sequence, self.base, self.offset) = (file, header.sequence, header.base, HEADER_BYTES);
-        (self.proof_due, self.broken) = (false, false);
+        (self.open.file, self.open.sequence, self.open.base, self.open.offset) =
+            (file, header.sequence, header.base, HEADER_BYTES);
+        (self.media.proof_due, self.open.broken) = (false, false);
     }
     fn make_room(&mut self, need: u64) -> Result<()> {
         self.clear_doubt()?;
-        if self.offset + need <= self.file.capacity() && !self.broken && !self.is_tainted() {
+        if self.open.offset + need <= self.open.file.capacity() && !self.open.broken && !self.is_tainted() {
             return Ok(());
         }
         self.rotate(need)
@@ -373,11 +380,11 @@ impl Journal {
     /// Goes on in a new file with room for `need` bytes. The old one is on media before the new one has a header.
     pub fn rotate(&mut self, need: u64) -> Result<()> {
         self.clear_doubt()?;
-        self.file.sync()?;
-        let capacity = self.file_bytes.max(need + HEADER_BYTES);
+        self.open.file.sync()?;
+        let capacity = self.next.file_bytes.max(need + HEADER_BYTES);
         // Readers take the file of the highest number that was begun for the last one.
-        let last = self.last_number;
-        let spare = self.spare.take().filter(|(number, file)| *number == last && file.capacity() >= capacity);
+        let last = self.next.last_number;
+        let spare = self.next.spare.take().filter(|(number, file)| *number == last && file.capacity() >= capacity);
         let (sequence, file) = if let Some(spare) = spare {
             spare
         } else {
@@ -388,32 +395,32 @@ impl Journal {
         let header = Header {
             store: self.store,
             sequence,
-            previous: self.sequence,
-            previous_end: self.offset,
+            previous: self.open.sequence,
+            previous_end: self.open.offset,
             base: position - HEADER_BYTES,
             capacity: file.capacity(),
         };
         // From here on a successor may be there that says where this file ends.
-        self.broken = true;
+        self.open.broken = true;
         write_header(&file, &header)?;
-        write_continued(self.file.file(), self.offset, sequence);
-        self.synced = position;
+        write_continued(self.open.file.file(), self.open.offset, sequence);
+        self.media.synced = position;
         self.go_on_in(&header, file);
         Ok(())
     }
     /// True if only a checkpoint can bring on media what was appended.
     pub fn is_tainted(&self) -> bool {
-        self.file.has_failed()
+        self.open.file.has_failed()
     }
     /// The file to be synced, and the position that is on media then.
     pub fn to_sync(&self) -> (Arc<Log>, u64) {
-        (Arc::clone(&self.file), self.position())
+        (Arc::clone(&self.open.file), self.position())
     }
     /// A sync that began at `position` ended well.
     pub fn note_synced(&mut self, position: u64) {
-        if position > self.synced && !self.is_tainted() {
-            self.synced = position;
-            self.proof_due = true;
+        if position > self.media.synced && !self.is_tainted() {
+            self.media.synced = position;
+            self.media.proof_due = true;
         }
     }
     /// Says that the store was closed in good order, with nothing whose sync failed.
@@ -425,41 +432,41 @@ impl Journal {
     /// Syncs here and now.
     pub fn sync(&mut self) -> Result<()> {
         let position = self.position();
-        self.file.sync()?;
+        self.open.file.sync()?;
         self.note_synced(position);
         Ok(())
     }
     /// A number that no file ever had.
     fn next_number(&mut self) -> u64 {
-        self.last_number += 1;
-        self.last_number
+        self.next.last_number += 1;
+        self.next.last_number
     }
     /// The sequence number of a spare file that should be made now; a job makes it and [`Journal::give_spare`] ends that.
     /// `is_wanted`: although there is room in the present one.
     pub fn make_spare(&mut self, is_wanted: bool) -> Option<u64> {
-        let half_full = self.offset * 2 > self.file.capacity();
-        if !(half_full || is_wanted) || self.spare.is_some() || self.making.is_some() {
+        let half_full = self.open.offset * 2 > self.open.file.capacity();
+        if !(half_full || is_wanted) || self.next.spare.is_some() || self.next.making.is_some() {
             return None;
         }
-        self.making = Some(self.next_number());
-        self.making
+        self.next.making = Some(self.next_number());
+        self.next.making
     }
     /// Takes a spare file, or that it could not be made. False if it is of no use any more.
     pub fn give_spare(&mut self, sequence: u64, file: Option<Arc<Log>>) -> bool {
-        self.making = None;
-        let useful = sequence == self.last_number && sequence > self.sequence;
+        self.next.making = None;
+        let useful = sequence == self.next.last_number && sequence > self.open.sequence;
         if let (true, Some(file)) = (useful, file) {
-            self.spare = Some((sequence, file));
+            self.next.spare = Some((sequence, file));
         }
         useful
     }
     /// True if the next file is there already.
     pub fn has_spare(&self) -> bool {
-        self.spare.is_some()
+        self.next.spare.is_some()
     }
     /// True if a job is making a file.
     pub fn is_making(&self) -> bool {
-        self.making.is_some()
+        self.next.making.is_some()
     }
 }
 

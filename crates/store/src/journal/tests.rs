@@ -108,7 +108,7 @@ fn a_new_file_that_came_to_nothing_hides_no_later_record() {
     let position = journal.position();
     let old = journal.to_sync().0;
     old.sync().unwrap();
-    journal.broken = true;
+    journal.open.broken = true;
     meta.sync_fails.store(true, Ordering::Relaxed);
     let header = Header {
         store: STORE,
@@ -118,14 +118,14 @@ fn a_new_file_that_came_to_nothing_hides_no_later_record() {
         base: position - HEADER_BYTES,
         capacity: 8192,
     };
-    journal.last_number = 2;
+    journal.next.last_number = 2;
     let file = Log::new(meta.create_log(&file_name(2), 8192).unwrap());
     assert!(write_header(&file, &header).is_err());
     meta.sync_fails.store(false, Ordering::Relaxed);
     for n in 2..5 {
         append(&mut journal, n).unwrap();
     }
-    assert_eq!(journal.sequence, 3, "neither the old file nor the one that came to nothing");
+    assert_eq!(journal.open.sequence, 3, "neither the old file nor the one that came to nothing");
     assert_eq!(replayed(&meta, 1).unwrap(), [1, 2, 3, 4]);
 }
 
@@ -138,7 +138,7 @@ fn a_spare_file_is_not_used_after_one_of_a_higher_number() {
     }
     let spare = journal.make_spare(false).unwrap();
     journal.rotate(0).unwrap();
-    assert!(journal.sequence > spare, "the spare was not there yet");
+    assert!(journal.open.sequence > spare, "the spare was not there yet");
     let file = Arc::new(Log::new(meta.create_log(&file_name(spare), 8192).unwrap()));
     assert!(!journal.give_spare(spare, Some(file)));
     append(&mut journal, 80).unwrap();
@@ -150,12 +150,12 @@ fn a_spare_file_is_not_used_after_one_of_a_higher_number() {
 fn on_a_disk_that_is_nearly_full_files_are_short() {
     let meta = Failing::default();
     let mut journal = journal(&meta);
-    journal.file_bytes = 64 << 20;
+    journal.next.file_bytes = 64 << 20;
     meta.room.store(FILE_BYTES_SHORT, Ordering::Relaxed);
     for n in 0..20_000 {
         append(&mut journal, n).unwrap();
     }
-    assert!(journal.sequence > 2 && journal.file.capacity() == FILE_BYTES_SHORT, "{}", journal.sequence);
+    assert!(journal.open.sequence > 2 && journal.open.file.capacity() == FILE_BYTES_SHORT, "{}", journal.open.sequence);
     assert_eq!(replayed(&meta, 1).unwrap(), (0..20_000).collect::<Vec<_>>());
     let (header, file) = journal.prepare_restart(64 << 20).unwrap();
     journal.restart(&header, file);
@@ -213,7 +213,7 @@ fn a_missing_file_is_named() {
         append(&mut journal, n).unwrap();
         journal.rotate(0).unwrap();
     }
-    let newest = file_name(journal.sequence);
+    let newest = file_name(journal.open.sequence);
     let kept = meta.read_file(&newest).unwrap();
     meta.remove(&newest).unwrap();
     assert!(replayed(&meta, 1).unwrap_err().to_string().contains(&newest), "nothing follows that would name it");

@@ -76,14 +76,26 @@ pub(crate) struct Cut {
     pub queue: VecDeque<DrainItem>,
     pub in_flight: u32,
     pub stage: Stage,
-    /// Bytes were written to persistent devices that may not be on media yet.
-    pub needs_sync: bool,
-    /// The devices to which they were written: no others need to be synced for it.
-    pub wrote: DeviceSet,
+    pub sync: SyncNeed,
     /// Something as it was at the cut cannot be read any more: a later cut is to take its place.
     pub renew: bool,
     /// Somebody waits for it.
     pub urgent: bool,
+    pub tries: Tries,
+}
+
+/// What has to be synced before a cut is marked.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SyncNeed {
+    /// Bytes were written to persistent devices that may not be on media yet.
+    pub is_needed: bool,
+    /// The devices to which they were written: no others need to be synced.
+    pub wrote: DeviceSet,
+}
+
+/// What became of a cut so far.
+#[derive(Debug, Default)]
+pub(crate) struct Tries {
     /// When it was made; 0 if by an earlier engine.
     pub begun_ns: u64,
     /// The last thing that went wrong with it.
@@ -127,32 +139,33 @@ impl State {
         }
         let mut cut = Cut { id, epoch, members: members.to_vec(), ..Cut::default() };
         for member in members {
-            let pending = self.containers.get(*member).and_then(|container| container.pending_cut);
+            let pending = self.containers.get(*member).and_then(|container| container.durable.pending_cut);
             if let Some(earlier) = pending.and_then(|earlier| self.cuts.pending.remove(&earlier)) {
                 // All of them are members again, but for those that have no persisted epoch any more.
                 for other in earlier.members.iter().filter(|other| !members.contains(other)) {
                     let Some(container) = self.containers.get_mut(*other) else { continue };
                     debug_assert!(!container.is_tracked(), "container {other} lost its cut");
-                    container.pending_cut = None;
+                    container.durable.pending_cut = None;
                 }
                 // What was overwritten since needs no copy any more: nobody goes back to the earlier cut.
                 cut.queue.extend(earlier.queue.into_iter().filter(|item| matches!(item, DrainItem::Fresh(_))));
-                cut.needs_sync = true;
-                cut.wrote.add_all(earlier.wrote);
-                cut.renewals = cut.renewals.max(earlier.renewals + 1);
+                cut.sync.is_needed = true;
+                cut.sync.wrote.add_all(earlier.sync.wrote);
+                cut.tries.renewals = cut.tries.renewals.max(earlier.tries.renewals + 1);
             }
         }
         for member in members {
             let Some(container) = self.containers.get_mut(*member) else { continue };
-            cut.needs_sync |= container.data_epoch > container.persisted || !container.fresh.is_empty();
-            cut.wrote.add_all(std::mem::take(&mut container.wrote));
+            cut.sync.is_needed |=
+                container.unsaved.data_epoch > container.durable.persisted || !container.unsaved.fresh.is_empty();
+            cut.sync.wrote.add_all(std::mem::take(&mut container.unsaved.wrote));
             if container.family().is_some() {
-                cut.wrote = DeviceSet::ALL; // what another one of the family had copied is its copy, too
+                cut.sync.wrote = DeviceSet::ALL; // what another one of the family had copied is its copy, too
             }
-            container.cuts += 1;
-            container.cut_epoch = epoch;
-            container.pending_cut = Some(id);
-            cut.queue.extend(std::mem::take(&mut container.fresh).into_iter().map(DrainItem::Fresh));
+            container.durable.cuts += 1;
+            container.durable.cut_epoch = epoch;
+            container.durable.pending_cut = Some(id);
+            cut.queue.extend(std::mem::take(&mut container.unsaved.fresh).into_iter().map(DrainItem::Fresh));
         }
         self.cuts.next_id = self.cuts.next_id.max(id + 1);
         self.cuts.pending.insert(id, cut);
@@ -163,29 +176,29 @@ impl State {
         self.cuts.pending.remove(&id);
         for member in members {
             let Some(container) = self.containers.get_mut(*member) else { continue };
-            container.persisted = epoch;
-            container.persisted_at = journal;
-            container.marked_cuts = container.cuts;
-            container.later = container.cuts;
-            container.pending_cut = None;
-            container.links.retain(|(linked, _)| *linked > epoch);
-            let count = container.undo.partition_point(|undo| undo.epoch <= epoch);
-            let later = container.undo.split_off(count);
-            let done = std::mem::replace(&mut container.undo, later);
-            container.undo_first += count as u64;
+            container.durable.persisted = epoch;
+            container.durable.persisted_at = journal;
+            container.durable.marked_cuts = container.durable.cuts;
+            container.durable.later = container.durable.cuts;
+            container.durable.pending_cut = None;
+            container.unsaved.links.retain(|(linked, _)| *linked > epoch);
+            let count = container.back.undo.partition_point(|undo| undo.epoch <= epoch);
+            let later = container.back.undo.split_off(count);
+            let done = std::mem::replace(&mut container.back.undo, later);
+            container.back.undo_first += count as u64;
             if container.epoch <= epoch {
                 self.cuts.dirty.remove(member);
             }
             if !done.is_empty() {
                 for undo in &done {
                     match undo.change {
-                        Change::ObjectDeleted { slot, .. } => drop(self.detached.remove(&slot)),
+                        Change::ObjectDeleted { slot, .. } => drop(self.gone.detached.remove(&slot)),
                         // At once: the journal must not name its extents any more.
                         Change::SnapshotDeleted { id } => self.forget_snapshot(id),
                         _ => {}
                     }
                 }
-                self.reclaim.push_back(Reclaim::Undo(done));
+                self.gone.reclaim.push_back(Reclaim::Undo(done));
             }
         }
     }
@@ -197,8 +210,8 @@ impl State {
     /// older one takes away again, the one of the change that gave birth to it.
     fn forget_later(&mut self, id: ContainerId, later: u32) {
         let Some(container) = self.containers.get_mut(id) else { return };
-        let undo = std::mem::take(&mut container.undo);
-        let first = container.undo_first;
+        let undo = std::mem::take(&mut container.back.undo);
+        let first = container.back.undo_first;
         let mut given_up = VecDeque::new();
         let mut kept = VecDeque::with_capacity(undo.len());
         for Undo { epoch, change } in undo {
@@ -220,12 +233,12 @@ impl State {
                     Change::Range { object, from, to, pieces: old, size }
                 }
                 Change::ObjectDeleted { slot } if self.objects.get(slot).created >= later => {
-                    self.detached.remove(&slot);
+                    self.gone.detached.remove(&slot);
                     given_up.push_back(Undo { epoch, change });
                     continue;
                 }
                 Change::IndexDeleted { was, .. } if was.created >= later => {
-                    self.reclaim.push_back(Reclaim::Index(was));
+                    self.gone.reclaim.push_back(Reclaim::Index(was));
                     continue;
                 }
                 Change::SnapshotDeleted { id } if self.made_later(id, later) => {
@@ -235,15 +248,15 @@ impl State {
                 other => other,
             };
             if let Change::ObjectDeleted { slot } = change {
-                self.detached.insert(slot, (first + kept.len() as u64, epoch));
+                self.gone.detached.insert(slot, (first + kept.len() as u64, epoch));
             }
             kept.push_back(Undo { epoch, change });
         }
         if let Some(container) = self.containers.get_mut(id) {
-            container.undo = kept;
+            container.back.undo = kept;
         }
         if !given_up.is_empty() {
-            self.reclaim.push_back(Reclaim::Undo(given_up));
+            self.gone.reclaim.push_back(Reclaim::Undo(given_up));
         }
     }
 
@@ -260,8 +273,8 @@ impl State {
                     self.space.drop_ext(&ext, tag);
                 }
             }
-            Change::ObjectDeleted { slot, .. } => self.reclaim.push_back(Reclaim::Object(slot)),
-            Change::IndexDeleted { was, .. } => self.reclaim.push_back(Reclaim::Index(was)),
+            Change::ObjectDeleted { slot, .. } => self.gone.reclaim.push_back(Reclaim::Object(slot)),
+            Change::IndexDeleted { was, .. } => self.gone.reclaim.push_back(Reclaim::Index(was)),
             Change::SnapshotDeleted { id } => self.forget_snapshot(id),
             Change::ObjectCreated { .. }
             | Change::IndexCreated { .. }

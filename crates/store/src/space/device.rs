@@ -9,6 +9,7 @@ use cenote_policy::{Compress, DeviceView};
 
 use super::retired::Tag;
 use super::{Bitmap, RetiredQueue, Shared};
+use crate::kin::Kin;
 use crate::map::{Ext, NO_DEVICE, Place};
 use crate::persist::DeviceSet;
 use crate::sums::UNIT;
@@ -32,39 +33,57 @@ pub(crate) struct DeviceSlot {
     pub device: Option<Arc<dyn Device>>,
     /// Why it could not be opened, or what failed.
     pub failure: String,
-    pub unit_bytes: u32,
-    pub segment_bytes: u64,
     /// Changes whenever the content is lost; also written on the device itself.
     pub incarnation: u64,
+    pub space: SlotSpace,
+    pub trust: Trust,
+    pub pace: Pace,
+}
+
+/// The space of a device.
+pub(crate) struct SlotSpace {
+    /// Bytes of an allocation unit.
+    pub unit_bytes: u32,
+    pub segment_bytes: u64,
     pub map: Bitmap,
     pub retired: RetiredQueue,
+    /// During replay: what was given up and may still be looked at.
+    pub replay_retired: Option<Bitmap>,
     /// Bytes leased to sessions, or taken for copies under way.
     pub reserved_bytes: u64,
     /// Of what extents hold here the bytes that have a copy elsewhere: they can leave without I/O.
     pub copied_bytes: u64,
+    /// Bytes of compressed units in use on the device, and how many they are as programs see them.
+    pub packed_bytes: u64,
+    pub unpacked_bytes: u64,
+    /// Object slots looked at since anything was found on it that could leave.
+    pub looked_in_vain: u32,
+}
+
+/// How far a device is trusted, and what of it a sync has to bring on media.
+#[derive(Default)]
+pub(crate) struct Trust {
     /// It failed of late.
     pub trouble: Option<crate::engine::Trouble>,
     /// Bytes on it were found bad of late: until then no copy on it is trusted unread.
     pub damaged_until_ns: Option<u64>,
-    /// Object slots looked at since anything was found on it that could leave.
-    pub looked_in_vain: u32,
     /// Something was written since the last sync began.
     pub unsynced: bool,
     /// Through which it is synced.
     pub syncs: Arc<Syncs>,
     /// Syncs that had failed when the engine last looked.
     pub failed_syncs: u64,
-    /// During replay: what was given up and may still be looked at.
-    pub replay_retired: Option<Bitmap>,
+}
+
+/// How fast a device is.
+#[derive(Default)]
+pub(crate) struct Pace {
     /// As measured, and as seen since.
     pub speed: Option<Speed>,
     /// What it is being taught by what is seen.
     pub learner: Option<Learner>,
     /// What was measured last; empty if nothing was.
     pub profile: Profile,
-    /// Bytes of compressed units in use on the device, and how many they are as programs see them.
-    pub packed_bytes: u64,
-    pub unpacked_bytes: u64,
 }
 
 /// All devices, and which units are shared.
@@ -80,6 +99,10 @@ pub(crate) struct Space {
     bad_copies: BTreeSet<(u8, u64)>,
     /// On one of the devices bytes were found bad of late.
     pub any_damaged: bool,
+    /// Extents in all maps.
+    pub extents: u64,
+    /// Where shared bytes are. No part of what is kept.
+    pub kin: Kin,
 }
 
 impl DeviceSlot {
@@ -97,31 +120,31 @@ impl DeviceSlot {
         Compress::from_option(self.spec.options.get("compress")).filter(|_| !is_memory)
     }
     pub fn used_bytes(&self) -> u64 {
-        let taken = (self.map.units() - self.map.free_units()) * u64::from(self.unit_bytes);
-        taken.saturating_sub(self.reserved_bytes + self.retired.bytes() + self.stamp_bytes())
+        let taken = (self.space.map.units() - self.space.map.free_units()) * u64::from(self.space.unit_bytes);
+        taken.saturating_sub(self.space.reserved_bytes + self.space.retired.bytes() + self.stamp_bytes())
     }
     fn stamp_bytes(&self) -> u64 {
-        STAMP_BYTES.min(self.map.units() * u64::from(self.unit_bytes))
+        STAMP_BYTES.min(self.space.map.units() * u64::from(self.space.unit_bytes))
     }
     pub fn capacity_bytes(&self) -> u64 {
-        (self.map.units() * u64::from(self.unit_bytes)).saturating_sub(self.stamp_bytes())
+        (self.space.map.units() * u64::from(self.space.unit_bytes)).saturating_sub(self.stamp_bytes())
     }
     pub fn view(&self) -> DeviceView {
         DeviceView {
             state: self.state,
             used_bytes: self.used_bytes(),
-            reserved_bytes: self.reserved_bytes + self.retired.bytes(),
-            evictable_bytes: self.copied_bytes.min(self.used_bytes()),
+            reserved_bytes: self.space.reserved_bytes + self.space.retired.bytes(),
+            evictable_bytes: self.space.copied_bytes.min(self.used_bytes()),
             watermark_high_permille: self.spec.watermark_high_permille,
             watermark_low_permille: self.spec.watermark_low_permille,
-            speed: self.speed.unwrap_or_else(|| cenote_policy::speed_preset(self.spec.kind)),
+            speed: self.pace.speed.unwrap_or_else(|| cenote_policy::speed_preset(self.spec.kind)),
             is_cache: self.spec.options.get("use") == Some("cache"),
             ..DeviceView::new(self.id, &self.spec.name, self.spec.kind, self.capacity_bytes())
         }
     }
     /// The same once what was given up is free: for who decides how much more is to leave.
     pub fn view_to_come(&self) -> DeviceView {
-        DeviceView { reserved_bytes: self.reserved_bytes, ..self.view() }
+        DeviceView { reserved_bytes: self.space.reserved_bytes, ..self.view() }
     }
     /// `leased_bytes`: what sessions lease of it.
     pub fn info(&self, leased_bytes: u64) -> DeviceInfo {
@@ -130,82 +153,82 @@ impl DeviceSlot {
             spec: self.spec.clone(),
             state: self.state,
             used_bytes: self.used_bytes(),
-            reserved_bytes: self.reserved_bytes + self.retired.bytes(),
+            reserved_bytes: self.space.reserved_bytes + self.space.retired.bytes(),
             leased_bytes,
-            evictable_bytes: self.copied_bytes.min(self.used_bytes()),
-            unit_bytes: self.unit_bytes,
-            segment_bytes: self.segment_bytes,
-            speed: self.speed,
-            note: match (&self.device, &self.trouble) {
+            evictable_bytes: self.space.copied_bytes.min(self.used_bytes()),
+            unit_bytes: self.space.unit_bytes,
+            segment_bytes: self.space.segment_bytes,
+            speed: self.pace.speed,
+            note: match (&self.device, &self.trust.trouble) {
                 (None, _) => self.failure.clone(),
                 (Some(_), Some(trouble)) => {
                     format!("it fails, and takes new bytes only if no other tier does: {}", trouble.why)
                 }
                 (Some(device), None) => device.note(),
             },
-            packed_bytes: self.packed_bytes,
-            unpacked_bytes: self.unpacked_bytes,
+            packed_bytes: self.space.packed_bytes,
+            unpacked_bytes: self.space.unpacked_bytes,
         }
     }
     /// True if the range is made of whole units of the device.
     pub fn has_units(&self, offset: u64, len: u64) -> bool {
-        let unit = u64::from(self.unit_bytes);
+        let unit = u64::from(self.space.unit_bytes);
         let end = offset.checked_add(len);
-        let inside = end.is_some_and(|end| end.div_ceil(unit) <= self.map.units());
+        let inside = end.is_some_and(|end| end.div_ceil(unit) <= self.space.map.units());
         inside && len > 0 && offset.is_multiple_of(unit) && len.is_multiple_of(unit)
     }
     /// `bytes` in whole allocation units.
     pub fn padded(&self, bytes: u64) -> u64 {
-        bytes.next_multiple_of(u64::from(self.unit_bytes))
+        bytes.next_multiple_of(u64::from(self.space.unit_bytes))
     }
     /// Takes space: (offset, bytes) of each run.
     pub fn take(&mut self, bytes: u64, run_min: u64) -> Vec<(u64, u64)> {
-        let unit = u64::from(self.unit_bytes);
+        let unit = u64::from(self.space.unit_bytes);
         if self.is_volatile() || self.compresses().is_some() {
             // Memory that was used before is present; what never was has to be zeroed page by page first. And what was
             // compressed took less than was taken for it: what comes next begins where it ends.
-            self.map.rewind();
+            self.space.map.rewind();
         }
-        let runs = self.map.take(bytes.div_ceil(unit), run_min.div_ceil(unit), LEASE_RUNS_MAX);
+        let runs = self.space.map.take(bytes.div_ceil(unit), run_min.div_ceil(unit), LEASE_RUNS_MAX);
         let runs: Vec<_> = runs.into_iter().map(|(first, len)| (first * unit, len * unit)).collect();
-        self.reserved_bytes += runs.iter().map(|(_, len)| len).sum::<u64>();
+        self.space.reserved_bytes += runs.iter().map(|(_, len)| len).sum::<u64>();
         runs
     }
     /// The longest stretch of free space in one segment, if it has at least `bytes_min`.
     pub fn longest_free(&self, bytes_min: u64) -> Option<u64> {
-        let unit = u64::from(self.unit_bytes);
-        self.map.longest(bytes_min.div_ceil(unit)).map(|units| units * unit)
+        let unit = u64::from(self.space.unit_bytes);
+        self.space.map.longest(bytes_min.div_ceil(unit)).map(|units| units * unit)
     }
     /// Marks space as in use; gives the bytes that were in use already.
     pub fn mark(&mut self, offset: u64, bytes: u64) -> u64 {
-        let unit = u64::from(self.unit_bytes);
-        self.map.mark(offset / unit, bytes.div_ceil(unit)) * unit
+        let unit = u64::from(self.space.unit_bytes);
+        self.space.map.mark(offset / unit, bytes.div_ceil(unit)) * unit
     }
     /// True if all of `[begin, end)` is marked as in use.
     pub fn is_taken(&self, begin: u64, end: u64) -> bool {
-        let unit = u64::from(self.unit_bytes);
-        self.map.free_run(begin / unit, end.div_ceil(unit)).is_none()
+        let unit = u64::from(self.space.unit_bytes);
+        self.space.map.free_run(begin / unit, end.div_ceil(unit)).is_none()
     }
     /// Gives back space that nobody can be reading and that was counted as reserved.
     pub fn give_back(&mut self, offset: u64, bytes: u64) {
-        let unit = u64::from(self.unit_bytes);
-        let wrong = self.map.clear(offset / unit, bytes.div_ceil(unit));
+        let unit = u64::from(self.space.unit_bytes);
+        let wrong = self.space.map.clear(offset / unit, bytes.div_ceil(unit));
         debug_assert_eq!(wrong, 0, "space at {offset} was free already");
-        self.reserved_bytes = self.reserved_bytes.saturating_sub(bytes);
+        self.space.reserved_bytes = self.space.reserved_bytes.saturating_sub(bytes);
     }
     /// Frees what readers and the journal have let go of. True if anything became free.
     pub fn release_retired(&mut self, readers_min: u64, journal_synced: u64) -> bool {
         let synced = if self.is_volatile() { u64::MAX } else { journal_synced };
-        let unit = u64::from(self.unit_bytes);
+        let unit = u64::from(self.space.unit_bytes);
         let mut any = false;
         let tidies = self.device.as_ref().filter(|_| !self.spec.kind.is_shareable());
-        while let Some(retired) = self.retired.pop_free(readers_min, synced) {
+        while let Some(retired) = self.space.retired.pop_free(readers_min, synced) {
             if let Some(device) = tidies {
                 // Of these kinds it changes a map in memory. Before the space is free: what is written there later must
                 // not be thrown away. If it fails, the space is used all the same.
                 let _ = device.discard(retired.offset, retired.len);
             }
-            let wrong = self.map.clear(retired.offset / unit, retired.len / unit);
+            let wrong = self.space.map.clear(retired.offset / unit, retired.len / unit);
             debug_assert_eq!(wrong, 0, "retired space at {} was free already", retired.offset);
             any = true;
         }
@@ -217,10 +240,10 @@ impl DeviceSlot {
     /// Tells the device what of it is in use: what it was told to discard before a crash it may have forgotten.
     pub fn retain_used(&self) {
         let Some(device) = self.device.as_ref().filter(|_| !self.spec.kind.is_shareable()) else { return };
-        let unit = u64::from(self.unit_bytes);
+        let unit = u64::from(self.space.unit_bytes);
         let mut at = 0;
         let mut used = std::iter::from_fn(|| {
-            let (first, len) = self.map.used_run(at)?;
+            let (first, len) = self.space.map.used_run(at)?;
             at = first + len;
             Some((first * unit, len * unit))
         });
@@ -228,15 +251,15 @@ impl DeviceSlot {
     }
     /// Keeps what was given up during replay from being used while readers of an earlier engine may look at it.
     pub fn quarantine(&mut self, tag: Tag) {
-        let Some(given_up) = self.replay_retired.take() else { return };
-        let unit = u64::from(self.unit_bytes);
+        let Some(given_up) = self.space.replay_retired.take() else { return };
+        let unit = u64::from(self.space.unit_bytes);
         let mut at = 0;
         while let Some((first, len)) = given_up.used_run(at) {
             at = first + len;
             let mut inner = first;
-            while let Some((free, free_len)) = self.map.free_run(inner, at) {
-                self.map.mark(free, free_len);
-                self.retired.push(tag, free * unit, free_len * unit);
+            while let Some((free, free_len)) = self.space.map.free_run(inner, at) {
+                self.space.map.mark(free, free_len);
+                self.space.retired.push(tag, free * unit, free_len * unit);
                 inner = free + free_len;
             }
         }
@@ -290,7 +313,7 @@ impl Space {
     /// True if a device is open and did not fail of late.
     pub fn is_well(&self, slot: u8) -> bool {
         let slot = &self.slots[slot as usize];
-        slot.device.is_some() && slot.trouble.is_none()
+        slot.device.is_some() && slot.trust.trouble.is_none()
     }
     /// Those that are there, as a set.
     pub fn present_set(&self) -> DeviceSet {
@@ -309,14 +332,14 @@ impl Space {
     pub fn count_copied(&mut self, ext: &Ext) {
         if ext.copy != NO_DEVICE {
             let slot = &mut self.slots[ext.dev as usize];
-            slot.copied_bytes = slot.copied_bytes.saturating_add(u64::from(ext.len));
+            slot.space.copied_bytes = slot.space.copied_bytes.saturating_add(u64::from(ext.len));
         }
     }
     /// The opposite: an extent, or a piece of one, is no longer where it was.
     pub fn discount_copied(&mut self, ext: &Ext) {
         if ext.copy != NO_DEVICE {
             let slot = &mut self.slots[ext.dev as usize];
-            slot.copied_bytes = slot.copied_bytes.saturating_sub(u64::from(ext.len));
+            slot.space.copied_bytes = slot.space.copied_bytes.saturating_sub(u64::from(ext.len));
         }
     }
     /// Bytes in memory are overwritten or deleted: had they been copied, that was in vain.
@@ -346,8 +369,8 @@ impl Space {
     pub fn count_packed(&mut self, place: Place<'_>, (begin, end): (u32, u32)) {
         if place.packed().is_some() {
             let slot = self.get_mut(place.dev);
-            slot.packed_bytes += place.end_at(end).wrapping_sub(place.unit_at(begin));
-            slot.unpacked_bytes += u64::from(end - begin);
+            slot.space.packed_bytes += place.end_at(end).wrapping_sub(place.unit_at(begin));
+            slot.space.unpacked_bytes += u64::from(end - begin);
         }
     }
     /// Retires whole units at a place, those of positions `begin` up to `end` of the run.
@@ -355,16 +378,16 @@ impl Space {
         let slot = &mut self.slots[place.dev as usize];
         let (begin, end) = (place.unit_at(plain_begin), slot.padded(place.end_at(plain_end)));
         if place.packed().is_some() {
-            slot.packed_bytes = slot.packed_bytes.saturating_sub(end.wrapping_sub(begin));
-            slot.unpacked_bytes = slot.unpacked_bytes.saturating_sub(u64::from(plain_end - plain_begin));
+            slot.space.packed_bytes = slot.space.packed_bytes.saturating_sub(end.wrapping_sub(begin));
+            slot.space.unpacked_bytes = slot.space.unpacked_bytes.saturating_sub(u64::from(plain_end - plain_begin));
         }
-        let unit = u64::from(slot.unit_bytes);
+        let unit = u64::from(slot.space.unit_bytes);
         if !self.bad_copies.is_empty() {
             self.bad_copies.retain(|(dev, at)| *dev != place.dev || *at < begin || *at >= end);
         }
-        match &mut slot.replay_retired {
+        match &mut slot.space.replay_retired {
             Some(map) => drop(map.mark(begin / unit, (end - begin) / unit)),
-            None => slot.retired.push(tag, begin, end - begin),
+            None => slot.space.retired.push(tag, begin, end - begin),
         }
     }
     /// The same unit by unit, since any of them may be shared.

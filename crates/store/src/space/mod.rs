@@ -6,6 +6,6 @@ mod retired;
 mod shared;
 
 pub(crate) use bitmap::Bitmap;
-pub(crate) use device::{DEVICES_MAX, DeviceSlot, STAMP_BYTES, Space};
+pub(crate) use device::{DEVICES_MAX, DeviceSlot, Pace, STAMP_BYTES, SlotSpace, Space, Trust};
 pub(crate) use retired::{RetiredQueue, Tag};
 pub(crate) use shared::{Shared, for_places, for_units};

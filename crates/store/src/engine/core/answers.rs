@@ -94,8 +94,8 @@ impl Core {
             };
             if container.is_dirty() {
                 containers.push((id, container.epoch));
-            } else if container.is_tracked() && container.persisted_at > self.journal.synced() {
-                containers.push((id, container.persisted));
+            } else if container.is_tracked() && container.durable.persisted_at > self.journal.synced() {
+                containers.push((id, container.durable.persisted));
             }
         }
         self.wait_durable(containers, Response::Done, false)
@@ -108,7 +108,7 @@ impl Core {
         }
         if let Wait::Durable { containers, .. } = &what {
             for (id, epoch) in containers {
-                if self.state.containers.get(*id).is_some_and(|c| c.persisted < *epoch) {
+                if self.state.containers.get(*id).is_some_and(|c| c.durable.persisted < *epoch) {
                     self.state.cuts.wanted.insert(*id);
                 }
             }
@@ -126,8 +126,8 @@ impl Core {
             let mut position = *journal;
             let marked = containers.iter().all(|(id, epoch)| {
                 let Some(container) = self.state.containers.get(*id) else { return true };
-                position = position.max(container.persisted_at);
-                container.persisted >= *epoch
+                position = position.max(container.durable.persisted_at);
+                container.durable.persisted >= *epoch
             });
             if marked {
                 wanted = wanted.max(position);
@@ -142,7 +142,7 @@ impl Core {
         for waiter in &self.answers.waiting {
             let Wait::Durable { containers, .. } = &waiter.what else { continue };
             for (id, epoch) in containers {
-                if self.state.containers.get(*id).is_some_and(|c| c.persisted < *epoch) {
+                if self.state.containers.get(*id).is_some_and(|c| c.durable.persisted < *epoch) {
                     self.state.cuts.wanted.insert(*id);
                 }
             }
@@ -158,7 +158,7 @@ impl Core {
                         let container = self.state.containers.get(*id);
                         // A container that is gone could come back with what was not synced of the journal.
                         let Some(c) = container else { return self.answers.container_deleted_at <= synced };
-                        !c.is_tracked() || (c.persisted >= *epoch && c.persisted_at <= synced)
+                        !c.is_tracked() || (c.durable.persisted >= *epoch && c.durable.persisted_at <= synced)
                     })
             }
             Wait::Drained { dev } => self.is_drained(*dev),
@@ -186,7 +186,7 @@ impl Core {
         for waiter in waiting {
             let about = match &waiter.what {
                 Wait::Durable { containers, .. } => containers.iter().any(|(id, epoch)| {
-                    members.contains(id) && self.state.containers.get(*id).is_some_and(|c| c.persisted < *epoch)
+                    members.contains(id) && self.state.containers.get(*id).is_some_and(|c| c.durable.persisted < *epoch)
                 }),
                 Wait::Drained { .. } => false,
             };

@@ -72,7 +72,7 @@ impl Core {
             let epoch = self.state.epoch;
             return Ok(Response::Applied { epoch, codes: Vec::new(), words: Vec::new(), created: None });
         }
-        if !self.state.reclaim.is_empty() && self.state.space.shared.is_everywhere() {
+        if !self.state.gone.reclaim.is_empty() && self.state.space.shared.is_everywhere() {
             // Whether a write makes its neighbour longer depends on whether a snapshot has the same bytes. Who reads the
             // journal gives up at once what was deleted, and must come to the same.
             self.reclaim(usize::MAX);
@@ -109,7 +109,7 @@ impl Core {
             encode_update(&mut draft.bytes, &update);
             let Err(refusal) = self.state.apply(txn, update) else {
                 applied += 1;
-                self.observed.counting.values_put_bytes += put_bytes;
+                self.observed.pace.values_put_bytes += put_bytes;
                 if !codes.is_empty() {
                     codes.push(KeyCode::Ok);
                 }
@@ -163,7 +163,7 @@ impl Core {
                 Step::Range(RangeStep { slot, brought: Brought::Shared, .. }) => {
                     let id = self.state.key_of(*slot).container;
                     if let Some(container) = self.state.containers.get_mut(id) {
-                        container.suspects_listed = false; // more of it may have to be written again
+                        container.durable.suspects_listed = false; // more of it may have to be written again
                     }
                     continue;
                 }
@@ -179,7 +179,7 @@ impl Core {
             let plain = codes.is_empty() && created.is_none();
             let detail = (!plain).then(|| Box::new(Detail::Applied { codes: codes.clone(), created }));
             session.record(Recorded { seq, epoch, detail });
-            self.observed.counting.end_writes(session, self.state.now_s);
+            self.observed.counting.end_writes(session, self.state.now.s);
         }
         Response::Applied { epoch, codes, words, created }
     }
@@ -261,7 +261,7 @@ impl State {
     }
 
     pub fn index_of(&self, key: IndexKey) -> Option<&Index> {
-        self.containers.get(key.container)?.indices.get(&key.index).map(|index| &**index)
+        self.containers.get(key.container)?.content.indices.get(&key.index).map(|index| &**index)
     }
 }
 

@@ -15,22 +15,22 @@ const DOUBLINGS_MAX: u32 = 6;
 impl Core {
     /// True if there was no room for all copies of a cut, and a later one may need fewer.
     pub fn is_held_up(&self, cut: &Cut) -> bool {
-        let full = cut.error.as_ref().is_some_and(|error| error.kind() == ErrorKind::Full);
+        let full = cut.tries.error.as_ref().is_some_and(|error| error.kind() == ErrorKind::Full);
         let changed = |id: &ContainerId| self.state.containers.get(*id).is_none_or(|c| c.epoch > cut.epoch);
         full && cut.stage == Stage::Drain && cut.members.iter().any(changed)
     }
 
     /// Something went wrong with a cut: who waits for it is told, and it is tried again later.
     pub fn cut_failed(&mut self, id: u64, error: &Error) {
-        let now = self.state.now_ns;
+        let now = self.state.now.ns;
         // Without a persistent tier there is nothing to hope for but one that is added or comes back.
         let is_hopeless = error.kind() == ErrorKind::Full && !self.has_persistent_tier();
         let Some(cut) = self.state.cuts.get_mut(id) else { return };
-        let doublings = if is_hopeless { (cut.failures + cut.renewals).min(DOUBLINGS_MAX) } else { 0 };
-        cut.error = Some(error.clone());
-        cut.failed_ns = now;
-        cut.failures = cut.failures.saturating_add(1);
-        cut.retry_ns = now.saturating_add(self.settings.retry_ns << doublings);
+        let doublings = if is_hopeless { (cut.tries.failures + cut.tries.renewals).min(DOUBLINGS_MAX) } else { 0 };
+        cut.tries.error = Some(error.clone());
+        cut.tries.failed_ns = now;
+        cut.tries.failures = cut.tries.failures.saturating_add(1);
+        cut.tries.retry_ns = now.saturating_add(self.settings.retry_ns << doublings);
         if self.answers.waiting.is_empty() {
             return;
         }
@@ -71,7 +71,7 @@ impl Core {
     /// A tier has come: what waited for one is tried at once.
     pub fn retry_cuts(&mut self) {
         for cut in self.state.cuts.pending.values_mut() {
-            cut.retry_ns = 0;
+            cut.tries.retry_ns = 0;
         }
     }
 
@@ -81,7 +81,7 @@ impl Core {
         for cut in self.state.cuts.pending.values_mut() {
             cut.urgent = cut.members.iter().any(|member| self.state.cuts.wanted.contains(member));
             if cut.stage == Stage::Drain && cut.queue.is_empty() && cut.in_flight == 0 {
-                if cut.needs_sync {
+                if cut.sync.is_needed {
                     cut.stage = Stage::Copied;
                 } else {
                     done.push(cut.id);

@@ -5,13 +5,11 @@ use cenote_model::size::human;
 use std::sync::Arc;
 
 use cenote_device::{Device, OpenedDevice};
-use cenote_model::{
-    DEVICES_WORD, DeviceId, DeviceSpec, DeviceState, Error, ErrorKind, Profile, Response, Result, StoreId,
-};
+use cenote_model::{DEVICES_WORD, DeviceId, DeviceSpec, DeviceState, Error, ErrorKind, Response, Result, StoreId};
 
 use super::{Core, Wait, Waiter};
 use crate::map::NO_DEVICE;
-use crate::space::{Bitmap, DeviceSlot, RetiredQueue, STAMP_BYTES};
+use crate::space::{Bitmap, DeviceSlot, Pace, RetiredQueue, STAMP_BYTES, SlotSpace, Trust};
 use crate::superblock::{Stamp, Superblock, SuperblockDevice, capacity_max};
 use crate::{Outcome, Seams, SessionId};
 
@@ -70,25 +68,21 @@ pub fn slot_with(
         removed: false,
         device,
         failure: String::new(),
-        unit_bytes,
-        segment_bytes,
         incarnation,
-        map,
-        retired: RetiredQueue::default(),
-        reserved_bytes: 0,
-        trouble: None,
-        damaged_until_ns: None,
-        looked_in_vain: 0,
-        unsynced: false,
-        syncs: Arc::default(),
-        failed_syncs: 0,
-        copied_bytes: 0,
-        replay_retired: None,
-        speed: None,
-        learner: None,
-        profile: Profile::default(),
-        packed_bytes: 0,
-        unpacked_bytes: 0,
+        space: SlotSpace {
+            unit_bytes,
+            segment_bytes,
+            map,
+            retired: RetiredQueue::default(),
+            replay_retired: None,
+            reserved_bytes: 0,
+            copied_bytes: 0,
+            packed_bytes: 0,
+            unpacked_bytes: 0,
+            looked_in_vain: 0,
+        },
+        trust: Trust::default(),
+        pace: Pace::default(),
     }
 }
 
@@ -206,7 +200,7 @@ mod tests {
         let spec = a_file();
         let opened = MemDevices::new(1 << 20).open(StoreId(1), DeviceId(1), &spec, true).unwrap();
         let slot = slot_of(DeviceId(1), &spec, &opened, 1);
-        let (unit, end) = (u64::from(slot.unit_bytes), slot.map.units() * u64::from(slot.unit_bytes));
+        let (unit, end) = (u64::from(slot.space.unit_bytes), slot.space.map.units() * u64::from(slot.space.unit_bytes));
         assert!(slot.has_units(0, unit) && slot.has_units(0, end) && slot.has_units(end - unit, unit));
         for (offset, len) in [(0, 0), (1, unit), (0, 1), (end, unit), (0, end + unit), (u64::MAX - unit + 1, unit)] {
             assert!(!slot.has_units(offset, len), "{len} at {offset}");

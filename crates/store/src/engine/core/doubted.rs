@@ -21,7 +21,7 @@ impl Core {
             let ext = self.state.target_mut(placing.target).cloned().filter(|ext| identity(ext) == placing.was);
             let is_doubted = placing.action == Action::Evict
                 && ext.is_some_and(|ext| {
-                    ext.copy != NO_DEVICE && self.state.space.get(ext.copy).damaged_until_ns.is_some()
+                    ext.copy != NO_DEVICE && self.state.space.get(ext.copy).trust.damaged_until_ns.is_some()
                 });
             if !is_doubted {
                 trusted.push(placing);

@@ -157,7 +157,7 @@ impl Core {
         let pack = slot.spec.options.get("pack").and_then(|text| cenote_model::size::parse(text).ok());
         let pack = pack.unwrap_or(PACK_BYTES).min(PACK_JOB_BYTES_MAX);
         // What is compressed takes more to fill it.
-        let times = slot.unpacked_bytes.checked_div(slot.packed_bytes).unwrap_or(1).clamp(1, 4);
+        let times = slot.space.unpacked_bytes.checked_div(slot.space.packed_bytes).unwrap_or(1).clamp(1, 4);
         self.settings.copy_bytes.max(pack * times)
     }
 
@@ -170,13 +170,13 @@ impl Core {
     /// What a copy to a device needs to know in order to compress; `None` if it does not.
     pub fn packing_for(&self, dev: u8) -> Option<Packing> {
         let slot = self.state.space.get(dev);
-        let fits = slot.unit_bytes.is_power_of_two() && slot.unit_bytes <= UNIT;
+        let fits = slot.space.unit_bytes.is_power_of_two() && slot.space.unit_bytes <= UNIT;
         let wanted = slot.compresses().filter(|_| fits)?;
         Some(Packing {
             wanted,
-            speed: slot.speed.unwrap_or_else(|| Speed::usual(slot.spec.kind)),
-            grain_bytes: slot.unit_bytes,
-            segment_bytes: slot.segment_bytes,
+            speed: slot.pace.speed.unwrap_or_else(|| Speed::usual(slot.spec.kind)),
+            grain_bytes: slot.space.unit_bytes,
+            segment_bytes: slot.space.segment_bytes,
             only_smaller: false,
             rates: Arc::clone(&self.jobs.rates),
         })

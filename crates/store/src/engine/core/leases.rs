@@ -51,7 +51,7 @@ impl Core {
         self.note_journal_dirty();
         let bytes = taken.iter().map(|(_, len)| len).sum();
         self.note_leased(dev, bytes);
-        self.observed.shares.took(dev, self.state.now_ns, (session, container), bytes);
+        self.observed.shares.took(dev, self.state.now.ns, (session, container), bytes);
         if let Some(session) = self.state.sessions.open.get_mut(&session) {
             for (offset, len) in taken {
                 session.lease(dev, *offset, *len);
@@ -75,7 +75,7 @@ impl Core {
                 _ => false,
             };
             let aligned = dev.is_some_and(|dev| {
-                let unit = u64::from(self.state.space.get(dev).unit_bytes);
+                let unit = u64::from(self.state.space.get(dev).space.unit_bytes);
                 run.offset.is_multiple_of(unit) && run.len.is_multiple_of(unit)
             });
             if let (Some(dev), true) = (dev, consumed) {

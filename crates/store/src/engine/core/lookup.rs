@@ -38,7 +38,7 @@ impl Core {
     }
 
     pub fn index(&self, key: IndexKey) -> Result<&Index> {
-        self.container(key.container)?.indices.get(&key.index).map(|index| &**index).ok_or_else(|| {
+        self.container(key.container)?.content.indices.get(&key.index).map(|index| &**index).ok_or_else(|| {
             Error::new(ErrorKind::NotFound, format!("index {key}")).try_next("check its id, or create it")
         })
     }
@@ -59,7 +59,7 @@ impl Core {
         let container = self.container(id)?;
         let mut left = bytes_max as usize;
         let mut indices = Vec::new();
-        for (index, records) in container.indices.iter().take(CONTENT_INDICES_MAX) {
+        for (index, records) in container.content.indices.iter().take(CONTENT_INDICES_MAX) {
             let version = self.seams.control.word(IndexKey { container: id, index: *index }.word_hash());
             let (begin, mut missing) = (Bound::Included(&[][..]), Vec::new());
             let (records, more) = records.copy(begin, &[], (limit.max(1) as usize, left), &mut missing);
@@ -73,7 +73,7 @@ impl Core {
             }
         }
         let small = |slot: u32| self.state.objects.get(slot).map.extents() <= CONTENT_EXTENTS_MAX;
-        let first = container.objects.iter().filter(|(id, _)| !container.is_value_log(**id));
+        let first = container.content.objects.iter().filter(|(id, _)| !container.is_value_log(**id));
         let first = first.take(CONTENT_OBJECTS_MAX).filter(|(_, slot)| small(**slot));
         let map = |(object, slot): (&ObjectId, &u32)| {
             let key = ObjectKey { container: id, object: *object };
@@ -85,8 +85,8 @@ impl Core {
 
     pub fn lookup(&mut self, key: ObjectKey, offset: u64, len: u64, limit: u32) -> Result<Lookup> {
         let slot = self.object(key)?;
-        let now_s = self.state.now_s;
-        self.state.objects.get_mut(slot).touched = now_s;
+        let now_s = self.state.now.s;
+        self.state.objects.get_mut(slot).last.touched = now_s;
         Ok(self.map_of(key, slot, (offset, len), limit))
     }
 
@@ -127,7 +127,7 @@ impl Core {
         const COUNTED_MAX: usize = 16_384;
         let (mut taken, mut mapped) = (UnitBytes::default(), 0u64);
         for (_, ext) in map.iter().take(COUNTED_MAX) {
-            let unit = u64::from(self.state.space.get(ext.dev).unit_bytes);
+            let unit = u64::from(self.state.space.get(ext.dev).space.unit_bytes);
             mapped += u64::from(ext.len);
             let (begin, end) = if ext.packed().is_some() {
                 let (place, hull) = (ext.place(), ext.hull());
@@ -150,12 +150,12 @@ impl Core {
         let mut bytes = self.state.objects.memory_bytes();
         let mut objects = 0;
         for container in self.state.containers.iter() {
-            objects += container.objects.len() as u64;
-            bytes += container.indices.values().map(|index| index.memory_bytes()).sum::<u64>();
-            bytes += container.undo.capacity() as u64 * size_of::<crate::undo::Undo>() as u64;
-            bytes += container.fresh.capacity() as u64 * size_of::<crate::container::Fresh>() as u64;
+            objects += container.content.objects.len() as u64;
+            bytes += container.content.indices.values().map(|index| index.memory_bytes()).sum::<u64>();
+            bytes += container.back.undo.capacity() as u64 * size_of::<crate::undo::Undo>() as u64;
+            bytes += container.unsaved.fresh.capacity() as u64 * size_of::<crate::container::Fresh>() as u64;
         }
-        bytes += self.state.space.shared.len() as u64 * 24 + self.state.kin.memory_bytes();
-        bytes + objects * TREE_ENTRY + self.state.extents.saturating_sub(objects) * EXTENT
+        bytes += self.state.space.shared.len() as u64 * 24 + self.state.space.kin.memory_bytes();
+        bytes + objects * TREE_ENTRY + self.state.space.extents.saturating_sub(objects) * EXTENT
     }
 }

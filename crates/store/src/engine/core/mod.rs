@@ -99,14 +99,14 @@ impl Core {
 
     /// The journal has something that is not on media.
     pub fn note_journal_dirty(&mut self) {
-        if self.journal.dirty_since_ns.is_none() {
-            self.journal.dirty_since_ns = Some(self.state.now_ns);
+        if self.journal.media.dirty_since_ns.is_none() {
+            self.journal.media.dirty_since_ns = Some(self.state.now.ns);
         }
     }
 
     pub fn update_clock(&mut self) {
         let now = self.seams.clock.now_ns();
-        self.state.now_ns = now;
-        self.state.now_s = (now.saturating_sub(self.store.opened_ns) / 1_000_000_000) as u32;
+        self.state.now.ns = now;
+        self.state.now.s = (now.saturating_sub(self.store.opened_ns) / 1_000_000_000) as u32;
     }
 }

@@ -80,7 +80,9 @@ impl Core {
         let containers = &self.state.containers;
         // A deletion may still be undone, after power loss: until then its pins stay.
         let is_there = |key: ObjectKey| {
-            containers.get(key.container).is_some_and(|c| c.objects.contains_key(&key.object) || !c.undo.is_empty())
+            containers
+                .get(key.container)
+                .is_some_and(|c| c.content.objects.contains_key(&key.object) || !c.back.undo.is_empty())
         };
         pins.prune(is_there, |id| containers.get(id).is_some());
         self.state.pins = pins;

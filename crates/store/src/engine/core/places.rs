@@ -28,9 +28,9 @@ impl Core {
         // Now, not when the job began: a sync that began in between does not cover it.
         for part in &parts {
             let slot = self.state.space.get_mut(part.reserved.0);
-            slot.unsynced |= !slot.is_volatile();
+            slot.trust.unsynced |= !slot.is_volatile();
             if let Some(cut) = cut.and_then(|cut| self.state.cuts.get_mut(cut)) {
-                cut.wrote.add(part.reserved.0);
+                cut.sync.wrote.add(part.reserved.0);
             }
         }
         let mut good: Vec<CopyPart> = Vec::new();
@@ -79,7 +79,7 @@ impl Core {
                 Ok(()) => {
                     for part in &good {
                         let slot = self.state.space.get_mut(part.reserved.0);
-                        slot.reserved_bytes = slot.reserved_bytes.saturating_sub(part.reserved.2);
+                        slot.space.reserved_bytes = slot.space.reserved_bytes.saturating_sub(part.reserved.2);
                         self.observed.counting.moved_bytes += u64::from(part.placing.was.3);
                     }
                 }

@@ -24,7 +24,7 @@ impl Core {
 
     /// True if all objects were looked at and none has anything on the device that could be moved.
     pub fn holds_nothing_live(&self, dev: u8) -> bool {
-        self.state.space.get(dev).looked_in_vain >= self.state.objects.slots()
+        self.state.space.get(dev).space.looked_in_vain >= self.state.objects.slots()
     }
 
     pub fn is_visible(&self, container: u32) -> bool {

@@ -115,7 +115,7 @@ impl Core {
                     .state
                     .containers
                     .get(container)
-                    .and_then(|c| c.undo.get(usize::try_from(number.checked_sub(c.undo_first)?).ok()?));
+                    .and_then(|c| c.back.undo.get(usize::try_from(number.checked_sub(c.back.undo_first)?).ok()?));
                 match undo.map(|undo| &undo.change) {
                     Some(Change::Range { object, pieces, .. }) => {
                         let offset = pieces.get(piece as usize).map_or(0, |(offset, _)| offset);

@@ -32,7 +32,7 @@ impl Core {
             let container = self.state.containers.get(*id).filter(|container| self.is_out_of_sight(container))?;
             let origin = self.state.containers.get(container.snapshot.as_ref()?.of)?;
             let deletes = |undo: &Undo| matches!(undo.change, Change::SnapshotDeleted { id: gone } if gone == *id);
-            Some(origin.undo.iter().any(|undo| undo.epoch <= epoch && deletes(undo)))
+            Some(origin.back.undo.iter().any(|undo| undo.epoch <= epoch && deletes(undo)))
         };
         let gone: Vec<ContainerId> = members.iter().copied().filter(|id| is_gone(id) == Some(true)).collect();
         gone.into_iter().filter_map(|id| self.state.containers.slot_of(id)).collect()
@@ -70,9 +70,9 @@ impl Core {
             epoch: snapshot.epoch,
             unix_ms: snapshot.unix_ms,
             objects: container.objects_seen(),
-            indices: container.indices.len() as u64,
-            records: container.records,
-            stored_bytes: container.stored_bytes,
+            indices: container.content.indices.len() as u64,
+            records: container.content.records,
+            stored_bytes: container.content.stored_bytes,
         })
     }
 

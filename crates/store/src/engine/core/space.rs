@@ -21,23 +21,23 @@ impl Core {
         let seen = [
             self.state.epoch,
             self.state.cuts.next_id,
-            self.state.reclaim.len() as u64,
+            self.state.gone.reclaim.len() as u64,
             self.observed.counting.moved_bytes,
-            slots.iter().map(|slot| slot.map.free_units()).sum(),
-            slots.iter().map(|slot| slot.retired.bytes()).sum(),
+            slots.iter().map(|slot| slot.space.map.free_units()).sum(),
+            slots.iter().map(|slot| slot.space.retired.bytes()).sum(),
         ];
         if seen != self.observed.progress.seen {
-            self.observed.progress = Progress { seen, changed_ns: self.state.now_ns };
+            self.observed.progress = Progress { seen, changed_ns: self.state.now.ns };
         }
     }
 
     /// True if space is being freed, or may be about to. If not, none becomes free unless somebody deletes something.
     pub fn may_free_space(&self) -> bool {
-        let retired = self.state.space.slots.iter().any(|slot| slot.retired.bytes() > 0);
+        let retired = self.state.space.slots.iter().any(|slot| slot.space.retired.bytes() > 0);
         let frees = self.jobs.with_effect(Effect::FreesSpace) > 0;
         // A change since the last tick counts too.
         self.observed.progress.seen[0] != self.state.epoch
-            || self.state.now_ns.saturating_sub(self.observed.progress.changed_ns) < SETTLED_NS
+            || self.state.now.ns.saturating_sub(self.observed.progress.changed_ns) < SETTLED_NS
             || frees
             || retired && self.jobs.with_effect(Effect::FreesRetired) > 0
             || !self.asks.doubted.is_empty()
@@ -46,7 +46,7 @@ impl Core {
 
     /// Gives up what was deleted; true if nothing is left.
     pub fn reclaim(&mut self, budget: usize) -> bool {
-        if self.state.reclaim.is_empty() {
+        if self.state.gone.reclaim.is_empty() {
             return true;
         }
         let tag = self.tag();
@@ -61,7 +61,7 @@ impl Core {
 
     /// Makes space free that no reader can hold.
     pub fn release_space(&mut self) {
-        if self.state.space.slots.iter().all(|slot| slot.retired.bytes() == 0) {
+        if self.state.space.slots.iter().all(|slot| slot.space.retired.bytes() == 0) {
             return;
         }
         let readers_min = self.seams.control.slots_min();
@@ -105,7 +105,7 @@ mod tests {
             |core: &mut Core, effect| core.start(effect, CheckParts(Vec::new()), |_: &mut Verifying, _, _| ()).id;
         let sync = begin(core, Effect::FreesRetired);
         assert!(!core.may_free_space(), "nothing waits for the journal");
-        core.state.space.get_mut(0).retired.push(crate::space::Tag::default(), 0, 512);
+        core.state.space.get_mut(0).space.retired.push(crate::space::Tag::default(), 0, 512);
         assert!(core.may_free_space(), "what was given up is free once the journal is on media");
         core.jobs.end(sync);
         assert!(!core.may_free_space());

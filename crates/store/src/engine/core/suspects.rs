@@ -7,9 +7,9 @@ impl Core {
     /// If a sync of a device failed, nothing that was written to it since the last good one can be trusted.
     pub fn look_at_syncs(&mut self, dev: u8) {
         let slot = self.state.space.get_mut(dev);
-        let failed = slot.syncs.failed();
-        if failed != slot.failed_syncs {
-            (slot.unsynced, slot.failed_syncs) = (true, failed);
+        let failed = slot.trust.syncs.failed();
+        if failed != slot.trust.failed_syncs {
+            (slot.trust.unsynced, slot.trust.failed_syncs) = (true, failed);
             if !slot.forgets_unsynced() {
                 self.suspect(&[dev]);
             }
@@ -31,9 +31,13 @@ impl Core {
     pub fn suspect_closed(&mut self) {
         let slots = self.state.space.slots.iter_mut().enumerate();
         let closed = slots.filter(|(_, slot)| {
-            slot.unsynced && slot.device.is_none() && !slot.removed && !slot.is_volatile() && !slot.forgets_unsynced()
+            slot.trust.unsynced
+                && slot.device.is_none()
+                && !slot.removed
+                && !slot.is_volatile()
+                && !slot.forgets_unsynced()
         });
-        let closed: Vec<u8> = closed.map(|(dev, slot)| (dev as u8, slot.unsynced = false).0).collect();
+        let closed: Vec<u8> = closed.map(|(dev, slot)| (dev as u8, slot.trust.unsynced = false).0).collect();
         if !closed.is_empty() {
             self.suspect(&closed);
         }
@@ -43,11 +47,11 @@ impl Core {
         for id in self.state.cuts.dirty.clone() {
             let Some(container) = self.state.containers.get_mut(id).filter(|c| c.is_dirty()) else { continue };
             for dev in devs {
-                if !container.suspect.contains(dev) {
-                    container.suspect.push(*dev);
+                if !container.durable.suspect.contains(dev) {
+                    container.durable.suspect.push(*dev);
                 }
             }
-            container.suspects_listed = false; // from the beginning
+            container.durable.suspects_listed = false; // from the beginning
         }
     }
 

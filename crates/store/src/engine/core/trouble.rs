@@ -26,14 +26,14 @@ impl Core {
     /// A device failed.
     pub fn note_trouble(&mut self, dev: u8, error: &Error) {
         let why = if error.cause().is_empty() { error.to_string() } else { error.cause().to_owned() };
-        let until_ns = self.state.now_ns.saturating_add(AVOIDED_NS);
-        self.state.space.get_mut(dev).trouble = Some(Trouble { why, until_ns });
+        let until_ns = self.state.now.ns.saturating_add(AVOIDED_NS);
+        self.state.space.get_mut(dev).trust.trouble = Some(Trouble { why, until_ns });
     }
 
     /// Bytes of a device were read and are not those that were written there: there may be more.
     pub fn note_damage(&mut self, dev: u8) {
-        let until_ns = self.state.now_ns.saturating_add(DOUBTED_NS);
-        let was = self.state.space.get_mut(dev).damaged_until_ns.replace(until_ns);
+        let until_ns = self.state.now.ns.saturating_add(DOUBTED_NS);
+        let was = self.state.space.get_mut(dev).trust.damaged_until_ns.replace(until_ns);
         self.state.space.any_damaged = true;
         if was.is_none() {
             self.remember_damage();
@@ -49,9 +49,9 @@ impl Core {
     /// What the superblock says of devices that had shown damage before the store was closed.
     pub fn recall_damage(&mut self, superblock: &Superblock) {
         self.update_clock();
-        let until_ns = self.state.now_ns.saturating_add(DOUBTED_NS);
+        let until_ns = self.state.now.ns.saturating_add(DOUBTED_NS);
         for (slot, device) in self.state.space.slots.iter_mut().zip(&superblock.devices) {
-            slot.damaged_until_ns = device.is_damaged.then_some(until_ns);
+            slot.trust.damaged_until_ns = device.is_damaged.then_some(until_ns);
             self.state.space.any_damaged |= device.is_damaged;
         }
     }
@@ -96,17 +96,17 @@ impl Core {
 
     /// What lies long enough behind is forgotten: the device is given another try.
     pub fn forget_trouble(&mut self) {
-        let now = self.state.now_ns;
+        let now = self.state.now.ns;
         for slot in &mut self.state.space.slots {
             // A clock that went back must not keep a device out for ever.
-            slot.trouble.take_if(|trouble| !(now..=now.saturating_add(AVOIDED_NS)).contains(&trouble.until_ns));
+            slot.trust.trouble.take_if(|trouble| !(now..=now.saturating_add(AVOIDED_NS)).contains(&trouble.until_ns));
         }
         if self.state.space.any_damaged {
             let (mut any, mut forgot) = (false, false);
             for slot in &mut self.state.space.slots {
                 let over = |until: &mut u64| !(now..=now.saturating_add(DOUBTED_NS)).contains(until);
-                forgot |= slot.damaged_until_ns.take_if(over).is_some();
-                any |= slot.damaged_until_ns.is_some();
+                forgot |= slot.trust.damaged_until_ns.take_if(over).is_some();
+                any |= slot.trust.damaged_until_ns.is_some();
             }
             self.state.space.any_damaged = any;
             if forgot {
@@ -117,6 +117,6 @@ impl Core {
 
     /// Devices to be avoided if there are others.
     pub fn troubled(&self) -> Vec<DeviceId> {
-        self.state.space.present().filter(|slot| slot.trouble.is_some()).map(|slot| slot.id).collect()
+        self.state.space.present().filter(|slot| slot.trust.trouble.is_some()).map(|slot| slot.id).collect()
     }
 }

@@ -35,7 +35,7 @@ pub fn next_copy(core: &mut Core) -> Option<Job> {
     let (pressure, within_budgets) = (core.is_under_pressure(), core.is_within_budgets());
     let between_bursts = core.is_between_bursts();
     let ready = |cut: &&Cut| {
-        let may_copy = between_bursts || core.may_copy(cut.begun_ns);
+        let may_copy = between_bursts || core.may_copy(cut.tries.begun_ns);
         let is_due = cut.urgent || pressure || (within_budgets && may_copy);
         is_due && cut.stage == Stage::Drain && super::failing::may_try(core, cut) && !cut.queue.is_empty()
     };
@@ -50,7 +50,7 @@ pub fn next_copy(core: &mut Core) -> Option<Job> {
         let lens: Vec<u32> = sources.iter().map(|source| source.ext.hull().len()).collect();
         match core.room_for(&lens, None) {
             Ok((dev, places)) => {
-                core.state.cuts.get_mut(cut)?.short_since_ns = None;
+                core.state.cuts.get_mut(cut)?.tries.short_since_ns = None;
                 return copy_job(core, cut, sources, dev, &places);
             }
             Err(error) => {
@@ -98,7 +98,8 @@ fn copy_job(core: &mut Core, cut: u64, sources: Vec<Source>, dev: u8, places: &[
     if let Some(cut) = core.state.cuts.get_mut(cut) {
         cut.in_flight += 1;
     }
-    let syncs = core.state.space.get(dev).forgets_unsynced().then(|| Arc::clone(&core.state.space.get(dev).syncs));
+    let syncs =
+        core.state.space.get(dev).forgets_unsynced().then(|| Arc::clone(&core.state.space.get(dev).trust.syncs));
     let copy = Copy { pieces: work, target, syncs, packing: core.packing_for(dev), read_back: false };
     Some(core.start_copies(Purpose::Cut(cut), parts, copy, move |_: &mut Cutting, core, parts, results| {
         if let Some(cut) = core.state.cuts.get_mut(cut) {
@@ -164,7 +165,7 @@ fn gather(core: &mut Core, id: u64) -> Vec<Source> {
 
 /// Begins the cuts that are due. `pressure`: a volatile device is too full.
 pub fn begin_cuts(core: &mut Core, pressure: bool) {
-    let now = core.state.now_ns;
+    let now = core.state.now.ns;
     // There may be very many that only grow old: no tick looks at them that comes right behind another.
     let rest_ns = core.settings.group_commit_ns / 2;
     if !pressure && now.saturating_sub(core.observed.pace.looked_ns) < rest_ns && !is_cut_asked_for(core) {
@@ -180,13 +181,13 @@ pub fn begin_cuts(core: &mut Core, pressure: bool) {
             gone.push(*id);
             continue;
         };
-        if container.pending_cut.is_some() || taken.contains(id) {
+        if container.durable.pending_cut.is_some() || taken.contains(id) {
             continue;
         }
-        let age = now.saturating_sub(container.dirty_since_ns);
+        let age = now.saturating_sub(container.unsaved.dirty_since_ns);
         let is_much = container.has_fresh(core.settings.burst_bytes);
         if is_much {
-            let early_ns = container.dirty_since_ns.saturating_add(core.settings.write_back_early_ns);
+            let early_ns = container.unsaved.dirty_since_ns.saturating_add(core.settings.write_back_early_ns);
             core.observed.pace.early_ns =
                 Some(core.observed.pace.early_ns.map_or(early_ns, |first| first.min(early_ns)));
         }
@@ -194,17 +195,17 @@ pub fn begin_cuts(core: &mut Core, pressure: bool) {
         if !wanted && !pressure && age < core.settings.group_commit_ns {
             continue;
         }
-        let is_trivial = |c: &Container| c.fresh.is_empty() && c.data_epoch <= c.persisted;
-        let old_ns = container.dirty_since_ns.saturating_add(core.settings.write_back_ns);
+        let is_trivial = |c: &Container| c.unsaved.fresh.is_empty() && c.unsaved.data_epoch <= c.durable.persisted;
+        let old_ns = container.unsaved.dirty_since_ns.saturating_add(core.settings.write_back_ns);
         let is_due = age >= core.settings.write_back_ns && core.may_copy(old_ns)
             || age >= core.settings.write_back_early_ns && is_much && core.may_copy_early();
-        let with_bytes = wanted || is_due || (pressure && !container.fresh.is_empty());
+        let with_bytes = wanted || is_due || (pressure && !container.unsaved.fresh.is_empty());
         if !with_bytes && !is_trivial(container) {
             continue;
         }
         let group = core.state.linked(*id);
         let members = || group.iter().filter_map(|id| core.state.containers.get(*id));
-        if members().any(|c| c.pending_cut.is_some() || taken.contains(&c.id)) {
+        if members().any(|c| c.durable.pending_cut.is_some() || taken.contains(&c.id)) {
             continue;
         }
         if members().all(is_trivial) {
@@ -232,9 +233,9 @@ pub fn begin_cut(core: &mut Core, members: &[ContainerId]) -> cenote_model::Resu
     super::densify::densify(core, members);
     let (id, epoch) = (core.state.cuts.next_id, core.state.epoch);
     let containers = || members.iter().map(|member| core.state.containers.get(*member));
-    let renews = containers().flatten().any(|container| container.pending_cut.is_some());
+    let renews = containers().flatten().any(|container| container.durable.pending_cut.is_some());
     // The journal says what is forgotten: a checkpoint does not keep what this is known from.
-    let later = containers().map(|container| container.map_or(u32::MAX, |container| container.later));
+    let later = containers().map(|container| container.map_or(u32::MAX, |container| container.durable.later));
     let later: Vec<u32> = if renews { later.collect() } else { Vec::new() };
     let mut draft = core.journal.draft(if renews { Kind::Recut } else { Kind::Cut });
     encode_cut(&mut draft.bytes, id, epoch, members);
@@ -244,31 +245,31 @@ pub fn begin_cut(core: &mut Core, members: &[ContainerId]) -> cenote_model::Resu
     core.journal.append(draft, epoch)?;
     core.note_journal_dirty();
     core.state.begin_cut(id, epoch, members, &later);
-    let now = core.state.now_ns;
+    let now = core.state.now.ns;
     if let Some(cut) = core.state.cuts.get_mut(id) {
-        cut.begun_ns = now;
+        cut.tries.begun_ns = now;
     }
     Ok(())
 }
 
 /// True if somebody waits for a cut that was not begun.
 fn is_cut_asked_for(core: &Core) -> bool {
-    let is_to_come = |c: &Container| c.is_dirty() && c.pending_cut.is_none();
+    let is_to_come = |c: &Container| c.is_dirty() && c.durable.pending_cut.is_none();
     core.state.cuts.wanted.iter().any(|id| core.state.containers.get(*id).is_some_and(is_to_come))
 }
 
 /// True if a cut without room had better wait: what was given up is not free yet. It waits a bounded time, since
 /// readers may hold it long.
 fn waits_for_space(core: &mut Core, id: u64) -> bool {
-    let given_up = !core.state.reclaim.is_empty()
-        || core.state.space.present().any(|slot| !slot.is_volatile() && slot.retired.bytes() > 0);
-    let now = core.state.now_ns;
+    let given_up = !core.state.gone.reclaim.is_empty()
+        || core.state.space.present().any(|slot| !slot.is_volatile() && slot.space.retired.bytes() > 0);
+    let now = core.state.now.ns;
     let Some(cut) = core.state.cuts.get_mut(id) else { return false };
-    let since = *cut.short_since_ns.get_or_insert(now);
+    let since = *cut.tries.short_since_ns.get_or_insert(now);
     if !given_up || now.saturating_sub(since) >= core.settings.retry_ns {
         return false;
     }
-    cut.retry_ns = now + core.settings.group_commit_ns;
+    cut.tries.retry_ns = now + core.settings.group_commit_ns;
     true
 }
 
@@ -302,7 +303,7 @@ fn gather_fresh(
     core.state.containers.get(container.id)?; // else deleted
     let undo = match object.presence {
         Presence::Detached => {
-            let (number, deleted) = *core.state.detached.get(&fresh.slot)?;
+            let (number, deleted) = *core.state.gone.detached.get(&fresh.slot)?;
             if deleted <= cut_epoch {
                 return None; // not there at the cut
             }
@@ -315,7 +316,7 @@ fn gather_fresh(
         if taken >= room || *bytes >= bytes_max {
             return Some(at.max(fresh.offset));
         }
-        if !core.state.space.at_risk(ext) || ext.born >= container.cuts {
+        if !core.state.space.at_risk(ext) || ext.born >= container.durable.cuts {
             continue;
         }
         *bytes += u64::from(ext.len);

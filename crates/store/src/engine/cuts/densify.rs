@@ -120,7 +120,7 @@ fn small_neighbours(core: &Core, member: ContainerId) -> Vec<Group> {
 fn written(core: &Core, member: ContainerId) -> Vec<(u32, u64, u64)> {
     let Some(container) = core.state.containers.get(member) else { return Vec::new() };
     // Who writes blocks here and there has nothing that could get denser.
-    let is_long = container.fresh.len() > RANGES_MANY;
+    let is_long = container.unsaved.fresh.len() > RANGES_MANY;
     let unit = u64::from(FILE_UNIT_BYTES);
     let is_wanted = |fresh: &&Fresh| {
         let is_block = fresh.len <= BLOCK_BYTES && fresh.len.is_multiple_of(unit) && fresh.offset.is_multiple_of(unit);
@@ -128,6 +128,7 @@ fn written(core: &Core, member: ContainerId) -> Vec<(u32, u64, u64)> {
         !(is_long && is_block) && object.generation == fresh.generation && object.presence == Presence::Live
     };
     let mut ranges: Vec<_> = container
+        .unsaved
         .fresh
         .iter()
         .take(LOOKED_MAX)

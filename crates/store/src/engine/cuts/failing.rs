@@ -31,8 +31,8 @@ fn is_to_renew(core: &Core, cut: &Cut) -> bool {
         return cut.in_flight == 0;
     }
     // Not at each tick: who deletes much does it in many requests. And ever more seldom while it does not help.
-    let rest_ns = core.settings.group_commit_ns << cut.renewals.min(RENEWALS_QUICK);
-    core.is_held_up(cut) && core.state.now_ns.saturating_sub(cut.failed_ns) >= rest_ns
+    let rest_ns = core.settings.group_commit_ns << cut.tries.renewals.min(RENEWALS_QUICK);
+    core.is_held_up(cut) && core.state.now.ns.saturating_sub(cut.tries.failed_ns) >= rest_ns
 }
 
 /// All that must be cut together with the members of cut `id`: whom they share transactions with, and who is in a cut
@@ -42,7 +42,7 @@ fn renewed_group(core: &Core, id: u64, mut group: Vec<ContainerId>) -> Option<Ve
     while let Some(member) = group.get(next).copied() {
         next += 1;
         let mut more = core.state.linked(member);
-        let pending = core.state.containers.get(member).and_then(|container| container.pending_cut);
+        let pending = core.state.containers.get(member).and_then(|container| container.durable.pending_cut);
         if let Some(cut) = pending.and_then(|cut| core.state.cuts.pending.get(&cut)) {
             if cut.id != id && (cut.in_flight > 0 || cut.stage != Stage::Drain) {
                 return None;
@@ -61,9 +61,9 @@ fn renewed_group(core: &Core, id: u64, mut group: Vec<ContainerId>) -> Option<Ve
 
 /// True if a cut is not waiting for its next try. Whoever asks for it is answered as soon as if it had failed for the first time.
 pub fn may_try(core: &Core, cut: &Cut) -> bool {
-    let now = core.state.now_ns;
-    cut.retry_ns <= now
-        || (cut.urgent && cut.failures > 0 && now.saturating_sub(cut.failed_ns) >= core.settings.retry_ns)
+    let now = core.state.now.ns;
+    cut.tries.retry_ns <= now
+        || (cut.urgent && cut.tries.failures > 0 && now.saturating_sub(cut.tries.failed_ns) >= core.settings.retry_ns)
 }
 
 #[cfg(test)]
@@ -85,7 +85,7 @@ mod tests {
                 engine.finish_job(job.run());
             }
         }
-        let failures: Vec<u32> = engine.core.state.cuts.pending.values().map(|cut| cut.failures).collect();
+        let failures: Vec<u32> = engine.core.state.cuts.pending.values().map(|cut| cut.tries.failures).collect();
         assert_eq!(failures.len(), 10);
         assert!(failures.iter().all(|failures| (6..20).contains(failures)), "{failures:?}");
     }

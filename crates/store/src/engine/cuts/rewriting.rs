@@ -50,7 +50,7 @@ pub struct Suspect {
 impl Rewrites {
     /// What was found of a container, unless more of it may have to be written again since: then it is looked for anew.
     fn queue(&mut self, state: &State, id: ContainerId) -> Option<&mut Queue> {
-        if !state.containers.get(id).is_some_and(|container| container.suspects_listed) {
+        if !state.containers.get(id).is_some_and(|container| container.durable.suspects_listed) {
             self.queues.remove(&id);
         }
         self.queues.get_mut(&id)
@@ -79,20 +79,24 @@ impl State {
         let Some(container) = self.containers.get(id) else { return found };
         let mut look = |target: Target, ext: &Ext| {
             let places = [ext.dev, ext.copy].into_iter().filter(|dev| *dev != NO_DEVICE);
-            for dev in places.filter(|dev| ext.born >= container.marked_cuts && container.suspect.contains(dev)) {
+            for dev in places
+                .filter(|dev| ext.born >= container.durable.marked_cuts && container.durable.suspect.contains(dev))
+            {
                 found.extend(Suspect::of(target, ext, dev));
             }
         };
-        for (object, slot) in &container.objects {
+        for (object, slot) in &container.content.objects {
             let it = self.objects.get(*slot);
-            if it.epoch > container.persisted {
+            if it.epoch > container.durable.persisted {
                 let key = cenote_model::ObjectKey { container: id, object: *object };
                 it.map.iter().for_each(|(offset, ext)| look(Target::Live { key, offset }, ext));
             }
         }
         // What was replaced is needed only to go back to the cut under way.
-        let Some(cut) = container.pending_cut.and_then(|cut| self.cuts.pending.get(&cut)) else { return found };
-        for (number, undo) in (container.undo_first..).zip(&container.undo).filter(|(_, undo)| undo.epoch > cut.epoch) {
+        let Some(cut) = container.durable.pending_cut.and_then(|cut| self.cuts.pending.get(&cut)) else { return found };
+        for (number, undo) in
+            (container.back.undo_first..).zip(&container.back.undo).filter(|(_, undo)| undo.epoch > cut.epoch)
+        {
             match &undo.change {
                 Change::Range { pieces, .. } => {
                     for (piece, (_, ext)) in pieces.iter().enumerate() {
@@ -120,7 +124,7 @@ impl State {
 
     /// True if something of a cut must be written again before its sync.
     pub fn has_suspect(&self, cut: &Cut) -> bool {
-        let suspect = |id: &ContainerId| self.containers.get(*id).is_some_and(|c| !c.suspect.is_empty());
+        let suspect = |id: &ContainerId| self.containers.get(*id).is_some_and(|c| !c.durable.suspect.is_empty());
         cut.members.iter().any(suspect)
     }
 }
@@ -132,8 +136,9 @@ impl Cutting {
             return None;
         }
         loop {
-            let now = core.state.now_ns;
-            let waits = |cut: &&Cut| cut.stage == Stage::Copied && cut.retry_ns <= now && core.state.has_suspect(cut);
+            let now = core.state.now.ns;
+            let waits =
+                |cut: &&Cut| cut.stage == Stage::Copied && cut.tries.retry_ns <= now && core.state.has_suspect(cut);
             let cut = core.state.cuts.pending.values().find(waits)?;
             let (cut, members) = (cut.id, cut.members.clone());
             let suspect = |id: &ContainerId| core.state.containers.get(*id).is_some_and(Container::is_suspect);
@@ -142,13 +147,13 @@ impl Cutting {
                 let list = core.state.list_suspect(member);
                 self.rewrites.queues.insert(member, Queue { list, lost: Vec::new() });
                 if let Some(container) = core.state.containers.get_mut(member) {
-                    container.suspects_listed = true;
+                    container.durable.suspects_listed = true;
                 }
             }
             if let Some(job) = self.rewrite_job(core, cut, member) {
                 return Some(job);
             }
-            if core.state.cuts.pending.get(&cut).is_some_and(|cut| cut.retry_ns > now) {
+            if core.state.cuts.pending.get(&cut).is_some_and(|cut| cut.tries.retry_ns > now) {
                 return None; // it failed
             }
             let lost = self.rewrites.queues.remove(&member).unwrap_or_default().lost;
@@ -160,7 +165,7 @@ impl Cutting {
             }
             // Nothing is left: what was written again is synced with the cut.
             if let Some(container) = core.state.containers.get_mut(member) {
-                container.suspect.clear();
+                container.durable.suspect.clear();
             }
         }
     }
@@ -258,9 +263,9 @@ impl Cutting {
             let Suspect { target, dev, begin, end } = suspect;
             core.observed.counting.moved(dev, dev, cenote_model::FlowWhy::Rewrite, end - begin);
             // Now, not when it began: a sync that began in between does not cover it.
-            core.state.space.get_mut(dev).unsynced = true;
+            core.state.space.get_mut(dev).trust.unsynced = true;
             if let Some(cut) = core.state.cuts.get_mut(cut) {
-                cut.wrote.add(dev);
+                cut.sync.wrote.add(dev);
             }
             let Err(what) = result else { continue };
             let Some(ext) = core.state.still_there(&suspect) else {

@@ -31,12 +31,13 @@ impl Cutting {
     pub fn next_sync_devices(&mut self, core: &mut Core) -> Option<Job> {
         core.advance_cuts();
         core.suspect_closed();
-        let now = core.state.now_ns;
-        let ready = |cut: &&Cut| cut.stage == Stage::Copied && cut.retry_ns <= now && !core.state.has_suspect(cut);
+        let now = core.state.now.ns;
+        let ready =
+            |cut: &&Cut| cut.stage == Stage::Copied && cut.tries.retry_ns <= now && !core.state.has_suspect(cut);
         // What is being synced has to be waited for: what a cut wrote before that began is on media only then.
         let busy = self.syncing;
         let present = core.state.space.present_set();
-        let wrote = |cut: &Cut| cut.wrote.common(present);
+        let wrote = |cut: &Cut| cut.sync.wrote.common(present);
         let free = |cut: &&Cut| ready(cut) && !wrote(cut).meets(busy);
         let pending = &core.state.cuts.pending;
         let first = pending.values().filter(free).max_by_key(|cut| (cut.urgent, std::cmp::Reverse(cut.id)))?;
@@ -52,9 +53,9 @@ impl Cutting {
         let mut slots = Vec::new();
         let mut devices = Vec::new();
         for (i, slot) in core.state.space.slots.iter_mut().enumerate().filter(|(i, _)| set.has(*i as u8)) {
-            if let (true, Some(device)) = (std::mem::take(&mut slot.unsynced), &slot.device) {
-                slots.push((i as u8, slot.failed_syncs));
-                devices.push((Arc::clone(device), Arc::clone(&slot.syncs)));
+            if let (true, Some(device)) = (std::mem::take(&mut slot.trust.unsynced), &slot.device) {
+                slots.push((i as u8, slot.trust.failed_syncs));
+                devices.push((Arc::clone(device), Arc::clone(&slot.trust.syncs)));
             }
         }
         let names = slots.iter().map(|(dev, _)| *dev);
@@ -76,7 +77,7 @@ fn finish_sync_devices(core: &mut Core, slots: &[(u8, u64)], cuts: &[u64], resul
     for ((dev, failed_before), result) in slots.iter().zip(results) {
         // Another sync may have failed before, and have dropped what this one then did not see.
         core.look_at_syncs(*dev);
-        trusted &= core.state.space.get(*dev).failed_syncs == *failed_before;
+        trusted &= core.state.space.get(*dev).trust.failed_syncs == *failed_before;
         if let Err(error) = result {
             core.note_trouble(*dev, &error);
             let name = &core.state.space.get(*dev).spec.name;
@@ -91,7 +92,7 @@ fn finish_sync_devices(core: &mut Core, slots: &[(u8, u64)], cuts: &[u64], resul
         let Some(cut) = core.state.cuts.get_mut(*id) else { continue };
         if failure.is_none() && trusted {
             // If the journal does not take the mark, the tick tries again from here.
-            (cut.stage, cut.needs_sync) = (Stage::Drain, false);
+            (cut.stage, cut.sync.is_needed) = (Stage::Drain, false);
             core.mark(*id);
         } else {
             cut.stage = Stage::Copied;

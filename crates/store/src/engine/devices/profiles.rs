@@ -51,7 +51,7 @@ impl Profiles {
     /// True if a device is to be measured without being asked for: once. A measurement of a service would leave objects
     /// in it, and may cost money.
     fn wants(&self, slot: &DeviceSlot) -> bool {
-        slot.profile.points.is_empty() && slot.spec.kind.is_shareable() && !self.given_up.contains(&slot.id)
+        slot.pace.profile.points.is_empty() && slot.spec.kind.is_shareable() && !self.given_up.contains(&slot.id)
     }
 }
 
@@ -125,7 +125,7 @@ impl Devices {
         };
         self.profiles.running = Some((dev, range.0, range.1));
         let slot = core.state.space.get(dev);
-        let (kind, syncs, clock) = (slot.spec.kind, Arc::clone(&slot.syncs), Arc::clone(&core.seams.clock));
+        let (kind, syncs, clock) = (slot.spec.kind, Arc::clone(&slot.trust.syncs), Arc::clone(&core.seams.clock));
         Some(Measurement { device, kind, id, range, syncs, clock, asked_ms })
     }
 
@@ -151,9 +151,9 @@ impl Devices {
     pub fn set_profile(&mut self, core: &mut Core, id: DeviceId, profile: Profile) {
         let Some(dev) = core.state.space.slot_of(id) else { return };
         let slot = core.state.space.get_mut(dev);
-        slot.speed = profile.speed().filter(Speed::is_sane).or(slot.speed);
-        slot.learner = None;
-        slot.profile = profile.clone();
+        slot.pace.speed = profile.speed().filter(Speed::is_sane).or(slot.pace.speed);
+        slot.pace.learner = None;
+        slot.pace.profile = profile.clone();
         self.profiles.is_changed = true;
         self.write_profiles(core);
         self.answer_asked(core, id, &Ok(profile));
@@ -167,7 +167,7 @@ impl Devices {
         };
         let slot = core.state.space.get(dev);
         if measure_ms == 0 {
-            return Outcome::Ready(Response::Profile(slot.profile.clone()));
+            return Outcome::Ready(Response::Profile(slot.pace.profile.clone()));
         }
         let id = slot.id;
         let ticket = core.ticket();
@@ -196,10 +196,10 @@ impl Devices {
         for (device, seen) in seen.iter().filter(|(_, seen)| seen.bytes > 0 && seen.ns > 0) {
             let is_it = |slot: &&mut DeviceSlot| slot.device.as_ref().is_some_and(|other| Arc::ptr_eq(other, device));
             if let Some(slot) = core.state.space.slots.iter_mut().find(is_it) {
-                let believed = slot.speed.unwrap_or_else(|| Speed::usual(slot.spec.kind));
-                let learner = slot.learner.get_or_insert_with(|| Learner::new(believed));
+                let believed = slot.pace.speed.unwrap_or_else(|| Speed::usual(slot.spec.kind));
+                let learner = slot.pace.learner.get_or_insert_with(|| Learner::new(believed));
                 learner.learn(&Seen { sharing, ..*seen });
-                slot.speed = Some(learner.speed()).filter(Speed::is_sane).or(slot.speed);
+                slot.pace.speed = Some(learner.speed()).filter(Speed::is_sane).or(slot.pace.speed);
                 self.profiles.is_changed = true;
             }
         }
@@ -213,7 +213,7 @@ impl Devices {
         for known in decode(core.store.id, &bytes).unwrap_or_default() {
             if let Some(dev) = core.state.space.slot_of(known.device) {
                 let slot = core.state.space.get_mut(dev);
-                (slot.speed, slot.profile) = (known.speed, known.profile);
+                (slot.pace.speed, slot.pace.profile) = (known.speed, known.profile);
             }
         }
     }
@@ -252,7 +252,8 @@ impl Devices {
         if !std::mem::take(&mut self.profiles.is_changed) {
             return;
         }
-        let of = |slot: &DeviceSlot| Known { device: slot.id, speed: slot.speed, profile: slot.profile.clone() };
+        let of =
+            |slot: &DeviceSlot| Known { device: slot.id, speed: slot.pace.speed, profile: slot.pace.profile.clone() };
         let known: Vec<Known> = core.state.space.present().map(of).collect();
         let _ = core.seams.meta.write_file(PROFILE, &encode(core.store.id, &known));
     }
@@ -263,7 +264,7 @@ fn take_range(core: &mut Core, id: DeviceId) -> Option<Range> {
     let dev = core.state.space.slot_of(id)?;
     let slot = core.state.space.get_mut(dev);
     let device = slot.device.clone().filter(|_| slot.state == DeviceState::Online)?;
-    let free = slot.map.free_units() * u64::from(slot.unit_bytes);
+    let free = slot.space.map.free_units() * u64::from(slot.space.unit_bytes);
     let mut bytes = RANGE_BYTES_MAX.min(free / FREE_SHARE).checked_next_power_of_two()?;
     while bytes >= RANGE_BYTES_MIN {
         if slot.longest_free(bytes).is_some() && bytes <= free / FREE_SHARE {

@@ -52,7 +52,7 @@ fn is_away(slot: &DeviceSlot) -> bool {
 impl Devices {
     /// The next try to open a device that is away.
     pub fn next_reopen(&mut self, core: &mut Core) -> Option<Job> {
-        let now = core.state.now_ns;
+        let now = core.state.now.ns;
         if self.reopening.next_ns > now || self.reopening.is_running {
             return None;
         }
@@ -79,13 +79,13 @@ fn finish_reopen(core: &mut Core, dev: u8, result: Result<(Arc<dyn Device>, Stam
     if !is_away(slot) {
         return;
     }
-    let bytes = slot.map.units() * u64::from(slot.unit_bytes);
+    let bytes = slot.space.map.units() * u64::from(slot.space.unit_bytes);
     match result {
         Err(error) => slot.failure = error.to_string(),
         Ok((_, stamp)) if stamp.incarnation != slot.incarnation => {
             "it holds another life of this device".clone_into(&mut slot.failure);
         }
-        Ok((device, _)) if device.capacity_bytes() != bytes || device.unit_bytes() != slot.unit_bytes => {
+        Ok((device, _)) if device.capacity_bytes() != bytes || device.unit_bytes() != slot.space.unit_bytes => {
             "its capacity is another one than that of the store's device".clone_into(&mut slot.failure);
         }
         Ok((device, _)) => {

@@ -77,7 +77,7 @@ impl Devices {
             };
             return busy(format!("space of it is leased, or kept for files, by {who}"), next);
         }
-        if slot.reserved_bytes > self.profiles.reserved_bytes(dev) || slot.retired.bytes() > 0 {
+        if slot.space.reserved_bytes > self.profiles.reserved_bytes(dev) || slot.space.retired.bytes() > 0 {
             return busy("readers may still look at it".to_owned(), "try again in a moment");
         }
         let (id, spec) = (slot.id, slot.spec.clone());

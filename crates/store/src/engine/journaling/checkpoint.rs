@@ -95,7 +95,7 @@ impl Journaling {
     }
 
     pub fn next_checkpoint(&mut self, core: &mut Core) -> Option<Job> {
-        let now = core.state.now_ns;
+        let now = core.state.now.ns;
         let busy = self.running.is_some() || core.journal.is_making();
         if !self.wanted || busy || self.retry_ns > now {
             return None;
@@ -112,7 +112,7 @@ impl Journaling {
             self.checkpoint_failed(core, &error);
             return None;
         }
-        let (name, bytes, remove) = self.encode_checkpoint(core, core.journal.sequence);
+        let (name, bytes, remove) = self.encode_checkpoint(core, core.journal.open.sequence);
         self.running = Some(self.begun);
         self.wanted = false;
         let meta = Arc::clone(&core.seams.meta);
@@ -161,7 +161,7 @@ impl Journaling {
     }
 
     fn checkpoint_failed(&mut self, core: &mut Core, error: &cenote_model::Error) {
-        self.retry_ns = core.state.now_ns + core.settings.retry_ns;
+        self.retry_ns = core.state.now.ns + core.settings.retry_ns;
         let answered = self.waiting.drain(..).map(|(ticket, _)| (ticket, Response::Failed(error.clone())));
         core.answers.finished.extend(answered);
     }
@@ -174,13 +174,13 @@ impl Journaling {
 
     /// Writes a checkpoint here and now and begins a new journal file, whatever became of the old one.
     pub fn checkpoint_now(&mut self, core: &mut Core) -> Result<()> {
-        self.checkpoint_before(core, core.journal.file_bytes)
+        self.checkpoint_before(core, core.journal.next.file_bytes)
     }
 
     /// The same before the store is closed. The next engine begins a file of its own, so the journal's new one is short: a
     /// store at rest takes little space.
     pub fn last_checkpoint(&mut self, core: &mut Core) -> Result<()> {
-        self.checkpoint_before(core, core.journal.file_bytes.min(CLOSED_LOG_BYTES))
+        self.checkpoint_before(core, core.journal.next.file_bytes.min(CLOSED_LOG_BYTES))
     }
 
     /// The same, with a new journal file of `bytes`.
@@ -194,7 +194,7 @@ impl Journaling {
             return Err(error);
         }
         core.journal.restart(&header, file);
-        core.journal.dirty_since_ns = None;
+        core.journal.media.dirty_since_ns = None;
         self.finished_until(core, number);
         for old in &remove {
             let _ = core.seams.meta.remove(old); // tried again after the next checkpoint

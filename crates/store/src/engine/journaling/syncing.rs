@@ -52,7 +52,7 @@ impl Journaling {
     fn finish_sync_log(&mut self, core: &mut Core, position: u64, sequence: u64, result: Result<()>) {
         match result {
             Ok(()) => core.journal.note_synced(position),
-            Err(_) if sequence != core.journal.sequence => {} // its successor was begun only after it was on media
+            Err(_) if sequence != core.journal.open.sequence => {} // its successor was begun only after it was on media
             Err(error) => {
                 self.mend_journal(core, &error);
             }
@@ -63,7 +63,7 @@ impl Journaling {
     /// file superfluous.
     fn mend_journal(&mut self, core: &mut Core, error: &Error) {
         let Err(second) = self.checkpoint_now(core) else { return };
-        self.mend_ns = core.state.now_ns + core.settings.retry_ns;
+        self.mend_ns = core.state.now.ns + core.settings.retry_ns;
         let error = Error::new(ErrorKind::Io, "the journal")
             .because(format!("{error}; nor could a checkpoint be written: {second}"))
             .try_next("look after the file system of the store directory");
@@ -87,7 +87,7 @@ impl Journaling {
 
     /// Tries again to get rid of a journal file that cannot be synced.
     pub fn mend_journal_if_due(&mut self, core: &mut Core) {
-        if core.journal.is_tainted() && self.mend_ns <= core.state.now_ns {
+        if core.journal.is_tainted() && self.mend_ns <= core.state.now.ns {
             self.mend_journal(core, &log_sync_failed());
         }
     }
@@ -104,20 +104,20 @@ impl Journaling {
 
     pub fn next_sync_log(&mut self, core: &mut Core) -> Option<Job> {
         if core.journal.is_tainted() || core.journal.synced() >= core.journal.position() {
-            core.journal.dirty_since_ns = None;
+            core.journal.media.dirty_since_ns = None;
             return None;
         }
         if self.is_syncing {
             return None;
         }
-        let since = core.journal.dirty_since_ns.unwrap_or(0);
-        let due = core.state.now_ns.saturating_sub(since) >= core.settings.group_commit_ns;
+        let since = core.journal.media.dirty_since_ns.unwrap_or(0);
+        let due = core.state.now.ns.saturating_sub(since) >= core.settings.group_commit_ns;
         if !due && core.journal_wanted() <= core.journal.synced() {
             return None;
         }
-        core.journal.dirty_since_ns = None;
+        core.journal.media.dirty_since_ns = None;
         let (file, position) = core.journal.to_sync();
-        let sequence = core.journal.sequence;
+        let sequence = core.journal.open.sequence;
         self.is_syncing = true;
         Some(core.start(Effect::FreesRetired, SyncLog(file), move |journaling: &mut Self, core, result| {
             journaling.is_syncing = false;

@@ -44,7 +44,7 @@ impl Repairing {
             let ext = core.state.target_mut(mend.target).cloned().filter(|ext| identity(ext) == mend.was);
             let Some(ext) = ext.filter(|ext| core.state.space.is_bad_copy(ext)) else { continue };
             let slot = core.state.space.get(ext.copy);
-            let (device, syncs) = (slot.device.clone(), Arc::clone(&slot.syncs));
+            let (device, syncs) = (slot.device.clone(), Arc::clone(&slot.trust.syncs));
             let place = ext.copy_place().map(|place| place.unit_at(ext.hull().begin));
             let (Some(target), Some(part), Some(at)) = (device, core.part_of(&ext), place) else { continue };
             let pieces = vec![Piece { part, at, like: ext.trimmed().copy_packed().cloned() }];

@@ -50,8 +50,6 @@ pub struct Counting {
     pub hot: Hot,
     /// Bytes that were copied, moved or spilled.
     pub moved_bytes: u64,
-    /// Bytes of values put since those in memory were counted.
-    pub values_put_bytes: u64,
 }
 
 #[derive(Clone)]
@@ -73,7 +71,6 @@ impl Default for Counting {
             histograms: vec![Timings { counts: [0; HISTOGRAM_BUCKETS], sum_ns: 0 }; Timed::ALL.len()],
             hot: Hot::default(),
             moved_bytes: 0,
-            values_put_bytes: 0,
         }
     }
 }

@@ -54,7 +54,7 @@ impl Engine {
             _ => cenote_model::StoreStats::default(),
         };
         Telemetry {
-            uptime_ns: self.core.state.now_ns.saturating_sub(self.core.store.opened_ns),
+            uptime_ns: self.core.state.now.ns.saturating_sub(self.core.store.opened_ns),
             unix_ms: self.core.seams.clock.unix_ms(),
             enabled: self.core.observed.counting.enabled,
             stats,
@@ -150,7 +150,7 @@ impl Core {
     }
 
     fn hot_objects(&mut self, count: usize) -> Vec<HotObject> {
-        let now_s = self.state.now_s;
+        let now_s = self.state.now.s;
         let mut budget = HOT_EXTENTS_ALL;
         let top = self.observed.counting.hot.top(count, now_s);
         top.into_iter().filter_map(|(key, score)| self.hot_object(key, score, &mut budget)).collect()
@@ -174,7 +174,7 @@ impl Core {
             label: self.state.containers.at(object.container).label.clone(),
             size: object.size,
             score,
-            idle_ms: u64::from(self.state.now_s.saturating_sub(object.touched)) * 1000,
+            idle_ms: u64::from(self.state.now.s.saturating_sub(object.last.touched)) * 1000,
             tiers: tiers.into_iter().map(|(dev, bytes)| (self.state.space.get(dev).id, bytes)).collect(),
         })
     }
@@ -207,8 +207,8 @@ impl Core {
     fn container_uses(&self) -> Vec<ContainerTelemetry> {
         let containers = self.state.containers.iter().filter(|container| container.snapshot.is_none());
         let mut containers: Vec<_> = containers.filter(|container| !self.is_out_of_sight(container)).collect();
-        let all: u64 = containers.iter().map(|container| container.stored_bytes).sum();
-        containers.sort_by_key(|container| (std::cmp::Reverse(container.stored_bytes), container.id));
+        let all: u64 = containers.iter().map(|container| container.content.stored_bytes).sum();
+        containers.sort_by_key(|container| (std::cmp::Reverse(container.content.stored_bytes), container.id));
         containers.truncate(CONTAINERS_MAX);
         let share = |bytes: u64| (u128::from(bytes) * 1000 / u128::from(all.max(1))) as u16;
         containers
@@ -217,9 +217,9 @@ impl Core {
                 id: container.id,
                 label: container.label.clone(),
                 objects: container.objects_seen(),
-                stored_bytes: container.stored_bytes,
+                stored_bytes: container.content.stored_bytes,
                 quota_bytes: container.spec.quota_bytes,
-                share_permille: share(container.stored_bytes),
+                share_permille: share(container.content.stored_bytes),
             })
             .collect()
     }

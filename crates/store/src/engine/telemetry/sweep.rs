@@ -49,7 +49,7 @@ impl Sweep {
             if object.presence != Presence::Live || !is_counted(state, object.container) {
                 continue;
             }
-            let idle_s = state.now_s.saturating_sub(object.touched);
+            let idle_s = state.now.s.saturating_sub(object.last.touched);
             let age = HEAT_AGES_S.iter().position(|end| idle_s < *end).unwrap_or(HEAT_AGES - 1);
             let mut devices: Vec<u8> = Vec::new();
             for (_, ext) in object.map.iter() {

@@ -50,7 +50,7 @@ impl Tiering {
         };
         let ticket = core.ticket();
         self.arrangements.begun += 1;
-        let (number, began_ns) = (self.arrangements.begun, core.state.now_ns);
+        let (number, began_ns) = (self.arrangements.begun, core.state.now.ns);
         let target = target.clone();
         let mut running =
             Running { ticket, what, walk, result, number, began_ns, done_bytes: 0, target, failure: None };
@@ -72,7 +72,7 @@ impl Tiering {
             what: words(&running.what).to_owned(),
             done_bytes: running.done_bytes,
             found_bytes: running.result.bytes,
-            elapsed_ns: core.state.now_ns.saturating_sub(running.began_ns),
+            elapsed_ns: core.state.now.ns.saturating_sub(running.began_ns),
         };
         self.arrangements.running.values().map(progress).collect()
     }

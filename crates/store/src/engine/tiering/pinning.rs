@@ -37,7 +37,7 @@ pub struct Keeping {
 impl Tiering {
     /// Has what is pinned to a tier and not there brought there, some of it.
     pub fn keep_pins(&mut self, core: &mut Core) {
-        let now = core.state.now_ns;
+        let now = core.state.now.ns;
         if core.state.pins.is_empty() || now < self.pinning.next_ns || !self.relocations.is_empty() {
             return;
         }
@@ -94,7 +94,7 @@ impl Tiering {
                 _ => std::ops::Bound::Unbounded,
             };
             let Some(found) = core.state.containers.get(container) else { continue };
-            let objects = found.objects.iter_from(from).take(OBJECTS);
+            let objects = found.content.objects.iter_from(from).take(OBJECTS);
             keys.extend(objects.map(|(object, _)| ObjectKey { container, object: *object }));
         }
         keys.sort_unstable();
@@ -248,10 +248,14 @@ fn pinned_by_device(core: &Core, pins: &Pins) -> BTreeMap<DeviceId, u64> {
     };
     for id in pins.containers() {
         let Some(container) = core.state.containers.get(id) else { continue };
-        container.objects.iter().for_each(|(object, slot)| add(ObjectKey { container: id, object: *object }, *slot));
+        container
+            .content
+            .objects
+            .iter()
+            .for_each(|(object, slot)| add(ObjectKey { container: id, object: *object }, *slot));
     }
     for key in pins.objects_from(ObjectKey::default()).filter(|key| pins.of_container(key.container).is_none()) {
-        let slot = core.state.containers.get(key.container).and_then(|c| c.objects.get(&key.object));
+        let slot = core.state.containers.get(key.container).and_then(|c| c.content.objects.get(&key.object));
         if let Some(slot) = slot {
             add(key, *slot);
         }

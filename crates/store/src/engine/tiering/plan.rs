@@ -56,7 +56,7 @@ impl Plans {
 impl Tiering {
     /// Has each policy in use make a plan, if it is time.
     pub fn plan_tiers(&mut self, core: &mut Core) {
-        let now = core.state.now_ns;
+        let now = core.state.now.ns;
         let is_busy = self.plans.epoch != core.state.epoch || !core.observed.heats.fresh.is_empty();
         let is_rested = is_busy && self.plans.idle > 0; // something happens again
         if !self.relocations.is_empty() || (now < self.plans.next_ns && !is_rested) {
@@ -91,7 +91,7 @@ impl Tiering {
     /// The policies that want to know what is read and written. All containers are looked at when there are others, or
     /// after some time.
     fn policies_in_use(&mut self, core: &mut Core) -> Vec<String> {
-        let now = core.state.now_ns;
+        let now = core.state.now.ns;
         let containers = (core.state.containers.next_id, core.state.containers.len());
         let plans = &self.plans;
         if plans.containers != containers || now.saturating_sub(plans.looked_ns) >= LOOK_AGAIN_NS {
@@ -226,7 +226,7 @@ pub fn limits(core: &Core) -> Limits<'static> {
 
 /// How much of the devices' time background movement may have, about.
 pub fn idle_share(core: &Core) -> f32 {
-    if core.may_copy(core.state.now_ns) { 1.0 } else { 0.25 }
+    if core.may_copy(core.state.now.ns) { 1.0 } else { 0.25 }
 }
 
 /// True if a slot has a live object of a container with that policy. Not one in a snapshot: what it has in common
@@ -270,7 +270,7 @@ mod tests {
         let id = engine.core.state.containers.ids()[0];
         let container = engine.core.state.containers.get_mut(id).unwrap();
         container.spec.durability = durability;
-        let slot = container.objects[&ObjectId(1)];
+        let slot = container.content.objects[&ObjectId(1)];
         let (offset, ext) = engine.core.state.objects.get(slot).map.iter().next().unwrap();
         let range = super::super::view::sampled(&engine.core, slot, offset, ext, None);
         let action = Planned::Demote(engine.core.state.space.get(1).id);

@@ -66,7 +66,7 @@ impl Tiering {
                 .because("Cenote has one of that name")
                 .try_next("give it another name"));
         }
-        core.state.policies.insert(name.clone());
+        core.state.containers.policies.insert(name.clone());
         self.policies.plugins.insert(name, policy);
         Ok(())
     }
@@ -91,7 +91,7 @@ impl Tiering {
             // Tiers may be away for now: what rules say of them is passed over.
             Ok(schema) => {
                 self.policies.follow(&text, schema);
-                core.state.policies.insert(USER.to_owned());
+                core.state.containers.policies.insert(USER.to_owned());
             }
             Err(fault) => self.policies.broken = vec![fault.to_string()],
         }
@@ -107,7 +107,7 @@ impl Tiering {
                 }
                 let Policies { plugins, missing, .. } = std::mem::take(&mut self.policies);
                 self.policies = Policies { plugins, missing, ..Policies::default() };
-                core.state.policies.remove(USER);
+                core.state.containers.policies.remove(USER);
                 self.rules.forget();
             }
             return Ok(Response::Done);
@@ -126,7 +126,7 @@ impl Tiering {
             core.seams.meta.write_file(POLICY_FILE, text.as_bytes())?;
             self.policies.follow(text, schema);
             self.policies.refused.clear();
-            core.state.policies.insert(USER.to_owned());
+            core.state.containers.policies.insert(USER.to_owned());
             self.rules.forget();
         }
         Ok(Response::Done)

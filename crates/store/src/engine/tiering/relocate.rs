@@ -102,7 +102,7 @@ impl Tiering {
     /// The next batch of moves: what somebody waits for at once, the rest when clients write little.
     pub fn next_relocation(&mut self, core: &mut Core) -> Option<Job> {
         let busy = self.moving;
-        let now = core.state.now_ns;
+        let now = core.state.now.ns;
         if busy >= core.settings.copy_jobs || self.relocations.is_empty() || self.relocations.retry_ns > now {
             return None;
         }
@@ -167,7 +167,7 @@ impl Tiering {
     fn room_on(&mut self, core: &mut Core, relocation: &Relocation, ext: &Ext) -> cenote_model::Result<Option<u64>> {
         let bytes = u64::from(ext.hull().len());
         let patience_ns = core.settings.retry_ns;
-        let now = core.state.now_ns;
+        let now = core.state.now.ns;
         let slot = core.state.space.get_mut(relocation.dev);
         let padded = slot.padded(bytes);
         // Up to the watermark, or what was brought would have to leave again.
@@ -225,7 +225,7 @@ impl Tiering {
                     let heat = core.observed.heats.of(slot, object.generation, offset);
                     let placing =
                         Placing { target: Target::Live { key, offset }, was: identity(ext), action: Action::Evict };
-                    found.push((heat.score(now_ms), object.touched, placing));
+                    found.push((heat.score(now_ms), object.last.touched, placing));
                 }
             }
         }
@@ -272,11 +272,11 @@ impl Tiering {
             return None;
         }
         let slot = core.state.space.get(dev);
-        let syncs = (!slot.is_volatile()).then(|| Arc::clone(&slot.syncs));
+        let syncs = (!slot.is_volatile()).then(|| Arc::clone(&slot.trust.syncs));
         let read_back = relocations.iter().any(|relocation| relocation.how == How::Archive);
         let copy = Copy { pieces: work, target: device?, syncs, packing: core.packing_for(dev), read_back };
         self.moving += 1;
-        let began_ns = core.state.now_ns;
+        let began_ns = core.state.now.ns;
         Some(core.start_copies(Purpose::Relocate, parts, copy, move |tiering: &mut Self, core, parts, results| {
             tiering.moving = tiering.moving.saturating_sub(1);
             core.begin_prefetched(relocations.iter().filter(|it| it.ahead).map(|it| it.target));
@@ -293,7 +293,7 @@ impl Tiering {
         began_ns: u64,
         error: Option<&Error>,
     ) {
-        let now = core.state.now_ns;
+        let now = core.state.now.ns;
         if relocations.iter().all(|relocation| relocation.waiter.is_none()) {
             core.observed.loads.took(now, now.saturating_sub(began_ns));
         }

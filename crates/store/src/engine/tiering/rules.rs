@@ -55,7 +55,7 @@ impl Rules {
 impl Tiering {
     /// Does what the rules say of some objects, if it is time.
     pub fn run_rules(&mut self, core: &mut Core) {
-        let now = core.state.now_ns;
+        let now = core.state.now.ns;
         let is_idle = self.relocations.is_empty() && core.may_copy(now);
         if self.policies.lifecycle.is_empty() || now < self.rules.next_ns || !is_idle {
             return;

@@ -19,7 +19,12 @@ pub struct Sampled {
     pub heat: Heat,
     pub object_bytes: u64,
     pub coming: Option<Coming>,
-    /// Its id, where rules may ask for it.
+    pub rule: RuleFacts,
+}
+
+/// What rules may ask for.
+pub struct RuleFacts {
+    /// The object's id, as text.
     pub name: Option<String>,
     pub age_ms: u64,
     pub is_pinned: bool,
@@ -36,11 +41,11 @@ pub fn range_view<'a>(core: &'a Core, sampled: &'a Sampled) -> Option<RangeView<
         copy: sampled.copy,
         durability: container.durability_of(sampled.key.object),
         heat: sampled.heat,
-        is_pinned: sampled.is_pinned,
+        is_pinned: sampled.rule.is_pinned,
         label: &container.label,
-        name: sampled.name.as_deref(),
+        name: sampled.rule.name.as_deref(),
         object_bytes: sampled.object_bytes,
-        age_ms: sampled.age_ms,
+        age_ms: sampled.rule.age_ms,
         unit: None,
         coming: sampled.coming,
         rhythm: core.observed.rhythms.of(&sampled.key),
@@ -52,7 +57,7 @@ pub fn tier_views(core: &Core) -> Vec<DeviceView> {
     let slots = core.state.space.slots.len();
     let (reads, writes) = core.jobs.queued_bytes(slots);
     let all = core.state.space.slots.iter().enumerate().filter(|(_, slot)| !slot.removed);
-    let now = core.state.now_ns;
+    let now = core.state.now.ns;
     all.map(|(i, slot)| {
         let view = slot.view();
         let leased = core.observed.loads.backlog_ns(i, now) as f64 * view.speed.write_bandwidth / 1e9;
@@ -82,8 +87,10 @@ pub fn sampled(core: &Core, slot: u32, offset: u64, ext: &Ext, coming: Option<Co
         heat: core.observed.heats.of(slot, object.generation, offset),
         object_bytes: object.size,
         coming: coming.or_else(brought),
-        name: is_named.then(|| key.object.to_string()),
-        age_ms: core.state.times.age_ms(object.epoch),
-        is_pinned: core.is_pinned_on(key, offset, ext),
+        rule: RuleFacts {
+            name: is_named.then(|| key.object.to_string()),
+            age_ms: core.state.times.age_ms(object.epoch),
+            is_pinned: core.is_pinned_on(key, offset, ext),
+        },
     }
 }

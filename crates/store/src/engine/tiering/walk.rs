@@ -108,7 +108,7 @@ pub fn next_meant(core: &mut Core, walk: &mut Walk) -> Option<Meant> {
 
 /// Milliseconds since an object was read or written; since the store was opened, at most.
 pub fn idle_ms(core: &Core, slot: u32) -> u64 {
-    u64::from(core.state.now_s.saturating_sub(core.state.objects.get(slot).touched)) * 1000
+    u64::from(core.state.now.s.saturating_sub(core.state.objects.get(slot).last.touched)) * 1000
 }
 
 fn next_object(core: &mut Core, walk: &mut Walk) -> Option<ObjectKey> {
@@ -123,7 +123,7 @@ fn next_object(core: &mut Core, walk: &mut Walk) -> Option<ObjectKey> {
     loop {
         let container = walk.container;
         let from = walk.after.map_or(Bound::Unbounded, Bound::Excluded);
-        let found = core.container(container).ok().and_then(|c| c.objects.iter_from(from).next());
+        let found = core.container(container).ok().and_then(|c| c.content.objects.iter_from(from).next());
         if let Some((object, _)) = found {
             walk.after = Some(*object);
             return Some(ObjectKey { container, object: *object });

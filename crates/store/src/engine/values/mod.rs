@@ -124,35 +124,35 @@ impl Recent {
 impl Values {
     /// Counts values in memory, if that was long ago, much was put since, or `now` is wanted.
     fn count_values(&mut self, core: &mut Core, now: bool) {
-        let many = core.observed.counting.values_put_bytes > core.settings.value_bytes / 16;
-        let is_old = core.state.now_ns.saturating_sub(self.counted_ns) >= COUNTED_NS;
+        let many = core.observed.pace.values_put_bytes > core.settings.value_bytes / 16;
+        let is_old = core.state.now.ns.saturating_sub(self.counted_ns) >= COUNTED_NS;
         let is_changed = self.counted_epoch != core.state.epoch;
         if !(now || many || is_old && is_changed) {
             return;
         }
-        let indices = core.state.containers.iter().flat_map(|container| container.indices.values());
+        let indices = core.state.containers.iter().flat_map(|container| container.content.indices.values());
         self.here_bytes = indices.map(|index| index.spillable).sum();
-        (core.observed.counting.values_put_bytes, self.counted_ns) = (0, core.state.now_ns);
+        (core.observed.pace.values_put_bytes, self.counted_ns) = (0, core.state.now.ns);
         self.counted_epoch = core.state.epoch;
     }
 
     /// Bytes of values in memory beyond those that are leaving it.
     fn values_here(&self, core: &Core) -> u64 {
-        (self.here_bytes + core.observed.counting.values_put_bytes).saturating_sub(self.spill.in_flight_bytes)
+        (self.here_bytes + core.observed.pace.values_put_bytes).saturating_sub(self.spill.in_flight_bytes)
     }
 
     /// True if values may stay in memory for now, or there is nowhere to go.
     pub fn has_room_for_values(&self, core: &Core) -> bool {
-        let here = self.here_bytes + core.observed.counting.values_put_bytes;
+        let here = self.here_bytes + core.observed.pace.values_put_bytes;
         here <= core.settings.value_bytes + core.settings.value_bytes / 4
-            || self.spill.retry_ns > core.state.now_ns
+            || self.spill.retry_ns > core.state.now.ns
             || self.spill.fruitless
     }
 
     /// The answer to a change: while values come faster than they can leave memory, it waits until some have.
     pub fn when_values_fit(&mut self, core: &mut Core, outcome: Outcome) -> Outcome {
         let most = core.settings.value_bytes + core.settings.value_bytes / 2;
-        if core.txn.touched.is_empty() || self.here_bytes + core.observed.counting.values_put_bytes <= most {
+        if core.txn.touched.is_empty() || self.here_bytes + core.observed.pace.values_put_bytes <= most {
             return outcome;
         }
         self.count_values(core, true);
@@ -161,14 +161,14 @@ impl Values {
             return Outcome::Ready(response);
         }
         let ticket = core.ticket();
-        let until_ns = core.state.now_ns + WAIT_NS;
+        let until_ns = core.state.now.ns + WAIT_NS;
         self.waiting.push((ticket, until_ns, response));
         Outcome::Wait(ticket)
     }
 
     /// Answers who waited for room, or long enough.
     fn answer_those_with_room(&mut self, core: &mut Core) {
-        let (now, has_room) = (core.state.now_ns, self.waiting.is_empty() || self.has_room_for_values(core));
+        let (now, has_room) = (core.state.now.ns, self.waiting.is_empty() || self.has_room_for_values(core));
         let over = self.waiting.extract_if(.., |(_, until_ns, _)| has_room || now >= *until_ns);
         core.answers.finished.extend(over.map(|(ticket, _, response)| (ticket, response)));
     }

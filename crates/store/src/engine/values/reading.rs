@@ -153,7 +153,8 @@ impl Values {
 pub fn reads_of(core: &Core, index: IndexKey, wanted: &[&Away], at_copy: bool) -> Result<ReadValues> {
     let gone = || Error::new(ErrorKind::NotFound, format!("index {index}")).because("it was deleted meanwhile");
     let container = core.state.log_owner(index.container).ok_or_else(gone)?;
-    let slot = core.state.containers.get(container).and_then(|it| it.objects.get(&VALUE_LOG)).ok_or_else(gone)?;
+    let slot =
+        core.state.containers.get(container).and_then(|it| it.content.objects.get(&VALUE_LOG)).ok_or_else(gone)?;
     let map = &core.state.objects.get(*slot).map;
     let (mut parts, mut values) = (Vec::<Part>::new(), Vec::new());
     let mut last: Option<(u8, u64)> = None;

@@ -77,7 +77,7 @@ impl Values {
     /// The next batch of values that leave memory, if there are too many, or what is left of batches that are mostly
     /// not needed any more.
     pub fn next_spill(&mut self, core: &mut Core) -> Option<Job> {
-        if self.spill.retry_ns > core.state.now_ns {
+        if self.spill.retry_ns > core.state.now.ns {
             return None;
         }
         self.sweep_batches(core);
@@ -100,7 +100,7 @@ impl Values {
                 // What was asked for until now is no reason to stay next time.
                 self.spill.fruitless = self.spill.found == 0;
                 if self.spill.fruitless && !self.spill.sparse.is_empty() {
-                    self.spill.sparse_ns = core.state.now_ns + SPARSE_IN_VAIN_NS;
+                    self.spill.sparse_ns = core.state.now.ns + SPARSE_IN_VAIN_NS;
                 }
                 self.spill.found = 0;
                 self.spill.hand = Hand::default();
@@ -129,7 +129,7 @@ impl Values {
             let from = if id == hand.container { hand.index } else { IndexId(0) };
             let Some(container) = core.state.containers.get(id) else { continue };
             if let Some((index, _)) =
-                container.indices.iter_from(Bound::Included(from)).find(|(_, index)| is_wanted(index))
+                container.content.indices.iter_from(Bound::Included(from)).find(|(_, index)| is_wanted(index))
             {
                 if (id, *index) != (hand.container, hand.index) {
                     self.spill.hand = Hand { container: id, index: *index, after: None };
@@ -152,7 +152,7 @@ impl Values {
         let owner = core.state.log_owner(container)?;
         core.state.log_end(owner)?;
         let from = after.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(key.bytes()));
-        let records = core.state.containers.get(container)?.indices.get(&index)?;
+        let records = core.state.containers.get(container)?.content.indices.get(&index)?;
         let mut all = Gathered { owner, index, records: Vec::new(), bytes: Vec::new(), reads: Vec::new(), here: 0 };
         let mut last = None;
         for (key, record) in records.range(from) {
@@ -178,12 +178,12 @@ impl Values {
     fn spill_job(&mut self, core: &mut Core, gathered: Gathered) -> Option<Job> {
         let len = gathered.bytes.len();
         let Ok((dev, places)) = core.room_for(&[len as u32], None) else {
-            self.spill.retry_ns = core.state.now_ns + core.settings.retry_ns;
+            self.spill.retry_ns = core.state.now.ns + core.settings.retry_ns;
             return None; // they stay in memory
         };
         let at = *places.first()?;
         let slot = core.state.space.get(dev);
-        let (padded, syncs) = (slot.padded(len as u64), std::sync::Arc::clone(&slot.syncs));
+        let (padded, syncs) = (slot.padded(len as u64), std::sync::Arc::clone(&slot.trust.syncs));
         let Some(target) = slot.device.clone() else {
             core.state.space.get_mut(dev).give_back(at, padded);
             return None;
@@ -237,14 +237,14 @@ impl Values {
         let slot = core.state.space.get_mut(dev);
         match done {
             Ok(true) => {
-                slot.reserved_bytes = slot.reserved_bytes.saturating_sub(padded);
+                slot.space.reserved_bytes = slot.space.reserved_bytes.saturating_sub(padded);
                 core.observed.counting.moved_bytes += bytes;
             }
             Ok(false) => slot.give_back(at, padded),
             Err(_) => {
                 slot.give_back(at, padded);
                 core.observed.counting.failed(true);
-                self.spill.retry_ns = core.state.now_ns + core.settings.retry_ns;
+                self.spill.retry_ns = core.state.now.ns + core.settings.retry_ns;
             }
         }
         self.count_values(core, true);
@@ -253,7 +253,7 @@ impl Values {
 
     /// Gives up batches that nobody needs any more, and finds those of which little is needed.
     fn sweep_batches(&mut self, core: &mut Core) {
-        let now = core.state.now_ns;
+        let now = core.state.now.ns;
         if now.saturating_sub(self.spill.swept_ns) < SWEPT_NS {
             return;
         }
@@ -261,7 +261,7 @@ impl Values {
         let looks_for_sparse = self.spill.sparse.is_empty() && now.saturating_sub(self.spill.sparse_ns) >= SPARSE_NS;
         let mut dead: Vec<(ContainerId, Vec<u64>)> = Vec::new();
         for container in core.state.containers.iter() {
-            let Some(log) = &container.values else { continue };
+            let Some(log) = &container.content.values else { continue };
             let offsets: Vec<u64> =
                 log.batches().filter(|(_, known)| known.live() == 0).map(|(offset, _)| offset).collect();
             if !offsets.is_empty() {
@@ -294,7 +294,7 @@ fn note_spill(core: &mut Core, spilling: Spilling, batched: Batched) -> Result<b
     let members: Vec<ContainerId> = members.collect();
     let is_needed = |key: &Key, epoch: u64| {
         members.iter().any(|member| {
-            let found = core.state.containers.get(*member).and_then(|it| it.indices.get(&index));
+            let found = core.state.containers.get(*member).and_then(|it| it.content.indices.get(&index));
             found.and_then(|records| records.get(key.bytes())).is_some_and(|record| record.epoch == epoch)
         })
     };

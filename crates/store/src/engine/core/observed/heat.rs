@@ -76,7 +76,7 @@ pub fn regions(offset: u64, len: u64) -> impl Iterator<Item = (u64, u64)> {
 impl Core {
     /// Milliseconds of the clock of heat.
     pub fn now_ms(&self) -> u64 {
-        self.state.now_ns / 1_000_000
+        self.state.now.ns / 1_000_000
     }
 
     /// A range was written.
@@ -111,9 +111,9 @@ impl Core {
         }
         let now_ms = self.now_ms();
         let Some(slot) = self.state.find_object(key) else { return };
-        let now_s = self.state.now_s;
+        let now_s = self.state.now.s;
         let object = self.state.objects.get_mut(slot);
-        object.touched = now_s;
+        object.last.touched = now_s;
         let (generation, size) = (object.generation, object.size);
         for (at, bytes) in regions(offset, len.min(size.saturating_sub(offset))) {
             self.observed.counting.counts_mut().prefetch_used_bytes +=

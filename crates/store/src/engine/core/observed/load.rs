@@ -63,7 +63,7 @@ impl Loads {
 impl Core {
     /// Looks at what clients have read and written.
     pub fn look_at_loads(&mut self) {
-        let now = self.state.now_ns;
+        let now = self.state.now.ns;
         let passed = now.saturating_sub(self.observed.loads.looked_ns);
         if passed < STEP_NS {
             return;
@@ -106,7 +106,7 @@ impl Core {
         if slot.is_volatile() {
             return; // who leases memory is about to fill it, sooner than anybody could take it into account
         }
-        let (now, ns) = (self.state.now_ns, slot.view().speed.write_ns(bytes));
+        let (now, ns) = (self.state.now.ns, slot.view().speed.write_ns(bytes));
         let backlog = &mut self.observed.loads.backlog_ns;
         if backlog.len() <= dev as usize {
             backlog.resize(dev as usize + 1, 0);
@@ -123,18 +123,18 @@ impl Core {
 
     /// True if the budgets of both devices allow a move that nobody waits for.
     pub fn is_within_budget(&mut self, from: u8, to: u8) -> bool {
-        let now = self.state.now_ns;
+        let now = self.state.now.ns;
         [from, to].into_iter().all(|slot| *self.observed.loads.spent(slot as usize) <= now)
     }
 
     /// True if no device has a budget that is used up for now.
     pub fn is_within_budgets(&self) -> bool {
-        self.observed.loads.spent_ns.iter().all(|spent| *spent <= self.state.now_ns)
+        self.observed.loads.spent_ns.iter().all(|spent| *spent <= self.state.now.ns)
     }
 
     /// So many bytes are about to be moved: they are charged to the budgets of both devices.
     pub fn charge(&mut self, from: u8, to: u8, bytes: u64) {
-        let now = self.state.now_ns;
+        let now = self.state.now.ns;
         for slot in [from, to] {
             let Some(budget) = self.budget_of(slot) else { continue };
             let spent = self.observed.loads.spent(slot as usize);

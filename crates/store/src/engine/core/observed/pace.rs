@@ -24,6 +24,8 @@ const IN_VAIN_HALF_NS: u64 = 5_000_000_000;
 pub struct Pace {
     window_ns: u64,
     bytes: u64,
+    /// Bytes of values put since those in memory were counted.
+    pub values_put_bytes: u64,
     busy_until_ns: u64,
     in_vain: InVain,
     /// When all containers that wait for a cut were looked at last.
@@ -80,9 +82,9 @@ impl Pace {
 
 impl Core {
     pub fn look_at_pace(&mut self) {
-        self.observed.pace.look(self.state.now_ns, &self.settings);
+        self.observed.pace.look(self.state.now.ns, &self.settings);
         self.observed.pace.in_vain.look(
-            self.state.now_ns,
+            self.state.now.ns,
             self.observed.counting.moved_bytes,
             self.state.space.given_up_bytes,
         );
@@ -96,13 +98,13 @@ impl Core {
 
     /// True if the last burst is over, though perhaps not for long.
     pub fn is_between_bursts(&self) -> bool {
-        self.state.now_ns >= self.observed.pace.burst_until_ns()
+        self.state.now.ns >= self.observed.pace.burst_until_ns()
     }
 
     /// In what time a tick is wanted though nobody asks for anything: what a burst has left in memory is to be copied then. None: it
     /// can wait as long as any.
     pub fn tick_due_in(&self) -> Option<Duration> {
-        let now = self.state.now_ns;
+        let now = self.state.now.ns;
         let due = self.observed.pace.early_ns?.max(self.observed.pace.burst_until_ns());
         (due > now && !self.observed.pace.in_vain.is_most()).then(|| Duration::from_nanos(due - now))
     }
@@ -110,7 +112,7 @@ impl Core {
     /// True if what could have been copied since `since_ns` had better be copied now: nobody writes much, or it has
     /// waited long enough for that.
     pub fn may_copy(&self, since_ns: u64) -> bool {
-        let now = self.state.now_ns;
+        let now = self.state.now.ns;
         now >= self.observed.pace.busy_until_ns || now.saturating_sub(since_ns) >= self.settings.write_back_wait_ns
     }
 }

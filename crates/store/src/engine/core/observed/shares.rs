@@ -82,7 +82,7 @@ impl Core {
     pub fn had_its_share(&mut self, dev: u8, who: (SessionId, ContainerId)) -> bool {
         let view = self.state.space.get(dev).view();
         let room = view.room_bytes().saturating_add(view.evictable_bytes);
-        room < view.high_bytes() / SCARCE && self.observed.shares.is_over(dev, self.state.now_ns, who)
+        room < view.high_bytes() / SCARCE && self.observed.shares.is_over(dev, self.state.now.ns, who)
     }
 }
 

@@ -26,20 +26,20 @@ fn run_jobs(engine: &mut Engine) {
 fn a_cut_that_is_asked_for_begins_at_the_next_tick() {
     let mut engine = filled_before_a_file(&Arc::<MemClock>::default(), 1);
     engine.tick();
-    assert!(first(&mut engine).pending_cut.is_none(), "bytes of a moment ago, and nobody waits");
+    assert!(first(&mut engine).durable.pending_cut.is_none(), "bytes of a moment ago, and nobody waits");
     assert!(matches!(engine.core.flush(FlushTarget::Store), Outcome::Wait(_)));
     engine.tick();
-    assert!(first(&mut engine).pending_cut.is_some());
+    assert!(first(&mut engine).durable.pending_cut.is_some());
 }
 
 #[test]
 fn bytes_are_cut_at_once_where_memory_must_become_free() {
     let mut engine = filled_before_a_file(&Arc::<MemClock>::default(), 1);
     engine.tick();
-    assert!(first(&mut engine).pending_cut.is_none());
+    assert!(first(&mut engine).durable.pending_cut.is_none());
     engine.core.state.space.get_mut(0).state = DeviceState::Draining;
     engine.tick();
-    assert!(first(&mut engine).pending_cut.is_some());
+    assert!(first(&mut engine).durable.pending_cut.is_some());
 }
 
 /// Records alone cost a cut nothing but the journal: they are cut once the time of a group is over, not before.
@@ -56,13 +56,13 @@ fn records_are_cut_in_groups() {
     let made = Request::Apply { checks: vec![], updates: vec![Update::IndexCreate { key }], atomic: true };
     assert!(matches!(engine.handle(session, 1, made), Outcome::Ready(_)));
     let half_ns = engine.core.settings.group_commit_ns / 2;
-    let cuts = first(&mut engine).cuts;
+    let cuts = first(&mut engine).durable.cuts;
     clock.advance_ns(half_ns);
     engine.tick();
-    assert_eq!(first(&mut engine).cuts, cuts);
+    assert_eq!(first(&mut engine).durable.cuts, cuts);
     clock.advance_ns(half_ns);
     engine.tick();
-    assert_eq!(first(&mut engine).cuts, cuts + 1);
+    assert_eq!(first(&mut engine).durable.cuts, cuts + 1);
     assert!(!first(&mut engine).is_dirty(), "nothing has to be copied for it");
 }
 
@@ -101,7 +101,7 @@ fn what_a_cut_copies_is_gathered_in_jobs_of_bounded_size() {
         assert!(matches!(written, Response::Applied { .. }), "{written:?}");
     }
     begin_cut(&mut engine.core, &[container]).unwrap();
-    let cut = first(&mut engine).pending_cut.unwrap();
+    let cut = first(&mut engine).durable.pending_cut.unwrap();
     // Beside them there is the one object that was there before.
     let jobs: Vec<usize> = std::iter::repeat_with(|| gather(&mut engine.core, cut).len()).take(3).collect();
     assert_eq!(jobs, [PARTS_MAX, 2 * EACH as usize + 1 - PARTS_MAX, 0]);
