@@ -2,7 +2,8 @@
 //!
 //! What a search looks at, the heads of the keys, is apart from what it finds: a get touches few cache lines, and going
 //! from record to record touches neighbouring ones. A head is the eight bytes behind what all keys of the leaf have in
-//! common, in words of eight, so that keys like paths are told apart by it as well.
+//! common, in words of eight, so that keys like paths are told apart by it as well. With each head is where its key is:
+//! the wait for the key's memory begins as soon as the heads are there, and that for the slot's goes on beside it.
 
 use std::cmp::Ordering;
 
@@ -19,44 +20,49 @@ const BYTES_MAX: usize = 8 << 10;
 const INLINE_MAX: usize = 1 << 10;
 
 /// Bytes that a record takes besides its key and value.
-pub(super) const RECORD_BYTES: u64 = (size_of::<u64>() + size_of::<Slot>()) as u64;
+pub(super) const RECORD_BYTES: u64 = (size_of::<Place>() + size_of::<Slot>()) as u64;
 
-#[derive(Clone, Debug)]
-enum Stored {
-    /// Behind its key: its length.
-    Inline(u32),
-    Large(Box<[u8]>),
-    Away(Box<Away>),
-}
-
-#[derive(Clone, Debug)]
-struct Slot {
-    epoch: u64,
-    value: Stored,
+/// What a search looks at.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// The first bytes of the key behind those that all have in common, as a number that orders like them.
+    head: u64,
     /// Where the key begins in `bytes`.
     at: u32,
     key_len: u32,
 }
 
-impl Slot {
-    /// Bytes that it has in the leaf's memory.
-    fn len(&self) -> usize {
-        self.key_len as usize + if let Stored::Inline(len) = self.value { len as usize } else { 0 }
+/// The rest of a record.
+#[derive(Clone, Debug)]
+struct Slot {
+    epoch: u64,
+    value_len: u32,
+    /// A value that is not behind its key.
+    apart: Option<Box<Apart>>,
+}
+
+#[derive(Clone, Debug)]
+enum Apart {
+    Large(Box<[u8]>),
+    Away(Away),
+}
+
+impl Place {
+    #[inline]
+    fn key<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        &bytes[self.at as usize..][..self.key_len as usize]
     }
-    fn value_len(&self) -> usize {
-        match &self.value {
-            Stored::Inline(len) => *len as usize,
-            Stored::Large(value) => value.len(),
-            Stored::Away(away) => away.len as usize,
-        }
+    /// Bytes that the record has in the leaf's memory.
+    #[inline]
+    fn len(&self, slot: &Slot) -> usize {
+        self.key_len as usize + if slot.apart.is_none() { slot.value_len as usize } else { 0 }
     }
 }
 
 /// Some records, in ascending order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leaf {
-    /// Of each key the first bytes behind those that all have in common, as a number that orders like them.
-    heads: Vec<u64>,
+    places: Vec<Place>,
     slots: Vec<Slot>,
     /// Keys and short values, in the order in which they came.
     bytes: Vec<u8>,
@@ -88,23 +94,33 @@ impl Leaf {
     }
     #[inline]
     pub fn key(&self, i: usize) -> &[u8] {
-        let slot = &self.slots[i];
-        &self.bytes[slot.at as usize..][..slot.key_len as usize]
+        self.places[i].key(&self.bytes)
     }
     #[inline]
     pub fn record(&self, i: usize) -> RecordRef<'_> {
-        let slot = &self.slots[i];
-        let value = match &slot.value {
-            Stored::Inline(len) => ValueRef::Here(&self.bytes[(slot.at + slot.key_len) as usize..][..*len as usize]),
-            Stored::Large(value) => ValueRef::Here(value),
-            Stored::Away(away) => ValueRef::Away(away),
+        let (Place { at, key_len, .. }, slot) = (self.places[i], &self.slots[i]);
+        let value = match slot.apart.as_deref() {
+            None => ValueRef::Here(&self.bytes[(at + key_len) as usize..][..slot.value_len as usize]),
+            Some(Apart::Large(value)) => ValueRef::Here(value),
+            Some(Apart::Away(away)) => ValueRef::Away(away),
         };
         RecordRef { epoch: slot.epoch, value }
+    }
+    /// The places and slots of the records from `from` up to `to` (without it).
+    #[inline]
+    fn both(&self, from: usize, to: usize) -> impl Iterator<Item = (&Place, &Slot)> {
+        self.places[from..to].iter().zip(&self.slots[from..to])
     }
     pub fn records(&self) -> impl Iterator<Item = (&[u8], RecordRef<'_>)> {
         (0..self.len()).map(|i| (self.key(i), self.record(i)))
     }
 
+    /// Where the key is, if it is there. That takes no look at what all keys have in common: a key without that is none of
+    /// them.
+    #[inline]
+    pub fn find(&self, key: &[u8]) -> Option<usize> {
+        self.search_alike(key.get(self.common as usize..)?, key).ok()
+    }
     /// Where the key is, or where it would be.
     #[inline]
     pub fn search(&self, key: &[u8]) -> Result<usize, usize> {
@@ -116,14 +132,18 @@ impl Leaf {
                 Ordering::Equal => {}
             }
         }
-        let key = &key[common.min(key.len())..];
-        let head = head_of(key);
+        self.search_alike(&key[common.min(key.len())..], key)
+    }
+    /// Where the key is, or where it would be if it begins with what all have in common; `rest` is what is behind that.
+    #[inline]
+    fn search_alike(&self, rest: &[u8], key: &[u8]) -> Result<usize, usize> {
+        let head = head_of(rest);
         // Counted rather than searched: all cache lines of the heads are fetched at once.
-        let mut low = self.heads.iter().map(|other| usize::from(*other < head)).sum();
-        let mut high = low + self.heads[low..].iter().take_while(|other| **other == head).count();
+        let mut low = self.places.iter().map(|other| usize::from(other.head < head)).sum();
+        let mut high = low + self.places[low..].iter().take_while(|other| other.head == head).count();
         while low < high {
             let middle = usize::midpoint(low, high);
-            match self.key(middle)[common..].cmp(key) {
+            match self.key(middle).cmp(key) {
                 Ordering::Less => low = middle + 1,
                 Ordering::Equal => return Ok(middle),
                 Ordering::Greater => high = middle,
@@ -135,36 +155,31 @@ impl Leaf {
     /// Adds a record at its place.
     pub fn insert(&mut self, i: usize, key: &[u8], record: Record) {
         self.fit_common(key);
-        let (inline, value) = match record.value {
-            Value::Here(value) if value.len() <= INLINE_MAX => {
-                let len = value.len() as u32;
-                (value, Stored::Inline(len))
-            }
-            Value::Here(value) => (Box::default(), Stored::Large(value)),
-            Value::Away(away) => (Box::default(), Stored::Away(away)),
+        let value_len = record.value.len() as u32;
+        let (inline, apart) = match record.value {
+            Value::Here(value) if value.len() <= INLINE_MAX => (value, None),
+            Value::Here(value) => (Box::default(), Some(Box::new(Apart::Large(value)))),
+            Value::Away(away) => (Box::default(), Some(Box::new(Apart::Away(*away)))),
         };
         self.make_room(key.len() + inline.len());
         let at = self.bytes.len() as u32;
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(&inline);
-        self.heads.insert(i, head_of(&key[self.common as usize..]));
-        self.slots.insert(i, Slot { epoch: record.epoch, value, at, key_len: key.len() as u32 });
+        let head = head_of(&key[self.common as usize..]);
+        self.places.insert(i, Place { head, at, key_len: key.len() as u32 });
+        self.slots.insert(i, Slot { epoch: record.epoch, value_len, apart });
     }
     /// Changes a record; gives what it was.
     pub fn replace(&mut self, i: usize, key: &[u8], record: Record) -> Record {
         let old = self.record(i).to_owned();
-        let slot = &mut self.slots[i];
-        match (&mut slot.value, record.value) {
-            (Stored::Inline(len), Value::Here(value)) if *len as usize == value.len() => {
-                let at = (slot.at + slot.key_len) as usize;
+        let (place, slot) = (self.places[i], &mut self.slots[i]);
+        match record.value {
+            Value::Here(value) if slot.apart.is_none() && slot.value_len as usize == value.len() => {
+                let at = (place.at + place.key_len) as usize;
                 self.bytes[at..at + value.len()].copy_from_slice(&value);
                 slot.epoch = record.epoch;
             }
-            (Stored::Large(place), Value::Here(value)) if value.len() > INLINE_MAX => {
-                *place = value;
-                slot.epoch = record.epoch;
-            }
-            (_, value) => {
+            value => {
                 self.forget(i);
                 self.insert(i, key, Record { value, ..record });
             }
@@ -174,10 +189,10 @@ impl Leaf {
     /// The value of a record is in the value log from now on.
     pub fn spill(&mut self, i: usize, away: &Away) {
         let slot = &mut self.slots[i];
-        if let Stored::Inline(len) = slot.value {
-            self.dead += len;
+        if slot.apart.is_none() {
+            self.dead += slot.value_len;
         }
-        slot.value = Stored::Away(Box::new(away.clone()));
+        (slot.value_len, slot.apart) = (away.len, Some(Box::new(Apart::Away(away.clone()))));
         self.tidy();
     }
     /// Takes a record out.
@@ -188,15 +203,15 @@ impl Leaf {
         old
     }
     fn forget(&mut self, i: usize) {
-        self.heads.remove(i);
-        self.dead += self.slots.remove(i).len() as u32;
+        let (place, slot) = (self.places.remove(i), self.slots.remove(i));
+        self.dead += place.len(&slot) as u32;
     }
     /// The upper records as a leaf of their own: half of them, or the last alone if it was just put there, since keys
     /// that ascend would leave halves behind.
     pub fn split_off(&mut self, put_at: usize) -> Self {
         let at = if put_at + 1 == self.len() { put_at } else { self.len() / 2 };
-        let mut right = Self { slots: self.slots.split_off(at), ..Self::default() };
-        right.bytes = packed(&mut right.slots, &self.bytes);
+        let mut right = Self { places: self.places.split_off(at), slots: self.slots.split_off(at), ..Self::default() };
+        right.bytes = packed(&mut right.places, &right.slots, &self.bytes);
         right.find_common();
         self.pack();
         self.find_common();
@@ -205,8 +220,9 @@ impl Leaf {
     /// Adds all records of the next leaf.
     pub fn append(&mut self, mut next: Self) {
         let base = self.bytes.len() as u32;
-        next.slots.iter_mut().for_each(|slot| slot.at += base);
+        next.places.iter_mut().for_each(|place| place.at += base);
         self.bytes.append(&mut next.bytes);
+        self.places.append(&mut next.places);
         self.slots.append(&mut next.slots);
         self.dead += next.dead;
         self.tidy();
@@ -237,10 +253,9 @@ impl Leaf {
         self.find_heads();
     }
     fn find_heads(&mut self) {
-        let mut heads = std::mem::take(&mut self.heads);
-        heads.clear();
-        heads.extend((0..self.len()).map(|i| head_of(&self.key(i)[self.common as usize..])));
-        self.heads = heads;
+        for place in &mut self.places {
+            place.head = head_of(&place.key(&self.bytes)[self.common as usize..]);
+        }
     }
     /// Grows by halves rather than doubling: a store is mostly leaves.
     fn make_room(&mut self, more: usize) {
@@ -250,8 +265,8 @@ impl Leaf {
         }
         if self.slots.len() == self.slots.capacity() {
             let more = (self.slots.len() / 2).max(2);
+            self.places.reserve_exact(more);
             self.slots.reserve_exact(more);
-            self.heads.reserve_exact(more);
         }
     }
     /// Packs the bytes once a third of them are dead.
@@ -261,7 +276,7 @@ impl Leaf {
         }
     }
     fn pack(&mut self) {
-        self.bytes = packed(&mut self.slots, &self.bytes);
+        self.bytes = packed(&mut self.places, &self.slots, &self.bytes);
         self.dead = 0;
     }
 
@@ -270,25 +285,25 @@ impl Leaf {
     pub fn copy(&self, from: usize, to: usize, records: &mut Records, missing: &mut Vec<(usize, Away)>) {
         let mut at = from;
         while at < to {
-            let first = &self.slots[at];
-            match &first.value {
-                Stored::Inline(_) => {
-                    let begin = first.at as usize;
+            match self.slots[at].apart.as_deref() {
+                None => {
+                    let begin = self.places[at].at as usize;
                     let mut end = begin;
-                    let run = self.slots[at..to].iter().take_while(|slot| {
-                        let goes_on = slot.at as usize == end && matches!(slot.value, Stored::Inline(_));
-                        end += if goes_on { slot.len() } else { 0 };
+                    let run = self.both(at, to).take_while(|(place, slot)| {
+                        let goes_on = place.at as usize == end && slot.apart.is_none();
+                        end += if goes_on { (place.key_len + slot.value_len) as usize } else { 0 };
                         goes_on
                     });
-                    let run = &self.slots[at..at + run.count()];
-                    let lengths = run.iter().map(|slot| (slot.key_len as usize, slot.value_len()));
+                    let behind = at + run.count();
+                    let run = self.both(at, behind);
+                    let lengths = run.map(|(place, slot)| (place.key_len as usize, slot.value_len as usize));
                     records.push_run(&self.bytes[begin..end], lengths);
-                    at += run.len();
+                    at = behind;
                     continue;
                 }
-                Stored::Large(value) => records.push(self.key(at), value),
-                Stored::Away(away) => {
-                    missing.push((records.len(), Away::clone(away)));
+                Some(Apart::Large(value)) => records.push(self.key(at), value),
+                Some(Apart::Away(away)) => {
+                    missing.push((records.len(), away.clone()));
                     records.push_zeros(self.key(at), away.len as usize);
                 }
             }
@@ -297,7 +312,7 @@ impl Leaf {
     }
     /// Bytes of the keys and values of the records from `from` up to `to` (without it).
     pub fn size(&self, from: usize, to: usize) -> usize {
-        self.slots[from..to].iter().map(|slot| slot.key_len as usize + slot.value_len()).sum()
+        self.both(from, to).map(|(place, slot)| place.key_len as usize + slot.value_len as usize).sum()
     }
     /// Asks for its memory, so that it is there when an iteration comes to it.
     #[inline]
@@ -312,15 +327,22 @@ impl Leaf {
             return Err("its records are not in ascending order");
         }
         let common = self.common as usize;
-        let is_head = |(i, head): (usize, &u64)| {
-            self.key(i).len() >= common
-                && self.key(i)[..common] == self.key(0)[..common]
-                && *head == head_of(&self.key(i)[common..])
+        let is_head = |place: &Place| {
+            let key = place.key(&self.bytes);
+            key.len() >= common && key[..common] == self.key(0)[..common] && place.head == head_of(&key[common..])
         };
-        if self.heads.len() != self.len() || !self.heads.iter().enumerate().all(is_head) {
+        if self.places.len() != self.len() || !self.places.iter().all(is_head) {
             return Err("its heads are not those of its keys");
         }
-        let live: usize = self.slots.iter().map(Slot::len).sum();
+        let is_value = |slot: &Slot| match slot.apart.as_deref() {
+            None => slot.value_len as usize <= INLINE_MAX,
+            Some(Apart::Large(value)) => value.len() == slot.value_len as usize && value.len() > INLINE_MAX,
+            Some(Apart::Away(away)) => away.len == slot.value_len,
+        };
+        if !self.slots.iter().all(is_value) {
+            return Err("its values are not where they should be");
+        }
+        let live: usize = self.both(0, self.len()).map(|(place, slot)| place.len(slot)).sum();
         if live == self.live_bytes() { Ok(()) } else { Err("a leaf counts its bytes wrongly") }
     }
 }
@@ -346,13 +368,41 @@ fn head_of(key: &[u8]) -> u64 {
     u64::from_be_bytes(first)
 }
 
-/// The bytes of some slots in their order, taken from `bytes`; the slots name their new places from then on.
-fn packed(slots: &mut [Slot], bytes: &[u8]) -> Vec<u8> {
-    let mut packed = Vec::with_capacity(slots.iter().map(Slot::len).sum());
-    for slot in slots {
-        let from = slot.at as usize;
-        slot.at = packed.len() as u32;
-        packed.extend_from_slice(&bytes[from..from + slot.len()]);
+/// The bytes of some records in their order, taken from `bytes`; the places are the new ones from then on.
+fn packed(places: &mut [Place], slots: &[Slot], bytes: &[u8]) -> Vec<u8> {
+    let len = places.iter().zip(slots).map(|(place, slot)| place.len(slot)).sum();
+    let mut packed = Vec::with_capacity(len);
+    for (place, slot) in places.iter_mut().zip(slots) {
+        let from = place.at as usize;
+        place.at = packed.len() as u32;
+        packed.extend_from_slice(&bytes[from..from + place.len(slot)]);
     }
     packed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_takes_five_words_besides_its_bytes() {
+        assert_eq!(RECORD_BYTES, 40);
+        assert_eq!(size_of::<Apart>(), size_of::<Away>());
+    }
+
+    /// A key that is like one of the leaf's behind what they have in common, but does not begin with that.
+    #[test]
+    fn keys_of_another_beginning_are_not_found() {
+        let mut leaf = Leaf::default();
+        for (i, key) in [b"a beginning/1", b"a beginning/3"].iter().enumerate() {
+            leaf.insert(i, *key, Record { epoch: 1, value: Value::Here(Box::default()) });
+        }
+        assert_eq!(leaf.common, 8);
+        assert_eq!((leaf.find(b"a beginning/3"), leaf.search(b"a beginning/3")), (Some(1), Ok(1)));
+        for (key, at) in
+            [(&b"a bEginning/3"[..], 0), (b"b beginning/3", 2), (b"a be", 0), (b"b", 2), (b"a beginning/2", 1)]
+        {
+            assert_eq!((leaf.find(key), leaf.search(key)), (None, Err(at)), "{}", key.escape_ascii());
+        }
+    }
 }

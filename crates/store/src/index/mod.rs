@@ -111,13 +111,11 @@ impl Leaves {
     /// The leaf where a key belongs.
     #[inline]
     fn leaf(&self, key: &[u8]) -> &Leaf {
-        let below = (Bound::Unbounded, Bound::Included(key));
-        self.rest.range::<[u8], _>(below).next_back().map_or(&self.first, |(_, leaf)| leaf)
+        key::last_to(&self.rest, key).map_or(&self.first, |(_, leaf)| leaf)
     }
     #[inline]
     fn leaf_mut(&mut self, key: &[u8]) -> &mut Leaf {
-        let below = (Bound::Unbounded, Bound::Included(key));
-        self.rest.range_mut::<[u8], _>(below).next_back().map_or(&mut self.first, |(_, leaf)| leaf)
+        key::last_to_mut(&mut self.rest, key).unwrap_or(&mut self.first)
     }
     fn put(&mut self, key: &[u8], record: Record) -> Option<Record> {
         let leaf = self.leaf_mut(key);
@@ -145,7 +143,7 @@ impl Leaves {
     /// The leaf where a key belongs has few records: it takes those of the next leaf if they are few as well, and goes if
     /// it has none. The first leaf stays: it has no bound that could be too high for what comes later.
     fn thin_out(&mut self, key: &[u8]) {
-        let own = self.rest.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back();
+        let own = key::last_to(&self.rest, key);
         if let Some(bound) = own.filter(|(_, leaf)| leaf.len() == 0).map(|(bound, _)| bound.clone()) {
             self.rest.remove(&bound);
             return;
@@ -227,7 +225,7 @@ impl Index {
     #[inline]
     pub fn get(&self, key: &[u8]) -> Option<RecordRef<'_>> {
         let leaf = self.leaves().leaf(key);
-        leaf.search(key).ok().map(|i| leaf.record(i))
+        leaf.find(key).map(|i| leaf.record(i))
     }
     /// Sets a record; gives what it replaced.
     pub fn put(&mut self, key: &[u8], record: Record) -> Option<Record> {
