@@ -2,6 +2,10 @@
 
 use std::io::{self, BufWriter, Write};
 
+use tabled::builder::Builder;
+use tabled::settings::object::Columns;
+use tabled::settings::{Alignment, Padding, Style};
+
 use crate::failure::Done;
 
 /// Where commands write.
@@ -50,25 +54,19 @@ impl Out {
     }
 }
 
+/// The lines of a table: columns two spaces apart, no borders, nothing behind the last cell of a line.
 fn layout(titles: &[&str], rows: &[Vec<String>]) -> Vec<String> {
-    let right: Vec<bool> = titles.iter().map(|title| title.starts_with('>')).collect();
-    let head: Vec<String> = titles.iter().map(|title| title.trim_start_matches('>').to_owned()).collect();
-    let width = |column: usize| {
-        std::iter::once(&head).chain(rows).map(|row| row[column].chars().count()).max().unwrap_or_default()
-    };
-    let widths: Vec<usize> = (0..titles.len()).map(width).collect();
-    let line = |row: &Vec<String>| {
-        let cells: Vec<String> = row
-            .iter()
-            .enumerate()
-            .map(|(column, cell)| {
-                let wide = widths[column];
-                if right[column] { format!("{cell:>wide$}") } else { format!("{cell:<wide$}") }
-            })
-            .collect();
-        cells.join("  ").trim_end().to_owned()
-    };
-    std::iter::once(&head).chain(rows).map(line).collect()
+    let mut cells = Builder::with_capacity(rows.len() + 1, titles.len());
+    cells.push_record(titles.iter().map(|title| title.trim_start_matches('>')));
+    for row in rows {
+        cells.push_record(row);
+    }
+    let mut table = cells.build();
+    table.with(Style::empty()).with(Padding::new(0, 2, 0, 0)).with(Alignment::left());
+    for (column, _) in titles.iter().enumerate().filter(|(_, title)| title.starts_with('>')) {
+        table.modify(Columns::one(column), Alignment::right());
+    }
+    table.to_string().lines().map(|line| line.trim_end().to_owned()).collect()
 }
 
 /// A bar of `width` cells, filled to `part` of `whole`; something that is not nothing shows at least one cell.
@@ -113,6 +111,25 @@ mod tests {
     fn tables_line_up() {
         let lines = layout(&["name", ">size"], &[vec!["a".into(), "100".into()], vec!["long".into(), "1".into()]]);
         assert_eq!(lines, ["name  size", "a      100", "long     1"]);
+    }
+
+    #[test]
+    fn values_may_have_any_length() {
+        let long = "x".repeat(70_000);
+        let lines = layout(&["key", "value", ">n"], &[vec![long.clone(), "v".into(), "7".into()]]);
+        assert_eq!(lines[1], format!("{long}  v      7"));
+        let lines = layout(&["key", ">value"], &[vec!["k".into(), long.clone()], vec!["l".into(), "1".into()]]);
+        assert_eq!(lines[1], format!("k    {long}"));
+        assert_eq!(lines[2].len(), 70_005);
+    }
+
+    #[test]
+    fn tables_without_rows_have_their_titles() {
+        assert_eq!(layout(&["name", ">size"], &[]), ["name  size"]);
+        assert_eq!(
+            layout(&["a", "b"], &[vec![String::new(), "x".into()], vec!["y".into(), String::new()]]),
+            ["a  b", "   x", "y"]
+        );
     }
 
     #[test]
