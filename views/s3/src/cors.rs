@@ -3,6 +3,7 @@
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use s3s::dto::CORSRule;
 use s3s::{S3Result, s3_error};
+use wildmatch::WildMatchPattern;
 
 /// Rules of a bucket at most, as S3 has it.
 const RULES_MAX: usize = 100;
@@ -84,12 +85,9 @@ pub fn answer(rules: &[CORSRule], asked: &Asked<'_>) -> Option<HeaderMap> {
     Some(headers)
 }
 
-/// Whether a text is like a pattern with one `*` at most.
+/// Whether a text is like a pattern, in which `*` is the only wildcard.
 fn fits(pattern: &str, text: &str) -> bool {
-    match pattern.split_once('*') {
-        None => pattern == text,
-        Some((begin, end)) => text.len() >= begin.len() + end.len() && text.starts_with(begin) && text.ends_with(end),
-    }
+    WildMatchPattern::<'*', '\0'>::new(pattern).matches(text)
 }
 
 #[cfg(test)]

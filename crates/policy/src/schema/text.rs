@@ -3,46 +3,22 @@
 use std::str::FromStr;
 
 use cenote_model::size;
+use wildmatch::WildMatch;
 
 /// A pattern of names: `*` stands for anything, `?` for one character.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Glob(String);
+#[derive(Clone, PartialEq, Debug)]
+pub struct Glob(WildMatch);
+
+impl Eq for Glob {}
 
 impl Glob {
     /// A pattern.
     pub fn new(pattern: &str) -> Self {
-        Self(pattern.to_owned())
+        Self(WildMatch::new(pattern))
     }
     /// True if the whole name is of this pattern. Time in proportion to the product of both lengths at worst.
     pub fn matches(&self, name: &str) -> bool {
-        let (pattern, name) = (self.0.as_bytes(), name.as_bytes());
-        let (mut p, mut n) = (0, 0);
-        let mut star: Option<(usize, usize)> = None;
-        while n < name.len() {
-            match pattern.get(p) {
-                Some(b'*') => {
-                    star = Some((p, n));
-                    p += 1;
-                }
-                Some(b'?') => {
-                    p += 1;
-                    n += 1;
-                    while name.get(n).is_some_and(|byte| byte & 0xc0 == 0x80) {
-                        n += 1; // the rest of the character
-                    }
-                }
-                Some(byte) if *byte == name[n] => {
-                    p += 1;
-                    n += 1;
-                }
-                _ => {
-                    let Some((at, from)) = star else { return false };
-                    star = Some((at, from + 1));
-                    (p, n) = (at + 1, from + 1);
-                }
-            }
-        }
-        pattern[p..].iter().all(|byte| *byte == b'*')
+        self.0.matches(name)
     }
 }
 
