@@ -2,12 +2,12 @@
 
 use s3s::dto::{
     CommonPrefix, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject, ETag, Error,
-    GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, Object, PutObjectInput, PutObjectOutput, Range,
-    StreamingBlob,
+    GetObjectOutput, Object, PutObjectInput, PutObjectOutput, Range, StreamingBlob,
 };
 use s3s::{Body, S3Request, S3Result, s3_error};
 
 use super::Service;
+use super::reading::{Asked, TYPE};
 use crate::body::{announced, gathered};
 use crate::checksum::{Claims, Sums};
 use crate::condition::Conditions;
@@ -17,7 +17,6 @@ use crate::meta::{now, timestamp};
 
 /// Bytes of a value at most: chunks of HDF5 have less than 4 GiB, and are in memory at once here.
 const VALUE_BYTES_MAX: u64 = 1 << 30;
-const TYPE: &str = "binary/octet-stream";
 
 fn etag(value: &[u8]) -> ETag {
     let mut sums = Sums::of(&Claims::default());
@@ -37,17 +36,18 @@ fn part<'a>(value: &'a [u8], range: Option<&Range>) -> S3Result<(&'a [u8], Optio
     Ok((&value[range.start as usize..range.end as usize], Some(told)))
 }
 
-pub(super) fn get(keyed: &dyn Keyed, input: &GetObjectInput) -> S3Result<GetObjectOutput> {
-    let value = keyed::value(keyed, &input.bucket, &input.key)?;
+/// The answer to `GET`, and without its body to `HEAD`. Times of change are not known, so they are none of the conditions.
+pub(super) fn get(keyed: &dyn Keyed, asked: &Asked<'_>) -> S3Result<GetObjectOutput> {
+    let value = keyed::value(keyed, asked.bucket, asked.key)?;
     let etag = etag(&value);
     let conditions = Conditions {
-        matches: input.if_match.as_ref(),
-        none_matches: input.if_none_match.as_ref(),
+        matches: asked.conditions.matches,
+        none_matches: asked.conditions.none_matches,
         ..Conditions::default()
     };
     let modified = timestamp(now());
     conditions.check_read(&etag, &modified)?;
-    let (bytes, told) = part(&value, input.range.as_ref())?;
+    let (bytes, told) = part(&value, asked.range)?;
     Ok(GetObjectOutput {
         content_length: Some(bytes.len() as i64),
         body: Some(StreamingBlob::from(Body::from(bytes.to_vec()))),
@@ -56,20 +56,6 @@ pub(super) fn get(keyed: &dyn Keyed, input: &GetObjectInput) -> S3Result<GetObje
         content_type: Some(TYPE.into()),
         e_tag: Some(etag),
         last_modified: Some(modified),
-        ..Default::default()
-    })
-}
-
-pub(super) fn head(keyed: &dyn Keyed, input: &HeadObjectInput) -> S3Result<HeadObjectOutput> {
-    let value = keyed::value(keyed, &input.bucket, &input.key)?;
-    let (bytes, told) = part(&value, input.range.as_ref())?;
-    Ok(HeadObjectOutput {
-        content_length: Some(bytes.len() as i64),
-        accept_ranges: Some("bytes".into()),
-        content_range: told,
-        content_type: Some(TYPE.into()),
-        e_tag: Some(etag(&value)),
-        last_modified: Some(timestamp(now())),
         ..Default::default()
     })
 }

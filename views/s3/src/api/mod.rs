@@ -8,6 +8,7 @@ mod described;
 mod keyed;
 mod lists;
 mod objects;
+mod reading;
 mod rights;
 mod tags;
 mod uploads;

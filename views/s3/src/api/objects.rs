@@ -1,43 +1,26 @@
-//! Putting, getting, deleting objects.
+//! Putting and deleting objects.
 #![allow(clippy::type_complexity, reason = "what must hold for a deletion is a closure")]
 
-use std::collections::BTreeMap;
-
-use cenote_posix::File;
 use s3s::dto::{
     ChecksumType, DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject,
-    ETagCondition, Error, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, ObjectCannedACL,
-    ObjectOwnership, PostObjectInput, PostObjectOutput, PutObjectInput, PutObjectOutput, Range, StorageClass,
-    StreamingBlob, Timestamp,
+    ETagCondition, Error, ObjectCannedACL, ObjectOwnership, PostObjectInput, PostObjectOutput, PutObjectInput,
+    PutObjectOutput, Timestamp,
 };
 use s3s::{S3Request, S3Result, s3_error};
 
 use super::{Service, object_grants, refuse_unmet, said};
 use crate::acl::{Acl, GrantHeaders};
 use crate::alive;
-use crate::api::described::{expires, header, user};
-use crate::body::{announced, receive, send};
+use crate::body::{announced, receive};
 use crate::bucket::Bucket;
 use crate::checksum::Claims;
 use crate::condition::Conditions;
-use crate::gateway::again;
 use crate::keys::User;
-use crate::meta::{PARTS, TAGS, timestamp};
 use crate::name::KeyPath;
 use crate::objects::{Object, Putting};
 
 /// Keys of one request to delete at most, as S3 has it.
 const DELETE_MAX: usize = 1000;
-/// What an object is if nobody said.
-const TYPE: &str = "binary/octet-stream";
-
-/// Part of an object that is asked for.
-struct Slice {
-    offset: u64,
-    len: u64,
-    /// What the answer says of it; none: it is all.
-    range: Option<String>,
-}
 
 impl Service {
     /// The owner of a new object, and the rights that a request asks for if they are not just the owner's.
@@ -178,143 +161,6 @@ impl Service {
         Ok(PostObjectOutput { e_tag: Some(put.etag), version_id: put.version, ..Default::default() })
     }
 
-    pub(super) fn get_object(&self, request: S3Request<GetObjectInput>) -> S3Result<GetObjectOutput> {
-        again(|| self.get_now(&request.input))
-    }
-    fn get_now(&self, input: &GetObjectInput) -> S3Result<GetObjectOutput> {
-        if let Some(keyed) = self.0.keyed(&input.bucket) {
-            return super::keyed::get(keyed, input);
-        }
-        let (object, file) = self.opened(&input.bucket, &input.key, input.version_id.as_deref())?;
-        let conditions = Conditions {
-            matches: input.if_match.as_ref(),
-            none_matches: input.if_none_match.as_ref(),
-            modified_since: input.if_modified_since.as_ref(),
-            unmodified_since: input.if_unmodified_since.as_ref(),
-        };
-        let modified = timestamp(object.attr.modified);
-        conditions.check_read(&object.etag(), &modified)?;
-        let slice = slice(&object, input.range.as_ref(), input.part_number)?;
-        let body = match file {
-            Some(file) => send(file, slice.offset, slice.len)?,
-            None => StreamingBlob::from(s3s::Body::empty()),
-        };
-        let tells_sums = input.checksum_mode.is_some() && (slice.range.is_none() || input.part_number.is_some());
-        let meta = object.meta.as_ref();
-        let sums = if tells_sums { self.sums(&object, input.part_number)? } else { BTreeMap::new() };
-        let sum = |word: &str| sums.get(word).cloned();
-        Ok(GetObjectOutput {
-            body: Some(body),
-            accept_ranges: Some("bytes".into()),
-            content_length: Some(slice.len as i64),
-            content_range: slice.range,
-            content_type: Some(content_type(&object)),
-            cache_control: header(meta, "cache-control"),
-            content_disposition: header(meta, "content-disposition"),
-            content_encoding: header(meta, "content-encoding"),
-            content_language: header(meta, "content-language"),
-            expires: expires(meta),
-            website_redirect_location: header(meta, "redirect"),
-            storage_class: header(meta, "storage-class").map(StorageClass::from),
-            metadata: user(meta),
-            e_tag: Some(object.etag()),
-            last_modified: Some(modified),
-            version_id: object.version.clone(),
-            parts_count: input.part_number.and(meta).and_then(crate::meta::Meta::parts_count).map(|count| count as i32),
-            tag_count: self.tag_count(&object)?,
-            checksum_crc32: sum("CRC32"),
-            checksum_crc32c: sum("CRC32C"),
-            checksum_crc64nvme: sum("CRC64NVME"),
-            checksum_sha1: sum("SHA1"),
-            checksum_sha256: sum("SHA256"),
-            checksum_type: checksum_type(&object, tells_sums),
-            ..Default::default()
-        })
-    }
-
-    pub(super) fn head_object(
-        &self,
-        request: &S3Request<HeadObjectInput>,
-    ) -> S3Result<(HeadObjectOutput, http::HeaderMap)> {
-        again(|| self.head_now(&request.input))
-    }
-    fn head_now(&self, input: &HeadObjectInput) -> S3Result<(HeadObjectOutput, http::HeaderMap)> {
-        if let Some(keyed) = self.0.keyed(&input.bucket) {
-            return Ok((super::keyed::head(keyed, input)?, http::HeaderMap::new()));
-        }
-        let bucket = self.0.bucket(&input.bucket)?;
-        let object = self.0.object(&bucket, &input.key, input.version_id.as_deref())?;
-        let conditions = Conditions {
-            matches: input.if_match.as_ref(),
-            none_matches: input.if_none_match.as_ref(),
-            modified_since: input.if_modified_since.as_ref(),
-            unmodified_since: input.if_unmodified_since.as_ref(),
-        };
-        let modified = timestamp(object.attr.modified);
-        conditions.check_read(&object.etag(), &modified)?;
-        let slice = slice(&object, input.range.as_ref(), input.part_number)?;
-        let tells_sums = input.checksum_mode.is_some() && (slice.range.is_none() || input.part_number.is_some());
-        let meta = object.meta.as_ref();
-        let sums = if tells_sums { self.sums(&object, input.part_number)? } else { BTreeMap::new() };
-        let sum = |word: &str| sums.get(word).cloned();
-        let mut headers = http::HeaderMap::new();
-        if let Some(count) = self.tag_count(&object)? {
-            headers.insert("x-amz-tagging-count", count.into());
-        }
-        let output = HeadObjectOutput {
-            accept_ranges: Some("bytes".into()),
-            content_length: Some(slice.len as i64),
-            content_range: slice.range,
-            content_type: Some(content_type(&object)),
-            cache_control: header(meta, "cache-control"),
-            content_disposition: header(meta, "content-disposition"),
-            content_encoding: header(meta, "content-encoding"),
-            content_language: header(meta, "content-language"),
-            expires: expires(meta),
-            website_redirect_location: header(meta, "redirect"),
-            storage_class: header(meta, "storage-class").map(StorageClass::from),
-            metadata: user(meta),
-            e_tag: Some(object.etag()),
-            last_modified: Some(modified),
-            version_id: object.version.clone(),
-            parts_count: input.part_number.and(meta).and_then(crate::meta::Meta::parts_count).map(|count| count as i32),
-            checksum_crc32: sum("CRC32"),
-            checksum_crc32c: sum("CRC32C"),
-            checksum_crc64nvme: sum("CRC64NVME"),
-            checksum_sha1: sum("SHA1"),
-            checksum_sha256: sum("SHA256"),
-            checksum_type: checksum_type(&object, tells_sums),
-            ..Default::default()
-        };
-        Ok((output, headers))
-    }
-    /// An object and its file, the same one even if others replace it; no file if it is a directory.
-    pub(super) fn opened(&self, bucket: &str, key: &str, version: Option<&str>) -> S3Result<(Object, Option<File>)> {
-        let bucket = self.0.bucket(bucket)?;
-        self.0.about(&bucket, key, version, |mut object| {
-            if object.is_directory {
-                return Ok((object, None));
-            }
-            let file = self.0.open(&object, key)?;
-            object.attr = file.attr().map_err(|error| crate::failure::failed(&error, key))?;
-            Ok((object, Some(file)))
-        })
-    }
-    /// The checksums of an object, or of one of its parts.
-    fn sums(&self, object: &Object, part: Option<i32>) -> S3Result<BTreeMap<String, String>> {
-        let Some(meta) = object.fresh() else { return Ok(BTreeMap::new()) };
-        let (Some(part), Some(_)) = (part, meta.parts_count()) else { return Ok(meta.checksums.clone()) };
-        let kept = self.0.xattr(object.attr.ino, PARTS)?;
-        let kept: Option<(String, Vec<String>)> = kept.and_then(|value| serde_json::from_slice(&value).ok());
-        let found = kept.and_then(|(word, sums)| Some((word, sums.into_iter().nth(part as usize - 1)?)));
-        Ok(found.into_iter().collect())
-    }
-    pub(super) fn tag_count(&self, object: &Object) -> S3Result<Option<i32>> {
-        let value = self.0.xattr(object.attr.ino, TAGS)?;
-        let tags: Option<Vec<(String, String)>> = value.and_then(|value| serde_json::from_slice(&value).ok());
-        Ok(tags.map(|tags| tags.len() as i32).filter(|count| *count > 0))
-    }
-
     pub(super) fn delete_object(&self, request: S3Request<DeleteObjectInput>) -> S3Result<DeleteObjectOutput> {
         let input = &request.input;
         if self.0.keyed(&input.bucket).is_some() {
@@ -414,45 +260,4 @@ fn may_delete(object: &Object, input: &DeleteObjectInput) -> S3Result<()> {
         return Err(failed());
     }
     Ok(())
-}
-
-fn content_type(object: &Object) -> String {
-    let preset = if object.is_directory { "application/x-directory" } else { TYPE };
-    header(object.meta.as_ref(), "content-type").unwrap_or_else(|| preset.to_owned())
-}
-
-fn checksum_type(object: &Object, tells: bool) -> Option<ChecksumType> {
-    let meta = object.fresh().filter(|meta| tells && !meta.checksums.is_empty())?;
-    Some(ChecksumType::from(meta.checksum_type.clone().unwrap_or_else(|| ChecksumType::FULL_OBJECT.to_owned())))
-}
-
-/// The part of an object that a range or a part's number means.
-fn slice(object: &Object, range: Option<&Range>, part: Option<i32>) -> S3Result<Slice> {
-    let size = object.size_bytes();
-    let told = |offset: u64, len: u64| Some(format!("bytes {offset}-{}/{size}", offset + len - 1));
-    match (part, range) {
-        (Some(_), Some(_)) => {
-            Err(s3_error!(InvalidRequest, "Cannot specify both Range header and partNumber query parameter"))
-        }
-        (Some(number), None) => {
-            let parts = object.fresh().filter(|meta| !meta.parts.is_empty());
-            let found = match (parts, u32::try_from(number)) {
-                (Some(meta), Ok(number)) => meta.part(number),
-                (None, Ok(1)) => Some((0, size)),
-                _ => None,
-            };
-            let (offset, len) =
-                found.ok_or_else(|| s3_error!(InvalidPart, "The requested partnumber is not satisfiable"))?;
-            Ok(Slice { offset, len, range: if len == 0 { None } else { told(offset, len) } })
-        }
-        (None, Some(range)) => {
-            let range = range.check(size)?;
-            let len = range.end - range.start;
-            if len == 0 {
-                return Err(s3_error!(InvalidRange, "The requested range is not satisfiable"));
-            }
-            Ok(Slice { offset: range.start, len, range: told(range.start, len) })
-        }
-        (None, None) => Ok(Slice { offset: 0, len: size, range: None }),
-    }
 }

@@ -1,0 +1,230 @@
+//! Getting objects, and asking what they are without their bytes: `HEAD` answers as `GET` does.
+
+use std::collections::BTreeMap;
+
+use cenote_posix::File;
+use s3s::dto::{
+    ChecksumMode, ChecksumType, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, Range,
+    StorageClass, StreamingBlob,
+};
+use s3s::{S3Request, S3Result, s3_error};
+
+use super::Service;
+use crate::api::described::{expires, header, user};
+use crate::body::send;
+use crate::condition::Conditions;
+use crate::gateway::again;
+use crate::meta::{Meta, PARTS, TAGS, timestamp};
+use crate::objects::Object;
+
+/// The content type of an object that was put without one.
+pub(super) const TYPE: &str = "binary/octet-stream";
+
+/// Part of an object that is asked for.
+struct Slice {
+    offset: u64,
+    len: u64,
+    /// What the answer says of it; none: it is all.
+    range: Option<String>,
+}
+
+/// What `GET` and `HEAD` ask of an object.
+pub(super) struct Asked<'a> {
+    pub bucket: &'a str,
+    pub key: &'a str,
+    pub conditions: Conditions<'a>,
+    pub range: Option<&'a Range>,
+    version: Option<&'a str>,
+    part: Option<i32>,
+    checksums: Option<&'a ChecksumMode>,
+}
+
+/// The fields of the same names in both requests.
+macro_rules! asked {
+    ($input:expr) => {
+        Asked {
+            bucket: &$input.bucket,
+            key: &$input.key,
+            conditions: Conditions {
+                matches: $input.if_match.as_ref(),
+                none_matches: $input.if_none_match.as_ref(),
+                modified_since: $input.if_modified_since.as_ref(),
+                unmodified_since: $input.if_unmodified_since.as_ref(),
+            },
+            range: $input.range.as_ref(),
+            version: $input.version_id.as_deref(),
+            part: $input.part_number,
+            checksums: $input.checksum_mode.as_ref(),
+        }
+    };
+}
+
+impl Service {
+    pub(super) fn get_object(&self, request: S3Request<GetObjectInput>) -> S3Result<GetObjectOutput> {
+        let asked = asked!(request.input);
+        again(|| {
+            if let Some(keyed) = self.0.keyed(asked.bucket) {
+                return super::keyed::get(keyed, &asked);
+            }
+            let (object, file) = self.opened(asked.bucket, asked.key, asked.version)?;
+            let (mut answer, slice) = self.answer(&object, &asked)?;
+            answer.body = Some(match file {
+                Some(file) => send(file, slice.offset, slice.len)?,
+                None => StreamingBlob::from(s3s::Body::empty()),
+            });
+            Ok(answer)
+        })
+    }
+    pub(super) fn head_object(
+        &self,
+        request: &S3Request<HeadObjectInput>,
+    ) -> S3Result<(HeadObjectOutput, http::HeaderMap)> {
+        let asked = asked!(request.input);
+        again(|| {
+            let answer = if let Some(keyed) = self.0.keyed(asked.bucket) {
+                super::keyed::get(keyed, &asked)?
+            } else {
+                let bucket = self.0.bucket(asked.bucket)?;
+                self.answer(&self.0.object(&bucket, asked.key, asked.version)?, &asked)?.0
+            };
+            let mut headers = http::HeaderMap::new();
+            if let Some(count) = answer.tag_count {
+                headers.insert("x-amz-tagging-count", count.into());
+            }
+            Ok((without_body(answer), headers))
+        })
+    }
+    /// All that is said of an object, without its bytes, and which of them are wanted.
+    fn answer(&self, object: &Object, asked: &Asked<'_>) -> S3Result<(GetObjectOutput, Slice)> {
+        let modified = timestamp(object.attr.modified);
+        asked.conditions.check_read(&object.etag(), &modified)?;
+        let slice = slice(object, asked.range, asked.part)?;
+        let tells_sums = asked.checksums.is_some() && (slice.range.is_none() || asked.part.is_some());
+        let meta = object.meta.as_ref();
+        let sums = if tells_sums { self.sums(object, asked.part)? } else { BTreeMap::new() };
+        let sum = |word: &str| sums.get(word).cloned();
+        let answer = GetObjectOutput {
+            accept_ranges: Some("bytes".into()),
+            content_length: Some(slice.len as i64),
+            content_range: slice.range.clone(),
+            content_type: Some(content_type(object)),
+            cache_control: header(meta, "cache-control"),
+            content_disposition: header(meta, "content-disposition"),
+            content_encoding: header(meta, "content-encoding"),
+            content_language: header(meta, "content-language"),
+            expires: expires(meta),
+            website_redirect_location: header(meta, "redirect"),
+            storage_class: header(meta, "storage-class").map(StorageClass::from),
+            metadata: user(meta),
+            e_tag: Some(object.etag()),
+            last_modified: Some(modified),
+            version_id: object.version.clone(),
+            parts_count: asked.part.and(meta).and_then(Meta::parts_count).map(|count| count as i32),
+            tag_count: self.tag_count(object)?,
+            checksum_crc32: sum("CRC32"),
+            checksum_crc32c: sum("CRC32C"),
+            checksum_crc64nvme: sum("CRC64NVME"),
+            checksum_sha1: sum("SHA1"),
+            checksum_sha256: sum("SHA256"),
+            checksum_type: checksum_type(object, tells_sums),
+            ..Default::default()
+        };
+        Ok((answer, slice))
+    }
+    /// An object and its file, the same one even if others replace it; no file if it is a directory.
+    pub(super) fn opened(&self, bucket: &str, key: &str, version: Option<&str>) -> S3Result<(Object, Option<File>)> {
+        let bucket = self.0.bucket(bucket)?;
+        self.0.about(&bucket, key, version, |mut object| {
+            if object.is_directory {
+                return Ok((object, None));
+            }
+            let file = self.0.open(&object, key)?;
+            object.attr = file.attr().map_err(|error| crate::failure::failed(&error, key))?;
+            Ok((object, Some(file)))
+        })
+    }
+    /// The checksums of an object, or of one of its parts.
+    fn sums(&self, object: &Object, part: Option<i32>) -> S3Result<BTreeMap<String, String>> {
+        let Some(meta) = object.fresh() else { return Ok(BTreeMap::new()) };
+        let (Some(part), Some(_)) = (part, meta.parts_count()) else { return Ok(meta.checksums.clone()) };
+        let kept = self.0.xattr(object.attr.ino, PARTS)?;
+        let kept: Option<(String, Vec<String>)> = kept.and_then(|value| serde_json::from_slice(&value).ok());
+        let found = kept.and_then(|(word, sums)| Some((word, sums.into_iter().nth(part as usize - 1)?)));
+        Ok(found.into_iter().collect())
+    }
+    pub(super) fn tag_count(&self, object: &Object) -> S3Result<Option<i32>> {
+        let value = self.0.xattr(object.attr.ino, TAGS)?;
+        let tags: Option<Vec<(String, String)>> = value.and_then(|value| serde_json::from_slice(&value).ok());
+        Ok(tags.map(|tags| tags.len() as i32).filter(|count| *count > 0))
+    }
+}
+
+/// The answer to `HEAD`: what the answer to `GET` says, but for the count of tags, which is a header that `s3s` does not know here.
+fn without_body(answer: GetObjectOutput) -> HeadObjectOutput {
+    HeadObjectOutput {
+        accept_ranges: answer.accept_ranges,
+        content_length: answer.content_length,
+        content_range: answer.content_range,
+        content_type: answer.content_type,
+        cache_control: answer.cache_control,
+        content_disposition: answer.content_disposition,
+        content_encoding: answer.content_encoding,
+        content_language: answer.content_language,
+        expires: answer.expires,
+        website_redirect_location: answer.website_redirect_location,
+        storage_class: answer.storage_class,
+        metadata: answer.metadata,
+        e_tag: answer.e_tag,
+        last_modified: answer.last_modified,
+        version_id: answer.version_id,
+        parts_count: answer.parts_count,
+        checksum_crc32: answer.checksum_crc32,
+        checksum_crc32c: answer.checksum_crc32c,
+        checksum_crc64nvme: answer.checksum_crc64nvme,
+        checksum_sha1: answer.checksum_sha1,
+        checksum_sha256: answer.checksum_sha256,
+        checksum_type: answer.checksum_type,
+        ..Default::default()
+    }
+}
+
+fn content_type(object: &Object) -> String {
+    let preset = if object.is_directory { "application/x-directory" } else { TYPE };
+    header(object.meta.as_ref(), "content-type").unwrap_or_else(|| preset.to_owned())
+}
+
+fn checksum_type(object: &Object, tells: bool) -> Option<ChecksumType> {
+    let meta = object.fresh().filter(|meta| tells && !meta.checksums.is_empty())?;
+    Some(ChecksumType::from(meta.checksum_type.clone().unwrap_or_else(|| ChecksumType::FULL_OBJECT.to_owned())))
+}
+
+/// The part of an object that a range or a part's number means.
+fn slice(object: &Object, range: Option<&Range>, part: Option<i32>) -> S3Result<Slice> {
+    let size = object.size_bytes();
+    let told = |offset: u64, len: u64| Some(format!("bytes {offset}-{}/{size}", offset + len - 1));
+    match (part, range) {
+        (Some(_), Some(_)) => {
+            Err(s3_error!(InvalidRequest, "Cannot specify both Range header and partNumber query parameter"))
+        }
+        (Some(number), None) => {
+            let parts = object.fresh().filter(|meta| !meta.parts.is_empty());
+            let found = match (parts, u32::try_from(number)) {
+                (Some(meta), Ok(number)) => meta.part(number),
+                (None, Ok(1)) => Some((0, size)),
+                _ => None,
+            };
+            let (offset, len) =
+                found.ok_or_else(|| s3_error!(InvalidPart, "The requested partnumber is not satisfiable"))?;
+            Ok(Slice { offset, len, range: if len == 0 { None } else { told(offset, len) } })
+        }
+        (None, Some(range)) => {
+            let range = range.check(size)?;
+            let len = range.end - range.start;
+            if len == 0 {
+                return Err(s3_error!(InvalidRange, "The requested range is not satisfiable"));
+            }
+            Ok(Slice { offset: range.start, len, range: told(range.start, len) })
+        }
+        (None, None) => Ok(Slice { offset: 0, len: size, range: None }),
+    }
+}
