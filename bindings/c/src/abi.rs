@@ -1,7 +1,7 @@
 //! What every function of the interface does at its border: keep panics in, turn results into codes, check pointers.
 
 use std::any::Any;
-use std::ffi::{CStr, OsStr, c_char};
+use std::ffi::{CStr, CString, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -9,6 +9,7 @@ use std::path::Path;
 use cenote::{Error, ErrorKind, Result};
 
 use crate::error::{CENOTE_OK, cenote_error_t, hand_out};
+use crate::handle::{self, Handle};
 
 /// Runs a function's body: 0 on success, else the error's kind, with the error in `*error` if there is room for it.
 pub fn guard(error: *mut *mut cenote_error_t, body: impl FnOnce() -> Result<()>) -> i32 {
@@ -30,6 +31,42 @@ pub fn guard(error: *mut *mut cenote_error_t, body: impl FnOnce() -> Result<()>)
         unsafe { put(error, made) };
     }
     kind
+}
+
+/// The same, for a function whose result goes to `*to`, which must be there.
+pub fn give<T>(error: *mut *mut cenote_error_t, to: *mut T, name: &str, body: impl FnOnce() -> Result<T>) -> i32 {
+    guard(error, || {
+        let to = required(to, name)?;
+        let value = body()?;
+        // SAFETY: the caller gives a pointer that may be written, or null.
+        unsafe { put(to, value) };
+        Ok(())
+    })
+}
+
+/// The same, for a result that the caller gets a handle of.
+pub fn give_handle<H: Handle>(
+    error: *mut *mut cenote_error_t,
+    to: *mut *mut H,
+    name: &str,
+    body: impl FnOnce() -> Result<H::Value>,
+) -> i32 {
+    give(error, to, name, || body().map(handle::make))
+}
+
+/// The same, for a result that goes to `*to` if that is not null.
+pub fn give_if_wanted<T>(error: *mut *mut cenote_error_t, to: *mut T, body: impl FnOnce() -> Result<T>) -> i32 {
+    guard(error, || {
+        let value = body()?;
+        // SAFETY: the caller gives a pointer that may be written, or null.
+        unsafe { put(to, value) };
+        Ok(())
+    })
+}
+
+/// Frees a handle and drops its value. Null, and what is no handle, are nothing.
+pub fn free<H: Handle>(handle: *mut H) {
+    quietly((), || drop(handle::take(handle)));
 }
 
 /// Runs a body that cannot fail; `fallback` if it panics all the same.
@@ -92,6 +129,27 @@ pub unsafe fn path<'a>(path: *const c_char, name: &str) -> Result<&'a Path> {
     // SAFETY: the caller vouches for it.
     let bytes = unsafe { c_str(path, name) }?.to_bytes();
     if bytes.is_empty() { Err(invalid(name, "it is empty")) } else { Ok(Path::new(OsStr::from_bytes(bytes))) }
+}
+
+/// A text that ends in a NUL byte, without those that are in it.
+pub fn c_text(text: &str) -> CString {
+    CString::new(text.replace('\0', "")).unwrap_or_default()
+}
+
+/// A caller's function that is told texts.
+type EachText = Option<unsafe extern "C" fn(context: *mut c_void, text: *const c_char)>;
+
+/// Calls `each`, if there is one, with every text.
+///
+/// # Safety
+/// `each` may be called with `context`.
+pub unsafe fn tell<'a>(texts: impl Iterator<Item = &'a str>, each: EachText, context: *mut c_void) {
+    let Some(each) = each else { return };
+    for text in texts {
+        let text = c_text(text);
+        // SAFETY: the caller vouches for it.
+        unsafe { each(context, text.as_ptr()) };
+    }
 }
 
 fn check<T>(data: *const T, len: usize, name: &str) -> Result<()> {

@@ -1,10 +1,10 @@
 //! Containers: objects and indices under one policy.
 
-use std::ffi::{CString, c_char, c_void};
+use std::ffi::{c_char, c_void};
 
 use cenote::{Container, ObjectId};
 
-use crate::abi::{guard, put, quietly, required, slice_mut, text};
+use crate::abi::{free, give, give_handle, guard, put, slice_mut, tell, text};
 use crate::error::cenote_error_t;
 use crate::handle::{self, handle};
 use crate::store::{cenote_store_t, write_id};
@@ -40,13 +40,10 @@ pub unsafe extern "C" fn cenote_container_open_or_create(
     container: *mut *mut cenote_container_t,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
-    guard(error, || {
-        let to = required(container, "container")?;
+    give_handle(error, container, "container", || {
         // SAFETY: the caller keeps the rules in the header's introduction.
         let (store, label, spec) = unsafe { (handle::get(store)?, text(label, "label")?, container_spec(spec)?) };
-        // SAFETY: as above.
-        unsafe { put(to, handle::make(store.open_container(label, &spec)?)) };
-        Ok(())
+        store.open_container(label, &spec)
     })
 }
 
@@ -58,13 +55,9 @@ pub unsafe extern "C" fn cenote_container_open(
     container: *mut *mut cenote_container_t,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
-    guard(error, || {
-        let to = required(container, "container")?;
+    give_handle(error, container, "container", || {
         // SAFETY: the caller keeps the rules in the header's introduction.
-        let opened = unsafe { handle::get(store)?.container(text(label, "label")?)? };
-        // SAFETY: as above.
-        unsafe { put(to, handle::make(opened)) };
-        Ok(())
+        unsafe { handle::get(store)?.container(text(label, "label")?) }
     })
 }
 
@@ -77,20 +70,17 @@ pub unsafe extern "C" fn cenote_container_create(
     container: *mut *mut cenote_container_t,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
-    guard(error, || {
-        let to = required(container, "container")?;
+    give_handle(error, container, "container", || {
         // SAFETY: the caller keeps the rules in the header's introduction.
         let (store, label, spec) = unsafe { (handle::get(store)?, text(label, "label")?, container_spec(spec)?) };
-        // SAFETY: as above.
-        unsafe { put(to, handle::make(store.create_container(label, &spec)?)) };
-        Ok(())
+        store.create_container(label, &spec)
     })
 }
 
 /// Frees the handle; the container stays in the store. Null is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_container_free(container: *mut cenote_container_t) {
-    quietly((), || drop(handle::take(container)));
+    free(container);
 }
 
 /// Gives a container another label.
@@ -129,13 +119,9 @@ pub unsafe extern "C" fn cenote_containers(
         // SAFETY: the caller keeps the rules in the header's introduction.
         let prefix = if prefix.is_null() { "" } else { unsafe { text(prefix, "prefix") }? };
         // SAFETY: as above.
-        for info in unsafe { handle::get(store) }?.containers(prefix)? {
-            let label = CString::new(info.label.replace('\0', "")).unwrap_or_default();
-            if let Some(each) = each {
-                // SAFETY: the caller gave the function and its context for this.
-                unsafe { each(context, label.as_ptr()) };
-            }
-        }
+        let found = unsafe { handle::get(store) }?.containers(prefix)?;
+        // SAFETY: as above.
+        unsafe { tell(found.iter().map(|info| info.label.as_str()), each, context) };
         Ok(())
     })
 }
@@ -151,8 +137,7 @@ pub unsafe extern "C" fn cenote_objects(
     count: *mut usize,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
-    guard(error, || {
-        let to = required(count, "count")?;
+    give(error, count, "count", || {
         // SAFETY: the caller keeps the rules in the header's introduction.
         let (container, after, ids) =
             unsafe { (handle::get(container)?, after.as_ref(), slice_mut(ids, capacity, "ids")?) };
@@ -161,9 +146,7 @@ pub unsafe extern "C" fn cenote_objects(
         for (place, id) in ids.iter_mut().zip(&found) {
             *place = cenote_id_t::of(id.0);
         }
-        // SAFETY: as above.
-        unsafe { put(to, found.len()) };
-        Ok(())
+        Ok(found.len())
     })
 }
 
@@ -192,13 +175,9 @@ pub unsafe extern "C" fn cenote_container_open_snapshot(
     snapshot: *mut *mut cenote_container_t,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
-    guard(error, || {
-        let to = required(snapshot, "snapshot")?;
+    give_handle(error, snapshot, "snapshot", || {
         // SAFETY: the caller keeps the rules in the header's introduction.
-        let opened = unsafe { handle::get(container)?.open_snapshot(text(name, "name")?)? };
-        // SAFETY: as above.
-        unsafe { put(to, handle::make(opened)) };
-        Ok(())
+        unsafe { handle::get(container)?.open_snapshot(text(name, "name")?) }
     })
 }
 
@@ -212,13 +191,9 @@ pub unsafe extern "C" fn cenote_container_snapshots(
 ) -> i32 {
     guard(error, || {
         // SAFETY: the caller keeps the rules in the header's introduction.
-        for info in unsafe { handle::get(container) }?.snapshots()? {
-            let name = CString::new(info.name.replace('\0', "")).unwrap_or_default();
-            if let Some(each) = each {
-                // SAFETY: the caller gave the function and its context for this.
-                unsafe { each(context, name.as_ptr()) };
-            }
-        }
+        let found = unsafe { handle::get(container) }?.snapshots()?;
+        // SAFETY: as above.
+        unsafe { tell(found.iter().map(|info| info.name.as_str()), each, context) };
         Ok(())
     })
 }
@@ -268,12 +243,9 @@ pub unsafe extern "C" fn cenote_id_parse(
     id: *mut cenote_id_t,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
-    guard(error, || {
-        let to = required(id, "id")?;
+    give(error, id, "id", || {
         // SAFETY: the caller keeps the rules in the header's introduction.
         let found: ObjectId = unsafe { text(digits, "digits") }?.parse()?;
-        // SAFETY: as above.
-        unsafe { put(to, cenote_id_t::of(found.0)) };
-        Ok(())
+        Ok(cenote_id_t::of(found.0))
     })
 }

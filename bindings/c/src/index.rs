@@ -2,7 +2,7 @@
 
 use cenote::{Index, IndexId, NextFrom, Records};
 
-use crate::abi::{guard, put, quietly, required, slice, slice_mut};
+use crate::abi::{free, give, give_handle, guard, put, quietly, required, slice, slice_mut};
 use crate::container::cenote_container_t;
 use crate::error::cenote_error_t;
 use crate::handle::{self, handle};
@@ -28,14 +28,10 @@ pub unsafe extern "C" fn cenote_index_create(
     index: *mut *mut cenote_index_t,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
-    guard(error, || {
-        let to = required(index, "index")?;
+    give_handle(error, index, "index", || {
         // SAFETY: the caller keeps the rules in the header's introduction.
         let (container, id) = unsafe { (handle::get(container)?, id.as_ref()) };
-        let made = container.create_index(id.map(|id| IndexId(id.number())))?;
-        // SAFETY: as above.
-        unsafe { put(to, handle::make(made)) };
-        Ok(())
+        container.create_index(id.map(|id| IndexId(id.number())))
     })
 }
 
@@ -47,13 +43,9 @@ pub unsafe extern "C" fn cenote_index_open_or_create(
     index: *mut *mut cenote_index_t,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
-    guard(error, || {
-        let to = required(index, "index")?;
+    give_handle(error, index, "index", || {
         // SAFETY: the caller keeps the rules in the header's introduction.
-        let opened = unsafe { handle::get(container) }?.open_index(IndexId(id.number()))?;
-        // SAFETY: as above.
-        unsafe { put(to, handle::make(opened)) };
-        Ok(())
+        unsafe { handle::get(container) }?.open_index(IndexId(id.number()))
     })
 }
 
@@ -71,7 +63,7 @@ pub unsafe extern "C" fn cenote_index_delete(
 /// Frees the handle; the index stays in the store. Null is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_index_free(index: *mut cenote_index_t) {
-    quietly((), || drop(handle::take(index)));
+    free(index);
 }
 
 /// The index's id.
@@ -81,11 +73,9 @@ pub unsafe extern "C" fn cenote_index_id(
     id: *mut cenote_id_t,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
-    guard(error, || {
-        let to = required(id, "id")?;
+    give(error, id, "id", || {
         // SAFETY: the caller keeps the rules in the header's introduction.
-        unsafe { put(to, cenote_id_t::of(handle::get(index)?.key().index.0)) };
-        Ok(())
+        unsafe { Ok(cenote_id_t::of(handle::get(index)?.key().index.0)) }
     })
 }
 
@@ -230,8 +220,7 @@ pub unsafe extern "C" fn cenote_index_next(
     records: *mut *mut cenote_records_t,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
-    guard(error, || {
-        let to = required(records, "records")?;
+    give_handle(error, records, "records", || {
         // SAFETY: the caller keeps the rules in the header's introduction.
         let (index, prefix) = unsafe { (handle::get(index)?, slice(prefix.data, prefix.len, "prefix")?) };
         // SAFETY: as above.
@@ -243,9 +232,7 @@ pub unsafe extern "C" fn cenote_index_next(
                 if after == 0 { NextFrom::At(key) } else { NextFrom::After(key) }
             }
         };
-        // SAFETY: as above.
-        unsafe { put(to, handle::make(index.next_with_prefix(prefix, from, limit)?)) };
-        Ok(())
+        index.next_with_prefix(prefix, from, limit)
     })
 }
 
@@ -274,5 +261,5 @@ pub unsafe extern "C" fn cenote_records_get(records: *const cenote_records_t, at
 /// Frees records. Null is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_records_free(records: *mut cenote_records_t) {
-    quietly((), || drop(handle::take(records)));
+    free(records);
 }

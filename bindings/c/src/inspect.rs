@@ -1,11 +1,11 @@
 //! What a store tells about itself: tiers, counters, findings, explanations.
 
-use std::ffi::{CString, c_char, c_void};
+use std::ffi::{c_char, c_void};
 
 use cenote::model::DeviceState;
 use cenote::{DeviceKind, VerifyReport};
 
-use crate::abi::{guard, put, required};
+use crate::abi::{c_text, give, guard, put, tell};
 use crate::container::cenote_container_t;
 use crate::error::cenote_error_t;
 use crate::handle;
@@ -106,10 +106,6 @@ pub struct cenote_range_t {
     pub why: *const c_char,
 }
 
-fn c_text(text: &str) -> CString {
-    CString::new(text.replace('\0', "")).unwrap_or_default()
-}
-
 /// Calls `each` for every tier, fastest first.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_tiers(
@@ -158,8 +154,7 @@ pub unsafe extern "C" fn cenote_stats(
     stats: *mut cenote_stats_t,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
-    guard(error, || {
-        let to = required(stats, "stats")?;
+    give(error, stats, "stats", || {
         // SAFETY: the caller keeps the rules in the header's introduction.
         let found = unsafe { handle::get(store) }?.stats()?;
         let stats = cenote_stats_t {
@@ -175,9 +170,7 @@ pub unsafe extern "C" fn cenote_stats(
             scrub_findings: found.scrub_findings,
             metadata_bytes: found.metadata_bytes,
         };
-        // SAFETY: as above.
-        unsafe { put(to, stats) };
-        Ok(())
+        Ok(stats)
     })
 }
 
@@ -265,13 +258,8 @@ pub unsafe extern "C" fn cenote_explain(
                 unsafe { each(context, &raw const record) };
             }
         }
-        for sentence in &found.notes {
-            let words = c_text(sentence);
-            if let Some(note) = note {
-                // SAFETY: as above.
-                unsafe { note(context, words.as_ptr()) };
-            }
-        }
+        // SAFETY: as above.
+        unsafe { tell(found.notes.iter().map(String::as_str), note, context) };
         Ok(())
     })
 }

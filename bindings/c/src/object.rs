@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use cenote::{Object, ObjectId, Staged, View};
 
-use crate::abi::{guard, put, quietly, required, slice, slice_mut};
+use crate::abi::{free, give, give_handle, give_if_wanted, guard, put, quietly, required, slice, slice_mut};
 use crate::container::cenote_container_t;
 use crate::error::cenote_error_t;
 use crate::handle::{self, handle};
@@ -38,14 +38,10 @@ pub unsafe extern "C" fn cenote_object_create(
     object: *mut *mut cenote_object_t,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
-    guard(error, || {
-        let to = required(object, "object")?;
+    give_handle(error, object, "object", || {
         // SAFETY: the caller keeps the rules in the header's introduction.
         let (container, id) = unsafe { (handle::get(container)?, id.as_ref()) };
-        let made = container.create_object(id.map(|id| ObjectId(id.number())), block_shift(block_size)?)?;
-        // SAFETY: as above.
-        unsafe { put(to, handle::make(made)) };
-        Ok(())
+        container.create_object(id.map(|id| ObjectId(id.number())), block_shift(block_size)?)
     })
 }
 
@@ -58,13 +54,10 @@ pub unsafe extern "C" fn cenote_object_open(
     object: *mut *mut cenote_object_t,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
-    guard(error, || {
-        let to = required(object, "object")?;
+    give_handle(error, object, "object", || {
         // SAFETY: the caller keeps the rules in the header's introduction.
         let opened = unsafe { handle::get(container) }?.object(ObjectId(id.number()));
-        // SAFETY: as above.
-        unsafe { put(to, handle::make(opened)) };
-        Ok(())
+        Ok(opened)
     })
 }
 
@@ -79,20 +72,16 @@ pub unsafe extern "C" fn cenote_object_buffered(
     buffered: *mut *mut cenote_object_t,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
-    guard(error, || {
-        let to = required(buffered, "buffered")?;
+    give_handle(error, buffered, "buffered", || {
         // SAFETY: the caller keeps the rules in the header's introduction.
-        let other = unsafe { handle::get(object) }?.buffered(durability(mode)?)?;
-        // SAFETY: as above.
-        unsafe { put(to, handle::make(other)) };
-        Ok(())
+        unsafe { handle::get(object) }?.buffered(durability(mode)?)
     })
 }
 
 /// Frees the handle; the object stays in the store. Null is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_object_free(object: *mut cenote_object_t) {
-    quietly((), || drop(handle::take(object)));
+    free(object);
 }
 
 /// Deletes the object of that id.
@@ -113,11 +102,9 @@ pub unsafe extern "C" fn cenote_object_id(
     id: *mut cenote_id_t,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
-    guard(error, || {
-        let to = required(id, "id")?;
+    give(error, id, "id", || {
         // SAFETY: the caller keeps the rules in the header's introduction.
-        unsafe { put(to, cenote_id_t::of(handle::get(object)?.key().object.0)) };
-        Ok(())
+        unsafe { Ok(cenote_id_t::of(handle::get(object)?.key().object.0)) }
     })
 }
 
@@ -128,8 +115,7 @@ pub unsafe extern "C" fn cenote_object_stat(
     stat: *mut cenote_object_stat_t,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
-    guard(error, || {
-        let to = required(stat, "stat")?;
+    give(error, stat, "stat", || {
         // SAFETY: the caller keeps the rules in the header's introduction.
         let found = unsafe { handle::get(object) }?.stat()?;
         let stat = cenote_object_stat_t {
@@ -139,9 +125,7 @@ pub unsafe extern "C" fn cenote_object_stat(
             mapped_bytes: found.mapped_bytes,
             epoch: found.epoch,
         };
-        // SAFETY: as above.
-        unsafe { put(to, stat) };
-        Ok(())
+        Ok(stat)
     })
 }
 
@@ -156,13 +140,10 @@ pub unsafe extern "C" fn cenote_read(
     got: *mut usize,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
-    guard(error, || {
+    give_if_wanted(error, got, || {
         // SAFETY: the caller keeps the rules in the header's introduction.
         let (object, data) = unsafe { (handle::get(object)?, slice_mut(data.cast::<u8>(), len, "data")?) };
-        let read = object.read_at(offset, data)?;
-        // SAFETY: as above.
-        unsafe { put(got, read) };
-        Ok(())
+        object.read_at(offset, data)
     })
 }
 
@@ -262,13 +243,10 @@ pub unsafe extern "C" fn cenote_view(
     view: *mut *mut cenote_view_t,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
-    guard(error, || {
-        let to = required(view, "view")?;
+    give(error, view, "view", || {
         // SAFETY: the caller keeps the rules in the header's introduction.
         let found = unsafe { handle::get(object) }?.view(offset, len)?;
-        // SAFETY: as above.
-        unsafe { put(to, found.map_or(std::ptr::null_mut(), handle::make)) };
-        Ok(())
+        Ok(found.map_or(std::ptr::null_mut(), handle::make))
     })
 }
 
@@ -290,7 +268,7 @@ pub unsafe extern "C" fn cenote_view_data(view: *const cenote_view_t, len: *mut 
 /// Frees a view; its bytes may change or go away from then on. Null is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_view_free(view: *mut cenote_view_t) {
-    quietly((), || drop(handle::take(view)));
+    free(view);
 }
 
 /// Room for `len` bytes in mapped memory at `*data`: fill it, then `cenote_staged_commit`, or `cenote_staged_free`.
@@ -329,5 +307,5 @@ pub unsafe extern "C" fn cenote_staged_commit(
 /// Gives staged memory back without writing. Null is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cenote_staged_free(staged: *mut cenote_staged_t) {
-    quietly((), || drop(handle::take(staged)));
+    free(staged);
 }

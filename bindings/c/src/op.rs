@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use cenote::Op;
 
-use crate::abi::{guard, put, quietly, required, slice, slice_mut};
+use crate::abi::{give_handle, give_if_wanted, guard, quietly, slice, slice_mut};
 use crate::error::{CENOTE_OK, cenote_error_free, cenote_error_t, hand_out};
 use crate::handle::{self, handle};
 use crate::index::cenote_index_t;
@@ -27,13 +27,10 @@ pub unsafe extern "C" fn cenote_launch_write(
     op: *mut *mut cenote_op_t,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
-    guard(error, || {
-        let to = required(op, "op")?;
+    give_handle(error, op, "op", || {
         // SAFETY: the caller keeps the rules in the header's introduction.
         let (object, data) = unsafe { (handle::get(object)?, slice(data.cast::<u8>(), len, "data")?) };
-        // SAFETY: as above.
-        unsafe { put(to, handle::make(object.launch_write(offset, data)?)) };
-        Ok(())
+        object.launch_write(offset, data)
     })
 }
 
@@ -46,11 +43,9 @@ pub unsafe extern "C" fn cenote_launch_read(
     op: *mut *mut cenote_op_t,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
-    guard(error, || {
-        let to = required(op, "op")?;
+    give_handle(error, op, "op", || {
         // SAFETY: the caller keeps the rules in the header's introduction.
-        unsafe { put(to, handle::make(handle::get(object)?.launch_read(offset, len)?)) };
-        Ok(())
+        unsafe { handle::get(object)?.launch_read(offset, len) }
     })
 }
 
@@ -63,16 +58,11 @@ pub unsafe extern "C" fn cenote_launch_put(
     op: *mut *mut cenote_op_t,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
-    guard(error, || {
-        let to = required(op, "op")?;
+    give_handle(error, op, "op", || {
         // SAFETY: the caller keeps the rules in the header's introduction.
-        let launched = unsafe {
-            let (key, value) = (slice(key.data, key.len, "key")?, slice(value.data, value.len, "value")?);
-            handle::get(index)?.launch_put(key, value)?
-        };
+        let (key, value) = unsafe { (slice(key.data, key.len, "key")?, slice(value.data, value.len, "value")?) };
         // SAFETY: as above.
-        unsafe { put(to, handle::make(launched)) };
-        Ok(())
+        unsafe { handle::get(index) }?.launch_put(key, value)
     })
 }
 
@@ -92,15 +82,13 @@ pub unsafe extern "C" fn cenote_op_wait_read(
     got: *mut usize,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
-    guard(error, || {
+    give_if_wanted(error, got, || {
         // SAFETY: the caller keeps the rules in the header's introduction.
         let data = unsafe { slice_mut(data.cast::<u8>(), len, "data") }?;
         let bytes = handle::take(op)?.wait_read()?;
         let count = bytes.len().min(data.len());
         data[..count].copy_from_slice(&bytes[..count]);
-        // SAFETY: as above.
-        unsafe { put(got, count) };
-        Ok(())
+        Ok(count)
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use crate::abi::{guard, put, required, slice};
+use crate::abi::{give, give_if_wanted, guard, slice};
 use crate::error::cenote_error_t;
 use crate::handle;
 use crate::index::cenote_index_t;
@@ -23,13 +23,10 @@ pub unsafe extern "C" fn cenote_append(
     at: *mut u64,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
-    guard(error, || {
+    give_if_wanted(error, at, || {
         // SAFETY: the caller keeps the rules in the header's introduction.
         let (object, data) = unsafe { (handle::get(object)?, slice(data.cast::<u8>(), len, "data")?) };
-        let found = object.append(data)?;
-        // SAFETY: as above.
-        unsafe { put(at, found) };
-        Ok(())
+        object.append(data)
     })
 }
 
@@ -40,13 +37,9 @@ pub unsafe extern "C" fn cenote_object_size(
     size: *mut u64,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
-    guard(error, || {
-        let to = required(size, "size")?;
+    give(error, size, "size", || {
         // SAFETY: the caller keeps the rules in the header's introduction.
-        let found = unsafe { handle::get(object) }?.size()?;
-        // SAFETY: as above.
-        unsafe { put(to, found) };
-        Ok(())
+        unsafe { handle::get(object) }?.size()
     })
 }
 
@@ -58,13 +51,10 @@ pub unsafe extern "C" fn cenote_next_data(
     found: *mut u64,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
-    guard(error, || {
-        let to = required(found, "found")?;
+    give(error, found, "found", || {
         // SAFETY: the caller keeps the rules in the header's introduction.
         let at = unsafe { handle::get(object) }?.next_data(offset)?;
-        // SAFETY: as above.
-        unsafe { put(to, at.unwrap_or(CENOTE_NOWHERE)) };
-        Ok(())
+        Ok(at.unwrap_or(CENOTE_NOWHERE))
     })
 }
 
@@ -76,13 +66,10 @@ pub unsafe extern "C" fn cenote_next_hole(
     found: *mut u64,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
-    guard(error, || {
-        let to = required(found, "found")?;
+    give(error, found, "found", || {
         // SAFETY: the caller keeps the rules in the header's introduction.
         let at = unsafe { handle::get(object) }?.next_hole(offset)?;
-        // SAFETY: as above.
-        unsafe { put(to, at.unwrap_or(CENOTE_NOWHERE)) };
-        Ok(())
+        Ok(at.unwrap_or(CENOTE_NOWHERE))
     })
 }
 
@@ -99,13 +86,10 @@ pub unsafe extern "C" fn cenote_copy(
     done: *mut u64,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
-    guard(error, || {
+    give_if_wanted(error, done, || {
         // SAFETY: the caller keeps the rules in the header's introduction.
         let (object, from) = unsafe { (handle::get(object)?, handle::get(from)?) };
-        let copied = object.copy_from(at, from, offset, len)?;
-        // SAFETY: as above.
-        unsafe { put(done, copied) };
-        Ok(())
+        object.copy_from(at, from, offset, len)
     })
 }
 

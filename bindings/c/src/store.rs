@@ -4,7 +4,7 @@ use std::ffi::c_char;
 
 use cenote::{OpenOptions, Store, StoreConfig};
 
-use crate::abi::{guard, path, put, required, slice, text};
+use crate::abi::{give_handle, guard, path, put, required, slice, text};
 use crate::error::cenote_error_t;
 use crate::handle::{self, handle};
 use crate::types::{CENOTE_MODE_AUTO, cenote_options_t, mode, sized};
@@ -62,14 +62,10 @@ pub unsafe extern "C" fn cenote_open(
     store: *mut *mut cenote_store_t,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
-    guard(error, || {
-        let to = required(store, "store")?;
+    give_handle(error, store, "store", || {
         // SAFETY: the caller keeps the rules in the header's introduction.
         let (dir, options) = unsafe { (path(dir, "dir")?, options_of(options)?) };
-        let opened = Store::open_with(dir, &options)?;
-        // SAFETY: as above.
-        unsafe { put(to, handle::make(opened)) };
-        Ok(())
+        Store::open_with(dir, &options)
     })
 }
 

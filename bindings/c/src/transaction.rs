@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use cenote::{IndexId, ObjectId, Transaction};
 
-use crate::abi::{guard, put, quietly, required, slice, slice_mut};
+use crate::abi::{give, give_handle, give_if_wanted, guard, quietly, slice, slice_mut};
 use crate::container::cenote_container_t;
 use crate::error::cenote_error_t;
 use crate::handle::{self, handle};
@@ -28,14 +28,11 @@ pub unsafe extern "C" fn cenote_begin(
     transaction: *mut *mut cenote_transaction_t,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
-    guard(error, || {
-        let to = required(transaction, "transaction")?;
+    give_handle(error, transaction, "transaction", || {
         // SAFETY: the caller keeps the rules in the header's introduction.
         let mut begun = unsafe { handle::get(store) }?.begin();
         begun.detect_conflicts(detect_conflicts != 0);
-        // SAFETY: as above.
-        unsafe { put(to, handle::make(begun)) };
-        Ok(())
+        Ok(begun)
     })
 }
 
@@ -46,12 +43,7 @@ pub unsafe extern "C" fn cenote_commit(
     epoch: *mut u64,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
-    guard(error, || {
-        let committed = handle::take(transaction)?.commit()?;
-        // SAFETY: the caller gives a pointer that may be written, or null.
-        unsafe { put(epoch, committed) };
-        Ok(())
-    })
+    give_if_wanted(error, epoch, || handle::take(transaction)?.commit())
 }
 
 /// Forgets everything. The handle is gone. Null is allowed.
@@ -93,14 +85,11 @@ pub unsafe extern "C" fn cenote_transaction_read(
     got: *mut usize,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
-    guard(error, || {
+    give_if_wanted(error, got, || {
         // SAFETY: the caller keeps the rules in the header's introduction.
         let (transaction, object) = unsafe { (handle::get_mut(transaction)?, handle::get(object)?) };
         // SAFETY: as above.
-        let read = transaction.read(object, offset, unsafe { slice_mut(data.cast::<u8>(), len, "data") }?)?;
-        // SAFETY: as above.
-        unsafe { put(got, read) };
-        Ok(())
+        transaction.read(object, offset, unsafe { slice_mut(data.cast::<u8>(), len, "data") }?)
     })
 }
 
@@ -139,16 +128,12 @@ pub unsafe extern "C" fn cenote_transaction_create_object(
     object: *mut *mut cenote_object_t,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
-    guard(error, || {
-        let to = required(object, "object")?;
+    give_handle(error, object, "object", || {
         // SAFETY: the caller keeps the rules in the header's introduction.
         let (transaction, container, id) =
             unsafe { (handle::get_mut(transaction)?, handle::get(container)?, id.as_ref()) };
         let id = id.map(|id| ObjectId(id.number()));
-        let made = transaction.create_object(container, id, block_shift(block_size)?)?;
-        // SAFETY: as above.
-        unsafe { put(to, handle::make(made)) };
-        Ok(())
+        transaction.create_object(container, id, block_shift(block_size)?)
     })
 }
 
@@ -172,15 +157,11 @@ pub unsafe extern "C" fn cenote_transaction_create_index(
     index: *mut *mut cenote_index_t,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
-    guard(error, || {
-        let to = required(index, "index")?;
+    give_handle(error, index, "index", || {
         // SAFETY: the caller keeps the rules in the header's introduction.
         let (transaction, container, id) =
             unsafe { (handle::get_mut(transaction)?, handle::get(container)?, id.as_ref()) };
-        let made = transaction.create_index(container, id.map(|id| IndexId(id.number())))?;
-        // SAFETY: as above.
-        unsafe { put(to, handle::make(made)) };
-        Ok(())
+        transaction.create_index(container, id.map(|id| IndexId(id.number())))
     })
 }
 
@@ -223,15 +204,12 @@ pub unsafe extern "C" fn cenote_transaction_get(
     value: *mut cenote_bytes_t,
     error: *mut *mut cenote_error_t,
 ) -> i32 {
-    guard(error, || {
-        let to = required(value, "value")?;
+    give(error, value, "value", || {
         // SAFETY: the caller keeps the rules in the header's introduction.
         let (transaction, index) = unsafe { (handle::get_mut(transaction)?, handle::get(index)?) };
         // SAFETY: as above.
         let found = transaction.get(index, unsafe { slice(key.data, key.len, "key") }?)?;
-        // SAFETY: as above.
-        unsafe { put(to, bytes_out(found)) };
-        Ok(())
+        Ok(bytes_out(found))
     })
 }
 
