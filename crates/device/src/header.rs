@@ -1,5 +1,6 @@
 //! The first bytes of every segment file: what it is and whose. `docs/format.md` has the table.
 
+use cenote_codec::{u16_at, u32_at, u64_at, u128_at};
 use cenote_model::{DeviceId, DeviceKind, Error, ErrorKind, Result, StoreId};
 
 use crate::sums::sum_of;
@@ -81,8 +82,7 @@ impl SegmentHeader {
     }
     /// Reads a header; `subject` is what an error is about. Whose it is remains to be [`SegmentHeader::check`]ed.
     pub fn decode(bytes: &[u8; HEADER_BYTES], subject: &str) -> Result<Self> {
-        let u32_at = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
-        let u64_at = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        let (u32_at, u64_at) = (|at| u32_at(bytes, at), |at| u64_at(bytes, at));
         let corrupt = |cause: &str| {
             Error::new(ErrorKind::Corrupt, subject)
                 .because(cause)
@@ -102,8 +102,8 @@ impl SegmentHeader {
         }
         let kind = DeviceKind::from_code(bytes[34]).ok_or_else(|| corrupt("an unknown kind of device"))?;
         let header = Self {
-            store: StoreId(u128::from_le_bytes(std::array::from_fn(|i| bytes[16 + i]))),
-            device: DeviceId(u16::from_le_bytes([bytes[32], bytes[33]])),
+            store: StoreId(u128_at(bytes, 16)),
+            device: DeviceId(u16_at(bytes, 32)),
             kind,
             unit_bytes: u32_at(36),
             number: u64_at(40),

@@ -3,7 +3,7 @@
 use cenote_device::{Device, MetaDir};
 use cenote_model::{DeviceId, DeviceKind, DeviceSpec, DeviceState, Error, ErrorKind, Result, StoreId, TierOptions};
 
-use crate::codec::{Decoded, Decoder, Encode, Malformed};
+use crate::codec::{Decoded, Decoder, Encode, Malformed, Ordinals as _};
 use crate::space::DeviceSlot;
 use crate::sums::sum_of;
 

@@ -4,7 +4,7 @@
 //! store keeps itself, which goes on with the monotonic clock while the store is open, and in between with the wall's, but
 //! by [`CLOSED_MS_MAX`] at most each time. What is not known counts as written now.
 
-use crate::codec::{Decoded, Decoder, Encode, Malformed};
+use crate::codec::{Decoded, Decoder, Encode, Malformed, Ordinals as _};
 
 /// Entries kept; of the older half every second one goes when there are more.
 const SAMPLES_MAX: usize = 4096;

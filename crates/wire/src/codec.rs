@@ -1,5 +1,6 @@
 //! The primitives of the encoding, and the envelope of requests and responses.
 
+use cenote_codec::{Decoder, Encode as _, Subject};
 use cenote_model::{Error, ErrorKind, Request, Response, Result};
 
 use crate::WIRE_VERSION;
@@ -28,32 +29,15 @@ pub(crate) trait Wire: Sized {
 }
 
 /// What is left of a message being decoded.
-pub(crate) struct Input<'a>(&'a [u8]);
+pub(crate) type Input<'a> = Decoder<'a, Message>;
 
-impl<'a> Input<'a> {
-    pub fn bytes(&mut self, count: usize) -> Result<&'a [u8]> {
-        if count > self.0.len() {
-            return Err(malformed("it ends too early"));
-        }
-        let (head, rest) = self.0.split_at(count);
-        self.0 = rest;
-        Ok(head)
-    }
-    fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
-        let (head, rest) = self.0.split_first_chunk::<N>().ok_or_else(|| malformed("it ends too early"))?;
-        self.0 = rest;
-        Ok(*head)
-    }
-    /// A list's count, and how many elements it is safe to make room for.
-    fn count(&mut self, element_bytes_min: usize) -> Result<usize> {
-        let count = u32::take(self)? as usize;
-        if count.saturating_mul(element_bytes_min.max(1)) > self.0.len() {
-            return Err(malformed("a list is longer than the message"));
-        }
-        Ok(count)
-    }
-    fn end(&self) -> Result<()> {
-        if self.0.is_empty() { Ok(()) } else { Err(malformed("bytes follow its end")) }
+/// What errors of decoding are about.
+pub(crate) struct Message;
+
+impl Subject for Message {
+    type Error = Error;
+    fn malformed(&self, why: &'static str) -> Error {
+        malformed(why)
     }
 }
 
@@ -94,7 +78,7 @@ impl Wire for u8 {
         out.extend_from_slice(list);
     }
     fn take_all(input: &mut Input<'_>, count: usize) -> Result<Vec<Self>> {
-        input.bytes(count).map(<[u8]>::to_vec)
+        input.take(count).map(<[u8]>::to_vec)
     }
 }
 
@@ -104,24 +88,18 @@ impl Wire for bool {
         out.push(u8::from(*self));
     }
     fn take(input: &mut Input<'_>) -> Result<Self> {
-        match u8::take(input)? {
-            0 => Ok(false),
-            1 => Ok(true),
-            _ => Err(malformed("a flag is neither 0 nor 1")),
-        }
+        input.flag()
     }
 }
 
 /// A byte string: count and bytes.
 pub(crate) fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
-    (bytes.len() as u32).put(out);
-    out.extend_from_slice(bytes);
+    out.put_bytes(bytes);
 }
 
 /// The counterpart of [`put_bytes`].
 pub(crate) fn take_bytes<'a>(input: &mut Input<'a>) -> Result<&'a [u8]> {
-    let count = input.count(1)?;
-    input.bytes(count)
+    input.bytes()
 }
 
 impl Wire for String {
@@ -130,8 +108,7 @@ impl Wire for String {
         put_bytes(self.as_bytes(), out);
     }
     fn take(input: &mut Input<'_>) -> Result<Self> {
-        let bytes = take_bytes(input)?;
-        std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| malformed("a text is not UTF-8"))
+        input.text()
     }
 }
 
@@ -253,7 +230,7 @@ pub(crate) fn encode<T: Wire>(seq: u64, value: &T, out: &mut Vec<u8>) {
 
 /// Decodes a message that fills `bytes`.
 pub(crate) fn decode<T: Wire>(bytes: &[u8]) -> Result<(u64, T)> {
-    let mut input = Input(bytes);
+    let mut input = Input::of(Message, bytes);
     let version = u8::take(&mut input)?;
     if version != WIRE_VERSION {
         return Err(Error::new(ErrorKind::VersionMismatch, "message from another process")

@@ -71,7 +71,7 @@ impl Wire for Sums {
         if count == 1 {
             return u32::take(input).map(Self::One);
         }
-        let bytes = input.bytes(count.saturating_mul(4))?;
+        let bytes = input.take(count.saturating_mul(4))?;
         let sums: Arc<[u32]> = bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
         Ok(Self::Many(sums))
     }
@@ -95,7 +95,7 @@ impl Wire for Encoding {
         let codec = Codec::from_code(u8::take(input)?).ok_or_else(|| malformed("unknown codec"))?;
         let (stride, grain, run_len) = (u8::take(input)?, u8::take(input)?, u32::take(input)?);
         let count = u32::take(input)? as usize;
-        let lens = input.bytes(count.saturating_mul(2))?;
+        let lens = input.take(count.saturating_mul(2))?;
         let lens: Vec<u32> = lens.chunks_exact(2).map(|b| u32::from(u16::from_le_bytes([b[0], b[1]])) + 1).collect();
         let packed = Packed::new(codec, stride, grain, run_len, &lens);
         packed.map(|packed| Self::Packed(packed.into())).ok_or_else(|| malformed("compressed units that make no sense"))
@@ -257,11 +257,11 @@ impl Wire for Records {
     }
     fn take(input: &mut Input<'_>) -> Result<Self> {
         let count = u32::take(input)? as usize;
-        let lengths = input.bytes(count.saturating_mul(8))?;
+        let lengths = input.take(count.saturating_mul(8))?;
         let length = |at: &[u8]| at.first_chunk().map_or(0, |four| u32::from_le_bytes(*four) as usize);
         let lengths = lengths.chunks_exact(8).map(|both| (length(both), length(&both[4..])));
         let bytes = lengths.clone().fold(0usize, |sum, (key, value)| sum.saturating_add(key).saturating_add(value));
-        let bytes = input.bytes(bytes)?.to_vec();
+        let bytes = input.take(bytes)?.to_vec();
         Self::from_parts(lengths, bytes).ok_or_else(|| malformed("records are longer than the message"))
     }
 }

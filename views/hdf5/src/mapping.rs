@@ -9,7 +9,7 @@ use crate::Result;
 use crate::error::{h5_check, h5_failed, h5_id};
 use crate::ffi::types::{H5D_VIRTUAL, hid_t};
 use crate::ffi::{Api, Hid};
-use crate::meta::bytes::{Reader, Writer};
+use crate::meta::bytes::{Encode, Reader};
 use crate::selection::{Chosen, Shape};
 use crate::space::Extent;
 
@@ -149,10 +149,10 @@ pub fn put_segments(h5: &'static Api, plist: hid_t, segments: &[Segment]) -> Res
 
 impl Mapping {
     /// Appends the encoding.
-    pub fn encode(&self, w: &mut Writer) {
+    pub fn encode(&self, w: &mut Vec<u8>) {
         self.target.encode(w);
-        w.bytes(&self.file);
-        w.bytes(&self.dataset);
+        w.put_bytes(&self.file);
+        w.put_bytes(&self.dataset);
         self.source.encode(w);
     }
     /// Reads an encoding.
@@ -168,10 +168,10 @@ impl Mapping {
 
 impl Segment {
     /// Appends the encoding.
-    pub fn encode(&self, w: &mut Writer) {
-        w.bytes(&self.name);
-        w.i64(self.offset);
-        w.u64(self.bytes);
+    pub fn encode(&self, w: &mut Vec<u8>) {
+        w.put_bytes(&self.name);
+        w.put_i64(self.offset);
+        w.put_u64(self.bytes);
     }
     /// Reads an encoding.
     pub fn decode(r: &mut Reader<'_>) -> Result<Self> {

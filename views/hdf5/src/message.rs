@@ -3,6 +3,8 @@
 //! What `H5Tencode` makes is the datatype message of the HDF5 file format (two bytes before it say so), which HDF5 never
 //! changes. Damaged bytes give nothing, never a panic.
 
+use cenote_codec::Decoder;
+
 /// Nesting that anybody would use.
 const DEPTH_MAX: u32 = 16;
 /// What stands before an encoded datatype message.
@@ -66,7 +68,7 @@ impl Type {
     /// Takes an encoded datatype apart; none if it is damaged.
     pub fn parse(encoded: &[u8]) -> Option<Self> {
         let message = encoded.strip_prefix(&ENCODED).or_else(|| encoded.get(2..)).unwrap_or_default();
-        Reader { rest: message }.dtype(0)
+        Reader(Decoder::new(message)).dtype(0)
     }
     /// Bytes of an element in stored form: variable-length parts are a count and the id of a blob.
     pub fn stored_bytes(&self) -> Option<u64> {
@@ -155,23 +157,20 @@ fn ieee(bytes: u64) -> Option<(u8, u8, u32)> {
     }
 }
 
-struct Reader<'a> {
-    rest: &'a [u8],
-}
+struct Reader<'a>(Decoder<'a>);
 
 impl<'a> Reader<'a> {
     fn take(&mut self, n: usize) -> Option<&'a [u8]> {
-        let (head, rest) = self.rest.split_at_checked(n)?;
-        self.rest = rest;
-        Some(head)
+        self.0.take(n).ok()
     }
     fn number(&mut self, bytes: usize) -> Option<u64> {
-        Some(self.take(bytes)?.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
+        self.0.uint(bytes).ok()
     }
     /// A name, which ends in NUL, and up to version 2 is padded to a multiple of 8.
     fn name(&mut self, version: u8) -> Option<String> {
-        let len = self.rest.iter().position(|byte| *byte == 0)?;
-        let name = String::from_utf8_lossy(&self.rest[..len]).into_owned();
+        let rest = self.0.as_slice();
+        let len = rest.iter().position(|byte| *byte == 0)?;
+        let name = String::from_utf8_lossy(&rest[..len]).into_owned();
         self.take(if version < 3 { (len + 1).next_multiple_of(8) } else { len + 1 })?;
         Some(name)
     }

@@ -16,7 +16,7 @@ use crate::ffi::types::{
 use crate::ffi::{Api, Hid};
 use crate::file::File;
 use crate::mapping::{self, Mapping, Segment};
-use crate::meta::bytes::{Reader, Writer};
+use crate::meta::bytes::{Encode, Reader};
 use crate::value::{self, Stored};
 
 /// Most dimensions of a dataset.
@@ -156,11 +156,11 @@ impl ObjectProps {
         Ok(plist)
     }
     /// Appends the encoding.
-    pub fn encode(&self, w: &mut Writer) {
-        w.u8(u8::from(self.track_times));
-        w.u32(self.attr_order);
-        w.u32(self.attr_phase.0);
-        w.u32(self.attr_phase.1);
+    pub fn encode(&self, w: &mut Vec<u8>) {
+        w.put_u8(u8::from(self.track_times));
+        w.put_u32(self.attr_order);
+        w.put_u32(self.attr_phase.0);
+        w.put_u32(self.attr_phase.1);
     }
     /// Reads an encoding.
     pub fn decode(r: &mut Reader<'_>) -> Result<Self> {
@@ -244,14 +244,14 @@ impl GroupProps {
         Ok(plist)
     }
     /// Appends the encoding.
-    pub fn encode(&self, w: &mut Writer) {
+    pub fn encode(&self, w: &mut Vec<u8>) {
         self.object.encode(w);
-        w.u32(self.link_order);
-        w.u32(self.link_phase.0);
-        w.u32(self.link_phase.1);
-        w.u32(self.est_link_info.0);
-        w.u32(self.est_link_info.1);
-        w.u64(self.heap_size_hint);
+        w.put_u32(self.link_order);
+        w.put_u32(self.link_phase.0);
+        w.put_u32(self.link_phase.1);
+        w.put_u32(self.est_link_info.0);
+        w.put_u32(self.est_link_info.1);
+        w.put_u64(self.heap_size_hint);
     }
     /// Reads an encoding.
     pub fn decode(r: &mut Reader<'_>) -> Result<Self> {
@@ -370,51 +370,51 @@ impl DatasetProps {
         Ok(plist)
     }
     /// Appends the encoding.
-    pub fn encode(&self, w: &mut Writer) {
+    pub fn encode(&self, w: &mut Vec<u8>) {
         self.object.encode(w);
         match &self.layout {
-            Layout::Compact => w.u8(0),
-            Layout::Contiguous => w.u8(1),
+            Layout::Compact => w.put_u8(0),
+            Layout::Contiguous => w.put_u8(1),
             Layout::Chunked(dims) => {
-                w.u8(2);
-                w.u8(dims.len() as u8);
+                w.put_u8(2);
+                w.put_u8(dims.len() as u8);
                 for d in dims {
-                    w.u64(*d);
+                    w.put_u64(*d);
                 }
             }
             Layout::Virtual(mappings) => {
-                w.u8(3);
-                w.u32(mappings.len() as u32);
+                w.put_u8(3);
+                w.put_u32(mappings.len() as u32);
                 for mapping in mappings {
                     mapping.encode(w);
                 }
             }
             Layout::External(segments) => {
-                w.u8(4);
-                w.u32(segments.len() as u32);
+                w.put_u8(4);
+                w.put_u32(segments.len() as u32);
                 for segment in segments {
                     segment.encode(w);
                 }
             }
         }
-        w.u32(self.chunk_opts);
-        w.u16(self.filters.len() as u16);
+        w.put_u32(self.chunk_opts);
+        w.put_u16(self.filters.len() as u16);
         for f in &self.filters {
-            w.u32(f.id as u32);
-            w.u32(f.flags);
-            w.u16(f.params.len() as u16);
+            w.put_u32(f.id as u32);
+            w.put_u32(f.flags);
+            w.put_u16(f.params.len() as u16);
             for p in &f.params {
-                w.u32(*p);
+                w.put_u32(*p);
             }
-            w.bytes(f.name.as_bytes());
+            w.put_bytes(f.name.as_bytes());
         }
-        w.u32(self.fill_status as u32);
-        w.u32(self.fill_time as u32);
-        w.u32(self.alloc_time as u32);
+        w.put_u32(self.fill_status as u32);
+        w.put_u32(self.fill_time as u32);
+        w.put_u32(self.alloc_time as u32);
         match &self.fill {
-            None => w.u8(0),
+            None => w.put_u8(0),
             Some(fill) => {
-                w.u8(1);
+                w.put_u8(1);
                 fill.encode(w);
             }
         }
@@ -437,7 +437,7 @@ impl DatasetProps {
                 let count = r.u32()?;
                 Layout::External((0..count).map(|_| Segment::decode(r)).collect::<Result<_>>()?)
             }
-            _ => return Err(r.corrupt("dataset of an unknown layout")),
+            _ => return Err(r.malformed("dataset of an unknown layout")),
         };
         let chunk_opts = r.u32()?;
         let count = r.u16()?;
@@ -445,7 +445,7 @@ impl DatasetProps {
         for _ in 0..count {
             let (id, flags, n) = (r.u32()? as i32, r.u32()?, r.u16()?);
             let params = (0..n).map(|_| r.u32()).collect::<Result<_>>()?;
-            filters.push(Filter { id, flags, params, name: r.string()? });
+            filters.push(Filter { id, flags, params, name: r.text()? });
         }
         let (fill_status, fill_time, alloc_time) = (r.u32()? as i32, r.u32()? as i32, r.u32()? as i32);
         let fill = if r.u8()? == 0 { None } else { Some(Stored::decode(r)?) };
@@ -544,12 +544,12 @@ mod tests {
             alloc_time: 3,
             alloc_chosen: false,
         };
-        let mut w = Writer::default();
+        let mut w = Vec::new();
         props.encode(&mut w);
-        assert_eq!(DatasetProps::decode(&mut Reader::new("test", &w.0)).unwrap(), props);
+        assert_eq!(DatasetProps::decode(&mut Reader::of("test", &w)).unwrap(), props);
         let group = GroupProps { object, link_order: 3, link_phase: (8, 6), est_link_info: (4, 8), heap_size_hint: 0 };
-        let mut w = Writer::default();
+        let mut w = Vec::new();
         group.encode(&mut w);
-        assert_eq!(GroupProps::decode(&mut Reader::new("test", &w.0)).unwrap(), group);
+        assert_eq!(GroupProps::decode(&mut Reader::of("test", &w)).unwrap(), group);
     }
 }

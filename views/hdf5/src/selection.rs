@@ -13,7 +13,7 @@ use crate::ffi::types::{
     H5S_UNLIMITED, hid_t,
 };
 use crate::ffi::{Api, Hid};
-use crate::meta::bytes::{Reader, Writer};
+use crate::meta::bytes::{Encode, Reader};
 use crate::space::Extent;
 
 /// One dimension of a regular hyperslab.
@@ -75,7 +75,7 @@ impl Shape {
         Ok(space)
     }
     /// Appends the encoding.
-    pub fn encode(&self, w: &mut Writer) {
+    pub fn encode(&self, w: &mut Vec<u8>) {
         self.extent.encode(w);
         self.chosen.encode(w);
     }
@@ -198,30 +198,30 @@ impl Chosen {
     }
 
     /// Appends the encoding.
-    pub fn encode(&self, w: &mut Writer) {
+    pub fn encode(&self, w: &mut Vec<u8>) {
         match self {
-            Self::None => w.u8(0),
-            Self::All => w.u8(1),
+            Self::None => w.put_u8(0),
+            Self::All => w.put_u8(1),
             Self::Regular(dims) => {
-                w.u8(2);
-                w.u8(dims.len() as u8);
+                w.put_u8(2);
+                w.put_u8(dims.len() as u8);
                 for d in dims {
                     for n in [d.start, d.stride, d.count, d.block] {
-                        w.u64(n);
+                        w.put_u64(n);
                     }
                 }
             }
             Self::Blocks(blocks) => {
-                w.u8(3);
-                w.u8(blocks.first().map_or(0, |(low, _)| low.len()) as u8);
-                w.u32(blocks.len() as u32);
-                blocks.iter().flat_map(|(low, high)| low.iter().chain(high)).for_each(|n| w.u64(*n));
+                w.put_u8(3);
+                w.put_u8(blocks.first().map_or(0, |(low, _)| low.len()) as u8);
+                w.put_u32(blocks.len() as u32);
+                blocks.iter().flat_map(|(low, high)| low.iter().chain(high)).for_each(|n| w.put_u64(*n));
             }
             Self::Points(points) => {
-                w.u8(4);
-                w.u8(points.first().map_or(0, Vec::len) as u8);
-                w.u32(points.len() as u32);
-                points.iter().flatten().for_each(|n| w.u64(*n));
+                w.put_u8(4);
+                w.put_u8(points.first().map_or(0, Vec::len) as u8);
+                w.put_u32(points.len() as u32);
+                points.iter().flatten().for_each(|n| w.put_u64(*n));
             }
         }
     }
@@ -247,7 +247,7 @@ impl Chosen {
                 let (rank, n) = list_head(r)?;
                 Self::Points((0..n).map(|_| words(rank, r)).collect::<Result<_>>()?)
             }
-            _ => return Err(r.corrupt("a selection of an unknown kind")),
+            _ => return Err(r.malformed("a selection of an unknown kind")),
         })
     }
 }
@@ -256,7 +256,7 @@ impl Chosen {
 fn list_head(r: &mut Reader<'_>) -> Result<(usize, u32)> {
     let (rank, n) = (usize::from(r.u8()?), r.u32()?);
     if rank == 0 && n > 0 {
-        return Err(r.corrupt("a selection of places without coordinates"));
+        return Err(r.malformed("a selection of places without coordinates"));
     }
     Ok((rank, n))
 }
@@ -365,12 +365,12 @@ mod tests {
             Chosen::Blocks(vec![(vec![1, 2], vec![3, 4]), (vec![7, 8], vec![7, 9])]),
             Chosen::Points(vec![vec![5, 6], vec![1, 2]]),
         ] {
-            let mut w = Writer::default();
+            let mut w = Vec::new();
             chosen.encode(&mut w);
-            assert_eq!(Chosen::decode(&mut Reader::new("test", &w.0)).unwrap(), chosen);
-            assert!(Chosen::decode(&mut Reader::new("test", &w.0[..w.0.len() - 1])).is_err());
+            assert_eq!(Chosen::decode(&mut Reader::of("test", &w)).unwrap(), chosen);
+            assert!(Chosen::decode(&mut Reader::of("test", &w[..w.len() - 1])).is_err());
         }
-        assert!(Chosen::decode(&mut Reader::new("test", &[4, 0, 255, 255, 255, 255])).is_err());
+        assert!(Chosen::decode(&mut Reader::of("test", &[4, 0, 255, 255, 255, 255])).is_err());
     }
 
     #[test]

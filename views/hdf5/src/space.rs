@@ -8,7 +8,7 @@ use crate::Result;
 use crate::error::{h5_check, h5_id};
 use crate::ffi::types::{H5S_NULL, H5S_SCALAR, H5S_SIMPLE, hid_t};
 use crate::ffi::{Api, Hid};
-use crate::meta::bytes::{Reader, Writer};
+use crate::meta::bytes::{Encode, Reader};
 
 /// `H5S_MAX_RANK`.
 const RANK_MAX: usize = 32;
@@ -92,14 +92,14 @@ impl Extent {
         }
     }
     /// Appends the encoding.
-    pub fn encode(&self, w: &mut Writer) {
+    pub fn encode(&self, w: &mut Vec<u8>) {
         match self {
-            Self::Null => w.u8(0),
-            Self::Scalar => w.u8(1),
+            Self::Null => w.put_u8(0),
+            Self::Scalar => w.put_u8(1),
             Self::Simple { dims, max } => {
-                w.u8(2);
-                w.u8(dims.len() as u8);
-                dims.iter().chain(max).for_each(|n| w.u64(*n));
+                w.put_u8(2);
+                w.put_u8(dims.len() as u8);
+                dims.iter().chain(max).for_each(|n| w.put_u64(*n));
             }
         }
     }
@@ -116,11 +116,11 @@ impl Extent {
                 }
                 let max = all.split_off(rank);
                 if rank > RANK_MAX {
-                    return Err(r.corrupt("an extent of more dimensions than any dataspace"));
+                    return Err(r.malformed("an extent of more dimensions than any dataspace"));
                 }
                 Ok(Self::Simple { dims: all, max })
             }
-            _ => Err(r.corrupt("extent of an unknown kind")),
+            _ => Err(r.malformed("extent of an unknown kind")),
         }
     }
 }

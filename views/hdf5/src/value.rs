@@ -9,7 +9,7 @@ use crate::data::{Background, Conversion, references};
 use crate::ffi::Api;
 use crate::ffi::types::{H5P_DEFAULT, H5T_COMPOUND, hid_t};
 use crate::file::File;
-use crate::meta::bytes::{Reader, Writer};
+use crate::meta::bytes::{Encode, Reader};
 use crate::{Result, blob, dtype};
 
 /// Elements in stored form ([`crate::dtype::disk`]) with the heap that their blob ids point into.
@@ -23,9 +23,9 @@ pub struct Stored {
 
 impl Stored {
     /// Appends the encoding.
-    pub fn encode(&self, w: &mut Writer) {
-        w.bytes(&self.elements);
-        w.bytes(&self.heap);
+    pub fn encode(&self, w: &mut Vec<u8>) {
+        w.put_bytes(&self.elements);
+        w.put_bytes(&self.heap);
     }
     /// Reads an encoding.
     pub fn decode(r: &mut Reader<'_>) -> Result<Self> {

@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use cenote_codec::{Decoder, Encode as _};
 use posix::{File, Ino, LockOwner};
 
 use crate::description::{Description, What};
@@ -61,7 +62,7 @@ fn leave(file: &File, owner: LockOwner, left: &mut Vec<i32>) -> i32 {
 
 fn put(all: &mut Vec<u8>, numbers: &[u64], text: &[u8]) {
     for number in numbers.iter().chain([&(text.len() as u64)]) {
-        all.extend_from_slice(&number.to_le_bytes());
+        all.put_u64(*number);
     }
     all.extend_from_slice(text);
 }
@@ -115,19 +116,15 @@ pub fn write() -> Result<Option<Handoff>, i32> {
 }
 
 /// Takes from the front of what was written.
-struct Reader<'a>(&'a [u8]);
+struct Reader<'a>(Decoder<'a>);
 
 impl<'a> Reader<'a> {
     fn number(&mut self) -> Option<u64> {
-        let (number, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(u64::from_le_bytes(*number))
+        self.0.u64().ok()
     }
     fn text(&mut self) -> Option<&'a [u8]> {
         let len = usize::try_from(self.number()?).ok()?;
-        let (text, rest) = self.0.split_at_checked(len)?;
-        self.0 = rest;
-        Some(text)
+        self.0.take(len).ok()
     }
 }
 
@@ -139,7 +136,7 @@ pub fn read() {
     let Some(fd) = std::str::from_utf8(fd.as_bytes()).ok().and_then(|fd| fd.parse::<i32>().ok()) else { return };
     kernel::simple(libc::SYS_lseek, &[fd as u64, 0, libc::SEEK_SET as u64]);
     let all = kernel::read_fd(fd);
-    let mut reader = Reader(&all);
+    let mut reader = Reader(Decoder::new(&all));
     if reader.number() != Some(MAGIC) {
         return; // some other file: not ours to close
     }

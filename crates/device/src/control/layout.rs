@@ -1,5 +1,6 @@
 //! Where things are in the control table and in client files. `docs/format.md` has the tables.
 
+use cenote_codec::{u32_at, u64_at, u128_at};
 use cenote_model::{Error, ErrorKind, Result, StoreId};
 
 use crate::sums::sum_of;
@@ -60,13 +61,6 @@ fn seal(mut out: HeaderBytes) -> HeaderBytes {
     out
 }
 
-fn u32_at(bytes: &HeaderBytes, at: usize) -> u32 {
-    u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
-}
-fn u64_at(bytes: &HeaderBytes, at: usize) -> u64 {
-    u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
-}
-
 fn check(bytes: &HeaderBytes, magic: [u8; 8], subject: &str) -> Result<(StoreId, [u8; 16])> {
     let corrupt = |cause: &str| {
         Error::new(ErrorKind::Corrupt, subject)
@@ -85,7 +79,7 @@ fn check(bytes: &HeaderBytes, magic: [u8; 8], subject: &str) -> Result<(StoreId,
             .because(format!("control format {version}, this program knows {CONTROL_VERSION}"))
             .try_next("use one version of Cenote for all processes of a store"));
     }
-    Ok((StoreId(u128::from_le_bytes(std::array::from_fn(|i| bytes[16 + i]))), std::array::from_fn(|i| bytes[32 + i])))
+    Ok((StoreId(u128_at(bytes, 16)), std::array::from_fn(|i| bytes[32 + i])))
 }
 
 /// Header of `control`.

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use cenote_codec::{Encode as _, u32_at, u64_at};
 use cenote_model::Result;
 use parking_lot::MutexGuard;
 
 use super::device::{Inner, State};
-use super::pack::{self, DATA_BYTES_MAX, HEADER_BYTES, Owner, Table, encode_owner, encode_table, u64_at};
+use super::pack::{self, DATA_BYTES_MAX, HEADER_BYTES, Owner, Table, encode_owner, encode_table};
 use crate::sums::sum_of;
 
 const MAGIC: [u8; 8] = *b"CENOTMAP";
@@ -44,11 +45,11 @@ pub(super) fn write(inner: &Inner, mut state: MutexGuard<'_, State>) -> Result<(
 fn encode(owner: &Owner, life: u128, sequence: u64, tables: &[(u64, Arc<Table>)]) -> (Bytes, Bytes) {
     let mut body = Vec::new();
     for (sequence, table) in tables {
-        body.extend_from_slice(&sequence.to_le_bytes());
-        body.extend_from_slice(&table.data_offset.to_le_bytes());
-        body.extend_from_slice(&table.data_bytes.to_le_bytes());
-        body.extend_from_slice(&(table.runs.len() as u32).to_le_bytes());
-        body.extend_from_slice(&(table.sums.len() as u32).to_le_bytes());
+        body.put_u64(*sequence);
+        body.put_u64(table.data_offset);
+        body.put_u64(table.data_bytes);
+        body.put_u32(table.runs.len() as u32);
+        body.put_u32(table.sums.len() as u32);
         encode_table(table, &mut body);
     }
     let mut head = vec![0; HEADER_BYTES];
@@ -69,10 +70,8 @@ fn encode(owner: &Owner, life: u128, sequence: u64, tables: &[(u64, Arc<Table>)]
 pub(super) fn decode(bytes: &[u8], owner: &Owner) -> Result<BTreeMap<u64, Table>, String> {
     pack::check_head(bytes, MAGIC, VERSION, owner)?;
     let (head, mut body) = bytes.split_at(HEADER_BYTES);
-    let packs = u32::from_le_bytes(std::array::from_fn(|i| head[80 + i]));
-    if body.len() as u64 != u64_at(head, 72)
-        || sum_of(body) != u32::from_le_bytes(std::array::from_fn(|i| head[120 + i]))
-    {
+    let packs = u32_at(head, 80);
+    if body.len() as u64 != u64_at(head, 72) || sum_of(body) != u32_at(head, 120) {
         return Err("the checksum of its tables does not match".into());
     }
     let mut tables = BTreeMap::new();

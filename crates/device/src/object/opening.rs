@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
+use cenote_codec::{u16_at, u128_at};
 use cenote_model::{DeviceId, DeviceKind, DeviceSpec, Error, ErrorKind, Result, StoreId};
 use parking_lot::Mutex;
 
@@ -62,8 +63,7 @@ fn decode_owner(bytes: &[u8]) -> Result<(StoreId, DeviceId), String> {
     if bytes[8..12] != OWNER_VERSION.to_le_bytes() {
         return Err("it was written by another version".into());
     }
-    let store = u128::from_le_bytes(std::array::from_fn(|i| bytes[16 + i]));
-    Ok((StoreId(store), DeviceId(u16::from_le_bytes([bytes[32], bytes[33]]))))
+    Ok((StoreId(u128_at(bytes, 16)), DeviceId(u16_at(bytes, 32))))
 }
 
 /// The owner of the prefix; `None` if there is none.

@@ -1,6 +1,7 @@
 //! The bytes of a pack: a header, a table of what is in it, and the data. `docs/format.md` has the tables.
 
 use bytes::Bytes;
+use cenote_codec::{Encode as _, u16_at, u32_at, u64_at, u128_at};
 use cenote_model::{DeviceId, DeviceKind, StoreId};
 
 use crate::sums::sum_of;
@@ -143,22 +144,12 @@ pub(super) fn encode_owner(owner: &Owner, life: u128, head: &mut [u8]) {
 
 pub(super) fn encode_table(table: &Table, out: &mut Vec<u8>) {
     for run in &table.runs {
-        out.extend_from_slice(&run.offset.to_le_bytes());
-        out.extend_from_slice(&run.born.to_le_bytes());
-        out.extend_from_slice(&run.len.to_le_bytes());
+        out.put_u64(run.offset);
+        out.put_u64(run.born);
+        out.put_u32(run.len);
         out.extend_from_slice(&[0; 4]);
     }
-    table.sums.iter().for_each(|sum| out.extend_from_slice(&sum.to_le_bytes()));
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
-}
-pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
-}
-fn u128_at(bytes: &[u8], at: usize) -> u128 {
-    u128::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
+    table.sums.iter().for_each(|sum| out.put_u32(*sum));
 }
 
 /// What the header of a pack says.
@@ -189,7 +180,7 @@ pub(super) fn check_head(bytes: &[u8], magic: [u8; 8], version: u32, owner: &Own
     if u32_at(bytes, 8) != version || u32_at(bytes, 12) as usize != HEADER_BYTES {
         return Err(format!("format {}, this program knows {version}", u32_at(bytes, 8)));
     }
-    let (store, device) = (StoreId(u128_at(bytes, 16)), DeviceId(u16::from_le_bytes([bytes[32], bytes[33]])));
+    let (store, device) = (StoreId(u128_at(bytes, 16)), DeviceId(u16_at(bytes, 32)));
     if (store, device) != (owner.store, owner.device) {
         return Err(format!("it belongs to device {device} of store {store}"));
     }

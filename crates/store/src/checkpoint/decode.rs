@@ -11,7 +11,7 @@ use super::{
     SECTION_UNDO, SECTION_VALUES, VERSION, corrupt,
 };
 use crate::SessionId;
-use crate::codec::{Decoded, Decoder, Malformed};
+use crate::codec::{Decoded, Decoder, Malformed, Ordinals as _};
 use crate::container::{Container, Snapshot};
 use crate::index::{Index, Key};
 use crate::journal::record::{decode_codes, decode_info, decode_pins, decode_runs, decode_spec};

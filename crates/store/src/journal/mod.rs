@@ -14,7 +14,7 @@ use std::sync::Arc;
 use cenote_device::{LogFile, MetaDir};
 use cenote_model::{Error, ErrorKind, Result, StoreId};
 
-use crate::codec::{Decoder, Encode, ordinal_in_name};
+use crate::codec::{Decoder, Encode, Ordinals as _, ordinal_in_name};
 use crate::sums::sum_of;
 use crate::syncs::Log;
 

@@ -7,7 +7,7 @@ use cenote_model::{ContainerId, DeviceId, IndexKey, KeyCode, Packed, Run, Update
 use super::update::{decode_extent, decode_index, decode_object, encode_extent, encode_index};
 pub(crate) use super::update::{decode_spec, decode_update, encode_spec, encode_update};
 use super::{Draft, Kind};
-use crate::codec::{Decoded, Decoder, Encode, Malformed};
+use crate::codec::{Decoded, Decoder, Encode, Malformed, Ordinals as _};
 use crate::index::Key;
 use crate::packing::{decode_packed, encode_packed};
 use crate::pins::PinChange;

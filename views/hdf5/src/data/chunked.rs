@@ -149,7 +149,7 @@ impl Chunked {
 
     /// Dimensions from an extent record.
     pub(super) fn dims(&self, record: &[u8]) -> Result<Vec<u64>> {
-        let extent = Extent::decode(&mut Reader::new("extent record", record))?;
+        let extent = Extent::decode(&mut Reader::of("extent record", record))?;
         if extent.dims().len() != self.facts.chunk.len() {
             return Err(self.place.corrupt("its extent and its chunks differ in rank"));
         }

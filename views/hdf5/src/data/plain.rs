@@ -389,7 +389,7 @@ fn fill_of(core: &Core, oid: u64, props: &DatasetProps) -> Result<Option<Vec<u8>
 
 /// Where the variable-length part of a stored element is in the dataset's heap: offset and length; none if it is empty.
 pub fn part_of(element: &[u8]) -> Option<(u64, u64)> {
-    let mut r = Reader::new("element with a variable-length part", element);
+    let mut r = Reader::of("element with a variable-length part", element);
     let (_, at, len) = (r.u32().ok()?, r.u64().ok()?, r.u64().ok()?);
     (len > 0 && at != u64::MAX).then_some((at, len))
 }

@@ -26,7 +26,6 @@ use cenote::{
 use parking_lot::{Mutex, ReentrantMutex, ReentrantMutexGuard, RwLock};
 
 use crate::Result;
-use crate::meta::bytes::Writer;
 use crate::meta::keys;
 use crate::team::pending::{Pending, Turn};
 
@@ -339,9 +338,9 @@ impl Ahead {
     }
     /// Sets the record of who knocks.
     fn knock(&self, name: Process) -> Result<()> {
-        let mut w = Writer::default();
+        let mut w = Vec::new();
         put_name(&mut w, &name);
-        self.supers.put(&[(KNOCK_KEY, &w.0)]).map(|_| ())
+        self.supers.put(&[(KNOCK_KEY, &w)]).map(|_| ())
     }
     fn registered(
         &self,

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use super::process::Process;
 use super::superblock::SUPER_INDEX;
 use crate::Result;
-use crate::meta::bytes::{Reader, Writer as Bytes};
+use crate::meta::bytes::{Encode, Reader};
 
 /// The environment variable that asks for atomic checkpoints (`1`), or for the file as it is this moment (`0`, for readers).
 const ATOMIC_ENV: &str = "CENOTE_HDF5_ATOMIC";
@@ -55,18 +55,18 @@ fn this_process() -> Result<Process> {
 }
 
 fn decode(record: &[u8]) -> Result<Vec<Process>> {
-    let mut r = Reader::new("record of the writers of an HDF5 file", record);
+    let mut r = Reader::of("record of the writers of an HDF5 file", record);
     (0..record.len() / 20).map(|_| Ok(Process { pid: r.u32()?, started: r.u64()?, nonce: r.u64()? })).collect()
 }
 
 fn encode(writers: &[Process]) -> Vec<u8> {
-    let mut w = Bytes::default();
+    let mut w = Vec::new();
     for writer in writers {
-        w.u32(writer.pid);
-        w.u64(writer.started);
-        w.u64(writer.nonce);
+        w.put_u32(writer.pid);
+        w.put_u64(writer.started);
+        w.put_u64(writer.nonce);
     }
-    w.0
+    w
 }
 
 /// Store directory and container.

@@ -10,7 +10,7 @@ use crate::Result;
 use crate::error::h5_check;
 use crate::ffi::Api;
 use crate::ffi::types::hid_t;
-use crate::meta::bytes::{Reader, Writer};
+use crate::meta::bytes::{Encode, Reader};
 use crate::meta::keys;
 use crate::meta::records::Meta;
 
@@ -104,17 +104,17 @@ impl Creation {
     }
 
     fn encode(&self) -> Vec<u8> {
-        let mut w = Writer::default();
-        w.u8(VERSION);
-        w.u32(self.strategy as u32);
-        w.u8(u8::from(self.persist));
+        let mut w = Vec::new();
+        w.put_u8(VERSION);
+        w.put_u32(self.strategy as u32);
+        w.put_u8(u8::from(self.persist));
         for word in [self.threshold, self.page_bytes, self.sizes.0, self.sizes.1] {
-            w.u64(word);
+            w.put_u64(word);
         }
         for word in [self.sym_k.0, self.sym_k.1, self.istore_k] {
-            w.u32(word);
+            w.put_u32(word);
         }
-        w.0
+        w
     }
 
     /// Those of a file.
@@ -124,9 +124,9 @@ impl Creation {
     }
 
     fn decode(record: &[u8]) -> Result<Self> {
-        let mut r = Reader::new("creation properties of a file", record);
+        let mut r = Reader::of("creation properties of a file", record);
         if r.u8()? != VERSION {
-            return Err(r.corrupt("they have an unknown version"));
+            return Err(r.malformed("they have an unknown version"));
         }
         let (strategy, persist) = (r.u32()? as i32, r.u8()? != 0);
         let (threshold, page_bytes, sizes) = (r.u64()?, r.u64()?, (r.u64()?, r.u64()?));

@@ -28,7 +28,7 @@ use super::stub::{self, Stub};
 use super::superblock::{STATE_KEY, SUPER_INDEX, Super};
 use super::{in_use, path};
 use crate::Result;
-use crate::meta::bytes::Writer;
+use crate::meta::bytes::Encode;
 
 /// What the names of snapshots begin with that are kept of each state, if that is asked for; the state follows.
 pub const STATE_SNAPSHOT: &str = "state-";
@@ -305,9 +305,9 @@ pub fn raise(container: &Container, sup: &mut Super, stub: &Stub, file: &File, p
 
 /// The record of a state.
 pub fn record(state: u64) -> Vec<u8> {
-    let mut w = Writer::default();
-    w.u64(state);
-    w.0
+    let mut w = Vec::new();
+    w.put_u64(state);
+    w
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use cenote::{ContainerId, Error, ErrorKind};
 use crate::Result;
 use crate::ffi::Api;
 use crate::ffi::types::{H5F_ACC_RDWR, hid_t};
-use crate::meta::bytes::{Reader, Writer};
+use crate::meta::bytes::{Encode, Reader};
 use crate::team::pending::Address;
 use crate::team::wire::Wire;
 use crate::team::{Call, Team};
@@ -105,14 +105,14 @@ impl There {
 }
 
 impl Wire for There {
-    fn encode(&self, w: &mut Writer) {
-        w.bytes(&self.path);
-        w.bytes(&self.sup.encode());
-        w.u32(self.intent);
-        w.u64(self.user_block);
-        w.u64(self.home);
-        w.u64(self.container);
-        w.u8(u8::from(self.table.is_some()));
+    fn encode(&self, w: &mut Vec<u8>) {
+        w.put_bytes(&self.path);
+        w.put_bytes(&self.sup.encode());
+        w.put_u32(self.intent);
+        w.put_u64(self.user_block);
+        w.put_u64(self.home);
+        w.put_u64(self.container);
+        w.put_u8(u8::from(self.table.is_some()));
         self.table.unwrap_or_default().encode(w);
     }
     fn decode(r: &mut Reader<'_>) -> Result<Self> {

@@ -4,7 +4,7 @@ use cenote::{Container, Content, Error, ErrorKind, Index, IndexId};
 
 use super::{checkpoint, writers};
 use crate::Result;
-use crate::meta::bytes::{Reader, Writer};
+use crate::meta::bytes::{Encode, Reader};
 
 /// The index that holds only this record and those of the writers, whatever the generation.
 pub const SUPER_INDEX: IndexId = IndexId(0);
@@ -35,15 +35,15 @@ impl Super {
         Self { uuid, generation, is_published: false, version: VERSION, state: 0 }
     }
     pub fn encode(self) -> Vec<u8> {
-        let mut w = Writer::default();
-        w.u8(self.version);
-        w.u64(self.uuid as u64);
-        w.u64((self.uuid >> 64) as u64);
-        w.u64(self.generation);
-        w.0
+        let mut w = Vec::new();
+        w.put_u8(self.version);
+        w.put_u64(self.uuid as u64);
+        w.put_u64((self.uuid >> 64) as u64);
+        w.put_u64(self.generation);
+        w
     }
     pub fn decode(record: &[u8]) -> Result<Self> {
-        let mut r = Reader::new("superblock record of an HDF5 file", record);
+        let mut r = Reader::of("superblock record of an HDF5 file", record);
         let version = r.u8()?;
         if !(VERSION_LEAST..=VERSION).contains(&version) {
             return Err(Error::new(ErrorKind::VersionMismatch, "superblock record of an HDF5 file")
@@ -90,7 +90,7 @@ impl Super {
 
 /// The state that a record says.
 pub(super) fn state_of(record: Option<&[u8]>) -> Result<u64> {
-    record.map_or(Ok(0), |record| Reader::new("state of an HDF5 file", record).u64())
+    record.map_or(Ok(0), |record| Reader::of("state of an HDF5 file", record).u64())
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use cenote::{Error, ErrorKind, Index, IndexVersion, Store, Transaction};
 use parking_lot::Mutex;
 
 use crate::Result;
-use crate::meta::bytes::{Reader, Writer};
+use crate::meta::bytes::{Encode, Reader};
 
 use super::process::Process;
 
@@ -16,10 +16,10 @@ const VERSION: u8 = 1;
 /// Dead writers that this process remembers to have waited for.
 const SETTLED_MAX: usize = 256;
 
-pub(super) fn put_name(w: &mut Writer, name: &Process) {
-    w.u64(name.nonce);
-    w.u64(u64::from(name.pid));
-    w.u64(name.started);
+pub(super) fn put_name(w: &mut Vec<u8>, name: &Process) {
+    w.put_u64(name.nonce);
+    w.put_u64(u64::from(name.pid));
+    w.put_u64(name.started);
 }
 
 fn name(r: &mut Reader<'_>) -> Result<Process> {
@@ -39,17 +39,17 @@ impl Writers {
         Self { is_sole: true, names: vec![name] }
     }
     pub fn encode(&self) -> Vec<u8> {
-        let mut w = Writer::default();
-        w.u8(VERSION);
-        w.u8(u8::from(self.is_sole));
+        let mut w = Vec::new();
+        w.put_u8(VERSION);
+        w.put_u8(u8::from(self.is_sole));
         for name in &self.names {
             put_name(&mut w, name);
         }
-        w.0
+        w
     }
     pub fn decode(record: Option<&[u8]>) -> Result<Self> {
         let Some(record) = record else { return Ok(Self::default()) };
-        let mut r = Reader::new("record of an HDF5 file's writers", record);
+        let mut r = Reader::of("record of an HDF5 file's writers", record);
         if r.u8()? != VERSION {
             return Err(Error::new(ErrorKind::VersionMismatch, "record of an HDF5 file's writers")
                 .because("a newer connector writes the file")
@@ -64,7 +64,7 @@ impl Writers {
 }
 
 pub(super) fn knocking(record: &[u8]) -> Option<Process> {
-    name(&mut Reader::new("record of who knocks", record)).ok()
+    name(&mut Reader::of("record of who knocks", record)).ok()
 }
 
 /// Returns when what the writers of this record have launched that are dead is in the store.

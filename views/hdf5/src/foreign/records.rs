@@ -17,7 +17,6 @@ use crate::ffi::types::{
 };
 use crate::file::File;
 use crate::meta::attrs::Attr;
-use crate::meta::bytes::Writer;
 use crate::meta::header::{Body, Header};
 use crate::meta::keys;
 use crate::meta::links::{Link, Target};
@@ -141,9 +140,9 @@ impl NativeRecords {
                     let plain = dtype::decode(h5, &encoded)?;
                     let props = DatasetProps::of(&file, plist.get(), plain.get())?;
                     let extent = Extent::of(h5, space.get())?;
-                    let mut w = Writer::default();
+                    let mut w = Vec::new();
                     extent.encode(&mut w);
-                    made.push((keys::extent(oid), w.0));
+                    made.push((keys::extent(oid), w));
                     Body::Dataset { dtype: encoded, committed: self.committed(stated.get())?, props, extent }
                 }
                 H5I_DATATYPE => {

@@ -7,7 +7,7 @@ use crate::file::{Core, random_u64};
 use crate::space::Extent;
 use crate::value::Stored;
 
-use super::bytes::{Reader, Writer};
+use super::bytes::{Encode, Reader};
 use super::{count_up, keys};
 
 /// Bytes of an attribute's name with the NUL behind it.
@@ -36,27 +36,27 @@ pub struct Attr {
 
 impl Attr {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut w = Writer::default();
-        w.u8(VERSION);
-        w.u64(self.uid);
-        w.u64(self.order);
-        w.u8(self.cset);
-        w.bytes(&self.dtype);
-        w.u64(self.committed);
+        let mut w = Vec::new();
+        w.put_u8(VERSION);
+        w.put_u64(self.uid);
+        w.put_u64(self.order);
+        w.put_u8(self.cset);
+        w.put_bytes(&self.dtype);
+        w.put_u64(self.committed);
         self.extent.encode(&mut w);
         match &self.value {
-            None => w.u8(0),
+            None => w.put_u8(0),
             Some(value) => {
-                w.u8(1);
+                w.put_u8(1);
                 value.encode(&mut w);
             }
         }
-        w.0
+        w
     }
     fn decode(record: &[u8]) -> Result<Self> {
-        let mut r = Reader::new("attribute record", record);
+        let mut r = Reader::of("attribute record", record);
         if r.u8()? != VERSION {
-            return Err(r.corrupt("attribute of an unknown version"));
+            return Err(r.malformed("attribute of an unknown version"));
         }
         let attr = Self {
             uid: r.u64()?,
@@ -69,7 +69,7 @@ impl Attr {
         };
         match attr.extent.counted() {
             Some(_) => Ok(attr),
-            None => Err(r.corrupt("more elements than any attribute has")),
+            None => Err(r.malformed("more elements than any attribute has")),
         }
     }
 }

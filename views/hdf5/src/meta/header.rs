@@ -5,7 +5,7 @@ use crate::file::Core;
 use crate::props::{DatasetProps, GroupProps, ObjectProps};
 use crate::space::Extent;
 
-use super::bytes::{Reader, Writer};
+use super::bytes::{Encode, Reader};
 use super::{gone, keys};
 
 const VERSION: u8 = 1;
@@ -64,40 +64,40 @@ impl Header {
     }
     /// Encodes.
     pub fn encode(&self) -> Vec<u8> {
-        let mut w = Writer::default();
-        w.u8(VERSION);
-        w.u8(match self.body {
+        let mut w = Vec::new();
+        w.put_u8(VERSION);
+        w.put_u8(match self.body {
             Body::Group(_) => 0,
             Body::Dataset { .. } => 1,
             Body::Datatype { .. } => 2,
             Body::Map { .. } => 3,
         });
-        w.i64(self.born_unix_s);
+        w.put_i64(self.born_unix_s);
         match &self.body {
             Body::Group(props) => props.encode(&mut w),
             Body::Dataset { dtype, committed, props, extent } => {
-                w.bytes(dtype);
-                w.u64(*committed);
+                w.put_bytes(dtype);
+                w.put_u64(*committed);
                 props.encode(&mut w);
                 extent.encode(&mut w);
             }
             Body::Datatype { dtype, props } => {
-                w.bytes(dtype);
+                w.put_bytes(dtype);
                 props.encode(&mut w);
             }
             Body::Map { key, value, props } => {
-                w.bytes(key);
-                w.bytes(value);
+                w.put_bytes(key);
+                w.put_bytes(value);
                 props.encode(&mut w);
             }
         }
-        w.0
+        w
     }
     /// Decodes.
     pub fn decode(record: &[u8]) -> Result<Self> {
-        let mut r = Reader::new("object header record", record);
+        let mut r = Reader::of("object header record", record);
         if r.u8()? != VERSION {
-            return Err(r.corrupt("object header of an unknown version"));
+            return Err(r.malformed("object header of an unknown version"));
         }
         let kind = r.u8()?;
         let born_unix_s = r.i64()?;
@@ -113,7 +113,7 @@ impl Header {
             3 => {
                 Body::Map { key: r.bytes()?.to_vec(), value: r.bytes()?.to_vec(), props: ObjectProps::decode(&mut r)? }
             }
-            _ => return Err(r.corrupt("object of an unknown kind")),
+            _ => return Err(r.malformed("object of an unknown kind")),
         };
         Ok(Self { born_unix_s, body })
     }

@@ -5,7 +5,7 @@ use cenote::{Error, ErrorKind, NextFrom, Transaction};
 use crate::Result;
 use crate::file::Core;
 
-use super::bytes::{Reader, Writer};
+use super::bytes::{Encode, Reader};
 use super::header::{self, Body};
 use super::{count_up, keys};
 
@@ -48,18 +48,18 @@ impl Link {
         }
     }
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut w = Writer::default();
-        w.u8(self.kind() as u8);
-        w.u8(self.cset);
-        w.u64(self.order.map_or(u64::MAX, |o| o));
+        let mut w = Vec::new();
+        w.put_u8(self.kind() as u8);
+        w.put_u8(self.cset);
+        w.put_u64(self.order.map_or(u64::MAX, |o| o));
         match &self.target {
-            Target::Hard(oid) => w.u64(*oid),
-            Target::Soft(value) | Target::User(_, value) => w.bytes(value),
+            Target::Hard(oid) => w.put_u64(*oid),
+            Target::Soft(value) | Target::User(_, value) => w.put_bytes(value),
         }
-        w.0
+        w
     }
     pub(crate) fn decode(record: &[u8]) -> Result<Self> {
-        let mut r = Reader::new("link record", record);
+        let mut r = Reader::of("link record", record);
         let kind = r.u8()?;
         let cset = r.u8()?;
         let order = Some(r.u64()?).filter(|o| *o != u64::MAX);

@@ -9,7 +9,7 @@ use crate::Result;
 use crate::file::Core;
 use crate::value::Stored;
 
-use super::bytes::{Reader, Writer};
+use super::bytes::Reader;
 use super::{gone, keys};
 
 /// Pairs that are copied or deleted at a time.
@@ -25,13 +25,13 @@ pub struct Pair {
 
 impl Pair {
     fn encode(&self) -> Vec<u8> {
-        let mut w = Writer::default();
+        let mut w = Vec::new();
         self.key.encode(&mut w);
         self.value.encode(&mut w);
-        w.0
+        w
     }
     fn decode(record: &[u8]) -> Result<Self> {
-        let mut r = Reader::new("map record", record);
+        let mut r = Reader::of("map record", record);
         Ok(Self { key: Stored::decode(&mut r)?, value: Stored::decode(&mut r)? })
     }
 }

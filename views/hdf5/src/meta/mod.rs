@@ -13,6 +13,8 @@ pub mod maps;
 pub mod objects;
 pub mod records;
 pub mod resolve;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -83,9 +85,9 @@ pub fn extent_get_in(tx: &mut Transaction, file: &Core, oid: u64) -> Result<Exte
 
 /// Sets the current extent of a dataset.
 pub fn extent_put_in(tx: &mut Transaction, file: &Core, oid: u64, extent: &Extent) -> Result<()> {
-    let mut w = bytes::Writer::default();
+    let mut w = Vec::new();
     extent.encode(&mut w);
-    tx.put(&file.meta, &keys::extent(oid), &w.0)
+    tx.put(&file.meta, &keys::extent(oid), &w)
 }
 
 /// Makes the extent that this process has for itself ([`Shared::hold_extent`]) everybody's: that of a dataset that is still there; what
@@ -96,14 +98,14 @@ pub fn extent_show(shared: &Shared, oid: u64, extent: &Extent) -> Result<()> {
         let Some(record) = tx.get(meta, &key)? else { return Ok(()) };
         let now = decode_extent(&record)?;
         let dims = now.dims().iter().zip(extent.dims()).map(|(now, held)| *now.max(held)).collect();
-        let mut w = bytes::Writer::default();
+        let mut w = Vec::new();
         Extent::Simple { dims, max: extent.max_dims().to_vec() }.encode(&mut w);
-        tx.put(meta, &key, &w.0)
+        tx.put(meta, &key, &w)
     })
 }
 
 fn decode_extent(record: &[u8]) -> Result<Extent> {
-    Extent::decode(&mut bytes::Reader::new("extent record", record))
+    Extent::decode(&mut bytes::Reader::of("extent record", record))
 }
 
 /// The error for an object whose records are not there any more.
@@ -116,7 +118,7 @@ pub fn gone(file: &Core, oid: u64) -> Error {
 /// Next value of a counter record, as a transaction sees it; the counter is raised.
 pub fn count_up(tx: &mut Transaction, file: &Core, key: &[u8]) -> Result<u64> {
     let now = match tx.get(&file.meta, key)? {
-        Some(bytes) => bytes::Reader::new("counter record", &bytes).u64()?,
+        Some(bytes) => bytes::Reader::of("counter record", &bytes).u64()?,
         None => 0,
     };
     tx.put(&file.meta, key, &(now + 1).to_le_bytes())?;
@@ -126,7 +128,7 @@ pub fn count_up(tx: &mut Transaction, file: &Core, key: &[u8]) -> Result<u64> {
 /// Value of a counter record.
 pub fn counter(file: &Core, key: &[u8]) -> Result<u64> {
     match file.meta.get_one(key)? {
-        Some(bytes) => bytes::Reader::new("counter record", &bytes).u64(),
+        Some(bytes) => bytes::Reader::of("counter record", &bytes).u64(),
         None => Ok(0),
     }
 }

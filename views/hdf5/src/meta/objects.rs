@@ -52,7 +52,7 @@ pub fn canonical(file: &File, oid: u64) -> Result<u64> {
         return Ok(oid);
     }
     match file.meta.get_one(&keys::of(keys::TAG_ALIAS, oid))? {
-        Some(bytes) => Reader::new("alias record", &bytes).u64(),
+        Some(bytes) => Reader::of("alias record", &bytes).u64(),
         None => Ok(oid),
     }
 }
@@ -108,7 +108,7 @@ impl Counts {
 }
 
 fn decode_count(record: Option<Vec<u8>>) -> Result<u32> {
-    record.map_or(Ok(ONE_LINK), |bytes| Reader::new("link count record", &bytes).u32())
+    record.map_or(Ok(ONE_LINK), |bytes| Reader::of("link count record", &bytes).u32())
 }
 
 fn link_count_in(tx: &mut Transaction, file: &Core, oid: u64) -> Result<u32> {
@@ -122,11 +122,11 @@ fn link_count_in(tx: &mut Transaction, file: &Core, oid: u64) -> Result<u32> {
 /// Number of datasets and attributes that were made with a committed datatype: it stays while there are any, also
 /// without a link.
 pub fn users(file: &Core, oid: u64) -> Result<u32> {
-    file.meta.get_one(&keys::of(keys::TAG_USERS, oid))?.map_or(Ok(0), |bytes| Reader::new("user count", &bytes).u32())
+    file.meta.get_one(&keys::of(keys::TAG_USERS, oid))?.map_or(Ok(0), |bytes| Reader::of("user count", &bytes).u32())
 }
 
 fn users_in(tx: &mut Transaction, file: &Core, oid: u64) -> Result<u32> {
-    tx.get(&file.meta, &keys::of(keys::TAG_USERS, oid))?.map_or(Ok(0), |bytes| Reader::new("user count", &bytes).u32())
+    tx.get(&file.meta, &keys::of(keys::TAG_USERS, oid))?.map_or(Ok(0), |bytes| Reader::of("user count", &bytes).u32())
 }
 
 /// A dataset or attribute more is made with a committed datatype (none if 0).
@@ -151,7 +151,7 @@ fn leave_type(tx: &mut Transaction, file: &Core, committed: u64) -> Result<bool>
     }
     tx.del(&file.meta, &keys::of(keys::TAG_USERS, committed))?;
     let is_linked = match tx.get(&file.meta, &keys::of(keys::TAG_REFCOUNT, committed))? {
-        Some(bytes) => Reader::new("link count record", &bytes).u32()? > 0,
+        Some(bytes) => Reader::of("link count record", &bytes).u32()? > 0,
         None => true,
     };
     Ok(!is_linked && !file.shared.doom_if_open(committed))
@@ -225,7 +225,7 @@ pub fn delete(tx: &mut Transaction, file: &Core, oid: u64) -> Result<()> {
 /// Deletes an object that was unlinked while it was open and is now closed.
 pub fn delete_if_unlinked(file: &Core, oid: u64) -> Result<()> {
     super::transact(file, |tx| match tx.get(&file.meta, &keys::of(keys::TAG_REFCOUNT, oid))? {
-        Some(bytes) if Reader::new("link count record", &bytes).u32()? == 0 && users_in(tx, file, oid)? == 0 => {
+        Some(bytes) if Reader::of("link count record", &bytes).u32()? == 0 && users_in(tx, file, oid)? == 0 => {
             delete(tx, file, oid)
         }
         _ => Ok(()),

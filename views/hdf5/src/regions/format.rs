@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use cenote::{Error, ErrorKind};
 
 use crate::Result;
-use crate::meta::bytes::{Reader, Writer};
+use crate::meta::bytes::{Encode, Reader};
 use crate::space::Extent;
 
 /// What a collection begins with: signature, version 1.
@@ -30,14 +30,14 @@ fn corrupt(why: &str) -> Error {
 
 /// The objects in a collection, by their numbers.
 pub fn objects_in(collection: &[u8]) -> Result<BTreeMap<u16, Vec<u8>>> {
-    let mut r = Reader::new("heap of region references", collection);
+    let mut r = Reader::of("heap of region references", collection);
     if r.u32()? != COLLECTION || r.u8()? != COLLECTION_VERSION {
         return Err(corrupt("it is no collection"));
     }
     let mut at = HEAD_BYTES;
     let mut found = BTreeMap::new();
     while let Some(head) = collection.get(at..at + HEAD_BYTES) {
-        let mut r = Reader::new("object of a heap", head);
+        let mut r = Reader::of("object of a heap", head);
         let (number, _, _) = (r.u16()?, r.u16()?, r.u32()?);
         let bytes = r.u64()? as usize;
         if number == 0 {
@@ -56,52 +56,52 @@ pub fn collection(objects: &BTreeMap<u16, Vec<u8>>) -> Vec<u8> {
     let used: usize = objects.values().map(|object| HEAD_BYTES + aligned(object.len())).sum();
     // Behind the last object there is free space, or too little to say so.
     let bytes = (HEAD_BYTES + used).max(COLLECTION_BYTES_MIN);
-    let mut w = Writer::default();
-    w.u32(COLLECTION);
-    w.u32(u32::from(COLLECTION_VERSION));
-    w.u64(bytes as u64);
+    let mut w = Vec::new();
+    w.put_u32(COLLECTION);
+    w.put_u32(u32::from(COLLECTION_VERSION));
+    w.put_u64(bytes as u64);
     for (number, object) in objects {
-        w.u16(*number);
-        w.u16(1);
-        w.u32(0);
-        w.u64(object.len() as u64);
-        w.0.extend_from_slice(object);
-        w.0.resize(aligned(w.0.len()), 0);
+        w.put_u16(*number);
+        w.put_u16(1);
+        w.put_u32(0);
+        w.put_u64(object.len() as u64);
+        w.extend_from_slice(object);
+        w.resize(aligned(w.len()), 0);
     }
-    let free = bytes - w.0.len();
+    let free = bytes - w.len();
     if free >= HEAD_BYTES {
-        w.u64(0);
-        w.u64(free as u64);
+        w.put_u64(0);
+        w.put_u64(free as u64);
     }
-    w.0.resize(bytes, 0);
-    w.0
+    w.resize(bytes, 0);
+    w
 }
 
 /// The header of an object that has nothing but an extent.
 pub fn object_header(extent: &Extent) -> Vec<u8> {
-    let mut message = Writer::default();
-    message.u8(DATASPACE_VERSION);
-    message.u8(extent.dims().len() as u8);
-    message.u8(if extent.dims().is_empty() { 0 } else { HAS_MAXIMA });
-    message.u8(match extent {
+    let mut message = Vec::new();
+    message.put_u8(DATASPACE_VERSION);
+    message.put_u8(extent.dims().len() as u8);
+    message.put_u8(if extent.dims().is_empty() { 0 } else { HAS_MAXIMA });
+    message.put_u8(match extent {
         Extent::Scalar => 0,
         Extent::Simple { .. } => 1,
         Extent::Null => 2,
     });
-    extent.dims().iter().chain(extent.max_dims()).for_each(|n| message.u64(*n));
-    message.0.resize(aligned(message.0.len()), 0);
-    let mut w = Writer::default();
-    w.u8(1);
-    w.u8(0);
-    w.u16(1); // messages
-    w.u32(1); // links
-    w.u32(8 + message.0.len() as u32);
-    w.u32(0);
-    w.u16(DATASPACE);
-    w.u16(message.0.len() as u16);
-    w.u32(0);
-    w.0.extend_from_slice(&message.0);
-    w.0
+    extent.dims().iter().chain(extent.max_dims()).for_each(|n| message.put_u64(*n));
+    message.resize(aligned(message.len()), 0);
+    let mut w = Vec::new();
+    w.put_u8(1);
+    w.put_u8(0);
+    w.put_u16(1); // messages
+    w.put_u32(1); // links
+    w.put_u32(8 + message.len() as u32);
+    w.put_u32(0);
+    w.put_u16(DATASPACE);
+    w.put_u16(message.len() as u16);
+    w.put_u32(0);
+    w.extend_from_slice(&message);
+    w
 }
 
 #[cfg(test)]

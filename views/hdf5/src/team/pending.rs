@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use cenote::{Error, ErrorKind, Settling, fork_generation, process_started};
 
 use crate::Result;
-use crate::meta::bytes::{Reader, Writer};
+use crate::meta::bytes::{Encode, Reader};
 
 use super::wire::Wire;
 
@@ -95,9 +95,9 @@ pub struct Address {
 }
 
 impl Wire for Address {
-    fn encode(&self, w: &mut Writer) {
-        w.u32(self.pid);
-        w.u32(self.fd);
+    fn encode(&self, w: &mut Vec<u8>) {
+        w.put_u32(self.pid);
+        w.put_u32(self.fd);
     }
     fn decode(r: &mut Reader<'_>) -> Result<Self> {
         Ok(Self { pid: r.u32()?, fd: r.u32()? })

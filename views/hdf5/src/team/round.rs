@@ -9,7 +9,7 @@ use cenote::{Error, ErrorKind};
 
 use crate::Result;
 use crate::ffi::mpi::Request;
-use crate::meta::bytes::{Reader, Writer};
+use crate::meta::bytes::{Encode, Reader};
 
 use super::Team;
 use super::wire::{self, Wire};
@@ -159,25 +159,25 @@ pub enum Verdict<T> {
 
 impl<T: Wire> Verdict<T> {
     pub fn encode(&self) -> Vec<u8> {
-        let mut w = Writer::default();
+        let mut w = Vec::new();
         match self {
             Self::Done(Ok(outcome)) => {
-                w.u8(0);
+                w.put_u8(0);
                 outcome.encode(&mut w);
             }
             Self::Done(Err(error)) => {
-                w.u8(1);
+                w.put_u8(1);
                 wire::put_error(&mut w, error);
             }
             Self::Parted(error) => {
-                w.u8(2);
+                w.put_u8(2);
                 wire::put_error(&mut w, error);
             }
         }
-        w.0
+        w
     }
     pub fn decode(bytes: &[u8]) -> Result<Self> {
-        let mut r = Reader::new("outcome of a call made by rank 0", bytes);
+        let mut r = Reader::of("outcome of a call made by rank 0", bytes);
         Ok(match r.u8()? {
             0 => Self::Done(Ok(T::decode(&mut r)?)),
             1 => Self::Done(Err(wire::error(&mut r)?)),
@@ -221,7 +221,7 @@ impl Team {
             frame[8..8 + n].copy_from_slice(&bytes[..n]);
         }
         let frame = self.broadcast_all(call, frame)?;
-        let length = Reader::new("broadcast of rank 0", &frame).u64()? as usize;
+        let length = Reader::of("broadcast of rank 0", &frame).u64()? as usize;
         if length <= room {
             return Ok(frame[8..8 + length].to_vec());
         }

@@ -6,27 +6,27 @@ use cenote::{Error, ErrorKind};
 
 use crate::Result;
 use crate::file::{File, beside};
-use crate::meta::bytes::{Reader, Writer};
+use crate::meta::bytes::{Encode, Reader};
 use crate::meta::resolve::Place;
 
 /// Something that rank 0 can tell.
 pub trait Wire: Sized {
     /// Writes it.
-    fn encode(&self, w: &mut Writer);
+    fn encode(&self, w: &mut Vec<u8>);
     /// Reads it.
     fn decode(r: &mut Reader<'_>) -> Result<Self>;
 }
 
 impl Wire for () {
-    fn encode(&self, _: &mut Writer) {}
+    fn encode(&self, _: &mut Vec<u8>) {}
     fn decode(_: &mut Reader<'_>) -> Result<Self> {
         Ok(())
     }
 }
 
 impl Wire for u64 {
-    fn encode(&self, w: &mut Writer) {
-        w.u64(*self);
+    fn encode(&self, w: &mut Vec<u8>) {
+        w.put_u64(*self);
     }
     fn decode(r: &mut Reader<'_>) -> Result<Self> {
         r.u64()
@@ -34,7 +34,7 @@ impl Wire for u64 {
 }
 
 impl<A: Wire, B: Wire> Wire for (A, B) {
-    fn encode(&self, w: &mut Writer) {
+    fn encode(&self, w: &mut Vec<u8>) {
         self.0.encode(w);
         self.1.encode(w);
     }
@@ -64,10 +64,10 @@ impl Spot {
 }
 
 impl Wire for Spot {
-    fn encode(&self, w: &mut Writer) {
-        w.bytes(&self.file);
-        w.u64(self.oid);
-        w.bytes(&self.path);
+    fn encode(&self, w: &mut Vec<u8>) {
+        w.put_bytes(&self.file);
+        w.put_u64(self.oid);
+        w.put_bytes(&self.path);
     }
     fn decode(r: &mut Reader<'_>) -> Result<Self> {
         Ok(Self { file: r.bytes()?.to_vec(), oid: r.u64()?, path: r.bytes()?.to_vec() })
@@ -75,10 +75,10 @@ impl Wire for Spot {
 }
 
 /// Writes an error.
-pub fn put_error(w: &mut Writer, error: &Error) {
-    w.u8(error.kind() as u8);
+pub fn put_error(w: &mut Vec<u8>, error: &Error) {
+    w.put_u8(error.kind() as u8);
     for text in [error.subject(), error.cause(), error.next_step()] {
-        w.bytes(text.as_bytes());
+        w.put_bytes(text.as_bytes());
     }
 }
 

@@ -183,7 +183,7 @@ impl Tree<'_> {
         at_creation: Extent,
     ) -> Result<DatasetFacts> {
         let extent = match self.meta.get_one(&keys::extent(oid))? {
-            Some(record) => Extent::decode(&mut Reader::new("extent record", &record))?,
+            Some(record) => Extent::decode(&mut Reader::of("extent record", &record))?,
             None => at_creation,
         };
         let (chunk, chunks) = match &props.layout {

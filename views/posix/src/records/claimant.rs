@@ -1,8 +1,9 @@
 //! Who may have something open: processes by what names them for good.
 
 use crate::FsResult;
+use cenote_codec::Encode as _;
 
-use super::{Reader, VERSION, Writer};
+use super::{VERSION, reader};
 
 /// A file system in a process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -17,20 +18,20 @@ pub struct Claimant {
 
 /// As a record.
 pub fn encode(all: &[Claimant]) -> Vec<u8> {
-    let mut w = Writer(Vec::with_capacity(1 + all.len() * 20));
-    w.u8(VERSION);
+    let mut w = Vec::with_capacity(1 + all.len() * 20);
+    w.put_u8(VERSION);
     for one in all {
-        w.u32(one.pid);
-        w.u64(one.started);
-        w.u64(one.nonce);
+        w.put_u32(one.pid);
+        w.put_u64(one.started);
+        w.put_u64(one.nonce);
     }
-    w.0
+    w
 }
 
 /// From a record; none: an empty list.
 pub fn decode(record: Option<&[u8]>) -> FsResult<Vec<Claimant>> {
     let Some(record) = record else { return Ok(Vec::new()) };
-    let mut r = Reader::new("list of who has something open", record)?;
+    let mut r = reader("list of who has something open", record)?;
     let mut all = Vec::new();
     while !r.is_empty() {
         all.push(Claimant { pid: r.u32()?, started: r.u64()?, nonce: r.u64()? });

@@ -9,7 +9,7 @@ mod node;
 mod source;
 mod times;
 
-pub use bytes::{Reader, Writer};
+pub use bytes::{PutFields, TakeFields, reader};
 pub use claimant::Claimant;
 pub use entry::Entry;
 pub use node::Node;

@@ -1,10 +1,11 @@
 //! A node: what there is to know of a file or directory, but for its size, which its object has.
 
 use cenote::{ContainerId, ObjectId, ObjectKey};
+use cenote_codec::Encode as _;
 
 use crate::{Consistency, FsResult, Kind, Time};
 
-use super::{Reader, VERSION, Writer};
+use super::{PutFields as _, TakeFields as _, VERSION, reader};
 
 /// What is known of a file or directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -91,49 +92,51 @@ impl Node {
     }
     /// As a record of its own.
     pub fn encode(&self) -> Vec<u8> {
-        let mut w = Writer(Vec::with_capacity(48));
+        let mut w = Vec::with_capacity(48);
         self.write(&mut w);
-        w.0
+        w
     }
-    pub(super) fn write(&self, w: &mut Writer) {
+    pub(super) fn write(&self, w: &mut Vec<u8>) {
         let flag = |is: bool, flag: u8| if is { flag } else { 0 };
-        w.u8(VERSION);
-        w.u8(self.kind as u8);
-        w.u8(flag(self.has_object, HAS_OBJECT)
-            | flag(self.has_xattrs, HAS_XATTRS)
-            | flag(self.accessed != self.born, ACCESSED)
-            | flag(self.modified != self.born, MODIFIED)
-            | flag(self.changed != self.born, CHANGED)
-            | flag(self.stream.is_some(), STREAM));
-        w.u16(self.mode as u16);
-        w.u32(self.links);
-        w.u32(self.uid);
-        w.u32(self.gid);
-        w.time(self.born);
+        w.put_u8(VERSION);
+        w.put_u8(self.kind as u8);
+        w.put_u8(
+            flag(self.has_object, HAS_OBJECT)
+                | flag(self.has_xattrs, HAS_XATTRS)
+                | flag(self.accessed != self.born, ACCESSED)
+                | flag(self.modified != self.born, MODIFIED)
+                | flag(self.changed != self.born, CHANGED)
+                | flag(self.stream.is_some(), STREAM),
+        );
+        w.put_u16(self.mode as u16);
+        w.put_u32(self.links);
+        w.put_u32(self.uid);
+        w.put_u32(self.gid);
+        w.put_time(self.born);
         for time in [self.accessed, self.modified, self.changed] {
             if time != self.born {
-                w.time(time);
+                w.put_time(time);
             }
         }
         match self.kind {
             Kind::Directory => {
-                w.u8(self.consistency as u8);
-                w.ino(self.parent);
+                w.put_u8(self.consistency as u8);
+                w.put_ino(self.parent);
             }
-            Kind::Symlink => w.0.extend_from_slice(&self.target),
-            Kind::CharDevice | Kind::BlockDevice => w.u64(self.rdev),
+            Kind::Symlink => w.extend_from_slice(&self.target),
+            Kind::CharDevice | Kind::BlockDevice => w.put_u64(self.rdev),
             Kind::File | Kind::Fifo | Kind::Socket => {}
         }
         if let Some(key) = &self.stream {
-            w.u64(key.container.0);
-            w.u64(key.object.0 as u64);
-            w.u64((key.object.0 >> 64) as u64);
+            w.put_u64(key.container.0);
+            w.put_u64(key.object.0 as u64);
+            w.put_u64((key.object.0 >> 64) as u64);
         }
     }
     /// From a record.
     pub fn decode(record: &[u8]) -> FsResult<Self> {
-        let mut r = Reader::new("node of a file", record)?;
-        let kind = kind(r.u8()?).ok_or_else(|| r.corrupt("a kind that there is none of"))?;
+        let mut r = reader("node of a file", record)?;
+        let kind = kind(r.u8()?).ok_or_else(|| r.malformed("a kind that there is none of"))?;
         let flags = r.u8()?;
         let mode = u32::from(r.u16()?) & 0o7777;
         let (links, uid, gid, born) = (r.u32()?, r.u32()?, r.u32()?, r.time()?);
@@ -152,7 +155,7 @@ impl Node {
             Kind::Directory => {
                 let number = r.u8()?;
                 node.consistency =
-                    consistency(number).ok_or_else(|| r.corrupt("a consistency that there is none of"))?;
+                    consistency(number).ok_or_else(|| r.malformed("a consistency that there is none of"))?;
                 node.parent = r.ino()?;
             }
             Kind::Symlink => node.target = r.rest().to_vec(),

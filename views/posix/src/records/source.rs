@@ -1,8 +1,9 @@
 //! What the stream that a file shows was made of, to tell whether it still is what it shows.
 
 use cenote::{Changes, ContainerId, IndexId, ObjectId};
+use cenote_codec::Encode as _;
 
-use super::{Reader, VERSION, Writer};
+use super::{PutFields as _, TakeFields as _, VERSION, reader};
 use crate::{FsResult, Time};
 
 /// See the module.
@@ -23,26 +24,26 @@ pub struct Source {
 impl Source {
     /// As a record.
     pub fn encode(&self) -> Vec<u8> {
-        let mut w = Writer(Vec::with_capacity(64 + 16 * (self.indices.len() + self.objects.len())));
-        w.u8(VERSION);
-        w.u64(self.container.0);
-        w.time(self.made);
-        w.u64(self.changes.instance);
-        w.u64(self.changes.count);
-        w.u32(self.indices.len() as u32);
+        let mut w = Vec::with_capacity(64 + 16 * (self.indices.len() + self.objects.len()));
+        w.put_u8(VERSION);
+        w.put_u64(self.container.0);
+        w.put_time(self.made);
+        w.put_u64(self.changes.instance);
+        w.put_u64(self.changes.count);
+        w.put_u32(self.indices.len() as u32);
         let ids = self.indices.iter().map(|id| id.0).chain(self.objects.iter().map(|id| id.0));
-        ids.for_each(|id| w.0.extend_from_slice(&id.to_le_bytes()));
-        w.0
+        ids.for_each(|id| w.put_u128(id));
+        w
     }
     /// From a record.
     pub fn decode(record: &[u8]) -> FsResult<Self> {
-        let mut r = Reader::new("source of a stream", record)?;
+        let mut r = reader("source of a stream", record)?;
         let (container, made) = (ContainerId(r.u64()?), r.time()?);
         let changes = Changes { instance: r.u64()?, count: r.u64()? };
         let indices = r.u32()? as usize;
         let (ids, rest) = r.rest().as_chunks::<16>();
         if !rest.is_empty() || ids.len() < indices {
-            return Err(r.corrupt("its ids are not whole"));
+            return Err(r.malformed("its ids are not whole"));
         }
         let mut ids = ids.iter().map(|id| u128::from_le_bytes(*id));
         let indices = ids.by_ref().take(indices).map(IndexId).collect();

@@ -1,3 +1,7 @@
+//! Records come back as they were written, and damaged ones are refused.
+
+use std::fmt::Write as _;
+
 use super::*;
 use crate::{Consistency, Kind, Time};
 
@@ -92,4 +96,39 @@ fn keys_lead_back() {
     assert_eq!(keys::xattr_name(&keys::xattr(ino, b"user.a")), b"user.a");
     assert_ne!(keys::dir_index(1), keys::nodes_index());
     assert!(keys::node(255) < keys::node(256), "in the order of numbers");
+}
+
+/// Version 1 as it lies in stores, byte for byte.
+#[test]
+fn bytes_in_stores_stay_as_they_are() {
+    let hex = |bytes: Vec<u8>| {
+        bytes.iter().fold(String::new(), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+    };
+    let mut node = Node::new(Kind::File, 0o6754, (7, u32::MAX), Time { s: 1_700_000_000, ns: 5 });
+    (node.accessed, node.has_object, node.has_xattrs) = (Time { s: -1, ns: 999_999_999 }, true, true);
+    (node.modified, node.changed) = (Time { s: 3, ns: 0 }, Time { s: i64::MAX, ns: 1 });
+    let object = cenote::ObjectId(u128::MAX - 7);
+    node.stream = Some(Box::new(cenote::ObjectKey { container: cenote::ContainerId(9), object }));
+    let entry = Entry { kind: Kind::File, ino: 0xfe_dcba_9876, node: Some(node) };
+    let source = Source {
+        container: cenote::ContainerId(3),
+        made: Time { s: 4, ns: 5 },
+        changes: cenote::Changes { instance: 6, count: 7 },
+        indices: vec![cenote::IndexId(8)],
+        objects: vec![cenote::ObjectId(9)],
+    };
+    let claimant = claimant::Claimant { pid: 1, started: 2, nonce: 3 };
+    assert_eq!(
+        [hex(entry.encode()), hex(source.encode()), hex(claimant::encode(&[claimant]))],
+        [
+            "01017698badcfe01013fec0d0100000007000000ffffffff00f153650000000005000000ffffffffffffffffffc99a3b0300\
+         00000000000000000000ffffffffffffff7f010000000900000000000000f8ffffffffffffffffffffffffffffff",
+            "0103000000000000000400000000000000050000000600000000000000070000000000000001000000080000000000000000\
+         0000000000000009000000000000000000000000000000",
+            "010100000002000000000000000300000000000000"
+        ]
+    );
 }

@@ -1,8 +1,9 @@
 //! Times of a directory: set by whoever changes its entries, without reading.
 
 use crate::{FsResult, Time};
+use cenote_codec::Encode as _;
 
-use super::{Reader, VERSION, Writer};
+use super::{PutFields as _, TakeFields as _, VERSION, reader};
 
 /// The record that each change of a directory's entries sets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -20,15 +21,15 @@ impl Times {
     }
     /// As a record.
     pub fn encode(self) -> Vec<u8> {
-        let mut w = Writer(Vec::with_capacity(25));
-        w.u8(VERSION);
-        w.time(self.modified);
-        w.time(self.changed);
-        w.0
+        let mut w = Vec::with_capacity(25);
+        w.put_u8(VERSION);
+        w.put_time(self.modified);
+        w.put_time(self.changed);
+        w
     }
     /// From a record.
     pub fn decode(record: &[u8]) -> FsResult<Self> {
-        let mut r = Reader::new("times of a directory", record)?;
+        let mut r = reader("times of a directory", record)?;
         let times = Self { modified: r.time()?, changed: r.time()? };
         r.end()?;
         Ok(times)

@@ -1,12 +1,13 @@
 //! Numbers of new files, which no two files of a tree ever share: a counter in an index of its own, from which a process
 //! takes some at a time (twice as many each time, so that short programs waste few and long ones ask seldom).
 
+use cenote_codec::Encode as _;
 use std::ops::Range;
 
 use crate::sync::Mutex;
 use cenote::{Container, ErrorKind, Index, fork_generation};
 
-use crate::records::{FIRST, INO_BITS, Reader, VERSION, Writer, keys};
+use crate::records::{FIRST, INO_BITS, PutFields as _, TakeFields as _, VERSION, keys, reader};
 use crate::{FsError, FsResult};
 
 /// Numbers of the first draw, and of the largest.
@@ -34,10 +35,10 @@ pub fn first() -> Vec<u8> {
 }
 
 fn encode(next: u64) -> Vec<u8> {
-    let mut w = Writer::default();
-    w.u8(VERSION);
-    w.ino(next);
-    w.0
+    let mut w = Vec::new();
+    w.put_u8(VERSION);
+    w.put_ino(next);
+    w
 }
 
 impl Numbers {
@@ -65,7 +66,7 @@ impl Numbers {
             let before = self.counter.get_one(&key)?;
             let mut next = FIRST;
             if let Some(before) = &before {
-                let mut r = Reader::new("counter of numbers", before)?;
+                let mut r = reader("counter of numbers", before)?;
                 next = r.ino()?;
             }
             if next + size >= 1 << INO_BITS {
