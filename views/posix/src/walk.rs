@@ -1,10 +1,13 @@
-//! Paths of a program that sees the tree at some place among other directories, without a kernel that would lead it there: they may lead out again.
+//! Paths: components, symbolic links, rights on the way. One walk serves callers that see the tree alone ([`crate::resolve`]) and programs that see
+//! it at some place among other directories, without a kernel that would lead them there: their paths may lead out again.
 
 use crate::inner::{Inner, Where};
 use crate::names::PATH_BYTES_MAX;
-use crate::resolve::LINKS_MAX;
 use crate::ways::Grounds;
 use crate::{Attr, Caller, Follow, FsResult, Ino, Kind, fail, streams, top};
+
+/// Symbolic links that are followed on one way.
+const LINKS_MAX: u32 = 40;
 
 /// Where a path led.
 #[derive(Debug)]
@@ -60,19 +63,6 @@ impl Spot<'_> {
     }
 }
 
-/// See [`crate::FileSystem::walk`].
-pub fn walk<'a>(
-    fs: &'a Inner,
-    caller: &Caller,
-    start: &Start<'_>,
-    path: &[u8],
-    follow: Follow,
-    trail: &mut Vec<u8>,
-) -> FsResult<Walked<Spot<'a>>> {
-    let known = above(path).len();
-    walk_on(fs, caller, start, path, known, follow, trail)
-}
-
 /// The part of a walk that may be known, and is to be known from then on.
 struct Known<'p> {
     path: &'p [u8],
@@ -96,105 +86,228 @@ impl Known<'_> {
     }
 }
 
-/// The same; the first `known` bytes of the path, a directory's, may be known as a whole.
-fn walk_on<'a>(
+/// Where a walk ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// At what the path names, which must be there.
+    Found,
+    /// At the directory of its last component, which need not be there; a symbolic link that is to be followed is.
+    Parent,
+}
+
+/// A walk along a path.
+pub struct Walk<'a, 'w> {
+    fs: &'a Inner,
+    caller: &'w Caller,
+    base: Ino,
+    /// The path at which the program sees the root. None: the program sees the tree alone, so no path leads out.
+    at: Option<&'w [u8]>,
+    bounds: Bounds,
+    follow: Follow,
+    /// Where the walk is, as a path.
+    trail: &'w mut Vec<u8>,
+    trail_begin: usize,
+    /// Where it is; `found` is what was found there, if it was looked for.
+    ino: Ino,
+    found: Option<Where>,
+    /// Within bounds: the directories on the way down. Parents are taken from here and not looked up, so that a concurrent rename leads nobody out.
+    above: Vec<Ino>,
+    links: u32,
+}
+
+impl<'a, 'w> Walk<'a, 'w> {
+    /// From `base` on, where nothing but the tree is seen.
+    pub fn new(fs: &'a Inner, caller: &'w Caller, base: Ino, follow: Follow, trail: &'w mut Vec<u8>) -> Self {
+        let trail_begin = trail.len();
+        let (at, bounds) = (None, Bounds::default());
+        Self {
+            fs,
+            caller,
+            base,
+            at,
+            bounds,
+            follow,
+            trail,
+            trail_begin,
+            ino: base,
+            found: None,
+            above: Vec::new(),
+            links: 0,
+        }
+    }
+    /// The same, where the root is seen at this path.
+    fn seen_at(self, at: &'w [u8]) -> Self {
+        Self { at: Some(at), ..self }
+    }
+    /// What the path leads to.
+    pub fn reach(mut self, path: &[u8], known: usize) -> FsResult<Walked<Where>> {
+        if let Walked::Outside(path) = self.run(path, known, End::Found)? {
+            return Ok(Walked::Outside(path));
+        }
+        Ok(Walked::Inside(match self.found {
+            Some(found) => found,
+            None => self.fs.find(self.ino)?,
+        }))
+    }
+    /// The directory of the path's last component, and that with what follows it.
+    fn reach_parent(mut self, path: &[u8]) -> FsResult<Walked<(Ino, Vec<u8>)>> {
+        Ok(match self.run(path, 0, End::Parent)? {
+            Walked::Inside(name) => Walked::Inside((self.ino, name)),
+            Walked::Outside(path) => Walked::Outside(path),
+        })
+    }
+    /// Goes along the path. The first `known` bytes, the path of a directory, may be known as a whole. Returns the name that is left at the end.
+    fn run(&mut self, path: &[u8], known: usize, end: End) -> FsResult<Walked<Vec<u8>>> {
+        let fs = self.fs;
+        let (mut own, mut pos) = (None::<Vec<u8>>, 0);
+        let mut walked = None;
+        if known > 0 {
+            match fs.ways.get(self.caller, self.base, &path[..known]) {
+                Some(way) => {
+                    (self.ino, pos) = (way.to, known);
+                    self.trail.extend_from_slice(&way.trail);
+                }
+                None => {
+                    walked = Some(Known { path: &path[..known], grounds: Grounds::default(), trail: self.trail.len() });
+                }
+            }
+        }
+        loop {
+            let all = own.as_deref().unwrap_or(path);
+            let begin = all[pos..].iter().position(|byte| *byte != b'/').map(|skip| pos + skip);
+            if let Some(done) = walked.take_if(|_| begin.is_none_or(|begin| begin >= known)) {
+                fs.ways.put(
+                    self.caller,
+                    self.base,
+                    done.path,
+                    done.grounds,
+                    self.ino,
+                    self.trail[done.trail..].to_vec(),
+                );
+            }
+            let Some(begin) = begin else { return Ok(Walked::Inside(b".".to_vec())) };
+            pos = all[begin..].iter().position(|byte| *byte == b'/').map_or(all.len(), |len| begin + len);
+            let (name, rest) = (&all[begin..pos], &all[pos..]);
+            if name == b"." {
+                continue;
+            }
+            if name == b".." && (self.bounds.beneath || self.bounds.in_root) {
+                self.climb()?;
+                continue;
+            }
+            if let Some(at) = self.at.filter(|_| name == b".." && self.ino == fs.root()) {
+                return Ok(Walked::Outside(above_root(at, rest)));
+            }
+            if let Some(part) = &mut walked
+                && !part.note(fs, self.ino, name)?
+            {
+                walked = None;
+            }
+            let is_last = end == End::Parent && name != b".." && rest.iter().all(|byte| *byte == b'/');
+            let next = match fs.find_in(self.caller, self.ino, name) {
+                Err(error) if is_last && error.errno == libc::ENOENT => None, // it may be made
+                next => Some(next?),
+            };
+            if let (Some(part), Some(Where::In(tree, _))) = (&mut walked, &next) {
+                part.grounds.rely_on_nodes(tree)?;
+            }
+            let next = next.filter(|next| !is_last || self.follows(next, rest));
+            let Some(next) = next else { return Ok(Walked::Inside(all[begin..].to_vec())) };
+            if self.follows(&next, rest) {
+                walked = None;
+                match self.redirect(&next, rest)? {
+                    Walked::Inside((target, from)) => (own, pos) = (Some(target), from),
+                    Walked::Outside(path) => return Ok(Walked::Outside(path)),
+                }
+                continue;
+            }
+            if !rest.is_empty() && next.kind() != Kind::Directory {
+                return fail(libc::ENOTDIR);
+            }
+            self.enter(name, next);
+        }
+    }
+    fn follows(&self, next: &Where, rest: &[u8]) -> bool {
+        next.kind() == Kind::Symlink && (!rest.is_empty() || self.follow == Follow::Yes)
+    }
+    /// One step on, to what was found under this name.
+    fn enter(&mut self, name: &[u8], next: Where) {
+        if name == b".." {
+            self.shorten_trail();
+        } else {
+            self.trail.push(b'/');
+            self.trail.extend_from_slice(name);
+        }
+        if self.bounds.beneath || self.bounds.in_root {
+            self.above.push(self.ino);
+        }
+        self.ino = next.ino();
+        self.found = Some(next);
+    }
+    /// `..` within bounds. The directory that the walk began in is above itself, or nothing is above it.
+    fn climb(&mut self) -> FsResult<()> {
+        if self.above.is_empty() && self.bounds.beneath {
+            return fail(libc::EXDEV);
+        }
+        self.fs.find_in(self.caller, self.ino, b"..")?; // for the right to search it
+        if let Some(above) = self.above.pop() {
+            (self.ino, self.found) = (above, None);
+            self.shorten_trail();
+        }
+        Ok(())
+    }
+    /// Follows a symbolic link. Returns the path that is left and where its next component begins, or the path outside of the tree.
+    fn redirect(&mut self, link: &Where, rest: &[u8]) -> FsResult<Walked<(Vec<u8>, usize)>> {
+        self.links += 1;
+        if self.bounds.no_links || self.links > LINKS_MAX {
+            return fail(libc::ELOOP);
+        }
+        let target = [link.target(), rest].concat();
+        if target.len() >= PATH_BYTES_MAX {
+            return fail(libc::ENAMETOOLONG);
+        }
+        if target.first() != Some(&b'/') {
+            return Ok(Walked::Inside((target, 0)));
+        }
+        if self.bounds.beneath {
+            return fail(libc::EXDEV);
+        }
+        let mut from = 0;
+        if self.bounds.in_root {
+            self.ino = self.base;
+            self.above.clear();
+            self.trail.truncate(self.trail_begin);
+        } else {
+            if let Some(at) = self.at {
+                let Some(within) = within(at, &target) else { return Ok(Walked::Outside(target)) };
+                from = target.len() - within.len();
+            }
+            self.ino = self.fs.root();
+            self.trail.clear();
+            self.trail.extend_from_slice(self.at.unwrap_or_default());
+        }
+        self.found = None;
+        Ok(Walked::Inside((target, from)))
+    }
+    fn shorten_trail(&mut self) {
+        self.trail.truncate(self.trail.iter().rposition(|byte| *byte == b'/').unwrap_or(0));
+    }
+}
+
+/// See [`crate::FileSystem::walk`].
+pub fn walk<'a>(
     fs: &'a Inner,
     caller: &Caller,
     start: &Start<'_>,
     path: &[u8],
-    known: usize,
     follow: Follow,
     trail: &mut Vec<u8>,
 ) -> FsResult<Walked<Spot<'a>>> {
-    let (mut ino, mut found) = (start.base, None);
-    let (mut own, mut pos, mut links) = (None::<Vec<u8>>, 0, 0);
-    let mut walked = None;
-    if known > 0 {
-        match fs.ways.get(caller, start.base, &path[..known]) {
-            Some(way) => {
-                (ino, pos) = (way.to, known);
-                trail.extend_from_slice(&way.trail);
-            }
-            None => walked = Some(Known { path: &path[..known], grounds: Grounds::default(), trail: trail.len() }),
-        }
-    }
-    loop {
-        let all = own.as_deref().unwrap_or(path);
-        let begin = all[pos..].iter().position(|byte| *byte != b'/').map(|skip| pos + skip);
-        if let Some(done) = walked.take_if(|_| begin.is_none_or(|begin| begin >= known)) {
-            fs.ways.put(caller, start.base, done.path, done.grounds, ino, trail[done.trail..].to_vec());
-        }
-        let Some(begin) = begin else { break };
-        let end = all[begin..].iter().position(|byte| *byte == b'/').map_or(all.len(), |len| begin + len);
-        let (name, rest) = (&all[begin..end], &all[end..]);
-        pos = end;
-        if name == b"." {
-            continue;
-        }
-        if name == b".." && ino == fs.root() {
-            return Ok(Walked::Outside(above_root(start.at, rest)));
-        }
-        if let Some(part) = &mut walked
-            && !part.note(fs, ino, name)?
-        {
-            walked = None;
-        }
-        let next = fs.find_in(caller, ino, name)?;
-        if let (Some(part), Where::In(tree, _)) = (&mut walked, &next) {
-            part.grounds.rely_on_nodes(tree)?;
-        }
-        let is_last = rest.iter().all(|byte| *byte == b'/');
-        if next.kind() == Kind::Symlink && (!is_last || !rest.is_empty() || follow == Follow::Yes) {
-            links += 1;
-            walked = None;
-            if links > LINKS_MAX {
-                return fail(libc::ELOOP);
-            }
-            let target = [next.target(), rest].concat();
-            if target.len() >= PATH_BYTES_MAX {
-                return fail(libc::ENAMETOOLONG);
-            }
-            pos = 0;
-            if target.first() == Some(&b'/') {
-                let Some(within) = within(start.at, &target) else { return Ok(Walked::Outside(target)) };
-                pos = target.len() - within.len();
-                (ino, found) = (fs.root(), None);
-                trail.clear();
-                trail.extend_from_slice(start.at);
-            }
-            own = Some(target);
-            continue;
-        }
-        if !rest.is_empty() && next.kind() != Kind::Directory {
-            return fail(libc::ENOTDIR);
-        }
-        if name == b".." {
-            trail.truncate(trail.iter().rposition(|byte| *byte == b'/').unwrap_or(0));
-        } else {
-            trail.push(b'/');
-            trail.extend_from_slice(name);
-        }
-        ino = next.ino();
-        found = Some(next);
-    }
-    let found = match found {
-        Some(found) => found,
-        None => fs.find(ino)?,
-    };
-    Ok(Walked::Inside(Spot { fs, found }))
-}
-
-/// What comes before a path's last component, with the slash.
-fn above(path: &[u8]) -> &[u8] {
-    let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1);
-    let begin = path[..end].iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
-    &path[..begin]
-}
-
-/// What follows `at` in an absolute path that begins with it.
-pub fn within<'a>(at: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
-    let rest = path.strip_prefix(at)?;
-    (rest.is_empty() || rest[0] == b'/').then_some(rest)
+    let walk = Walk::new(fs, caller, start.base, follow, trail).seen_at(start.at);
+    Ok(match walk.reach(path, above(path).len())? {
+        Walked::Inside(found) => Walked::Inside(Spot { fs, found }),
+        Walked::Outside(path) => Walked::Outside(path),
+    })
 }
 
 /// See [`crate::FileSystem::walk_parent`].
@@ -210,8 +323,7 @@ pub fn walk_parent<'p>(
     }
     let above = above(path);
     let begin = above.len();
-    let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1);
-    let name = path.get(begin..end).unwrap_or_default();
+    let name = path[begin..].split(|byte| *byte == b'/').next().unwrap_or_default();
     if name.is_empty() {
         return Ok(Walked::Inside((start.base, b".")));
     }
@@ -222,8 +334,9 @@ pub fn walk_parent<'p>(
         trail.extend_from_slice(&way.trail);
         return Ok(Walked::Inside((way.to, name)));
     }
-    Ok(match walk_on(fs, caller, start, above, above.len(), Follow::Yes, trail)? {
-        Walked::Inside(spot) if spot.kind() == Kind::Directory => Walked::Inside((spot.ino(), name)),
+    let walk = Walk::new(fs, caller, start.base, Follow::Yes, trail).seen_at(start.at);
+    Ok(match walk.reach(above, above.len())? {
+        Walked::Inside(found) if found.kind() == Kind::Directory => Walked::Inside((found.ino(), name)),
         Walked::Inside(_) => return fail(libc::ENOTDIR),
         Walked::Outside(above) => Walked::Outside([&above[..], b"/", &path[begin..]].concat()),
     })
@@ -242,85 +355,21 @@ pub fn walk_within(
     if path.len() >= PATH_BYTES_MAX {
         return fail(libc::ENAMETOOLONG);
     }
-    let (mut path, mut pos, mut links) = (path.to_vec(), 0, 0);
-    let base_trail = trail.len();
-    // Directories on the way down: what is above is not asked for, so who moves one meanwhile leads nobody out.
-    let mut dirs = vec![start.base];
-    loop {
-        let dir = *dirs.last().unwrap_or(&start.base);
-        let Some(begin) = path[pos..].iter().position(|byte| *byte != b'/').map(|skip| pos + skip) else {
-            return Ok(Walked::Inside((dir, b".".to_vec())));
-        };
-        let end = path[begin..].iter().position(|byte| *byte == b'/').map_or(path.len(), |len| begin + len);
-        let (name, rest) = (&path[begin..end], &path[end..]);
-        pos = end;
-        if name == b"." {
-            continue;
-        }
-        if name == b".." {
-            let is_bounded = bounds.beneath || bounds.in_root;
-            if dirs.len() == 1 && bounds.beneath {
-                return fail(libc::EXDEV);
-            }
-            if dirs.len() == 1 && !is_bounded && dir == fs.root() {
-                return Ok(Walked::Outside(above_root(start.at, rest)));
-            }
-            let above = fs.find_in(caller, dir, name)?.ino();
-            if dirs.len() > 1 {
-                dirs.pop();
-            } else if !is_bounded {
-                dirs = vec![above];
-            } else {
-                continue; // the root of a walk is above itself
-            }
-            trail.truncate(trail.iter().rposition(|byte| *byte == b'/').unwrap_or(0));
-            continue;
-        }
-        let is_last = rest.iter().all(|byte| *byte == b'/');
-        let next = match fs.find_in(caller, dir, name) {
-            Err(error) if is_last && error.errno == libc::ENOENT => None, // it may be made
-            next => Some(next?),
-        };
-        let Some(next) =
-            next.filter(|next| next.kind() == Kind::Symlink && (!rest.is_empty() || follow == Follow::Yes) || !is_last)
-        else {
-            return Ok(Walked::Inside((dir, path[begin..].to_vec())));
-        };
-        if next.kind() == Kind::Directory {
-            trail.push(b'/');
-            trail.extend_from_slice(name);
-            dirs.push(next.ino());
-            continue;
-        }
-        if next.kind() != Kind::Symlink {
-            return fail(libc::ENOTDIR);
-        }
-        links += 1;
-        if bounds.no_links || links > LINKS_MAX {
-            return fail(libc::ELOOP);
-        }
-        let target = [next.target(), rest].concat();
-        if target.len() >= PATH_BYTES_MAX {
-            return fail(libc::ENAMETOOLONG);
-        }
-        pos = 0;
-        if target.first() == Some(&b'/') {
-            if bounds.beneath {
-                return fail(libc::EXDEV);
-            }
-            if bounds.in_root {
-                dirs.truncate(1);
-                trail.truncate(base_trail);
-            } else {
-                let Some(within) = within(start.at, &target) else { return Ok(Walked::Outside(target)) };
-                pos = target.len() - within.len();
-                dirs = vec![fs.root()];
-                trail.clear();
-                trail.extend_from_slice(start.at);
-            }
-        }
-        path = target;
-    }
+    let walk = Walk::new(fs, caller, start.base, follow, trail).seen_at(start.at);
+    Walk { bounds, ..walk }.reach_parent(path)
+}
+
+/// What comes before a path's last component, with the slash.
+pub fn above(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1);
+    let begin = path[..end].iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+    &path[..begin]
+}
+
+/// What follows `at` in an absolute path that begins with it.
+pub fn within<'a>(at: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
+    let rest = path.strip_prefix(at)?;
+    (rest.is_empty() || rest[0] == b'/').then_some(rest)
 }
 
 /// Where `..` of the root leads, and `rest` from there.
