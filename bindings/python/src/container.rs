@@ -10,6 +10,16 @@ use crate::object::{Object, Objects};
 use crate::store::Store;
 
 /// A labelled group of objects and indices with one policy.
+///
+///     >>> runs = store.container("runs")
+///     >>> obj = runs.create_object()
+///     >>> obj.id in runs, len(list(runs.objects()))
+///     (True, 1)
+///     >>> obj.write(0, b"before")
+///     >>> runs.snapshot("monday")
+///     >>> obj.write(0, b"behind")
+///     >>> runs.open_snapshot("monday").object(obj.id).read()
+///     b'before'
 #[pyclass(frozen, module = "cenote")]
 pub struct Container(pub cenote::Container);
 

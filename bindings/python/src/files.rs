@@ -16,6 +16,12 @@ use crate::file_info::{FileSpace, FileStat};
 use crate::store::Store;
 
 /// The directories and files of a store, by path: `/container/directory/file`. Like `os`, with paths as str or bytes.
+///
+///     >>> store.files.makedirs("/runs/a/b")
+///     >>> with store.files.open("/runs/a/b/notes.txt", "w") as file:
+///     ...     _ = file.write("a file")
+///     >>> store.files.listdir("/runs/a/b"), store.files.stat("/runs/a/b/notes.txt").st_size
+///     (['notes.txt'], 6)
 #[pyclass(frozen, module = "cenote")]
 pub struct Files {
     fs: FileSystem,

@@ -14,6 +14,14 @@ use crate::errors::raise;
 use crate::op::Op;
 
 /// An ordered key-value index. Keys and values are bytes (anything with a buffer); keys come back as `bytes`.
+///
+///     >>> index = store.container("runs").index(1)
+///     >>> index[b"step/2"] = b"20 s"
+///     >>> index.put_many([(b"step/1", b"10 s"), (b"steps", b"2")])
+///     >>> list(index.items(prefix=b"step/"))
+///     [(b'step/1', b'10 s'), (b'step/2', b'20 s')]
+///     >>> index.put_new(b"steps", b"3"), index.get(b"steps"), index.get(b"missing")
+///     (False, b'2', None)
 #[pyclass(frozen, module = "cenote")]
 pub struct Index(pub cenote::Index);
 

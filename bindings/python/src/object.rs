@@ -21,6 +21,17 @@ const TRUSTED_BYTES: usize = 1 << 20;
 /// An array of bytes with a recorded size, up to 2**63 bytes, sparse. Calls may come from any thread.
 ///
 /// Byte ranges need not be aligned; writers of disjoint ranges never disturb each other.
+///
+///     >>> obj = store.container("runs").create_object()
+///     >>> obj.write(4, b"sparse")
+///     >>> obj.size, obj.read(), obj.read(4, 3)
+///     (10, b'\x00\x00\x00\x00sparse', b'spa')
+///     >>> bytes(memoryview(obj.view(4, 6)))
+///     b'sparse'
+///     >>> op = obj.launch_write(0, b"soon")
+///     >>> op.wait()
+///     >>> obj.append(b"!"), obj.read()
+///     (10, b'soonsparse!')
 #[pyclass(frozen, module = "cenote")]
 pub struct Object(pub cenote::Object);
 

@@ -74,6 +74,13 @@ pub fn format_size(bytes: u64) -> String {
 }
 
 /// A store. Use it as a context manager, or call `close`. Safe to use after fork: the child gets its own session.
+///
+///     >>> disk = cenote.Tier("disk", "directory", "64MiB", f"{directory}/disk")
+///     >>> with cenote.open(directory, tiers=[cenote.Tier("memory", "memory", "16MiB"), disk]) as store:
+///     ...     obj = store.container("runs").create_object()
+///     ...     obj.write(0, b"some bytes")
+///     ...     obj.read()
+///     b'some bytes'
 #[pyclass(frozen, module = "cenote")]
 pub struct Store(pub cenote::Store, PyOnceLock<Py<Files>>);
 

@@ -15,6 +15,16 @@ use crate::object::Object;
 /// A group of updates, atomic with respect to every crash. Reads see its own writes.
 ///
 /// As a context manager it commits at the end, and leaves nothing if an exception ends the block.
+///
+///     >>> runs = store.container("runs")
+///     >>> obj, index = runs.create_object(), runs.index(1)
+///     >>> with store.transaction() as tx:
+///     ...     tx.write(obj, 0, b"bytes")
+///     ...     tx.put(index, b"length", b"5")
+///     ...     tx.read(obj, 0, 5), obj.read()
+///     (b'bytes', b'')
+///     >>> obj.read(), index[b"length"]
+///     (b'bytes', b'5')
 #[pyclass(frozen, module = "cenote")]
 pub struct Transaction(Mutex<Option<cenote::Transaction>>);
 
