@@ -22,6 +22,9 @@ check "dependencies page"  .venv/bin/python -m scripts.checks.dependencies
 check "documentation links" .venv/bin/python -m scripts.checks.links
 check "versions of formats" .venv/bin/python -m scripts.checks.format_versions
 check "machine paths"      .venv/bin/python -m scripts.checks.machine_paths
+check "sizes of functions and files" .venv/bin/python -m scripts.checks.sizes
+check "comments"           .venv/bin/python -m scripts.checks.comments
+check "modules of other crates" .venv/bin/python -m scripts.checks.module_paths
 check "names of test modules" .venv/bin/python -m scripts.checks.module_names
 [ -x bindings/c/check-header.sh ] && check "generated C header" bindings/c/check-header.sh
 

@@ -27,3 +27,8 @@ def workspace_packages() -> list[dict]:
         capture_output=True,
     ).stdout
     return json.loads(out)["packages"]
+
+
+def room_of(path: Path) -> str:
+    """The crate that a file of the tree, by its path in it, belongs to: `crates/store`, `benches`."""
+    return "/".join(path.parts[: 2 if path.parts[0] in {"crates", "views", "bindings"} else 1])

@@ -1,6 +1,16 @@
 """The checks of `make verify` find what they are there to find."""
 
-from scripts.checks import dependencies, format_versions, links, machine_paths, rooms
+from scripts.checks import (
+    comments,
+    dependencies,
+    format_versions,
+    frozen,
+    links,
+    machine_paths,
+    module_paths,
+    rooms,
+    sizes,
+)
 
 TABLE = """
 | room | package | holds | must not know | may import |
@@ -109,3 +119,81 @@ def test_a_table_that_says_otherwise_than_its_heading_is_found():
 def test_an_encoding_that_is_not_described_is_found():
     (finding,) = format_versions.check(PAGE, SOURCES | {"crates/store/src/new.rs": "const NEW_VERSION: u32 = 1;"})
     assert "crates/store/src/new.rs" in finding
+
+
+def function(lines: int, head: str = "fn long() {") -> str:
+    """A function of so many lines."""
+    return "\n".join([head, *["    work();"] * (lines - 2), "}"]) + "\n"
+
+
+def test_functions_are_measured_from_their_head_to_their_end():
+    text = """
+impl Thing {
+    pub(super) const unsafe fn first(
+        &self,
+    ) -> u64
+    where
+        u64: Copy,
+    {
+        fn inner() {
+            work();
+        }
+        match self {
+            _ => 1,
+        }
+    }
+    fn short(&self) {}
+    fn bodiless(
+        &self,
+    );
+}
+"""
+    assert sizes.functions(text) == [("inner", 3), ("first", 13), ("bodiless", 3)]
+
+
+def test_long_functions_are_counted_and_the_longest_refused():
+    files, counts, findings = sizes.scan({"crates/store/src/x.rs": function(71) + function(111, "async fn most() {")})
+    assert not files and counts == {"crates/store": 2}
+    (finding,) = findings
+    assert "`most` has 111 lines" in finding
+
+
+def test_a_long_file_is_found():
+    files, _, _ = sizes.scan({"crates/store/src/x.rs": "x\n" * 501, "crates/store/src/y.rs": "x\n" * 500})
+    assert files == {"crates/store/src/x.rs": 501}
+
+
+def test_frozen_numbers_may_only_fall():
+    assert not frozen.compare("lines", {"x": 5}, {"x": 5})
+    worse, new, better, gone = frozen.compare("lines", {"a": 6, "b": 1, "c": 4}, {"a": 5, "c": 5, "d": 1})
+    assert "6, 5 before" in worse and new == "b: lines: 1"
+    assert "`make fix` lowers it" in better and "d: lines: 0" in gone
+    assert frozen.lowered({"a": 6, "b": 1, "c": 4}, {"a": 5, "c": 5, "d": 1}) == {"a": 5, "c": 4}
+
+
+def test_a_wide_comment_is_found():
+    text = f'// {"x" * 150}\nlet a = b; // {"x" * 150}\nlet url = "http://{"x" * 150}";\n'
+    (finding,) = comments.wide("f.rs", text)
+    assert finding.startswith("f.rs:2: 164 columns")
+
+
+def test_a_module_without_a_head_is_found():
+    sources = {
+        "crates/x/src/a.rs": "use b;\n",
+        "crates/x/src/b.rs": "//! What it is.\n",
+        "crates/x/tests/c.rs": "use b;",
+    }
+    assert comments.silent(sources) == {"crates/x/src/a.rs": 1}
+
+
+def test_a_room_without_absences_is_found():
+    (finding,) = comments.without_absences("crates/x/src/lib.rs", "//! What it is.\nmod must_not_know;\n")
+    assert "must not know" in finding
+    assert not comments.without_absences("crates/x/src/lib.rs", "//! It must\n//! not know media.\n")
+    assert not comments.without_absences("crates/x/src/other.rs", "//! What it is.\n")
+
+
+def test_a_module_of_another_crate_is_found():
+    here, there = '#[path = "../common/mod.rs"]\n', '    #[path = "../../../views/fuse/src/abi.rs"]\n'
+    sources = {"crates/x/tests/a/main.rs": here, "crates/x/src/main.rs": there}
+    assert module_paths.foreign(sources) == {"crates/x/src/main.rs": 1}

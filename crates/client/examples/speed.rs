@@ -5,7 +5,8 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use cenote::{
-    ContainerSpec, DeviceKind, DeviceSpec, Durability, Mode, Object, ObjectId, OpenOptions, Result, Store, StoreConfig,
+    Container, ContainerSpec, DeviceKind, DeviceSpec, Durability, Mode, Object, ObjectId, OpenOptions, Result, Store,
+    StoreConfig,
 };
 
 const BLOCK: usize = 4096;
@@ -42,87 +43,133 @@ fn main() -> Result<()> {
     let store = Store::open_with(&dir, &OpenOptions { mode, create: true, config, ..OpenOptions::default() })?;
     let scratch = ContainerSpec { durability: Durability::Scratch, ..ContainerSpec::default() };
     let container = store.create_container("speed", &scratch)?;
+    let speed = Speed { store, container, pages: vec![1; BLOCKS as usize * BLOCK], time };
     let run = |name: &str| only.is_empty() || name.contains(only.as_str());
-
-    let pages: Vec<u8> = vec![1; BLOCKS as usize * BLOCK];
-    let mut buf = vec![0; BLOCK];
-    let mut next = order();
-    measure("copy 4k", BLOCK, time, || {
-        let at = next() as usize * BLOCK;
-        black_box(&mut buf).copy_from_slice(&pages[at..at + BLOCK]);
-        Ok(())
-    })?;
-    let object = container.create_object(None, None)?;
+    speed.copy()?;
     if run("put 4k") || run("get 4k") {
-        put(&object, "put 4k pipelined, new", &store, time)?;
+        speed.blocks()?;
+    }
+    if run("create") {
+        speed.creation()?;
+    }
+    if run("objects") {
+        speed.objects()?;
+    }
+    if run("index") {
+        speed.index()?;
+    }
+    if run("1m") {
+        speed.large()?;
+    }
+    if run("file") {
+        speed.file()?;
+    }
+    drop(speed.container);
+    speed.store.close()?;
+    let _ = Store::stop_daemon(&dir);
+    let _ = std::fs::remove_dir_all(&dir);
+    Ok(())
+}
+
+/// What is measured: a store with a container, and bytes to write.
+struct Speed {
+    store: Store,
+    container: Container,
+    pages: Vec<u8>,
+    time: Duration,
+}
+
+impl Speed {
+    fn copy(&self) -> Result<()> {
+        let mut next = order();
+        let mut buf = vec![0; BLOCK];
+        measure("copy 4k", BLOCK, self.time, || {
+            let at = next() as usize * BLOCK;
+            black_box(&mut buf).copy_from_slice(&self.pages[at..at + BLOCK]);
+            Ok(())
+        })
+    }
+    fn blocks(&self) -> Result<()> {
+        let object = self.container.create_object(None, None)?;
+        let mut next = order();
+        let mut buf = vec![0; BLOCK];
+        put(&object, "put 4k pipelined, new", &self.store, self.time)?;
         for at in 0..BLOCKS {
-            drop(object.launch_write(at * BLOCK as u64, &pages[..BLOCK])?);
+            drop(object.launch_write(at * BLOCK as u64, &self.pages[..BLOCK])?);
         }
-        store.wait_all()?;
-        put(&object, "put 4k pipelined, over", &store, time)?;
-        measure("put 4k, one at a time", BLOCK, time, || object.write_at(next() * BLOCK as u64, &pages[..BLOCK]))?;
+        self.store.wait_all()?;
+        put(&object, "put 4k pipelined, over", &self.store, self.time)?;
+        measure("put 4k, one at a time", BLOCK, self.time, || {
+            object.write_at(next() * BLOCK as u64, &self.pages[..BLOCK])
+        })?;
         for at in 0..BLOCKS {
             object.read_at(at * BLOCK as u64, &mut buf)?;
         }
-        measure("get 4k, one object", BLOCK, time, || object.read_at(next() * BLOCK as u64, &mut buf).map(drop))?;
-        measure("view 4k", 0, time, || object.view(next() * BLOCK as u64, BLOCK).map(drop))?;
+        measure("get 4k, one object", BLOCK, self.time, || object.read_at(next() * BLOCK as u64, &mut buf).map(drop))?;
+        measure("view 4k", 0, self.time, || object.view(next() * BLOCK as u64, BLOCK).map(drop))?;
+        Ok(())
     }
-    if run("create") {
+    fn creation(&self) -> Result<()> {
         let mut id = 1u128 << 64;
         let ids = |id: &mut u128| -> Vec<ObjectId> {
             *id += 64;
             (*id..*id + 64).map(ObjectId).collect()
         };
-        measure("create, 64 at once", 0, time, || container.create_objects(&ids(&mut id), None).map(drop))?;
-        measure("create pipelined", 0, time, || container.launch_create(None, None).map(drop))?;
-        store.wait_all()?;
-        measure("create, one at a time", 0, time, || container.create_object(None, None).map(drop))?;
+        measure("create, 64 at once", 0, self.time, || self.container.create_objects(&ids(&mut id), None).map(drop))?;
+        measure("create pipelined", 0, self.time, || self.container.launch_create(None, None).map(drop))?;
+        self.store.wait_all()?;
+        measure("create, one at a time", 0, self.time, || self.container.create_object(None, None).map(drop))?;
+        Ok(())
     }
-    if run("objects") {
+    fn objects(&self) -> Result<()> {
+        let mut next = order();
+        let mut buf = vec![0; BLOCK];
         let objects: Vec<Object> = (0..BLOCKS)
-            .map(|_| container.launch_create(None, None).map(|(object, _)| object))
+            .map(|_| self.container.launch_create(None, None).map(|(object, _)| object))
             .collect::<Result<_>>()?;
         for object in &objects {
-            drop(object.launch_write(0, &pages[..BLOCK])?);
+            drop(object.launch_write(0, &self.pages[..BLOCK])?);
         }
-        store.wait_all()?;
+        self.store.wait_all()?;
         for object in &objects {
             object.read_at(0, &mut buf)?;
         }
-        measure("get 4k, many objects", BLOCK, time, || objects[next() as usize].read_at(0, &mut buf).map(drop))?;
+        measure("get 4k, many objects", BLOCK, self.time, || objects[next() as usize].read_at(0, &mut buf).map(drop))?;
+        Ok(())
     }
-    if run("index") {
-        let index = container.create_index(None)?;
+    fn index(&self) -> Result<()> {
+        let index = self.container.create_index(None)?;
         let mut number = 0u64;
-        measure("index put pipelined", 0, time, || {
+        measure("index put pipelined", 0, self.time, || {
             number += 1;
-            index.launch_put(&number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(), &pages[..120]).map(drop)
+            index.launch_put(&number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(), &self.pages[..120]).map(drop)
         })?;
-        store.wait_all()?;
+        self.store.wait_all()?;
         let total = number;
-        measure("index put", 0, time, || {
+        measure("index put", 0, self.time, || {
             number += 1;
-            index.put(&[(&number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(), &pages[..120])]).map(drop)
+            index.put(&[(&number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(), &self.pages[..120])]).map(drop)
         })?;
         let mut key = 0;
-        measure("index get", 0, time, || {
+        measure("index get", 0, self.time, || {
             key = key % total + 1;
             index.get_one(&key.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()).map(|found| assert!(found.is_some()))
         })?;
+        Ok(())
     }
-    if run("1m") {
+    fn large(&self) -> Result<()> {
         let mut large = vec![1; MIB];
         let source = vec![2; 256 * MIB];
         let mut at = 0;
-        measure("copy 1m", MIB, time, || {
+        measure("copy 1m", MIB, self.time, || {
             at = (at + MIB) % source.len();
             black_box(&mut large).copy_from_slice(&source[at..at + MIB]);
             Ok(())
         })?;
-        let object = container.create_object(None, None)?;
+        let object = self.container.create_object(None, None)?;
         let mut number = 0;
         for (name, pipelined) in [("put 1m, first", false), ("put 1m", false), ("put 1m pipelined", true)] {
-            measure(name, MIB, time, || {
+            measure(name, MIB, self.time, || {
                 number = (number + 1) % 256;
                 let from = number as usize * MIB;
                 if pipelined {
@@ -132,46 +179,44 @@ fn main() -> Result<()> {
                 }
             })?;
         }
-        store.wait_all()?;
+        self.store.wait_all()?;
         for i in 0..256 {
             object.write_at(i * MIB as u64, &source[..MIB])?;
         }
-        measure("get 1m", MIB, time, || {
+        measure("get 1m", MIB, self.time, || {
             number = (number + 1) % 256;
             object.read_at(number * MIB as u64, &mut large).map(drop)
         })?;
-        measure("view 1m", 0, time, || object.view(number * MIB as u64, MIB).map(|view| assert!(view.is_some())))?;
+        measure("view 1m", 0, self.time, || object.view(number * MIB as u64, MIB).map(|view| assert!(view.is_some())))?;
+        Ok(())
     }
-    if run("file") {
+    fn file(&self) -> Result<()> {
         let spec = ContainerSpec { durability: Durability::Bypass, ..ContainerSpec::default() };
-        let container = store.create_container("file", &spec)?;
+        let container = self.store.create_container("file", &spec)?;
         let object = container.create_object(None, None)?;
         let mut large = vec![1; MIB];
         let mut number = 0;
-        measure("file put 1m pipelined", MIB, time * 2, || {
+        measure("file put 1m pipelined", MIB, self.time * 2, || {
             number = (number + 1) % 512;
             object.launch_write(number * MIB as u64, &large).map(drop)
         })?;
-        store.wait_all()?;
+        self.store.wait_all()?;
         for i in 0..512 {
             object.launch_write(i * MIB as u64, &large)?;
         }
-        store.wait_all()?;
-        measure("file get 1m", MIB, time * 2, || {
+        self.store.wait_all()?;
+        measure("file get 1m", MIB, self.time * 2, || {
             number = (number + 1) % 512;
             object.read_at(number * MIB as u64, &mut large).map(drop)
         })?;
         let mut ops = std::collections::VecDeque::new();
-        measure("file get 1m, 4 in flight", MIB, time * 2, || {
+        measure("file get 1m, 4 in flight", MIB, self.time * 2, || {
             number = (number + 1) % 512;
             ops.push_back(object.launch_read(number * MIB as u64, MIB)?);
             if ops.len() >= 4 { ops.pop_front().map_or(Ok(()), |op| op.wait_read().map(drop)) } else { Ok(()) }
         })?;
+        Ok(())
     }
-    store.close()?;
-    let _ = Store::stop_daemon(&dir);
-    let _ = std::fs::remove_dir_all(&dir);
-    Ok(())
 }
 
 fn put(object: &Object, name: &str, store: &Store, time: Duration) -> Result<()> {

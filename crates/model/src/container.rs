@@ -1,3 +1,5 @@
+//! Containers: their settings, and what a store tells of them.
+
 use crate::{BLOCK_SHIFT_DEFAULT, ContainerId};
 
 /// When an update to a container is acknowledged, and what then survives. `docs/semantics.md` has the full table.

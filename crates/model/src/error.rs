@@ -1,3 +1,5 @@
+//! Errors: a kind for programs; operation, subject, cause and next step for people.
+
 use std::fmt;
 
 /// The kind of a failure: what a program can act on.

@@ -1,3 +1,5 @@
+//! Extents, and the runs on devices that they are views of.
+
 use std::sync::Arc;
 
 use crate::{DeviceId, NodeId, Packed, SUM_UNIT_SHIFT};

@@ -1,3 +1,5 @@
+//! Identifiers: numbers that differ in type, so that one kind cannot stand for another.
+
 use std::fmt;
 use std::str::FromStr;
 

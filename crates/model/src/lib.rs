@@ -1,7 +1,7 @@
 //! The words that every room of Cenote shares: ids, extents, container policies, updates, requests and errors.
 //!
-//! This crate does no I/O, holds no state and knows no encoding: what a value looks like on media is the
-//! `store` crate's business, what it looks like between processes is `wire`'s.
+//! This room must not know I/O, state or encodings: what a value looks like on media is the `store` crate's business,
+//! what it looks like between processes is `wire`'s.
 
 mod container;
 mod error;

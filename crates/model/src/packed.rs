@@ -1,3 +1,5 @@
+//! Compressed runs: the codec, and where each checksum unit lies.
+
 use crate::{Extent, SUM_UNIT_SHIFT};
 
 /// What compresses the bytes of a run. The numbers are those on media and on the wire.

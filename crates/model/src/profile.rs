@@ -1,3 +1,5 @@
+//! How fast devices are: latency and bandwidth, as measured.
+
 use crate::DeviceKind;
 
 /// How fast a device is, as a straight line: a transfer of n bytes takes the latency and n over the bandwidth.

@@ -1,3 +1,5 @@
+//! Requests of clients and the answers to them.
+
 #![allow(missing_docs, reason = "the line above a variant says what its fields are")]
 
 use crate::{

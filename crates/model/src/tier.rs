@@ -1,3 +1,5 @@
+//! Tiers: what they are made of, their settings, and their use.
+
 use std::cmp::Ordering;
 use std::path::PathBuf;
 

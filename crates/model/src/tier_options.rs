@@ -1,3 +1,5 @@
+//! Settings that only some kinds of tiers take, and which values each may have.
+
 use std::collections::BTreeMap;
 
 use crate::{DeviceKind, size};

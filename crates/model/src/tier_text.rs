@@ -1,3 +1,5 @@
+//! Tiers as people write them, on a command line or in a file.
+
 use std::path::PathBuf;
 use std::str::FromStr;
 

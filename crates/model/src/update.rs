@@ -1,3 +1,5 @@
+//! Changes to a store: what transactions and the journal are made of.
+
 #![allow(missing_docs, reason = "the line above a variant says what its fields are")]
 
 use crate::{ContainerId, ContainerSpec, Extent, IndexKey, ObjectKey};

@@ -1,3 +1,5 @@
+//! The snapshot that decisions are made from: devices as placement sees them.
+
 use std::cmp::Ordering;
 use std::sync::Arc;
 

@@ -1,3 +1,5 @@
+//! Open descriptors: where the next access begins if it is sequential or strided.
+
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64};
 

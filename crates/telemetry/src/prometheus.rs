@@ -1,7 +1,7 @@
 //! The text format that Prometheus and those compatible with it scrape (version 0.0.4).
 
-use std::fmt::Write as _;
-
+use ::prometheus::TextEncoder;
+use ::prometheus::proto::{self, MetricFamily, MetricType};
 use cenote_model::{DeviceState, HEAT_AGES, HEAT_AGES_S, Histogram, StoreId, Telemetry};
 
 use crate::Names;
@@ -10,68 +10,105 @@ use crate::json::state_word;
 /// What the text is, for HTTP.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
+const COUNTER: MetricType = MetricType::COUNTER;
+const GAUGE: MetricType = MetricType::GAUGE;
+const HISTOGRAM: MetricType = MetricType::HISTOGRAM;
+
 /// Buckets that are told: powers of two from 128 ns to 34 s. The store has four times as many.
 const BUCKETS_NS: std::ops::RangeInclusive<u32> = 7..=35;
 
 /// All metrics of a store. Names, units and types are in `docs/observing.md`.
 pub fn prometheus(store: StoreId, telemetry: &Telemetry) -> String {
-    let mut text = Text(String::with_capacity(16 << 10));
+    let mut all = Families::default();
     let id = store.to_string();
-    text.family("cenote_info", "gauge", "The store; always 1.");
-    text.sample("cenote_info", &[("store", &id), ("version", env!("CARGO_PKG_VERSION"))], 1);
-    text.family("cenote_uptime_seconds", "gauge", "Time since the engine was opened.");
-    text.sample("cenote_uptime_seconds", &[], telemetry.uptime_ns as f64 / 1e9);
-    text.family("cenote_counting", "gauge", "1 unless counting was turned off (CENOTE_TELEMETRY=0).");
-    text.sample("cenote_counting", &[], u8::from(telemetry.enabled));
-    tiers(&mut text, telemetry);
-    flows(&mut text, telemetry);
-    latencies(&mut text, telemetry);
-    containers(&mut text, telemetry);
-    plain(&mut text, telemetry);
-    text.0
+    all.family("cenote_info", GAUGE, "The store; always 1.");
+    all.sample(&[("store", &id), ("version", env!("CARGO_PKG_VERSION"))], 1.0);
+    all.family("cenote_uptime_seconds", GAUGE, "Time since the engine was opened.");
+    all.sample(&[], telemetry.uptime_ns as f64 / 1e9);
+    all.family("cenote_counting", GAUGE, "1 unless counting was turned off (CENOTE_TELEMETRY=0).");
+    all.sample(&[], flag(telemetry.enabled));
+    tiers(&mut all, telemetry);
+    flows(&mut all, telemetry);
+    latencies(&mut all, telemetry);
+    containers(&mut all, telemetry);
+    plain(&mut all, telemetry);
+    all.text()
 }
 
-/// The text as it grows.
-struct Text(String);
+/// The families of one answer, as the library has them. One without a sample is left out.
+#[derive(Default)]
+struct Families(Vec<MetricFamily>);
 
-impl Text {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+impl Families {
+    /// Begins a family: the samples that follow are its own.
+    fn family(&mut self, name: &str, kind: MetricType, help: &str) {
+        let mut family = MetricFamily::default();
+        family.set_name(name.to_owned());
+        family.set_help(help.to_owned());
+        family.set_field_type(kind);
+        self.0.push(family);
     }
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
-        self.0.push_str(name);
-        for (number, (label, word)) in labels.iter().enumerate() {
-            let _ = write!(self.0, "{}{label}=\"", if number == 0 { '{' } else { ',' });
-            for c in word.chars() {
-                match c {
-                    '\\' => self.0.push_str("\\\\"),
-                    '"' => self.0.push_str("\\\""),
-                    '\n' => self.0.push_str("\\n"),
-                    c => self.0.push(c),
-                }
-            }
-            self.0.push('"');
+    /// A sample of a counter or a gauge.
+    fn sample(&mut self, labels: &[(&str, &str)], value: f64) {
+        let Some(family) = self.0.last_mut() else { return };
+        let mut metric = labelled(labels);
+        if family.get_field_type() == COUNTER {
+            let mut counter = proto::Counter::default();
+            counter.set_value(value);
+            metric.set_counter(counter);
+        } else {
+            let mut gauge = proto::Gauge::default();
+            gauge.set_value(value);
+            metric.set_gauge(gauge);
         }
-        let _ = writeln!(self.0, "{} {value}", if labels.is_empty() { "" } else { "}" });
+        family.mut_metric().push(metric);
     }
-    fn histogram(&mut self, name: &str, labels: &[(&str, &str)], histogram: &Histogram) {
-        let bucket = format!("{name}_bucket");
-        let mut end = |word: &str, count: u64| {
-            let labels: Vec<(&str, &str)> = labels.iter().copied().chain([("le", word)]).collect();
-            self.sample(&bucket, &labels, count);
+    /// A histogram of seconds; the library adds the bucket without an end.
+    fn histogram(&mut self, labels: &[(&str, &str)], histogram: &Histogram) {
+        let Some(family) = self.0.last_mut() else { return };
+        let bucket = |shift: u32| {
+            let mut bucket = proto::Bucket::default();
+            bucket.set_upper_bound((1u64 << shift) as f64 / 1e9);
+            bucket.set_cumulative_count(histogram.below(1 << shift));
+            bucket
         };
-        for shift in BUCKETS_NS {
-            end(&format!("{}", (1u64 << shift) as f64 / 1e9), histogram.below(1 << shift));
-        }
-        end("+Inf", histogram.count());
-        self.sample(&format!("{name}_sum"), labels, histogram.sum_ns as f64 / 1e9);
-        self.sample(&format!("{name}_count"), labels, histogram.count());
+        let mut sums = proto::Histogram::default();
+        sums.set_bucket(BUCKETS_NS.map(bucket).collect());
+        sums.set_sample_sum(histogram.sum_ns as f64 / 1e9);
+        sums.set_sample_count(histogram.count());
+        let mut metric = labelled(labels);
+        metric.set_histogram(sums);
+        family.mut_metric().push(metric);
+    }
+    fn text(mut self) -> String {
+        self.0.retain(|family| !family.get_metric().is_empty());
+        let mut text = String::with_capacity(16 << 10);
+        // It refuses families without a name or a sample, and there are none.
+        let encoded = TextEncoder::new().encode_utf8(&self.0, &mut text);
+        debug_assert!(encoded.is_ok(), "{encoded:?}");
+        text
     }
 }
 
-fn tiers(text: &mut Text, telemetry: &Telemetry) {
-    type Value = fn(&cenote_model::DeviceInfo) -> f64;
-    let gauges: [(&str, &str, Value); 6] = [
+/// A metric with these labels and no value.
+fn labelled(labels: &[(&str, &str)]) -> proto::Metric {
+    let pair = |(name, value): &(&str, &str)| {
+        let mut pair = proto::LabelPair::default();
+        pair.set_name((*name).to_owned());
+        pair.set_value((*value).to_owned());
+        pair
+    };
+    proto::Metric::from_label(labels.iter().map(pair).collect())
+}
+
+/// A gauge of what holds or does not.
+fn flag(holds: bool) -> f64 {
+    if holds { 1.0 } else { 0.0 }
+}
+
+fn tiers(all: &mut Families, telemetry: &Telemetry) {
+    type Get = fn(&cenote_model::DeviceInfo) -> f64;
+    let gauges: [(&str, &str, Get); 6] = [
         ("cenote_tier_capacity_bytes", "Bytes that the tier may hold.", |d| d.spec.capacity_bytes as f64),
         ("cenote_tier_used_bytes", "Bytes of the tier that hold data.", |d| d.used_bytes as f64),
         (
@@ -86,32 +123,32 @@ fn tiers(text: &mut Text, telemetry: &Telemetry) {
         ("cenote_tier_unpacked_bytes", "Bytes that these are before compression.", |d| d.unpacked_bytes as f64),
     ];
     for (name, help, value) in gauges {
-        text.family(name, "gauge", help);
+        all.family(name, GAUGE, help);
         for device in &telemetry.devices {
-            text.sample(name, &[("tier", &device.spec.name), ("kind", device.spec.kind.word())], value(device));
+            all.sample(&[("tier", &device.spec.name), ("kind", device.spec.kind.word())], value(device));
         }
     }
-    speeds(text, telemetry);
-    text.family("cenote_tier_state", "gauge", "1 for the state that the tier is in.");
+    speeds(all, telemetry);
+    all.family("cenote_tier_state", GAUGE, "1 for the state that the tier is in.");
     for device in &telemetry.devices {
         for state in [DeviceState::Online, DeviceState::Draining, DeviceState::Failed] {
             let labels = [("tier", device.spec.name.as_str()), ("state", state_word(state))];
-            text.sample("cenote_tier_state", &labels, u8::from(device.state == state));
+            all.sample(&labels, flag(device.state == state));
         }
     }
     let names = Names::of(telemetry);
     let age = |number: usize| HEAT_AGES_S.get(number).map_or("+Inf".to_owned(), u32::to_string);
-    text.family("cenote_tier_idle_bytes", "gauge", "Bytes of the tier by the seconds since their object was last used (up to and without `idle`, and not in the one before).");
+    all.family("cenote_tier_idle_bytes", GAUGE, "Bytes of the tier by the seconds since their object was last used (up to and without `idle`, and not in the one before).");
     for row in &telemetry.heat {
         for number in 0..HEAT_AGES {
             let labels = [("tier", &*names.tier(row.tier)), ("idle", &*age(number))];
-            text.sample("cenote_tier_idle_bytes", &labels, row.bytes[number]);
+            all.sample(&labels, row.bytes[number] as f64);
         }
     }
 }
 
 /// What was measured of tiers.
-fn speeds(text: &mut Text, telemetry: &Telemetry) {
+fn speeds(all: &mut Families, telemetry: &Telemetry) {
     type Measured = fn(&cenote_model::Speed) -> f64;
     let speeds: [(&str, &str, Measured); 4] = [
         ("cenote_tier_read_latency_seconds", "Measured time before the first byte of a read.", |s| {
@@ -124,41 +161,41 @@ fn speeds(text: &mut Text, telemetry: &Telemetry) {
         ("cenote_tier_write_bytes_per_second", "Measured bandwidth of long writes.", |s| s.write_bandwidth),
     ];
     for (name, help, value) in speeds {
-        text.family(name, "gauge", help);
+        all.family(name, GAUGE, help);
         for (device, speed) in telemetry.devices.iter().filter_map(|device| Some((device, device.speed?))) {
-            text.sample(name, &[("tier", &device.spec.name), ("kind", device.spec.kind.word())], value(&speed));
+            all.sample(&[("tier", &device.spec.name), ("kind", device.spec.kind.word())], value(&speed));
         }
     }
 }
 
-fn flows(text: &mut Text, telemetry: &Telemetry) {
+fn flows(all: &mut Families, telemetry: &Telemetry) {
     let names = Names::of(telemetry);
     for (name, help) in [
         ("cenote_flow_bytes_total", "Bytes that went from one place to another, and why."),
         ("cenote_flow_operations_total", "In how many pieces they went: writes, reads, extents."),
     ] {
-        text.family(name, "counter", help);
+        all.family(name, COUNTER, help);
         for flow in &telemetry.flows {
             let (from, to) = (names.end(flow.from), names.end(flow.to));
             let value = if name.ends_with("bytes_total") { flow.bytes } else { flow.operations };
-            text.sample(name, &[("from", &from), ("to", &to), ("why", flow.why.word())], value);
+            all.sample(&[("from", &from), ("to", &to), ("why", flow.why.word())], value as f64);
         }
     }
 }
 
-fn latencies(text: &mut Text, telemetry: &Telemetry) {
+fn latencies(all: &mut Families, telemetry: &Telemetry) {
     let names = Names::of(telemetry);
     let name = "cenote_latency_seconds";
-    text.family(name, "histogram", "How long things took; of gets one in 64 is timed, of messages with puts and of requests one in 16, of the rest all.");
+    all.family(name, HISTOGRAM, "How long things took; of gets one in 64 is timed, of messages with puts and of requests one in 16, of the rest all.");
     for latency in &telemetry.latencies {
         let tier = latency.tier.map_or(String::new(), |id| names.tier(id));
-        text.histogram(name, &[("operation", latency.what.word()), ("tier", &tier)], &latency.histogram);
+        all.histogram(&[("operation", latency.what.word()), ("tier", &tier)], &latency.histogram);
     }
 }
 
-fn containers(text: &mut Text, telemetry: &Telemetry) {
-    type Value = fn(&cenote_model::ContainerTelemetry) -> u64;
-    let gauges: [(&str, &str, Value); 3] = [
+fn containers(all: &mut Families, telemetry: &Telemetry) {
+    type Get = fn(&cenote_model::ContainerTelemetry) -> u64;
+    let gauges: [(&str, &str, Get); 3] = [
         (
             "cenote_container_stored_bytes",
             "Bytes that the container's extents take (the 256 largest containers).",
@@ -168,69 +205,64 @@ fn containers(text: &mut Text, telemetry: &Telemetry) {
         ("cenote_container_objects", "Objects in the container.", |c| c.objects),
     ];
     for (name, help, value) in gauges {
-        text.family(name, "gauge", help);
+        all.family(name, GAUGE, help);
         for container in &telemetry.containers {
-            text.sample(name, &[("container", &container.label)], value(container));
+            all.sample(&[("container", &container.label)], value(container) as f64);
         }
     }
 }
 
-fn plain(text: &mut Text, telemetry: &Telemetry) {
+fn plain(all: &mut Families, telemetry: &Telemetry) {
     let (stats, counts) = (&telemetry.stats, &telemetry.counts);
     for (name, kind, help, value) in [
-        ("cenote_sessions", "gauge", "Sessions of clients now open.", stats.sessions),
-        ("cenote_containers", "gauge", "Containers.", stats.containers),
-        ("cenote_objects", "gauge", "Objects in all containers.", stats.objects),
-        ("cenote_indices", "gauge", "Indices in all containers.", stats.indices),
-        ("cenote_records", "gauge", "Records in all indices.", stats.records),
-        ("cenote_extents", "gauge", "Extents in all maps.", stats.extents),
-        ("cenote_journal_bytes", "gauge", "Bytes of journal since the last checkpoint.", stats.journal_bytes),
-        (
-            "cenote_metadata_bytes",
-            "gauge",
-            "Estimated bytes of process memory that metadata take.",
-            stats.metadata_bytes,
-        ),
+        ("cenote_sessions", GAUGE, "Sessions of clients now open.", stats.sessions),
+        ("cenote_containers", GAUGE, "Containers.", stats.containers),
+        ("cenote_objects", GAUGE, "Objects in all containers.", stats.objects),
+        ("cenote_indices", GAUGE, "Indices in all containers.", stats.indices),
+        ("cenote_records", GAUGE, "Records in all indices.", stats.records),
+        ("cenote_extents", GAUGE, "Extents in all maps.", stats.extents),
+        ("cenote_journal_bytes", GAUGE, "Bytes of journal since the last checkpoint.", stats.journal_bytes),
+        ("cenote_metadata_bytes", GAUGE, "Estimated bytes of process memory that metadata take.", stats.metadata_bytes),
         (
             "cenote_values_memory_bytes",
-            "gauge",
+            GAUGE,
             "Bytes of values of records in memory that may leave it.",
             stats.values_here_bytes,
         ),
-        ("cenote_values_budget_bytes", "gauge", "So many of them may be there.", stats.values_budget_bytes),
-        ("cenote_values_tier_bytes", "gauge", "Bytes of values of records that are on tiers.", stats.values_away_bytes),
-        ("cenote_updates_total", "counter", "Updates applied in the life of the store: its epoch.", stats.epoch),
-        ("cenote_requests_total", "counter", "Messages from clients.", counts.requests),
+        ("cenote_values_budget_bytes", GAUGE, "So many of them may be there.", stats.values_budget_bytes),
+        ("cenote_values_tier_bytes", GAUGE, "Bytes of values of records that are on tiers.", stats.values_away_bytes),
+        ("cenote_updates_total", COUNTER, "Updates applied in the life of the store: its epoch.", stats.epoch),
+        ("cenote_requests_total", COUNTER, "Messages from clients.", counts.requests),
         (
             "cenote_stalls_total",
-            "counter",
+            COUNTER,
             "Requests for space that were told to ask again, because tiers were full.",
             counts.stalls,
         ),
         (
             "cenote_refusals_total",
-            "counter",
+            COUNTER,
             "Requests for space that were refused, because tiers were full.",
             counts.refusals,
         ),
         (
             "cenote_prefetched_bytes_total",
-            "counter",
+            COUNTER,
             "Bytes brought to a faster tier because they were expected to be used.",
             counts.prefetched_bytes,
         ),
-        ("cenote_prefetch_used_bytes_total", "counter", "Those of them that were used.", counts.prefetch_used_bytes),
+        ("cenote_prefetch_used_bytes_total", COUNTER, "Those of them that were used.", counts.prefetch_used_bytes),
         (
             "cenote_prefetch_wasted_bytes_total",
-            "counter",
+            COUNTER,
             "Those of them that left again unused.",
             counts.prefetch_wasted_bytes,
         ),
-        ("cenote_move_failures_total", "counter", "Batches of copies and moves that failed.", counts.moves_failed),
-        ("cenote_scrub_findings_total", "counter", "Bad ranges that the background scrub found.", stats.scrub_findings),
+        ("cenote_move_failures_total", COUNTER, "Batches of copies and moves that failed.", counts.moves_failed),
+        ("cenote_scrub_findings_total", COUNTER, "Bad ranges that the background scrub found.", stats.scrub_findings),
     ] {
-        text.family(name, kind, help);
-        text.sample(name, &[], value);
+        all.family(name, kind, help);
+        all.sample(&[], value as f64);
     }
 }
 

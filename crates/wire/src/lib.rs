@@ -1,6 +1,6 @@
 //! What processes say to each other, as bytes: requests, responses, and the greeting on the store's socket.
 //!
-//! The only owner of encodings between processes. Knows nothing of media, sockets or rings.
+//! The only owner of encodings between processes. This room must not know media, sockets or rings.
 //! Every message begins with [`WIRE_VERSION`]; numbers are little-endian and of fixed width, lists begin with a
 //! `u32` count. The decoder takes bytes from anyone: it neither panics nor allocates more than a small multiple of
 //! what it is given.

@@ -1,6 +1,7 @@
 //! Files whose bytes the kernel reads and writes by itself, in their windows (`cenote_posix::File::window_for_kernel`).
 //!
-//! The kernel wants all who have a file open to be served in the same way, so the first decides for those that come while it is open. A window is made and put back at a price, so it is kept for a while after the last `close`, with what was written.
+//! The kernel wants all who have a file open to be served in the same way, so the first decides for those that come while it is open. A
+//! window is made and put back at a price, so it is kept for a while after the last `close`, with what was written.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;

@@ -1,7 +1,7 @@
 //! Directories and files on a store, as POSIX has them.
 //!
-//! One container, one tree of names; `docs/files.md` has the records. This room is all the logic there is of names, rights, times, links and open
-//! files: mount, preload, S3 and Python call it. It knows nothing of FUSE, of file descriptors, of HTTP, and makes no system call about
+//! One container, one tree of names; `docs/files.md` has the records. This room is all the logic there is of names, rights, times, links and
+//! open files: mount, preload, S3 and Python call it. It must not know FUSE, file descriptors or HTTP, and it makes no system call about
 //! files; what processes of a machine agree on without the store (locks) is behind `cenote::MeetingFile`.
 
 mod attr;

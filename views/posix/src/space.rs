@@ -32,7 +32,8 @@ pub fn space(store: &Store, container: Option<&ContainerInfo>) -> FsResult<Space
     Ok(space)
 }
 
-/// What `fsync` says of a flush of the store. Where every tier is memory nothing lasts beyond it, as on tmpfs: the flush finds no tier with room for what should
+/// What `fsync` says of a flush of the store. Where every tier is memory nothing lasts beyond it, as on tmpfs: the flush finds no tier
+/// with room for what should
 /// last, and `fsync` says that it is done, because programs that write there know and go on.
 pub fn synced(store: &Store, flushed: cenote::Result<()>) -> FsResult<()> {
     match flushed {

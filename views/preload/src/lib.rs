@@ -1,7 +1,8 @@
 //! `libcenote_posix.so`: preloaded into an unmodified program, it shows the trees of a store below a path, without a mount.
 //!
 //! It stands between the C library and the kernel: the places where glibc makes system calls jump here (`sites`, `entry`), so that
-//! streams, directory readers, `nftw`, `posix_spawn`, `aio` and all else of the C library work by construction. A call whose descriptor or path is ours becomes one of
+//! streams, directory readers, `nftw`, `posix_spawn`, `aio` and all else of the C library work by construction. A call whose descriptor or
+//! path is ours becomes one of
 //! `cenote-posix` (`calls`); every other goes on as it was.
 //!
 //! What must hold in somebody else's process:

@@ -1,6 +1,7 @@
 //! Signals that come while a call of ours is under way wait until it is done: a handler may call what holds locks here.
 //!
-//! Handlers of the program are called by one of ours, which sends what has to wait to this thread again, behind the call. Without such a call it is one jump more.
+//! Handlers of the program are called by one of ours, which sends what has to wait to this thread again, behind the call. Without such a
+//! call it is one jump more.
 
 use std::cell::Cell;
 

@@ -1,6 +1,7 @@
 //! Finds the places where the C library enters the kernel, and leads them here.
 //!
-//! A jump takes five bytes and `syscall` has two. In front of most is `mov eax, NUMBER` (five bytes), behind the others `cmp rax, -4095` or the like (five or six):
+//! A jump takes five bytes and `syscall` has two. In front of most is `mov eax, NUMBER` (five bytes), behind the others `cmp rax, -4095`
+//! or the like (five or six):
 //! these are carried out beside, and the jump goes where they were. Other forms stay as they are. A place that something jumps into the
 //! middle of would break: each is looked at for that. Places whose number is none of ours are left alone.
 

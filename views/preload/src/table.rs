@@ -1,6 +1,7 @@
 //! Which descriptors are ours, and what they lead to.
 //!
-//! Each is a descriptor of the kernel as well (`O_PATH`, so that whoever asks the kernel about it gets an error and never empty data): numbers, `dup`, close-on-exec
+//! Each is a descriptor of the kernel as well (`O_PATH`, so that whoever asks the kernel about it gets an error and never empty data):
+//! numbers, `dup`, close-on-exec
 //! and inheritance are the kernel's. A child of `vfork` has descriptors of its own but its parent's memory: what it changes is kept beside.
 
 use std::cell::Cell;

@@ -1,6 +1,7 @@
 //! Programs that go on as another user or in other groups.
 //!
-//! The C library tells all threads of such a change, by a call whose number stands in memory: it cannot be found in its code ([`crate::sites`]). So its functions are stood
+//! The C library tells all threads of such a change, by a call whose number stands in memory: it cannot be found in its code
+//! ([`crate::sites`]). So its functions are stood
 //! before.
 
 use std::ffi::{CStr, c_char, c_void};

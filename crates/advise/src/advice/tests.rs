@@ -1,3 +1,5 @@
+//! Recommendations for made-up programs and tiers: what goes where, and what stays.
+
 use cenote_model::Durability;
 use cenote_policy::{Incoming, from_schema};
 use cenote_tally::read::Side;

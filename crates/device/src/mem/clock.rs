@@ -1,3 +1,5 @@
+//! A [`Clock`] for tests: it moves when it is told to.
+
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use crate::Clock;

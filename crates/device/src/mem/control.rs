@@ -1,3 +1,5 @@
+//! The control table as plain memory of one process.
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cenote_model::{Result, StoreId};

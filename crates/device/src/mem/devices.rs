@@ -1,3 +1,5 @@
+//! Devices whose bytes are in this process: they can vanish, fill, and lose power.
+
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+//! Bytes that remember what was synced, so that a power loss can take the rest.
+
 use cenote_model::{Error, ErrorKind, Result};
 
 const PAGE_BYTES: u64 = 4096;

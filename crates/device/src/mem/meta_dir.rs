@@ -1,3 +1,5 @@
+//! A store directory whose files are in this process, with the same loss of what was not synced.
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -2,7 +2,8 @@
 //! what was learned in earlier runs. Pure: reads go in, ranges that are worth having come out.
 //!
 //! Waste is bounded: each range named takes a credit, and only ranges that are then read bring more than one. Of n reads of
-//! which u were foreseen at most 8 + n/64 + 0.6 u are wasted; how far it looks ahead follows what came true, too. (Feedback-directed prefetching: Srinath et al., HPCA 2007; strides of strides
+//! which u were foreseen at most 8 + n/64 + 0.6 u are wasted; how far it looks ahead follows what came true, too. (Feedback-directed
+//! prefetching: Srinath et al., HPCA 2007; strides of strides
 //! and majority votes over noise: Leap, Al Maruf & Chowdhury, ATC 2020; learned successors: Joseph & Grunwald, ISCA 1997.)
 
 mod nest;

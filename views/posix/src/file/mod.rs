@@ -276,7 +276,8 @@ impl File {
         live.settle()?;
         live.tree.take_lost()
     }
-    /// The same, but what is in the file's window stays there and only there, until [`File::sync`], [`File::flush`] or the file is closed: for who keeps it open.
+    /// The same, but what is in the file's window stays there and only there, until [`File::sync`], [`File::flush`] or the file is closed:
+    /// for callers that keep it open.
     pub fn flush_later(&self) -> FsResult<()> {
         let _in = gate::enter();
         let live = self.live();

@@ -1,3 +1,5 @@
+//! The command line of `cenote advise`.
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 

@@ -1,7 +1,8 @@
 //! A machine of tiers with queues and a discrete clock, on which the policies of this crate are run as the engine runs them.
 //!
 //! Each tier serves one request at a time, in order of arrival: `latency + bytes / bandwidth`. Background movement begins
-//! only when both tiers are idle, or had less than a fifth of a busy one's time; a piece that has begun is not interrupted. Volatile bytes are written back in the
+//! only when both tiers are idle, or had less than a fifth of a busy one's time; a piece that has begun is not interrupted. Volatile bytes
+//! are written back in the
 //! background. A policy is asked where new bytes go, and every 20 ms (or when a tier is too full) what should move.
 
 use std::cmp::Reverse;

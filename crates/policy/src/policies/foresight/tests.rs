@@ -1,3 +1,5 @@
+//! Where `foresight` puts new data when tiers are full, slow or busy.
+
 use cenote_model::Durability;
 
 use super::*;
