@@ -3,11 +3,11 @@
 //! One HDF5 file is one container (`hdf5:<absolute path>`): an index with all metadata, an object for each dataset's
 //! raw data. `docs/hdf5.md` has the design and the schema.
 //!
-//! Rooms inside: [`ffi`] declares HDF5 and finds it at run time; [`vol`] has the callbacks, thin and panic-proof;
-//! [`meta`] the records and their keys; [`file`], [`object`] what is open; [`value`] attribute and fill values;
-//! [`data`] raw data of datasets; [`foreign`] native files, read as they are; [`team`] the ranks of an MPI program. This
-//! crate must not know the engine, the wire or the media, and must never have an
-//! undefined `H5*` symbol, follow a native file in silence, or let a panic cross into C.
+//! Modules: [`ffi`] declares HDF5 and finds it at run time; [`vol`] has the callbacks, thin and panic-proof; [`meta`]
+//! the records and their keys; [`file`] and [`object`] the open files and objects; [`value`] attribute and fill values;
+//! [`data`] raw data of datasets; [`foreign`] native files, read in place; [`team`] the ranks of an MPI program.
+//! This crate must not know the engine, the wire or the media. It must never have an undefined `H5*` symbol, follow a
+//! native file without saying so, or let a panic cross into C.
 
 #![allow(
     unsafe_code,

@@ -1,17 +1,18 @@
-//! Changes sent ahead of their outcome, while this process is a file's only writer.
+//! Pipelined changes: sent without waiting for the outcome, while this process is a file's only writer.
 //!
-//! A message that is waited for costs as much as all else that makes a small dataset. So who opens a file for writing puts
-//! its name into a record (*launching*); while no other name is there, metadata and small data are launched, dozens in
-//! one message, on the premise that the record stays as it is. What is launched is in a log that outlives this process
-//! when the call returns (`cenote::Object::launch_write_kept`): the engine carries it out should this process be killed.
-//! A second writer *knocks* (sets another record): the first sees that at its next change, settles what it has launched,
-//! and lets the other in; from then on every change of both is awaited, as conflicts are possible. A first writer that
-//! makes no change has nothing under way: after a while the other lets itself in.
+//! Waiting for one message costs as much as everything else in making a small dataset. A process that opens a file for
+//! writing therefore puts its name into a record. While the record holds no other name, the process *launches* metadata and
+//! small data: dozens of changes in one message, on the premise that the record stays as it is. Launched changes are in a log
+//! that outlives this process once the call returns (`cenote::Object::launch_write_kept`, a redo log): if the process is
+//! killed, the engine carries them out.
+//! A second writer *knocks* (sets another record). The first writer sees the knock at its next change, settles what it has
+//! launched, and lets the second in. From then on both await every change, since conflicts are possible. A first writer that
+//! makes no change has nothing under way, so the second lets itself in after a while.
 //!
-//! The ranks of a parallel program let each other in from the start. They await changes of metadata and launch small
-//! writes of raw data, which each of them can see the others do ([`pending`](crate::team::pending)).
+//! The ranks of a parallel program let each other in from the start. They await changes of metadata and launch small writes
+//! of raw data, which every rank sees in shared memory ([`pending`](crate::team::pending)).
 //!
-//! A launched change that fails is told by the file's next change, flush or close. This room must not know what is changed.
+//! A failed launched change is reported by the file's next change, flush or close. This module must not know what is changed.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -34,40 +35,40 @@ use super::process::Process;
 use super::random_u64;
 use super::writers::{First, WRITERS_KEY, Writers, knocking, put_name, settle_dead};
 
-/// The name of who wants to be let in.
+/// The record that names the process that knocks.
 const KNOCK_KEY: &[u8] = b"knock";
-/// Between two looks whether somebody opens.
+/// Interval at which a waiting writer looks again.
 const LOOK_EVERY: Duration = Duration::from_micros(300);
-/// Tries at the record before others who keep changing it are an error.
+/// Attempts to change the record before a conflict with other writers becomes an error.
 const TRIES: u32 = 1_000;
-/// Changes with more bytes are awaited: an error should come early, and the message costs little beside them.
+/// Larger changes are awaited: an error should come early, and the message costs little beside so many bytes.
 pub const LAUNCHED_BYTES_MAX: u64 = 64 << 10;
 
-/// Ranges that are launched in one call; more are one transaction, and awaited.
+/// Most ranges launched in one call; more go into one transaction, which is awaited.
 const LAUNCHED_PARTS_MAX: usize = 16;
 
-/// The lower half of an object's id: what tells it from others of the file.
+/// The lower half of an object's id, which identifies the object within the file.
 fn number_of(object: &Object) -> u64 {
     object.key().object.0 as u64
 }
 
-/// What a process knows of a file that it writes. One for each file, however often it is open.
+/// What a process knows of a file that it writes. One per file, however often the file is open.
 pub struct Ahead {
     store: Store,
-    /// The index with the record.
+    /// The index that holds the record of writers.
     supers: Index,
-    /// The metadata.
+    /// The metadata index.
     meta: Index,
     state: Mutex<State>,
-    /// Changes are awaited in any case, so that each is there for all when its call returns.
+    /// Changes are always awaited, so that all processes see each one when its call returns.
     pub(super) is_shared: AtomicBool,
-    /// Writes of raw data too.
+    /// Writes of raw data are awaited too.
     awaits_all: bool,
-    /// The file is, or was, open by a parallel program.
+    /// A parallel program has, or had, the file open.
     is_parallel: AtomicBool,
-    /// What ranks have launched, for each open file that they share; in one that was opened otherwise nothing is launched.
+    /// For each open file that ranks share: what they have launched. Nothing is launched in a file that was opened otherwise.
     tables: RwLock<Vec<Weak<Pending>>>,
-    /// Held from a change's first look to its launch: what it read must be what it changes.
+    /// Held from a change's first read to its launch: the change must apply to what it read.
     turn: ReentrantMutex<()>,
 }
 
@@ -75,23 +76,23 @@ pub struct Ahead {
 struct State {
     registered: Option<Registered>,
     launched: VecDeque<Op>,
-    /// The fork generation of who launched them: a child that was forked meanwhile has nothing to settle.
+    /// The fork generation of the process that launched them: a forked child has nothing to settle.
     launched_by: u64,
 }
 
 struct Registered {
     name: Process,
-    /// Fork generation of this process: a child that was forked meanwhile has a name of its own.
+    /// Fork generation of this process: a forked child registers under a name of its own.
     generation: u64,
-    /// Version of the index with the record when `premise` was found out.
+    /// Version of the record's index when `premise` was established.
     seen: IndexVersion,
-    /// No other writer is there.
+    /// Set while no other writer is registered.
     premise: Option<Premise>,
 }
 
 impl Ahead {
-    /// Of a file whose metadata are `meta` and whose superblock record is in `supers`. Where there is a quota, each change is
-    /// awaited: the one that passes it fails by itself, at once, and not what was launched together with it.
+    /// For a file whose metadata index is `meta` and whose superblock record is in `supers`. Under a quota each change is
+    /// awaited, so that the change that exceeds it fails alone, at once, and not together with others.
     pub fn new(container: &Container, supers: Index, meta: Index) -> Self {
         Self {
             store: container.store().clone(),
@@ -105,8 +106,8 @@ impl Ahead {
             turn: ReentrantMutex::new(()),
         }
     }
-    /// The ranks of a parallel program have opened it: none of them is to keep the others waiting. `table`: where they see
-    /// what others launch.
+    /// Notes that the ranks of a parallel program have opened the file: no rank may keep the others waiting. `table`: where
+    /// ranks see what others launch.
     pub fn never_alone(&self, table: Option<&Arc<Pending>>) -> Result<()> {
         if !self.is_shared.swap(true, Ordering::Relaxed) && self.state.lock().registered.is_some() {
             self.state.lock().take_in(true)?;
@@ -120,7 +121,7 @@ impl Ahead {
             self.store.tell_settled(listener)?;
         }
         if self.is_parallel.swap(true, Ordering::Release) {
-            // Open twice: not all ranks of one communicator need be in the other, nor see its table.
+            // Opened twice: the ranks of one communicator need not all be in the other, nor see its table.
             self.settle()?;
             for table in self.tables() {
                 table.turn_off();
@@ -129,14 +130,14 @@ impl Ahead {
         }
         Ok(())
     }
-    /// The tables of parallel programs.
+    /// The tables of the parallel programs that have the file open.
     fn tables(&self) -> Vec<Arc<Pending>> {
         if !self.is_parallel.load(Ordering::Acquire) {
             return Vec::new();
         }
         self.tables.read().iter().filter_map(Weak::upgrade).collect()
     }
-    /// Where this process may note what it launches.
+    /// The table in which this process may note what it launches.
     fn table(&self) -> Option<Arc<Pending>> {
         match &self.tables()[..] {
             [table] if table.is_on() && !self.awaits_all => Some(table.clone()),
@@ -147,24 +148,24 @@ impl Ahead {
     pub fn store(&self) -> &Store {
         &self.store
     }
-    /// Returns when what other ranks of this program have launched into these bytes of an object is in the store.
+    /// Waits until what other ranks of this program have launched into these bytes of an object is in the store.
     pub fn wait_for_others(&self, object: &Object, ranges: &(impl Iterator<Item = Range<u64>> + Clone)) -> Result<()> {
         self.tables().iter().try_for_each(|table| table.wait_for(number_of(object), ranges))
     }
-    /// The same, for whatever they have launched.
+    /// Waits for everything that other ranks have launched.
     pub fn wait_for_all_others(&self) -> Result<()> {
         self.tables().iter().try_for_each(|table| table.wait_for_all())
     }
-    /// Runs `work` with the premise on which its changes can be launched; with none if they must be awaited.
+    /// Runs `work` with the premise on which its changes can be launched, or with none if they must be awaited.
     pub fn with<T>(&self, work: impl FnOnce(Option<&Premise>) -> Result<T>) -> Result<T> {
         let turn: ReentrantMutexGuard<'_, ()> = self.turn.lock();
         let premise = self.premise()?;
         if premise.is_none() {
-            drop(turn); // the transaction itself notices who comes between
+            drop(turn); // the transaction itself detects concurrent changes
         }
         work(premise.as_ref())
     }
-    /// The premise on which changes can be launched. What has failed meanwhile is told here.
+    /// The premise on which changes can be launched. Reports launched changes that have failed.
     pub fn premise(&self) -> Result<Option<Premise>> {
         let mut state = self.state.lock();
         state.take_in(false)?;
@@ -172,7 +173,7 @@ impl Ahead {
             && registered.seen == self.supers.version()?
         {
             if registered.premise.is_some() && !self.meta.is_pinned() {
-                // Something that was launched failed. It is told before anything else is done; what comes then begins anew.
+                // A launched change failed. Report it before anything else is done; later changes start a new series.
                 state.take_in(true)?;
                 if let Some(registered) = &mut state.registered {
                     registered.premise = registered.premise.as_ref().map(|old| self.in_series(old)).transpose()?;
@@ -183,11 +184,11 @@ impl Ahead {
         }
         self.register(&mut state)
     }
-    /// Changes of metadata build on each other: when one fails, none that was launched after it may be carried out.
+    /// Puts changes of metadata in a series, since they build on each other: if one fails, no later one may be carried out.
     fn in_series(&self, premise: &Premise) -> Result<Premise> {
         Ok(premise.in_series(&self.meta, &keys::of(keys::TAG_SERIES, keys::ROOT), random_u64()?))
     }
-    /// Launches a transaction, or waits for it if it is large.
+    /// Launches a transaction; awaits it if it is large.
     pub fn send(&self, tx: Transaction, premise: &Premise) -> Result<()> {
         if tx.bytes() > LAUNCHED_BYTES_MAX {
             self.settle()?;
@@ -196,7 +197,7 @@ impl Ahead {
         self.note(tx.launch(premise)?);
         Ok(())
     }
-    /// Writes bytes to an object: launches it if they are few and this process is the only writer.
+    /// Writes bytes to an object: launched if they are few and this process is the only writer.
     pub fn write(&self, object: &Object, parts: &[(u64, &[u8])]) -> Result<()> {
         let bytes: usize = parts.iter().map(|(_, bytes)| bytes.len()).sum();
         self.wait_for_others(object, &parts.iter().map(|(offset, bytes)| *offset..*offset + bytes.len() as u64))?;
@@ -232,25 +233,25 @@ impl Ahead {
         }
         Ok(())
     }
-    /// Notes an operation whose outcome is to be told later.
+    /// Notes an operation whose outcome is reported later.
     fn note(&self, op: Op) {
         let mut state = self.state.lock();
         state.leave_to_parent();
         state.launched.push_back(op);
     }
-    /// Waits until what was launched is done, a second at most. Whoever is to be told of failures is told later.
+    /// Waits at most a second until the launched changes are done. Failures are left for a later call to report.
     pub fn arrive(&self) {
         let began = Instant::now();
         while began.elapsed() < Duration::from_secs(1) && !self.state.lock().launched.iter().all(Op::is_done) {
             std::thread::sleep(LOOK_EVERY);
         }
     }
-    /// Returns when what was launched is done; with the first failure.
+    /// Waits until the launched changes are done, and returns the first failure.
     pub fn settle(&self) -> Result<()> {
         self.state.lock().take_in(true)
     }
-    /// The same, when this process is about to end writing the file, with no other thread at it: that it does so goes with
-    /// what was launched last, so that one message is waited for. Whoever writes it after all is noted again.
+    /// Settles when this process is about to stop writing the file and no other thread uses it. The note that it stops goes
+    /// with the last launched changes, so that one message is awaited. A later write registers the process again.
     pub fn settle_and_leave(&self) -> Result<()> {
         let mut state = self.state.lock();
         let known = state.registered.as_ref().filter(|registered| registered.is_own());
@@ -268,14 +269,14 @@ impl Ahead {
         self.meta.unpin();
         Ok(())
     }
-    /// This rank's turn to read parts of an object and write them back; none if it is no rank of a parallel program.
+    /// This rank's turn to read parts of an object and write them back; `None` outside parallel programs.
     pub fn turn(&self, object: &Object) -> Option<Turn> {
         match &self.tables()[..] {
             [table] => Some(table.turn(number_of(object))),
             _ => None,
         }
     }
-    /// Puts this process's name into the record (or sees who else is there).
+    /// Puts this process's name into the record, or finds out who else is registered.
     fn register(&self, state: &mut State) -> Result<Option<Premise>> {
         let known = state.registered.take().filter(Registered::is_own).map(|registered| registered.name);
         state.take_in(true)?;
@@ -286,7 +287,7 @@ impl Ahead {
             let mut values = self.supers.get(&[WRITERS_KEY, KNOCK_KEY])?.into_iter();
             let record = values.next().flatten();
             let knock = values.next().flatten();
-            // Their changes hold only as long as the record names them.
+            // Settle first: changes of dead writers hold only while the record names them.
             settle_dead(&self.store, record.as_deref())?;
             let mut writers = Writers::decode(record.as_deref())?;
             let before = writers.clone();
@@ -317,7 +318,7 @@ impl Ahead {
             .because("other processes keep opening and closing the file for writing")
             .try_next("try again"))
     }
-    /// Asks to be let in, and waits a while. True if it was for nothing: this process lets itself in.
+    /// Asks to be let in, and waits a while. Returns true if nobody answered: this process lets itself in.
     fn knocks(&self, knocked: &mut Option<Knocking>, name: Process, writers: &Writers) -> Result<bool> {
         if !knocked.as_ref().is_some_and(|knocking| knocking.is_at(&writers.names)) {
             *knocked = None;
@@ -336,7 +337,7 @@ impl Ahead {
         }
         Ok(false)
     }
-    /// Sets the record of who knocks.
+    /// Sets the record that names the knocking process.
     fn knock(&self, name: Process) -> Result<()> {
         let mut w = Vec::new();
         put_name(&mut w, &name);
@@ -358,7 +359,8 @@ impl Ahead {
         state.registered = Some(Registered { name, generation: fork_generation(), seen, premise: premise.clone() });
         Ok(premise)
     }
-    /// Sets the record, and says what the version is then. None if it is not `old`, or something else changed too.
+    /// Sets the record and returns the new version of its index; `None` if the record is not `old`, or something else changed
+    /// too.
     fn replace(
         &self,
         old: Option<&[u8]>,
@@ -378,11 +380,11 @@ impl Ahead {
             Err(error) => Err(error),
         }
     }
-    /// This process does not write the file any more. Failing to say so only makes others careful until it ends.
+    /// Notes that this process no longer writes the file. If that fails, others only stay careful until the process ends.
     pub fn leave(&self) {
         let mut state = self.state.lock();
         let Some(registered) = state.registered.take().filter(Registered::is_own) else { return };
-        // Whoever closed the file was told already.
+        // Closing the file has already reported failures.
         let _ = state.take_in(true);
         self.meta.unpin();
         let sole = Some(Writers::sole(registered.name).encode()).filter(|_| registered.premise.is_some());
@@ -405,7 +407,7 @@ impl Ahead {
             }
         }
     }
-    /// This process has just made the file, with itself as its one writer ([`First::put`]).
+    /// Registers this process as the one writer of a file that it has just made ([`First::put`]).
     pub fn begun(&self, first: &First) -> Result<()> {
         let seen = self.supers.version()?;
         if first.was_last(seen) {
@@ -422,7 +424,7 @@ impl Registered {
 }
 
 impl State {
-    /// Forgets what the process launched that this one was forked from.
+    /// Forgets what the parent process launched before the fork.
     fn leave_to_parent(&mut self) {
         let generation = fork_generation();
         if self.launched_by != generation {
@@ -430,8 +432,8 @@ impl State {
             self.launched_by = generation;
         }
     }
-    /// Takes in outcomes, of all operations or of those that are there. After a failure of all: what was launched before
-    /// it was known fails for the same reason, and is told with it.
+    /// Takes in the outcomes of all operations, or of those that are done. After a failure, of all: what was launched before
+    /// the failure was known fails for the same reason, and is reported with it.
     fn take_in(&mut self, all: bool) -> Result<()> {
         self.leave_to_parent();
         let mut failure = None;

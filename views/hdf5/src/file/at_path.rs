@@ -1,4 +1,4 @@
-//! What stands at a file's path: the stub, or a native file, with the user block before it.
+//! What is at a file's path: the stub or a native file, after its user block.
 
 use std::ffi::c_int;
 use std::fs::{File as PlainFile, OpenOptions};
@@ -11,25 +11,26 @@ use parking_lot::Mutex;
 use super::in_use::InUse;
 use crate::Result;
 
-/// See the module.
+/// What is at a file's path.
 #[derive(Default)]
 pub struct AtPath {
-    /// Bytes before the stub that belong to the program.
+    /// Length of the user block, in bytes: the program's own bytes before the stub.
     pub user_block: u64,
-    /// The descriptor and what owns it, once a program has asked.
+    /// The descriptor and its owner, once a program has asked for it.
     open: Mutex<Option<Box<(Descriptor, PlainFile)>>>,
 }
 
-/// A descriptor as programs read it: HDF5 says it is an `int`, PyTables reads a word of eight bytes.
+/// A descriptor as programs read it: HDF5 says it is an `int`, but PyTables reads a word of eight
+/// bytes.
 type Descriptor = i64;
 
 impl AtPath {
-    /// With a user block of so many bytes.
+    /// With a user block of this many bytes.
     pub fn new(user_block: u64) -> Self {
         Self { user_block, open: Mutex::default() }
     }
 
-    /// Where its descriptor is; that lives as long as this does.
+    /// Address of the descriptor, valid as long as `self`.
     pub fn descriptor(&self, in_use: Option<&InUse>, path: &Path, writable: bool) -> Result<*mut c_int> {
         let mut open = self.open.lock();
         let kept = if let Some(kept) = open.take() {

@@ -1,4 +1,4 @@
-//! Files that are opened through another one: where external links lead.
+//! Files opened through another file: targets of external links.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use super::opening::{Opening, finish};
 use super::stub;
 use super::{File, path};
 
-/// The file that an external link in `from` names: beside `from`, or where the name says. The link access properties
-/// may say how to open it; else it is opened as `from` is.
+/// Opens the file that an external link in `from` names: relative to `from`, or at the path in the name. The link
+/// access properties may say how; otherwise it is opened like `from`.
 pub fn open_external(from: &Arc<File>, name: &[u8], lapl: hid_t) -> Result<Arc<File>> {
     let named = path::from_bytes(name)?;
     let beside = path::of_label(&from.path).parent().unwrap_or(Path::new("/")).join(named);
@@ -37,7 +37,7 @@ pub fn open_external(from: &Arc<File>, name: &[u8], lapl: hid_t) -> Result<Arc<F
             Some(fapl) => fapl,
             None => access_of(from)?,
         };
-        // Nobody closes this file by its own id, so its objects must not be closed with one.
+        // Nobody closes this file by its own id, so the close degree must not be one that closes its objects with it.
         h5_check("H5Pset_fclose_degree", (h5.H5Pset_fclose_degree)(fapl.get(), H5F_CLOSE_WEAK))?;
         fapl
     };
@@ -47,13 +47,13 @@ pub fn open_external(from: &Arc<File>, name: &[u8], lapl: hid_t) -> Result<Arc<F
             return Ok(from.clone());
         }
         if stub::is_native(&path) {
-            flags &= !(H5F_ACC_RDWR | H5F_ACC_SWMR_WRITE); // what is native is read, whoever links to it
+            flags &= !(H5F_ACC_RDWR | H5F_ACC_SWMR_WRITE); // native files are only read, whoever links to them
         }
     }
     open_beside(from, &path, flags, fapl.get())
 }
 
-/// The file at a path that `from` names in some other way, opened as `from` is.
+/// Opens the file at a path that `from` names in another way, with the access of `from`.
 pub fn open_named(from: &Arc<File>, place: &Path) -> Result<Arc<File>> {
     let path = path::absolute(place)?;
     if path == path::of_label(&from.path) {
@@ -64,14 +64,14 @@ pub fn open_named(from: &Arc<File>, place: &Path) -> Result<Arc<File>> {
         flags &= !(H5F_ACC_RDWR | H5F_ACC_SWMR_WRITE);
     }
     let fapl = access_of(from)?;
-    // Nobody closes this file by its own id, so its objects must not be closed with one.
+    // Nobody closes this file by its own id, so the close degree must not be one that closes its objects with it.
     // SAFETY: a plain call with a list of ours.
     let status = unsafe { (from.h5.H5Pset_fclose_degree)(fapl.get(), H5F_CLOSE_WEAK) };
     h5_check("H5Pset_fclose_degree", status)?;
     open_beside(from, &path, flags, fapl.get())
 }
 
-/// A file that rank 0 has reached from `from` by external links.
+/// Opens a file that rank 0 has reached from `from` by external links.
 pub fn open_member(from: &Arc<File>, path: &[u8]) -> Result<Arc<File>> {
     let fapl = access_of(from)?;
     open_beside(from, path::from_bytes(path)?, from.intent.load(Ordering::Relaxed), fapl.get())
@@ -88,8 +88,8 @@ fn open_beside(from: &Arc<File>, path: &Path, flags: u32, fapl: hid_t) -> Result
     finish(from.h5, Opening { team: from.team.clone(), ..opening })
 }
 
-/// The access properties of a file for another that is opened through it. Copying a communicator takes all ranks, which
-/// need not follow a link together: their driver is left out.
+/// The access properties for a file opened through another. The MPI driver is left out: copying its communicator takes
+/// all ranks, and they need not follow a link together.
 fn access_of(from: &Arc<File>) -> Result<Hid> {
     let h5 = from.h5;
     if !team::is_mpio(h5, from.fapl.get()) {

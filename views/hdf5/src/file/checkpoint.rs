@@ -1,8 +1,8 @@
-//! Atomic checkpoints: what readers see of a file while others write it, and what is left of it when its writers die.
+//! Atomic checkpoints: what readers see of a file while others write it, and what remains when its writers die.
 //!
-//! Such a file has a snapshot, [`PUBLISHED`], that each flush and each close of a writer replaces in one transaction. Who
-//! opens the file read-only reads that; writers work on the container itself. A record says which processes write: when all of
-//! them are dead, the next writer first takes the container back to what was published.
+//! Such a file has a snapshot, [`PUBLISHED`], which each flush and each close by a writer replaces in one transaction. A process
+//! that opens the file read-only reads the snapshot; writers work on the container itself. A record lists the writing processes:
+//! when all of them are dead, the next writer first rolls the container back to the snapshot.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -17,33 +17,34 @@ use super::superblock::SUPER_INDEX;
 use crate::Result;
 use crate::meta::bytes::{Encode, Reader};
 
-/// The environment variable that asks for atomic checkpoints (`1`), or for the file as it is this moment (`0`, for readers).
+/// The environment variable that asks for atomic checkpoints (`1`) or, for readers, for the file's present state (`0`).
 const ATOMIC_ENV: &str = "CENOTE_HDF5_ATOMIC";
 /// The snapshot that readers see.
 pub const PUBLISHED: &str = "checkpoint";
-/// The record of the processes that write, in the superblock's index. A file that has it is written in atomic checkpoints.
+/// The record of writing processes, in the superblock's index. A file that has it is written in atomic checkpoints.
 pub const WRITERS_KEY: &[u8] = b"writers";
-/// How often somebody else may be faster.
+/// Attempts before a conflict with other processes becomes an error.
 const TRIES: usize = 100;
 
-/// True if this program's environment asks that what it writes appears in atomic checkpoints.
+/// Returns true if the environment asks for atomic checkpoints of what this program writes.
 fn is_wanted() -> bool {
     static WANTED: LazyLock<bool> = LazyLock::new(|| std::env::var_os(ATOMIC_ENV).is_some_and(|value| value == "1"));
     *WANTED
 }
 
-/// True if what a program opens is to be seen in whole checkpoints, whoever else has it open; `asks`: its access properties.
+/// Returns true if a program wants to see whole checkpoints of what it opens, whoever else has it open. `asks`: its access
+/// properties.
 pub fn is_asked(asks: Option<bool>) -> bool {
     asks.is_some() || is_wanted() || reads_head()
 }
 
-/// True if this program's environment asks to read what is being written.
+/// Returns true if the environment asks to read what is being written.
 fn reads_head() -> bool {
     static HEAD: LazyLock<bool> = LazyLock::new(|| std::env::var_os(ATOMIC_ENV).is_some_and(|value| value == "0"));
     *HEAD
 }
 
-/// This process, as others can tell whether it lives.
+/// This process, in the form by which others can tell whether it lives.
 fn this_process() -> Result<Process> {
     let me = Process::this()?;
     if me.started == 0 {
@@ -72,7 +73,7 @@ fn encode(writers: &[Process]) -> Vec<u8> {
 /// Store directory and container.
 type Key = (PathBuf, ContainerId);
 
-/// How often this process has files open for writing in atomic checkpoints, with how it is noted there.
+/// For each file: how often this process has it open for writing in atomic checkpoints, and the process as the record names it.
 static WRITING: LazyLock<Mutex<HashMap<Key, (usize, Process)>>> = LazyLock::new(Mutex::default);
 
 /// A file that is open for writing in atomic checkpoints.
@@ -80,20 +81,20 @@ pub struct Writing {
     store: Store,
     container: Container,
     key: Key,
-    /// Objects stayed open when the file was closed, so that there may be more to publish.
+    /// Objects stayed open when the file was closed, so there may be more to publish.
     late: AtomicBool,
 }
 
 impl Writing {
-    /// What was written so far, by whomever, is what readers see from now on.
+    /// Publishes: readers see from now on what was written so far, by any process.
     pub fn publish(&self) -> Result<()> {
         self.container.replace_snapshot(PUBLISHED)
     }
-    /// The file was closed while objects of it are open.
+    /// Notes that the file was closed while objects of it are open.
     pub fn closed_early(&self) {
         self.late.store(true, Ordering::Relaxed);
     }
-    /// The file goes on being open another time.
+    /// Counts another opening of the file.
     pub fn again(&self) -> Self {
         if let Some((count, _)) = WRITING.lock().get_mut(&self.key) {
             *count += 1;
@@ -114,7 +115,7 @@ impl Writing {
             writing.remove(&self.key);
         }
         if me.pid != std::process::id() {
-            return Ok(()); // a forked child's: the parent writes
+            return Ok(()); // in a forked child: the parent writes
         }
         if self.late.load(Ordering::Relaxed) {
             self.publish()?;
@@ -130,13 +131,13 @@ impl Writing {
 impl Drop for Writing {
     fn drop(&mut self) {
         if let Err(error) = self.leave() {
-            // HDF5 does not ask any more. What is noted of this process is seen through when it is dead.
+            // HDF5 cannot be told any more. The record of this process is resolved when the process is dead.
             eprintln!("cenote: closing an HDF5 file that is written in atomic checkpoints: {error}");
         }
     }
 }
 
-/// Changes the record of the writers, whoever else does so at the same time.
+/// Changes the record of writers, retrying on conflicts.
 fn change_writers(store: &Store, supers: &Index, change: impl Fn(&mut Vec<Process>)) -> Result<()> {
     for _ in 0..TRIES {
         let mut tx = store.begin();
@@ -158,8 +159,9 @@ fn busy() -> Error {
         .try_next("try again")
 }
 
-/// A file is about to be opened for writing. `marked`: it is known to be written in atomic checkpoints. If it is, or the program
-/// asks for it, this process is noted as a writer; if all writers before it are dead, the file is as it was published last.
+/// Prepares to open a file for writing. `marked`: the file is known to be written in atomic checkpoints. If so, or if the
+/// program asks for them, this process is recorded as a writer; if all earlier writers are dead, the file is rolled back to the
+/// last published state.
 pub fn enter(
     store: &Store,
     store_path: &Path,
@@ -171,7 +173,7 @@ pub fn enter(
         return Ok(None);
     }
     let key = (store_path.to_path_buf(), container.id());
-    // Locked meanwhile: threads of one process are one writer.
+    // Held until the end: threads of one process count as one writer.
     let mut writing = WRITING.lock();
     let this = || Writing {
         store: store.clone(),
@@ -196,14 +198,14 @@ pub fn enter(
     Ok(Some(this()))
 }
 
-/// Takes the file back to what was published if nobody writes it any more and somebody died while writing. What is there is
-/// published if nothing is yet.
+/// Rolls the file back to the published snapshot if a writer died and none lives. Publishes the present state if nothing was
+/// published yet.
 fn recover(container: &Container, supers: &Index) -> Result<()> {
     for _ in 0..TRIES {
         let seen = supers.get_one(WRITERS_KEY)?;
         let writers = decode(seen.as_deref().unwrap_or_default())?;
         if !writers.is_empty() && !writers.iter().any(Process::is_alive) {
-            // Only if nobody else has become a writer meanwhile.
+            // Only if no other process has become a writer meanwhile.
             match container.roll_back_if(PUBLISHED, supers, WRITERS_KEY, seen.as_deref()) {
                 Err(error) if error.kind() == ErrorKind::Conflict => continue,
                 Err(error) if error.kind() == ErrorKind::NotFound => {} // nothing was ever published
@@ -218,7 +220,7 @@ fn recover(container: &Container, supers: &Index) -> Result<()> {
     Err(busy())
 }
 
-/// What a reader of a file that is written in atomic checkpoints is to look at; `None`: the container itself.
+/// The snapshot that a reader of a file in atomic checkpoints reads; `None`: it reads the container itself.
 pub fn published(store_path: &Path, container: &Container, asks: Option<bool>) -> Result<Option<Container>> {
     let writes_itself = WRITING.lock().contains_key(&(store_path.to_path_buf(), container.id()));
     if writes_itself || asks.map_or_else(reads_head, |asks| !asks) {

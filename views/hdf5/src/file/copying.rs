@@ -1,7 +1,7 @@
-//! `cenote cp`: a file of the store once more, as a file of its own.
+//! `cenote cp`: copies a file of the store into a new file.
 //!
-//! What is copied is a snapshot, so that whoever writes meanwhile is not in it by half: the records of the metadata as they
-//! are, and each object's bytes where it has some. The copy has an id of its own; numbers of objects stay.
+//! The source is a snapshot, so that a concurrent writer's changes are not copied by half: all metadata records as they are, and
+//! the bytes of each object where it has data. The copy has its own file id; object numbers stay.
 
 use std::path::Path;
 
@@ -14,13 +14,14 @@ use super::superblock::Super;
 use super::{checkpoint, path, random_u64};
 use crate::Result;
 
-/// Records that are read and put in one message.
+/// Records read and put in one message.
 const RECORDS: u32 = 512;
-/// Bytes that are read and written in one call.
+/// Bytes read and written in one call.
 const PIECE: u64 = 4 << 20;
 
-/// Copies the file at `from` to a new file at `to`, which it replaces. A copy of a stub, or a stale one, is the state that it is
-/// of, if that was kept; with `current`, the file as it is now. `tell` is told of bytes. Gives how many there were.
+/// Copies the file at `from` to a new file at `to`, which it replaces. For a copied or stale stub, the source is the state that
+/// the stub records, if that was kept; with `current`, the file as it is now. `tell` is told of copied bytes. Returns their
+/// number.
 pub fn copy(store: &Store, from: &Path, to: &Path, current: bool, tell: &mut dyn FnMut(u64)) -> Result<u64> {
     let from = path::absolute(from)?;
     let stub = match stub::look(&from)? {
@@ -41,7 +42,7 @@ pub fn copy(store: &Store, from: &Path, to: &Path, current: bool, tell: &mut dyn
     copied
 }
 
-/// What is to be copied, and a snapshot that is to be deleted afterwards.
+/// The container to copy, and a snapshot to delete afterwards.
 type Source = (Container, Option<(Container, String)>);
 
 fn source(store: &Store, from: &Path, stub: &Stub, current: bool) -> Result<Source> {
@@ -112,7 +113,7 @@ fn copy_records(from: &Index, to: &Index) -> Result<()> {
     }
 }
 
-/// Holes stay holes.
+/// Copies the data of an object; holes stay holes.
 fn copy_bytes(from: &Object, to: &Object, size: u64, tell: &mut dyn FnMut(u64)) -> Result<u64> {
     let (mut at, mut copied) = (0, 0);
     let mut piece = Vec::new();

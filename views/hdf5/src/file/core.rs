@@ -1,6 +1,6 @@
 //! What of a file needs no libhdf5: its records, its raw data, and what this process shares about it.
 //!
-//! An open [`File`](super::File) is this with what its libhdf5 knows of it; the Zarr view and the command have this alone
+//! An open [`File`](super::File) is a `Core` with libhdf5's view of it; the Zarr view and the command use a `Core` alone
 //! ([`super::plain`]). Must not know HDF5's callbacks, identifiers and property lists.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::shared::Shared;
 use crate::Result;
 use crate::meta::records::Meta;
 
-/// See the module.
+/// What of an open file needs no libhdf5.
 pub struct Core {
     /// The store.
     pub store: Store,
@@ -21,25 +21,25 @@ pub struct Core {
     pub container: Container,
     /// All metadata of the file; see [`crate::meta`] for the keys. Key tags from 0x40 on belong to [`crate::data`].
     pub meta: Meta,
-    /// Which incarnation of the file this is: creating a file over an old one begins a new generation.
+    /// The incarnation of the file: creating a file over an old one begins a new generation.
     pub generation: u64,
     /// Identifies the file for its whole life, also under another name.
     pub uuid: u128,
     /// Absolute, normalised path.
     pub path: String,
-    /// Opened for writing.
+    /// True if opened for writing.
     pub writable: bool,
-    /// The state that it was opened in, see [`super::identity`].
+    /// The state at opening, see [`super::identity`].
     pub state: u64,
-    /// What this process shares about the file, however often it has it open.
+    /// What this process shares about the file, however often it is open.
     pub shared: Arc<Shared>,
-    /// Its stub, held open; none of files without one of their own.
+    /// The file's stub, held open; `None` for files without a stub of their own.
     pub in_use: Option<Arc<InUse>>,
 }
 
 impl Core {
-    /// The id of the raw-data object number `id`: the generation is its upper half, so that the objects of an
-    /// incarnation are one range, which truncation deletes.
+    /// The id of the raw-data object number `id`. The generation is the upper half, so that the objects of one
+    /// incarnation form one range, which truncation deletes.
     pub fn object_id(&self, id: u64) -> ObjectId {
         ObjectId(u128::from(self.generation) << 64 | u128::from(id))
     }
@@ -68,7 +68,7 @@ impl Drop for Core {
         if self.writable && identity::keeps_states() {
             let kept = self.container.replace_snapshot(&format!("{STATE_SNAPSHOT}{}", self.state));
             if let Err(error) = kept {
-                // HDF5 does not ask any more.
+                // HDF5 cannot be told any more.
                 eprintln!("cenote: the state of {} could not be kept for copies of its stub: {error}", self.path);
             }
         }

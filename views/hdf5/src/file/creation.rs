@@ -1,5 +1,5 @@
-//! Creation properties of files that are no group's: how a native file would use its space. They have no effect here but
-//! come back as they were given; page buffers follow HDF5's rules for them.
+//! File creation properties that are not those of a group: how a native file would use its space. They have no effect
+//! here but are returned as given. Page buffers follow HDF5's rules for them.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ const VERSION: u8 = 1;
 /// `H5F_FSPACE_STRATEGY_PAGE`.
 const STRATEGY_PAGE: i32 = 1;
 
-/// See the module.
+/// File creation properties that have no effect here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Creation {
     strategy: i32,
@@ -30,7 +30,7 @@ pub struct Creation {
     sizes: (u64, u64),
 }
 
-/// What HDF5 presets.
+/// HDF5's defaults.
 const PRESET: Creation = Creation {
     strategy: 0,
     persist: false,
@@ -42,11 +42,11 @@ const PRESET: Creation = Creation {
 };
 
 impl Creation {
-    /// Those that HDF5 presets.
+    /// HDF5's defaults.
     pub fn preset() -> Self {
         PRESET
     }
-    /// Of a file creation property list.
+    /// Reads them from a file creation property list.
     pub fn of(h5: &'static Api, fcpl: hid_t) -> Result<Self> {
         let mut out = PRESET;
         let mut sizes = (0usize, 0usize);
@@ -69,7 +69,7 @@ impl Creation {
         Ok(out)
     }
 
-    /// Gives them to a file creation property list.
+    /// Sets them on a file creation property list.
     pub fn apply(&self, h5: &'static Api, fcpl: hid_t) -> Result<()> {
         if *self == PRESET {
             return Ok(());
@@ -87,7 +87,7 @@ impl Creation {
         Ok(())
     }
 
-    /// Keeps them with a file's metadata, if they are not what HDF5 presets.
+    /// Stores them with a file's metadata, unless they are HDF5's defaults.
     pub fn put(&self, tx: &mut Transaction, meta: &cenote::Index) -> Result<()> {
         let Some(record) = self.record() else { return Ok(()) };
         tx.put(meta, &Self::key(), &record)
@@ -98,7 +98,7 @@ impl Creation {
         keys::of(keys::TAG_FILE, keys::ROOT)
     }
 
-    /// Their record, if they are not what HDF5 presets.
+    /// Their record, unless they are HDF5's defaults.
     pub fn record(&self) -> Option<Vec<u8>> {
         (*self != PRESET).then(|| self.encode())
     }
@@ -117,7 +117,7 @@ impl Creation {
         w
     }
 
-    /// Those of a file.
+    /// Reads those of a file.
     pub fn get(meta: &Meta) -> Result<Self> {
         let record = meta.get_one(&keys::of(keys::TAG_FILE, keys::ROOT))?;
         record.map_or(Ok(PRESET), |record| Self::decode(&record))
@@ -133,7 +133,7 @@ impl Creation {
         Ok(Self { strategy, persist, threshold, page_bytes, sizes, sym_k: (r.u32()?, r.u32()?), istore_k: r.u32()? })
     }
 
-    /// Refuses a page buffer for a new file that HDF5 would refuse.
+    /// Refuses a page buffer that HDF5 would refuse for a new file.
     pub fn check(&self, h5: &'static Api, fapl: hid_t) -> Result<()> {
         let bad = |cause: &str| {
             let error = Error::new(ErrorKind::InvalidInput, "page buffer").because(cause);
@@ -156,7 +156,7 @@ fn page_buffer(h5: &'static Api, fapl: hid_t) -> Result<(usize, u32, u32)> {
     Ok((bytes, meta, raw))
 }
 
-/// Makes the page buffer in a file's access properties what HDF5 would make of it: whole pages, or none without pages.
+/// Rounds the page buffer in a file's access properties as HDF5 does: whole pages, or none for a file without pages.
 pub fn settle_page_buffer(file: &Meta, h5: &'static Api, fapl: hid_t) -> Result<()> {
     let (bytes, meta, raw) = page_buffer(h5, fapl)?;
     if bytes == 0 {
@@ -170,7 +170,7 @@ pub fn settle_page_buffer(file: &Meta, h5: &'static Api, fapl: hid_t) -> Result<
     h5_check("H5Pset_page_buffer_size", status).map(|_| ())
 }
 
-/// A file's creation properties that are no group's, on a list for the program.
+/// Sets a file's creation properties that are not those of a group on a list for the program.
 pub fn onto(file: &Arc<File>, fcpl: hid_t) -> Result<()> {
     let h5 = file.h5;
     Creation::get(&file.meta)?.apply(h5, fcpl)?;

@@ -1,14 +1,12 @@
-//! Files that are left to HDF5's own connector: those in memory, those of drivers that a program brings itself, and native
-//! files that it changes.
+//! Files left to HDF5's own connector: files in memory, files of a program's own drivers, and native files that are changed.
 //!
-//! What a program wants in no file system does not belong into a store either, nor what it adds to the native files that
-//! it has. A connector has no means to say so: HDF5
-//! takes what it gives for a file of its own. So such a file is opened by HDF5's own connector, under an id of its own, and
-//! when HDF5 asks what is to be done after opening, what the two ids stand for is exchanged: the program's id is that of a
-//! native file from then on, and no call about it comes here. It takes two functions of libhdf5 that are not in its headers,
-//! though in every libhdf5; without them such files are refused.
+//! A file that a program keeps out of file systems does not belong into a store, nor do changes of existing native files. A
+//! connector cannot decline a file: HDF5 takes what it returns for a file of its own. So HDF5's own connector opens such a
+//! file under another id. When HDF5 runs its step after opening, the two ids exchange their objects: from then on the
+//! program's id is that of a native file, and no call about it comes here. The exchange needs two functions that are in
+//! every libhdf5, though not in its headers; without them such files are refused.
 //!
-//! This room must not know what is in such files.
+//! This module must not know what is in such files.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_uint, c_void};
@@ -29,7 +27,7 @@ use crate::foreign;
 use crate::object::{Body, Handle};
 use crate::team;
 
-/// Whose file it is.
+/// The connector that keeps a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Keeper {
     Store,
@@ -39,15 +37,15 @@ enum Keeper {
 /// What HDF5's own connector has opened, by the handle that HDF5 was given in its place.
 static WAITING: LazyLock<Mutex<HashMap<usize, Hid>>> = LazyLock::new(Mutex::default);
 
-/// What to do with a file that access properties with this driver name.
+/// How a file is handled, by the driver in its access properties.
 enum Driver {
-    /// A file on a disk.
+    /// A file on disk.
     Plain,
-    /// In memory; true: written to a file when it is closed.
+    /// In memory; true: written to a file at closing.
     Core(bool),
-    /// One of HDF5 that is not supported.
+    /// A driver of HDF5 that is not supported.
     Refused,
-    /// The program's.
+    /// The program's own driver.
     Other,
 }
 
@@ -100,8 +98,8 @@ fn has_image(h5: &'static Api, fapl: hid_t) -> bool {
     h5.H5Pget_file_image.is_some_and(|get| unsafe { get(fapl, std::ptr::null_mut(), &raw mut bytes) } >= 0) && bytes > 0
 }
 
-/// Of a file on a disk: a native one that is opened to be changed is left to HDF5. One that is read is read through this
-/// connector, so that links lead into it and objects are copied out of it.
+/// Decides for a file on disk: a native file opened for changes is left to HDF5. One that is only read goes through this
+/// connector, so that links lead into it and objects can be copied out of it.
 fn plain(h5: &'static Api, name: &[u8], flags: Option<c_uint>) -> Result<Keeper> {
     if flags.is_none_or(|flags| flags & H5F_ACC_RDWR == 0) || !can_exchange(h5) {
         return Ok(Keeper::Store);
@@ -114,7 +112,7 @@ fn can_exchange(h5: &Api) -> bool {
     h5.H5I_object.is_some() && h5.H5I_subst.is_some()
 }
 
-/// `flags`: none if the file is to be made.
+/// Decides who keeps a file. `flags`: `None` if it is to be created.
 fn keeper(h5: &'static Api, name: &[u8], flags: Option<c_uint>, fapl: hid_t) -> Result<Keeper> {
     let is_backed = match driver(h5, fapl) {
         Driver::Plain => return plain(h5, name, flags),
@@ -137,7 +135,7 @@ fn keeper(h5: &'static Api, name: &[u8], flags: Option<c_uint>, fapl: hid_t) -> 
         Seen::Nothing => return Err(stub::refuse(&path, &Seen::Nothing)),
         _ => return Ok(Keeper::Native),
     }
-    // To read it, it need not be in memory whole.
+    // Reading it does not need the whole file in memory.
     if is_backed || flags & H5F_ACC_RDWR == 0 {
         return Ok(Keeper::Store);
     }
@@ -147,7 +145,7 @@ fn keeper(h5: &'static Api, name: &[u8], flags: Option<c_uint>, fapl: hid_t) -> 
     ))
 }
 
-/// The same access properties, with HDF5's own connector.
+/// The same access properties with HDF5's own connector.
 fn own(h5: &'static Api, fapl: hid_t) -> Result<Hid> {
     // SAFETY: plain calls with ids of this scope.
     unsafe {
@@ -161,7 +159,7 @@ fn c_name(name: &[u8]) -> Result<CString> {
     CString::new(name).map_err(|_| Error::new(ErrorKind::InvalidInput, "file name").because("it contains a NUL"))
 }
 
-/// `H5Fcreate` by HDF5's own connector, if the file is its to keep.
+/// Does `H5Fcreate` with HDF5's own connector, if that keeps the file.
 pub fn create(h5: &'static Api, name: &[u8], flags: c_uint, fcpl: hid_t, fapl: hid_t) -> Result<Option<*mut Handle>> {
     if keeper(h5, name, None, fapl)? == Keeper::Store {
         return Ok(None);
@@ -173,7 +171,7 @@ pub fn create(h5: &'static Api, name: &[u8], flags: c_uint, fcpl: hid_t, fapl: h
     })
 }
 
-/// `H5Fopen` by HDF5's own connector, if the file is its to keep.
+/// Does `H5Fopen` with HDF5's own connector, if that keeps the file.
 pub fn open(h5: &'static Api, name: &[u8], flags: c_uint, fapl: hid_t) -> Result<Option<*mut Handle>> {
     if keeper(h5, name, Some(flags), fapl)? == Keeper::Store {
         return Ok(None);
@@ -208,19 +206,19 @@ fn give(
     Ok(Some(handle))
 }
 
-/// True if HDF5 is to come back with this handle when it has opened the file.
+/// Returns true if HDF5 will return with this handle after it has opened the file.
 pub fn is_waiting(pointer: *mut c_void) -> bool {
     WAITING.lock().contains_key(&(pointer as usize))
 }
 
-/// HDF5 has opened a file. If this handle stands for one that is not ours, its id becomes that of the file itself.
+/// Called after HDF5 has opened a file. If the handle stands for a native file, the program's id becomes that file's id.
 pub fn exchange(h5: &'static Api, pointer: *mut c_void) -> Result<bool> {
     let Some(file) = WAITING.lock().remove(&(pointer as usize)) else { return Ok(false) };
     let failed = || Error::new(ErrorKind::Internal, "a file in memory").because("HDF5 does not show its id");
     let id = id_of(h5, pointer).ok_or_else(failed)?;
     let (Some(object), Some(subst)) = (h5.H5I_object, h5.H5I_subst) else { return Err(failed()) };
-    // SAFETY: both ids are valid, and each stands for an object of HDF5's that goes on being one: after this each has the
-    // other's. The caller is the last that uses what the program's id stood for.
+    // SAFETY: both ids are valid, and each stands for an object of HDF5's that stays one: afterwards each has the other's.
+    // The caller is the last user of what the program's id stood for.
     unsafe {
         let theirs = object(file.get());
         if theirs.is_null() {

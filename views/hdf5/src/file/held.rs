@@ -1,9 +1,9 @@
-//! Extents that grew and that others do not see yet: a dataset's new extent is to be seen together with what is written there.
+//! Held extents: a dataset's larger extent becomes visible to others together with the data written there.
 //!
-//! The only writer of a file keeps a larger extent to itself until something is written to the dataset, or dataset or file are flushed
-//! or closed; who reads in another process meanwhile sees the old extent, never rows of which it cannot know that they are still to be
-//! written. Who writes for readers (SWMR) may make several calls for the rows of one larger extent, so that its readers see it with the
-//! flush alone, as in native HDF5, where flush dependencies put chunks and their index before the extent.
+//! The only writer of a file keeps a larger extent to itself until the dataset is written, or until dataset or file are flushed or
+//! closed. Readers in other processes see the old extent meanwhile, never rows that are not written yet. A SWMR writer may need several
+//! calls for the rows of one larger extent, so its readers see the extent only after a flush, as in native HDF5, where flush
+//! dependencies put chunks and their index before the extent.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,21 +19,21 @@ use crate::space::Extent;
 /// The held extents of a file.
 #[derive(Default)]
 pub struct Held {
-    /// By dataset.
+    /// Held extents by dataset.
     state: Mutex<State>,
-    /// This process writes the file for readers, and is its only writer by HDF5's rule (see [`super::in_use`]).
+    /// This process is the file's SWMR writer, and so its only writer by HDF5's rule (see [`super::in_use`]).
     is_swmr: AtomicBool,
 }
 
 #[derive(Default)]
 struct State {
-    /// Of the process that holds them.
+    /// Fork generation of the process that holds them.
     generation: u64,
     extents: BTreeMap<u64, Extent>,
 }
 
 impl State {
-    /// Forgets what the process holds that this one was forked from.
+    /// Forgets what the parent process held before the fork.
     fn own(&mut self) -> &mut BTreeMap<u64, Extent> {
         let generation = fork_generation();
         if self.generation != generation {
@@ -44,11 +44,11 @@ impl State {
 }
 
 impl Shared {
-    /// The extent of a dataset that only this process sees.
+    /// The extent of a dataset as only this process sees it.
     pub fn held_extent(&self, oid: u64) -> Option<Extent> {
         self.held.state.lock().own().get(&oid).cloned()
     }
-    /// Makes this the extent of a dataset for this process. False if others may change the file: then they are to see it.
+    /// Sets the extent of a dataset for this process only. Returns false if others may change the file, who must then see it.
     pub fn hold_extent(&self, oid: u64, extent: &Extent) -> Result<bool> {
         if !self.held.is_swmr.load(Ordering::Relaxed) && self.ahead().premise()?.is_none() {
             return Ok(false);
@@ -56,15 +56,15 @@ impl Shared {
         self.held.state.lock().own().insert(oid, extent.clone());
         Ok(true)
     }
-    /// This process writes the file for readers from now on, or no more.
+    /// Turns SWMR writing by this process on or off.
     pub fn write_for_readers(&self, on: bool) {
         self.held.is_swmr.store(on, Ordering::Relaxed);
     }
-    /// Something was written to a dataset, in full.
+    /// Shows the extent of a dataset after a write to it is complete.
     pub fn show_written(&self, oid: u64) -> Result<()> {
         if self.held.is_swmr.load(Ordering::Relaxed) { Ok(()) } else { self.show_extents(Some(oid)) }
     }
-    /// Shows others the extent of one dataset, or of all.
+    /// Makes the held extent of one dataset, or of all, visible to others.
     pub fn show_extents(&self, only: Option<u64>) -> Result<()> {
         loop {
             let next = {

@@ -1,12 +1,12 @@
-//! What a stub stands for. A file is its container and its file id, wherever its stub is; a path is only where it was seen last.
+//! What a stub stands for. A file is identified by container and file id, wherever its stub is; the path is only where it was last seen.
 //!
-//! - A stub that is renamed, linked, or reached by another directory is the file still. One with another inode, while the
-//!   file's own is there ([`super::kept`]), is a copy of the stub, and no file.
-//! - Each opening for writing, and each making anew, raises the file's *state*: first in the stub, then in the record. A stub
-//!   with a smaller state is a stale copy that was put back. (A greater one is what a program that died in between has left, or
-//!   what a file has that was taken back to a snapshot.)
-//! - Labels are for people and listings. A label that another file needs is taken from a file that is not there any more, which
-//!   keeps its container under another label.
+//! - A stub that was renamed, linked, or reached through another directory still is the file. A stub with another inode is a copy, and
+//!   no file, while the file's own stub exists ([`super::kept`]).
+//! - Each opening for writing, and each re-creation, raises the file's *state*: first in the stub, then in the record. A stub with a
+//!   smaller state is a stale copy that was put back. (A greater one is left by a program that died in between, or by a rollback of the
+//!   file to a snapshot.)
+//! - Labels are for people and listings. If another file needs the label of a file that is gone, that file's container gets another
+//!   label.
 //!
 //! Nothing here deletes anything.
 
@@ -30,41 +30,42 @@ use super::{in_use, path};
 use crate::Result;
 use crate::meta::bytes::Encode;
 
-/// What the names of snapshots begin with that are kept of each state, if that is asked for; the state follows.
+/// Prefix of the names of per-state snapshots, kept if asked for; the state follows.
 pub const STATE_SNAPSHOT: &str = "state-";
-/// Tries at a label that others take as often.
+/// Attempts at a label that other processes take at the same time.
 const TRIES: usize = 20;
-/// Between the label that a file had and what tells it from the file that is there now. No path has a NUL in it.
+/// Separates the former label of a file from a suffix that tells it from the file now there. No path contains a NUL.
 const ASIDE: &str = "\u{1}moved-";
 
-/// The environment variable that asks for a snapshot at each close of a writer (`1`), so that copies of stubs are copies.
+/// The environment variable that asks for a snapshot at each close by a writer (`1`), so that copied stubs can be opened as copies of
+/// that state.
 const COPIES_ENV: &str = "CENOTE_HDF5_COPIES";
 
-/// True if what was written is to be kept at each close, for copies of the stub.
+/// Returns true if each close keeps the written state, for copies of the stub.
 pub fn keeps_states() -> bool {
     static KEEPS: LazyLock<bool> = LazyLock::new(|| std::env::var_os(COPIES_ENV).is_some_and(|value| value == "1"));
     *KEEPS
 }
 
-/// What a stub turned out to be.
+/// What a stub stands for.
 pub enum Known {
     /// The file.
     File(There),
-    /// A copy of the stub, which is there, if that is known.
+    /// A copy of the stub at this path, if the path is known.
     Copy(Container, Option<PathBuf>),
-    /// The stub of a state that the file was in before.
+    /// A stub that records an earlier state of the file.
     Stale(Container, Super),
-    /// Not in this store.
+    /// A file that is not in this store.
     Nothing,
 }
 
-/// A file that is there.
+/// An existing file.
 pub struct There {
     pub container: Container,
     pub sup: Super,
-    /// Its metadata, of which this process knows what came with the container.
+    /// Its metadata index; this process already knows the records that came with the container.
     pub meta: Index,
-    /// The store knows of this stub already.
+    /// The store already knows this stub.
     pub is_kept: bool,
 }
 
@@ -74,7 +75,7 @@ pub fn know(store: &Store, store_path: &Path, path: &Path, stub: &Stub) -> Resul
     know_seen(store, store_path, path, stub, &seen)
 }
 
-/// The same, of a stub of which the system said this.
+/// Finds out what a stub stands for, given its file status.
 pub fn know_seen(store: &Store, store_path: &Path, path: &Path, stub: &Stub, seen: &Metadata) -> Result<Known> {
     let Some(Found { container, sup, meta }) = container_of(store, path, stub)? else { return Ok(Known::Nothing) };
     match kept::judge(store_path, container.id(), stub, seen, || place_of(container.label())) {
@@ -84,8 +85,8 @@ pub fn know_seen(store: &Store, store_path: &Path, path: &Path, stub: &Stub, see
     }
 }
 
-/// True if the stub at `path` has that state by now. A writer raises the stub before the record, so what was raised between two looks at
-/// them is no stale copy.
+/// Returns true if the stub at `path` has reached that state by now. A writer raises the stub before the record, so a stub raised
+/// between the two looks is no stale copy.
 fn has_risen(path: &Path, stub: &Stub, state: u64) -> bool {
     matches!(stub::look(path), Ok(stub::Seen::Stub(now)) if now.uuid == stub.uuid && now.state >= state)
 }
@@ -97,7 +98,7 @@ struct Found {
     meta: Index,
 }
 
-/// Where the file with this label was seen last.
+/// The path where the file with this label was last seen.
 fn place_of(label: &str) -> PathBuf {
     let text = label.strip_prefix(LABEL_PREFIX).unwrap_or_default();
     path::of_label(text.split(ASIDE).next().unwrap_or_default())
@@ -108,13 +109,13 @@ fn container_of(store: &Store, path: &Path, stub: &Stub) -> Result<Option<Found>
     if let Some(id) = stub.container {
         return Ok(found_by(store, id)?.filter(is_it));
     }
-    // Stubs of version 1: the container is that of their path, or of where they are.
+    // Stubs of version 1 name no container: try the label of their present path, then of their recorded one.
     for label in [label_of(path), format!("{LABEL_PREFIX}{}", stub.path)] {
         if let Some(found) = read(store.container(&label))?.filter(is_it) {
             return Ok(Some(found));
         }
     }
-    // Its label may have been given to another file meanwhile.
+    // Its label may meanwhile belong to another file.
     for info in store.containers(&format!("{LABEL_PREFIX}{}{ASIDE}", stub.path))? {
         if let Some(found) = found_by(store, info.id)?.filter(is_it) {
             return Ok(Some(found));
@@ -123,7 +124,7 @@ fn container_of(store: &Store, path: &Path, stub: &Stub) -> Result<Option<Found>
     Ok(None)
 }
 
-/// The container with what a small file has, by one message.
+/// Fetches the container together with the content of a small file, in one message.
 fn found_by(store: &Store, id: ContainerId) -> Result<Option<Found>> {
     match store.container_content(id) {
         Ok(content) => Ok(Super::read_in(&content)?.map(|sup| Found {
@@ -147,7 +148,7 @@ fn read(container: Result<Container>) -> Result<Option<Found>> {
     }
 }
 
-/// The file's container that a stub stands for.
+/// The file's container for a stub.
 pub fn find(store: &Store, store_path: &Path, path: &Path, stub: &Stub) -> Result<(Container, Super)> {
     match know(store, store_path, path, stub)? {
         Known::File(There { container, sup, .. }) => Ok((container, sup)),
@@ -156,7 +157,7 @@ pub fn find(store: &Store, store_path: &Path, path: &Path, stub: &Stub) -> Resul
 }
 
 impl Known {
-    /// Why it is no file, and the way to what was wanted.
+    /// Why this is no file, with the way to what was wanted.
     pub fn refusal(&self, store_path: &Path, path: &Path, stub: &Stub) -> Error {
         let subject = format!("unable to open file: name = '{}'", path.display());
         match self {
@@ -192,8 +193,7 @@ impl Known {
     }
 }
 
-/// The store knows from now on where the file is. It changes nothing of the file, and fails in silence. `is_kept`: it knew of this
-/// stub already.
+/// Tells the store where the file is now. The file is not changed, and failures are silent. `is_kept`: the store already knew this stub.
 pub fn seen_at(
     store: &Store,
     store_path: &Path,
@@ -208,11 +208,11 @@ pub fn seen_at(
     if container.label() == label || path::is_same(&place_of(container.label()), path) {
         return;
     }
-    // Its own label stays if nobody may change it, or another process is as busy.
+    // The old label stays if nobody may change it, or if another process changes labels at the same time.
     let _ = with_label(store, &label, || store.rename_container_by_id(container.id(), &label));
 }
 
-/// Does what needs a label, if need be after taking that from a file that is not where it says.
+/// Runs `take`, which needs a label; if the label belongs to a file that is not there any more, relabels that file first.
 fn with_label<T>(store: &Store, label: &str, take: impl Fn() -> Result<T>) -> Result<T> {
     for _ in 0..TRIES {
         match take() {
@@ -228,11 +228,11 @@ fn with_label<T>(store: &Store, label: &str, take: impl Fn() -> Result<T>) -> Re
     take()
 }
 
-/// A container keeps all it has under a label that no file needs.
+/// Gives a container, with all its content, a label that no file needs.
 fn set_aside(store: &Store, label: &str, id: ContainerId) -> Result<()> {
     let long = format!("{label}{ASIDE}{:x}", id.0);
     match store.rename_container_by_id(id, &long) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()), // gone meanwhile
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()), // deleted meanwhile
         Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::LimitExceeded) => {
             store.rename_container_by_id(id, &format!("{LABEL_PREFIX}{ASIDE}{:x}", id.0))
         }
@@ -240,17 +240,17 @@ fn set_aside(store: &Store, label: &str, id: ContainerId) -> Result<()> {
     }
 }
 
-/// A new container for a file at `path`, with its first records, whatever had that label.
+/// Makes a container with its first records for a file at `path`, taking the label from whatever had it.
 pub fn new_container(store: &Store, path: &Path, indices: &[FirstRecords<'_>]) -> Result<(Container, Vec<FirstIndex>)> {
     let label = label_of(path);
-    // Whoever may read and write the stub may read and write the file.
+    // Users who may read and write the stub may read and write the file.
     let spec = match std::fs::metadata(path) {
         Ok(stub) => rights_of(&stub, &ContainerSpec::default()),
         Err(_) => ContainerSpec { mode: CONTAINER_MODE_PRIVATE, ..ContainerSpec::default() },
     };
     let made = with_label(store, &label, || store.create_container_with(&label, &spec, indices));
     match made {
-        // Directories may give their group to who is not in it; containers do not.
+        // A set-group-id directory may give files a group that their owner is not in; containers refuse that.
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             let spec = ContainerSpec { mode: spec.mode & 0o707, ..ContainerSpec::default() };
             with_label(store, &label, || store.create_container_with(&label, &spec, indices))
@@ -259,14 +259,14 @@ pub fn new_container(store: &Store, path: &Path, indices: &[FirstRecords<'_>]) -
     }
 }
 
-/// Settings of a container with the owner, group and mode of a stub.
+/// Container settings with the owner, group and mode of a stub.
 fn rights_of(stub: &std::fs::Metadata, spec: &ContainerSpec) -> ContainerSpec {
     let mode = (stub.mode() & u32::from(CONTAINER_MODE_BITS)) as u16;
     ContainerSpec { owner_uid: Some(stub.uid()), owner_gid: Some(stub.gid()), mode, ..spec.clone() }
 }
 
-/// The container of a file is its stub's owner's and group's, and has its mode. What was changed of the stub takes
-/// effect when it is next opened for writing by somebody who may change the container.
+/// Gives the container the owner, group and mode of its stub. Changes of the stub take effect when somebody who may change the container
+/// next opens the file for writing.
 fn follow_rights(container: &Container, file: &File) -> Result<()> {
     let (Some(had), Ok(stub)) = (container.had_spec(), file.metadata()) else { return Ok(()) };
     if rights_of(&stub, had) == *had {
@@ -279,18 +279,18 @@ fn follow_rights(container: &Container, file: &File) -> Result<()> {
     }
 }
 
-/// A container that was made elsewhere is that of the file at `path` from now on.
+/// Makes a container that was made elsewhere the one of the file at `path`.
 pub fn give_label(store: &Store, container: ContainerId, path: &Path) -> Result<()> {
     let label = label_of(path);
     with_label(store, &label, || store.rename_container_by_id(container, &label))
 }
 
-/// The file is opened for writing: its state rises. `file`: its stub, open for writing.
+/// Raises the state of a file that is opened for writing. `file`: its stub, open for writing.
 pub fn raise(container: &Container, sup: &mut Super, stub: &Stub, file: &File, path: &Path) -> Result<()> {
     let wrap = |e: std::io::Error| stub::open_error(path, &e);
     follow_rights(container, file)?;
     let _turn = Turn::wait(file, true).map_err(wrap)?;
-    // What another writer has made of it meanwhile.
+    // Another writer may have changed the stub meanwhile.
     let stub = Stub::read(file, path)?.filter(|now| now.uuid == stub.uuid).unwrap_or_else(|| stub.clone());
     let supers = container.index(SUPER_INDEX);
     let state = super::superblock::state_of(supers.get_one(STATE_KEY)?.as_deref())?.max(stub.state) + 1;

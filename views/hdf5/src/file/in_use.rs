@@ -1,8 +1,8 @@
-//! The stub of an open file, held open: its descriptor with the locks on it, one for each file and process, however often
-//! the process has the file open.
+//! The stub of an open file, held open: one descriptor with its locks for each file and process, however often the process
+//! has the file open.
 //!
-//! It is what `H5Fget_vfd_handle` gives, what tells other programs that the file is in use, and whose time is set when the
-//! last writer of this process closes the file. This room must not know containers.
+//! `H5Fget_vfd_handle` returns the descriptor; its locks tell other programs that the file is in use; and its times are
+//! set when the last writer in this process closes the file. This module must not know containers.
 
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
@@ -20,29 +20,29 @@ use crate::Result;
 use crate::ffi::Api;
 use crate::ffi::types::hid_t;
 
-/// HDF5's variable that says whether files are locked, before what a program's access properties say.
+/// HDF5's variable that says whether files are locked; it overrides a program's access properties.
 const LOCKING_ENV: &str = "HDF5_USE_FILE_LOCKING";
 
-/// Device and number of the stub.
+/// Device and inode number of the stub.
 type Key = (u64, u64);
 
 static IN_USE: LazyLock<Mutex<HashMap<Key, Weak<InUse>>>> = LazyLock::new(Mutex::default);
 
-/// What is asked of the rule.
+/// The use for which a file is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Use {
-    /// To read it.
+    /// Read.
     Read,
-    /// To read it while it is written.
+    /// Read while another process writes it (SWMR).
     ReadSwmr,
-    /// To write it.
+    /// Write.
     Write,
-    /// To write it while it is read.
+    /// Write while others read it (SWMR).
     WriteSwmr,
 }
 
 impl Use {
-    /// As the flags of an open call say.
+    /// From the flags of an open call.
     pub fn of(writable: bool, swmr: bool) -> Self {
         match (writable, swmr) {
             (false, false) => Self::Read,
@@ -56,19 +56,19 @@ impl Use {
     }
 }
 
-/// Whom an open call asks.
+/// Which other users an open call respects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rule {
-    /// Nobody: ranks of a parallel program, the store's own views, files in atomic checkpoints.
+    /// None: ranks of a parallel program, the store's own views, files in atomic checkpoints.
     Free,
-    /// No locks, but there is one who writes for readers, as native HDF5 notes it in the file.
+    /// No locks, but a SWMR writer counts, as native HDF5 notes it in the file.
     Unlocked,
-    /// HDF5's locks, too.
+    /// HDF5's locks as well.
     Locked,
 }
 
 impl Rule {
-    /// As HDF5's environment variable says, else the access properties.
+    /// By HDF5's environment variable, else by the access properties.
     pub fn of(h5: &'static Api, fapl: hid_t, is_free: bool) -> Self {
         match is_free {
             true => Self::Free,
@@ -78,7 +78,7 @@ impl Rule {
     }
 }
 
-/// What of the rule this process has.
+/// The lock that this process has under the rule.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Default)]
 enum Has {
     #[default]
@@ -90,35 +90,35 @@ enum Has {
 /// What this process has claimed.
 #[derive(Clone, Copy, Default)]
 struct Claimed {
-    /// Anything.
+    /// Whether anything is claimed.
     any: bool,
     has: Has,
     /// [`Place::Writes`].
     writes: bool,
-    /// [`Place::Swmr`]: the rule is shared from then on.
+    /// [`Place::Swmr`]: the lock is shared from then on.
     swmr: bool,
 }
 
-/// See the module.
+/// The stub of an open file with its locks.
 pub struct InUse {
-    /// Has the locks.
+    /// The descriptor that has the locks.
     first: File,
-    /// Open for writing, once the process has the file open so.
+    /// Open for writing, once the process has opened the file for writing.
     writable: Mutex<Option<Arc<File>>>,
     claimed: Mutex<Claimed>,
-    /// Opened for writing, and not refused.
+    /// The file was opened for writing, and not refused.
     is_written: AtomicBool,
-    /// The process that took the locks: a child that was forked meanwhile does not give them back.
+    /// Fork generation of the process that took the locks: a forked child does not release them.
     generation: u64,
 }
 
 impl InUse {
-    /// Holds a stub that was opened. `writable`: for writing.
+    /// Holds an opened stub. `writable`: it is open for writing.
     pub fn new(file: File, writable: bool) -> io::Result<Arc<Self>> {
         let seen = file.metadata()?;
         Self::of(file, &seen, writable)
     }
-    /// The same, of a file of which this is known.
+    /// Holds an opened stub with known file status.
     pub fn of(file: File, seen: &Metadata, writable: bool) -> io::Result<Arc<Self>> {
         let key = (seen.dev(), seen.ino());
         let mut all = IN_USE.lock();
@@ -141,7 +141,7 @@ impl InUse {
         all.insert(key, Arc::downgrade(&in_use));
         Ok(in_use)
     }
-    /// Takes what the rule asks for this use, or says who is in the way.
+    /// Takes the locks that the rule asks for this use, or reports the conflicting user.
     pub fn claim(&self, what: Use, rule: Rule, path: &Path) -> Result<()> {
         if rule == Rule::Free {
             return Ok(());
@@ -158,7 +158,8 @@ impl InUse {
     fn claim_more(&self, claimed: &mut Claimed, what: Use, rule: Rule, path: &Path) -> Result<()> {
         let refuse = |e: io::Error| super::stub::open_error(path, &e);
         if what.writes() && !claimed.writes {
-            // Before the look at who writes for readers, who looks at this after saying so: one of both sees the other.
+            // Lock this before looking for a SWMR writer, who locks first and looks second too: at least one of the two
+            // sees the other.
             locks::take(&self.first, Place::Writes, false).map_err(refuse)?;
             claimed.writes = true;
         }
@@ -182,7 +183,7 @@ impl InUse {
         claimed.any = true;
         if what == Use::WriteSwmr { self.share(claimed, path) } else { Ok(()) }
     }
-    /// Who writes lets readers in that know of it (`H5Fstart_swmr_write`).
+    /// Starts SWMR writing: the writer lets SWMR readers in (`H5Fstart_swmr_write`).
     pub fn begin_swmr(&self, path: &Path) -> Result<()> {
         let mut claimed = self.claimed.lock();
         if claimed.swmr {
@@ -191,13 +192,13 @@ impl InUse {
         }
         self.share(&mut claimed, path)
     }
-    /// This process writes it for readers.
+    /// Returns true if this process is the SWMR writer.
     pub fn is_swmr(&self) -> bool {
         self.claimed.lock().swmr
     }
     fn share(&self, claimed: &mut Claimed, path: &Path) -> Result<()> {
         if !claimed.writes || claimed.swmr {
-            return Ok(()); // no rule, or done
+            return Ok(()); // no rule, or already done
         }
         let refuse = |e: io::Error| super::stub::open_error(path, &e);
         locks::take(&self.first, Place::Swmr, false).map_err(refuse)?;
@@ -213,11 +214,11 @@ impl InUse {
         }
         Ok(())
     }
-    /// Its state was raised: the file is written from now on.
+    /// Notes that the file's state was raised, so that its times are set at closing.
     pub fn written(&self) {
         self.is_written.store(true, Ordering::Relaxed);
     }
-    /// A descriptor of the stub for the program.
+    /// A duplicate of the stub's descriptor for the program.
     pub fn descriptor(&self, writable: bool) -> io::Result<File> {
         match &*self.writable.lock() {
             Some(file) if writable => file.try_clone(),
@@ -229,12 +230,12 @@ impl InUse {
 impl Drop for InUse {
     fn drop(&mut self) {
         if self.generation != fork_generation() {
-            return; // the parent's locks, by the same descriptors
+            return; // the parent's locks, held through the same descriptors
         }
         if let Some(writable) = self.writable.lock().take()
             && self.is_written.load(Ordering::Relaxed)
         {
-            touch(&writable); // as of the last change that a native file would have had
+            touch(&writable); // the time of the last change, as a native file would have it
         }
         locks::end_rule(&self.first);
         for place in [Place::Swmr, Place::Writes, Place::Open] {
@@ -243,10 +244,10 @@ impl Drop for InUse {
     }
 }
 
-/// Sets the stub's times to now, both to the same: see [`super::kept`].
+/// Sets both times of the stub to the same present moment: see [`super::kept`].
 pub fn touch(file: &File) {
     use std::os::fd::AsRawFd;
-    // SAFETY: a plain call with an open descriptor; null means now. Where it may not be, times stay.
+    // SAFETY: a plain call with an open descriptor; null means now. Without permission the times stay.
     let _ = unsafe { libc::futimens(file.as_raw_fd(), std::ptr::null()) };
 }
 
@@ -264,7 +265,7 @@ fn locked(path: &Path) -> Error {
     )
 }
 
-/// True if files are to be locked: by HDF5's environment variable, else by the access properties.
+/// Returns true if files are locked: by HDF5's environment variable, else by the access properties.
 fn is_locking(h5: &'static Api, fapl: hid_t) -> bool {
     if let Some(said) = std::env::var_os(LOCKING_ENV) {
         match said.to_string_lossy().to_ascii_uppercase().as_str() {

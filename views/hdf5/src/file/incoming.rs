@@ -1,5 +1,4 @@
-//! Files that come into being elsewhere than at their place: made under a label of their own, and put in their place
-//! when all is there and on media.
+//! Files made away from their place: under a temporary label, moved to their place when complete and on media.
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -24,24 +23,24 @@ use crate::ffi::Api;
 use crate::ffi::types::{H5F_ACC_RDWR, hid_t};
 use crate::props::{GroupProps, ObjectProps, file_props};
 
-/// Between the label that a file is to have and what tells makings of it apart. No path has a NUL in it.
+/// Separates a file's final label from what tells concurrent makings of it apart. No path contains a NUL.
 const MARK: &str = "\u{1}making-";
 
-/// A place in the store, and a stub, that are being made. Dropped before [`Making::place`], they go with all that was written.
+/// A container and a stub that are being made. Dropped before [`Making::place`], they are deleted with all that was written.
 pub struct Making {
-    /// Where what is written goes.
+    /// The container that is written.
     pub container: Container,
     store: Store,
     store_path: PathBuf,
     stub: Stub,
     path: PathBuf,
-    /// The user block.
+    /// The user block's bytes.
     head: Vec<u8>,
     placed: bool,
 }
 
 impl Making {
-    /// Begins a file that is to be at `path`. `staged`: the bytes of a native file.
+    /// Begins a file that will be at `path`. `staged`: it holds the bytes of a native file.
     pub(super) fn begin(store: &Store, path: &Path, staged: bool, head: Vec<u8>) -> Result<Self> {
         let path = path::absolute(path)?;
         let store_path = path::absolute(store.dir())?;
@@ -57,14 +56,14 @@ impl Making {
         let stub = Stub { uuid, container: id, state, path: path::label(&path), store: home, user_block, staged };
         Ok(Self { container, store: store.clone(), store_path, stub, path, head, placed: false })
     }
-    /// Makes an empty file of it; its superblock and its metadata.
+    /// Makes it an empty file; returns its superblock and its metadata index.
     fn generation(&self, props: (&GroupProps, Creation)) -> Result<(Super, Index, First)> {
         let sup = Super { state: self.stub.state, ..Super::new(self.stub.uuid, random_u64()?) };
         let meta = metadata(&self.container, sup.generation);
         let first = begin_generation(&self.store, &self.container, sup, &meta, props, true)?;
         Ok((sup, meta, first))
     }
-    /// Begins to make a copy of a file: its superblock, with that generation, and an empty index for the metadata.
+    /// Begins a copy of a file: writes a superblock with that generation, and makes an empty metadata index.
     pub(super) fn begin_copy(&self, store: &Store, generation: u64) -> Result<Index> {
         let sup = Super { state: self.stub.state, ..Super::new(self.stub.uuid, generation) };
         let supers = self.container.open_index(SUPER_INDEX)?;
@@ -75,7 +74,7 @@ impl Making {
         tx.commit()?;
         Ok(meta)
     }
-    /// Puts the file in its place, where it replaces what is there, once all of it survives power loss.
+    /// Moves the file to its place, replacing what is there, once all of it survives power loss.
     pub fn place(mut self) -> Result<()> {
         self.container.flush()?;
         let old = match stub::look(&self.path)? {
@@ -93,12 +92,12 @@ impl Making {
         let made = stub::make(&beside)?;
         let placed = self.with_head(&made).and_then(|()| self.swap(&made, &beside));
         if placed.is_err() {
-            // The first error is the one to tell.
+            // Report the first error, not one of this removal.
             let _ = std::fs::remove_file(&beside);
         }
         self.placed = placed.is_ok();
         placed?;
-        // What it replaced may have another name; if not, it is gone.
+        // The replaced file may have another hard link; if not, it is deleted.
         old.map_or(Ok(()), |old| kept::free_if_gone(&self.store, &self.store_path, old))
     }
     fn with_head(&self, made: &std::fs::File) -> Result<()> {
@@ -117,13 +116,13 @@ impl Making {
 impl Drop for Making {
     fn drop(&mut self) {
         if !self.placed {
-            // What cannot be deleted now is swept by the next making of this file.
+            // What cannot be deleted now is swept when this file is next made.
             let _ = self.store.delete_container_by_id(self.container.id());
         }
     }
 }
 
-/// A file of ours that is being made.
+/// A file of the store that is being made.
 pub struct Incoming {
     /// The file, open for writing.
     pub file: Arc<File>,
@@ -131,7 +130,7 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// Begins a file that is to be at `path`, with these creation properties and this user block.
+    /// Begins a file that will be at `path`, with these creation properties and this user block.
     pub fn begin(h5: &'static Api, store: &Store, path: &Path, fcpl: hid_t, head: Vec<u8>) -> Result<Self> {
         let making = Making::begin(store, path, false, head)?;
         let (root, user_block) = file_props(h5, fcpl)?;
@@ -148,7 +147,7 @@ impl Incoming {
         };
         Ok(Self { file: finish(h5, opening)?, making })
     }
-    /// See [`Making::place`].
+    /// Moves the file to its place, see [`Making::place`].
     pub fn place(self) -> Result<()> {
         self.file.settle()?;
         drop(self.file);
@@ -156,15 +155,15 @@ impl Incoming {
     }
 }
 
-/// A native file whose bytes come into the store as they are.
+/// A native file whose bytes come into the store unchanged.
 pub struct Staging {
-    /// Where the bytes go.
+    /// The object that gets the bytes.
     pub object: Object,
     making: Making,
 }
 
 impl Staging {
-    /// Begins a file that is to be at `path`.
+    /// Begins a file that will be at `path`.
     pub fn begin(store: &Store, path: &Path) -> Result<Self> {
         let making = Making::begin(store, path, true, Vec::new())?;
         let object = ObjectProps { track_times: false, attr_order: 0, attr_phase: (8, 6) };
@@ -173,7 +172,7 @@ impl Staging {
         let object = making.container.create_object(Some(staged_id(sup.generation)), None)?;
         Ok(Self { object, making })
     }
-    /// See [`Making::place`].
+    /// Moves the file to its place, see [`Making::place`].
     pub fn place(self) -> Result<()> {
         self.making.place()
     }
@@ -185,7 +184,7 @@ fn beside(path: &Path, uuid: u128) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Deletes what makings of this file left over whose processes are no more.
+/// Deletes what dead processes left over when making this file.
 fn sweep(store: &Store, path: &Path) -> Result<()> {
     let prefix = format!("{}{MARK}", label_of(path));
     for left in store.containers(&prefix)? {

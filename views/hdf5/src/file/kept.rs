@@ -1,14 +1,14 @@
 //! How the store knows whether a file's stub still exists, under whatever name: the directory [`DIR`] in the store's own.
 //!
-//! For each file it has a second hard link of the stub: when that is the only one, the stub is gone. Where a link cannot
-//! be made (another file system, rights), a *note* says where the stub was seen last; when none is there, it may have been
-//! renamed. What is gone for certain is freed. What is not certain, or was read by somebody since this connector last had
-//! it (so that `mv` to another file system, `cp`, `git` or a backup may have the stub elsewhere), is *waiting*: it stays for
-//! a grace period, or until `cenote clean --waiting`. That nobody read it is told by its times: the connector sets both
-//! to the same, and reading moves one of them.
+//! The directory holds a second hard link of each file's stub: when that is the only link, the stub is gone. Where a link
+//! cannot be made (another file system, rights), a *note* records where the stub was last seen; a stub missing from there may
+//! have been renamed. A file whose stub is certainly gone is freed. If that is uncertain, or if the stub was read since this
+//! connector last had it (so that `mv` to another file system, `cp`, `git` or a backup may have put the stub elsewhere), the
+//! file is *waiting*: it stays for a grace period, or until `cenote clean --waiting`. The stub's times tell whether it was
+//! read: the connector sets both to the same, and reading moves one of them.
 //!
-//! Names are `CONTAINER-INODE-FILEID`, in hexadecimal digits, so that a directory that was copied is not believed: its
-//! links have other inodes. This room must not know what is in containers but for their superblock record.
+//! Names are `CONTAINER-INODE-FILEID`, in hexadecimal digits, so that a copied directory is not believed: its links have other
+//! inodes. This module must not know the content of containers, except for their superblock record.
 
 use std::collections::HashMap;
 use std::fs::{self, File, Metadata};
@@ -28,42 +28,42 @@ use super::superblock::Super;
 use super::{checkpoint, path};
 use crate::Result;
 
-/// In the store's directory.
+/// The directory's name within the store's directory.
 pub const DIR: &str = "hdf5-stubs";
-/// How long what may be somewhere still is kept, in seconds.
+/// The environment variable with the grace period of uncertain files, in seconds.
 pub const GRACE_ENV: &str = "CENOTE_HDF5_GRACE_S";
 const GRACE: Duration = Duration::from_hours(7 * 24);
 const NOTE: &str = ".note";
-/// The end of a note's name once the stub was not where it says; the note's time is when that was seen first.
+/// Suffix of a note's name once the stub was missing at its path; the note's modification time is that of the first such look.
 const LOST: &str = ".lost";
-/// Looked at by each creation of a file.
+/// Entries looked at by each creation of a file.
 const SLICE: usize = 64;
-/// Creations that follow each other faster do not look, which takes some 50 µs.
+/// Creations that follow each other faster than this do not look, since a look takes some 50 µs.
 const LOOKS_EVERY: Duration = Duration::from_millis(10);
-/// A listing is taken anew after so long.
+/// Age at which a listing is renewed.
 const LISTING_HOLDS: Duration = Duration::from_secs(1);
-/// Where the exclusive lock cannot be taken, what lost its last name so lately may be open in a moment.
+/// Where the exclusive lock cannot be taken, a stub that lost its last name more recently than this may be about to be opened.
 const OPENING_MAX: Duration = Duration::from_mins(1);
 
-/// A stub that may be gone.
+/// A file whose stub may be gone.
 #[derive(Clone, Debug)]
 pub struct Waiting {
     /// The file's container.
     pub container: ContainerId,
-    /// Since when.
+    /// The time since when it waits.
     pub since: SystemTime,
     /// Why it is not certain.
     pub why: &'static str,
 }
 
-/// What a look at all stubs has found.
+/// Result of a look at all stubs.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Files whose stubs are there.
+    /// Number of files whose stubs exist.
     pub there: usize,
-    /// Files that are gone and open in some program.
+    /// Number of files that are gone but open in some program.
     pub open: usize,
-    /// Files that are gone for certain, and were freed if that was asked for.
+    /// Files that are certainly gone; freed if that was asked for.
     pub gone: Vec<ContainerId>,
     /// Files that may be gone.
     pub waiting: Vec<Waiting>,
@@ -108,26 +108,26 @@ fn entries_of(dir: &Path, container: ContainerId) -> Vec<Entry> {
     entries(dir).into_iter().filter(|entry| entry.container == container).collect()
 }
 
-/// What a stub is, by where the file's stub was seen.
+/// What a stub is, by where the file's own stub was seen.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Judged {
-    /// The file's own, of which the store has a hard link.
+    /// The file's own stub, of which the store has a hard link.
     Linked,
-    /// The file's own, or another hard link of it.
+    /// The file's own stub, or another hard link of it.
     Own,
-    /// The file's own is elsewhere: there, if that is known.
+    /// A copy: the file's own stub is at this path, if the path is known.
     Copy(Option<PathBuf>),
-    /// The file's own is gone, or was never seen: this one takes its place.
+    /// The successor of the file's own stub, which is gone or was never seen.
     Heir,
 }
 
-/// True if the stub of that file is what stands at `path`, by another inode than `ino`.
+/// Returns true if a stub of that file is at `path` with an inode other than `ino`.
 fn stands_at(path: &Path, stub: &Stub, ino: u64) -> bool {
     path.metadata().is_ok_and(|seen| seen.ino() != ino)
         && matches!(stub::look(path), Ok(Seen::Stub(other)) if other.uuid == stub.uuid)
 }
 
-/// Judges a stub with inode `seen`. `label`: where the file was when the store was told last.
+/// Judges a stub with the file status `seen`. `label`: where the file was, as the store was last told.
 pub fn judge(
     store_path: &Path,
     container: ContainerId,
@@ -167,24 +167,24 @@ fn read_note(dir: &Path, entry: &Entry) -> Option<PathBuf> {
     text.lines().find_map(|line| line.strip_prefix("path: ")).map(path::of_label)
 }
 
-/// A stub that is not the file's any more was overwritten, in its place, by that of another file: the link says nothing of
-/// it. It is as if it were seen nowhere.
+/// Marks the link of a file as lost: another file's stub has overwritten the stub in place, so the link says nothing about the
+/// file any more.
 fn disown(dir: &Path, entry: &Entry, path: &Path) {
     let lost = dir.join(format!("{}{LOST}", plain_name(entry.container, entry.ino, entry.uuid)));
     let text = format!("path: {}\n", path::line(&path::label(path)));
-    // If that fails, both stand for it.
+    // If removing the link fails, both entries stand for the file.
     if fs::write(lost, text).is_ok() {
         let _ = fs::remove_file(dir.join(&entry.name));
     }
 }
 
-/// The store knows from now on that this is the file's stub, and where. What it cannot note it does not free either.
-/// `is_just_made`: neither the container nor the stub was there before.
+/// Tells the store which stub is the file's, and where it is. A file that cannot be recorded is not freed either.
+/// `is_just_made`: neither the container nor the stub existed before.
 pub fn keep(store_path: &Path, container: ContainerId, uuid: u128, (file, path): (&File, &Path), is_just_made: bool) {
     let Ok(seen) = file.metadata() else { return };
     let dir = store_path.join(DIR);
     let name = plain_name(container, seen.ino(), uuid);
-    // Most often: nothing else can be of either.
+    // The common case: no other entry of container or stub can exist.
     if is_just_made && seen.nlink() <= 1 && link(file, &dir.join(&name)).is_ok() {
         return;
     }
@@ -202,7 +202,7 @@ pub fn keep(store_path: &Path, container: ContainerId, uuid: u128, (file, path):
         disown(&dir, old, path);
     }
     if link(file, &dir.join(&name)).is_err() {
-        // Beside, and then in its place: a half one would lead nowhere.
+        // Write beside, then rename: a truncated note would lead nowhere.
         let part = dir.join(format!("{name}.part"));
         if fs::write(&part, text).and_then(|()| fs::rename(&part, &note)).is_err() {
             return;
@@ -210,24 +210,24 @@ pub fn keep(store_path: &Path, container: ContainerId, uuid: u128, (file, path):
     }
     let of_it = others.iter().filter(|old| old.container == container);
     for old in of_it.filter(|old| old.name != name && dir.join(&old.name) != note) {
-        // It says what was before; failing to remove it leaves it to be looked at again.
+        // It records an earlier place. If removing it fails, it is looked at again.
         let _ = fs::remove_file(dir.join(&old.name));
     }
 }
 
-/// Makes the directory if it is not there: whoever may write in the store's may write in it.
+/// Makes the directory if it does not exist, with the write permissions of the store's directory.
 fn make_dir(store_path: &Path, dir: &Path) -> bool {
     if fs::create_dir(dir).is_err() {
         return false;
     }
     if let Ok(home) = store_path.metadata() {
-        // Where it may not be, the user's mask decides.
+        // If that is not permitted, the user's mask decides.
         let _ = fs::set_permissions(dir, fs::Permissions::from_mode(home.mode() & 0o777));
     }
     true
 }
 
-/// A hard link of an open file.
+/// Makes a hard link of an open file.
 fn link(file: &File, to: &Path) -> io::Result<()> {
     link_named(&format!("/proc/self/fd/{}", file.as_raw_fd()), to)
 }
@@ -241,14 +241,14 @@ fn link_named(from: &str, to: &Path) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The connector has opened the file: what was read of its stub before says nothing any more.
+/// Marks a stub that the connector has opened as unread: earlier reads of it mean nothing any more.
 pub fn mark(file: &File) {
     if let Ok(seen) = file.metadata() {
         mark_seen(file, &seen);
     }
 }
 
-/// The same, of a file of which this was known before the connector read it, without a trace.
+/// Marks a stub as unread, given its file status from before the connector read it without a trace.
 pub fn mark_seen(file: &File, seen: &Metadata) {
     if is_unread(seen) {
         return;
@@ -257,7 +257,8 @@ pub fn mark_seen(file: &File, seen: &Metadata) {
         libc::timespec { tv_sec: seen.mtime(), tv_nsec: seen.mtime_nsec() },
         libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT },
     ];
-    // SAFETY: the descriptor is open, the two times are there. Only its owner may: else the file will be waiting one day.
+    // SAFETY: the descriptor is open, the two times exist. Only the owner may set them; otherwise the file will be waiting one
+    // day.
     let _ = unsafe { libc::futimens(file.as_raw_fd(), times.as_ptr()) };
 }
 
@@ -265,7 +266,7 @@ fn is_unread(seen: &Metadata) -> bool {
     (seen.atime(), seen.atime_nsec()) == (seen.mtime(), seen.mtime_nsec())
 }
 
-/// True if the file system does not say when a file was read.
+/// Returns true if the file system does not record when a file was read.
 fn hides_reading(file: &File) -> bool {
     // SAFETY: all zeros are valid, and the call fills it in.
     let mut about: libc::statvfs = unsafe { std::mem::zeroed() };
@@ -332,13 +333,13 @@ fn look_at_note(dir: &Path, entry: &Entry, seen: &Metadata) -> Standing {
     if from == to {
         return if is_there { Standing::There } else { Standing::Waiting(since, why) };
     }
-    // The time of the note is that of the first look that missed it. If that cannot be noted, it is missed anew later.
+    // The note's time is that of the first look that missed the stub. If it cannot be set, the stub is missed anew later.
     let _ = File::options().write(true).open(&from).and_then(|note| note.set_modified(SystemTime::now()));
     let _ = fs::rename(&from, &to);
     if is_there { Standing::There } else { Standing::Waiting(SystemTime::now(), why) }
 }
 
-/// True if the store in `store_path` has files to free. A look at links and notes: nothing is asked of the store.
+/// Returns true if the store in `store_path` has files to free. Looks at links and notes only; asks the store nothing.
 pub fn has_removed(store_path: &Path) -> bool {
     let dir = store_path.join(DIR);
     entries(&dir).iter().any(|entry| match look_at(&dir, entry) {
@@ -348,7 +349,8 @@ pub fn has_removed(store_path: &Path) -> bool {
     })
 }
 
-/// Looks at all stubs; frees what is gone if `frees`, and what has waited out its grace period. `also_waiting`: whatever waits.
+/// Looks at all stubs. With `frees`, frees files that are gone or have waited out their grace period; `also_waiting`: all
+/// waiting ones.
 pub fn look_at_all(store: &Store, frees: bool, also_waiting: bool) -> Result<Report> {
     let dir = path::absolute(store.dir())?.join(DIR);
     let mut report = Report::default();
@@ -391,24 +393,24 @@ fn look_and_free(
 enum Freed {
     Yes,
     Open,
-    /// People made snapshots of it, which would go with it.
+    /// Not freed: people made snapshots of it, which would be deleted with it.
     Snapshots,
 }
 
-/// Frees a file whose stub is gone. `also_snapshots`: even if it has some.
+/// Frees a file whose stub is gone. `also_snapshots`: even if people made snapshots of it.
 fn free(store: &Store, dir: &Path, entry: &Entry, also_snapshots: bool) -> Result<Freed> {
     let place = dir.join(&entry.name);
     let is_link = !entry.is_note() && place.symlink_metadata().is_ok_and(|seen| seen.ino() == entry.ino);
-    // Held until the container is gone: nobody begins to use it meanwhile.
+    // Held until the container is deleted: nobody starts to use it meanwhile.
     let held = if is_link { claim_lone(&place) } else { None };
     if is_link && held.is_none() {
         return Ok(Freed::Open);
     }
     match store.container_by_id(entry.container) {
         Ok(container) => {
-            // A file that could not be made has no superblock. Any other one is not what this entry is of.
+            // A file whose making failed has no superblock. With any other superblock, the container is not this entry's.
             if Super::read(&container)?.is_none_or(|sup| sup.uuid == entry.uuid) {
-                // Those of its states are for copies of the stub.
+                // Snapshots of states are for copies of the stub.
                 if !also_snapshots && container.snapshots()?.iter().any(|other| other.name != checkpoint::PUBLISHED) {
                     return Ok(Freed::Snapshots);
                 }
@@ -417,19 +419,19 @@ fn free(store: &Store, dir: &Path, entry: &Entry, also_snapshots: bool) -> Resul
         }
         Err(error) => gone_already(Err(error))?,
     }
-    // What stays is looked at again.
+    // An entry that stays is looked at again.
     let _ = fs::remove_file(&place);
     Ok(Freed::Yes)
 }
 
-/// A stub without another name that nobody has open, so that nobody can begin to use it while this is held.
+/// Opens a stub that has no other name and that nobody has open; nobody can start to use it while the result is held.
 fn claim_lone(place: &Path) -> Option<File> {
     let is_lone = |file: &File| file.metadata().is_ok_and(|seen| seen.nlink() == 1);
     if let Ok(file) = open_kept(place, true) {
         let is_free = is_lone(&file) && locks::take(&file, Place::Open, true).unwrap_or(false) && is_lone(&file);
         return Some(file).filter(|_| is_free);
     }
-    // Another user's: what may be about to be opened is let be.
+    // Another user's stub: leave it alone if it may be about to be opened.
     let file = open_kept(place, false).ok()?;
     let is_old = changed(&file.metadata().ok()?).elapsed().is_ok_and(|since| since > OPENING_MAX);
     Some(file).filter(|file| is_lone(file) && is_old && !locks::is_taken(file, Place::Open))
@@ -442,7 +444,7 @@ fn gone_already(result: Result<()>) -> Result<()> {
     }
 }
 
-/// Frees the file of this container if its stub is gone for certain.
+/// Frees this container's file if its stub is certainly gone.
 pub fn free_if_gone(store: &Store, store_path: &Path, container: ContainerId) -> Result<()> {
     let (dir, mut report) = (store_path.join(DIR), Report::default());
     for entry in entries_of(&dir, container) {
@@ -451,11 +453,11 @@ pub fn free_if_gone(store: &Store, store_path: &Path, container: ContainerId) ->
     Ok(())
 }
 
-/// A listing of stubs.
+/// A listing of stubs, with the progress through it.
 struct Listing {
     taken: Instant,
     entries: Vec<Entry>,
-    /// How far it was looked at.
+    /// Index of the next entry to look at.
     at: usize,
     looked: Instant,
 }
@@ -465,7 +467,7 @@ impl Listing {
         let now = Instant::now();
         Self { taken: now, entries: entries(dir), at: 0, looked: now }
     }
-    /// The next entries to be looked at.
+    /// The next entries to look at.
     fn slice(&mut self, dir: &Path) -> Vec<Entry> {
         if self.taken.elapsed() > LISTING_HOLDS || self.entries.len() <= SLICE {
             *self = Self { at: self.at, ..Self::new(dir) };
@@ -477,8 +479,8 @@ impl Listing {
     }
 }
 
-/// Frees what is gone among some stubs, others each time: called whenever a file is made, so that space comes back without
-/// anybody asking. Who makes very many small files looks now and then only.
+/// Looks at some stubs, others each time, and frees what is gone. Called whenever a file is made, so that space comes back
+/// without anybody asking. Programs that make very many small files look only now and then.
 pub fn free_some(store: &Store, store_path: &Path) -> Result<()> {
     static LISTINGS: LazyLock<Mutex<HashMap<PathBuf, Listing>>> = LazyLock::new(Mutex::default);
     let dir = store_path.join(DIR);
@@ -493,7 +495,7 @@ pub fn free_some(store: &Store, store_path: &Path) -> Result<()> {
     let mut report = Report::default();
     let mut first = Ok(());
     for entry in slice {
-        // One that cannot be freed does not keep the others.
+        // One that cannot be freed does not stop the others.
         first = first.and(look_and_free(store, &dir, &entry, (true, false), &mut report));
     }
     first

@@ -1,10 +1,11 @@
-//! Asking a file's only writer to be let in, and how long its silence must last to be an answer.
+//! Knocking: asking a file's only writer to be let in (lease revocation), and how long its silence must last to count as consent.
 //!
-//! A writer answers at its next change. One that makes none has nothing under way after a while: what it launched was sent within a
-//! millisecond. But only if it got a processor: on a busy machine a thread may stand still for longer than that between its look at
-//! who else is there and its change. So silence lasts until all its threads that want a processor have had one. And it may be asleep
-//! because it waits for the engine in the middle of a change, which then gets no processor either: so there are several silences, and
-//! before each a knock, which the engine answers later than what it was asked before. This room must not know records.
+//! A writer answers at its next change. One that makes no change has nothing under way after a while: what it launched was sent
+//! within a millisecond, provided it got a processor. On a busy machine a thread may stand still for longer than that between its
+//! look at the other writers and its change. So a silence lasts until all of the writer's threads that want a processor have had one.
+//! A thread may also sleep because it waits, in the middle of a change, for the engine, which then gets no processor either. So there
+//! are several silences, each after a knock, which the engine answers later than what it was asked before. This module must not know
+//! records.
 
 use std::collections::HashMap;
 use std::fs;
@@ -12,21 +13,21 @@ use std::time::{Duration, Instant};
 
 use super::process::Process;
 
-/// A writer that does nothing for so long, and has had a processor meanwhile if it wanted one, is silent.
+/// A writer is silent if it does nothing for this long, and has had a processor meanwhile if it wanted one.
 const SILENCE: Duration = Duration::from_millis(35);
-/// Whatever a writer launched has arrived after so many silences: a change asks the engine fewer things.
+/// Number of silences after which everything that a writer launched has arrived: a change asks the engine fewer things.
 const SILENCES: u32 = 3;
-/// One that got no processor for so long is not waited for any more: what it launches late is refused, and it is told.
+/// Wait for a writer without a processor. After that its late changes are refused, and it is told.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
-/// A thread that ran for so long has had time for whatever it was about.
+/// A thread that has run for this long has finished what it was about.
 const TURN_NS: u64 = 20_000_000;
-/// Between two looks at what others' threads do.
+/// Interval between two looks at the threads of others.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// See the module.
+/// The state of a process that asks to be let in.
 pub struct Knocking {
     writers: Vec<Process>,
-    /// What their threads had run, in nanoseconds, when the last knock was answered.
+    /// Run time of the writers' threads, in nanoseconds, when the last knock was answered.
     ran: Vec<HashMap<u32, u64>>,
     began: Instant,
     looked: Instant,
@@ -35,20 +36,20 @@ pub struct Knocking {
 }
 
 impl Knocking {
-    /// To be let in by these.
+    /// Begins to ask these writers.
     pub fn at(writers: &[Process]) -> Self {
         let now = Instant::now();
         Self { writers: writers.to_vec(), ran: Vec::new(), began: now, looked: now, is_silent: true, knocks: 0 }
     }
-    /// True if it is for these.
+    /// Returns true if these writers are the ones asked.
     pub fn is_at(&self, writers: &[Process]) -> bool {
         self.writers == writers
     }
-    /// True if it is time to knock: at the beginning, and after each silence.
+    /// Returns true if it is time to knock: at the beginning, and after each silence.
     pub fn is_due(&mut self) -> bool {
         self.is_silent()
     }
-    /// The engine has answered a knock.
+    /// Notes that the engine has answered a knock.
     pub fn knocked(&mut self) {
         let ran = |writer: &Process| threads(writer.pid).map(|(tid, thread)| (tid, thread.ran_ns)).collect();
         self.ran = self.writers.iter().map(ran).collect();
@@ -56,11 +57,11 @@ impl Knocking {
         self.began = Instant::now();
         self.is_silent = false;
     }
-    /// True if nobody has answered: they have nothing under way.
+    /// Returns true if nobody has answered, so that the writers have nothing under way.
     pub fn is_over(&self) -> bool {
         self.knocks > SILENCES
     }
-    /// True if they were silent for long enough.
+    /// Returns true if the writers were silent for long enough.
     pub fn is_silent(&mut self) -> bool {
         if !self.is_silent && self.began.elapsed() >= SILENCE && self.looked.elapsed() >= LOOK_EVERY {
             self.looked = Instant::now();
@@ -72,9 +73,9 @@ impl Knocking {
     }
 }
 
-/// True if each thread of a process either wants no processor now or has had one since it had run so long.
+/// Returns true if each thread of a process either wants no processor now or has run for a turn since the given times.
 fn had_its_turn(pid: u32, ran: &HashMap<u32, u64>) -> bool {
-    // Our own other threads see us wait; this one is what wants a processor.
+    // This process's other threads see the wait; the one that wants a processor is this thread.
     pid == std::process::id()
         || threads(pid).all(|(tid, thread)| {
             let since_ns = thread.ran_ns.saturating_sub(ran.get(&tid).copied().unwrap_or(0));
@@ -83,17 +84,17 @@ fn had_its_turn(pid: u32, ran: &HashMap<u32, u64>) -> bool {
 }
 
 struct Thread {
-    /// It runs, or waits for a processor or the disk.
+    /// Runs, or waits for a processor or the disk.
     is_ready: bool,
     ran_ns: u64,
 }
 
-/// The threads of a process, as far as the kernel tells of them.
+/// The threads of a process, as far as the kernel shows them.
 fn threads(pid: u32) -> impl Iterator<Item = (u32, Thread)> {
     let all = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     all.filter_map(|entry| {
         let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-        // Behind the name, which may hold anything.
+        // The state follows the name, which may contain anything.
         let state = stat.rsplit_once(") ")?.1.chars().next()?;
         let ran = fs::read_to_string(entry.path().join("schedstat")).ok()?;
         let ran_ns = ran.split_ascii_whitespace().next()?.parse().ok()?;
@@ -140,7 +141,7 @@ mod tests {
     fn who_wants_a_processor_and_has_not_had_one_is_waited_for() {
         let mut other = program("yes", "");
         std::thread::sleep(Duration::from_millis(50));
-        // As if it had run far longer before than it has.
+        // As if each thread had run far longer before.
         let ran = threads(other.id()).map(|(tid, thread)| (tid, thread.ran_ns + 3_600_000_000_000)).collect();
         let had = had_its_turn(other.id(), &ran);
         other.kill().unwrap();

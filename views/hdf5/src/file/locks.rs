@@ -1,22 +1,22 @@
-//! Locks on a stub, as open files hold them: on descriptors, so that they end with whoever holds them.
+//! Locks on a stub. They belong to descriptors, so that they end with their holder.
 //!
-//! *The rule* is HDF5's own, by the same call (`flock`): who reads shares it, who writes has it alone. A program that
-//! opens the stub without this connector, or `flock(1)`, meets it as on a native file. Beside it, on bytes far behind the
-//! text (`F_OFD_SETLK`) and whatever the rule: who has the file *open*; who *writes* it; who writes for readers beside it
-//! (SWMR); and whose *turn* it is to change the stub. This room must not know stores.
+//! *The rule* is HDF5's own, by the same call (`flock`): readers share the lock, a writer has it exclusively. A program that
+//! opens the stub without this connector, or `flock(1)`, meets it as on a native file. Independently of the rule, bytes far
+//! behind the text (`F_OFD_SETLK`) say who has the file *open*; who *writes* it; who is its SWMR writer; and whose *turn* it is
+//! to change the stub. This module must not know stores.
 
 use std::ffi::{c_int, c_short};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// Each is one byte.
+/// The lock bytes, one byte each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(i64)]
 pub enum Place {
     /// Shared by all who have the file open.
     Open = 1 << 62,
-    /// Shared by who writes while others read. There is one: see [`Place::Writes`].
+    /// Held by the SWMR writer. There is one: see [`Place::Writes`].
     Swmr = (1 << 62) + 1,
     /// Held while the stub is changed.
     Turn = (1 << 62) + 2,
@@ -47,12 +47,13 @@ fn ask(file: &File, command: c_int, lock: &mut libc::flock) -> io::Result<()> {
     }
 }
 
-/// True of errors that say that a file system has no locks: then there is no rule, as in HDF5.
+/// Returns true for errors by which a file system says that it has no locks: then there is no rule, as in HDF5.
 fn has_no_locks(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EOPNOTSUPP | libc::ENOLCK | libc::EINVAL))
 }
 
-/// Takes a lock if nobody else has it; alone, or shared. False: somebody has. The descriptor must be open for what is asked.
+/// Takes a lock, exclusive or shared, if nobody else holds a conflicting one. Returns false if somebody does. The descriptor
+/// must be open for that access.
 pub fn take(file: &File, place: Place, alone: bool) -> io::Result<bool> {
     let mut lock = described(if alone { libc::F_WRLCK } else { libc::F_RDLCK }, place);
     match ask(file, libc::F_OFD_SETLK, &mut lock) {
@@ -72,23 +73,23 @@ pub fn wait(file: &File, place: Place, alone: bool) -> io::Result<()> {
     }
 }
 
-/// Gives a lock back.
+/// Releases a lock.
 pub fn release(file: &File, place: Place) {
-    // The end of the descriptor does so, too.
+    // Closing the descriptor releases it, too.
     let _ = ask(file, libc::F_OFD_SETLK, &mut described(libc::F_UNLCK, place));
 }
 
-/// True if somebody else has a lock, by another descriptor.
+/// Returns true if somebody else holds a lock, through another descriptor.
 pub fn is_taken(file: &File, place: Place) -> bool {
     let mut lock = described(libc::F_WRLCK, place);
     ask(file, libc::F_OFD_GETLK, &mut lock).is_ok() && lock.l_type != libc::F_UNLCK as c_short
 }
 
-/// Whose turn it is to change a stub, or to see it unchanged. Ends with this.
+/// The turn to change a stub, or to see it unchanged. Ends when dropped.
 pub struct Turn<'a>(&'a File);
 
 impl<'a> Turn<'a> {
-    /// Waits for it. `alone`: to change the stub, by a descriptor that may write.
+    /// Waits for the turn. `alone`: to change the stub, through a descriptor that may write.
     pub fn wait(file: &'a File, alone: bool) -> io::Result<Self> {
         wait(file, Place::Turn, alone)?;
         Ok(Self(file))
@@ -101,7 +102,8 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// The rule: alone or shared, now or not at all. False: somebody has it. If the descriptor had it shared, it has it still then.
+/// Takes the rule's lock, exclusive or shared, without waiting. Returns false if somebody holds a conflicting one; a lock that
+/// the descriptor had shared it then still has.
 pub fn rule(file: &File, alone: bool, had_shared: bool) -> io::Result<bool> {
     let lock = |how: c_int| loop {
         // SAFETY: a plain call with an open descriptor.
@@ -117,15 +119,15 @@ pub fn rule(file: &File, alone: bool, had_shared: bool) -> io::Result<bool> {
     };
     let got = lock(if alone { libc::LOCK_EX } else { libc::LOCK_SH })?;
     if !got && had_shared {
-        // What could not become another lock is gone.
+        // A failed conversion has released the old lock.
         lock(libc::LOCK_SH)?;
     }
     Ok(got)
 }
 
-/// Gives the rule back.
+/// Releases the rule's lock.
 pub fn end_rule(file: &File) {
-    // SAFETY: as above. The end of the last descriptor does so, too.
+    // SAFETY: as above. Closing the last descriptor releases it, too.
     let _ = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_UN) };
 }
 

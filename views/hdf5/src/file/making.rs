@@ -33,7 +33,7 @@ use super::superblock::{STATE_KEY, SUPER_INDEX, SUPER_KEY, Super};
 use super::writers::{self, First};
 use super::{File, path, random_u64};
 
-/// `H5Fcreate`.
+/// Does `H5Fcreate`.
 pub fn create(h5: &'static Api, name: &[u8], flags: u32, fcpl: hid_t, fapl: hid_t) -> Result<Arc<File>> {
     together(
         h5,
@@ -48,20 +48,20 @@ pub fn create(h5: &'static Api, name: &[u8], flags: u32, fcpl: hid_t, fapl: hid_
     )
 }
 
-/// As much of what a new file replaces is put back if it cannot be made.
+/// Most bytes of a replaced file that are put back if the new file cannot be made.
 const BEFORE_MAX: u64 = 1 << 20;
 
-/// How a file is to be made.
+/// How to make a file.
 #[derive(Clone, Copy)]
 struct How {
     flags: u32,
     fcpl: hid_t,
     fapl: hid_t,
-    /// Only if an empty file is there; then an open call makes it.
+    /// Only if an empty file is there, which an open call turns into an HDF5 file.
     of_empty: bool,
 }
 
-/// An empty file becomes an HDF5 file, as HDF5 makes of one that is opened for writing. None if it is not empty any more.
+/// Turns an empty file into an HDF5 file, as HDF5 does when one is opened for writing. Returns `None` if it is not empty any more.
 pub(super) fn make_of_empty<'a>(
     h5: &'static Api,
     name: &'a [u8],
@@ -75,7 +75,7 @@ pub(super) fn make_of_empty<'a>(
     Ok(made.map(|made| Opening { fcpl: None, ..made }))
 }
 
-/// Makes a new, empty file. None: there is one already, and only an empty file was to become one.
+/// Makes a new, empty file. Returns `None` if a file exists already and only an empty one was to be replaced.
 fn make<'a>(
     h5: &'static Api,
     name: &'a [u8],
@@ -86,7 +86,7 @@ fn make<'a>(
     let (props, user_block) = crate::props::file_props(h5, how.fcpl)?;
     let creation = Creation::of(h5, how.fcpl)?;
     creation.check(h5, how.fapl)?;
-    // Whatever it is that is there: a directory, a link that leads to nothing.
+    // Whatever is there counts, also a directory or a dangling link.
     if how.flags & H5F_ACC_TRUNC == 0 && path::from_bytes(name)?.symlink_metadata().is_ok() {
         return Err(stub::create_error(&path, &std::io::Error::from_raw_os_error(libc::EEXIST)));
     }
@@ -94,7 +94,7 @@ fn make<'a>(
         Some(store) => store,
         None => store_of(h5, how.fapl)?,
     };
-    // What cannot be freed is told by `cenote clean`; no new file fails for it.
+    // `cenote clean` reports what cannot be freed; making a file does not fail for it.
     let _ = kept::free_some(&store, &store_path);
     let asks = info::atomic_of_fapl(h5, how.fapl);
     let place = Place::reserve(&path, how.flags & H5F_ACC_EXCL != 0)?;
@@ -109,7 +109,7 @@ fn make<'a>(
         Seen::Stub(stub) => replaced(&store, &store_path, &path, stub)?,
         _ => (None, 0),
     };
-    // Before anything is changed: what dead writers left is gone then, and what they published is what readers see meanwhile.
+    // Before any change: this removes what dead writers left, and readers see the published snapshot meanwhile.
     let mut writing = None;
     if let Some((container, sup)) = &old {
         writing = checkpoint::enter(&store, &store_path, container, sup.is_published, asks)?;
@@ -145,28 +145,28 @@ fn make<'a>(
     }))
 }
 
-/// A file that was begun.
+/// A file whose making has begun.
 struct Begun {
     container: Container,
     sup: Super,
     meta: Index,
-    /// Its first writer, this process, once its records are there.
+    /// Its first writer, this process, once its records are stored.
     first: Option<First>,
 }
 
-/// What a new file is to be.
+/// Parameters of a new file.
 struct New<'a> {
     store: &'a Store,
     store_path: &'a Path,
     path: &'a Path,
     root: (&'a GroupProps, Creation),
     user_block: u64,
-    /// It may have one writer alone.
+    /// Launched changes are allowed while the file has one writer.
     is_alone: bool,
 }
 
 impl New<'_> {
-    /// Begins it at its place, where `is_empty` says whether anything stands; over `old`, if there is one.
+    /// Begins it at its place. `is_empty`: nothing is there yet; `old`: the file that it replaces.
     fn begin(
         &self,
         place: &Place,
@@ -188,7 +188,7 @@ impl New<'_> {
         let first = made.inspect_err(|_| {
             place.give_up();
             if old.is_none() {
-                // Nothing was made. Why it could not be is what is told.
+                // Nothing was made. The reason is reported, not a failure of this.
                 let _ = self.store.delete_container_by_id(begun.container.id());
             }
         })?;
@@ -197,7 +197,7 @@ impl New<'_> {
 }
 
 impl Begun {
-    /// A file in the place of another, in its container, of which nothing is there yet.
+    /// A new file in the container of another, with nothing stored yet.
     fn over(container: &Container, old: &Super, state: u64) -> Result<Self> {
         let sup = Super { state, ..Super::new(old.uuid, random_u64()?) };
         Ok(Self { meta: metadata(container, sup.generation), container: container.clone(), sup, first: None })
@@ -208,7 +208,7 @@ impl Begun {
     }
 }
 
-/// A new container with a new, empty file in it, all by one message.
+/// Makes a container with a new, empty file in it, in one message.
 fn begin_new(
     store: &Store,
     path: &Path,
@@ -233,13 +233,13 @@ fn root_header(root: &GroupProps) -> Header {
     Header { born_unix_s: objects::born(root.object.track_times), body: Body::Group(root.clone()) }
 }
 
-/// A random id of a file.
+/// A random file id.
 pub(super) fn new_uuid() -> Result<u128> {
     Ok(u128::from(random_u64()?) << 64 | u128::from(random_u64()?))
 }
 
-/// The container that a file made over this stub is to replace the file in: only if it is the file's own, of whatever state.
-/// And the greatest state known.
+/// The container that a new file over this stub replaces, if the stub is the file's own, of whatever state; and the greatest known
+/// state.
 fn replaced(store: &Store, store_path: &Path, path: &Path, stub: &Stub) -> Result<(Option<(Container, Super)>, u64)> {
     Ok(match identity::know(store, store_path, path, stub)? {
         Known::File(There { container, sup, .. }) | Known::Stale(container, sup) => {
@@ -259,14 +259,14 @@ fn replaced(store: &Store, store_path: &Path, path: &Path, stub: &Stub) -> Resul
 struct Place {
     file: PlainFile,
     in_use: Arc<InUse>,
-    /// The path of a file that was not there before.
+    /// Its path, if it did not exist before.
     new_at: Option<PathBuf>,
-    /// What was in it, to be put back if nothing comes of it.
+    /// Its former content, put back on failure.
     before: Vec<u8>,
 }
 
 impl Place {
-    /// It shows at once whether this directory may be written to, and reserves the name.
+    /// Reserves the name, which shows at once whether the directory is writable.
     fn reserve(path: &Path, is_exclusive: bool) -> Result<Self> {
         let wrap = |e: std::io::Error| stub::create_error(path, &e);
         let there = if is_exclusive {
@@ -289,7 +289,7 @@ impl Place {
         };
         let about = file.metadata().map_err(wrap)?;
         let in_use = InUse::of(file.try_clone().map_err(wrap)?, &about, true).map_err(wrap)?;
-        // A stub, or the beginning of a file that is to be replaced anyway.
+        // A stub, or the beginning of a file that will be replaced anyway.
         let mut before = vec![0; about.len().min(BEFORE_MAX) as usize];
         if !before.is_empty() {
             let read = file.read_at(&mut before, 0).map_err(wrap)?;
@@ -297,7 +297,7 @@ impl Place {
         }
         Ok(Self { file, in_use, new_at, before })
     }
-    /// Makes it the stub of a file that was begun, and tells the store. `is_just_made`: neither container nor stub was there before.
+    /// Writes the stub of a begun file, and tells the store. `is_just_made`: neither container nor stub existed before.
     fn write(
         &self,
         begun: &Begun,
@@ -324,7 +324,7 @@ impl Place {
         kept::keep(store_path, begun.container.id(), stub.uuid, (&self.file, path), is_just_made);
         Ok(())
     }
-    /// Nothing was made; the reservation must not look like a file. Failing to remove it changes nothing.
+    /// Undoes the reservation, which must not look like a file. A failure to remove it changes nothing.
     fn give_up(&self) {
         let _ = match &self.new_at {
             Some(path) => std::fs::remove_file(path),
@@ -333,7 +333,7 @@ impl Place {
     }
 }
 
-/// The index of a file's metadata, remembered by whoever reads it.
+/// The index of a file's metadata, which caches what was read.
 pub(super) fn metadata(container: &Container, generation: u64) -> Index {
     container.index(index_id(generation)).remembering()
 }
@@ -350,7 +350,7 @@ pub(super) fn begin_generation(
     let supers = container.open_index(SUPER_INDEX)?;
     let mut tx = store.begin();
     if let Some(old) = tx.get(&supers, SUPER_KEY)? {
-        // A superblock that cannot be read belongs to some other version: its index stays, swept with the container.
+        // An unreadable superblock belongs to another version: its index stays, and is deleted with the container.
         if let Ok(old) = Super::decode(&old) {
             tx.delete_index(&container.index(index_id(old.generation)))?;
         }
@@ -364,12 +364,12 @@ pub(super) fn begin_generation(
     tx.commit().map(|_| first)
 }
 
-/// The id of that index.
+/// The id of a generation's metadata index.
 pub(super) fn index_id(generation: u64) -> IndexId {
     IndexId(u128::from(generation))
 }
 
-/// Deletes raw data of earlier generations. What a crash leaves over is swept by the next creation.
+/// Deletes raw data of earlier generations. The next creation sweeps what a crash leaves over.
 fn sweep(store: &Store, container: &Container, generation: u64) -> Result<()> {
     let mut after = None;
     loop {

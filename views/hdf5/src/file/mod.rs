@@ -1,4 +1,4 @@
-//! An open HDF5 file: its container, its metadata index, and what it shares among all handles of this process.
+//! An open HDF5 file: its container, its metadata index, and what all handles of this process share about it.
 
 pub mod ahead;
 mod at_path;
@@ -53,17 +53,17 @@ use crate::team::{Call, Team};
 use at_path::AtPath;
 use checkpoint::Writing;
 
-/// True if the stub of a file of a store is at `path`.
+/// Returns true if the stub of a file of a store is at `path`.
 pub fn is_stub(path: &std::path::Path) -> bool {
     matches!(stub::look(path), Ok(stub::Seen::Stub(_)))
 }
 
-/// The bytes of the native file that is staged as the file at `path`.
+/// The object with the bytes of the native file that is staged at `path`.
 pub fn staged_object(store: &Store, path: &std::path::Path) -> Result<Object> {
     open::staged(store, path)
 }
 
-/// The upper half of the ids of objects that have the bytes of whole files; no generation is this.
+/// The upper half of ids of objects that hold the bytes of whole files; no generation has this value.
 pub const STREAMS: u64 = u64::MAX;
 
 pub use ahead::Ahead;
@@ -72,21 +72,21 @@ pub use shared::Shared;
 pub use stores::{STORE_ENV, store_for, store_path_default};
 pub use superblock::SUPER_INDEX;
 
-/// An HDF5 file that this process has open: one for each open call. Every handle of anything in it holds an `Arc` of this.
+/// An HDF5 file that this process has open, one for each open call. Every handle of anything in it holds an `Arc` of this.
 pub struct File {
     /// The libhdf5 that opened it.
     pub h5: &'static Api,
-    /// What of it needs no libhdf5.
+    /// The part that needs no libhdf5.
     pub core: Core,
-    /// The native file that this is, if it is one; then the records are made from it and the container is none.
+    /// The native file, if it is one; then its records are made from it and the container does not exist.
     pub native: Option<Arc<Native>>,
     /// The name as the program gave it.
     pub name: Vec<u8>,
-    /// What stands at the path.
+    /// What is at the path.
     pub at_path: AtPath,
-    /// `H5Fset_dset_no_attrs_hint`: kept for the program's eyes.
+    /// Value of `H5Fset_dset_no_attrs_hint`, kept only to be returned.
     pub no_attrs_hint: AtomicBool,
-    /// `H5F_ACC_*` as `H5Fget_intent` tells them.
+    /// `H5F_ACC_*` flags as `H5Fget_intent` reports them.
     pub intent: AtomicU32,
     /// Access properties.
     pub fapl: Hid,
@@ -94,22 +94,22 @@ pub struct File {
     pub fcpl: Option<Hid>,
     /// This connector's id in `h5`.
     pub connector: Hid,
-    /// What was set with `H5Fset_mpi_atomicity`.
+    /// The value set with `H5Fset_mpi_atomicity`.
     pub is_atomic: AtomicBool,
-    /// Opened with the MPI-IO driver, by however many ranks.
+    /// True if opened with the MPI-IO driver, by any number of ranks.
     pub is_parallel: bool,
-    /// The ranks that have opened it together, if it was opened with the MPI-IO driver by more than one.
+    /// The ranks that opened the file together, if more than one did with the MPI-IO driver.
     pub team: Option<Arc<Team>>,
-    /// What region references of the old kind need.
+    /// State of old-style region references.
     pub regions: Regions,
-    /// Open for writing in atomic checkpoints.
+    /// Set if open for writing in atomic checkpoints.
     writing: Option<Writing>,
-    /// Handles of this file that HDF5 has, as addresses.
+    /// Addresses of the handles of this file that HDF5 has.
     handles: Mutex<Vec<usize>>,
 }
 
 impl File {
-    /// Returns when all changes made through this process are carried out; with the first that could not be.
+    /// Waits until all changes made through this process are carried out. Returns the first failure.
     pub fn settle(&self) -> Result<()> {
         if !self.writable {
             return Ok(());
@@ -117,7 +117,7 @@ impl File {
         let settled = self.shared.ahead().settle();
         self.shared.take_untold().map_or(settled, Err)
     }
-    /// The same, before this handle of the file is closed. `is_last`: nothing else of this process has to do with it.
+    /// Settles before this handle of the file is closed. `is_last`: nothing else in this process uses the file.
     pub fn settle_to_close(&self, is_last: bool) -> Result<()> {
         if !self.writable || self.team.is_some() || !is_last || !self.shared.is_last_writer() {
             return self.settle();
@@ -125,12 +125,12 @@ impl File {
         let settled = self.shared.ahead().settle_and_leave();
         self.shared.take_untold().map_or(settled, Err)
     }
-    /// The part of a flush that native HDF5 leaves to `fsync`: waits for media if flushes are to ([`stores::FLUSH_ENV`]).
+    /// The part of a flush that native HDF5 leaves to `fsync`: waits for media if [`stores::FLUSH_ENV`] asks for it.
     pub fn flush_to_media(&self) -> Result<()> {
         if self.writable && stores::flush_waits_for_media() { self.container.flush() } else { Ok(()) }
     }
-    /// If the file is written in atomic checkpoints: what was written so far is what readers see from now on. Called by all
-    /// ranks that have it open together, when what each of them had is stored.
+    /// Publishes what was written so far to readers, if the file is written in atomic checkpoints. All ranks that have it
+    /// open together call this after each has stored its data.
     pub fn publish(&self) -> Result<()> {
         match (&self.writing, &self.team) {
             (None, _) => Ok(()),
@@ -140,20 +140,20 @@ impl File {
             (Some(writing), _) => writing.publish(),
         }
     }
-    /// The program closed the file; `others`: and has objects of it open.
+    /// Notes that the program closed the file. `others`: objects of it are still open.
     pub fn closed(&self, others: bool) {
         if let Some(writing) = self.writing.as_ref().filter(|_| others) {
             writing.closed_early();
         }
     }
-    /// A change of metadata: made once for all ranks that have the file open together, see [`crate::team`].
+    /// Makes a change of metadata, once for all ranks that have the file open together, see [`crate::team`].
     pub fn once<T: Wire>(&self, call: &Call<'_>, work: impl FnOnce() -> Result<T>) -> Result<T> {
         match &self.team {
             None => work(),
             Some(team) => team.once_unless_independent(call, |_| work()),
         }
     }
-    /// Like [`File::once`], for a change that may take an object's last link away: what any rank has open stays.
+    /// Like [`File::once`], for a change that may remove an object's last link: what any rank has open stays.
     pub fn once_unlinking<T: Wire>(&self, call: Call<'_>, work: impl FnOnce() -> Result<T>) -> Result<T> {
         match &self.team {
             None => work(),
@@ -162,7 +162,7 @@ impl File {
             }),
         }
     }
-    /// Bytes that the file takes.
+    /// The file's size in the store, in bytes.
     pub fn stored_bytes(&self) -> Result<u64> {
         if self.native.is_some() {
             let seen = std::fs::metadata(path::of_label(&self.path))
@@ -175,19 +175,19 @@ impl File {
     pub fn fileno(&self) -> u64 {
         (self.uuid as u64 ^ (self.uuid >> 64) as u64) >> 1
     }
-    /// True if both are the same file.
+    /// Returns true if both are the same file.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
-    /// What closing it closes (`H5F_close_degree_t`).
+    /// What closing the file closes (`H5F_close_degree_t`).
     pub fn close_degree(&self) -> c_int {
         let mut degree = H5F_CLOSE_DEFAULT;
         // SAFETY: a plain query of our own list.
         unsafe { (self.h5.H5Pget_fclose_degree)(self.fapl.get(), &raw mut degree) };
-        // What files on a disk have if the program says nothing.
+        // The default of file drivers on disk.
         if degree == H5F_CLOSE_DEFAULT { H5F_CLOSE_WEAK } else { degree }
     }
-    /// A handle of this file for HDF5: one that it has already, or a new one.
+    /// A handle of this file for HDF5: an existing one, or a new one.
     pub fn handle(self: &Arc<Self>) -> *mut Handle {
         let mut handles = self.handles.lock();
         if let Some(address) = handles.last() {
@@ -197,7 +197,7 @@ impl File {
         handles.push(handle as usize);
         handle
     }
-    /// Notes that HDF5 gives a handle back.
+    /// Notes that HDF5 has released a handle.
     pub fn handle_closed(&self, handle: *mut Handle) {
         self.handles.lock().retain(|address| *address != handle as usize);
     }
@@ -210,7 +210,7 @@ impl Deref for File {
     }
 }
 
-/// A random number above 2^32 (small numbers are kept for well-known objects).
+/// A random number above 2^32 (small numbers are reserved for well-known objects).
 pub fn random_u64() -> Result<u64> {
     loop {
         let mut bytes = [0u8; 8];

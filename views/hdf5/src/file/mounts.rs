@@ -1,7 +1,7 @@
-//! Files mounted in groups of other files (`H5Fmount`), as long as this process has them open: a path that meets a mount
-//! point goes on in the mounted file's root group, and absolute paths of a mounted file begin at the top of its hierarchy.
+//! Files mounted in groups of other files (`H5Fmount`), while this process has them open. A path that reaches a mount
+//! point continues in the mounted file's root group; absolute paths of a mounted file begin at the top of its hierarchy.
 //!
-//! Nothing of this is stored, as in native HDF5; other processes see no mounts. This room must not know paths or links.
+//! Mounts are not stored, as in native HDF5; other processes see none. This module must not know paths or links.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ struct Mount {
     parent: Arc<File>,
     /// The group of the parent.
     group: u64,
-    /// Its path when it became a mount point.
+    /// The group's path when it became a mount point.
     path: Vec<u8>,
     child: Arc<File>,
 }
 
 static MOUNTS: Mutex<Vec<Mount>> = Mutex::new(Vec::new());
-/// How many there are: a look without a lock, since almost always there is none.
+/// Number of mounts, read without a lock since almost always there is none.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 fn any() -> bool {
@@ -51,12 +51,12 @@ fn top_in(mounts: &[Mount], file: &Arc<File>) -> Arc<File> {
     at
 }
 
-/// The file at the top of the hierarchy that `file` is mounted in: where absolute paths begin.
+/// The file at the top of the hierarchy in which `file` is mounted: where absolute paths begin.
 pub fn top(file: &Arc<File>) -> Arc<File> {
     if any() { top_in(&MOUNTS.lock(), file) } else { file.clone() }
 }
 
-/// Where a path goes on that has come to the object `oid` of `file`: the root group of what is mounted there, if anything.
+/// Continues a path that has reached the object `oid` of `file`: in the root group of the file mounted there, if any.
 pub fn traverse(file: &mut Arc<File>, oid: &mut u64) {
     if !any() {
         return;
@@ -68,12 +68,12 @@ pub fn traverse(file: &mut Arc<File>, oid: &mut u64) {
     }
 }
 
-/// True if a file is mounted on the group.
+/// Returns true if a file is mounted on the group.
 pub fn is_mount_point(file: &File, group: u64) -> bool {
     any() && MOUNTS.lock().iter().any(|m| m.group == group && m.parent.is_same(file))
 }
 
-/// The path of the group that `file` is mounted on, from the top of its hierarchy; empty if it is not mounted.
+/// The path of the group on which `file` is mounted, from the top of its hierarchy; empty if it is not mounted.
 pub fn prefix(file: &Arc<File>) -> Vec<u8> {
     if !any() {
         return Vec::new();
@@ -90,7 +90,7 @@ pub fn children(file: &File) -> Vec<Arc<File>> {
     MOUNTS.lock().iter().filter(|m| m.parent.is_same(file)).map(|m| m.child.clone()).collect()
 }
 
-/// True if `file` is `base`, or in the same hierarchy: not one that an external link has opened.
+/// Returns true if `file` is `base` or in the same hierarchy, and not one that an external link has opened.
 pub fn is_inside(base: &Arc<File>, file: &Arc<File>) -> bool {
     Arc::ptr_eq(base, file) || any() && Arc::ptr_eq(&top(base), &top(file))
 }
@@ -117,7 +117,7 @@ pub fn mount(parent: &Arc<File>, group: u64, path: &[u8], child: &Arc<File>) -> 
     })
 }
 
-/// Undoes the mount that the group is in: it is the mounted file's root group, or the mount point itself.
+/// Undoes the mount at the group, which is the mounted file's root group or the mount point itself.
 pub fn unmount(file: &Arc<File>, group: u64) -> Result<()> {
     let taken = change(|mounts| {
         let at = mounts
@@ -126,13 +126,13 @@ pub fn unmount(file: &Arc<File>, group: u64) -> Result<()> {
             .or_else(|| mounts.iter().position(|m| m.group == group && m.parent.is_same(file)));
         at.map(|at| mounts.remove(at))
     });
-    // Files that go with it are closed without the lock.
+    // Files that close with the mount are closed without the lock.
     taken
         .map(drop)
         .ok_or_else(|| fail(ErrorKind::InvalidInput, format!("group of file {}", file.path), "not a mount point"))
 }
 
-/// Undoes all mounts of the hierarchy that `file` is in if none of its files is in use, as `in_use` says.
+/// Undoes all mounts of the hierarchy of `file` if `in_use` says that none of its files is in use.
 pub fn dissolve_if_unused(file: &Arc<File>, in_use: impl FnOnce(&dyn Fn(&Arc<File>) -> bool) -> bool) {
     if !any() {
         return;

@@ -1,4 +1,4 @@
-//! Opening native HDF5 files: as files whose metadata are made from them on demand, read-only.
+//! Opening native HDF5 files, read-only: their metadata records are made on demand.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::os::unix::fs::MetadataExt;
@@ -23,13 +23,13 @@ use crate::foreign::Native;
 use crate::foreign::records::NativeRecords;
 use crate::meta::records::Meta;
 
-/// Opens the native file at `path`. `store` is where the program's other files are.
+/// Opens the native file at `path`. `store`: where the program's other files are.
 pub fn open(h5: &'static Api, store: &Store, path: &Path, name: &[u8], flags: u32, fapl: hid_t) -> Result<Arc<File>> {
     refuse_writing(path, flags)?;
     let native = Native::open(h5, path)?;
     let seen = std::fs::metadata(path).map_err(|e| stub::open_error(path, &e))?;
     let uuid = u128::from(seen.dev()) << 64 | u128::from(seen.ino());
-    // What another program has made of the file since then is another file to this process.
+    // A file that another program has changed since counts as another file.
     let state = (seen.len(), seen.mtime(), seen.mtime_nsec(), h5.slot);
     let generation = BuildHasherDefault::<DefaultHasher>::default().hash_one(state);
     assemble(Arc::new(native), store, path, name, (uuid, generation), flags & H5F_ACC_SWMR_READ, fapl)
@@ -51,7 +51,7 @@ pub(super) fn open_staged(
     assemble(Arc::new(native), container.store(), path, name, id, flags & H5F_ACC_SWMR_READ, fapl)
 }
 
-/// Opens a native file whose bytes are an object of the store; `path` is its name.
+/// Opens a native file whose bytes are an object of the store. `path`: its name.
 pub fn open_object(h5: &'static Api, object: &Object, path: &Path) -> Result<Arc<File>> {
     // SAFETY: a plain call.
     let fapl = h5_id(h5, "H5Pcreate", unsafe { (h5.H5Pcreate)(h5.H5P_CLS_FILE_ACCESS_ID_g()) })?;
@@ -72,7 +72,7 @@ fn refuse_writing(path: &Path, flags: u32) -> Result<()> {
         ))
 }
 
-/// The same file once more.
+/// Opens the same file again.
 pub fn reopen(file: &Arc<File>) -> Result<Arc<File>> {
     let Some(native) = file.native.clone() else {
         return Err(Error::new(ErrorKind::Internal, "a native file").because("it is none"));

@@ -1,32 +1,33 @@
 //! Numbers of new objects.
 //!
-//! Parallel creators need no coordination: each draws the upper 43 bits at random and counts in the lower 20, so that what
-//! one process makes after one another lies side by side in the index, where it is read together. (Two processes meet
-//! if both drew the same of 2^43 and count through the same stretch of 2^20; who comes second then gets an error.)
+//! Parallel creators need no coordination: each draws the upper 43 bits at random and counts in the lower 20. Objects that
+//! one process makes in sequence are therefore adjacent in the index, where they are read together. (Two processes collide
+//! if both drew the same of 2^43 and count through the same stretch of 2^20; the second one then gets an error.)
 
 use cenote::fork_generation;
 
 use super::random_u64;
 use crate::Result;
 
-/// Bits that count.
+/// Number of bits that count.
 const COUNT_BITS: u32 = 20;
 
-/// Of one file in one process.
+/// The numbers of one file in one process.
 #[derive(Default)]
 pub struct Numbers {
     next: u64,
     left: u64,
-    /// A child that was forked since draws for itself.
+    /// Fork generation: a forked child draws for itself.
     generation: u64,
 }
 
 impl Numbers {
-    /// One that nobody has.
+    /// Takes an unused number.
     pub fn take(&mut self) -> Result<u64> {
         if self.left == 0 || self.generation != fork_generation() {
             let drawn = random_u64()?;
-            // Small files draw different beginnings, too. Nothing below 2^48 is drawn: addresses in native files are there.
+            // The start of the count is random as well, so that small files differ. Nothing below 2^48 is drawn, since
+            // native files have addresses there.
             let begin = drawn & ((1 << COUNT_BITS) - 1);
             (self.next, self.left, self.generation) = (drawn, (1 << COUNT_BITS) - begin, fork_generation());
         }

@@ -1,4 +1,4 @@
-//! Finding files, opening and deleting them.
+//! Finding, opening and deleting files.
 
 use std::cell::RefCell;
 use std::fs::{File as PlainFile, Metadata};
@@ -30,10 +30,10 @@ use super::stub::{self, Seen, Stub};
 use super::superblock::{SUPER_INDEX, Super};
 use super::{File, path, snapshot, store_for};
 
-/// What the labels of HDF5 files' containers begin with; the path follows.
+/// Prefix of the labels of HDF5 files' containers; the path follows.
 pub(super) const LABEL_PREFIX: &str = "hdf5:";
 
-/// Where the program wants its files: the store of its access properties.
+/// The store named in the access properties.
 pub(super) fn store_of(h5: &'static Api, fapl: hid_t) -> Result<(Store, PathBuf)> {
     store_for(info::store_of_fapl(h5, fapl).as_deref())
 }
@@ -43,12 +43,13 @@ pub(super) fn label_of(path: &Path) -> String {
 }
 
 thread_local! {
-    /// Name and access properties of the file that HDF5 asked about last on this thread.
+    /// Name and access properties of the file that HDF5 last asked about on this thread.
     static ASKED: RefCell<Option<(Vec<u8>, hid_t)>> = const { RefCell::new(None) };
 }
 
-/// A file that HDF5 offers to every connector in the plugin path, because the native one did not know it, is asked about
-/// and then opened with one list of access properties. HDF5 2 goes on to use what it gets as if it were native, and crashes.
+/// Refuses a file that HDF5 found by itself. HDF5 offers a file that the native connector did not know to every connector in
+/// the plugin path: it asks about the file and opens it with one list of access properties. HDF5 2 then uses the result as
+/// if it were native, and crashes.
 fn check_chosen(h5: &'static Api, name: &[u8], fapl: hid_t) -> Result<()> {
     let asked = ASKED.take().is_some_and(|(asked, with)| asked == name && with == fapl);
     let is_preset = std::env::var_os("HDF5_VOL_CONNECTOR").is_some_and(|value| !value.is_empty());
@@ -60,10 +61,10 @@ fn check_chosen(h5: &'static Api, name: &[u8], fapl: hid_t) -> Result<()> {
         .try_next("name it: HDF5_VOL_CONNECTOR='cenote store=/path'"))
 }
 
-/// `H5Fopen`.
+/// Does `H5Fopen`.
 pub fn open(h5: &'static Api, name: &[u8], flags: u32, fapl: hid_t) -> Result<Arc<File>> {
     check_chosen(h5, name, fapl)?;
-    // What is looked at to be read need not be looked at again.
+    // What is looked at for reading need not be looked at again.
     let looked = Looked::at(name, false);
     if let Ok(looked) = &looked
         && let Some(native) = native_in(h5, looked, name, flags, fapl, None)?
@@ -84,11 +85,12 @@ pub fn open_stored(h5: &'static Api, store: &Store, path: &Path) -> Result<Arc<F
         return Ok(native);
     }
     let store_path = path::absolute(store.dir())?;
-    // The store's own views read beside whoever writes: HDF5's rule is for programs.
+    // The store's own views read beside any writer: HDF5's rule is for programs.
     finish(h5, look_up_by(h5, bytes, 0, fapl.get(), Some((store.clone(), store_path)), Rule::Free, None)?)
 }
 
-/// A native file at this path, opened as it is. Ranks of a parallel program do so each by itself: nothing changes it.
+/// Opens the native file at this path in place. Each rank of a parallel program does so by itself, since nothing changes the
+/// file.
 pub(super) fn native_at(
     h5: &'static Api,
     name: &[u8],
@@ -98,7 +100,7 @@ pub(super) fn native_at(
 ) -> Result<Option<Arc<File>>> {
     match Looked::at(name, false) {
         Ok(looked) => native_in(h5, &looked, name, flags, fapl, store),
-        Err(_) => Ok(None), // told by who opens it
+        Err(_) => Ok(None), // reported by the code that opens it
     }
 }
 
@@ -127,7 +129,7 @@ fn native_in(
     super::native::open(h5, &store, path, name, flags, fapl).map(Some)
 }
 
-/// Where the bytes of a staged file are: among the raw data of its generation, so that they go with it.
+/// The object with the bytes of a staged file: among the raw data of its generation, so that it is deleted with it.
 pub(super) fn staged_id(generation: u64) -> ObjectId {
     ObjectId(u128::from(generation) << 64 | 1)
 }
@@ -137,7 +139,7 @@ pub fn is_native(path: &Path) -> bool {
     matches!(stub::look(path), Ok(Seen::Native))
 }
 
-/// See [`super::staged_object`].
+/// The object of a staged file, see [`super::staged_object`].
 pub(super) fn staged(store: &Store, path: &Path) -> Result<Object> {
     let path = path::absolute(path)?;
     match stub::look(&path)? {
@@ -152,7 +154,7 @@ pub(super) fn staged(store: &Store, path: &Path) -> Result<Object> {
     }
 }
 
-/// HDF5 files of the store whose stubs are there: their paths, and the containers that they are.
+/// The HDF5 files of the store whose stubs exist: their paths and containers.
 pub fn files(store: &Store) -> Result<Vec<(PathBuf, ContainerId)>> {
     let all = store.containers(LABEL_PREFIX)?.into_iter();
     let named = all.map(|info| (path::of_label(&info.label[LABEL_PREFIX.len()..]), info.id));
@@ -178,7 +180,7 @@ pub fn container_at(store: &Store, path: &Path) -> Result<Container> {
     }
 }
 
-/// The container and generation of the file at `path`; not of native files.
+/// The container and generation of the file at `path`; native files have none.
 pub fn locate(store: &Store, path: &Path) -> Result<(Container, u64)> {
     let path = path::absolute(path)?;
     match stub::look(&path)? {
@@ -197,18 +199,18 @@ pub fn locate(store: &Store, path: &Path) -> Result<(Container, u64)> {
 struct Looked {
     path: PathBuf,
     seen: Seen,
-    /// And what the system said of it before it was looked at.
+    /// The open file, with its file status from before it was read.
     file: Option<(PlainFile, Metadata)>,
 }
 
 impl Looked {
-    /// Opens what has this name for what it is to be used for, and looks at it.
+    /// Opens the file with this name for the intended use, and looks at it.
     fn at(name: &[u8], writable: bool) -> Result<Self> {
         Self::at_path(path::absolute(path::from_bytes(name)?)?, writable)
     }
     fn at_path(path: PathBuf, writable: bool) -> Result<Self> {
         let opened = if writable {
-            // As with a native file, who may not write the stub may not write the file.
+            // As with a native file, a user who may not write the stub may not write the file.
             PlainFile::options().read(true).write(true).custom_flags(libc::O_NOATIME).open(&path).or_else(|e| {
                 let is_others = e.raw_os_error() == Some(libc::EPERM);
                 if is_others { PlainFile::options().read(true).write(true).open(&path) } else { Err(e) }
@@ -227,7 +229,7 @@ impl Looked {
     }
 }
 
-/// Finds a file in the store given, or in that of the access properties.
+/// Finds a file in the given store, or in that of the access properties.
 pub(super) fn look_up<'a>(
     h5: &'static Api,
     name: &'a [u8],
@@ -238,13 +240,13 @@ pub(super) fn look_up<'a>(
     look_up_by(h5, name, flags, fapl, store, rule_of(h5, fapl), None)
 }
 
-/// The rule for files that are opened or made with these access properties.
+/// The rule for files opened or made with these access properties.
 pub(super) fn rule_of(h5: &'static Api, fapl: hid_t) -> Rule {
     let is_asked = checkpoint::is_asked(info::atomic_of_fapl(h5, fapl));
     Rule::of(h5, fapl, team::is_mpio(h5, fapl) || is_asked)
 }
 
-/// `rule`: who else may have it open. `looked`: what stands there, if that was looked at already.
+/// `rule`: who else may have it open. `looked`: what is there, if already looked at.
 fn look_up_by<'a>(
     h5: &'static Api,
     name: &'a [u8],
@@ -261,13 +263,13 @@ fn look_up_by<'a>(
     }
     let Looked { path, mut seen, file } = looked;
     if let Some((file, _)) = file.as_ref().filter(|_| seen == Seen::Empty) {
-        // It may be about to be made.
+        // The file may be in the making.
         let _turn = Turn::wait(file, false).map_err(|e| stub::open_error(&path, &e))?;
         seen = stub::look_in(file, &path)?;
     }
     let (stub, (file, about)) = match (seen, file) {
         (Seen::Stub(stub), Some(file)) => (stub, file),
-        // As HDF5 does: an empty file becomes one of its own.
+        // As in HDF5, an empty file becomes an HDF5 file.
         (Seen::Empty, Some(_)) if writable => match make_of_empty(h5, name, fapl, store.clone())? {
             Some(made) => return Ok(made),
             None => return look_up(h5, name, flags, fapl, store),
@@ -277,7 +279,7 @@ fn look_up_by<'a>(
             None => return Err(stub::refuse(&path, &other)),
         },
     };
-    // Only now: looking for a file that is not there must not make a store.
+    // Only now: looking for a missing file must not make a store.
     let (store, store_path) = match store {
         Some(store) => store,
         None => store_of(h5, fapl)?,
@@ -301,7 +303,7 @@ fn look_up_by<'a>(
         }
     };
     if !there.sup.is_published {
-        claimed?; // what readers see of others is whole anyway
+        claimed?; // a reader sees others' changes only as whole checkpoints anyway
     }
     identity::seen_at(&store, &store_path, (&there.container, &there.sup), there.is_kept, (&file, &path));
     if !writable {
@@ -315,7 +317,7 @@ fn look_up_by<'a>(
     Ok(Opening { in_use: Some(in_use), name, ..begun })
 }
 
-/// A file that was found, and its stub, opened.
+/// A file that was found, with its stub opened.
 struct Found {
     store: Store,
     store_path: PathBuf,
@@ -324,7 +326,7 @@ struct Found {
     file: PlainFile,
 }
 
-/// Begins to write a file that was found, or to read what of it is to be read.
+/// Begins to write a found file, or to read the right snapshot of it.
 fn begin<'a>(found: Found, path: PathBuf, flags: u32, fapl: hid_t, asks: Option<bool>) -> Result<Opening<'a>> {
     let Found { store, store_path, there, stub, file } = found;
     let There { mut container, mut sup, mut meta, .. } = there;
@@ -334,7 +336,7 @@ fn begin<'a>(found: Found, path: PathBuf, flags: u32, fapl: hid_t, asks: Option<
     if flags & H5F_ACC_RDWR != 0 {
         writing = checkpoint::enter(&store, &store_path, &container, sup.is_published, asks)?;
         if writing.is_some() {
-            sup = super_of(&container, &path)?; // it may have gone back to what was published
+            sup = super_of(&container, &path)?; // it may have been rolled back to the published snapshot
         }
         sup.upgrade(&container.index(SUPER_INDEX))?;
         identity::raise(&container, &mut sup, &stub, &file, &path)?;
@@ -358,7 +360,7 @@ fn begin<'a>(found: Found, path: PathBuf, flags: u32, fapl: hid_t, asks: Option<
     })
 }
 
-/// What a stub stands for. What looks wrong is looked at again when nobody is changing the stub.
+/// What a stub stands for. A result that looks wrong is checked again while nobody changes the stub.
 fn know_settled(
     store: &Store,
     store_path: &Path,
@@ -379,7 +381,7 @@ fn know_settled(
     }
 }
 
-/// The snapshot of the state that a copy of a stub is of, if one was kept; and the file's container.
+/// For a copy of a stub: the file's container and the snapshot of the state that the copy records, if one was kept.
 fn state_kept(known: Known, stub: &Stub) -> Option<(ContainerId, Container, Super)> {
     let (Known::Copy(container, ..) | Known::Stale(container, _)) = known else { return None };
     let kept = container.open_snapshot(&format!("{STATE_SNAPSHOT}{}", stub.state)).ok()?;
@@ -395,7 +397,7 @@ pub(super) fn super_of(container: &Container, path: &Path) -> Result<Super> {
     })
 }
 
-/// `H5Fis_accessible`: true for a file that `open` would open.
+/// Does `H5Fis_accessible`: true for a file that `open` would open.
 pub fn is_accessible(h5: &'static Api, name: &[u8], fapl: hid_t) -> Result<bool> {
     ASKED.set(Some((name.to_vec(), fapl)));
     let path = path::absolute(path::from_bytes(name)?)?;
@@ -417,7 +419,7 @@ pub fn is_accessible(h5: &'static Api, name: &[u8], fapl: hid_t) -> Result<bool>
     }
 }
 
-/// `H5Fdelete`.
+/// Does `H5Fdelete`.
 pub fn delete(h5: &'static Api, name: &[u8], fapl: hid_t) -> Result<()> {
     match Team::of(h5, fapl)? {
         Some(team) => team.once(&Call::new("file_delete"), |_| remove(h5, name, fapl)),
@@ -444,7 +446,7 @@ fn remove(h5: &'static Api, name: &[u8], fapl: hid_t) -> Result<()> {
     kept::mark(&file);
     std::fs::remove_file(&path).map_err(wrap)?;
     if file.metadata().map_err(wrap)?.nlink() == 0 {
-        // No link of it is kept with the store, and none is anywhere else.
+        // The store keeps no link of it, and no other exists.
         return store.delete_container_by_id(container.id());
     }
     drop(file);

@@ -1,4 +1,4 @@
-//! What was found or made becomes an open file.
+//! Turns what was found or made into an open file.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -38,17 +38,17 @@ pub(super) struct Opening<'a> {
     pub fapl: hid_t,
     pub fcpl: Option<hid_t>,
     pub team: Option<Arc<Team>>,
-    /// Its first writer, this process, if it was made.
+    /// Its first writer, this process, if the file was made.
     pub first: Option<First>,
     pub writing: Option<Writing>,
-    /// The file's own container, where that which is read is a snapshot of it.
+    /// The file's own container, if `container` is a snapshot of it.
     pub home: ContainerId,
-    /// Its stub, held open.
+    /// The file's stub, held open.
     pub in_use: Option<Arc<InUse>>,
 }
 
 impl Opening<'_> {
-    /// Of a file in a container, to be read, by this process alone, without a name or a user block: what differs is set by the caller.
+    /// A file in a container, read by this process alone, without name and user block; the caller sets what differs.
     pub fn new(
         store: Store,
         store_path: PathBuf,
@@ -138,7 +138,7 @@ pub(super) fn finish(h5: &'static Api, o: Opening<'_>) -> Result<Arc<File>> {
     Ok(file)
 }
 
-/// The same file once more (`H5Freopen`).
+/// Opens the same file again (`H5Freopen`).
 pub fn reopen(file: &Arc<File>) -> Result<Arc<File>> {
     if file.native.is_some() {
         return super::native::reopen(file);

@@ -1,4 +1,4 @@
-//! Opening a file by all ranks of an MPI program: one creates or finds it, the others join it where it is.
+//! Opening a file from all ranks of an MPI program: one rank creates or finds it, the others join it there.
 
 use std::sync::Arc;
 
@@ -19,7 +19,8 @@ use super::opening::{Opening, finish};
 use super::superblock::Super;
 use super::{File, checkpoint, path};
 
-/// Opens a file as `first` does; with the MPI-IO driver one rank does so, and the others join it where it says.
+/// Opens a file by `first`; with the MPI-IO driver one rank does so, and the others join it at the place that
+/// it sends.
 pub fn together<'a>(
     h5: &'static Api,
     kind: &'static str,
@@ -55,9 +56,9 @@ struct There {
     user_block: u64,
     /// The file's container.
     home: u64,
-    /// That, or that of a snapshot of it.
+    /// The container to read: the file's own, or a snapshot of it.
     container: u64,
-    /// What ranks launch is noted there.
+    /// The table that notes what ranks launch.
     table: Option<Address>,
 }
 
@@ -82,7 +83,7 @@ impl There {
                 writing = checkpoint::enter(&store, &store_path, file, sup.is_published, asks)?;
             }
             Some((file, _)) if file.id().0 != self.container => {
-                // One that was published since is another one.
+                // A snapshot published since is another one.
                 let published =
                     checkpoint::published(&store_path, file, asks)?.filter(|it| it.id().0 == self.container);
                 found = published.map(|container| (container, self.sup));

@@ -1,4 +1,4 @@
-//! Absolute, normalised paths: what makes two names the same file.
+//! Absolute, normalised paths, which decide whether two names are the same file.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
@@ -9,13 +9,13 @@ use cenote::{Error, ErrorKind};
 
 use crate::Result;
 
-/// How many symbolic links that lead to nothing are followed, one after the other.
+/// Most dangling symbolic links that are followed in sequence.
 const LINKS_MAX: u32 = 40;
-/// What a label begins with whose path is not plain text; no other absolute path does.
+/// Prefix of labels whose path is not plain text; no other absolute path begins so.
 const ENCODED: &str = "//";
 
-/// The absolute path without `.` and `..`; symbolic links are followed as far as the path exists. Of what cannot be a file
-/// nothing is left out, so that the system says why.
+/// The absolute path without `.` and `..`; symbolic links are followed as far as the path exists. A path that cannot be a file
+/// stays whole, so that the system reports why.
 pub fn absolute(path: &Path) -> Result<PathBuf> {
     let whole = if path.is_absolute() {
         path.to_path_buf()
@@ -29,26 +29,26 @@ fn followed(whole: PathBuf, left: u32) -> PathBuf {
     let bytes = whole.as_os_str().as_bytes();
     let is_directory = bytes.ends_with(b"/") || bytes.ends_with(b"/.");
     let (Some(parent), Some(name), false) = (whole.parent(), whole.file_name(), is_directory) else {
-        // Only a directory may be called so.
+        // Only a directory may have such a name.
         return whole.canonicalize().unwrap_or(whole);
     };
-    // The last name by itself: of a file that is not there yet, which is about to be made, that is all that is to be found out.
+    // The last name on its own: for a file that does not exist yet and is about to be made, no more can be resolved.
     let Ok(parent) = parent.canonicalize() else { return whole };
     let here = parent.join(name);
     match here.read_link() {
-        // Who creates the file creates it where the link leads.
+        // Creating the file creates it where the link leads.
         Ok(target) if left > 0 => here.canonicalize().unwrap_or_else(|_| followed(parent.join(target), left - 1)),
         _ => here,
     }
 }
 
-/// True if both are names of one file.
+/// Returns true if both are names of one file.
 pub fn is_same(a: &Path, b: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     matches!((a.metadata(), b.metadata()), (Ok(a), Ok(b)) if (a.dev(), a.ino()) == (b.dev(), b.ino()))
 }
 
-/// A file name as HDF5 gave it.
+/// A file name as given by HDF5.
 pub fn from_bytes(name: &[u8]) -> Result<&Path> {
     if name.is_empty() {
         return Err(Error::new(ErrorKind::InvalidInput, "file name").because("it is empty"));
@@ -56,13 +56,13 @@ pub fn from_bytes(name: &[u8]) -> Result<&Path> {
     Ok(Path::new(OsStr::from_bytes(name)))
 }
 
-/// The path as text for labels. What is not UTF-8 is written so that no other path has the same label.
+/// The path as text for labels. A path that is not UTF-8 is encoded so that no other path has the same label.
 pub fn label(path: &Path) -> String {
     let bytes = path.as_os_str().as_bytes();
     std::str::from_utf8(bytes).map_or_else(|_| encoded(bytes), str::to_owned)
 }
 
-/// The path that a label is of.
+/// The path in a label.
 pub fn of_label(label: &str) -> PathBuf {
     let Some(rest) = label.strip_prefix(ENCODED) else { return PathBuf::from(label) };
     let (mut bytes, mut out) = (rest.as_bytes(), Vec::new());
@@ -80,7 +80,7 @@ pub fn line(label: &str) -> String {
     if label.contains(char::is_control) { encoded(label.as_bytes()) } else { label.to_owned() }
 }
 
-/// The label that was written as a line.
+/// The label in a line of text.
 pub fn of_line(line: &str) -> String {
     label(&of_label(line))
 }
@@ -108,7 +108,7 @@ mod tests {
         let plain = absolute(&dir.join("no-such-file.h5")).unwrap();
         assert_eq!(absolute(&dir.join("./no-such-file.h5")).unwrap(), plain);
         assert_eq!(absolute(&dir.join("../").join(dir.file_name().unwrap()).join("no-such-file.h5")).unwrap(), plain);
-        // The system must refuse what is in no directory, or must be one.
+        // The system must refuse a path in no directory, or one that must be a directory.
         for refused in ["/no/such/../dir/f", "/no/such/"] {
             assert_eq!(absolute(Path::new(refused)).unwrap().as_os_str(), refused);
         }

@@ -23,7 +23,7 @@ use crate::Result;
 use crate::meta::records::Meta;
 use crate::props::GroupProps;
 
-/// The store that the file at `path` says it is in; none if there is no stub of ours.
+/// The store that the stub at `path` names; `None` if there is no stub.
 pub fn store_dir(path: &Path) -> Result<Option<std::path::PathBuf>> {
     match stub::look(&path::absolute(path)?)? {
         Seen::Stub(stub) => Ok(Some(path::of_label(&stub.store))),
@@ -31,8 +31,8 @@ pub fn store_dir(path: &Path) -> Result<Option<std::path::PathBuf>> {
     }
 }
 
-/// Opens the file at `path`. What is changed through this is there for all when the call returns; who writes the file by
-/// HDF5 is asked to do so too. Of a file that is written in atomic checkpoints its last one is read, and nothing is written.
+/// Opens the file at `path`. Changes are visible to all when their call returns; a process that writes the file through HDF5
+/// is asked to await its changes as well. Of a file in atomic checkpoints the last one is read, and writing is refused.
 pub fn open(store: &Store, path: &Path, writable: bool) -> Result<Arc<Core>> {
     let path = path::absolute(path)?;
     let stub = match stub::look(&path)? {
@@ -70,7 +70,7 @@ pub fn open(store: &Store, path: &Path, writable: bool) -> Result<Arc<Core>> {
     assemble(store, container, sup, &path, Some((file, writable)))
 }
 
-/// `stub`: opened, and whether for writing.
+/// `stub`: the open stub, and whether it is open for writing.
 fn assemble(
     store: &Store,
     container: Container,
@@ -106,20 +106,20 @@ fn assemble(
         in_use,
     });
     if writable {
-        // Whoever launches changes settles them now.
+        // Makes a process that launches changes settle them now.
         core.shared.ahead().premise()?;
     }
     Ok(core)
 }
 
-/// Makes a new, empty file at `path`, where nothing may be.
+/// Makes a new, empty file at `path`, which must not exist.
 pub fn create(store: &Store, path: &Path) -> Result<Arc<Core>> {
     let path = path::absolute(path)?;
     let store_path = path::absolute(store.dir())?;
     let file = stub::make(&path)?;
     let made = fill(store, &store_path, &path, &file);
     let (container, sup) = made.inspect_err(|_| {
-        // Nothing was made; the reservation must not look like a file. Failing to remove it changes nothing.
+        // Nothing was made; the reservation must not look like a file. A failure to remove it changes nothing.
         let _ = std::fs::remove_file(&path);
     })?;
     assemble(store, container, sup, &path, Some((file, true)))
@@ -146,7 +146,7 @@ fn fill(store: &Store, store_path: &Path, path: &Path, file: &File) -> Result<(C
         begin_generation(store, &container, sup, &metadata(&container, sup.generation), root, false)
     });
     made.inspect_err(|_| {
-        // Why it could not be made is what is told.
+        // Report why the file could not be made, not a failure of this.
         let _ = store.delete_container_by_id(container.id());
     })?;
     Ok((container, sup))

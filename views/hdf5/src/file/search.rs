@@ -1,5 +1,5 @@
-//! Where a file that another one names is looked for: sources of virtual datasets, raw data in files of their own, targets of
-//! external links. HDF5's rules, with its environment variables.
+//! Where to look for a file named by another: sources of virtual datasets, external raw data files, targets of external links.
+//! The rules and environment variables are HDF5's.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use super::path;
 
-/// What stands for the directory of the naming file at the beginning of a prefix.
+/// Stands for the directory of the naming file at the beginning of a prefix.
 const ORIGIN: &[u8] = b"${ORIGIN}";
 
-/// A prefix as it is meant: `${ORIGIN}` is the directory of the file at `from`. None if it says nothing.
+/// Expands `${ORIGIN}` in a prefix to the directory of the file at `from`. `None` if the prefix names nothing.
 pub fn expand(prefix: &[u8], from: &str) -> Option<PathBuf> {
     if prefix.is_empty() || prefix == b"." {
         return None;
@@ -27,20 +27,19 @@ fn directory(from: &str) -> PathBuf {
     path::of_label(from).parent().unwrap_or(Path::new("/")).to_path_buf()
 }
 
-/// An environment variable that is set to something.
+/// The value of an environment variable; `None` if it is unset or empty.
 pub fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// Where a file `named` by the file at `from` may be, in the order in which HDF5 tries: an absolute name itself, then below
-/// each directory of the environment variable, below the prefix of the access properties, beside the naming file, and as it is
-/// named.
+/// Places where a file `named` by the file at `from` may be, in HDF5's order: an absolute name itself, below each directory of
+/// the environment variable, below the prefix of the access properties, beside the naming file, and the name as given.
 pub fn places(env: &str, prefix: Option<&Path>, from: &str, named: &Path) -> Vec<PathBuf> {
     let mut places = Vec::new();
     let mut rest = named;
     if named.is_absolute() {
         places.push(named.to_path_buf());
-        // Files that moved together are found by their last name.
+        // Files that moved together are found by their last name component.
         rest = named.file_name().map_or(named, Path::new);
     }
     if let Some(list) = variable(env) {

@@ -1,5 +1,5 @@
-//! What one process knows about a file that it has open, however many times: which objects are open, and the handle of
-//! its metadata, which remembers what was read while nobody changes it (see [`cenote::Index::remembering`]).
+//! What one process knows about an open file, however often it is open: which objects are open, and the handle of its
+//! metadata index, which caches records while nobody changes them (see [`cenote::Index::remembering`]).
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
@@ -22,10 +22,10 @@ type FileKey = (PathBuf, ContainerId, u64);
 
 static FILES: LazyLock<Mutex<HashMap<FileKey, Weak<Shared>>>> = LazyLock::new(Mutex::default);
 
-/// A child sees what its parent did before: it must have arrived.
+/// Makes changes arrive before a fork: a child sees what its parent did before.
 unsafe extern "C" fn before_fork() {
     for shared in &open_files() {
-        // What cannot be shown is told by the parent's next flush or close.
+        // The parent's next flush or close reports what cannot be shown.
         if let Err(error) = shared.show_extents(None) {
             shared.tell_later(error);
         }
@@ -33,8 +33,8 @@ unsafe extern "C" fn before_fork() {
     }
 }
 
-/// An error of a call, as who called knows the file: the store knows numbers and keys. That something of a file is not there,
-/// though it was, may be because the file is another one; and what has no room is refused for its file's quota.
+/// Rewords an error in terms of the file, since the store knows only numbers and keys. A part of the file may be missing
+/// because another program has replaced the file; a lack of space may be due to the file's quota.
 pub fn explained(error: Error) -> Error {
     match error.kind() {
         ErrorKind::NotFound if ["index ", "object "].iter().any(|of| error.subject().starts_with(of)) => {
@@ -60,7 +60,7 @@ fn open_files() -> Vec<Arc<Shared>> {
     FILES.lock().values().filter_map(Weak::upgrade).collect()
 }
 
-/// See the module.
+/// What one process shares about an open file.
 pub struct Shared {
     key: FileKey,
     container: Container,
@@ -69,48 +69,49 @@ pub struct Shared {
     pub(super) held: Held,
     state: Mutex<State>,
     numbers: Mutex<Numbers>,
-    /// Some open call of this process asked for writing; all have that right then, as in HDF5.
+    /// Some open call of this process asked for writing; then all handles may write, as in HDF5.
     writable: AtomicBool,
 }
 
 #[derive(Default)]
 struct State {
     files: u32,
-    /// Of those, open for writing.
+    /// Number of `files` open for writing.
     writers: u32,
     open: HashMap<u64, OpenObject>,
-    /// Objects whose metadata a program does not want to be flushed (`H5Odisable_mdc_flushes`).
+    /// Objects whose metadata the program does not want flushed (`H5Odisable_mdc_flushes`).
     corked: HashSet<u64>,
-    /// What other ranks have open, while a change is made for them.
+    /// What other ranks have open, during a change made for them.
     elsewhere: Option<Marks>,
-    /// Objects without a link that wait for the ranks to close the file, since some rank may have them open.
+    /// Objects without a link that some rank may have open; they are deleted when the ranks close the file.
     postponed: BTreeSet<u64>,
     /// Open attributes by uid.
     attrs: HashMap<u64, OpenAttr>,
-    /// What went wrong where no call could say so.
+    /// An error that no call could report.
     untold: Option<Error>,
 }
 
 #[derive(Default)]
 struct OpenAttr {
     handles: u32,
-    /// What it was when it was deleted.
+    /// The attribute as it was when deleted.
     last: Option<Attr>,
 }
 
 #[derive(Default)]
 struct OpenObject {
     handles: u32,
-    /// Has no link (any more): to be deleted when closed.
+    /// Has no link (any more): deleted when closed.
     doomed: bool,
 }
 
 impl Shared {
-    /// What this process shares about that file; counts one more open file. `meta` and `ahead`, if this is the first.
+    /// Counts one more open file, and returns what this process shares about it. `meta` and `ahead` are used if it is the
+    /// first.
     pub fn join(store: PathBuf, container: &Container, generation: u64, (meta, ahead): (Index, Ahead)) -> Arc<Self> {
         static AT_FORK: Once = Once::new();
         AT_FORK.call_once(|| {
-            // SAFETY: the handler is a function that lives as long as the process. Without it children see a little less.
+            // SAFETY: the handler is a function that lives as long as the process. Without it children miss the last changes.
             let _ = unsafe { libc::pthread_atfork(Some(before_fork), None, None) };
         });
         let key = (store, container.id(), generation);
@@ -133,36 +134,36 @@ impl Shared {
         shared.state.lock().files += 1;
         shared
     }
-    /// True if this process has that container open as a file, in whatever generation.
+    /// Returns true if this process has that container open as a file, in any generation.
     pub fn is_open(store: &std::path::Path, container: ContainerId) -> bool {
         let files = FILES.lock();
         files.iter().any(|((s, c, _), weak)| s == store && *c == container && weak.strong_count() > 0)
     }
-    /// True if another program has made a new file of it since it was opened.
+    /// Returns true if another program has replaced the file since it was opened.
     fn is_replaced(&self) -> bool {
         matches!(Super::read(&self.container), Ok(Some(sup)) if sup.generation != self.key.2)
     }
-    /// Notes whether an open call asked for writing; true if one ever did.
+    /// Notes whether an open call asked for writing; returns true if any ever did.
     pub fn may_write(&self, asked: bool) -> bool {
         self.writable.fetch_or(asked, Ordering::Relaxed) || asked
     }
-    /// The file's metadata.
+    /// The file's metadata index.
     pub fn meta(&self) -> &Index {
         &self.meta
     }
-    /// One of the open files is open for writing.
+    /// Counts an open file that is open for writing.
     pub fn writer_opened(&self) {
         self.state.lock().writers += 1;
     }
-    /// One open file of this process is open for writing, and no more.
+    /// Returns true if exactly one open file of this process is open for writing.
     pub fn is_last_writer(&self) -> bool {
         self.state.lock().writers == 1
     }
-    /// Its changes that are not waited for.
+    /// The file's launched changes.
     pub fn ahead(&self) -> &Ahead {
         &self.ahead
     }
-    /// A number for a new object.
+    /// Takes a number for a new object.
     pub fn new_number(&self) -> Result<u64> {
         self.numbers.lock().take()
     }
@@ -170,7 +171,7 @@ impl Shared {
     pub fn store_path(&self) -> &std::path::Path {
         &self.key.0
     }
-    /// One open file less.
+    /// Counts one open file less.
     pub fn file_closed(&self, writable: bool) {
         let mut state = self.state.lock();
         state.files = state.files.saturating_sub(1);
@@ -185,7 +186,7 @@ impl Shared {
             self.ahead.leave();
         }
     }
-    /// Notes what a program wants of flushes of an object's metadata.
+    /// Sets whether a program wants flushes of an object's metadata.
     pub fn cork(&self, oid: u64, on: bool) {
         let corked = &mut self.state.lock().corked;
         if on {
@@ -194,26 +195,26 @@ impl Shared {
             corked.remove(&oid)
         };
     }
-    /// Something went wrong that the file's next flush or close is to tell.
+    /// Keeps an error for the file's next flush or close to report.
     pub fn tell_later(&self, error: Error) {
         self.state.lock().untold.get_or_insert(error);
     }
-    /// What is to be told, once.
+    /// Takes the error to report, if any.
     pub fn take_untold(&self) -> Option<Error> {
         self.state.lock().untold.take()
     }
-    /// True if a program wants no flushes of an object's metadata.
+    /// Returns true if a program wants no flushes of an object's metadata.
     pub fn is_corked(&self, oid: u64) -> bool {
         self.state.lock().corked.contains(&oid)
     }
-    /// An object was opened.
+    /// Counts an opened object.
     pub fn opened(&self, oid: u64, doomed: bool) {
         let mut state = self.state.lock();
         let object = state.open.entry(oid).or_default();
         object.handles += 1;
         object.doomed |= doomed;
     }
-    /// An object was closed. True if it was the last handle and the object may have no link.
+    /// Counts a closed object. Returns true if it was the last handle and the object may have no link.
     pub fn closed(&self, oid: u64) -> bool {
         let mut state = self.state.lock();
         let Some(object) = state.open.get_mut(&oid) else { return false };
@@ -223,11 +224,11 @@ impl Shared {
         }
         state.open.remove(&oid).is_some_and(|o| o.doomed)
     }
-    /// An attribute was opened.
+    /// Counts an opened attribute.
     pub fn attr_opened(&self, uid: u64) {
         self.state.lock().attrs.entry(uid).or_default().handles += 1;
     }
-    /// An attribute was closed.
+    /// Counts a closed attribute.
     pub fn attr_closed(&self, uid: u64) {
         let mut state = self.state.lock();
         if let Some(attr) = state.attrs.get_mut(&uid) {
@@ -237,17 +238,17 @@ impl Shared {
             }
         }
     }
-    /// An attribute is about to be deleted: what is open of it here stays readable, as in HDF5.
+    /// Keeps an attribute that is about to be deleted: open handles stay readable, as in HDF5.
     pub fn attr_deleted(&self, attr: &Attr) {
         if let Some(open) = self.state.lock().attrs.get_mut(&attr.uid) {
             open.last = Some(attr.clone());
         }
     }
-    /// What a deleted attribute that is still open was.
+    /// The last state of a deleted attribute that is still open.
     pub fn attr_last(&self, uid: u64) -> Option<Attr> {
         self.state.lock().attrs.get(&uid).and_then(|open| open.last.clone())
     }
-    /// If the object is open here (or may be on another rank), notes that it is to be deleted when closed, and says so.
+    /// If the object is open here (or may be on another rank), marks it to be deleted when closed, and returns true.
     pub fn doom_if_open(&self, oid: u64) -> bool {
         let mut state = self.state.lock();
         if let Some(object) = state.open.get_mut(&oid) {
@@ -260,24 +261,24 @@ impl Shared {
         }
         elsewhere
     }
-    /// What is open here.
+    /// Marks of the objects open here.
     pub fn open_marks(&self) -> Marks {
         let mut marks = Marks::default();
         self.state.lock().open.keys().for_each(|oid| marks.add(*oid));
         marks
     }
-    /// Does `work`, which leaves alone what other ranks have open.
+    /// Runs `work`, which spares what other ranks have open.
     pub fn with_elsewhere<T>(&self, marks: &Marks, work: impl FnOnce() -> T) -> T {
         self.state.lock().elsewhere = Some(marks.clone());
         let done = work();
         self.state.lock().elsewhere = None;
         done
     }
-    /// An object that has no link is to be deleted when no rank has it open.
+    /// Postpones deleting an object without a link until no rank has it open.
     pub fn postpone(&self, oid: u64) {
         self.state.lock().postponed.insert(oid);
     }
-    /// What was postponed, and is not open here.
+    /// Takes the postponed objects that are not open here.
     pub fn take_postponed(&self) -> Vec<u64> {
         let mut state = self.state.lock();
         let State { open, postponed, .. } = &mut *state;

@@ -1,4 +1,4 @@
-//! Snapshots of files: found by a path of the form `FILE@SNAPSHOT`, or by a stub that stands for one.
+//! Snapshots of files, named by a path of the form `FILE@SNAPSHOT` or by a stub that stands for one.
 
 use std::path::{Path, PathBuf};
 
@@ -14,14 +14,15 @@ use crate::Result;
 use crate::ffi::Api;
 use crate::ffi::types::{H5F_ACC_RDWR, H5F_ACC_SWMR_READ, hid_t};
 
-/// A path that names a snapshot: where the file is, its stub if it is there, and the snapshot's name.
+/// A path that names a snapshot: the file's path, its stub if it exists, and the snapshot's name.
 pub struct SnapshotAt {
     path: PathBuf,
     stub: Option<Stub>,
     name: String,
 }
 
-/// What a path means that has no file: `FILE@SNAPSHOT`, or a stub that stands for a snapshot.
+/// The snapshot that a path without a file names: as `FILE@SNAPSHOT`, or by a stub that stands for a
+/// snapshot.
 pub fn at(path: &Path, seen: &Seen) -> Result<Option<SnapshotAt>> {
     match seen {
         Seen::Snapshot(of, name) => {
@@ -40,7 +41,7 @@ pub fn at(path: &Path, seen: &Seen) -> Result<Option<SnapshotAt>> {
     }
 }
 
-/// Finds a snapshot of a file, in the store given or in that of the access properties.
+/// Finds a snapshot of a file in the given store, or in that of the access properties.
 pub fn look_up<'a>(
     h5: &'static Api,
     name: &'a [u8],
@@ -81,7 +82,7 @@ pub fn look_up<'a>(
     Ok(Opening { name, intent, ..Opening::new(store, store_path, container, sup, meta, path, fapl) })
 }
 
-/// The file and the snapshot that a path of the form `FILE@SNAPSHOT` names.
+/// Splits a path of the form `FILE@SNAPSHOT` into file and snapshot name.
 fn split(path: &Path) -> Option<(PathBuf, String)> {
     let (file, name) = path.file_name()?.to_str()?.rsplit_once('@')?;
     (!file.is_empty() && !name.is_empty()).then(|| (path.with_file_name(file), name.to_owned()))

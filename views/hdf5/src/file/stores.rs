@@ -1,4 +1,4 @@
-//! Which store a program's files are in, and one session per process and store.
+//! The store that holds a program's files, with one session per process and store.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
@@ -13,10 +13,10 @@ use crate::Result;
 /// The environment variable that names the store's directory.
 pub const STORE_ENV: &str = "CENOTE_STORE";
 
-/// The environment variable that says what `H5Fflush` waits for: `media`, or nothing (the preset).
+/// The environment variable that says what `H5Fflush` waits for: `media`, or nothing (the default).
 pub const FLUSH_ENV: &str = "CENOTE_HDF5_FLUSH";
 
-/// True if flushes of files and datasets are to return only when what was written survives power loss.
+/// Returns true if flushes of files and datasets return only when the data survive power loss.
 pub fn flush_waits_for_media() -> bool {
     static WAITS: LazyLock<bool> = LazyLock::new(|| std::env::var_os(FLUSH_ENV).is_some_and(|value| value == "media"));
     *WAITS
@@ -27,10 +27,10 @@ static STORES: LazyLock<Mutex<HashMap<PathBuf, Store>>> = LazyLock::new(Mutex::d
 /// A directory's device and number, and its absolute path.
 type Named = ((u64, u64), PathBuf);
 
-/// The absolute paths of directories with these names, as long as a name leads to the same one.
+/// Absolute paths of directories by name, valid while the name leads to the same directory.
 static NAMED: LazyLock<Mutex<HashMap<PathBuf, Named>>> = LazyLock::new(Mutex::default);
 
-/// The absolute path of a store's directory, which is asked for again and again.
+/// The absolute path of a store's directory, cached because it is asked for often.
 fn absolute(dir: &Path) -> Result<PathBuf> {
     let place = dir.metadata().ok().filter(|_| dir.is_absolute()).map(|seen| (seen.dev(), seen.ino()));
     let Some(place) = place else { return super::path::absolute(dir) };
@@ -73,7 +73,7 @@ pub fn store_for(dir: Option<&Path>) -> Result<(Store, PathBuf)> {
     if let Some(store) = stores.get(&dir) {
         return Ok((store.clone(), dir));
     }
-    // A daemon from the start: HDF5 programs come in many processes, and handing an engine over takes time.
+    // A daemon from the start: HDF5 programs run in many processes, and handing over an engine takes time.
     let options = OpenOptions { mode: Mode::Daemon, create: true, ..OpenOptions::default() };
     let store = Store::open_with(&dir, &options)?;
     stores.insert(dir.clone(), store.clone());

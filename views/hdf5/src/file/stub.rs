@@ -1,8 +1,8 @@
 //! The stub: a small POSIX file at the path of an HDF5 file that lives in a store.
 //!
 //! It begins with the HDF5 signature (netCDF looks at it before it opens a file), goes on as text for people, and names
-//! the file's id, its container and its state. It decides whether the file exists: who removes it removes the file, who
-//! renames it renames the file. What it stands for, and whether it is a copy, is [`super::identity`]'s to say.
+//! the file's id, its container and its state. The stub decides whether the file exists: removing or renaming it removes
+//! or renames the file. [`super::identity`] decides what a stub stands for, and whether it is a copy.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -14,41 +14,41 @@ use super::path;
 use crate::Result;
 
 const SIGNATURE: &[u8; 8] = b"\x89HDF\r\n\x1a\n";
-/// The line after the signature. Its first byte stands where a native file has its superblock version; no version is 10.
+/// The line after the signature. A native file has its superblock version in the first byte; no version is 10.
 const MARK: &[u8] = b"\ncenote-hdf5-stub 2\n";
-/// The same of stubs that name neither container nor state.
+/// The line in stubs that name neither container nor state.
 const MARK_1: &[u8] = b"\ncenote-hdf5-stub 1\n";
-/// The same of a stub that stands for a snapshot (`cenote snapshot open` writes it).
+/// The line in a stub that stands for a snapshot (written by `cenote snapshot open`).
 const SNAPSHOT_MARK: &[u8] = b"\ncenote-hdf5-snapshot 1\n";
 const READ_MAX: usize = 64 << 10;
-/// Longer than most stubs are.
+/// Bytes of the first read; most stubs are shorter.
 const READ_FIRST: usize = 2048;
 
-/// What a stub says.
+/// Content of a stub.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stub {
     /// The file's id.
     pub uuid: u128,
-    /// Its container; none in stubs of version 1.
+    /// The file's container; `None` in stubs of version 1.
     pub container: Option<ContainerId>,
-    /// How often the file was opened for writing, or made anew: tells a stale copy from the file. 0 in stubs of version 1.
+    /// How often the file was opened for writing or re-created: tells a stale copy from the file. 0 in stubs of version 1.
     pub state: u64,
-    /// The path that the file had when the stub was written (as in the container's label).
+    /// The file's path when the stub was written (as in the container's label).
     pub path: String,
     /// The store's directory.
     pub store: String,
-    /// Bytes before the stub that belong to the program.
+    /// Length of the user block, in bytes: the program's own bytes before the stub.
     pub user_block: u64,
-    /// What is in the store are the bytes of a native file.
+    /// True if the store has the bytes of a native file.
     pub staged: bool,
 }
 
 /// What is at a path.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Seen {
-    /// A file of ours.
+    /// A file of a store.
     Stub(Stub),
-    /// A snapshot of a file of ours: the path in the file's label, and the snapshot's name.
+    /// A snapshot of such a file: the path in the file's label, and the snapshot's name.
     Snapshot(String, String),
     /// A native HDF5 file.
     Native,
@@ -101,18 +101,18 @@ impl Stub {
             staged: field("kind: ") == Some("staged bytes"),
         })
     }
-    /// Writes it into a file, in the place of the stub that is there; what is before that stays.
+    /// Writes the stub into a file in place of the old one; the user block stays.
     pub fn put(&self, file: &fs::File) -> std::io::Result<()> {
         let text = self.text();
-        // The hole before the text, in a new file, is the user block.
+        // In a new file, the hole before the text is the user block.
         file.write_all_at(&text, self.user_block)?;
         file.set_len(self.user_block + text.len() as u64)
     }
-    /// Writes it into an empty file.
+    /// Writes the stub into an empty file.
     pub fn put_into_empty(&self, file: &fs::File) -> std::io::Result<()> {
         file.write_all_at(&self.text(), self.user_block)
     }
-    /// The stub in an open file.
+    /// Reads the stub in an open file.
     pub fn read(file: &fs::File, path: &Path) -> Result<Option<Self>> {
         Ok(match look_in(file, path)? {
             Seen::Stub(stub) => Some(stub),
@@ -121,14 +121,14 @@ impl Stub {
     }
 }
 
-/// A new file at `path`, where nothing may be.
+/// Makes a file at `path`, which must not exist.
 pub fn make(path: &Path) -> Result<fs::File> {
     let mut options = fs::OpenOptions::new();
     options.read(true).write(true).create_new(true).mode(0o666);
     options.open(path).map_err(|e| create_error(path, &e))
 }
 
-/// True if what is at `path` is a native file, or stands for one that is staged: it is only read.
+/// Returns true if a native file, or the stub of a staged one, is at `path`: both are only read.
 pub fn is_native(path: &Path) -> bool {
     match look(path) {
         Ok(Seen::Native) => true,
@@ -137,12 +137,12 @@ pub fn is_native(path: &Path) -> bool {
     }
 }
 
-/// The refusal to create a file, in the words that HDF5's own drivers use (h5py reads the number).
+/// The error for a file that cannot be created, in the words of HDF5's own drivers (h5py reads the number).
 pub fn create_error(path: &Path, e: &std::io::Error) -> Error {
     os_error("unable to create file", path, e)
 }
 
-/// The refusal to open a file, in the words that HDF5's own drivers use.
+/// The error for a file that cannot be opened, in the words of HDF5's own drivers.
 pub fn open_error(path: &Path, e: &std::io::Error) -> Error {
     os_error("unable to open file", path, e)
 }
@@ -155,7 +155,7 @@ fn os_error(what: &str, path: &Path, e: &std::io::Error) -> Error {
         .because(format!("errno = {}, error message = '{message}'", e.raw_os_error().unwrap_or(0)))
 }
 
-/// Looks at what is at `path`: a signature is at 0, or at 512, 1024, 2048, … behind a user block.
+/// Looks at the file at `path`: the signature is at 0, or after a user block at 512, 1024, 2048, ….
 pub fn look(path: &Path) -> Result<Seen> {
     match open_quietly(path) {
         Ok(file) => look_in(&file, path),
@@ -164,7 +164,8 @@ pub fn look(path: &Path) -> Result<Seen> {
     }
 }
 
-/// Opens a file for reading without a trace, if this user may: see [`super::kept`], to which a trace means a copy.
+/// Opens a file for reading without changing its access time, if this user may: to [`super::kept`], a changed time means a
+/// copy.
 pub fn open_quietly(path: &Path) -> std::io::Result<fs::File> {
     match fs::OpenOptions::new().read(true).custom_flags(libc::O_NOATIME).open(path) {
         Err(e) if e.raw_os_error() == Some(libc::EPERM) => fs::File::open(path),
@@ -172,12 +173,12 @@ pub fn open_quietly(path: &Path) -> std::io::Result<fs::File> {
     }
 }
 
-/// Looks at what an open file is.
+/// Finds out what an open file is.
 pub fn look_in(file: &fs::File, path: &Path) -> Result<Seen> {
     look_into(file, path).map(|(seen, _)| seen)
 }
 
-/// The same, and what the system said of the file right before.
+/// Finds out what an open file is, and its file status from right before.
 pub fn look_into(file: &fs::File, path: &Path) -> Result<(Seen, fs::Metadata)> {
     let about = file.metadata().map_err(|e| open_error(path, &e))?;
     Ok((look_for(file, about.len(), path)?, about))
@@ -187,11 +188,11 @@ fn look_for(file: &fs::File, size: u64, path: &Path) -> Result<Seen> {
     let wrap = |e: std::io::Error| open_error(path, &e);
     let mut at = 0;
     loop {
-        // Most stubs are read whole by this.
+        // Reads most stubs whole.
         let mut few = [0; READ_FIRST];
         let (len, is_end) = read_most(file, &mut few, at, size).map_err(wrap)?;
         let begin = &few[..len];
-        // A directory is refused here.
+        // Reading a directory fails here.
         if begin.starts_with(SIGNATURE) {
             let is_ours = [MARK, MARK_1, SNAPSHOT_MARK].iter().any(|mark| begin[SIGNATURE.len()..].starts_with(mark));
             if is_end || !is_ours {
@@ -222,7 +223,8 @@ fn parse_snapshot(bytes: &[u8]) -> Option<(String, String)> {
     Some((path::of_line(&field("path: ")?), field("snapshot: ")?))
 }
 
-/// Reads until the buffer or the file ends; the latter if true. A file that had `size` bytes is not asked for more.
+/// Reads until the buffer or the file ends; returns true at the end of the file. A file of `size` bytes counts as read when
+/// these are read, without another call.
 fn read_most(file: &fs::File, bytes: &mut [u8], at: u64, size: u64) -> std::io::Result<(usize, bool)> {
     let mut done = 0;
     while done < bytes.len() {
@@ -239,7 +241,7 @@ fn read_most(file: &fs::File, bytes: &mut [u8], at: u64, size: u64) -> std::io::
     Ok((done, false))
 }
 
-/// The error for a path that holds no file of ours.
+/// The error for a path that holds no file of a store.
 pub fn refuse(path: &Path, seen: &Seen) -> Error {
     match seen {
         Seen::Nothing => open_error(path, &std::io::Error::from_raw_os_error(libc::ENOENT)),

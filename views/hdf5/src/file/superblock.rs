@@ -1,4 +1,4 @@
-//! The superblock record: which incarnation of a file is current, and which connectors can read it.
+//! The superblock record: the current incarnation of a file, and the connectors that can read it.
 
 use cenote::{Container, Content, Error, ErrorKind, Index, IndexId};
 
@@ -6,27 +6,26 @@ use super::{checkpoint, writers};
 use crate::Result;
 use crate::meta::bytes::{Encode, Reader};
 
-/// The index that holds only this record and those of the writers, whatever the generation.
+/// The index that holds only this record, the state and the records of writers, whatever the generation.
 pub const SUPER_INDEX: IndexId = IndexId(0);
 pub(super) const SUPER_KEY: &[u8] = b"super";
 /// The record beside it with the file's state, a u64: see [`super::identity`].
 pub(super) const STATE_KEY: &[u8] = b"state";
-/// 2: objects with one link have no record of their number, datasets that cannot be resized none of their extent.
+/// Version 2: objects with one link have no link count record, datasets of fixed size no extent record.
 const VERSION: u8 = 2;
-/// The oldest that is read; a file of it becomes one of this version when it is opened for writing.
+/// The oldest readable version; opening such a file for writing upgrades it.
 const VERSION_LEAST: u8 = 1;
 
-/// Which incarnation of a file is current.
+/// The current incarnation of a file.
 #[derive(Clone, Copy)]
 pub(super) struct Super {
     pub uuid: u128,
     pub generation: u64,
-    /// It is written in atomic checkpoints (see [`checkpoint`]). Not in the record: another one says so.
+    /// True if the file is written in atomic checkpoints (see [`checkpoint`]). Stored in another record.
     pub is_published: bool,
-    /// Of the record that it was read from.
+    /// Version of the record that was read.
     pub version: u8,
-    /// How often the file was opened for writing, or made anew. Not in the record: another one says so. 0: not since there are
-    /// such records.
+    /// How often the file was opened for writing or re-created; stored in another record. 0: never since that record exists.
     pub state: u64,
 }
 
@@ -55,7 +54,7 @@ impl Super {
         let (low, high) = (r.u64()?, r.u64()?);
         Ok(Self { version, ..Self::new(u128::from(high) << 64 | u128::from(low), r.u64()?) })
     }
-    /// Reads it. What a writer that has died since had launched is in the store when this returns.
+    /// Reads the superblock. Changes launched by writers that have died since are in the store when this returns.
     pub fn read(container: &Container) -> Result<Option<Self>> {
         let keys = [SUPER_KEY, checkpoint::WRITERS_KEY, STATE_KEY, writers::WRITERS_KEY];
         match container.index(SUPER_INDEX).get(&keys) {
@@ -66,7 +65,7 @@ impl Super {
             Err(error) => Err(error),
         }
     }
-    /// The same, of a container that was asked for with what it begins with.
+    /// Reads the superblock from records that came with the container.
     pub fn read_in(content: &Content) -> Result<Option<Self>> {
         let Some(records) = content.records(SUPER_INDEX) else { return Self::read(&content.container) };
         Self::of(&content.container, |key| records.iter().find(|(other, _)| *other == key).map(|(_, value)| value))
@@ -78,7 +77,8 @@ impl Super {
         let sup = record(SUPER_KEY).map(Self::decode).transpose()?;
         Ok(sup.map(|sup| Self { is_published, state, ..sup }))
     }
-    /// Before anything is written that an older connector would not understand: from now on it refuses the file.
+    /// Upgrades the record before anything is written that an older connector does not understand: that connector then refuses
+    /// the file.
     pub fn upgrade(&mut self, supers: &Index) -> Result<()> {
         if self.version == VERSION {
             return Ok(());
@@ -88,7 +88,7 @@ impl Super {
     }
 }
 
-/// The state that a record says.
+/// The state in a record.
 pub(super) fn state_of(record: Option<&[u8]>) -> Result<u64> {
     record.map_or(Ok(0), |record| Reader::of("state of an HDF5 file", record).u64())
 }

@@ -1,6 +1,6 @@
-//! The record of who writes a file: process by process, and whether the one there is launches its changes ([`super::ahead`]).
+//! The record of the processes that write a file, and whether its only writer launches its changes ([`super::ahead`]).
 //!
-//! This room must not know how changes are made.
+//! This module must not know how changes are made.
 
 use cenote::{Error, ErrorKind, Index, IndexVersion, Store, Transaction};
 use parking_lot::Mutex;
@@ -13,7 +13,7 @@ use super::process::Process;
 /// The record with the writers' names, beside the superblock record.
 pub(super) const WRITERS_KEY: &[u8] = b"launching";
 const VERSION: u8 = 1;
-/// Dead writers that this process remembers to have waited for.
+/// Number of settled dead writers that this process remembers.
 const SETTLED_MAX: usize = 256;
 
 pub(super) fn put_name(w: &mut Vec<u8>, name: &Process) {
@@ -29,7 +29,7 @@ fn name(r: &mut Reader<'_>) -> Result<Process> {
 /// The record.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Writers {
-    /// The one name launches its changes.
+    /// True if the one named writer launches its changes.
     pub is_sole: bool,
     pub names: Vec<Process>,
 }
@@ -67,10 +67,10 @@ pub(super) fn knocking(record: &[u8]) -> Option<Process> {
     name(&mut Reader::of("record of who knocks", record)).ok()
 }
 
-/// Returns when what the writers of this record have launched that are dead is in the store.
+/// Waits until all that this record's dead writers have launched is in the store.
 pub(super) fn settle_dead(store: &Store, record: Option<&[u8]>) -> Result<()> {
     static SETTLED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
-    // A record that makes no sense is told of by who needs it.
+    // An invalid record is reported by whoever needs it.
     let Ok(writers) = Writers::decode(record) else { return Ok(()) };
     let is_settled = |name: &Process| SETTLED.lock().contains(&name.nonce) || name.is_alive();
     if writers.names.iter().all(is_settled) {
@@ -92,7 +92,7 @@ pub(crate) fn fuzz(record: &[u8]) {
     }
 }
 
-/// A new file's first writer, this process.
+/// This process as a new file's first writer.
 #[derive(Clone, Copy)]
 pub struct First {
     pub(super) name: Process,
@@ -100,29 +100,29 @@ pub struct First {
     since: Since,
 }
 
-/// When the record with its name was put.
+/// When the record that names it was put.
 #[derive(Clone, Copy)]
 enum Since {
-    /// It is not known.
+    /// Unknown.
     Unknown,
-    /// By the next change after this version.
+    /// With the next change after this version.
     After(IndexVersion),
-    /// Since this version.
+    /// With this version.
     Version(IndexVersion),
 }
 
 impl First {
-    /// One that is to be put with a new file. `is_sole`: it may launch its changes.
+    /// A first writer whose record is put with a new file. `is_sole`: it may launch its changes.
     pub fn new(is_sole: bool) -> Result<Self> {
         Ok(Self { name: Process::this()?, is_sole, since: Since::Unknown })
     }
-    /// Puts it into the transaction that makes the file.
+    /// Puts the record into the transaction that makes the file.
     pub fn put(tx: &mut Transaction, supers: &Index, is_sole: bool) -> Result<Self> {
         let first = Self { since: Since::After(supers.version()?), ..Self::new(is_sole)? };
         tx.put(supers, WRITERS_KEY, &first.record())?;
         Ok(first)
     }
-    /// It was put when the index with the record had this version.
+    /// Notes the version that the record's index had when the record was put.
     #[must_use]
     pub fn made(self, version: Option<IndexVersion>) -> Self {
         Self { since: version.map_or(Since::Unknown, Since::Version), ..self }
